@@ -1,6 +1,6 @@
-//! JSON that people write: read strictly, with the line and the field of what is wrong.
+//! Strict JSON reader for files that people write; errors have a line and a field.
 //!
-//! A node's file and a signed document are read here, so that one mistake has one text in both.
+//! Node files and signed documents share it, so a mistake has the same error text in both.
 
 use core::fmt;
 
@@ -9,19 +9,19 @@ use serde_json::Value;
 use serde_json::error::Category;
 use wire::{AddressError, parse_address};
 
-/// What is wrong with a text, and where; its text is one sentence for an operator.
+/// An error in a text, with its place; displayed as one sentence for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// The line, 1 for the first; 0 for the text as a whole.
+    /// Line, from 1; 0 for the text as a whole.
     pub line: usize,
-    /// The field, such as `games[1].server`; empty for the text as a whole.
+    /// Field, such as `games[1].server`; empty for the text as a whole.
     pub field: String,
-    /// What was found, and what is expected.
+    /// What was found and what is expected.
     pub fault: String,
 }
 
 impl TextError {
-    /// The error of a value of `text`, which is JSON: its line is looked up.
+    /// Creates the error of a value in the JSON `text`, with its line.
     #[must_use]
     pub fn of_field(text: &[u8], field: &str, fault: &dyn fmt::Display) -> Self {
         Self {
@@ -31,7 +31,8 @@ impl TextError {
         }
     }
 
-    /// The error of a value that breaks a rule: what `rule` says of it, such as `is not within 1 to 8`.
+    /// Creates the error of a value that breaks a rule; `rule` describes it, such as `is not within
+    /// 1 to 8`.
     #[must_use]
     pub fn of_rule(text: &[u8], field: &str, rule: &str) -> Self {
         let value = str::from_utf8(text)
@@ -51,7 +52,7 @@ impl TextError {
         Self::of_field(text, field, &fault)
     }
 
-    /// The error of a text as a whole.
+    /// Creates the error of a whole text.
     #[must_use]
     pub fn of_whole(fault: impl Into<String>) -> Self {
         Self::whole(0, fault)
@@ -80,8 +81,8 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// Reads a JSON object; a byte order mark before it is skipped, and CRLF ends a line as LF does. `expected` says what
-/// belongs into a field, such as `games[1].server`, where its type does not.
+/// Reads a JSON object. A byte order mark is skipped, and CRLF ends a line as LF does. `expected`
+/// describes the value of a field, such as `games[1].server`, if its type does not.
 ///
 /// # Errors
 ///
@@ -118,24 +119,24 @@ pub fn read_json<T: DeserializeOwned>(
     })
 }
 
-/// What belongs into a field.
+/// Expected value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// An IP address and a port.
     Address,
-    /// The same, or a host name and a port.
+    /// An IP address or host name, and a port.
     Target,
-    /// What this says.
+    /// As described by this text.
     Form(&'static str),
 }
 
-/// Returns `text` without the byte order mark that some editors write.
+/// Returns `text` without the byte order mark that some editors add.
 #[must_use]
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{FEFF}').unwrap_or(text)
 }
 
-/// Returns the line of a value, such as `games[1].server`, or of what it is missing in; 1 for the first line.
+/// Returns the line of a value, such as `games[1].server`, or of the object that lacks it; from 1.
 #[must_use]
 pub fn line_of(text: &[u8], field: &str) -> usize {
     let mut cursor = Cursor { text, at: 0 };
@@ -164,7 +165,7 @@ fn explain(
                 "the text ends within its JSON: a } or ] is missing",
             );
         }
-        // A value of another type where one of several names belongs counts as syntax, too.
+        // serde also reports a value of the wrong type in place of an enum's name as syntax.
         Category::Syntax | Category::Io if serde_json::from_str::<Value>(text).is_err() => {
             return no_json(text, error, said);
         }
@@ -193,7 +194,7 @@ fn explain(
     }
 }
 
-/// Says of a value that something else is expected in its place; `said` is what its type said.
+/// Error text of an unexpected value; `said` is the error of its type.
 fn not_expected(value: &Value, form: Expected, said: &str) -> String {
     let shown = show(value);
     let error = value.as_str().map(parse_address);
@@ -211,7 +212,7 @@ fn not_expected(value: &Value, form: Expected, said: &str) -> String {
     }
 }
 
-/// A text that is no JSON: another format, a remark, or a slip.
+/// Error of a text that is not JSON: another format, a comment, or a typing mistake.
 fn no_json(text: &str, error: &serde_json::Error, said: &str) -> TextError {
     let line = error.line();
     let start = text.trim_start();
@@ -240,7 +241,7 @@ fn no_json(text: &str, error: &serde_json::Error, said: &str) -> TextError {
     )
 }
 
-/// Says of a type that another stands there.
+/// Error text of a value with the wrong type.
 fn restate(text: &str, field: &str, said: &str) -> String {
     if let Some(rest) = said.strip_prefix("missing field ") {
         return format!("the field {} is missing", rest.replace('`', "\""));
@@ -269,7 +270,7 @@ fn restate(text: &str, field: &str, said: &str) -> String {
     said.replace('`', "\"")
 }
 
-/// A type of Rust, as JSON calls it.
+/// JSON's name for a Rust type.
 fn in_words(wanted: &str) -> &str {
     match wanted {
         "u8" => "a whole number from 0 to 255",
@@ -283,8 +284,7 @@ fn in_words(wanted: &str) -> &str {
     }
 }
 
-/// The path of a part that `said` begins with, and what it says of it: of `signed.admins` and
-/// `admins.keys[0] is ...`.
+/// Splits the path of a part from the error text: from `signed.admins` and `admins.keys[0] is ...`.
 fn part_of<'a>(field: &str, said: &'a str) -> Option<(String, &'a str)> {
     let (parent, last) = field.rsplit_once('.').unwrap_or(("", field));
     let (part, rule) = said.split_once(' ')?;
@@ -309,7 +309,7 @@ fn without_indices(field: &str) -> String {
         .collect()
 }
 
-/// The value of a field.
+/// Returns the value of a field.
 fn found(text: &str, field: &str) -> Option<Value> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     for part in parts(field) {
@@ -321,7 +321,7 @@ fn found(text: &str, field: &str) -> Option<Value> {
     Some(value)
 }
 
-/// A value in an error, cut short.
+/// Formats a value for an error, shortened.
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) if text.len() > FOUND_MAX => {
@@ -349,14 +349,14 @@ fn parts(field: &str) -> impl Iterator<Item = Part<'_>> {
         })
 }
 
-/// Walks over JSON without keeping it.
+/// Scans JSON without storing it.
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 impl Cursor<'_> {
-    /// Goes to a field, or to the innermost value on its way that is there.
+    /// Moves to a field, or to the innermost existing value on its path.
     fn find(&mut self, field: &str) {
         self.skip_space();
         for part in parts(field) {
@@ -428,7 +428,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Goes behind a value, whatever it is; its depth costs nothing.
+    /// Skips a value; its depth uses no stack.
     fn skip_value(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         let mut is_first = true;
@@ -474,7 +474,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Most characters of a value that an error repeats.
+/// Longest value in an error, in characters.
 const FOUND_MAX: usize = 80;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 //! Costs of links and routes: delay, jitter and loss in one number, without floating point.
 
-/// A round trip's price in units of 0.1 ms, saturating.
+/// Cost of a round trip in units of 0.1 ms, saturating.
 ///
 /// It fits a signed 16-bit lane (baseline x86-64 has the signed minimum), so the largest value is
-/// 32,767 and stands for "no way".
+/// 32,767, which means unroutable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u16);
 
 impl Cost {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// No way; every sum that reaches it stays there.
+    /// Unroutable; sums saturate at it.
     pub const UNROUTABLE: Self = Self(0x7fff);
 
-    /// Makes a cost of `units` of 0.1 ms; from 32,767 on it is unroutable.
+    /// Creates a cost of `units` of 0.1 ms; from 32,767 on it is unroutable.
     #[must_use]
     pub const fn from_units(units: u16) -> Self {
         if units < Self::UNROUTABLE.0 {
@@ -23,13 +23,13 @@ impl Cost {
         }
     }
 
-    /// Makes a cost of `millis` ms; from 3,277 ms on it is unroutable.
+    /// Creates a cost of `millis` ms; from 3,277 ms on it is unroutable.
     #[must_use]
     pub const fn from_millis(millis: u16) -> Self {
         Self::from_units(millis.saturating_mul(10))
     }
 
-    /// Makes a cost of `micros` µs, rounded up; from 3,276,601 µs on it is unroutable.
+    /// Creates a cost of `micros` µs, rounded up; from 3,276,601 µs on it is unroutable.
     #[must_use]
     pub fn from_micros(micros: u64) -> Self {
         Self::from_wide(micros.div_ceil(100))
@@ -47,7 +47,7 @@ impl Cost {
         self.0.cast_signed()
     }
 
-    /// Makes a cost from a lane of a cost matrix; negative lanes are zero.
+    /// Creates a cost from a lane of a cost matrix; negative lanes are zero.
     #[must_use]
     pub const fn from_lane(lane: i16) -> Self {
         if lane < 0 {
@@ -57,7 +57,7 @@ impl Cost {
         }
     }
 
-    /// Returns whether there is a way.
+    /// Returns whether it is below [`UNROUTABLE`](Self::UNROUTABLE).
     #[must_use]
     pub const fn is_routable(self) -> bool {
         self.0 < Self::UNROUTABLE.0
@@ -69,7 +69,7 @@ impl Cost {
         Self::from_units(self.0.saturating_add(other.0))
     }
 
-    /// Returns the difference, at least nothing; what is unroutable stays so.
+    /// Returns the difference, at least zero; an unroutable cost stays unroutable.
     #[must_use]
     pub const fn less(self, other: Self) -> Self {
         if self.is_routable() {
@@ -79,7 +79,7 @@ impl Cost {
         }
     }
 
-    /// Returns `percent` hundredths of the cost, rounded down.
+    /// Returns `percent` % of the cost, rounded down.
     #[must_use]
     pub fn percent(self, percent: u16) -> Self {
         let hundredths = u64::from(self.0).saturating_mul(u64::from(percent));
@@ -91,17 +91,17 @@ impl Cost {
     }
 }
 
-/// A share of lost probes, in millionths.
+/// Share of lost probes, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Loss(u32);
 
 impl Loss {
-    /// Nothing is lost.
+    /// No loss.
     pub const NONE: Self = Self(0);
-    /// All is lost.
+    /// Total loss.
     pub const ALL: Self = Self(1_000_000);
 
-    /// Makes a share of `ppm` millionths, at most all.
+    /// Creates a share of `ppm` millionths, at most all.
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> Self {
         if ppm < Self::ALL.0 {
@@ -117,7 +117,7 @@ impl Loss {
         self.0
     }
 
-    /// Returns `lost` of `sent`, rounded down; nothing where none was sent.
+    /// Returns `lost` of `sent`, rounded down; zero if none was sent.
     #[must_use]
     pub fn of(lost: u32, sent: u32) -> Self {
         let millionths = u64::from(lost.min(sent)).saturating_mul(1_000_000);
@@ -125,8 +125,8 @@ impl Loss {
         u32::try_from(ppm).map_or(Self::ALL, Self::from_ppm)
     }
 
-    /// Returns the lower end of Wilson's score interval for `lost` of `sent`, one standard
-    /// deviation wide (z = 1): the share that so many probes prove. Nothing where none was sent.
+    /// Returns the lower bound of Wilson's score interval for `lost` of `sent`, one standard
+    /// deviation wide (z = 1): the loss that so many probes prove. Zero if none was sent.
     ///
     /// E. B. Wilson, JASA 22 (1927): (2k + z² − z √(z² + 4k(n − k)/n)) / 2(n + z²).
     #[must_use]
@@ -151,13 +151,13 @@ impl Loss {
         u32::try_from(ppm).map_or(Self::ALL, Self::from_ppm)
     }
 
-    /// Returns what a link loses of which `lost` of `sent` probes were lost: the lower bound
-    /// without the first of them, which is taken for chance.
+    /// Returns the loss of a link that lost `lost` of `sent` probes: the lower bound without the
+    /// first lost probe, which is attributed to chance.
     ///
-    /// Long lines lose some by chance: of a link that loses 2 of 1,000 each way, a lost probe is
-    /// among the newest 100 for a third of the time. At 2 s per e-fold it would cost 8 ms by the
-    /// lower bound, 20 ms by its share and 52 ms by the upper end of the interval; less than 3 ms
-    /// are enough to make packets move. 10 of 100 cost 137 ms, where 211 are their worth.
+    /// A link that loses 2 of 1,000 in each direction has a lost probe among the newest 100 for a
+    /// third of the time. At 2 s per e-fold it would cost 8 ms by the lower bound, 20 ms by its
+    /// share and 52 ms by the upper bound, and a difference of less than 3 ms moves packets. 10 of
+    /// 100 cost 137 ms; their share would cost 211 ms.
     #[must_use]
     pub fn beyond_chance(lost: u32, sent: u32) -> Self {
         Self::lower_bound(lost.saturating_sub(1), sent)
@@ -175,10 +175,10 @@ impl Loss {
 pub struct LossCode(pub u8);
 
 impl LossCode {
-    /// All is lost.
+    /// Total loss.
     pub const ALL: Self = Self(255);
 
-    /// Returns the share it stands for.
+    /// Returns the share of this code.
     #[must_use]
     pub fn loss(self) -> Loss {
         let code = u32::from(self.0);
@@ -194,7 +194,7 @@ impl LossCode {
 }
 
 impl From<Loss> for LossCode {
-    /// Rounds up, so that no report flatters.
+    /// Rounds up, so that no report is too low.
     fn from(loss: Loss) -> Self {
         let code = match loss.0 {
             ppm @ ..=200_000 => ppm.div_ceil(1_000),
@@ -208,17 +208,17 @@ impl From<Loss> for LossCode {
     }
 }
 
-/// How a game weighs delay, loss and relays.
+/// Weights of delay, loss and relays in a game's costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// Price of each loss code.
+    /// Cost of each loss code.
     loss: Box<[Cost]>,
-    /// Price of passing one relay.
+    /// Cost of a relay.
     relay: Cost,
 }
 
 impl CostModel {
-    /// Prices loss at `lambda_ms` × (−ln(1 − loss)) and each relay at `relay`.
+    /// Creates a model in which loss costs `lambda_ms` × (−ln(1 − loss)) and each relay `relay`.
     ///
     /// With 2,000 ms, 1 % of loss costs as much as 20 ms.
     #[must_use]
@@ -229,14 +229,14 @@ impl CostModel {
         Self { loss, relay }
     }
 
-    /// Returns the price of losing such a share.
+    /// Returns the cost of a loss.
     #[must_use]
     pub fn loss(&self, loss: LossCode) -> Cost {
         let loss = self.loss.get(usize::from(loss.0));
         loss.copied().unwrap_or(Cost::UNROUTABLE)
     }
 
-    /// Returns the cost of passing one relay.
+    /// Returns the cost of a relay.
     #[must_use]
     pub const fn relay(&self) -> Cost {
         self.relay
@@ -274,9 +274,9 @@ const LN_2: u128 = 2_977_044_472;
 
 /// Returns log2 of `value` with 32 binary places; 0 for 0.
 ///
-/// One place per squaring of the mantissa, as in Knuth, The Art of Computer Programming 1,
-/// section 1.2.2 (exercise on binary logarithms). The mantissa has 62 places, of which the 32 squarings spoil
-/// half.
+/// Each squaring of the mantissa gives one place, as in Knuth, The Art of Computer Programming 1,
+/// section 1.2.2 (exercise on binary logarithms). The 32 squarings lose half of the mantissa's 62
+/// places.
 fn log2(value: u32) -> u64 {
     let Some(whole) = value.checked_ilog2() else {
         return 0;

@@ -1,36 +1,36 @@
-//! A datagram between two nodes that do not reach each other, which a third one passes on.
+//! A session datagram that a third node forwards between two nodes without a direct path.
 //!
-//! It is one of the session between the two, sealed by them; the third adds who sent it, and could as
-//! well have made it up: the session tells. On the unreliable channel of the sessions with the third:
+//! The two nodes seal it. The third adds the sender's id; it could forge the id, but the session
+//! authenticates the datagram. On the unreliable channel of the sessions with the third:
 //!
 //! | message | body |
 //! |---|---|
-//! | pass on 0x88 | who shall have it 32, datagram 1 to 1,280 |
-//! | passed on 0x89 | who sent it 32, datagram 1 to 1,280 |
+//! | request to forward 0x88 | receiver 32, datagram 1 to 1,280 |
+//! | forwarded 0x89 | sender 32, datagram 1 to 1,280 |
 //!
-//! Nothing is passed on twice, and no hop frames are: flows have paths of their own.
+//! No datagram is forwarded twice, and hop frames are not forwarded: flows have their own paths.
 
 use wire::{NodeId, Reader, Writer};
 
 use crate::message::{DecodeError, code};
 
-/// A datagram of a session that goes over a third node.
+/// A session datagram that a third node forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detoured<'a> {
-    /// Which part of the way is before it.
+    /// The leg that it is on.
     pub leg: DetourLeg,
-    /// Who shall have it, on the first leg; who sent it, on the second.
+    /// The receiver on the first leg; the sender on the second.
     pub node: NodeId,
     /// The datagram; 1 to [`DATAGRAM_MAX`](Self::DATAGRAM_MAX) bytes.
     pub datagram: &'a [u8],
 }
 
-/// A part of the way of a [`Detoured`].
+/// A leg of a [`Detoured`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetourLeg {
-    /// From its sender to the node that shall pass it on.
+    /// From the sender to the forwarding node.
     First,
-    /// From there to the one who shall have it.
+    /// From the forwarding node to the receiver.
     Second,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Detoured<'a> {
         writer.bytes(self.datagram);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

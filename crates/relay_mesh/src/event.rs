@@ -28,36 +28,37 @@ pub enum Event {
         /// The neighbour.
         node: NodeId,
     },
-    /// A neighbour's path does not carry datagrams of 1,280 bytes, only of 1,200: player datagrams of more than 736
-    /// bytes travel over it in two pieces.
+    /// The path to a neighbour carries datagrams of 1,200 bytes but not of 1,280: player datagrams
+    /// of more than 736 bytes travel over it in two pieces.
     LinkTooSmall {
-        /// Who it is.
+        /// The neighbour.
         node: NodeId,
     },
-    /// Dials of a node of the bootstrap list failed, and not for want of a place there; told at most once a minute
-    /// for each node. Where nothing answers at a reachable address, the network secrets differ; where what answers
-    /// has another key, the id is another node's.
+    /// Dials of a bootstrap node failed, and not because it was full; reported at most once a
+    /// minute per node. If a reachable address does not answer, the network secrets differ. If the
+    /// peer has another key, the configured id is wrong.
     BootstrapFailed {
-        /// Which node was dialled.
+        /// The dialed node.
         node: NodeId,
-        /// Where the bootstrap list has it.
+        /// Its addresses in the bootstrap list.
         addresses: Vec<SocketAddr>,
         /// Why the last dial failed.
         failure: ConnectFailure,
-        /// How many failed since it was told last.
+        /// Number of failures since the last report.
         attempts: u64,
     },
-    /// Nodes asked for a link and were refused; told at most once a minute for each reason.
+    /// Nodes requested a link and were refused; reported at most once a minute per reason.
     NodesRefused {
-        /// Why.
+        /// The reason.
         reason: NodeRefusal,
-        /// How often since it was told last.
+        /// Number since the last report.
         count: u64,
     },
-    /// Another node signs records with this node's key: it has a copy of the identity file. Each takes the other's links,
-    /// and players of both lose packets. Told at most once a minute.
+    /// Another node signs records with this node's key, so it has a copy of the identity file. The
+    /// two take over each other's links, and their players lose packets. Reported at most once a
+    /// minute.
     IdentityInUse {
-        /// Records of this node that it did not make, since it was told last.
+        /// Number of foreign records in this node's name since the last report.
         records: u64,
     },
     /// This node is overloaded: it does not judge paths and links meanwhile. Reported at most once

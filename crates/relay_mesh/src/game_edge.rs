@@ -1,18 +1,19 @@
-//! What it costs from an exit to the servers of its games, as it tells those whom it may have players of.
+//! Costs from an exit to its game servers, which it sends to entries that may use it.
 //!
 //! | size | field |
 //! |---|---|
 //! | 1 | [`GAME_EDGES`](crate::flow_message::flow_code::GAME_EDGES) |
 //! | 1 | count (1 to 16) |
-//! | 1 + 1 + n + 2 each | over what it is played (0 datagrams, 1 streams), name (≤ 64, as in an open), cost |
+//! | 1 + 1 + n + 2 each | protocol (0 datagrams, 1 streams), name (≤ 64, as in an open), cost |
 //!
-//! Ascending by protocol and name. A cost of 32,767 says that the server is not reached.
+//! Ascending by protocol and name. A cost of 32,767 means that the server is unreachable.
 //!
-//! It goes by the session of entry and exit, which proves who speaks, and not in the signed records that all
-//! nodes get: who may choose the exit has such a session anyway. Of an exit with 16 games, with names of 8
-//! letters, that is 194 bytes; with headers and acknowledgement 311 each 30 s, and when a cost has changed:
-//! 10 bytes/s at an entry for each such exit, where all of link state may take 3,000. In records the same
-//! would go to all nodes, signed anew each time, and link records with it, which are tied to their hash.
+//! The session of entry and exit authenticates it, so it is not in the signed records that all
+//! nodes get; every node that may choose the exit has such a session. An exit with 16 games with
+//! names of 8 letters sends 194 bytes, 311 with headers and acknowledgement, every 30 s and when a
+//! cost changes: 10 bytes/s per exit at an entry, of link state's budget of 3,000. In records the
+//! same would go to all nodes, signed each time, with new link records, which are bound to the
+//! record's hash.
 
 use wire::{Reader, Writer};
 
@@ -21,22 +22,22 @@ use crate::flow_message::{GAME_NAME_MAX, flow_code, read_name};
 use crate::message::DecodeError;
 use crate::signed_config::Protocol;
 
-/// The way from an exit to a game's server.
+/// The edge from an exit to a game's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameEdge {
-    /// Over what the game is played: a name may stand for two games.
+    /// The protocol; a UDP and a TCP game may have the same name.
     pub protocol: Protocol,
-    /// Which game; at most 64 bytes.
+    /// The game; at most 64 bytes.
     pub game: String,
-    /// Its round trip; unroutable where the server is not reached.
+    /// Round-trip cost; unroutable if the server is unreachable.
     pub cost: Cost,
 }
 
 impl GameEdge {
-    /// Most edges of one message.
+    /// Maximum number of edges per message.
     pub const COUNT_MAX: usize = 16;
 
-    /// Appends a message with `edges` to `out`; those past the bound are left out.
+    /// Appends a message with `edges` to `out`; omits those over the bound.
     pub fn encode(edges: &[Self], out: &mut Vec<u8>) {
         let edges = edges.get(..Self::COUNT_MAX).unwrap_or(edges);
         let mut writer = Writer::new(out);
@@ -52,7 +53,7 @@ impl GameEdge {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Grants: what lets a node name another node's label as its next one.
+//! Grants: authorization to use another node's label as the next one.
 
 use crypto::{Label, Provider, Secret32, equal};
 use wire::NodeId;
@@ -6,24 +6,25 @@ use wire::NodeId;
 use crate::hop_key::NextLabel;
 use crate::link::{End, LinkRoot};
 
-/// Makes and checks the grants of the labels of one link; both of its ends have the same key.
+/// Creates and checks the grants of the labels of one link; both ends have the same key.
 ///
-/// A node that gives out a label for frames from a previous hop returns with it the first 16 bytes
-/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), end 1 | label 4 | generation 1 | requester 32 | hop key 0 or 16)
-/// under the exporter of its session with that hop, the end 0 where it dialled and 1 where it was dialled, the hop
-/// key where frames bear a tag only. The hop binds the label only for the requester that the grant names, so nobody
-/// points it at a label that was given to another; and only what the other end gave, not what it gave itself.
+/// A node that allocates a label for frames from a previous hop returns with it the first 16 bytes
+/// of HMAC-SHA-256(Expand(exporter, "tw1 grant"), end 1 | label 4 | generation 1 | requester 32 |
+/// hop key 0 or 16) under the exporter of its session with that hop. The end is 0 if it dialed and
+/// 1 if it was dialed; the hop key is present if frames have a tag only. The hop binds the label
+/// only for the requester in the grant, so nobody can direct it at a label that was allocated to
+/// another, and only labels of the other end, not its own.
 #[derive(Debug)]
 pub struct GrantKey {
     key: Secret32,
     end: End,
 }
 
-/// What a requester shows to the previous hop.
+/// Authorization that a requester shows to the previous hop.
 pub type Grant = [u8; 16];
 
 impl GrantKey {
-    /// Makes the key of one end of a link.
+    /// Derives the key of one end of a link.
     pub(crate) fn new<P: Provider>(provider: &P, root: LinkRoot<'_>) -> Self {
         Self {
             key: root.exporter.expand(provider, GRANT, &[]),
@@ -57,7 +58,8 @@ impl GrantKey {
         mac.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Returns whether the other end gave `grant` for `next` to `requester`; compares in constant time.
+    /// Returns whether the other end issued `grant` for `next` to `requester`; compares in constant
+    /// time.
     pub fn check<P: Provider>(
         &self,
         provider: &P,

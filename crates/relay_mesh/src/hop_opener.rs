@@ -9,13 +9,13 @@ use crate::hop::HopHeader;
 use crate::key_ring::{KeyRing, Sealed};
 use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
 
-/// Opens the frames of one link and direction that go from one shard to one shard.
+/// Opens the frames of one link and direction between two shards.
 pub struct HopOpener<A> {
     keys: KeyRing<A>,
 }
 
 impl<A: Aead> HopOpener<A> {
-    /// Makes the opener of what goes from one shard to the other.
+    /// Creates the opener of frames from one shard to the other.
     pub fn new<P: Provider<Aead = A>>(provider: &P, secret: &LinkSecret, pair: ShardPair) -> Self {
         let (suite, secret) = secret.of(provider, pair);
         Self {
@@ -23,8 +23,8 @@ impl<A: Aead> HopOpener<A> {
         }
     }
 
-    /// Takes word that the other end seals with the key of `epoch`; false where that is more than 64 epochs on at
-    /// once, or than one a second.
+    /// Handles the announced key epoch of the other end; returns false if it is more than 64 epochs
+    /// ahead, or exceeds one epoch a second.
     pub fn reach<P: Provider<Aead = A>>(&mut self, provider: &P, now: Instant, epoch: u32) -> bool {
         self.keys.reach(provider, now, epoch)
     }
@@ -33,7 +33,7 @@ impl<A: Aead> HopOpener<A> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the frame was changed or is another link's; the frame is then garbage.
+    /// [`OpenError`] if the frame was modified or is of another link; the frame is then garbage.
     pub fn open<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,

@@ -1,23 +1,24 @@
-//! Which key a shard seals with, said over the session.
+//! Key epoch of a shard, sent over the session.
 
 use wire::{Reader, Writer};
 
 use crate::message::{DecodeError, code};
 use crate::shard::ShardId;
 
-/// Says that one shard of its sender seals with the key of `epoch` for one shard of its receiver: a type byte,
-/// [`code::KEY_EPOCH`], the two shards, 1 byte each, and the epoch, 4 bytes, big-endian.
+/// Announces that a shard of the sender seals with the key of `epoch` for a shard of the receiver:
+/// a type byte, [`code::KEY_EPOCH`], the two shards, 1 byte each, and the epoch, 4 bytes,
+/// big-endian.
 ///
-/// A frame tells the low two bits of its epoch. Where four go by without a frame that is opened, because none
-/// arrives or their labels are no more, those bits say another one than is meant, and no frame would be
-/// opened again.
+/// A frame has only the low two bits of its epoch. If four epochs pass without an opened frame,
+/// because frames are lost or their labels have expired, the bits are ambiguous and no later frame
+/// would decrypt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyEpoch {
-    /// Of the node that says so.
+    /// Shard of the sender.
     pub from: ShardId,
-    /// Of the node that hears it.
+    /// Shard of the receiver.
     pub to: ShardId,
-    /// How many keys came before.
+    /// Number of earlier keys.
     pub epoch: u32,
 }
 
@@ -31,7 +32,7 @@ impl KeyEpoch {
         writer.u32(self.epoch);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

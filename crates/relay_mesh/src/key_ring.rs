@@ -1,44 +1,45 @@
-//! Opening keys of one direction over their phases, of which the wire tells the low bits.
+//! Opening keys of one direction over its key phases, of which packets carry the low bits.
 
 use core::time::Duration;
 
 use crypto::{Aead, Iv, OpenError, Provider, Suite, TrafficSecret};
 use wire::{Instant, TokenBucket};
 
-/// The present key, the one before it for late packets, and those to come.
+/// The current key, the previous one for late packets, and the next ones.
 ///
-/// A packet of a later phase that opens makes that phase the present one. Nothing else does, so
-/// forged phases cost [`AHEAD_MAX`] key expansions, which are kept for the genuine packet; those
-/// further off are rationed. Phases may be skipped: what was dropped before it came here moved nothing.
+/// A packet of a later phase that decrypts makes that phase the current one. Nothing else does, so
+/// forged phases cost at most [`AHEAD_MAX`] key expansions, which are kept for the genuine packet;
+/// phases further ahead are rate limited. Phases may be skipped, since lost packets advance
+/// nothing.
 pub(crate) struct KeyRing<A> {
     suite: Suite,
-    /// Phases that the wire tells apart: a power of two, at least 4.
+    /// Number of phases that packets distinguish: a power of two, at least 4.
     modulus: u8,
-    /// Present phase mod `modulus`.
+    /// Current phase mod `modulus`.
     phase: u8,
-    /// Present phase, all told.
+    /// Current phase in full.
     reached: u32,
-    /// Phases that the sealing end may still have passed by its word, once it has said one.
+    /// Rate limiter of advances over unopened phases; `None` until the first.
     said: Option<TokenBucket>,
     secret: TrafficSecret,
     present: (A, Iv),
     previous: Option<Previous<A>>,
-    /// The next phases, as far as they were asked for.
+    /// Keys of the next phases, derived on demand.
     ahead: Vec<(TrafficSecret, (A, Iv))>,
 }
 
-/// The phase before the present one.
+/// The previous phase.
 struct Previous<A> {
     key: (A, Iv),
-    /// When it is forgotten.
+    /// When it is dropped.
     until: Instant,
 }
 
-/// One sealed packet, as [`KeyRing::open`] needs it.
+/// One sealed packet for [`KeyRing::open`].
 pub(crate) struct Sealed<'a> {
-    /// Low bits of the phase, from the wire.
+    /// Low bits of the phase, from the packet.
     pub(crate) phase: u8,
-    /// What the iv is combined with.
+    /// Value that the IV is combined with.
     pub(crate) mask: [u8; 12],
     pub(crate) aad: &'a [u8],
     /// Decrypted in place.
@@ -47,7 +48,7 @@ pub(crate) struct Sealed<'a> {
 }
 
 impl<A: Aead> KeyRing<A> {
-    /// Starts at phase 0.
+    /// Creates a ring at phase 0.
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
         suite: Suite,
@@ -72,8 +73,8 @@ impl<A: Aead> KeyRing<A> {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] where the phase is too far off or the bytes were changed; the body is garbage
-    /// then.
+    /// [`OpenError`] if the phase is too far ahead or the bytes were modified; the body is then
+    /// garbage.
     pub(crate) fn open<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -105,8 +106,9 @@ impl<A: Aead> KeyRing<A> {
         Ok(())
     }
 
-    /// Opens a packet of a phase that is further off: all in between were lost, for as long as an hour each. A
-    /// forged one leaves nothing behind, and what they may cost is what words may.
+    /// Opens a packet of a phase further ahead, if all packets of the phases in between were lost
+    /// (up to an hour each). A forged one changes no key; the rate limiter of
+    /// [`reach`](Self::reach) bounds its cost.
     fn leap<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -131,9 +133,9 @@ impl<A: Aead> KeyRing<A> {
         Ok(())
     }
 
-    /// Goes on to a phase that the sealing end says it has reached, where that is further than any packet
-    /// said: the low bits do not tell phases apart that are a whole round behind. Returns whether that may be
-    /// so: each phase costs an expansion, and there are [`SAID_MAX`] at once and [`SAID_RATE`] a second.
+    /// Advances to a phase that the sealing end announced, if it is later than any opened packet:
+    /// the low bits do not distinguish phases a full round apart. Returns whether the rate limit
+    /// allows it: each phase costs an expansion, [`SAID_MAX`] at once and [`SAID_RATE`] a second.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -156,7 +158,7 @@ impl<A: Aead> KeyRing<A> {
         true
     }
 
-    /// Goes on by so many phases.
+    /// Advances by `steps` phases.
     fn advance(&mut self, now: Instant, steps: u8) {
         for (secret, key) in self.ahead.drain(..usize::from(steps).min(self.ahead.len())) {
             self.secret = secret;
@@ -187,15 +189,15 @@ fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), Op
     aead.open(iv.xor(mask), aad, body, tag)
 }
 
-/// Phases that may be skipped and the one after them: as many as the wire tells apart where it has
-/// two bits for them, once late packets are no longer awaited.
+/// Phases accepted without the rate limiter: the skipped ones and the next. With two bits for the
+/// phase, these are all that packets distinguish once late packets are no longer accepted.
 const AHEAD_MAX: usize = 3;
-/// Phases that may be passed at a word of the sealing end, all at once and in a second. An honest one says so
-/// within a second of each, and passes [`SAID_RATE`] only above 2^22 frames a second.
+/// Phases that announcements may advance, in a burst and per second. An honest end announces each
+/// within a second, and exceeds [`SAID_RATE`] only above 2^22 frames a second.
 const SAID_MAX: u32 = 64;
 const SAID_RATE: u32 = 1;
-/// How long late packets of the phase before open: three times the longest probe timeout that a
-/// link in use has (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
+/// How long late packets of the previous phase are accepted: three times the longest probe timeout
+/// of a link in use (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
 const PREVIOUS_KEPT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -302,10 +304,10 @@ mod tests {
         assert!(ring.reach(&provider, Instant::ZERO, 9));
         assert!(ring.ahead.is_empty());
         assert!(open(&mut ring, 9) && open(&mut ring, 8) && open(&mut ring, 10));
-        // What it knows already moves nothing back.
+        // An earlier phase changes nothing.
         assert!(ring.reach(&provider, Instant::ZERO, 4));
         assert!(open(&mut ring, 10));
-        // What was not said in a day is not saved up.
+        // Unused budget of a day is not accumulated.
         let later = Instant::from_millis(86_400_000);
         assert!(!ring.reach(&provider, later, 10 + SAID_MAX + 1));
         assert!(ring.reach(&provider, later, 10 + SAID_MAX));
@@ -343,7 +345,7 @@ mod tests {
             "a late one of the last of them"
         );
         assert!(!open(1, 53, 0), "33 ahead reads as 31 behind");
-        // Forged ones move nothing, and leave no more than 64 at once and one a second.
+        // Forged packets change nothing, and are limited to 64 at once and one a second.
         let moved = (0..100).filter(|_| open(2, 24, 1)).count();
         assert_eq!(moved, 0);
         assert!(!open(3, 52, 0), "spent");

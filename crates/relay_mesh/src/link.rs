@@ -1,4 +1,4 @@
-//! Links: keys and addresses of the neighbours that hop frames come from and go to.
+//! Links: keys and addresses of the neighbours that exchange hop frames with this node.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -13,41 +13,40 @@ use crate::link_secret::{LinkSecret, ShardPair};
 use crate::link_terms::Packing;
 use crate::shard::ShardId;
 
-/// Names a node that this one knows of, until that one was gone for 10 minutes; then it may name
-/// another.
+/// Id of a known node; reused after the node has been gone for 10 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) u16);
 
 impl LinkId {
-    /// Stands for this node itself, where it is the exit of its own players: nodes known of are counted
-    /// from 0, and are fewer.
+    /// This node itself, as the exit of its own players. Known nodes are numbered from 0 and are
+    /// fewer.
     pub(crate) const OWN: Self = Self(u16::MAX);
 }
 
-/// What a shard knows of a neighbour while a session with it is open.
+/// A shard's state of a neighbour with an open session.
 #[derive(Debug)]
 pub(crate) struct Link<A> {
-    /// Where its frames come from.
+    /// Source address of its frames.
     pub(crate) remote: SocketAddr,
-    /// The address of ours that its frames go from, as the session's packets do.
+    /// Own address that frames to it are sent from, equal to that of the session's packets.
     pub(crate) local: Option<IpAddr>,
-    /// How several frames may go to it at once.
+    /// How frames to it are batched.
     pub(crate) packing: Packing,
     shard: ShardId,
     sends: LinkSecret,
     receives: LinkSecret,
-    /// Of its first sealer; the others have the numbers behind it.
+    /// Serial of the first sealer; the others have the next numbers.
     serial: u32,
-    /// By the neighbour's shard, which opens.
+    /// By the neighbour's shard that opens.
     sealers: PerShard<HopSealer<A>>,
-    /// By the neighbour's shard, which sealed.
+    /// By the neighbour's shard that seals.
     openers: PerShard<HopOpener<A>>,
 }
 
-/// One of something for each shard of a neighbour that has come up.
+/// A value per active shard of a neighbour.
 type PerShard<T> = [Option<Box<T>>; ShardId::COUNT_MAX as usize];
 
-/// Which end of its session a node is.
+/// A node's end of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Dialler,
@@ -72,16 +71,17 @@ impl End {
     }
 }
 
-/// What the keys of a link are made from.
+/// Key material of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct LinkRoot<'a> {
-    /// Of the session with the neighbour.
+    /// Exporter of the session with the neighbour.
     pub(crate) exporter: &'a Exporter,
     pub(crate) end: End,
 }
 
 impl<A: Aead> Link<A> {
-    /// Makes the link of one shard. `serial` differs for all links that a node makes for its shards.
+    /// Creates the link of one shard. `serial` is unique among all links that a node creates for
+    /// its shards.
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
         root: LinkRoot<'_>,
@@ -102,7 +102,7 @@ impl<A: Aead> Link<A> {
         }
     }
 
-    /// The sealer of what goes to a shard of the neighbour, made where it is the first.
+    /// Returns the sealer for a shard of the neighbour; creates it on first use.
     pub(crate) fn sealer_to<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -121,20 +121,20 @@ impl<A: Aead> Link<A> {
         )
     }
 
-    /// The sealer that made a binding.
+    /// Returns the sealer that made a binding.
     pub(crate) fn sealer_of(&mut self, binding: &Binding) -> Option<&mut HopSealer<A>> {
         let place = usize::from(binding.name().shard().place());
         self.sealers.get_mut(place)?.as_deref_mut()
     }
 
-    /// Takes back what a sealer of this link bound.
+    /// Releases a binding of one of this link's sealers.
     pub(crate) fn release(&mut self, binding: Binding) {
         if let Some(sealer) = self.sealer_of(&binding) {
             sealer.release(binding);
         }
     }
 
-    /// How many labels of the neighbour are bound.
+    /// Number of bound labels of the neighbour.
     pub(crate) fn live(&self) -> usize {
         let sealers = self.sealers.iter().flatten();
         sealers.map(|sealer| sealer.live()).sum()
@@ -147,7 +147,7 @@ impl<A: Aead> Link<A> {
         sealer.is_some_and(|sealer| sealer.holds(name))
     }
 
-    /// Key epochs of its sealers of which the neighbour has not been told.
+    /// Key epochs of its sealers that were not announced to the neighbour.
     pub(crate) fn untold_epochs(&self) -> impl Iterator<Item = KeyEpoch> {
         let sealers = (0..).zip(&self.sealers);
         sealers.filter_map(|(to, sealer)| {
@@ -157,7 +157,7 @@ impl<A: Aead> Link<A> {
         })
     }
 
-    /// Notes that the neighbour was told.
+    /// Marks an epoch as announced.
     pub(crate) fn note_told(&mut self, said: KeyEpoch) {
         let sealer = self.sealers.get_mut(usize::from(said.to.place()));
         if let Some(sealer) = sealer.and_then(Option::as_deref_mut) {
@@ -165,8 +165,8 @@ impl<A: Aead> Link<A> {
         }
     }
 
-    /// Takes word of the epoch that a shard of the neighbour seals with; false where that cannot be. It has an
-    /// opener made for each of the eight shards that its node may have, at most.
+    /// Handles the announced epoch of a shard of the neighbour; returns false if it is not
+    /// plausible. It creates openers for at most the eight shards of a node.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -190,8 +190,9 @@ impl<A: Aead> Link<A> {
 
     /// Decrypts a frame in place, and returns its body.
     ///
-    /// The first frame that says it is from a shard of the neighbour has the opener of it made, genuine or
-    /// not: eight at the most, and a frame gets here only by a label of the link and from its address.
+    /// The first frame from a shard of the neighbour creates that shard's opener, genuine or not.
+    /// There are at most eight, and a frame gets here only with a label of the link and from its
+    /// address.
     pub(crate) fn open<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -204,7 +205,7 @@ impl<A: Aead> Link<A> {
     }
 }
 
-/// What is known of links, by id: of those that are up. Of a thousand nodes known few have one.
+/// Values of the links that are up, by id; of a thousand known nodes few have one.
 #[derive(Debug)]
 pub(crate) struct LinkTable<L> {
     links: Vec<Option<Box<L>>>,
@@ -215,7 +216,7 @@ impl<L> LinkTable<L> {
         Self { links: Vec::new() }
     }
 
-    /// Puts a link up, in place of one that was.
+    /// Sets or clears the value of a link.
     pub(crate) fn set(&mut self, id: LinkId, link: Option<L>) {
         let index = usize::from(id.0);
         if self.links.len() <= index {
@@ -234,14 +235,14 @@ impl<L> LinkTable<L> {
         self.links.get_mut(usize::from(id.0))?.as_deref_mut()
     }
 
-    /// Those that are up, by id.
+    /// Links that are up, by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &L)> {
         let all = (0..).map(LinkId).zip(&self.links);
         all.filter_map(|(id, link)| Some((id, link.as_deref()?)))
     }
 }
 
-/// Which links are meant, a bit each: a pass over thousands of labels costs it no tree.
+/// A set of links as a bitmap, for fast tests in passes over thousands of labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkSet(Vec<u64>);
 
@@ -289,7 +290,7 @@ fn place(link: LinkId) -> (usize, u64) {
 
 #[cfg(test)]
 impl LinkSet {
-    /// The numbers of all, in order.
+    /// Returns all numbers, in order.
     pub(crate) fn numbers(&self) -> Vec<u16> {
         let all = 0..=u16::MAX;
         all.filter(|link| self.contains(LinkId(*link))).collect()

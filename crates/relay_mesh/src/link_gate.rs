@@ -1,4 +1,4 @@
-//! What it takes to give labels out to a neighbour, and to bind those that it gave out.
+//! Checks for allocating labels to a neighbour and binding its labels.
 
 use crypto::Provider;
 
@@ -8,19 +8,19 @@ use crate::hop_key::{HopForm, HopKeyMaker};
 use crate::link::LinkRoot;
 use crate::link_terms::LinkTerms;
 
-/// Keys of a link that make no frame, and what both ends want of its frames; one for all shards.
+/// Keys of a link that seal no frame, and both ends' terms; one for all shards.
 #[derive(Debug)]
 pub(crate) struct LinkGate {
     pub(crate) grants: GrantKey,
-    /// How frames with the neighbour are protected, as far as that is ours to say.
+    /// Frame protection that this node is configured for.
     kind: HopKind,
-    /// What its node said.
+    /// The neighbour's terms.
     pub(crate) terms: LinkTerms,
     hop_keys: HopKeyMaker,
 }
 
 impl LinkGate {
-    /// Makes the keys of a link from its session's exporter.
+    /// Derives the keys of a link from its session's exporter.
     pub(crate) fn new<P: Provider>(provider: &P, root: LinkRoot<'_>, kind: HopKind) -> Self {
         Self {
             grants: GrantKey::new(provider, root),
@@ -30,8 +30,8 @@ impl LinkGate {
         }
     }
 
-    /// Says how frames to a label are protected that is given out for those of this link: by a tag
-    /// only where both ends take that.
+    /// Returns the protection of frames to a new label of this link: a tag only if both ends accept
+    /// that.
     pub(crate) fn form<P: Provider>(&mut self, provider: &P, name: LabelName) -> HopForm {
         match (self.kind, self.terms.kind) {
             (HopKind::TagOnly, HopKind::TagOnly) => {
@@ -41,7 +41,7 @@ impl LinkGate {
         }
     }
 
-    /// Whether frames may go to the other end as its label wants them.
+    /// Whether frames to the other end may have the protection that its label requires.
     pub(crate) const fn allows(&self, form: &HopForm) -> bool {
         matches!(
             (form, self.kind),

@@ -1,28 +1,28 @@
-//! What both ends of a link say that they take of each other.
+//! Terms that each end of a link announces.
 
 use wire::{Reader, Writer};
 
 use crate::hop::HopKind;
 use crate::message::{DecodeError, code};
 
-/// First word of a session beside the hello: a type byte, [`code::LINK_TERMS`], and one byte, bit 0 set
-/// where frames by tag only are taken, bit 1 where [trunks](crate::trunk) are. Other bits are for later
-/// and read as 0. Until it has come, frames are sealed and go alone.
+/// Sent after the hello: a type byte, [`code::LINK_TERMS`], and one byte; bit 0 is set if frames
+/// with a tag only are accepted, bit 1 if [trunks](crate::trunk) are. Other bits are reserved and
+/// read as 0. Until it arrives, frames are sealed and sent one per datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTerms {
-    /// The least that frames must be protected by.
+    /// Minimum protection of frames.
     pub kind: HopKind,
-    /// How several frames may come at once.
+    /// How frames may be batched.
     pub packing: Packing,
 }
 
 /// Whether several frames may share a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Packing {
-    /// Each has its own.
+    /// One frame per datagram.
     #[default]
     Alone,
-    /// They may come as a trunk.
+    /// Several frames may form a trunk.
     Trunks,
 }
 
@@ -30,7 +30,7 @@ impl LinkTerms {
     /// Length of the message in bytes.
     pub const LEN: usize = 2;
 
-    /// What holds before the other end has said anything.
+    /// Terms before the other end has announced any.
     pub(crate) const UNSAID: Self = Self {
         kind: HopKind::Sealed,
         packing: Packing::Alone,
@@ -51,7 +51,7 @@ impl LinkTerms {
         writer.u8(kind | packing);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

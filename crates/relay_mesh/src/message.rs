@@ -1,7 +1,7 @@
 //! Control messages between nodes, on the reliable ordered channel of their session.
 //!
 //! A message is a type byte and a body that fills the rest. All numbers are big-endian. Decoders
-//! are strict: what is not said here is refused, and one node's bad bytes cost the other a count.
+//! are strict: they refuse everything that is not specified here, and the node counts it.
 //!
 //! | type | message | body |
 //! |---|---|---|
@@ -16,12 +16,12 @@
 //! | 0x13 | prune | nothing |
 //! | 0x14 | part | nothing |
 //!
-//! The state of an origin is the version of its link record, or of the newest delta to it. A request
-//! is answered with what is newer than the version held of each origin named: node record, link
-//! record, delta. [`gossip`](crate::gossip) has what have, graft, prune and part are for.
+//! The state of an origin is the version of its link record, or of the newest delta to it. The
+//! answer to a request has, for each origin named, everything newer than the version held: node
+//! record, link record, delta. [`gossip`](crate::gossip) uses have, graft, prune and part.
 //!
-//! Other messages of a session have type bytes of the same range. They are decoded where they belong, and
-//! [`Message::decode`] refuses them:
+//! Other messages of a session have type bytes of the same range. Their own modules decode them,
+//! and [`Message::decode`] refuses them:
 //!
 //! | type | message | channel |
 //! |---|---|---|
@@ -38,10 +38,10 @@
 //! | 0x85 | [`PathEcho`](crate::path_probe::PathEcho) | unreliable, and in the probe flow |
 //! | 0x86 | a datagram of the session ([`SESSION_DATAGRAM`](crate::flow_message::flow_code::SESSION_DATAGRAM)) | none: in the probe flow of a path |
 //! | 0x87 | [`PathPadding`](crate::path_probe::PathPadding) | none: in the probe flow of its path |
-//! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): pass on, passed on | unreliable |
+//! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): request to forward, forwarded | unreliable |
 //! | 0x8A | [`FlowDatagram`](crate::flow_datagram::FlowDatagram) | unreliable |
 //!
-//! All other type bytes are free, and refused.
+//! All other type bytes are unassigned, and refused.
 
 use core::fmt;
 
@@ -49,30 +49,30 @@ use wire::{Reader, Truncated, Writer};
 
 use crate::link_state::{LinkDelta, LinkRecord, NodeRecord, ShortId};
 
-/// Most deltas of one message.
+/// Maximum number of deltas per message.
 pub const LINK_DELTAS_MAX: usize = 64;
 
 /// Type bytes.
 pub mod code {
-    /// First message of a session, by both sides.
+    /// First message of a session, from both sides.
     pub const HELLO: u8 = 0x01;
-    /// Who an origin is and whom it measures.
+    /// Identity, profile and neighbours of an origin.
     pub const NODE_RECORD: u8 = 0x02;
-    /// What an origin measured.
+    /// Measurements of an origin.
     pub const LINK_RECORD: u8 = 0x03;
-    /// Which link records a node holds.
+    /// Link records that a node holds.
     pub const DIGEST: u8 = 0x04;
-    /// Which origins' records a node wants.
+    /// Origins whose records a node requests.
     pub const REQUEST: u8 = 0x05;
-    /// What a node takes of frames; see [`LinkTerms`](crate::link_terms::LinkTerms).
+    /// Frames that a node accepts; see [`LinkTerms`](crate::link_terms::LinkTerms).
     pub const LINK_TERMS: u8 = 0x06;
-    /// Which key a shard seals with; see [`KeyEpoch`](crate::key_epoch::KeyEpoch).
+    /// Key epoch of a shard; see [`KeyEpoch`](crate::key_epoch::KeyEpoch).
     pub const KEY_EPOCH: u8 = 0x07;
     /// Changes between link records, authenticated hop by hop.
     pub const LINK_DELTA: u8 = 0x10;
     /// Records held, for lazy push.
     pub const HAVE: u8 = 0x11;
-    /// Asks for eager push.
+    /// Requests eager push.
     pub const GRAFT: u8 = 0x12;
     /// Declines eager push.
     pub const PRUNE: u8 = 0x13;
@@ -80,13 +80,13 @@ pub mod code {
     pub const PART: u8 = 0x14;
     /// Reserves or binds labels; see [`RouteRequest`](crate::route_request::RouteRequest).
     pub const ROUTE_REQUEST: u8 = 0x20;
-    /// The labels, or why not.
+    /// The labels, or the reason for a refusal.
     pub const ROUTE_REPLY: u8 = 0x21;
-    /// Gives labels back; see [`RouteRelease`](crate::route_release::RouteRelease).
+    /// Releases labels; see [`RouteRelease`](crate::route_release::RouteRelease).
     pub const ROUTE_RELEASE: u8 = 0x22;
-    /// Which version of the signed configuration a node holds.
+    /// Version of the signed configuration that a node holds.
     pub const CONFIG_VERSION: u8 = 0x30;
-    /// Asks for a piece of it.
+    /// Requests a piece of it.
     pub const CONFIG_REQUEST: u8 = 0x31;
     /// A piece of it.
     pub const CONFIG: u8 = 0x32;
@@ -94,41 +94,41 @@ pub mod code {
     pub const PROBE: u8 = 0x80;
     /// The answer to a probe; unreliable channel.
     pub const ECHO: u8 = 0x81;
-    /// A datagram to be passed on; unreliable channel; see [`Detoured`](crate::detour::Detoured).
+    /// A datagram to forward; unreliable channel; see [`Detoured`](crate::detour::Detoured).
     pub const PASS_ON: u8 = 0x88;
-    /// A datagram that was passed on; unreliable channel.
+    /// A forwarded datagram; unreliable channel.
     pub const PASSED_ON: u8 = 0x89;
 }
 
-/// A control message; records stay as they came, since their signature is over those bytes.
+/// A control message. Records stay encoded, since their signature covers those bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// First message of a session; carries the sender's node record.
     Hello(&'a [u8]),
-    /// A node record, not yet checked; at most [`NodeRecord::LEN_MAX`] bytes.
+    /// An unverified node record; at most [`NodeRecord::LEN_MAX`] bytes.
     NodeRecord(&'a [u8]),
-    /// A link record, not yet checked; at most [`LinkRecord::LEN_MAX`] bytes.
+    /// An unverified link record; at most [`LinkRecord::LEN_MAX`] bytes.
     LinkRecord(&'a [u8]),
-    /// Which link records the sender holds.
+    /// Link records that the sender holds.
     Digest(Digest),
-    /// Whose records the sender wants.
+    /// Origins whose records the sender requests.
     Request(Request),
-    /// What changed since link records; at most [`LINK_DELTAS_MAX`].
+    /// Changes since link records; at most [`LINK_DELTAS_MAX`].
     LinkDeltas(Vec<LinkDelta>),
-    /// Which link records the sender holds and does not push.
+    /// Link records that the sender holds and does not push.
     Have(Have),
-    /// Asks for records as soon as they come.
+    /// Requests records as soon as they arrive (eager push).
     Graft,
-    /// Asks for no records as they come, only for word of them.
+    /// Requests announcements of records only (lazy push).
     Prune,
-    /// Asks for neither.
+    /// Requests neither records nor announcements.
     Part,
 }
 
 impl<'a> Message<'a> {
     /// Longest message of these types, in bytes: deltas that all name 64 links.
     pub const LEN_MAX: usize = 1 + LINK_DELTAS_MAX * LinkDelta::LEN_MAX;
-    /// What a hello says in its version byte.
+    /// Version byte of a hello.
     pub const VERSION: u8 = 1;
 
     /// Appends the message to `out`.
@@ -184,12 +184,12 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] names the first rule that `bytes` break. Reserved types are unknown here:
-    /// who implements them looks at the type byte first.
+    /// [`DecodeError`] names the first rule that `bytes` break. Types of other modules are unknown
+    /// here: check the type byte first.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         match reader.u8()? {
@@ -214,13 +214,13 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Why bytes are no message or record.
+/// Why bytes are not a valid message or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// They end within a field.
     Truncated,
-    /// They go on behind the last field.
+    /// Bytes follow the last field.
     Trailing,
     /// No message has this type.
     UnknownType(u8),
@@ -228,14 +228,14 @@ pub enum DecodeError {
     UnknownVersion(u8),
     /// A count or length is over its limit.
     OverLimit {
-        /// What was found.
+        /// The value found.
         found: usize,
-        /// What is allowed.
+        /// The limit.
         max: usize,
     },
     /// Entries are not in strictly ascending order.
     Unordered,
-    /// A field holds a value that means nothing.
+    /// A field has an undefined value.
     BadValue,
 }
 
@@ -263,7 +263,7 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Takes the rest as a record of at most `max` bytes.
+/// Returns the rest as a record of at most `max` bytes.
 const fn bounded(mut reader: Reader<'_>, max: usize) -> Result<&[u8], DecodeError> {
     let record = reader.take_rest();
     if record.len() > max {
@@ -288,7 +288,7 @@ fn link_deltas(mut reader: Reader<'_>) -> Result<Vec<LinkDelta>, DecodeError> {
     Ok(deltas)
 }
 
-/// Takes a message without a body.
+/// Checks that a message has no body.
 fn empty<'a>(reader: Reader<'_>, message: Message<'a>) -> Result<Message<'a>, DecodeError> {
     if reader.is_empty() {
         Ok(message)
@@ -297,7 +297,7 @@ fn empty<'a>(reader: Reader<'_>, message: Message<'a>) -> Result<Message<'a>, De
     }
 }
 
-/// Takes a count and checks that exactly so many entries of `len` bytes follow.
+/// Reads a count and checks that exactly that many entries of `len` bytes follow.
 fn counted(reader: &mut Reader<'_>, max: usize, len: usize) -> Result<usize, DecodeError> {
     let found = usize::from(reader.u16()?);
     if found > max {
@@ -310,20 +310,21 @@ fn counted(reader: &mut Reader<'_>, max: usize, len: usize) -> Result<usize, Dec
     }
 }
 
-/// `len` as a count field; the types above hold no more than fits.
+/// Converts `len` to a count field; the types above keep it in range.
 fn count(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
 
-/// What a node holds of whom: origins and states, ascending by origin.
+/// States that a node holds: origins and versions, ascending by origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digest(Vec<(ShortId, u64)>);
 
 impl Digest {
-    /// Most entries of one digest.
+    /// Maximum number of entries.
     pub const ENTRIES_MAX: usize = 1_024;
 
-    /// Takes entries in ascending order of origin; drops what is out of order or past the bound.
+    /// Creates one from entries in ascending order of origin; drops those out of order or over the
+    /// bound.
     pub fn new(entries: impl IntoIterator<Item = (ShortId, u64)>) -> Self {
         Self(ascending(entries, Self::ENTRIES_MAX))
     }
@@ -339,16 +340,17 @@ impl Digest {
     }
 }
 
-/// Whose records a node wants, and the version of the link record that it holds; ascending by origin.
+/// Origins whose records a node requests, with the link record versions that it holds; ascending by
+/// origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request(Vec<(ShortId, u64)>);
 
 impl Request {
-    /// Most origins of one request; their records are at most 68 KB, within a session's credit.
+    /// Maximum number of origins; their records have at most 68 KB, within a session's credit.
     pub const ORIGINS_MAX: usize = 64;
 
-    /// Takes origins in ascending order and the versions held, 0 for none; drops what is out of
-    /// order or past the bound.
+    /// Creates one from origins in ascending order and the versions held, 0 for none; drops those
+    /// out of order or over the bound.
     pub fn new(origins: impl IntoIterator<Item = (ShortId, u64)>) -> Self {
         Self(ascending(origins, Self::ORIGINS_MAX))
     }
@@ -364,16 +366,17 @@ impl Request {
     }
 }
 
-/// Which link records a node holds and does not push: origins and low halves of versions,
-/// ascending by origin.
+/// Link records that a node holds and does not push: origins and low halves of versions, ascending
+/// by origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Have(Vec<(ShortId, u32)>);
 
 impl Have {
-    /// Most entries of one message.
+    /// Maximum number of entries.
     pub const ENTRIES_MAX: usize = 1_024;
 
-    /// Takes entries in ascending order of origin; drops what is out of order or past the bound.
+    /// Creates one from entries in ascending order of origin; drops those out of order or over the
+    /// bound.
     pub fn new(entries: impl IntoIterator<Item = (ShortId, u32)>) -> Self {
         Self(ascending(entries, Self::ENTRIES_MAX))
     }

@@ -1,15 +1,17 @@
-//! The header of the PROXY protocol, versions 1 and 2: what a server is told of whom a connection, a flow
-//! or a datagram is for.
+//! PROXY protocol headers, versions 1 and 2: they name the source of a connection, flow or datagram
+//! to a server.
 //!
-//! W. Tarreau, "The PROXY protocol, versions 1 and 2", of 2020-03-05, "the specification" in this module.
-//! Version 1 is a line of text and for streams only (section 2.1), version 2 is binary (section 2.2) and may
-//! have extensions, of type, length and value each.
+//! W. Tarreau, "The PROXY protocol, versions 1 and 2", of 2020-03-05, is "the specification" in
+//! this module. Version 1 is a line of text, for streams only (section 2.1). Version 2 is binary
+//! (section 2.2) and can have extensions in type-length-value format.
 //!
-//! - [`read`] looks at the start of a stream and [`read_datagram`] at a datagram; neither copies anything, or
-//!   looks at a byte behind the header.
-//! - [`write_line`] and [`write_block`] append to what the caller has, and allocate nothing where that has
-//!   room.
-//! - [`TrustedProxies`] says whose headers are believed. The protocol itself proves nothing.
+//! - [`read`] parses the start of a stream and [`read_datagram`] a datagram; neither copies, or
+//!   reads a
+//!   byte after the header.
+//! - [`write_line`] and [`write_block`] append to a buffer, and allocate nothing if it has
+//!   capacity.
+//! - [`TrustedProxies`] defines which senders' headers are accepted. The protocol has no
+//!   authentication.
 //!
 //! ```
 //! use relay_mesh::proxy_header::{Found, LEN_USUAL, HeaderPolicy, TrustedProxies, read};
@@ -43,7 +45,7 @@ pub use write::{BLOCK_MAX, Checksum, WriteError, write_block};
 /// Signature of version 2; the specification, section 2.2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Returns whether `bytes` begin with the signature of version 2.
+/// Returns whether `bytes` start with the signature of version 2.
 pub(crate) fn is_like(bytes: &[u8]) -> bool {
     bytes.starts_with(&SIGNATURE)
 }

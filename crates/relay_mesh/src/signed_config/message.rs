@@ -1,4 +1,4 @@
-//! What neighbours say to each other about signed configuration.
+//! Messages between neighbours about signed configuration.
 
 use wire::{Reader, Writer};
 
@@ -15,13 +15,13 @@ use crate::message::{DecodeError, code};
 /// | 0x32 | piece | version 8, length of the bundle 4 (≤ 1,048,576), offset 4, 1 to 8,192 bytes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigMessage<'a> {
-    /// What the sender holds; a hint, which only what it leads to proves.
+    /// The version that the sender holds; unproven until the bundle is verified.
     Version(HeldVersion),
-    /// Asks for the piece at this offset.
+    /// Requests the piece at an offset.
     Request {
-        /// Of which version.
+        /// Version of the bundle.
         version: u64,
-        /// From which byte on.
+        /// Offset of the piece, in bytes.
         offset: u32,
     },
     /// A piece of a bundle.
@@ -31,11 +31,11 @@ pub enum ConfigMessage<'a> {
 /// A piece of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Of which version.
+    /// Version of the bundle.
     pub version: u64,
-    /// Bytes of the whole bundle.
+    /// Length of the whole bundle, in bytes.
     pub len: u32,
-    /// From which byte on.
+    /// Offset of the piece, in bytes.
     pub offset: u32,
     /// The bytes.
     pub bytes: &'a [u8],
@@ -66,7 +66,7 @@ impl<'a> ConfigMessage<'a> {
         }
     }
 
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
     ///
@@ -94,10 +94,10 @@ impl<'a> ConfigMessage<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Most bytes of one piece.
+    /// Longest piece, in bytes.
     pub const LEN_MAX: usize = 8_192;
 
-    /// Cuts the piece at `offset` out of `bundle`; `None` past its end.
+    /// Returns the piece of `bundle` at `offset`; `None` past its end.
     #[must_use]
     pub fn cut(version: u64, bundle: &'a [u8], offset: u32) -> Option<Self> {
         let rest = bundle.get(usize::try_from(offset).ok()?..)?;

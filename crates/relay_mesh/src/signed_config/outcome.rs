@@ -1,4 +1,4 @@
-//! What becomes of what is offered to a holder, and how often.
+//! Outcomes of documents that are offered to a holder, and their counters.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use super::document::Document;
 use super::envelope::EnvelopeError;
 use super::fault::DocumentError;
 
-/// What became of what was offered.
+/// Outcome of an offered document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// It is in force: store it, apply it, and tell neighbours its version.
+    /// It is in force: store it, apply it, and send neighbours its version.
     Accepted(Accepted),
-    /// It is in force already; nothing to do.
+    /// It was already in force.
     Known,
     /// It was dropped and counted.
     Refused(Refused),
@@ -25,7 +25,7 @@ pub enum Offered {
 pub struct Accepted {
     /// Its version.
     pub version: u64,
-    /// What it changes.
+    /// Its changes.
     pub difference: Difference,
 }
 
@@ -39,16 +39,16 @@ pub enum Refused {
     Malformed(EnvelopeError),
     /// No admin in force signed it.
     UnknownKey,
-    /// Fewer admins signed it than have to: of those in force, or of those that it names.
+    /// Too few admins signed it: of those in force, or of those that it names.
     TooFewSignatures {
-        /// How many did.
+        /// The number of signatures.
         found: usize,
-        /// How many have to.
+        /// The required number.
         needed: usize,
     },
-    /// A signature is not that of the key beside it.
+    /// A signature does not match the key next to it.
     BadSignature,
-    /// Admins signed what is no document.
+    /// Admins signed something that is no valid document.
     Document(DocumentError),
     /// It is for a network with another name.
     OtherNetwork,
@@ -59,33 +59,33 @@ pub enum Refused {
         /// The version in force.
         held: u64,
     },
-    /// One of this version is in force, and it is not the same: admins signed two.
+    /// Another document with the version in force: admins signed two.
     SameVersionOtherBytes(u64),
     /// It was signed by keys that an earlier change retired.
     RetiredKey {
         /// The version of the document that retired them.
         since: u64,
     },
-    /// Its version is too far above the one before it.
+    /// Its version exceeds the previous one by too much.
     VersionJump {
         /// The version offered.
         offered: u64,
-        /// The highest that may follow.
+        /// The highest version allowed.
         max: u64,
     },
-    /// Its version is below the minimum that this node's file names.
+    /// Its version is below the minimum in the node's file.
     BelowMinimum {
         /// The version offered.
         offered: u64,
-        /// The lowest that this node takes.
+        /// The lowest version that this node accepts.
         minimum: u64,
     },
-    /// Neither it nor a change of keys before it is the document that this node's file names as its
-    /// minimum, of this version.
+    /// Its version is above the minimum in the node's file, but neither it nor a key change before
+    /// it is the document that the minimum names.
     WithoutMinimum(u64),
-    /// Its time has not come.
+    /// Its validity has not started.
     NotYetValid,
-    /// Its time is over.
+    /// Its validity has ended.
     Expired,
 }
 
@@ -132,51 +132,51 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// How it stands with the document in force.
+/// Validity of the document in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// There is none yet.
+    /// There is no document.
     None,
-    /// Its time runs.
+    /// It is valid.
     InForce,
-    /// Its time is over and no other came; [`AfterEnd`](super::AfterEnd) says what holds.
+    /// It has expired and there is no newer one; see [`AfterEnd`](super::AfterEnd).
     Expired,
 }
 
-/// Counts of what was offered.
+/// Counters of offered documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HolderStats {
     /// Documents that came into force.
     pub accepted: u64,
-    /// Those that were in force already.
+    /// Documents that were already in force.
     pub known: u64,
     /// Refused as too large.
     pub too_large: u64,
     /// Refused as malformed.
     pub malformed: u64,
-    /// Refused, since no admin in force had signed.
+    /// Refused because no admin in force signed.
     pub unknown_key: u64,
-    /// Refused for want of signatures.
+    /// Refused because of too few signatures.
     pub too_few_signatures: u64,
-    /// Refused for a signature that is not genuine.
+    /// Refused because of an invalid signature.
     pub bad_signature: u64,
-    /// Refused as no document.
+    /// Refused as an invalid document.
     pub bad_document: u64,
     /// Refused as another network's.
     pub other_network: u64,
-    /// Refused as old.
+    /// Refused as older than the document in force.
     pub old_version: u64,
-    /// Refused as a second one of the version in force.
+    /// Refused as another document with the version in force.
     pub same_version_other_bytes: u64,
-    /// Refused, since retired keys had signed.
+    /// Refused because retired keys signed.
     pub retired_key: u64,
-    /// Refused for a version too far above the one before it.
+    /// Refused because the version exceeds the previous one by too much.
     pub version_jump: u64,
-    /// Refused as below the minimum of the node's file.
+    /// Refused as below the minimum in the node's file.
     pub below_minimum: u64,
-    /// Refused, since it does not follow from that minimum.
+    /// Refused because it does not follow from that minimum.
     pub without_minimum: u64,
-    /// Refused as too early.
+    /// Refused as not yet valid.
     pub not_yet_valid: u64,
     /// Refused as too late.
     pub expired: u64,
@@ -209,25 +209,25 @@ impl HolderStats {
     }
 }
 
-/// What a new document changes: a node touches what stands here, and nothing else.
+/// Changes of a new document; a node applies only these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Games that were not there.
+    /// New games.
     pub added: BTreeSet<String>,
-    /// Games that are gone.
+    /// Removed games.
     pub removed: BTreeSet<String>,
-    /// Games of which anything is another.
+    /// Games with any change.
     pub changed: BTreeSet<String>,
-    /// Games as they were: their ports and flows go on.
+    /// Games without a change: their ports and flows continue.
     pub unchanged: BTreeSet<String>,
-    /// Whether members or their roles are others.
+    /// Whether members or their roles changed.
     pub has_other_members: bool,
-    /// Whether admins or their threshold are others.
+    /// Whether admins or their threshold changed.
     pub has_other_admins: bool,
 }
 
 impl Difference {
-    /// Compares `new` with the document before it; where there was none, all its games are added.
+    /// Compares `new` with the previous document; without one, all its games are added.
     #[must_use]
     pub fn between(old: Option<&Document>, new: &Document) -> Self {
         let mut difference = Self::default();

@@ -1,4 +1,4 @@
-//! `PureGamer`'s two files, for operators who come from there.
+//! `PureGamer`'s two files, for operators who migrate from it.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -15,25 +15,25 @@ use super::game_rule::ProxyRule;
 use super::text::{GameText, ListKind, ListText, ModeText};
 use crate::config_text::{TextError, read_json};
 
-/// A node's `config.json`: the five fields, read as they are.
+/// A node's `config.json`, with its five fields unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFile {
-    /// Whose signature counts; PEM, `PUBLIC KEY`.
+    /// Key that signs the configuration; PEM, `PUBLIC KEY`.
     pub super_admin_pub_key: PublicKey,
-    /// Where the last configuration is kept.
+    /// File that stores the last configuration.
     pub config_path: String,
-    /// The folder of what else is kept.
+    /// Folder for all other files.
     pub data_path: String,
-    /// Whom to dial first.
+    /// Nodes to dial first.
     pub bootstrap_nodes: Vec<PeerAddress>,
-    /// The port of UDP and TCP; 0 leaves it to the system.
+    /// Port for UDP and TCP; 0 selects an ephemeral one.
     pub port: u16,
 }
 
-/// A node's address in the form of libp2p, such as `/ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo...`.
+/// A node's libp2p address, such as `/ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// The node's name there, which is no [`NodeId`]: its key is of another kind.
+    /// The node's name there. It is no [`NodeId`], since its key has another type.
     pub peer: String,
     /// Its address.
     pub address: SocketAddr,
@@ -44,7 +44,7 @@ impl NodeFile {
     ///
     /// # Errors
     ///
-    /// [`ImportError`], one sentence for an operator.
+    /// [`ImportError`], whose text is one sentence for an operator.
     pub fn read(bytes: &[u8]) -> Result<Self, ImportError> {
         let text: NodeFileText = parse(bytes)?;
         let key = PublicKey::from_pem(&text.super_admin_pub_key).map_err(ImportError::Key)?;
@@ -61,28 +61,28 @@ impl NodeFile {
     }
 }
 
-/// What a game configuration needs to become a part of a document.
+/// Mappings that turn a game configuration into a part of a document.
 ///
-/// `PureGamer` names nodes by libp2p's ids, of Ed25519 keys, and servers by host names; a document
-/// names both by what a node can use without asking anybody.
+/// `PureGamer` identifies nodes by libp2p peer ids (Ed25519 keys) and servers by host names. A
+/// document uses node ids and IP addresses, which need no lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Import {
-    /// The id here of each node named there.
+    /// Node id of each peer id.
     pub nodes: BTreeMap<String, NodeId>,
-    /// The address of each host that is no address itself.
+    /// Address of each host name.
     pub hosts: BTreeMap<String, IpAddr>,
 }
 
 impl Import {
-    /// Returns the `games` of a document, as JSON text, made of a game configuration there.
+    /// Converts a game configuration to the `games` of a document, as JSON text.
     ///
     /// `TCP` becomes TCP, `HAProxy` TCP with version 2 of the PROXY protocol, `UDP` UDP. The lists
-    /// keep their meaning: which nodes may act. `speed_test_protocol` and `system.listen_host` are
-    /// read and left out: a node measures as it can, and its own file says where it listens.
+    /// of permitted nodes keep their meaning. `speed_test_protocol` and `system.listen_host` are
+    /// ignored: a node selects its measurements, and its own file has its listen address.
     ///
     /// # Errors
     ///
-    /// [`ImportError`] names the first value that has no meaning here.
+    /// [`ImportError`] names the first value that cannot be converted.
     pub fn games(&self, bytes: &[u8]) -> Result<String, ImportError> {
         let text: GameFileText = parse(bytes)?;
         let games: Vec<GameText> = text
@@ -135,17 +135,17 @@ impl Import {
     }
 }
 
-/// Why a file of `PureGamer`'s was not taken.
+/// Why a `PureGamer` file was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// It is longer than a document may be.
+    /// It is longer than the limit of a document.
     TooLong,
-    /// It is not JSON of its form; what is wrong, with line and field.
+    /// It is not valid JSON of this format; the error has line and field.
     Json(TextError),
-    /// `super_admin_pub_key` holds no P-256 key.
+    /// `super_admin_pub_key` is no P-256 key.
     Key(PemError),
-    /// An address is not of IP, UDP or TCP port, and peer id.
+    /// An address does not consist of IP, UDP or TCP port, and peer id.
     PeerAddress(String),
     /// A protocol other than `TCP`, `HAProxy` and `UDP`.
     Protocol(String),
@@ -224,7 +224,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ImportError> {
     read_json(bytes, |_| None).map_err(ImportError::Json)
 }
 
-/// Reads `/ip4|ip6/A/tcp|udp/PORT`, anything that says how, and `/p2p/PEER` at the end.
+/// Parses `/ip4|ip6/A/tcp|udp/PORT`, any transport suffix, and `/p2p/PEER` at the end.
 fn read_peer_address(text: &str) -> Option<PeerAddress> {
     let mut parts = text.strip_prefix('/')?.split('/');
     let ip = match parts.next()? {

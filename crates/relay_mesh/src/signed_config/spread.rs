@@ -1,4 +1,4 @@
-//! Getting a newer configuration from whichever neighbour has one.
+//! Fetches newer configurations from neighbours.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use wire::{Instant, NodeId};
 use super::chain::HeldVersion;
 use super::message::{ConfigMessage, Piece};
 
-/// Fetches what neighbours say is newer: one transfer at a time, from one neighbour at a time.
+/// Fetches newer versions that neighbours advertise: one transfer at a time, from one neighbour.
 ///
-/// It holds at most one bundle that is not whole, and a few numbers for each neighbour. A neighbour
-/// has 5 s for each piece and 60 s for all; one that does not deliver, or whose bundle is refused,
-/// is asked last and not before 30 s, then 60 s and so on up to 32 min: so a liar costs others' time
-/// once, and one bundle's worth of signature checks each time. A version above the one that came to
-/// nothing, or one of other keys, is asked for after 30 s whatever the wait was: it may be the one that
-/// mends. That memory outlives its session.
+/// It holds at most one incomplete bundle and a small record per neighbour. A neighbour has 5 s for
+/// each piece and 60 s in total. If it does not deliver, or its bundle is refused, it is asked last
+/// and not before 30 s, then 60 s and so on up to 32 min. So a lying neighbour delays others once,
+/// and each attempt costs at most one bundle of signature checks. A version above the failed one,
+/// or one of other keys, is requested after 30 s in any case, since it may be a correction. The
+/// backoff outlives the neighbour's session.
 #[derive(Debug, Default)]
 pub struct Spread {
     neighbours: BTreeMap<NodeId, Neighbour>,
@@ -24,20 +24,20 @@ pub struct Spread {
 
 #[derive(Debug)]
 struct Neighbour {
-    /// What it says it holds; version 0 where it has no session.
+    /// The version that it advertises; 0 without a session.
     says: HeldVersion,
-    /// Transfers of it that came to nothing, since one that did not.
+    /// Consecutive failed transfers.
     failures: u8,
-    /// The highest version asked for, of the keys asked for last.
+    /// The highest version requested, of the keys requested last.
     asked: HeldVersion,
-    /// When it may be asked for a higher one, or one of other keys.
+    /// When a higher version, or one of other keys, may be requested.
     higher_from: Instant,
-    /// When it may be asked.
+    /// When it may be asked again.
     from: Instant,
 }
 
 impl Neighbour {
-    /// When what it says it has may be asked for.
+    /// When its advertised version may be requested.
     const fn due(&self) -> Instant {
         if self.says.version > self.asked.version || self.says.keys != self.asked.keys {
             self.higher_from
@@ -51,18 +51,18 @@ impl Neighbour {
 struct Transfer {
     from: NodeId,
     version: u64,
-    /// What came, in order; grows with each piece, and with none beyond the length first told.
+    /// Received bytes, in order; never more than the length in the first piece.
     bytes: Vec<u8>,
-    /// Length told by the first piece.
+    /// Length in the first piece.
     len: Option<u32>,
-    /// When the next piece is overdue.
+    /// Deadline of the next piece.
     piece_due: Instant,
-    /// When all is overdue.
+    /// Deadline of the transfer.
     due: Instant,
 }
 
 impl Spread {
-    /// Takes what a neighbour says it holds.
+    /// Handles the version that a neighbour advertises.
     pub fn on_version(&mut self, now: Instant, from: NodeId, held: HeldVersion) {
         if !self.neighbours.contains_key(&from) && self.neighbours.len() >= NEIGHBOURS_MAX {
             self.forget(now);
@@ -83,7 +83,7 @@ impl Spread {
         neighbour.says = held;
     }
 
-    /// Takes the end of a neighbour's session.
+    /// Handles the end of a neighbour's session.
     pub fn on_gone(&mut self, from: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
             neighbour.says.version = 0;
@@ -93,8 +93,8 @@ impl Spread {
         }
     }
 
-    /// Ends what is overdue, and begins what is due; `wants` is [`Holder::wants`](super::Holder::wants). The
-    /// request is to be sent to the node named.
+    /// Ends overdue transfers and starts the next; `wants` is
+    /// [`Holder::wants`](super::Holder::wants). Send the request to the returned node.
     pub fn poll_request(
         &mut self,
         now: Instant,
@@ -135,7 +135,7 @@ impl Spread {
         Some((from, ConfigMessage::Request { version, offset: 0 }))
     }
 
-    /// Takes a piece; what nobody asked for is dropped.
+    /// Handles a piece; drops unrequested ones.
     pub fn on_piece(&mut self, now: Instant, from: NodeId, piece: Piece<'_>) -> Taken {
         let Some(transfer) = self
             .transfer
@@ -160,8 +160,8 @@ impl Spread {
         Taken::Whole(transfer.map(|transfer| transfer.bytes).unwrap_or_default())
     }
 
-    /// Takes what became of a neighbour's bundle: one that brought nothing new is not asked again
-    /// for a while, since it had said that it had more.
+    /// Handles the outcome of a neighbour's bundle. If it was refused, the neighbour is backed off,
+    /// since it advertised a newer version.
     pub fn on_judged(&mut self, now: Instant, from: NodeId, outcome: Judged) {
         match outcome {
             Judged::Accepted => {
@@ -173,7 +173,7 @@ impl Spread {
         }
     }
 
-    /// Returns when [`poll_request`](Self::poll_request) is next of use, where it is.
+    /// Returns when to call [`poll_request`](Self::poll_request) next, if at all.
     #[must_use]
     pub fn poll_timeout(&self, wants: impl Fn(HeldVersion) -> bool) -> Option<Instant> {
         if let Some(transfer) = &self.transfer {
@@ -204,42 +204,43 @@ impl Spread {
         }
     }
 
-    /// Drops those without a session that may be asked again anyway.
+    /// Removes neighbours without a session whose backoff has ended.
     fn forget(&mut self, now: Instant) {
         self.neighbours
             .retain(|_, neighbour| neighbour.says.version > 0 || neighbour.from > now);
     }
 }
 
-/// What a piece came to.
+/// Outcome of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The next one is to be asked for, of the same neighbour.
+    /// Send this request for the next piece to the same neighbour.
     More(ConfigMessage<'static>),
-    /// The bundle is whole: offer it to the holder, and tell [`Spread::on_judged`].
+    /// The bundle is complete: offer it to the holder, and pass the outcome to
+    /// [`Spread::on_judged`].
     Whole(Vec<u8>),
-    /// It was not asked for.
+    /// It was not requested.
     Dropped,
 }
 
-/// What became of a bundle.
+/// Outcome of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// It is in force.
     Accepted,
-    /// It is not.
+    /// It was refused.
     Refused,
 }
 
-/// Time for one piece.
+/// Timeout of one piece.
 const PIECE_DUE: Duration = Duration::from_secs(5);
-/// Time for all pieces: 128 of them at most.
+/// Timeout of a transfer, which has at most 128 pieces.
 const TRANSFER_DUE: Duration = Duration::from_secs(60);
-/// Time without questions after a first failure.
+/// Backoff after the first failure.
 const RETRY: Duration = Duration::from_secs(30);
-/// The longest is 32 min.
+/// Limits the backoff to 32 min.
 const RETRY_DOUBLINGS: u8 = 6;
-/// Neighbours remembered; sessions bound them far below.
+/// Maximum number of neighbours; sessions are limited far below.
 const NEIGHBOURS_MAX: usize = 1_024;
 
 #[cfg(test)]
