@@ -1,24 +1,24 @@
-//! Whether whoever speaks from an address also hears what is answered there.
+//! Whether the sender at an address receives the replies sent there.
 
-/// Datagrams to and fro, as far as they prove that the asking side receives.
+/// Exchange of datagrams, as evidence that the requesting side receives.
 ///
-/// Somebody who sends in another's name does not know when the answers come. So who speaks after
-/// each of [`EXCHANGES`] answers is taken for genuine. It is no proof: a forger may guess.
+/// A sender with a forged address does not know when replies arrive. So a source that sends after
+/// each of [`EXCHANGES`] replies is treated as genuine. It is no proof: a forger may guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
-    /// So many replies followed a request, and the asking side spoke last.
+    /// This many replies followed a request, and a request was last.
     Asked(u8),
-    /// So many replies followed a request, and the last word was the reply.
+    /// This many replies followed a request, and a reply was last.
     Answered(u8),
-    /// The asking side went on after all of them.
+    /// A request followed the last of [`EXCHANGES`] replies.
     Proved,
 }
 
 impl Exchange {
-    /// Nothing was said.
+    /// No datagrams yet.
     pub(crate) const NEW: Self = Self::Asked(0);
 
-    /// Takes a datagram of the asking side; returns whether that was the proof.
+    /// Handles a datagram of the requesting side; returns whether it completed the proof.
     pub(crate) const fn on_request(&mut self) -> bool {
         let Self::Answered(count) = *self else {
             return false;
@@ -32,7 +32,7 @@ impl Exchange {
         is_proved
     }
 
-    /// Takes a datagram to the asking side.
+    /// Handles a datagram to the requesting side.
     pub(crate) const fn on_reply(&mut self) {
         if let Self::Asked(count) = *self {
             *self = Self::Answered(count.saturating_add(1));
@@ -40,5 +40,5 @@ impl Exchange {
     }
 }
 
-/// Replies, each to a request, and a request after the last, that prove a source.
+/// Replies, each after a request and followed by one, that prove a source.
 const EXCHANGES: u8 = 2;

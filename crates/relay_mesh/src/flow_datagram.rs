@@ -1,10 +1,11 @@
-//! A datagram of a flow that has no label yet, on the unreliable channel of the session between its ends.
+//! A datagram of a flow without a label, on the unreliable channel of the session between its ends.
 //!
 //! | message | body |
 //! |---|---|
 //! | flow datagram 0x8A | flow 8, datagram 0 to 1,472 |
 //!
-//! It leaves with the message that opens the flow, or with the first answer, and is not sent again.
+//! It is sent with the message that opens the flow, or with the first answer, and is not
+//! retransmitted.
 
 use wire::{Reader, Writer};
 
@@ -16,7 +17,7 @@ use crate::pieces::DATAGRAM_MAX;
 /// A datagram of a player or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowDatagram<'a> {
-    /// Which flow it is of.
+    /// The flow.
     pub flow: FlowId,
     /// At most [`DATAGRAM_MAX`] bytes.
     pub datagram: &'a [u8],
@@ -31,7 +32,7 @@ impl<'a> FlowDatagram<'a> {
         writer.bytes(self.datagram);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

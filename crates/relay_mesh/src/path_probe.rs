@@ -1,19 +1,19 @@
-//! What asks over one path whether it carries, and the answer.
+//! Probes of a path, and their echoes.
 //!
 //! Inside the probe flow of a path, sealed end to end:
 //!
 //! | message | body |
 //! |---|---|
-//! | probe 0x84 | path 1, number 4, clock of the asking end 8, sampling key 4, sampling shift 1, any number of bytes of 0 |
-//! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4, and 0x80 if the answering end does not keep up), count × (sample 4, age 4) |
+//! | probe 0x84 | path 1, number 4, clock of the probing end 8, sampling key 4, sampling shift 1, any number of bytes of 0 |
+//! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4, and 0x80 if the answering end is overloaded), count × (sample 4, age 4) |
 //! | padding 0x87 | path 1, any number of bytes of 0 |
 //!
-//! The echo reports what arrived of the path's data, too ([`DataReport`]). Where a path carries no data, padding of
-//! the size of data is sent in its place, and counted as data.
+//! The echo also reports which of the path's data arrived ([`DataReport`]). A path without data
+//! carries padding of the data's size, which is counted as data.
 //!
-//! The echo goes back over the answering end's own path and as an unreliable message of the
-//! session, and the first one counts. What it says is of the way there alone, so that the end, the
-//! delay or the loss of one direction is not taken for that of the other.
+//! The echo is sent over the answering end's own path and as an unreliable message of the session;
+//! the first to arrive counts. It describes the forward direction alone, so that a failure, delay
+//! or loss of one direction is not attributed to the other.
 
 use wire::{Instant, Reader, Writer};
 
@@ -22,32 +22,32 @@ use crate::flow_message::flow_code;
 use crate::message::DecodeError;
 use crate::splitmix;
 
-/// Asks over one path whether it carries.
+/// A probe of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathProbe {
-    /// Which path of the asking end.
+    /// The probing end's path.
     pub path: u8,
-    /// Number of the probe on the path.
+    /// Sequence number of the probe on the path.
     pub number: u32,
-    /// The asking end's clock, in nanoseconds since any moment.
+    /// The probing end's clock, in nanoseconds from any epoch.
     pub clock: u64,
-    /// Which data packets the answering end takes the time of.
+    /// Data packets whose arrival time is reported.
     pub sampling: Sampling,
 }
 
-/// A rule that names the data packets whose arrival time is reported.
+/// A rule that selects the data packets whose arrival time is reported.
 ///
-/// It travels sealed from end to end, so no relay can tell those packets from others.
+/// It is sealed end to end, so relays cannot recognize those packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// Drawn at random.
+    /// Random key.
     pub key: u32,
     /// One of 2^`shift` packets is sampled; at most 31.
     pub shift: u8,
 }
 
 impl Sampling {
-    /// Returns the id of a packet in reports, if the rule names it.
+    /// Returns the id of a packet in reports, if the rule selects it.
     #[must_use]
     pub fn id(self, FlowId(flow): FlowId, number: u64) -> Option<u32> {
         let seed = splitmix::first(u64::from(self.key) ^ flow.rotate_left(32));
@@ -58,29 +58,29 @@ impl Sampling {
     }
 }
 
-/// What arrived of a path's data: padding and the packets of flows, copies included.
+/// Data that arrived over a path: padding and the packets of flows, including copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataReport {
-    /// Packets so far by [`size_class`]; they wrap.
+    /// Packets so far by [`size_class`]; wraps.
     pub arrived: [u32; SIZE_CLASSES],
     /// Sampled packets since the last report.
     pub samples: [DataSample; SAMPLES_MAX],
-    /// How many of `samples` there are; the others are zero.
+    /// Number of entries in `samples`; the others are zero.
     pub sampled: u8,
-    /// Whether the answering end does not keep up, so that what is missing may be its own fault.
+    /// Whether the answering end is overloaded, so that missing packets may be its own fault.
     pub is_overloaded: bool,
 }
 
 /// One sampled packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataSample {
-    /// By [`Sampling::id`].
+    /// Id by [`Sampling::id`].
     pub id: u32,
-    /// How long before the report it arrived, in microseconds.
+    /// Time from its arrival to the report, in microseconds.
     pub age: u32,
 }
 
-/// Returns the class that a payload's length in bytes is counted in.
+/// Returns the size class of a payload of `len` bytes.
 #[must_use]
 pub const fn size_class(len: usize) -> usize {
     if len <= SMALL_MAX {
@@ -92,31 +92,31 @@ pub const fn size_class(len: usize) -> usize {
     }
 }
 
-/// The answer to a [`PathProbe`].
+/// The echo of a [`PathProbe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathEcho {
-    /// Which path of the asking end.
+    /// The probing end's path.
     pub path: u8,
-    /// Number of the probe that is answered.
+    /// Sequence number of the probe.
     pub number: u32,
     /// The answering end's clock less that of the probe, in nanoseconds; wraps. The clocks differ
     /// by an unknown constant.
     pub transit: u64,
-    /// How many probes have come over paths of this number so far, this one included; wraps.
+    /// Number of probes that arrived over paths of this number, with this one; wraps.
     pub arrived: u32,
-    /// What arrived of the path's data.
+    /// Data that arrived over the path.
     pub data: DataReport,
 }
 
-/// Takes the place of data on a path that carries none: as long, and not answered.
+/// Padding of the data's length on a path that carries none; not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathPadding {
-    /// Which path of the sending end.
+    /// The sending end's path.
     pub path: u8,
 }
 
 impl PathPadding {
-    /// Appends the message to `out`, `len` bytes in all and 2 at least.
+    /// Appends the message to `out`, with `len` bytes, at least 2.
     pub fn encode(self, len: usize, out: &mut Vec<u8>) {
         let end = out.len().saturating_add(len.max(2));
         out.push(flow_code::PATH_PADDING);
@@ -124,7 +124,7 @@ impl PathPadding {
         out.resize(end, 0);
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///
@@ -142,10 +142,10 @@ impl PathPadding {
 }
 
 impl PathProbe {
-    /// Least length in bytes.
+    /// Minimum length in bytes.
     pub const LEN: usize = 19;
 
-    /// Appends the message to `out`, `len` bytes in all, or [`LEN`](Self::LEN) if that is more.
+    /// Appends the message to `out`, with `len` bytes, at least [`LEN`](Self::LEN).
     pub fn encode_padded(self, len: usize, out: &mut Vec<u8>) {
         let end = out.len().saturating_add(len.max(Self::LEN));
         self.encode(out);
@@ -163,7 +163,8 @@ impl PathProbe {
         writer.u8(self.sampling.shift);
     }
 
-    /// Returns the answer to give when the own clock shows `now`, and `arrived` probes and this `data` have come.
+    /// Returns the echo if the own clock is `now`, and `arrived` probes and this `data` have
+    /// arrived.
     #[must_use]
     pub const fn answer(self, now: Instant, arrived: u32, data: DataReport) -> PathEcho {
         PathEcho {
@@ -175,7 +176,7 @@ impl PathProbe {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl PathProbe {
 }
 
 impl PathEcho {
-    /// Largest length in bytes.
+    /// Maximum length in bytes.
     pub const LEN_MAX: usize = 63;
 
     /// Appends the message to `out`.
@@ -230,7 +231,7 @@ impl PathEcho {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///
@@ -280,16 +281,16 @@ fn whole<T>(reader: &Reader<'_>, message: T) -> Result<T, DecodeError> {
     }
 }
 
-/// Classes of [`size_class`].
+/// Number of classes of [`size_class`].
 pub const SIZE_CLASSES: usize = 3;
-/// Sampled packets of one report.
+/// Maximum number of sampled packets per report.
 pub const SAMPLES_MAX: usize = 4;
-/// Longest payload of the first class, bytes: state of most games.
+/// Longest payload of the first class, in bytes: state updates of most games.
 const SMALL_MAX: usize = 256;
-/// Longest payload of the second, bytes: any path of IPv6's least MTU, 1,280, carries it, and the halves of the
-/// longest datagram too.
+/// Longest payload of the second class, in bytes: any path with IPv6's minimum MTU, 1,280, carries
+/// it; pieces of the longest datagram are in it too.
 pub(crate) const MEDIUM_MAX: usize = 1_000;
-/// Beside the count of samples: the answering end does not keep up.
+/// Flag in the count of samples: the answering end is overloaded.
 const OVERLOADED: u8 = 0x80;
 /// Largest [`Sampling::shift`].
 const SHIFT_MAX: u8 = 31;

@@ -7,23 +7,23 @@ use wire::Instant;
 
 use crate::hop::Piece;
 
-/// Player datagram that travels whole, bytes: a link's 1,280 less header 16, hop tag 16 and
-/// end-to-end tag 16.
+/// Longest player datagram that is not split, in bytes: a link's 1,280 less header 16, hop tag 16
+/// and end-to-end tag 16.
 pub const WHOLE_MAX: usize = 1_232;
-/// Longest player datagram that travels at all: an Ethernet frame's payload less IPv4 and UDP
-/// headers, 1,500 - 28.
+/// Longest player datagram, in bytes: an Ethernet frame's payload less IPv4 and UDP headers, 1,500
+/// - 28.
 pub const DATAGRAM_MAX: usize = 1_472;
 
-/// Longest piece of a datagram, bytes: half of the longest.
+/// Longest piece of a datagram, in bytes: half of the longest.
 pub(crate) const PIECE_MAX: usize = DATAGRAM_MAX / 2;
 
-/// Splits a datagram into what travels; `None` where it is too big for two pieces.
+/// Splits a datagram if necessary; `None` if it is too long for two pieces.
 #[must_use]
 pub fn split(datagram: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     split_over(datagram, WHOLE_MAX)
 }
 
-/// Does the same where nothing longer than `whole_max` travels whole.
+/// Does the same if at most `whole_max` bytes fit one packet.
 pub(crate) fn split_over(datagram: &[u8], whole_max: usize) -> Option<(&[u8], Option<&[u8]>)> {
     if datagram.len() <= whole_max.min(WHOLE_MAX) {
         return Some((datagram, None));
@@ -36,12 +36,12 @@ pub(crate) fn split_over(datagram: &[u8], whole_max: usize) -> Option<(&[u8], Op
         .map(|(first, second)| (first, Some(second)))
 }
 
-/// Joins pieces again: at most 8 KiB of them for at most 1 s.
+/// Joins pieces; stores at most 8 KiB of them for at most 1 s.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    /// First pieces without their second and the other way round, oldest first.
+    /// Pieces without their other half, oldest first.
     waiting: VecDeque<Waiting>,
-    /// Bytes of all that wait.
+    /// Bytes of all stored pieces.
     bytes: usize,
 }
 
@@ -55,7 +55,7 @@ struct Waiting {
 }
 
 impl Joiner {
-    /// Makes one that waits for nothing; allocates nothing until a piece comes.
+    /// Creates an empty joiner; it allocates nothing until a piece arrives.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -64,11 +64,11 @@ impl Joiner {
         }
     }
 
-    /// Takes the piece with packet number `number`; appends the datagram to `out` and returns
-    /// true where it is complete.
+    /// Adds the piece with packet number `number`. If its datagram is complete, appends that to
+    /// `out` and returns true.
     ///
-    /// A piece that finds its like waiting in its own place is dropped with it: the pair is
-    /// contradictory, and only its sender can have made it.
+    /// If the same half of the pair is already stored, both are dropped: the pair is contradictory,
+    /// and only its sender can have made it.
     pub fn add(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Joiner {
         }
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the number of stored bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -145,12 +145,12 @@ impl Joiner {
     }
 }
 
-/// Bytes of a flow that wait for their other halves: eleven pairs of the longest.
+/// Stored bytes of a flow: eleven longest pieces.
 const BYTES_MAX: usize = 8 << 10;
-/// Pieces that wait: with 8 KiB of halves of 617 bytes and more there are no more than 13, so this
-/// bounds pieces that are shorter than a sender of ours makes them.
+/// Stored pieces. At most 13 pieces of 617 bytes or more fit 8 KiB, so this limits pieces shorter
+/// than our senders make.
 const PIECES_MAX: usize = 16;
-/// How long a piece waits.
+/// How long a piece is stored.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How much a foreign game may answer a source that has not proved that it receives.
+//! Limits on a foreign game's replies to sources that have not proved to receive them.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -8,18 +8,19 @@ use wire::{Instant, NetworkKey, TokenBucket};
 
 use crate::exchange::Exchange;
 
-/// What sources of one /24 or /48 have in one game until each has proved that it receives.
+/// Limits of the unproved sources of one /24 or /48 in one game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RationLimits {
-    /// New sources a second, and [`unproved`](Self::unproved) at once; 256, a quarter of what the
-    /// default [`open_rate`](crate::Config::open_rate) lets in: a carrier's NAT has thousands of players
-    /// behind one address, and one network cannot take the openings of all others.
+    /// New sources per second, with a burst of [`unproved`](Self::unproved). 256 is a quarter of
+    /// the default [`open_rate`](crate::Config::open_rate): a carrier's NAT has thousands of
+    /// players behind one address, and one network cannot use up the rate of all others.
     pub newcomers: u32,
-    /// Sources at a time that have not proved to receive; 1,024. Over it the oldest gives way.
+    /// Unproved sources at a time; 1,024. Beyond it the oldest is evicted.
     pub unproved: u32,
-    /// Bytes a second of replies to all of them together, and as many at once; 1 MiB: two replies of
-    /// full length to each newcomer. It bounds what a forger can have sent to a network.
+    /// Bytes of replies per second to all of them together, and the burst; 1 MiB: two replies of
+    /// full length to each newcomer. It bounds the traffic that forged addresses can direct at a
+    /// network.
     pub bytes: u32,
 }
 
@@ -36,37 +37,37 @@ impl Default for RationLimits {
 /// Sources of one /24 or /48 in the game with this index.
 type Crowd = (usize, NetworkKey);
 
-/// Rations replies to sources that may be forged.
+/// Limits replies to sources whose address may be forged.
 ///
-/// A game may answer more than it was asked, and its players prove nothing to the entry. So until
-/// two exchanges in each direction a source gets at most 4 replies and 4 KiB a second, and all
-/// such sources of one /24 or /48 together what [`RationLimits`] allows.
+/// A game may answer with more than it receives, and its players prove nothing to the entry. Until
+/// two exchanges in each direction a source gets at most 4 replies and 4 KiB per second, and all
+/// such sources of one /24 or /48 together the limits of [`RationLimits`].
 #[derive(Debug, Default)]
 pub(crate) struct ReplyRation {
     shares: BTreeMap<Crowd, Share>,
-    /// When shares may be forgotten next.
+    /// Earliest next removal of unused shares.
     forget_at: Instant,
 }
 
-/// What unproved sources of one prefix have.
+/// State of the unproved sources of one prefix.
 #[derive(Debug)]
 struct Share {
     limits: RationLimits,
     bytes: TokenBucket,
-    /// Sources that are not proved.
+    /// Number of unproved sources.
     sources: u32,
-    /// Sources that may be taken.
+    /// Limiter of new sources.
     newcomers: TokenBucket,
 }
 
-/// How far one source has come in proving that it receives.
+/// Proof state of one source.
 #[derive(Debug)]
 pub(crate) struct ProofState {
     crowd: Crowd,
     exchange: Exchange,
-    /// Reply datagrams.
+    /// Limiter of reply datagrams.
     replies: TokenBucket,
-    /// Bytes of replies.
+    /// Limiter of reply bytes.
     bytes: TokenBucket,
 }
 
@@ -80,26 +81,26 @@ impl ProofState {
         }
     }
 
-    /// That of a source which a trusted proxy names: replies go to the proxy.
+    /// State of a source that a trusted proxy names; replies go to the proxy.
     pub(crate) const fn named_by_proxy(now: Instant, (game, source): (usize, SocketAddr)) -> Self {
         Self::new(now, (game, NetworkKey::of(source.ip())), Exchange::Proved)
     }
 }
 
 impl ReplyRation {
-    /// Whether the prefix of a source has as many unproved ones in a game as it may.
+    /// Whether the prefix of a source has the maximum number of unproved sources in a game.
     pub(crate) fn is_crowded(&self, (game, source): (usize, SocketAddr)) -> bool {
         let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.sources >= share.limits.unproved)
     }
 
-    /// Whether the prefix of a source has had as many new ones of late as it may.
+    /// Whether the prefix of a source has used up its rate of new sources.
     pub(crate) fn is_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
         let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.newcomers.available(now) == 0)
     }
 
-    /// Takes a new source; `None` where its prefix has as many unproved ones as it may.
+    /// Adds a new source; `None` if its prefix is at a limit.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -124,7 +125,7 @@ impl ReplyRation {
         Some(ProofState::new(now, crowd, Exchange::NEW))
     }
 
-    /// Takes a datagram of the source; returns whether that was the proof.
+    /// Handles a datagram of the source; returns whether it completed the proof.
     pub(crate) fn on_request(&mut self, proof: &mut ProofState) -> bool {
         let is_proof = proof.exchange.on_request();
         if is_proof {
@@ -133,7 +134,7 @@ impl ReplyRation {
         is_proof
     }
 
-    /// Returns whether a reply of `len` bytes may go to the source.
+    /// Returns whether a reply of `len` bytes may be sent to the source.
     pub(crate) fn allows(&mut self, now: Instant, proof: &mut ProofState, len: usize) -> bool {
         if proof.exchange == Exchange::Proved {
             return true;
@@ -152,7 +153,7 @@ impl ReplyRation {
         true
     }
 
-    /// Takes the end of a source.
+    /// Handles the end of a source.
     pub(crate) fn on_end(&mut self, proof: &ProofState) {
         if proof.exchange != Exchange::Proved {
             self.leave(proof.crowd);
@@ -165,8 +166,8 @@ impl ReplyRation {
         }
     }
 
-    /// A share whose bucket is full again, and that no source needs, says as much as none. Looked
-    /// for where there is no room, a few times a second: a look costs as much as there are shares.
+    /// Removes shares without sources and with full buckets. It scans all shares, so it runs only
+    /// if there is no room, a few times per second.
     fn forget(&mut self, now: Instant) {
         if self.shares.len() < PREFIXES_MAX || now < self.forget_at {
             return;
@@ -180,13 +181,13 @@ impl ReplyRation {
     }
 }
 
-/// Replies a second to a source that is not proved; design of the mesh, "Forwarding limits".
+/// Replies per second to an unproved source; design of the mesh, "Forwarding limits".
 const SOURCE_REPLIES: u32 = 4;
-/// Bytes a second to such a source.
+/// Bytes per second to such a source.
 const SOURCE_BYTES: u32 = 4 << 10;
-/// Least time between two looks for shares to forget.
+/// Minimum interval between removals of unused shares.
 const FORGET_GAP: Duration = Duration::from_millis(100);
-/// Prefixes remembered, over all games.
+/// Maximum number of shares, over all games.
 const PREFIXES_MAX: usize = 8_192;
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
         SocketAddr::from(([203, 0, 113, last], port))
     }
 
-    /// 64 sources, 16 new ones a second and 64 KiB a second.
+    /// 64 sources, 16 new ones per second and 64 KiB per second.
     fn admit(ration: &mut ReplyRation, millis: u64, from: SocketAddr) -> Option<ProofState> {
         let limits = RationLimits {
             newcomers: 16,
@@ -276,7 +277,7 @@ mod tests {
             let [_, a, b, c] = number.to_be_bytes();
             let from = SocketAddr::from(([10 + a, b, c, 1], 9));
             if let Some(mut proof) = admit(&mut ration, 0, from) {
-                // Something is owed, so that it is not forgotten at once.
+                // The bucket is not full, so the share is kept.
                 assert!(ration.allows(Instant::ZERO, &mut proof, 1_000));
                 ration.on_end(&proof);
             }

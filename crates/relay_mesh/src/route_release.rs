@@ -1,14 +1,13 @@
-//! Labels that whoever asked for them gives back before they expire.
+//! Release of labels before they expire, by the node that requested them.
 //!
 //! | message | body |
 //! |---|---|
 //! | release 0x22 | count 1, count × (slot 4, generation 1) |
 //!
-//! Count is 1 to 64. It goes to the node that gave the labels out, over the session over which they
-//! were asked for: what the session proves is all that is looked at. A node frees of the labels
-//! those that it gave to whoever sends, whatever route, flow or request they were for; it answers
-//! nothing. One that comes late names a generation that has passed, and frees nothing; one that is
-//! lost with its session does no harm, since labels expire.
+//! Count is 1 to 64. It is sent to the node that allocated the labels, over the session of the
+//! request, which authenticates it. The node frees those labels that it allocated for the sender,
+//! regardless of route, flow or request, and sends no answer. A late release names an old
+//! generation and frees nothing. If it is lost with its session, the labels expire.
 
 use wire::{Reader, Writer};
 
@@ -16,15 +15,15 @@ use crate::hop::LabelName;
 use crate::message::{DecodeError, code};
 use crate::route_request::{FLOWS_MAX, read_count, read_label, read_type, write_label};
 
-/// Labels to be freed; 1 to 64.
+/// Labels to free; 1 to 64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRelease(Vec<LabelName>);
 
 impl RouteRelease {
-    /// Labels of one message at most.
+    /// Maximum number of labels per message.
     pub const COUNT_MAX: usize = FLOWS_MAX;
 
-    /// Gives the first 64 of `labels` back; `None` where there is none.
+    /// Creates a release of the first 64 of `labels`; `None` if there are none.
     #[must_use]
     pub fn new(labels: impl IntoIterator<Item = LabelName>) -> Option<Self> {
         let labels: Vec<LabelName> = labels.into_iter().take(Self::COUNT_MAX).collect();
@@ -37,7 +36,7 @@ impl RouteRelease {
         &self.0
     }
 
-    /// Returns how many they are.
+    /// Returns the number of labels.
     #[must_use]
     pub fn count(&self) -> u8 {
         u8::try_from(self.0.len()).unwrap_or(u8::MAX)
@@ -53,7 +52,7 @@ impl RouteRelease {
         }
     }
 
-    /// Reads a whole message, type byte included.
+    /// Decodes a whole message with its type byte.
     ///
     /// # Errors
     ///

@@ -1,45 +1,45 @@
-//! What a game server is told of its players.
+//! PROXY headers for game servers.
 
 use core::ops::BitOr;
 
 use crate::proxy_header::{Checksum, Version};
 
-/// The headers of the PROXY protocol that a game server gets from its exit. Only for servers that know of them;
-/// others take them for a part of what a player says.
+/// PROXY protocol headers from an exit to a game server. Only for servers that parse them; others
+/// treat them as player data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerHeader {
-    /// In which form. Games over UDP have version 2: version 1 knows of no datagrams.
+    /// Header version. Games over UDP use version 2, since version 1 has no datagrams.
     pub version: Version,
-    /// Before which datagrams.
+    /// Which datagrams have a header.
     pub timing: HeaderTiming,
-    /// What they say besides the addresses.
+    /// Extensions besides the addresses.
     pub extras: HeaderExtras,
 }
 
-/// Which of a flow's datagrams begin with a header.
+/// Which of a flow's datagrams start with a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HeaderTiming {
-    /// The first, and each further one as long as the server has not answered within the last 2 s; and what a
-    /// player makes look like a header. For servers that remember whom a flow is for.
+    /// The first, each further one while the server has not answered within the last 2 s, and those
+    /// in which a player imitates a header. For servers that remember the player of each flow.
     #[default]
     First,
-    /// Each. For servers that remember nothing; every datagram is longer by the header.
+    /// All. For servers without state; every datagram is longer by the header.
     Each,
 }
 
-/// What a header says besides the addresses; a set.
+/// Extensions of a header; a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderExtras(u8);
 
 impl HeaderExtras {
-    /// Nothing.
+    /// None.
     pub const NONE: Self = Self(0);
     /// Its CRC32C; 7 bytes.
     pub const CHECKSUM: Self = Self(1);
-    /// The flow's own name, [`SESSION_ID`](crate::proxy_header::TlvKind::SESSION_ID); 19 bytes.
+    /// Unique id of the flow, [`SESSION_ID`](crate::proxy_header::TlvKind::SESSION_ID); 19 bytes.
     pub const SESSION_ID: Self = Self(2);
-    /// The nodes on the way, [`NODES`](crate::proxy_header::TlvKind::NODES); 3 bytes, and 8 for each of 2 to 5
-    /// nodes.
+    /// Nodes on the path, [`NODES`](crate::proxy_header::TlvKind::NODES); 3 bytes, and 8 for each
+    /// of 2 to 5 nodes.
     pub const NODES: Self = Self(4);
 
     /// Returns whether all of `others` are in the set.
@@ -48,7 +48,7 @@ impl HeaderExtras {
         self.0 & others.0 == others.0
     }
 
-    /// Returns whether a header is checked.
+    /// Returns whether headers have a checksum.
     pub(crate) const fn checksum(self) -> Checksum {
         if self.contains(Self::CHECKSUM) {
             Checksum::Crc32c

@@ -1,23 +1,23 @@
-//! Shards: parts of a node that pass frames on beside each other, each with labels of its own.
+//! Shards: parts of a node that forward frames in parallel, each with its own labels.
 
 use crate::hop::LabelName;
 use crate::trunk;
 
-/// Names one of a node's shards. The first is the node itself; the others only pass frames on.
+/// Id of one of a node's shards. The first is the node itself; the others only forward frames.
 ///
-/// A label belongs to one shard, which the high 3 bits of its slot name, so that a datagram tells by itself
-/// whose it is. And each shard that seals for a neighbour has a key for each shard of it that opens: no
-/// two threads share what makes a nonce or a window.
+/// A label belongs to one shard, named by the high 3 bits of its slot, so each datagram names its
+/// shard. Each sealing shard has a separate key for each opening shard of a neighbour, so no two
+/// threads share a nonce counter or a replay window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShardId(pub(crate) u8);
 
 impl ShardId {
     /// The node itself.
     pub const FIRST: Self = Self(0);
-    /// Shards of a node, itself among them.
+    /// Maximum number of shards of a node, including the first.
     pub const COUNT_MAX: u8 = 8;
 
-    /// Names one by its place; `None` from [`COUNT_MAX`](Self::COUNT_MAX) on.
+    /// Creates the id with this index; `None` from [`COUNT_MAX`](Self::COUNT_MAX) on.
     #[must_use]
     pub const fn new(place: u8) -> Option<Self> {
         if place < Self::COUNT_MAX {
@@ -27,14 +27,14 @@ impl ShardId {
         }
     }
 
-    /// Returns its place among the shards of its node.
+    /// Returns its index among the shards of its node.
     #[must_use]
     pub const fn place(self) -> u8 {
         self.0
     }
 
-    /// Returns whose a datagram is that came to a node: that of the label of its first frame, and the node's
-    /// own where it is no frame.
+    /// Returns the shard of a received datagram: that of its first frame's label, or the first
+    /// shard if it is no frame.
     #[must_use]
     pub fn of_datagram(datagram: &[u8]) -> Self {
         let place = STEERING.iter().find_map(|rule| {
@@ -46,32 +46,33 @@ impl ShardId {
 }
 
 impl LabelName {
-    /// Returns which shard of its node it belongs to.
+    /// Returns the shard that it belongs to.
     #[must_use]
     pub const fn shard(self) -> ShardId {
         let [high, ..] = self.slot.to_be_bytes();
         ShardId(high >> STEERING_SHIFT)
     }
 
-    /// What all slots of a shard have in common.
+    /// Bits that all slots of a shard share.
     pub(crate) const fn high_bits(shard: ShardId) -> u32 {
         u32::from_be_bytes([shard.0 << STEERING_SHIFT, 0, 0, 0])
     }
 }
 
-/// Where a datagram that begins with some byte says whose it is.
+/// Location of the shard in datagrams with a given first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steering {
-    /// Its first byte.
+    /// The first byte.
     pub first: u8,
-    /// Offset of the byte whose high bits name the shard; a shorter one is the first shard's.
+    /// Offset of the byte whose high bits name the shard; shorter datagrams belong to the first
+    /// shard.
     pub at: usize,
 }
 
-/// How far the byte that [`Steering`] names is shifted to the right.
+/// Right shift of the byte that [`Steering`] names.
 pub const STEERING_SHIFT: u32 = 5;
 
-/// Whose a datagram is, for whoever divides what comes to a port; all others are the first shard's.
+/// Rules for a socket filter that distributes datagrams; all others belong to the first shard.
 pub const STEERING: [Steering; 3] = [
     Steering {
         first: 0x80,

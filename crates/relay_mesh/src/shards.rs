@@ -1,4 +1,4 @@
-//! The planes of a node's shards beside the first, each behind a lock.
+//! The data planes of a node's additional shards, each behind a mutex.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,26 +10,26 @@ use crate::label::LabelLimits;
 use crate::leg::Leg;
 use crate::shard::ShardId;
 
-/// A plane that a thread of its own passes frames on with; the node takes the lock to give labels out and
-/// to end them, which is seldom.
+/// A plane with its own forwarding thread; the node rarely locks it, to allocate and expire labels.
 pub(crate) type SharedPlane<A> = Arc<Mutex<DataPlane<A>>>;
 
-/// The planes beside the node's own.
+/// The planes of the additional shards.
 pub(crate) struct Shards<A> {
     planes: Vec<SharedPlane<A>>,
-    /// The shard that gives out the next label.
+    /// The shard that allocates the next label.
     turn: u8,
-    /// Those that the node has passed frames on for.
+    /// Shards for which the node's thread forwarded frames.
     pub(crate) touched: Touched,
 }
 
-/// Shards that have something to send which whoever passed frames on for them is to take, a bit each.
+/// Bitmap of shards whose outbox the thread that forwarded for them must drain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched(u8);
 
 impl<A: Aead> Shards<A> {
-    /// Makes as many as a node has beside its own plane, if it has `count` in all. Each has its part of the
-    /// bounds that the node's own has whole, since all that ends at the node is there.
+    /// Creates the additional planes of a node with `count` shards in all. Each gets its share of
+    /// the limits; the node's own plane keeps them whole, since all flows that end at the node use
+    /// it.
     pub(crate) fn new(count: u8, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
         let part = |whole: u32| whole.div_ceil(count.into());
         let limits = LabelLimits {
@@ -49,22 +49,22 @@ impl<A: Aead> Shards<A> {
         }
     }
 
-    /// The plane of a shard; `None` where it is the node's own, or there is none.
+    /// Locks the plane of a shard; `None` for the node's own, or if there is no such shard.
     pub(crate) fn lock(&self, shard: ShardId) -> Option<MutexGuard<'_, DataPlane<A>>> {
         plane_of(&self.planes, shard).map(lock)
     }
 
-    /// The ways to all planes, for a thread that passes frames on.
+    /// Shared references to all planes, for a forwarding thread.
     pub(crate) fn shared(&self) -> Vec<SharedPlane<A>> {
         self.planes.clone()
     }
 
-    /// All planes, one after the other.
+    /// Locks all planes in turn.
     pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, DataPlane<A>>> {
         self.planes.iter().map(lock)
     }
 
-    /// All planes but that of one shard.
+    /// Locks all planes in turn, except that of one shard.
     pub(crate) fn others(
         &self,
         but: ShardId,
@@ -75,12 +75,12 @@ impl<A: Aead> Shards<A> {
         others.map(|(_, plane)| lock(plane))
     }
 
-    /// Takes what one of them has to send that the node has passed frames on for.
+    /// Returns the next datagram of shards for which the node's thread forwarded frames.
     pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         self.touched.poll_transmit(&self.planes, buf)
     }
 
-    /// The shards from which a label is to come, the first choice first; the node's own is among them.
+    /// Shards to allocate a label from, preferred first, including the node's own.
     pub(crate) fn turns(&mut self) -> impl Iterator<Item = ShardId> + use<A> {
         let count = u8::try_from(self.planes.len())
             .unwrap_or(0)
@@ -95,12 +95,12 @@ impl<A: Aead> Shards<A> {
 impl Touched {
     pub(crate) const NONE: Self = Self(0);
 
-    /// Notes that a frame was passed on for a shard.
+    /// Marks a shard for which a frame was forwarded.
     pub(crate) const fn note(&mut self, shard: ShardId) {
         self.0 |= 1 << shard.place();
     }
 
-    /// Takes what one of them has to send, of all the planes; who has nothing is none of them any more.
+    /// Returns the next datagram of the marked shards; unmarks those with an empty outbox.
     pub(crate) fn poll_transmit<A: Aead>(
         &mut self,
         planes: &[SharedPlane<A>],
@@ -119,13 +119,12 @@ impl Touched {
     }
 }
 
-/// The plane of a shard among those from 1; `None` where it is the node's own, or there is none.
+/// Returns the plane of a shard from 1 on; `None` for the node's own, or if there is no such shard.
 pub(crate) fn plane_of<A>(planes: &[SharedPlane<A>], shard: ShardId) -> Option<&SharedPlane<A>> {
     planes.get(usize::from(shard.place()).checked_sub(1)?)
 }
 
-/// Takes the lock of a plane, in whatever state a thread that panicked left it: no step of a plane leaves
-/// one in which another step would do harm.
+/// Locks a plane, even if a thread panicked with the lock: after each step a plane is consistent.
 pub(crate) fn lock<A>(plane: &SharedPlane<A>) -> MutexGuard<'_, DataPlane<A>> {
     plane.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Document`] is JSON text that an operator writes. An [`Envelope`] is that text, byte for
 //! byte, with the admins' signatures. A [`Holder`] keeps the document in force: it accepts a newer
-//! one if enough admins of the one in force signed it, never an older one, and returns what
-//! changed. This module uses no clock, file or socket.
+//! one if enough admins of the one in force signed it, never an older one, and returns the changes.
+//! This module uses no clock, file or socket.
 //!
 //! **Signatures.** ECDSA P-256 with SHA-256, r and s of 32 bytes. Signed bytes:
 //!
@@ -15,11 +15,12 @@
 //! ECDSA signature can be altered without the key, so none serves as an identity.
 //!
 //! **Order.** Changes of the admin keys count before versions: no document signed by a key outlives
-//! the change that retires the key ([`Holder`]).
+//! the
+//! change that retires the key ([`Holder`]).
 //!
 //! **Distribution.** Nodes advertise the version they hold to neighbours, and fetch a newer one
-//! from
-//! any of them, in pieces ([`ConfigMessage`], [`Spread`]).
+//! from any
+//! of them, in pieces ([`ConfigMessage`], [`Spread`]).
 //!
 //! **Order of checks.** Signatures are checked before the text: the JSON parser sees only bytes
 //! that

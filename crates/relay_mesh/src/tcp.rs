@@ -1,4 +1,4 @@
-//! TCP games at a node: what its driver is asked to do, and how it answers.
+//! TCP games of a node: requests to the driver of its TCP sockets.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -10,26 +10,25 @@ use crate::tunnel::{ConnEnd, ConnId, StdInstant, TunnelConfig};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TcpConfig {
-    /// Games carried, apart from those over UDP: a name may stand in both. All connections of games of one
-    /// mode to one exit share a flow; the mode is the entry's, in both directions. Those of a signed document
-    /// take the place of these.
+    /// TCP games that it carries; a UDP game may have the same name. All connections of games of
+    /// one mode to one exit share a flow; the entry's mode applies in both directions. The games of
+    /// a signed document replace these.
     pub games: Vec<Game>,
-    /// What the driver's clock of the standard library shows when the node is made. Nothing but differences to
-    /// it is looked at.
+    /// Reading of the driver's `std` clock when the node is created; only differences to it are
+    /// used.
     pub epoch: StdInstant,
-    /// Connections that the driver of the node's TCP sockets has places for, of players and to game
-    /// servers together; 1,024, and at most [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX) whatever stands here.
-    /// Another entry has at most seven eighths of them, in all its tunnels. Players
-    /// of one /24 or /48 have at most a quarter, or twice
-    /// [`per_address_max`](TunnelConfig::per_address_max) where that is more; one whose exit is this node
-    /// too has two. Where all are taken is the driver's to say.
+    /// Connection slots of the driver, for players and game servers together; 1,024, and at most
+    /// [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX). Another entry has at most seven eighths of them,
+    /// in all its tunnels. Players of one /24 or /48 have at most a quarter, or twice
+    /// [`per_address_max`](TunnelConfig::per_address_max) if that is more; a player whose exit is
+    /// this node too uses two. The driver enforces the total.
     pub connections_max: u32,
-    /// What each tunnel allows.
+    /// Limits of each tunnel.
     pub tunnel: TunnelConfig,
 }
 
 impl TcpConfig {
-    /// A node that carries no TCP game yet.
+    /// Creates the configuration of a node without TCP games.
     #[must_use]
     pub fn new(epoch: StdInstant) -> Self {
         Self {
@@ -40,77 +39,79 @@ impl TcpConfig {
         }
     }
 
-    /// The share of so many places that one /24 or /48 may have: a quarter, more than a household or a
-    /// school needs, and three others find some.
+    /// Returns the share of `places` slots that one /24 or /48 may have: a quarter.
     #[must_use]
     pub const fn prefix_share(places: u32) -> u32 {
         places / 4
     }
 }
 
-/// Names a TCP port that a node wants listened on; never used twice.
+/// Id of a TCP port that a node listens on; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TcpPort(pub u32);
 
-/// What a node asks of the driver of its TCP sockets, or tells it.
+/// A request or notification to the driver of the TCP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpWork {
-    /// Listen on this address, and say by [`Node::tcp_listening`](crate::Node::tcp_listening) whether it could be.
+    /// Listen on this address, and report the result by
+    /// [`Node::tcp_listening`](crate::Node::tcp_listening).
     Listen {
-        /// Its name from now on.
+        /// Its new id.
         port: TcpPort,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Whether it accepts IPv4 too: `[::]`, and no other address of the node has the port.
+        /// Whether it accepts IPv4 too: it is `[::]`, and no other address of the node has the
+        /// port.
         is_dual: bool,
     },
-    /// Listen no more. Connections taken before go on.
+    /// Stop listening; accepted connections continue.
     Unlisten {
-        /// Where.
+        /// The port.
         port: TcpPort,
     },
-    /// Connect to a game server, and say by [`Node::tcp_dialled`](crate::Node::tcp_dialled) how it went.
+    /// Connect to a game server, and report the result by
+    /// [`Node::tcp_dialled`](crate::Node::tcp_dialled).
     Dial {
-        /// For whom.
+        /// The player's connection.
         conn: ConnId,
-        /// Where to.
+        /// The server.
         server: SocketAddr,
     },
-    /// There are bytes for the socket, which had all before.
+    /// There are bytes for the socket, after it had all previous ones.
     Readable {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// Bytes of the socket are taken again, after not all were.
+    /// Bytes of the socket are accepted again, after some were not.
     Writable {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// No more bytes come for the socket: its half is to be closed.
+    /// There are no more bytes for the socket: close its send half.
     Finished {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// The connection is over: its socket is to be closed, or reset where it is not
-    /// [`Done`](ConnEnd::Done). A dial for it need not go on.
+    /// The connection has ended: close its socket, or reset it if the end is not
+    /// [`Done`](ConnEnd::Done). A dial for it may be aborted.
     Ended {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// How.
+        /// How it ended.
         end: ConnEnd,
     },
 }
 
-/// Why a node takes no TCP connection: it is to be reset.
+/// Why a node accepts no TCP connection; reset it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpRefused {
-    /// Its port is of no game.
+    /// Its port belongs to no game.
     NoGame,
-    /// No exit of the game can be reached now.
+    /// No exit of the game can be reached.
     NoExit,
-    /// A limit is reached: of the player's address, or of all.
+    /// A limit is reached: per address, or in total.
     Crowded,
 }
 

@@ -4,22 +4,22 @@ use core::fmt;
 
 use crate::hop::FRAME_MAX;
 
-/// The frames of a datagram that begins with [`KIND`]; behind it stand, one after the other, each
-/// frame's length, 2 bytes, big-endian, and the frame. Nothing follows the last.
+/// Frames of a trunk: [`KIND`], then for each frame its length, 2 bytes, big-endian, and the frame,
+/// up to the end of the datagram.
 ///
-/// Frames are read as they stand there, so that those before a place where the lengths do not fit are
-/// given. A trunk bears no tag: each frame in it does.
+/// Frames are read one by one, so those before an invalid length are returned. A trunk has no tag
+/// of its own; each frame has one.
 #[derive(Debug)]
 pub struct Frames<'a> {
     rest: &'a mut [u8],
 }
 
 impl<'a> Frames<'a> {
-    /// Begins to read a datagram.
+    /// Starts to read a datagram.
     ///
     /// # Errors
     ///
-    /// [`TrunkError`] where it is no trunk at all.
+    /// [`TrunkError`] if it is no trunk.
     pub fn new(datagram: &'a mut [u8]) -> Result<Self, TrunkError> {
         if datagram.len() > FRAME_MAX {
             return Err(TrunkError::Oversize(datagram.len()));
@@ -55,34 +55,35 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Longest trunk that is sent, bytes: what every path carries, so that short frames arrive where the MTU has shrunk.
+/// Longest trunk sent, in bytes. Every path carries it, so short frames arrive even if the MTU has
+/// shrunk.
 pub const TRUNK_MAX: usize = 1_200;
 
-/// Appends one frame to a trunk that [`KIND`] and the frames before it begin.
+/// Appends a frame to a trunk that already starts with [`KIND`].
 pub fn append(frame: &[u8], out: &mut Vec<u8>) {
     let len = u16::try_from(frame.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&len.to_be_bytes());
     out.extend_from_slice(frame);
 }
 
-/// Returns the length of a trunk of `len` bytes with one frame more; `None` where no link carries it.
+/// Returns the length of a trunk of `len` bytes with one more frame; `None` if that is too long.
 #[must_use]
 pub const fn grown(len: usize, frame: usize) -> Option<usize> {
     let grown = len.saturating_add(PREFIX_LEN).saturating_add(frame);
     if grown > TRUNK_MAX { None } else { Some(grown) }
 }
 
-/// Why a datagram, or what is left of it, holds no frames.
+/// Why a datagram, or the rest of it, has no frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrunkError {
-    /// It ends within a length or a frame, or holds none.
+    /// It ends within a length or a frame, or has no frames.
     Truncated,
-    /// Longer than a link carries.
+    /// It is longer than a link allows.
     Oversize(usize),
-    /// It begins with another byte.
+    /// It starts with another byte.
     NoTrunk(u8),
-    /// A frame without a byte, or a trunk within a trunk.
+    /// An empty frame, or a trunk within a trunk.
     BadFrame,
 }
 
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(read(&good[..1]), [Err(TrunkError::Truncated)]);
         assert_eq!(read(&[]), [Err(TrunkError::Truncated)]);
         assert_eq!(read(&[0x81, 0, 1, 2]), [Err(TrunkError::NoTrunk(0x81))]);
-        // No frame is empty, and none is a trunk.
+        // Empty frames and nested trunks are invalid.
         let nested = trunk(&[&[0x81, 5], &trunk(&[&[0x80]])]);
         assert_eq!(read(&nested), first(TrunkError::BadFrame));
         assert_eq!(
@@ -166,7 +167,7 @@ mod tests {
         let longest = TRUNK_MAX - HEAD_LEN - PREFIX_LEN;
         assert_eq!(grown(HEAD_LEN, longest), Some(TRUNK_MAX));
         assert_eq!(grown(HEAD_LEN, longest + 1), None);
-        // What others send may be as long as a link carries.
+        // A received trunk may be as long as a link allows.
         let whole = vec![0x81; FRAME_MAX - HEAD_LEN - PREFIX_LEN];
         assert_eq!(read(&trunk(&[&whole])), [Ok(whole.clone())]);
         let long = [&whole[..], &[0]].concat();

@@ -1,4 +1,4 @@
-//! What a node shows to its operator.
+//! Snapshots of a node's state for its operator.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -15,27 +15,27 @@ use crate::signed_config::Protocol;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkView {
-    /// Who it is.
+    /// The neighbour.
     pub node: NodeId,
-    /// Where its packets come from.
+    /// Source address of its packets.
     pub address: SocketAddr,
-    /// Whether it carries packets of games, or control only.
+    /// Whether it carries game packets, not only control messages.
     pub carries: bool,
-    /// Who passes on what the session says, where its direct path is dead.
+    /// The node that forwards the session's datagrams while the direct path is dead.
     pub detour: Option<NodeId>,
-    /// Delay and loss as told to others; `None` before the first report.
+    /// Published delay and loss; `None` before the first report.
     pub report: Option<LinkReport>,
 }
 
-/// The whole mesh as one node knows it: what it would compute its routes on now.
+/// The mesh as known to one node, and used for its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeshView {
-    /// All nodes that are heard of, ascending by id.
+    /// All known nodes, ascending by id.
     pub nodes: Vec<NodeView>,
-    /// All links that carry, each once, ascending by its ends.
+    /// All usable links, each once, ascending by its ends.
     pub links: Vec<EdgeView>,
-    /// Ways from exits to game servers, as far as this node measures them or is told of them.
+    /// Edges from exits to game servers, as measured by this node or reported to it.
     pub games: Vec<GameEdgeView>,
 }
 
@@ -43,15 +43,15 @@ pub struct MeshView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeView {
-    /// Who it is.
+    /// Its id.
     pub node: NodeId,
-    /// What it calls itself; empty where it has not said so yet.
+    /// Its name; empty if it has not published one.
     pub name: String,
-    /// What it does, as far as it may.
+    /// Its roles, as far as they are granted.
     pub roles: Roles,
-    /// Where others reach it.
+    /// Its published addresses.
     pub addresses: Vec<SocketAddr>,
-    /// Whether packets of others may pass it now: not where it drains.
+    /// Whether it may forward new flows; false while it drains.
     pub may_relay: bool,
 }
 
@@ -63,45 +63,45 @@ pub struct EdgeView {
     pub low: NodeId,
     /// The end with the higher id.
     pub high: NodeId,
-    /// What it costs: delay and jitter, and the price of its loss.
+    /// Cost of delay, jitter and loss.
     pub cost: Cost,
-    /// What it loses.
+    /// Its loss.
     pub loss: LossCode,
 }
 
-/// The way from an exit to a game's server, as this node measures it or was told.
+/// The edge from an exit to a game's server, as measured by this node or reported to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GameEdgeView {
     /// The game.
     pub game: String,
-    /// Over what it is played.
+    /// Its transport protocol.
     pub protocol: Protocol,
-    /// The exit; this node itself where it measures.
+    /// The exit; this node if it measures.
     pub exit: NodeId,
-    /// The round trip; `None` where the server is not reached.
+    /// The round trip; `None` if the server is unreachable.
     pub cost: Option<Cost>,
 }
 
-/// What a node that drains still carries.
+/// What a draining node still carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Draining {
-    /// Flows of which it is an end. They last as long as their players, or until they are idle.
+    /// Flows that end at it. They last until their players leave or are idle.
     pub flows: u32,
-    /// Labels of others' flows. Those of flows that went another way are given back, or last 30 s.
+    /// Labels of other nodes' flows. Labels of moved flows are released, or expire after 30 s.
     pub labels: u32,
 }
 
 impl Draining {
-    /// Returns whether nobody is disturbed where the node ends now.
+    /// Returns whether the node can stop without an effect on players.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.flows == 0 && self.labels == 0
     }
 }
 
-/// The way that packets of this node take to another end.
+/// The path from this node to another end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteView {
@@ -109,18 +109,18 @@ pub struct RouteView {
     pub far_end: NodeId,
     /// The path in use; `None` before the first is set up.
     pub path: Option<Path>,
-    /// Its smoothed round trip.
+    /// Its smoothed round-trip time.
     pub round_trip: Option<Duration>,
-    /// Probes that did not arrive over it lately, in thousandths; the way back does not count.
+    /// Recent loss of probes in thousandths, in the direction to the other end.
     pub lost_thousandths: u32,
-    /// Data that did not arrive over it lately, in thousandths, as the other end reports; `None` before there was
-    /// enough.
+    /// Recent loss of data in thousandths, as reported by the other end; `None` before there was
+    /// enough data.
     pub data_lost_thousandths: Option<u32>,
-    /// What the data's round trip is, if it comes back as fast as answers to probes: their round trip, and by how much
-    /// later than probes the other end says that data arrives. `None` before a report told of any.
+    /// Estimated round trip of data: the probes' round trip plus the delay of data relative to
+    /// probes that the other end reports. `None` before the first such report.
     pub data_round_trip: Option<Duration>,
-    /// The path that is kept warm.
+    /// The standby path, which is kept warm.
     pub standby: Option<Path>,
-    /// Flows that take it.
+    /// Number of flows on it.
     pub flows: usize,
 }
