@@ -93,7 +93,7 @@ impl Adversary {
 /// Share of attacks with another sender's address, per million.
 const FOREIGN_PER_MILLION: u32 = 250_000;
 
-/// A way to turn a captured datagram or record into a hostile one.
+/// A mutation that turns a captured datagram or record into a hostile one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mutation {

@@ -283,7 +283,7 @@ pub enum Rule {
     Memory,
     /// 8: a stray completion changes nothing, a missing one blocks no other peer.
     Completion,
-    /// Streams: no write exceeds the credit, or goes to a closed connection.
+    /// Streams: no write exceeds the credit or targets a closed connection.
     Credit,
 }
 

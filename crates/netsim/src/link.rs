@@ -316,7 +316,7 @@ pub struct LinkStats {
     pub duplicated: u64,
     /// Copies with flipped bits.
     pub corrupted: u64,
-    /// Copies whose end was cut off.
+    /// Copies that were truncated.
     pub truncated: u64,
     /// Copies held back so that later ones can overtake them.
     pub reordered: u64,

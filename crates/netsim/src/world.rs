@@ -200,7 +200,7 @@ impl World {
         self.set_link(other, one, config);
     }
 
-    /// Cuts every link between `these` and `those`, both ways; other settings are kept.
+    /// Cuts every link between `these` and `those`, in both directions; other settings are kept.
     pub fn partition(&mut self, these: &[NodeIndex], those: &[NodeIndex]) {
         self.change_links(these, those, LinkConfig::with_down);
     }
@@ -210,7 +210,7 @@ impl World {
         self.change_links(these, those, LinkConfig::with_up);
     }
 
-    /// Changes every link between `these` and `those`, both ways.
+    /// Changes every link between `these` and `those`, in both directions.
     pub fn change_links(
         &mut self,
         these: &[NodeIndex],

@@ -63,7 +63,7 @@ pub(crate) struct Host {
     pub(crate) events_max: usize,
     /// Sessions that were rejected on connect, until they end.
     sent_away: BTreeSet<SessionId>,
-    /// Sessions whose messages are no longer delivered to the game.
+    /// Sessions that are muted: their messages are no longer delivered to the game.
     dismissed: Dismissed,
     /// Cost of the messages of closed sessions in `events`.
     last_words: usize,
@@ -151,7 +151,7 @@ impl Host {
         self.dismissed.has(session)
     }
 
-    /// Returns the sessions of which the game knows or will know, and whose end it has not taken.
+    /// Returns the sessions that the game knows or will know, without those that it knows to be closed.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let ends = self.events.iter().filter_map(end_of);
         self.recorder.sessions().chain(ends)
@@ -275,7 +275,7 @@ fn post(
     }
 }
 
-/// Returns the session whose end an event reports.
+/// Returns the session that ends with an event.
 const fn end_of(event: &Event) -> Option<SessionId> {
     match event {
         Event::Disconnected { session, .. } => Some(*session),

@@ -43,7 +43,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a server with a new key, which anyone who knows the key may join.
+    /// Opens a server with a new key, which any client with the key may join.
     ///
     /// The limits are those of [`Config::for_server`]. Meant for local networks and development; if
     /// a matchmaker issues connect tokens, use [`bind_with`](Self::bind_with).

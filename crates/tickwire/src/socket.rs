@@ -130,7 +130,7 @@ impl Socket {
         self.driver.application().recorder.has_sessions()
     }
 
-    /// Returns the sessions of which the game knows or will know, and whose end it has not taken.
+    /// Returns the sessions that the game knows or will know, without those that it knows to be closed.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.driver.application().sessions()
     }

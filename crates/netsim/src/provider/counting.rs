@@ -171,7 +171,7 @@ impl<P: Provider> Provider for Counting<P> {
     }
 }
 
-/// An AEAD whose calls are counted.
+/// An AEAD that counts its calls.
 #[derive(Debug)]
 pub struct CountingAead<A> {
     inner: A,

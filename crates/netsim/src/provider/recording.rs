@@ -161,7 +161,7 @@ impl<P: Provider> Provider for Recording<P> {
     }
 }
 
-/// An AEAD whose seals are recorded.
+/// An AEAD that records its seals.
 #[derive(Debug)]
 pub struct RecordingAead<A> {
     inner: A,

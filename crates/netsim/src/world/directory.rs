@@ -1,10 +1,10 @@
-//! Addresses for machines whose peers are not addresses.
+//! Addresses for machines that identify peers otherwise.
 
 use core::net::SocketAddr;
 
 use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit, UnixTime};
 
-/// A machine whose peers are numbers or names, with the address of each.
+/// A machine that identifies peers by numbers or names, with the address of each.
 ///
 /// It lets such a machine run in a [`Host`](super::Host). Datagrams from an unknown address, or to
 /// a peer without an address, are dropped and counted.

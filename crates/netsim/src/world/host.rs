@@ -30,7 +30,7 @@ pub trait App<M: Machine>: 'static {
     }
 }
 
-/// A machine whose peers are addresses, driven in the order of the workspace's drivers.
+/// A machine that identifies peers by address, driven in the order of the workspace's drivers.
 #[derive(Clone, Debug)]
 pub struct Host<M, A> {
     /// The machine.

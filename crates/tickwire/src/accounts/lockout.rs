@@ -69,7 +69,7 @@ impl Failures {
     }
 }
 
-/// Failures of names that have no account, or whose failures could not be stored.
+/// Failures of names without an account, and failures that could not be stored.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     /// Failures by name, each with the number of its last failure.

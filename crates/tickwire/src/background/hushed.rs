@@ -1,4 +1,4 @@
-//! Sessions whose messages are no longer delivered to the game.
+//! Muted sessions: their messages are no longer delivered to the game.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -16,7 +16,7 @@ const ALL_MAX: usize = 65_536;
 /// before the thread was started.
 const FIRST: u64 = 1 << 63;
 
-/// Tracked messages whose outcome the game has not taken.
+/// Tracked messages without an outcome that the game has taken.
 ///
 /// Sessions share the limit like an [`Allowance`](super::Allowance): none may hold more than a
 /// quarter of what it leaves to the others, but each may have one message.

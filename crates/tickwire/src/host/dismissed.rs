@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use udp_proto::SessionId;
 
-/// Sessions whose messages are no longer delivered to the game.
+/// Muted sessions: their messages are no longer delivered to the game.
 ///
 /// A game that is called for one event after another can kick a player whose `Disconnected` event
 /// is already in the same batch. This set covers that case too.

@@ -96,7 +96,7 @@ fn u1_targets_that_cannot_answer_are_passed_over_where_others_can() {
         credentials: Credentials::Open,
     };
     let mut client = Client::connect_to(target, AppId(5), Config::default()).unwrap();
-    // The first datagram goes to the first remaining address.
+    // The client sends its first datagram to the first remaining address.
     for _ in 0..60 {
         server.socket.turn();
         let events = client.wait_tick(NonZeroU8::MAX).unwrap();
@@ -158,7 +158,7 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
     drop(first);
 }
 
-/// A game on another thread, whose queue is never full.
+/// A game on another thread with a queue that is never full.
 #[derive(Default)]
 struct Game(RefCell<Vec<Event>>);
 
@@ -184,7 +184,7 @@ impl Game {
     }
 }
 
-/// A game on another thread, whose queue is always full.
+/// A game on another thread with a queue that is always full.
 #[derive(Debug)]
 struct Asleep;
 
