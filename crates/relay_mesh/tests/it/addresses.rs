@@ -1,4 +1,4 @@
-//! Addresses of the configuration that change while nodes run.
+//! Address changes in the configuration of running nodes.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::{
     streams::{self, web},
 };
 
-/// The same port of a host that the simulation does not know before it is bound.
+/// The same port on a host that the simulation does not know until a test binds it.
 fn elsewhere(of: SocketAddr) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 201], of.port()))
 }
@@ -39,7 +39,7 @@ fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
     let shape = Shape {
         relays: 1,
         adjust: |index, config, ids| {
-            // The entry alone dials, at an address where nobody listens.
+            // Only the entry dials, and at an address that nobody listens on.
             config.bootstrap.nodes.clear();
             if index == ENTRY {
                 let wrong = elsewhere(mesh_address(RELAY));
@@ -61,7 +61,8 @@ fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
     assert_eq!(mesh.process(ENTRY).node.links().count(), 1);
 }
 
-/// What was reached where the name no longer leads is not tried first, nor at all.
+/// If a node was reached at an address that its name no longer resolves to, that address is not
+/// dialed again.
 #[test]
 fn sim_a_node_is_not_dialled_where_its_name_no_longer_leads() {
     let shape = Shape {
@@ -72,7 +73,7 @@ fn sim_a_node_is_not_dialled_where_its_name_no_longer_leads() {
                 let relay = (ids[RELAY], mesh_address(RELAY));
                 config.bootstrap.nodes.push(relay);
             } else if index == RELAY {
-                // Its record names no address.
+                // Its node record lists no address.
                 config.profile.addresses.clear();
             }
         },
@@ -108,7 +109,7 @@ fn sim_an_own_address_that_changes_is_advertised() {
     assert_eq!(relay.unwrap().addresses, [new]);
 }
 
-/// Two names of a node lead to one address for a while; each then moves on by itself.
+/// Two names of one node resolve to the same address for a while. Each then changes on its own.
 #[test]
 fn sim_two_names_that_meet_at_one_address_lose_none() {
     let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 4_000));
@@ -152,7 +153,7 @@ fn sim_the_server_of_a_game_is_replaced_once() {
     assert!(!replace(&mut mesh, EXIT, &of("echo"), (server(), new)));
 }
 
-/// The old address of the server is gone. The new one is of another host, which answers from there.
+/// The server's old address is gone. The new one is on another host, which answers from there.
 #[test]
 fn sim_players_are_carried_to_where_their_server_moved() {
     let mut mesh = Mesh::new(Seed::from_number(65), &Shape::default());
@@ -178,7 +179,7 @@ fn sim_players_are_carried_to_where_their_server_moved() {
     assert!(served > 100, "{served}");
 }
 
-/// The connection that stands ends at both ends; who connects then reaches the new address.
+/// Both ends close the open connection. A new connection reaches the new address.
 #[cfg(feature = "tcp")]
 #[test]
 fn sim_tcp_players_are_carried_to_where_their_server_moved() {
@@ -207,7 +208,8 @@ fn sim_tcp_players_are_carried_to_where_their_server_moved() {
     assert_eq!(mesh.process(EXIT).streams.dialled, [old, new]);
 }
 
-/// A session has room for some 1,300 ends of flows at once; the others are told of once it has room again.
+/// A session queues about 1,300 flow ends at once. The remaining ones are sent when the queue has
+/// room again.
 #[test]
 fn sim_all_players_are_served_again_after_their_server_was_replaced() {
     let mut mesh = Mesh::new(Seed::from_number(64), &Shape::default());
@@ -220,7 +222,7 @@ fn sim_all_players_are_served_again_after_their_server_was_replaced() {
         protocol: Protocol::Udp,
         game: "echo".to_owned(),
     };
-    // Elsewhere and back: each ends all flows.
+    // Each of the two changes ends all flows.
     assert!(replace(&mut mesh, EXIT, &of, (server(), new)));
     mesh.run(100);
     assert!(replace(&mut mesh, EXIT, &of, (new, server())));

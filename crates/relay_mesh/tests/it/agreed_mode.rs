@@ -1,11 +1,11 @@
-//! The mode of a game is its entry's: the exit's configuration need not say the same.
+//! The entry's configuration decides the mode of a game; the exit's may differ.
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::Mode;
 
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape};
 
-/// Frames that came before at each end in 5 s of play.
+/// Number of duplicate frames that each end received in 5 s of play.
 fn copies(seed: wire::Seed, entry: Mode, adjust: crate::harness::Adjust) -> [u64; 2] {
     let shape = Shape {
         mode: entry,

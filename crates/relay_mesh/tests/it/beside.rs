@@ -1,27 +1,27 @@
-//! The other shards of a node, and the system that divides what comes to its port.
+//! The other shards of a node, and the kernel's distribution of datagrams among its sockets.
 
 use crypto::Provider;
 use relay_mesh::shard::ShardId;
 use relay_mesh::{Forwarder, Leg, Node};
 use wire::{Instant, Machine, Transmit};
 
-/// Forwarders beside a node; by default there are none.
+/// Forwarders of a node. None by default.
 pub(crate) struct Beside<P: Provider> {
     pub(crate) forwarders: Vec<Forwarder<P>>,
     pub(crate) division: Division,
-    /// Datagrams that came to the socket of another.
+    /// Datagrams that arrived at the wrong socket.
     pub(crate) strays: u64,
-    /// Of them, those that another forwarder's shard was meant to have.
+    /// The part of `strays` that belonged to another forwarder's shard.
     pub(crate) strays_of_forwarders: u64,
 }
 
-/// How the system divides what comes to a port among its sockets.
+/// How the kernel distributes the datagrams of a port among its sockets.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Division {
-    /// As it is told to.
+    /// By label, as configured.
     #[default]
     ByLabel,
-    /// Each to a socket that is not its own.
+    /// Each datagram goes to a wrong socket.
     Wrongly,
 }
 
@@ -37,7 +37,7 @@ impl<P: Provider> Default for Beside<P> {
 }
 
 impl<P: Provider> Beside<P> {
-    /// The forwarder whose socket gets a datagram; `None` where it is the node's.
+    /// The forwarder whose socket gets the datagram; `None` if the node's own socket gets it.
     pub(crate) fn whose(&mut self, datagram: &[u8]) -> Option<&mut Forwarder<P>> {
         let count = u8::try_from(self.forwarders.len()).unwrap() + 1;
         let own = ShardId::of_datagram(datagram).place();
@@ -48,7 +48,7 @@ impl<P: Provider> Beside<P> {
         self.forwarders.get_mut(usize::from(place).checked_sub(1)?)
     }
 
-    /// Gives the node what others got; whether there was anything.
+    /// Passes misdirected datagrams to the node. Returns whether there were any.
     pub(crate) fn hand_back(&mut self, now: Instant, node: &mut Node<P>) -> bool {
         let mut has_strays = false;
         for forwarder in &mut self.forwarders {

@@ -1,4 +1,4 @@
-//! Many players behind one address: a school, a carrier's NAT.
+//! Many players behind one address, such as a school or a carrier-grade NAT.
 
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use wire::Seed;
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, game, link, ms, shape};
 use crate::player::Player;
 
-/// Lets `count` players of one address come within a second, and returns how many are served, and which share of
-/// what they sent in the last 3 s was answered, in percent.
+/// Starts `count` players of one address within a second. Returns how many are served, and the
+/// share of the datagrams sent in the last 3 s that was answered, in percent.
 fn served(shape: &Shape, count: u16) -> (usize, u64, Mesh) {
     let mut mesh = Mesh::new(Seed::from_number(7), shape);
     mesh.run(START);
@@ -68,7 +68,8 @@ fn mesh_a3_rations_of_a_game_hold_and_who_is_turned_away_is_told_of() {
     assert_eq!(mesh.turned_away(EXIT), [], "it had room for all");
 }
 
-/// Newcomers take the places of others of their network at the entry. The exit hears that flows end, and has room.
+/// New players evict others of their own network at the entry. The exit is notified of the ended
+/// flows and has room.
 #[test]
 fn mesh_a3_an_exit_says_nothing_of_whom_the_entry_turned_away() {
     let shape = shape(|_, config, _| {

@@ -1,4 +1,4 @@
-//! Datagrams that are lost by chance, as all long lines lose some, and those that are not.
+//! Datagrams lost by chance, as on any long line, and datagrams lost for a reason.
 
 use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
 use relay_mesh::{Mode, RouteCause};
@@ -6,8 +6,8 @@ use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
 
-/// Lets each line between nodes lose 2 of 1,000; the lines of the second relay are `gap` ms longer
-/// than those of the first, so its round trip is four times that longer.
+/// Every line between nodes loses 2 of 1,000 datagrams. The second relay's lines are `gap` ms
+/// longer than the first's, so its round trip is longer by four times that.
 fn lossy(mesh: &mut Mesh, gap: u64) {
     let lossy = |delay| link(delay).with_loss(Loss::Bernoulli(Chance::per_million(2_000)));
     let nodes = mesh.nodes.clone();
@@ -20,11 +20,11 @@ fn lossy(mesh: &mut Mesh, gap: u64) {
 
 #[test]
 fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
-    // How much longer the next path's lines are, ms; most moves in a minute and least of 100 moments
-    // on the best, over all seeds.
+    // For each extra delay of the second relay in ms: the most moves in a minute, and in how many
+    // of 100 samples at least the best path is in use. Both over all seeds.
     for (gap, moves_max, best_min) in [(5, 1, 97), (2, 1, 70)] {
         let (mut best, mut moments, mut moves, mut seeds) = (0, 0, 0, 0);
-        // Three seeds scatter by several percent around the share.
+        // With only three seeds the share varies by several percent.
         for_each_seed(&test_site!(), 6, |seed| {
             let mut mesh = Mesh::new(seed, &Shape::default());
             lossy(&mut mesh, gap);
@@ -53,7 +53,8 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
 fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
-        // The direct way is the best; over the first relay it is 20 ms longer, over the next 40.
+        // The direct path is the best. It is 20 ms longer over the first relay, and 40 ms over the
+        // second.
         let nodes = mesh.nodes.clone();
         mesh.world.set_links(nodes[ENTRY], nodes[EXIT], link(20));
         mesh.run(START + 4_000);
@@ -72,7 +73,7 @@ fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
     });
 }
 
-/// As it would in a stream, where what comes later waits for what is sent again: P21.
+/// A stream would hold later data back until the retransmission arrives: P21.
 #[test]
 fn pg9_pgd_p21_a_lost_datagram_holds_up_none_behind_it() {
     let shape = Shape {
@@ -86,7 +87,7 @@ fn pg9_pgd_p21_a_lost_datagram_holds_up_none_behind_it() {
     let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
     let mut passed = 0;
     mesh.world.intercept(relay, exit, move |_, datagram| {
-        // The player's are longer than the path's own probes.
+        // The player's datagrams are longer than path probes.
         passed += u32::from(datagram.bytes.len() > 140);
         if datagram.bytes.len() > 140 && passed <= 300 && passed % 60 == 0 {
             Verdict::Drop
@@ -118,7 +119,8 @@ fn sim_a_path_that_loses_without_delay_is_left() {
             mesh.run(START + 2_000);
             assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
             let at = mesh.now();
-            // Link probes do not see it: the relay answers them, and drops what it should pass on.
+            // Link probes do not detect this: the relay answers them, but drops the frames it
+            // should forward.
             let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
             let mut passed = 0;
             mesh.world.intercept(relay, exit, move |_, datagram| {

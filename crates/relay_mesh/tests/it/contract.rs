@@ -1,4 +1,4 @@
-//! The contract of machines, kept by nodes and the forwarders beside them.
+//! The machine contract, checked on nodes and their forwarders.
 
 use core::cell::Cell;
 
@@ -11,12 +11,11 @@ use wire::{Arrival, CommandId, Effect, Generator, Instant, Machine, Seed, Transm
 use crate::harness::{ENTRY, EXIT, RELAY, address, bare_nodes, mesh_address, server};
 use crate::memo::{Known, Memo};
 
-/// A node with its forwarders, and a system that divides what comes to their port. Now and then that gives
-/// one what is another's.
+/// A node with its forwarders, and a kernel that sometimes delivers a datagram to the wrong socket.
 struct Sharded {
     node: Node<Memo>,
     forwarders: Vec<Forwarder<Memo>>,
-    /// What came to the wrong socket.
+    /// Datagrams that arrived at the wrong socket.
     strays: u64,
 }
 
@@ -30,7 +29,7 @@ impl Sharded {
         }
     }
 
-    /// Frames that forwarders have passed on.
+    /// Frames forwarded by the forwarders.
     fn passed(&self) -> u64 {
         let stats = self.forwarders.iter().map(Forwarder::frame_stats);
         stats.map(|stats| stats.sealed).sum()
@@ -97,10 +96,10 @@ impl Machine for Sharded {
     }
 }
 
-/// An entry, an exit and a relay; players and a server are played by the script.
+/// An entry, an exit and a relay. The script plays the players and the server.
 #[derive(Default)]
 struct Trio {
-    /// Signatures of one seed's runs.
+    /// Signatures shared by the runs of one seed.
     known: Known,
     seed: Cell<Option<Seed>>,
 }
@@ -128,7 +127,7 @@ impl ContractSubject for Trio {
         (destination.socket == SocketId::MESH).then(|| (to, Leg::mesh(mesh_address(sender))))
     }
 
-    /// A player's datagram at the entry, a server's at the exit.
+    /// A player's datagram at the entry, or a server's at the exit.
     fn poke(&self, index: usize, machine: &mut Sharded, now: Instant, generator: &mut Generator) {
         let len = usize::try_from(generator.below(1_600)).unwrap();
         let mut datagram = vec![5; len];
@@ -157,7 +156,7 @@ impl ContractSubject for Trio {
         }
     }
 
-    /// Hop frames that name low labels.
+    /// Hop frames with low label slots.
     fn hostile(&self, _index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
         let len = 48 + usize::try_from(generator.below(100)).unwrap();
         let mut frame = vec![0; len];
@@ -178,7 +177,8 @@ impl ContractSubject for Trio {
         if generator.chance(100_000) {
             return Some(Outcome::Failed);
         }
-        // The contract's driver cannot count; names beyond the first few stand for new sockets.
+        // The contract's driver does not number sockets, so names beyond the first few stand for
+        // new ones.
         let opened = match command {
             Some(Command::Close { .. }) => return Some(Outcome::Closed),
             Some(Command::Listen { .. }) => 1,

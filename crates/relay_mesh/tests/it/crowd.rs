@@ -11,25 +11,25 @@ use wire::{Arrival, Instant, NodeId, Seed};
 
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms};
 
-/// Players with an address each, who send numbered datagrams in turn.
+/// Players with one address each, which send numbered datagrams in turn.
 pub(crate) struct Crowd {
     players: Vec<SocketAddr>,
-    /// Time between two datagrams of one player.
+    /// Interval between two datagrams of one player.
     interval: Duration,
     next_at: Instant,
-    /// Datagrams sent so far, of all.
+    /// Datagrams sent by all players.
     sent: u64,
-    /// What is not answered: player and number.
+    /// Unanswered datagrams, by player and number.
     open: BTreeMap<(SocketAddr, u64), Instant>,
-    /// When answers came, by player.
+    /// Arrival times of answers, by player.
     answered: BTreeMap<SocketAddr, Vec<Instant>>,
-    /// Answers that nobody waits for, or for somebody else.
+    /// Answers that were not expected, or reached the wrong player.
     faults: u64,
     is_silent: bool,
 }
 
 impl Crowd {
-    /// How long the player waited longest who waited longest, from `from` to `to`.
+    /// The longest time that any player went without an answer between `from` and `to`.
     pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
         let gaps = self.players.iter().map(|player| {
             let came = self.answered.get(player).into_iter().flatten();
@@ -42,31 +42,30 @@ impl Crowd {
         gaps.fold(Duration::ZERO, Duration::max)
     }
 
-    /// Whether every player had an answer after that.
+    /// Whether every player got an answer after `from`.
     fn is_served_since(&self, from: Instant) -> bool {
         let newest = |player| self.answered.get(player).and_then(|came| came.last());
         let mut newest = self.players.iter().map(newest);
         newest.all(|newest| newest.is_some_and(|newest| *newest > from))
     }
 
-    /// Players who had an answer since then.
+    /// Number of players that got an answer after `from`.
     pub(crate) fn served_since(&self, from: Instant) -> usize {
         let newest = self.answered.values().filter_map(|came| came.last());
         newest.filter(|newest| **newest >= from).count()
     }
 
-    /// What was sent in this time and not answered.
+    /// Number of datagrams that were sent between `from` and `to` and not answered.
     pub(crate) fn unanswered(&self, from: Instant, to: Instant) -> usize {
         let sent = self.open.values();
         sent.filter(|sent| (from..to).contains(sent)).count()
     }
 
-    /// When the first answer came.
     pub(crate) fn first_answer(&self) -> Option<Instant> {
         self.answered.values().flatten().min().copied()
     }
 
-    /// Players who ever had an answer.
+    /// Number of players that ever got an answer.
     pub(crate) fn served(&self) -> usize {
         self.answered.len()
     }
@@ -115,12 +114,12 @@ impl netsim::Node for Crowd {
     }
 }
 
-/// Adds `count` players of as many /24s, 5 ms from the entry; each sends once in `interval`.
+/// Adds `count` players in as many /24s, 5 ms from the entry. Each sends once per `interval`.
 pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
     gather_more(mesh, 0..count, interval)
 }
 
-/// The same of players with these numbers, where those with others are there.
+/// Like [`gather`], with these player numbers, if players with other numbers are there already.
 pub(crate) fn gather_more(
     mesh: &mut Mesh,
     numbers: core::ops::Range<u32>,
@@ -163,10 +162,11 @@ fn crowded(seed: Seed, mode: Mode, adjust: Adjust) -> Mesh {
     mesh
 }
 
-/// What a seed's randomness of the moment of a kill is for.
+/// Selects the seed's random numbers for the moment of a kill.
 const KILL: u64 = 41;
 
-/// Kills the relay that carries `count` players and returns the longest silence of any of them.
+/// Kills the relay that carries `count` players. Returns the longest time that any of them went
+/// without an answer.
 fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
     let crowd = gather(&mut mesh, count, ms(500));
@@ -193,7 +193,7 @@ fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
 
 #[test]
 fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
-    // Each says something twice a second, so half a second is no silence.
+    // Each player sends twice a second, so a gap of half a second is normal.
     for_each_seed(&test_site!(), 1, |seed| {
         for (count, mode, most) in [
             (130, Mode::Shadow, 1_000),
@@ -212,11 +212,11 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m6_a_thousand_flows_move_by_two_requests_for_64_and_by_none_in_shadow() {
     for_each_seed(&test_site!(), 3, |seed| {
-        // Two for 64 flows and direction; other ways are tried after that.
+        // Two requests per 64 flows and direction. Only then are other paths tried.
         for (mode, most) in [(Mode::Single, [64, 64, 98]), (Mode::Shadow, [0, 2, 64])] {
             let (before, moved, all) = requests_of_a_kill(seed, mode);
             let case = format!("thousand_flows_{mode:?}").to_lowercase();
-            // A request has one reply.
+            // Each request has one reply.
             println!("figure: {case} messages_before_move {}", before * 2);
             println!("figure: {case} messages_until_all_moved {}", moved * 2);
             println!("figure: {case} messages_in_all {}", all * 2);
@@ -229,8 +229,8 @@ fn sim_mesh_m6_a_thousand_flows_move_by_two_requests_for_64_and_by_none_in_shado
     });
 }
 
-/// Kills the relay of a thousand flows: requests for labels until packets move, until all have labels on
-/// the new path, and in all.
+/// Kills the relay of a thousand flows. Returns the number of label requests until packets move,
+/// until all flows have labels on the new path, and in total.
 fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
     let crowd = gather(&mut mesh, 1_000, ms(500));
@@ -239,7 +239,7 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let requests = |mesh: &Mesh| ends.map(|end| mesh.process(end).node.stats().label_requests);
     let (at, held) = (mesh.now(), requests(&mesh));
     mesh.kill(RELAY);
-    // Each end moves the flows that it sends on at its own time.
+    // Each end moves the flows that it sends on independently.
     let mut last = held;
     while ends.iter().any(|end| mesh.moves(*end, at).is_empty()) {
         let now = requests(&mesh);
@@ -251,8 +251,8 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
         mesh.run(1);
     }
     let took = mesh.now().saturating_since(at);
-    // Until the relay that they take has a label of each, both ways: no answer to them is counted twice, as each
-    // request counts with its own.
+    // Until the new relay has a label for each flow in both directions. Replies are not counted
+    // separately: the caller doubles the requests.
     for _ in 0..3_000 {
         if mesh.process(RELAY + 1).node.labels() >= 2_000 {
             break;
@@ -276,7 +276,7 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     (before, moved, all)
 }
 
-/// A second game at the entry, with players of its own, and at the nodes that serve it.
+/// Adds a second game with its own players at the entry, and at the nodes that serve it.
 fn with_second_game(config: &mut Config, index: usize, exits: Vec<NodeId>, serving: &[usize]) {
     config.games.push(Game {
         name: "other".into(),
@@ -297,7 +297,7 @@ fn other_game() -> SocketAddr {
     address("192.0.2.1:27016")
 }
 
-/// Somebody new says something to the second game every 1.3 s.
+/// A new player sends to the second game every 1.3 s.
 fn knock(mesh: &mut Mesh, times: u16) {
     for number in 0..times {
         let stranger = SocketAddr::from(([198, 18, 9, 1], 2_000 + number));
@@ -328,7 +328,7 @@ fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
     let mut mesh = crowded(Seed::from_number(26), Mode::Shadow, |index, config, ids| {
         with_second_game(config, index, vec![ids[EXIT]], &[]);
     });
-    // 200 of them, each of a /24 of its own, at eight times the default `open_rate` in all.
+    // 200 strangers, each in its own /24, at eight times the default `open_rate` in total.
     for number in 0..20_000_u32 {
         let [_, high, low, _] = ((number % 200) << 8).to_be_bytes();
         let stranger = SocketAddr::from(([101, high, low, 1], 9));
@@ -338,7 +338,7 @@ fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
     }
     mesh.run(4_000);
     let before = mesh.process(ENTRY).node.stats().refused_players;
-    // Each says one thing only, and is heard.
+    // Each sends only once, and is answered.
     let crowd = gather(&mut mesh, 40, ms(10_000));
     mesh.run(4_000);
     silence(&mut mesh, crowd);
@@ -372,13 +372,13 @@ fn forged_sources_do_not_keep_newcomers_out() {
             config.open_rate = 100;
         }
         if index == EXIT {
-            // The forger gets no more of the exit's sockets.
+            // The forger cannot take the rest of the exit's sockets.
             config.flows_max = 180;
             config.unproved_max = 120;
         }
     });
     mesh.run(1_000);
-    // 150 a second, each of a /24 of its own, for 30 s.
+    // 150 per second for 30 s, each from its own /24.
     for number in 0..4_500_u32 {
         let [_, high, low, _] = (number << 8).to_be_bytes();
         let forged = SocketAddr::from(([101, high, low, 1], 9));
@@ -388,7 +388,7 @@ fn forged_sources_do_not_keep_newcomers_out() {
     }
     mesh.run(5_000);
     let at = mesh.now();
-    // Not in step with the tokens of `open_rate`.
+    // The interval is not a multiple of the refill interval of `open_rate`.
     let crowd = gather(&mut mesh, 40, ms(47));
     mesh.run(10_000);
     assert_eq!(mesh.world[crowd].served(), 40, "all newcomers play");
@@ -405,7 +405,7 @@ fn forged_sources_do_not_keep_newcomers_out() {
         .routes()
         .map(|route| route.flows)
         .sum();
-    // The player and the crowd, and the forger's share.
+    // The player, the crowd, and the forger's share.
     assert!((41..=41 + 120).contains(&flows), "{flows}");
 }
 
@@ -424,14 +424,14 @@ fn open_rate_bounds_the_flows_that_strangers_open() {
     mesh.run(2_000);
     let opened = mesh.process(ENTRY).events.iter();
     let opened = opened.filter(|(_, event)| matches!(event, Event::FlowOpened { .. }));
-    // The player, 40 at once and 10 in each of two seconds.
+    // The player, a burst of 40, and 10 in each of two seconds.
     let opened = opened.count();
     assert!((55..=61).contains(&opened), "{opened}");
 }
 
 #[test]
 fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
-    // The first relay is an exit too, farther away.
+    // The first relay is also an exit, farther away.
     let mut mesh = crowded(Seed::from_number(24), Mode::Shadow, |index, config, ids| {
         let serving = [EXIT, RELAY + 2];
         with_second_game(config, index, vec![ids[EXIT], ids[RELAY + 2]], &serving);
@@ -448,7 +448,7 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     let exit = mesh.nodes[EXIT];
     mesh.world
         .apply(exit, |exit, _| exit.sockets_max = exit.sockets());
-    // One player, who says something 60 times a second.
+    // One player that sends 60 times a second.
     let player = address("198.18.9.1:2000");
     let of_player = |mesh: &Mesh| {
         let events = mesh.process(ENTRY).events.iter();
@@ -479,7 +479,7 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
     );
     assert_eq!(mesh.process(ENTRY).closed_flows(), [FlowEnd::Refused]);
 
-    // Where no other exit is, a newcomer tries each second.
+    // If there is no other exit, a newcomer retries every second.
     let mut mesh = crowded(Seed::from_number(25), Mode::Shadow, |_, _, _| {});
     mesh.run(1_000);
     let exit = mesh.nodes[EXIT];

@@ -1,4 +1,4 @@
-//! Entries and exits that cannot reach each other: a relay carries the datagrams of their session.
+//! Entries and exits that cannot reach each other: a relay forwards the datagrams of their session.
 
 use netsim::{Chance, Loss, for_each_seed, test_site};
 
@@ -9,7 +9,7 @@ use wire::NodeId;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
 use crate::member::Rig;
 
-/// What entry and exit show of the link between them.
+/// The views that entry and exit have of the link between them.
 fn direct(mesh: &Mesh) -> Vec<LinkView> {
     let ends = [(ENTRY, EXIT), (EXIT, ENTRY)].into_iter();
     ends.map(|(index, other)| {
@@ -20,7 +20,7 @@ fn direct(mesh: &Mesh) -> Vec<LinkView> {
     .collect()
 }
 
-/// Cuts the direct path of entry and exit.
+/// Blocks the direct path between entry and exit.
 pub(crate) fn part(mesh: &mut Mesh) {
     let (entry, exit) = (mesh.nodes[ENTRY].index(), mesh.nodes[EXIT].index());
     mesh.world.partition(&[entry], &[exit]);
@@ -33,14 +33,14 @@ fn sim_flows_outlive_the_direct_path_of_their_ends() {
         mesh.run(START + 3_000);
         let cut = mesh.now();
         part(&mut mesh);
-        // Four times what a session bears of silence.
+        // Four times the idle timeout of a session.
         mesh.run(40_000);
         let now = mesh.now();
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
         assert_eq!(mesh.process(EXIT).closed_flows(), []);
         assert!(mesh.player().gap(cut, now) <= ms(300));
         assert_eq!(mesh.player().faults, 0);
-        // The relay in use dies, and with it the detour.
+        // The relay in use dies, which ends the detour too.
         mesh.kill(RELAY);
         mesh.run(20_000);
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
@@ -84,11 +84,11 @@ fn sim_the_direct_path_is_used_again_once_it_is_back() {
             mesh.run(20_000);
             let (entry, exit) = (mesh.nodes[ENTRY].index(), mesh.nodes[EXIT].index());
             mesh.world.heal(&[entry], &[exit]);
-            // It is slower than any relay: nothing comes this way first by chance.
+            // The direct path is slower than any relay, so no copy arrives first over it by chance.
             mesh.run(30_000);
             for view in direct(&mesh) {
                 assert_eq!(view.detour, None);
-                // A session that never knew the direct path stays as long as its flows.
+                // A session that never used the direct path lives as long as its flows.
                 assert_eq!(view.carries, is_known);
             }
             assert_eq!(mesh.process(ENTRY).closed_flows(), []);
@@ -97,7 +97,7 @@ fn sim_the_direct_path_is_used_again_once_it_is_back() {
             for view in direct(&mesh) {
                 assert!(view.report.is_some_and(|report| report.is_up()), "{view:?}");
             }
-            // Relays passed something on, and do so no more.
+            // Relays forwarded datagrams before, and forward none now.
             let passed = |mesh: &Mesh| -> u64 {
                 let stats = |index| mesh.process(index).node.stats().detoured;
                 (RELAY..RELAY + 3).map(stats).sum()
@@ -151,17 +151,17 @@ fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone()
         (stats.detoured, stats.detours_refused)
     };
     assert_eq!([stats(&rig, RELAY), stats(&rig, EXIT)], [(0, 0); 2]);
-    // To the one who sends, the one who passes on, and nobody.
+    // Addressed to the sender itself, to the forwarding relay, and to an unknown node.
     for node in [own, relay, NodeId([9; 32])] {
         say(&mut rig, DetourLeg::First, node, &[0x40; 100]);
     }
-    // Of those who are reached directly, of nobody, and a frame.
+    // From a node that is reached directly, from an unknown node, and a hop frame.
     for (node, first) in [(entry, 0x40), (NodeId([9; 32]), 0x40), (exit, 0x81)] {
         say(&mut rig, DetourLeg::Second, node, &[first; 100]);
     }
     rig.mesh.run(100);
     assert_eq!(stats(&rig, RELAY), (0, 6));
-    // 128 kB a second, of which half is passed on, and 64 KiB at once.
+    // 128 kB/s, of which half is forwarded, after a burst of 64 KiB.
     let before = rig.mesh.now();
     for _ in 0..500 {
         say(&mut rig, DetourLeg::First, exit, &[0x40; 1_024]);
@@ -175,7 +175,7 @@ fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone()
     );
     assert!(refused > 50, "{passed} {refused}");
     assert_eq!(passed + refused, 506);
-    // The exit knows nobody of that name, and lets none of it near its sessions.
+    // The exit does not know a node of that name, and passes none of it to its sessions.
     assert_eq!(stats(&rig, EXIT), (0, passed));
     assert_eq!(rig.mesh.player().faults, 0);
 }
@@ -183,7 +183,7 @@ fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone()
 #[test]
 fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
     let mut rig = Rig::with(6, &Shape::default());
-    // The member is a neighbour of the relay; to the relay, the exit becomes silent.
+    // The member is a neighbor of the relay. For the relay, the exit becomes unreachable.
     let exit = rig.mesh.ids[EXIT];
     let (relay, other) = (rig.mesh.nodes[RELAY].index(), rig.mesh.nodes[EXIT].index());
     rig.mesh.world.partition(&[relay], &[other]);
@@ -207,7 +207,7 @@ fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
         node.endpoint_stats().sessions_opened,
         before.sessions_opened
     );
-    // The member is told what was said to the exit, sealed, and nobody else is.
+    // Only the member receives what was sent to the exit, and it is sealed.
     assert_eq!(node.links().filter(|link| link.detour.is_some()).count(), 1);
     rig.mesh.world.heal(&[relay], &[other]);
     rig.mesh.run(20_000);

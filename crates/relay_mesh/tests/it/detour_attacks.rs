@@ -1,4 +1,4 @@
-//! Neighbours and far ends that lie to have detours begun, taken over, fed or ended.
+//! Neighbors and far ends that try to start, take over, feed or end detours.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,6 @@ use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms};
 use crate::member::Rig;
 
-/// Counts the bytes that one node sends to another.
 fn count_bytes(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Rc<Cell<u64>> {
     let bytes = Rc::new(Cell::new(0));
     let counted = Rc::clone(&bytes);
@@ -24,7 +23,7 @@ fn count_bytes(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Rc<Cell<u64>> {
     bytes
 }
 
-/// The most of them in one of `seconds`.
+/// The most of these bytes in any one of `seconds` seconds.
 fn most_in_a_second(mesh: &mut Mesh, bytes: &Cell<u64>, seconds: u32) -> u64 {
     let by_second = (0..seconds).map(|_| {
         let before = bytes.get();
@@ -34,7 +33,7 @@ fn most_in_a_second(mesh: &mut Mesh, bytes: &Cell<u64>, seconds: u32) -> u64 {
     by_second.max().unwrap()
 }
 
-/// Has the member make up datagrams of the exit, `rate` a second of `len` bytes, for `millis`.
+/// The member forges datagrams of the exit for `millis` ms: `rate` per second, `len` bytes each.
 fn junk(rig: &mut Rig, (rate, len): (u64, usize), millis: u64) {
     let exit = rig.mesh.ids[EXIT];
     for number in 0..millis * rate / 1_000 {
@@ -60,7 +59,7 @@ fn mesh_a1_made_up_datagrams_of_an_exit_that_restarts_do_not_keep_its_players_aw
         node.endpoint_stats().sessions_opened
     };
     let before = opened(&rig);
-    // The direct path is all there is: a session that began by a detour would carry nothing.
+    // Only the direct path is left, so a session that started by a detour would carry nothing.
     rig.mesh.kill(RELAY);
     rig.mesh.kill(EXIT);
     junk(&mut rig, (10, 60), 15_000);
@@ -106,7 +105,7 @@ fn mesh_a1_made_up_datagrams_take_no_detour_over() {
         assert!(gap <= ms(300), "{gap:?}");
         assert_eq!(rig.mesh.process(ENTRY).closed_flows(), []);
         assert_eq!(rig.mesh.process(EXIT).closed_flows(), []);
-        // 64 KiB a second of them are looked at.
+        // The node examines 64 KiB of them per second.
         let refused = refused(&rig) - before;
         let offered = 30 * rate * u64::try_from(len).unwrap();
         let taken = offered - refused * u64::try_from(len).unwrap();
@@ -136,7 +135,7 @@ fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
         rig.mesh.run(100);
     }
     rig.mesh.run(200);
-    // Of six, four at a time.
+    // Six nodes are named, and at most four attempts run at a time.
     let refused = refused(&rig) - before;
     assert!((18..=24).contains(&refused), "{refused}");
 }
@@ -146,7 +145,8 @@ fn mesh_a1_what_goes_directly_beside_a_detour_is_rationed() {
     let mut mesh = Mesh::new(wire::Seed::from_number(85), &Shape::default());
     part(&mut mesh);
     mesh.run(START + 6_000);
-    // Newcomers by the hundred are told to the exit, which nobody has heard from where it is sought.
+    // Hundreds of newcomers are announced to the exit, which has not answered from the address that
+    // is dialed.
     let bytes = count_bytes(&mut mesh, [ENTRY, EXIT]);
     gather(&mut mesh, 1_000, ms(3_000));
     let most = most_in_a_second(&mut mesh, &bytes, 8);

@@ -1,4 +1,4 @@
-//! Nodes that take their leave.
+//! Draining nodes.
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::{Event, Mode, RouteCause, SocketId};
@@ -11,7 +11,7 @@ fn drain(mesh: &mut Mesh, index: usize) {
         .apply(node, |process, now| process.node.drain(now));
 }
 
-/// A relay that drains has nothing left to carry within a minute, and nobody lost a packet by it.
+/// A draining relay carries nothing after a minute, and no packet is lost by it.
 #[test]
 fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
     for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
@@ -52,7 +52,7 @@ fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
     }
 }
 
-/// An end that does not keep up leaves a relay that drains, though it judges no path by what it measures.
+/// An overloaded end leaves a draining relay, although it does not judge paths by its measurements.
 #[test]
 fn sim_mesh_a4_a_relay_that_drains_is_left_while_an_end_is_overloaded() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -81,7 +81,7 @@ fn sim_mesh_a4_a_relay_that_drains_is_left_while_an_end_is_overloaded() {
     });
 }
 
-/// A relay that is not to end after all is used again, and nobody lost a packet by either.
+/// A relay that stops draining is used again. No packet is lost when it starts or stops.
 #[test]
 fn sim_pgx12_a_relay_that_no_longer_drains_is_used_again() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -107,7 +107,7 @@ fn sim_pgx12_a_relay_that_no_longer_drains_is_used_again() {
     });
 }
 
-/// An end that no longer drains takes the players that it took not.
+/// An end that stops draining accepts the players that it rejected before.
 #[test]
 fn sim_pgx12_an_end_that_no_longer_drains_takes_players() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -137,7 +137,7 @@ fn sim_pgx12_an_end_that_no_longer_drains_takes_players() {
     });
 }
 
-/// Who plays over an end that drains goes on; who comes is not let in.
+/// An end that drains keeps its players and admits no new ones.
 #[test]
 fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -159,7 +159,7 @@ fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
             mesh.run(9_000);
             let left = mesh.process(end).node.draining().unwrap();
             assert_eq!(left.flows, 0, "the player was idle");
-            // The same address comes again: a newcomer to a node that takes none.
+            // The same address returns: a newcomer at a node that admits none.
             mesh.wake_player();
             mesh.run(2_000);
             let left = mesh.process(end).node.draining().unwrap();
@@ -173,7 +173,7 @@ fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
     });
 }
 
-/// Nothing that is asked of a node that drains makes it carry more.
+/// No request makes a draining node carry more.
 #[test]
 fn pgx12_a_relay_that_drains_gives_out_no_labels() {
     let mut mesh = Mesh::new(wire::Seed::from_number(9), &Shape::default());
@@ -191,7 +191,8 @@ fn pgx12_a_relay_that_drains_gives_out_no_labels() {
     assert_eq!(trip, ms(172), "twice 5 + 80 + 1");
 }
 
-/// The session with a relay that drains ends before its flows have moved: it was no failure.
+/// The session with a draining relay ends before its flows have moved. This does not count as a
+/// failure.
 #[test]
 fn sim_pgx12_a_relay_that_drains_and_ends_at_once_is_left_as_drained() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -200,7 +201,7 @@ fn sim_pgx12_a_relay_that_drains_and_ends_at_once_is_left_as_drained() {
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
         let at = mesh.now();
         drain(&mut mesh, RELAY);
-        // Both ends have heard of it, and not moved yet or just now.
+        // Both ends know of the drain, and have not moved yet or have just moved.
         mesh.run(150);
         mesh.kill(RELAY);
         mesh.run(5_000);

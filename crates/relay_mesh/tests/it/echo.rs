@@ -1,4 +1,4 @@
-//! A game server that answers with what it was sent.
+//! A game server that echoes what it receives.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use wire::{Arrival, Instant};
 pub(crate) struct EchoServer {
     waiting: Vec<(SocketAddr, Vec<u8>)>,
     pub(crate) sources: BTreeMap<SocketAddr, u64>,
-    /// Copies of each answer.
+    /// Extra copies of each answer.
     pub(crate) copies: usize,
-    /// Whether it knows of the PROXY protocol, and answers what stands behind a header.
+    /// Whether it parses a PROXY header and echoes only the payload behind it.
     pub(crate) takes_headers: bool,
 }
 

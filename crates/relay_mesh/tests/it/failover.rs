@@ -1,4 +1,4 @@
-//! What paths and relays are blamed for, and what not.
+//! Which failures count against paths and relays, and which do not.
 
 use core::net::SocketAddr;
 
@@ -20,7 +20,8 @@ use crate::member::join_at;
 #[test]
 fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
     let mut mesh = Mesh::new(Seed::from_number(30), &Shape::default());
-    // Over both relays it would be cheapest; the entry has no session with the second.
+    // The path over both relays would be the cheapest, but the entry has no session with the second
+    // one.
     let nodes = mesh.nodes.clone();
     for (a, b) in [(ENTRY, RELAY), (RELAY, RELAY + 1), (RELAY + 1, EXIT)] {
         mesh.world.set_links(nodes[a], nodes[b], link(5));
@@ -38,7 +39,7 @@ fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
         ms(87),
         "5 + 60 + 1 there, and back over the two that the exit can reach"
     );
-    // Once it can be reached it is taken.
+    // When the second relay is reachable again, the path is used.
     mesh.world.heal(&[entry], &[second]);
     mesh.world
         .set_links(nodes[ENTRY], nodes[RELAY + 1], link(100));
@@ -55,7 +56,7 @@ fn sim_pgx6_a_relay_that_holds_up_what_it_carries_is_found_out() {
                 ..Shape::default()
             };
             let mut mesh = Mesh::new(seed, &shape);
-            // Its probes are as fast as ever, and so link state likes it best.
+            // Its probes are as fast as before, so link state still prefers it.
             let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
             mesh.world.intercept(relay, exit, |_, datagram| {
                 if datagram.bytes.first() == Some(&0x81) {
@@ -81,7 +82,7 @@ fn sim_pgx6_a_relay_that_holds_up_what_it_carries_is_found_out() {
             mesh.run(120_000);
             assert_eq!(mesh.moves(ENTRY, from), [], "and not tried again soon");
             let trip = mesh.player().round_trip(from, mesh.now());
-            // The way back may go by either: it is held up nowhere.
+            // The return path may be either one, and delays nothing.
             assert!(trip <= ms(92), "{trip:?}, twice 5 + 20 + 20 + 1 at most");
         }
     });
@@ -112,7 +113,7 @@ fn a_relay_that_drops_what_it_carries_is_left_for_good() {
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let at = mesh.now();
-    // Its sessions and their probes go on, so that link state likes it as before.
+    // Its sessions and their probes continue, so link state prefers it as before.
     let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
     mesh.world.intercept(relay, exit, |_, datagram| {
         if datagram.bytes.first() == Some(&0x81) {
@@ -137,7 +138,7 @@ fn a_relay_that_drops_what_it_carries_is_left_for_good() {
         Some(mesh.path(&[RELAY + 2])),
         "a spare is there"
     );
-    // So the next death costs no more.
+    // So the next failure costs no more.
     let at = mesh.now();
     mesh.kill(RELAY + 1);
     mesh.run(3_000);
@@ -148,7 +149,7 @@ fn a_relay_that_drops_what_it_carries_is_left_for_good() {
 fn the_death_of_an_exit_gives_no_relay_a_bad_name() {
     let shape = Shape {
         adjust: |index, config, ids| {
-            // The last relay is an exit too.
+            // The last relay is also an exit.
             let game = &mut config.games[0];
             if index == RELAY + 2 {
                 config.profile.roles = Roles::ALL;
@@ -177,7 +178,7 @@ fn the_death_of_an_exit_gives_no_relay_a_bad_name() {
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     mesh.kill(EXIT);
     mesh.run(13_000);
-    // Players who come again take the second exit, over the relay that was never at fault.
+    // Players that return get the second exit, over the relay that was never at fault.
     let entry = mesh.process(ENTRY);
     let second = mesh.ids[RELAY + 2];
     assert!(entry.events.iter().any(|(_, event)| matches!(
@@ -220,7 +221,7 @@ fn a_node_with_two_addresses_speaks_from_the_one_that_was_spoken_to() {
         adjust: |index, config, ids| {
             let second = second_address(mesh_address(RELAY));
             if index == RELAY {
-                // It waits to be dialled.
+                // It dials nobody and waits for a connection.
                 config.bootstrap.nodes.clear();
                 config.profile.addresses = vec![second];
             } else {
@@ -267,7 +268,7 @@ fn a_relay_that_says_it_leaves_is_left() {
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let at = mesh.now();
-    // What it would say: nothing of its links has changed.
+    // A publisher with its identity and unchanged links.
     let provider = || SimProvider::new(Seed::from_number(4));
     let own = identity(mesh.seed, RELAY);
     let key = provider().signing_key(&own).unwrap();
@@ -290,7 +291,7 @@ fn a_relay_that_says_it_leaves_is_left() {
     publisher.leave();
     let member = join_at(&mut mesh, 98, ENTRY);
     mesh.run(1_000);
-    // It takes the word back as soon as it hears of it, and is believed again.
+    // The relay replaces each such record as soon as it receives it, and is used again.
     for round in 1..=8 {
         publisher.raise((1 << 60) + (round << 20));
         let said = publisher.update(mesh.now(), None, &mut provider(), &reports);
@@ -326,7 +327,7 @@ fn a_link_that_lost_all_frames_for_many_keys_carries_them_again() {
     let (entry, relay) = (mesh.nodes[ENTRY], mesh.nodes[RELAY]);
     mesh.run(START + 5_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-    // Its session goes on, and what the entry tries to send there moves its keys on.
+    // Its session stays up, and the packets that the entry tries to send there advance its keys.
     mesh.world.intercept(entry, relay, |_, datagram| {
         if matches!(datagram.bytes.first(), Some(0x80..=0x82)) {
             Verdict::Drop

@@ -1,4 +1,4 @@
-//! One random fault after another, as `cargo xtask soak mesh` has them among processes, in virtual time.
+//! A sequence of random faults in virtual time, like `cargo xtask soak mesh` for processes.
 
 use core::time::Duration;
 
@@ -9,12 +9,12 @@ use wire::{Generator, Instant};
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, link, ms, shape};
 use crate::player::Player;
 
-/// What goes wrong with a node, and for how long, ms.
+/// A fault of a node, with its duration in ms.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Stop(usize, u64),
     Kill(usize, u64),
-    /// Nothing arrives from one node at another.
+    /// Nothing from the first node arrives at the second.
     OneWayLoss(usize, usize, u64),
 }
 
@@ -31,7 +31,7 @@ impl Fault {
         }
     }
 
-    /// Lets it happen to its end; `life` numbers the runs of nodes.
+    /// Runs the fault to its end. `life` numbers the restarts.
     fn happen(self, mesh: &mut Mesh, life: u64) {
         match self {
             Self::Stop(node, span) => {
@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// How long a player waits for the first answer to something that it said after `end`.
+/// Time until the first answer to a datagram that the player sent after `end`.
 fn service(player: &Player, end: Instant) -> Duration {
     let late = player
         .answers
@@ -69,8 +69,8 @@ fn service(player: &Player, end: Instant) -> Duration {
         .map_or(Duration::MAX, |at| at.saturating_since(end))
 }
 
-/// An entry, an exit and three relays, all of which keep their secrets for resets. Whatever happens, a player is
-/// served within 3 s of its end.
+/// An entry, an exit and three relays, each with a secret for stateless resets. A player is served
+/// within 3 s of the end of every fault.
 #[test]
 fn sim_mesh_players_are_served_within_three_seconds_of_the_end_of_each_fault() {
     for_each_seed(&test_site!(), 2, |seed| {

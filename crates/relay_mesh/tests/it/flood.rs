@@ -1,4 +1,4 @@
-//! Floods of players and of their datagrams at an entry: whom they hurt, and the bounds they reach.
+//! Floods of players and datagrams at an entry: what they affect, and which limits they reach.
 
 use core::net::SocketAddr;
 
@@ -10,16 +10,16 @@ use crate::crowd::{gather, gather_more, silence};
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms, shape};
 use crate::member::{RELIABLE, join_at};
 
-/// The game port of the entry, as its driver named it.
+/// The game port of the entry, as named by its driver.
 const PORT: SocketId = SocketId(1);
 
-/// A player of another /24 for each number.
+/// A player in its own /24 for each number.
 fn player(number: u16) -> SocketAddr {
     let [high, low] = number.to_be_bytes();
     SocketAddr::from(([203, high, low, 7], 5_000))
 }
 
-/// Hands datagrams of players to a node before its driver takes any output.
+/// Hands players' datagrams to a node before its driver polls any output.
 fn flood(mesh: &mut Mesh, players: core::ops::Range<u16>, (count, len): (usize, usize)) {
     mesh.world.apply(mesh.nodes[ENTRY], |process, now| {
         for _ in 0..count {
@@ -56,7 +56,7 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
         for _ in 0..20 {
             flood(&mut mesh, 0..200, (1, 100));
             mesh.run(200);
-            // The mesh socket beside them.
+            // Plus the mesh socket.
             assert!(mesh.process(EXIT).sockets() <= 1 + 3);
         }
         let flows = |index| {
@@ -70,7 +70,7 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
         assert!(flows(ENTRY) >= 3);
         assert!(mesh.process(ENTRY).node.stats().refused_players > 1_000);
         let after = mesh.process(EXIT).node.memory() + mesh.process(ENTRY).node.memory();
-        // Three flows there and, where the exit refuses, those that asked.
+        // Three flows there, or the flows that asked if the exit refuses them.
         assert!(after < before + (8 << 20), "{before} {after}");
         let now = mesh.now();
         let gap = mesh.player().gap(now.saturating_sub(ms(1_000)), now);
@@ -81,7 +81,8 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 
 #[test]
 fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
-    // The entry would let in fewer, so that relays are not asked for more than they grant.
+    // The entry's defaults would admit fewer, so that relays are not asked for more than they
+    // grant.
     let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;
         config.request_rate = 1_024;
@@ -90,7 +91,7 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
     let mut mesh = Mesh::new(Seed::from_number(16), &shape(all));
     mesh.run(START + 1_000);
     let start = mesh.now();
-    // More than the session's queue takes in messages, and than nodes grant in labels at once.
+    // More messages than the session's queue holds, and more labels than nodes grant at once.
     flood(&mut mesh, 0..6_000, (1, 60));
     mesh.run(10_000);
     let gap = mesh.player().gap(start, mesh.now());
@@ -103,7 +104,7 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
     assert_eq!(sockets, flows, "each has its own");
     assert!(mesh.world[mesh.server].sources.len() > 1_000);
 
-    // As many more again and again, until the relay grants no more labels for now.
+    // As many again and again, until the relay grants no more labels for now.
     let start = mesh.now();
     for round in 1..10 {
         flood(&mut mesh, round * 6_000..round * 6_000 + 900, (1, 60));
@@ -142,7 +143,7 @@ fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
 
 #[test]
 fn a_relay_without_labels_left_sends_newcomers_another_way() {
-    // The flow of the one who plays and its probes have labels there in both directions.
+    // The player's flow and its probes have labels there in both directions.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4;
@@ -158,7 +159,7 @@ fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
     for mode in [Mode::Shadow, Mode::Single] {
         for loss in [0, 1] {
             let mut mesh = Mesh::new(Seed::from_number(18), &short_of_labels(mode));
-            // Probes of the way that some lean on are lost, too.
+            // Probes of the fallback paths are lost, too.
             for relay in [RELAY + 1, RELAY + 2] {
                 let lossy = link(15).with_loss(Loss::Bernoulli(Chance::percent(loss)));
                 let ends = (mesh.nodes[relay], mesh.nodes[EXIT]);
@@ -167,7 +168,7 @@ fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
             mesh.run(START + 2_000);
             let first = gather(&mut mesh, 36, ms(500));
             mesh.run(3_000);
-            // Of a hundred those have room at last that are asked for by a request of their own.
+            // Of a hundred players, those get room that ask in a request of their own.
             let crowd = gather_more(&mut mesh, 36..136, ms(500));
             mesh.run(6_000);
             let waited = |mesh: &Mesh| mesh.process(ENTRY).node.stats().waited;
@@ -205,7 +206,8 @@ fn a_relay_that_gives_one_label_now_and_then_does_not_keep_a_hundred_waiting() {
     }
 }
 
-/// The first relay has labels for 36 players and the one who plays always; flows end after 3 s.
+/// The first relay always has labels for 36 players and the player of the mesh. Flows end after 3
+/// s.
 fn short_of_labels(mode: Mode) -> Shape {
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
@@ -241,8 +243,8 @@ fn newcomers_go_another_way(mode: Mode, adjust: Adjust) {
     assert!(gap < ms(700), "{mode:?}: {gap:?}");
 }
 
-/// Newcomers lean on the second relay, as the first has no labels for them; then that one drops what it carries,
-/// or dies.
+/// Newcomers use the second relay as a fallback, because the first one has no labels for them. Then
+/// the second one drops its data, or dies.
 #[test]
 fn who_leans_on_a_path_that_dies_finds_another() {
     let adjust: Adjust = |index, config, _| {
@@ -266,7 +268,7 @@ fn who_leans_on_a_path_that_dies_finds_another() {
             if dies {
                 mesh.kill(RELAY + 1);
             } else {
-                // Its sessions and their probes go on, so that link state likes it as before.
+                // Its sessions and their probes continue, so link state prefers it as before.
                 let (relay, exit) = (mesh.nodes[RELAY + 1], mesh.nodes[EXIT]);
                 mesh.world.intercept(relay, exit, |_, datagram| {
                     let is_frame = matches!(datagram.bytes.first(), Some(0x80..=0x82));
@@ -285,7 +287,7 @@ fn who_leans_on_a_path_that_dies_finds_another() {
     }
 }
 
-/// The only way has labels for some of those who come at once.
+/// The only path has labels for some of the players that arrive at once.
 #[test]
 fn a_relay_with_room_for_some_of_a_request_serves_these() {
     for rate in [None, Some(16)] {
@@ -296,15 +298,15 @@ fn a_relay_with_room_for_some_of_a_request_serves_these() {
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
         let crowd = gather(&mut mesh, 64, ms(500));
         mesh.run(12_000);
-        // What came in their first seconds may have gone with the session of both ends.
+        // The first seconds may have been served over the session of entry and exit.
         let served = mesh.world[crowd].served_since(mesh.now().saturating_sub(ms(3_000)));
         let (least, most) = if rate.is_some() { (64, 64) } else { (33, 36) };
         assert!((least..=most).contains(&served), "{rate:?}: {served}");
     }
 }
 
-/// One relay; it has labels for 36 players and the one who plays, or gives so many labels a
-/// second.
+/// One relay, which has labels for 36 players and the player of the mesh, or a limited rate of
+/// labels per second.
 fn only_way(rate: Option<u32>) -> Shape {
     Shape {
         relays: 1,
@@ -324,7 +326,8 @@ fn only_way(rate: Option<u32>) -> Shape {
     }
 }
 
-/// Sixty flows move to a relay whose rate lets fewer labels through at once than one request may ask for.
+/// Sixty flows move to a relay with a label rate that grants fewer labels at once than one request
+/// may ask for.
 #[test]
 fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
     let shape = Shape {
@@ -353,7 +356,7 @@ fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
 
 #[test]
 fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
-    // Players lack labels at the relay all the time.
+    // The relay is short of labels for players all the time.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4;
@@ -376,12 +379,12 @@ fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
     let malformed = mesh.process(ENTRY).node.stats().messages_malformed;
     assert!(malformed > 4_500, "they come: {malformed}");
     let made = searches(&mesh) - before;
-    // A path of which a set-up failed is tried each 4 s, and a look goes with what comes of it.
+    // A path with a failed set-up is retried every 4 s. Each result starts one more search.
     assert!((1..=12).contains(&made), "{made}");
     assert!(mesh.player().gap(start, mesh.now()) < ms(50));
 }
 
-/// Each failure is a reason to ask again, as fast as answers come; and a thousand flows want labels.
+/// Each failure triggers a new request as fast as replies arrive, and a thousand flows need labels.
 #[test]
 fn set_ups_that_fail_are_tried_a_few_times_a_second_whatever_the_number_of_flows() {
     let refusals: [(&str, Adjust); 2] = [
@@ -419,7 +422,7 @@ fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
         &shape(|_, config, _| config.outbox_bytes_max = 20_000),
     );
     mesh.run(START + 1_000);
-    // Their flows have paths before they flood.
+    // Their flows have paths before the flood.
     flood(&mut mesh, 0..10, (1, 100));
     mesh.run(1_000);
     let entry = &mesh.process(ENTRY).node;
@@ -427,7 +430,7 @@ fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
     flood(&mut mesh, 0..10, (100, 1_000));
     let entry = &mesh.process(ENTRY).node;
     let sealed = entry.frame_stats().sealed - frames.sealed;
-    // 1,000 bytes and 35 of headers, 64 more counted for each.
+    // 1,000 bytes, 35 of headers, and 64 of accounting overhead per datagram.
     assert!((10..=20).contains(&sealed), "{sealed}");
     assert_eq!(
         entry.frame_stats().outbox_full - frames.outbox_full,

@@ -1,4 +1,4 @@
-//! Game servers, measured by exits, and what entries make of it.
+//! Exits measure game servers, and entries choose exits by the results.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use crate::signed::{ALL, put_games, rule, signed};
 
 const NEAR_SERVER: &str = "198.51.100.77:7000";
 
-/// The first relay is an exit too, 30 ms away where the usual one is 61, with a server of its own.
+/// The first relay is also an exit with its own server. It is 30 ms away, the usual exit 61 ms.
 fn two_exits(index: usize, config: &mut Config, ids: &[NodeId]) {
     near_exit(index, config, ids);
     if let Some(entry) = &mut config.games[0].entry {
@@ -29,7 +29,7 @@ fn two_exits(index: usize, config: &mut Config, ids: &[NodeId]) {
     }
 }
 
-/// The same, and the entry does not know it as one.
+/// The same, but the entry does not know it as an exit.
 fn near_exit(index: usize, config: &mut Config, _: &[NodeId]) {
     if index == RELAY {
         config.profile.roles = Roles::ALL;
@@ -52,7 +52,7 @@ fn mesh(adjust: fn(usize, &mut Config, &[NodeId])) -> Mesh {
     mesh
 }
 
-/// From now on, how the server of the near exit answers, or the usual one's.
+/// Sets how the server of the near exit, or of the usual one, answers from now on.
 fn answer(mesh: &mut Mesh, index: usize, outcome: Option<Outcome>) {
     let at = [server(), address(NEAR_SERVER)][usize::from(index == RELAY)];
     let node = mesh.nodes[index];
@@ -65,7 +65,7 @@ const fn after(millis: u64) -> Outcome {
     Outcome::Measured(ms(millis))
 }
 
-/// Lets somebody else play, and returns the exit that he got.
+/// Adds a new player, and returns the exit that it got.
 fn newcomer(mesh: &mut Mesh, number: u16) -> Option<NodeId> {
     let player = SocketAddr::from(([198, 18, 7, 7], number));
     let datagram = Datagram::new(player, game(), vec![1; 40]);
@@ -118,14 +118,14 @@ fn pg5_the_way_from_an_exit_to_its_server_counts() {
         assert_eq!((of.game.as_str(), of.protocol), ("echo", Protocol::Udp));
         assert_eq!(of.cost, Some(Cost::from_millis(millis)));
     }
-    // 61 ms and 2, where the near one is 30 ms and 90.
+    // 61 + 2 ms, against 30 + 90 ms by the near exit.
     assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
     let way = mesh
         .process(ENTRY)
         .node
         .route_to_game(&mesh.ids[ENTRY], "echo");
     assert_eq!(way.unwrap().path, mesh.path(&[RELAY]));
-    // The median of three: two later ones are enough.
+    // The median of three counts, so two new values are enough.
     answer(&mut mesh, RELAY, Some(after(3)));
     mesh.run(26_000);
     assert_eq!(newcomer(&mut mesh, 2), Some(mesh.ids[RELAY]));
@@ -142,7 +142,7 @@ fn pg5_pgd_p16_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     mesh.run(START + 1_000);
     assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[RELAY]));
     answer(&mut mesh, RELAY, None);
-    // One begins each 10 s; those after a failure 2 s later, and each has 2 s.
+    // A measurement starts every 10 s, or 2 s after a failure. Each times out after 2 s.
     mesh.run(8_000);
     assert_eq!(told(&mesh, RELAY, is_lost), 0, "it may be chance");
     mesh.run(16_000);
@@ -157,7 +157,7 @@ fn pg5_pgd_p16_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     let lost: Vec<_> = lost.filter(|edge| edge.cost.is_none()).collect();
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0].exit, mesh.ids[RELAY]);
-    // Where none is reached, all are tried as if nothing was measured.
+    // If no server is reachable, all exits are tried as if nothing was measured.
     answer(&mut mesh, EXIT, Some(Outcome::Failed));
     mesh.run(24_000);
     assert_eq!(told(&mesh, EXIT, is_lost), 1);
@@ -188,7 +188,7 @@ fn pg5_one_measurement_at_a_time_and_one_each_ten_seconds() {
     assert!(gaps.iter().any(|gap| *gap != gaps[0]), "not in step");
     let (_, at, probe) = &probes[0];
     assert_eq!((*at, probe), (address(NEAR_SERVER), &ServerProbe::Icmp));
-    // Where the driver never answers, one waits and not more.
+    // If the driver never answers, at most one measurement is pending.
     answer(&mut mesh, RELAY, None);
     mesh.run(60_000);
     let stats = *mesh.process(RELAY).node.stats();
@@ -242,7 +242,7 @@ fn pg5_what_the_system_does_not_permit_is_told_once_and_not_measured() {
     assert_eq!(mesh.process(RELAY).probes.len(), 1);
     let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
     assert_eq!(edges.len(), 1, "{edges:?}");
-    // That it is nearer is all that is known of it; the other is known to reach its server.
+    // Only the distance of the near one is known. The other is known to reach its server.
     assert_eq!(newcomer(&mut mesh, 1), Some(mesh.ids[EXIT]));
 }
 

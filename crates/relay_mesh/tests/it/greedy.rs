@@ -1,4 +1,4 @@
-//! An entry that wants all of an exit, and what that leaves to another's players.
+//! An entry that tries to take all of an exit, and what is left for another entry's players.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -15,14 +15,14 @@ use crate::crowd::gather;
 use crate::harness::{Adjust, EXIT, Mesh, RELAY, START, address, ms, server, shape};
 use crate::member::{RELIABLE, Replies, join_at};
 
-/// Of whom the member says that it is there.
+/// The player that the member claims to have.
 const PLAYER: &str = "198.18.66.6:666";
 
-/// A member that is joined to the exit as an entry is.
+/// A member with a session to the exit, as an entry has.
 struct Greedy {
     mesh: Mesh,
     member: Handle<Host<Endpoint<SimProvider>, Replies>>,
-    /// The next of the ids that are its own to give.
+    /// The next flow id in the member's own range.
     next: u64,
 }
 
@@ -62,7 +62,7 @@ impl Greedy {
         }
     }
 
-    /// Flows that the exit has.
+    /// Number of flows of the exit.
     fn sockets(&self) -> usize {
         self.mesh.process(EXIT).sockets() - 1
     }
@@ -86,8 +86,8 @@ fn mesh_a1_an_entry_that_floods_an_exit_crowds_out_its_own_players() {
     rig.open_new(100);
     rig.mesh.run(500);
     let at = rig.mesh.now();
-    // They need a second to prove that they are there, and have half of the 16 places, which last
-    // 20 ms of the flood.
+    // Newcomers need a second to prove their address, and share half of the 16 slots, which the
+    // flood fills within 20 ms.
     let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
     for _ in 0..400 {
         rig.open_new(8);
@@ -113,7 +113,7 @@ fn mesh_a1_a_flow_that_is_refused_ends_no_other() {
     rig.mesh.run(500);
     assert_eq!((rig.sockets(), rig.crowded()), (17, 0), "the last place");
     for _ in 0..20 {
-        // Used before, and not its own to give.
+        // Used before, and outside the member's range.
         rig.open(1);
         rig.open(1_000);
     }
@@ -151,13 +151,13 @@ fn open_rate_bounds_the_sockets_that_an_exit_opens_for_one_entry() {
     });
     let opened = |rig: &Greedy| rig.sockets() + rig.crowded();
     let before = opened(&rig);
-    // A socket is opened and another closed for each message of some 30 bytes.
+    // Each message of about 30 bytes opens one socket and closes another.
     for _ in 0..50 {
         rig.open_new(8);
         rig.mesh.run(40);
     }
     rig.mesh.run(500);
-    // 16 times the rate at once, and in 2 to 2.5 s twice the rate.
+    // A burst of 16 times the rate, and twice the rate for 2 to 2.5 s.
     let by_the_flood = opened(&rig) - before;
     assert!(
         (64 + 15..=64 + 21).contains(&by_the_flood),
@@ -165,7 +165,7 @@ fn open_rate_bounds_the_sockets_that_an_exit_opens_for_one_entry() {
     );
     let refused = rig.mesh.process(EXIT).node.stats().opens_refused;
     assert_eq!(refused, 400 - u64::try_from(by_the_flood).unwrap());
-    // Another entry has its own.
+    // Another entry has its own limit.
     let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
     rig.mesh.run(3_000);
     assert_eq!(rig.mesh.world[crowd].served(), 7);
@@ -199,7 +199,7 @@ fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
     });
     rig.open_new(10);
     rig.mesh.run(500);
-    // 64 sources of the same /24 at once, then 16 a second.
+    // 64 sources of the same /24 at once, then 16 per second.
     for number in 0..144_u16 {
         let from = SocketAddr::from(([198, 18, 66, 7], 2_000 + number));
         let at = u64::from(number.saturating_sub(64)) * 63;

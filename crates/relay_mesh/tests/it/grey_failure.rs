@@ -1,4 +1,4 @@
-//! Relays that pass probes and control, and drop, thin or delay what they carry.
+//! Relays that forward probes and control traffic, but drop, thin or delay data.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,18 +20,20 @@ enum Fault {
     /// Drops 3 of 10.
     Thin,
     Delay(u64),
-    /// Delays all datagrams of at least so many bytes by so many ms: data, and probes of its length.
+    /// Delays all datagrams of at least this many bytes by this many ms: data, and probes as long
+    /// as data.
     DelayLong(usize, u64),
 }
 
-/// Tells labels of data from those of probes, as a relay can: all frames that it sees of one are as long.
+/// Distinguishes data labels from probe labels, as a relay can: all frames of a data label have the
+/// same length.
 #[derive(Default)]
 struct Labels {
     lengths: BTreeMap<[u8; 4], BTreeSet<usize>>,
 }
 
 impl Labels {
-    /// Whether a frame, or a datagram with one alone, is of data.
+    /// Whether a frame, or a datagram of a single frame, carries data.
     fn is_data(&mut self, bytes: &[u8]) -> bool {
         let Some(slot) = bytes.get(4..8).filter(|_| bytes[0] == 0x81) else {
             return false;
@@ -39,12 +41,12 @@ impl Labels {
         let slot: [u8; 4] = slot.try_into().unwrap();
         let lengths = self.lengths.entry(slot).or_default();
         lengths.insert(bytes.len());
-        // Probes, echoes and padding differ.
+        // The lengths of probes, echoes and padding vary.
         lengths.len() == 1 && bytes.len() > 140
     }
 }
 
-/// Has `relay` spoil data on its way to `to` from now on.
+/// Makes `relay` apply `fault` to data on its way to `to` from now on.
 fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
     let labels = Rc::new(RefCell::new(Labels::default()));
     let mut draws = mesh
@@ -62,7 +64,7 @@ fn spoil(mesh: &mut Mesh, (relay, to): (usize, usize), fault: Fault) {
                     }
             };
             let is_by_frame = !matches!(fault, Fault::DelayLong(..));
-            // Data that leaves the relay with a probe shares its datagram.
+            // Data shares its datagram with a probe that leaves the relay at the same time.
             if is_by_frame && datagram.bytes.first() == Some(&KIND) {
                 let mut kept = vec![KIND];
                 let mut bytes = datagram.bytes.clone();
@@ -103,7 +105,8 @@ fn mesh(seed: Seed, (mode, rate, len): (Mode, u32, usize)) -> Mesh {
     Mesh::new(seed, &shape)
 }
 
-/// Spoils the data of the relay in use in one direction; returns after how long the sender of that direction left it.
+/// Applies the fault to data in one direction. Returns how long the sender of that direction took
+/// to leave the relay.
 fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) -> Duration {
     let mut mesh = mesh(seed, kind);
     mesh.run(START + 6_000);
@@ -169,9 +172,10 @@ fn sim_a_relay_that_drops_data_is_left_within_a_second() {
     check("black hole", Fault::Drop, ms(1_000));
 }
 
-/// At 20 packets/s the least evidence that decides takes 25 packets in the mean: a lost one adds 1.609 and one that
-/// arrives takes 0.236 off, until the sum is 8. In 3 s, 58 packets are counted, and by then 98 of 100 such
-/// sums have got there (100,000 drawn), 999 of 1,000 after 4.6 s; so other seeds may need longer.
+/// At 20 packets/s the least evidence that decides takes 25 packets on average: a lost packet adds
+/// 1.609, one that arrives subtracts 0.236, and the threshold is 8. In 3 s, 58 packets are counted.
+/// Of 100,000 simulated sums, 98 of 100 reached the threshold by then, and 999 of 1,000 after 4.6
+/// s, so other seeds may need longer.
 #[test]
 fn sim_a_relay_that_thins_data_is_left_within_3_s() {
     check("30 % lost", Fault::Thin, ms(3_000));
@@ -182,7 +186,7 @@ fn sim_a_relay_that_delays_data_is_left_within_3_s() {
     check("100 ms more", Fault::Delay(100), ms(3_000));
 }
 
-/// The attack that a relay makes without looking at labels.
+/// An attack that a relay can make without reading labels.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_a_relay_that_delays_data_and_probes_of_its_length_is_left_within_3_s() {
@@ -201,8 +205,8 @@ fn sim_a_relay_that_delays_data_and_probes_of_its_length_is_left_within_3_s() {
     }
 }
 
-/// Three flows that play together send enough for six in ten probes, nine, or all to be as long as data, and the only other
-/// way takes longer by most of the delay.
+/// Three flows together send so much that six of ten, nine of ten, or all probes are as long as
+/// data. The only other path is longer by most of the delay.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_a_relay_that_delays_data_and_most_probes_is_left_within_4_s() {
@@ -266,7 +270,7 @@ fn sim_a_relay_that_delays_all_frames_is_not_taken_again() {
             mesh.run(START + 6_000);
             assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
             let at = mesh.now();
-            // Its sessions are as fast as ever, and so link state likes it best.
+            // Its sessions are as fast as before, so link state prefers it.
             let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[EXIT]);
             mesh.world.intercept(relay, exit, |_, datagram| {
                 if datagram.bytes.first() == Some(&0x81) {
@@ -286,8 +290,8 @@ fn sim_a_relay_that_delays_all_frames_is_not_taken_again() {
     });
 }
 
-/// Two relays near the entry and two near the exit say that there is nothing between them. An honest path takes 65 ms,
-/// theirs 430.
+/// Two relays near the entry and two near the exit claim that the delay between them is zero. An
+/// honest path takes 65 ms, theirs takes 430 ms.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
@@ -339,7 +343,8 @@ fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
     });
 }
 
-/// After the link is up, datagrams of more than 1,280 bytes with their headers vanish on the entry's line.
+/// After the link is up, the entry's line drops datagrams of more than 1,280 bytes including
+/// headers.
 #[test]
 fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -373,7 +378,7 @@ fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
     });
 }
 
-/// The MTU grows again: datagrams travel whole again soon, and none is lost by the trial.
+/// The MTU grows again. Datagrams soon travel whole, and the trial loses none.
 #[test]
 fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -402,7 +407,7 @@ fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
         assert_eq!(long.get(), 0, "all travel in pieces");
         is_small.set(false);
         let sent = mesh.player().sent();
-        // The first trial comes after 30 s, or after 60 s if one was in vain.
+        // The first trial starts after 30 s, or after 60 s if an earlier one failed.
         mesh.run(95_000);
         long.set(0);
         mesh.run(2_000);
@@ -413,7 +418,7 @@ fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
     });
 }
 
-/// Neither loss nor jitter of honest lines counts against anybody.
+/// Loss and jitter of honest lines do not count against any path or relay.
 #[test]
 fn sim_honest_relays_with_loss_and_jitter_are_not_blamed() {
     for_each_seed(&test_site!(), 2, |seed| {

@@ -1,4 +1,4 @@
-//! A mesh in a virtual world, a game server behind it and a player before it.
+//! A mesh in virtual time, with a game server and a player.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -27,15 +27,14 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// When the player begins, ms: links are up and measured by then.
+/// When the player starts, in ms. Links are up and measured by then.
 pub(crate) const START: u64 = 6_000;
 
-/// Numbers of the nodes of a [`Mesh`].
+/// Indices of the nodes of a [`Mesh`].
 pub(crate) const ENTRY: usize = 0;
 pub(crate) const EXIT: usize = 1;
 pub(crate) const RELAY: usize = 2;
 
-/// An entry, an exit, relays, a server and a player.
 pub(crate) struct Mesh {
     pub(crate) world: World,
     pub(crate) seed: Seed,
@@ -54,19 +53,18 @@ pub(crate) struct Shape {
     pub(crate) mode: Mode,
     pub(crate) rate: u32,
     pub(crate) len: usize,
-    /// What relays really do, where it is not what they claim.
+    /// The roles in the relays' own configuration, if they differ from what they advertise.
     pub(crate) own_roles: Option<Roles>,
-    /// Whether the exit takes the entry's players.
+    /// Whether the exit accepts the entry's players.
     pub(crate) is_entry_listed: bool,
-    /// Silence after which a flow ends, s.
+    /// Idle timeout of a flow, in s.
     pub(crate) idle: u64,
-    /// Whether the nodes' clocks differ and drift.
+    /// Whether the nodes' clocks are offset and drift.
     pub(crate) has_odd_clocks: bool,
-    /// Changes the configuration of the node with this index.
     pub(crate) adjust: Adjust,
 }
 
-/// What a test does to the configuration of each node.
+/// Changes the configuration of the node with this index.
 pub(crate) type Adjust = fn(usize, &mut Config, &[NodeId]);
 
 impl Default for Shape {
@@ -100,7 +98,7 @@ impl Shape {
     }
 }
 
-/// The usual mesh, but for this.
+/// The default shape with this change of the configuration.
 pub(crate) fn shape(adjust: Adjust) -> Shape {
     Shape {
         adjust,
@@ -124,7 +122,7 @@ pub(crate) fn game() -> SocketAddr {
     address(GAME)
 }
 
-/// What a node of a mesh is made for.
+/// What one node of a mesh is built from.
 #[derive(Clone, Copy)]
 pub(crate) struct Role {
     pub(crate) roles: Roles,
@@ -203,7 +201,8 @@ impl Mesh {
         mesh
     }
 
-    /// The direct way takes 80 ms; over the first relay 30, the second 40, the third 60.
+    /// One-way delays: 80 ms directly, 30 over the first relay, 40 over the second, 60 over the
+    /// third.
     fn lay_out(&mut self) {
         let (entry, exit) = (self.nodes[ENTRY], self.nodes[EXIT]);
         self.world.set_links(entry, exit, link(80));
@@ -231,7 +230,7 @@ impl Mesh {
         &self.world[self.player]
     }
 
-    /// The path from the entry through these nodes to the exit.
+    /// The path from the entry through these relays to the exit.
     pub(crate) fn path(&self, relays: &[usize]) -> Path {
         Path {
             relays: relays.iter().map(|relay| self.ids[*relay]).collect(),
@@ -239,7 +238,7 @@ impl Mesh {
         }
     }
 
-    /// Moves that a node told of since `from`: when, where to, why.
+    /// Path changes that a node reported since `from`: time, new path and cause.
     pub(crate) fn moves(&self, index: usize, from: Instant) -> Vec<(Instant, Path, RouteCause)> {
         self.process(index)
             .events
@@ -255,7 +254,7 @@ impl Mesh {
             .collect()
     }
 
-    /// Whom a node says that it turned away: each reason, and how often.
+    /// The rejections that a node reported: each reason with its count.
     pub(crate) fn turned_away(&self, index: usize) -> Vec<(TurnedAway, u64)> {
         let events = self.process(index).events.iter();
         let told = events.filter_map(|(_, event)| {
@@ -268,21 +267,19 @@ impl Mesh {
         told.collect()
     }
 
-    /// Where the entry's packets go.
+    /// The path of the entry's packets.
     pub(crate) fn route(&self) -> Option<Path> {
         self.moves(ENTRY, Instant::ZERO)
             .pop()
             .map(|(_, path, _)| path)
     }
 
-    /// Lets the player say no more.
     pub(crate) fn stop_player(&mut self) {
         let player = self.player;
         self.world
             .apply(player, |player, _| player.is_silent = true);
     }
 
-    /// Lets the player go on.
     pub(crate) fn wake_player(&mut self) {
         let player = self.player;
         self.world.apply(player, Player::wake);
@@ -293,7 +290,7 @@ impl Mesh {
         assert!(self.world.kill(node));
     }
 
-    /// Starts a second node with the identity of this one, at an address of its own and without games.
+    /// Starts a second node with the same identity, at another address and without games.
     pub(crate) fn add_copy(&mut self, index: usize) {
         let at = mesh_address(200);
         let mut config = configure((index, Role::of(index)), (&self.ids, self.adjust));
@@ -307,7 +304,7 @@ impl Mesh {
         });
     }
 
-    /// Starts a killed node again, with the same identity and other randomness.
+    /// Restarts a killed node with the same identity and other randomness.
     pub(crate) fn restart(&mut self, index: usize, life: u64) {
         let (made, nonces) = ((self.seed, life), self.nonces.clone());
         let role = Role {
@@ -347,7 +344,7 @@ fn process(
     process
 }
 
-/// An entry, an exit and a relay without processes around them.
+/// An entry, an exit and a relay without the surrounding processes.
 pub(crate) fn bare_nodes<P: Provider>(
     seed: Seed,
     now: Instant,

@@ -1,4 +1,4 @@
-//! Players whose exit is their entry.
+//! Players whose entry is also their exit.
 
 use netsim::Datagram;
 use relay_mesh::link_state::Roles;
@@ -11,7 +11,7 @@ use wire::{NodeId, Seed};
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, server, shape};
 use crate::signed::{ALL, put_games, rule, signed};
 
-/// The entry serves the game itself, and by the usual exit.
+/// The game has two exits: the entry itself and the usual one.
 fn here(index: usize, config: &mut Config, ids: &[NodeId]) {
     if index != ENTRY {
         return;
@@ -29,7 +29,7 @@ fn here(index: usize, config: &mut Config, ids: &[NodeId]) {
     config.probes = BTreeMap::from([("echo".into(), ServerProbe::Icmp)]);
 }
 
-/// The same, and no other exit.
+/// The same, without the other exit.
 fn here_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
     here(index, config, ids);
     if let Some(entry) = &mut config.games[0].entry {
@@ -79,7 +79,7 @@ fn pg7_an_exit_at_the_entry_serves_its_players_without_the_mesh() {
     assert_eq!(entry.node.routes().count(), 0);
 }
 
-/// 60 datagrams of 100 bytes a second, of which the rate lets 10 pass.
+/// 60 datagrams of 100 bytes per second, of which the rate admits 10.
 #[test]
 fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
     let mut mesh = mesh(|index, config, ids| {
@@ -95,7 +95,7 @@ fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
     assert!((60..=120).contains(&answered), "{answered}");
 }
 
-/// The player's 6,000 bytes a second are within the rate; three copies of each are not.
+/// The player's 6,000 bytes/s are within the rate. Three copies of each answer are not.
 #[test]
 fn mesh_a3_what_a_server_sends_has_a_rate_of_its_own_where_the_exit_is_the_entry() {
     let mut mesh = mesh(|index, config, ids| {
@@ -111,7 +111,7 @@ fn mesh_a3_what_a_server_sends_has_a_rate_of_its_own_where_the_exit_is_the_entry
         "{got}: all reach the server"
     );
     let over = mesh.process(ENTRY).node.stats().over_flow_rate;
-    // Of 180 a second, 80 pass.
+    // 80 of 180 per second pass.
     assert!((700..1_100).contains(&over), "{over}");
 }
 
@@ -170,7 +170,7 @@ fn pg7_forged_players_of_a_server_behind_the_entry_get_their_ration() {
     let victim = address("203.0.113.200:99");
     mesh.world.bind_address(mesh.player, victim);
     let tap = mesh.world.tap_all(100_000);
-    // All at once: who does not hear the answers does not know when to go on.
+    // All at once: a sender that does not receive the answers does not know when to send.
     for _ in 0..10 {
         let datagram = Datagram::new(victim, game(), vec![1; 100]);
         mesh.world.inject(ms(0), datagram);

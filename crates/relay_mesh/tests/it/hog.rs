@@ -1,4 +1,4 @@
-//! One host with one address and a port for each place that there is.
+//! One host with a single address, and as many ports as there are slots.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,13 +11,14 @@ use wire::{Arrival, Instant, Seed};
 use crate::crowd::gather;
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, shape};
 
-/// Begins from a port more each `gap`, proves that it receives at each, and keeps them all in use.
+/// Opens a flow from another port every `gap`, proves its address for each, and keeps all of them
+/// active.
 struct Hog {
     ports: u16,
     gap: Duration,
     opened: u16,
     next_open: Instant,
-    /// Who speaks when, and how often it has.
+    /// The ports due at each time, with how often each has sent.
     due: BTreeMap<Instant, Vec<(u16, u8)>>,
 }
 
@@ -43,7 +44,8 @@ impl netsim::Node for Hog {
             let (at, ports) = entry.remove_entry();
             for (port, round) in ports {
                 outbox.send_from(hog_port(port), game(), None, &[9; 20]);
-                // Until it has proved, each half second; then often enough to be no idle flow.
+                // Every half second until the address is proved, then often enough to avoid the
+                // idle timeout.
                 let wait = if round < 4 { ms(500) } else { ms(50_000) };
                 let next = self.due.entry(at + wait).or_default();
                 next.push((port, round.saturating_add(1)));
@@ -60,7 +62,7 @@ impl netsim::Node for Hog {
 
 fn hog(mesh: &mut Mesh) -> Handle<Hog> {
     let hog = mesh.world.add(address("198.18.77.7:1"), |now| Hog {
-        // What an exit lets one entry have.
+        // The share that an exit gives one entry.
         ports: 447,
         gap: ms(80),
         opened: 0,
@@ -71,7 +73,7 @@ fn hog(mesh: &mut Mesh) -> Handle<Hog> {
     hog
 }
 
-/// Asserts that players of other networks come in and play.
+/// Asserts that players of other networks are admitted and play.
 fn others_play(mesh: &mut Mesh) {
     let crowd = gather(mesh, 20, ms(500));
     mesh.run(10_000);
@@ -95,7 +97,7 @@ fn pgx11_one_host_does_not_take_the_places_of_all_players() {
     let flows: usize = routes.map(|route| route.flows).sum();
     assert!((200..=257).contains(&flows), "half of all: {flows}");
     assert!(mesh.process(EXIT).sockets() <= 257);
-    // More than `open_rate`: what it cannot have uses up nobody's openings.
+    // Faster than `open_rate`: rejected attempts do not use up others' openings.
     mesh.world.apply(hog, |hog, now| {
         (hog.ports, hog.gap, hog.next_open) = (20_000, ms(3), now);
     });
@@ -116,14 +118,14 @@ fn pgx11_one_host_does_not_shut_others_out_of_an_exit_smaller_than_its_entry() {
     mesh.run(40_000);
     assert!((200..=257).contains(&mesh.process(EXIT).sockets()));
     assert!(mesh.process(EXIT).node.stats().shares_held > 100);
-    // Operators of both ends hear of it: the exit's flows end, or never were.
+    // Both ends report it: the exit's flows end, or never opened.
     for end in [ENTRY, EXIT] {
         let told = mesh.turned_away(end);
         let is_share =
             |(reason, count): &(TurnedAway, u64)| *reason == TurnedAway::Share && *count > 0;
         assert!(told.iter().any(is_share), "{end}: {told:?}");
     }
-    // It knocks all the time.
+    // It retries all the time.
     mesh.world.apply(hog, |hog, _| hog.ports = 20_000);
     others_play(&mut mesh);
 }

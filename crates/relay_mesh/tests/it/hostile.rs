@@ -1,4 +1,4 @@
-//! Strangers, and players who are not who they say.
+//! Unknown senders, and players with forged addresses.
 
 use core::net::SocketAddr;
 
@@ -16,7 +16,7 @@ fn stranger() -> SocketAddr {
     address("198.18.0.66:666")
 }
 
-/// What any node sent to `to` of all that the tap saw.
+/// Number of bytes that nodes sent to `to`, of those that the tap captured.
 fn bytes_to(mesh: &Mesh, tap: netsim::TapId, to: SocketAddr) -> usize {
     mesh.world
         .captured(tap)
@@ -32,12 +32,12 @@ fn mesh_a1_strangers_get_no_byte_for_hop_frames() {
     attack(&shape(all_tag_only), 0x80);
 }
 
-/// Replays frames of this kind, with garbage, in a mesh whose links are so.
+/// Replays frames of this kind, and garbage, in a mesh of this shape.
 fn attack(shape: &Shape, kind: u8) {
     let mut mesh = Mesh::new(Seed::from_number(1), shape);
     let tap = mesh.world.tap_all(200_000);
     mesh.run(START + 2_000);
-    // Genuine frames, as an observer saw them, and garbage.
+    // Genuine frames captured by an observer, and garbage.
     let mut frames: Vec<Vec<u8>> = mesh
         .world
         .captured(tap)
@@ -103,7 +103,8 @@ fn pgx11_forged_players_get_their_ration_and_no_more() {
         mesh.world
             .bind_address(victim, SocketAddr::from(([198, 18, 5, 1], 2_000 + host)));
     }
-    // 200 victims of one network, in whose names 4 datagrams each come before any answer can.
+    // 200 victims in one network. 4 datagrams are sent in the name of each before any answer can
+    // arrive.
     for round in 0..4_u64 {
         for host in 0..200_u16 {
             let victim = SocketAddr::from(([198, 18, 5, 1], 2_000 + host));
@@ -118,7 +119,7 @@ fn pgx11_forged_players_get_their_ration_and_no_more() {
         .collect();
     let answered = each.iter().filter(|bytes| **bytes > 0).count();
     assert!((1..=64).contains(&answered), "asked for once, answered");
-    // Three seconds, and what was saved up before.
+    // The rate for three seconds, plus the burst.
     assert!(each.iter().all(|bytes| *bytes <= 4 * 4_096), "{each:?}");
     let all: usize = each.iter().sum();
     assert!(all <= 4 * 65_536, "{all}");
@@ -146,7 +147,7 @@ fn mesh_a1_an_upstream_socket_hears_its_server_only() {
 
 #[test]
 fn mesh_a1_requests_beyond_policy_are_refused() {
-    // The relays are no relays by their own configuration, though they claim to be.
+    // The relays' own configuration does not make them relays, although they claim to be.
     let shape = Shape {
         own_roles: Some(Roles::EXIT),
         ..Shape::default()
@@ -156,7 +157,7 @@ fn mesh_a1_requests_beyond_policy_are_refused() {
     assert_eq!(mesh.route(), Some(mesh.path(&[])), "nobody relays");
     assert!(!mesh.player().answers.is_empty());
 
-    // The exit does not take this entry's players.
+    // The exit does not accept this entry's players.
     let shape = Shape {
         is_entry_listed: false,
         ..Shape::default()

@@ -1,7 +1,7 @@
-//! Whole nodes by the dozen and by the hundred, more of them than a node has places for links: their
-//! choice of neighbours, and what trouble does to it.
+//! Worlds of dozens to hundreds of whole nodes, more than a node has link slots: how they choose
+//! neighbors, and how faults affect that.
 //!
-//! `NODES` in the environment says how many there are in the largest world, 100 if it says nothing.
+//! The environment variable `NODES` sets the size of the largest world. The default is 100.
 
 pub(crate) mod crowd;
 mod mute;
@@ -32,7 +32,7 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
     });
 }
 
-/// Seven entries, at an exit that has places for seven of its twelve.
+/// Seven entries, and an exit that reserves seven of its twelve slots for entries.
 #[test]
 fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -73,14 +73,14 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
             "figure: whole{count} probe_bytes_per_s {}",
             look.probes_a_second()
         );
-        // Goals G1 and G2 of 1,000 nodes; a fresh mesh is still looking around.
+        // Goals G1 and G2 for 1,000 nodes. A new mesh is still exploring.
         assert!(look.control_a_second() < 25_000, "{look}");
         assert!(look.probes_a_second() < 10_000, "{look}");
     });
 }
 
-/// A minute, with the cut after two thirds of it. With `NODES=1000` it is one of a thousand nodes of
-/// 64 links each.
+/// Runs for a minute, with the cut after two thirds of it. With `NODES=1000` this is one minute of
+/// a thousand nodes with 64 links each.
 #[test]
 fn sim_pgx13_by_the_hundred_a_game_goes_on_when_its_relay_is_cut_off() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -130,7 +130,7 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
         let mut crowd = Crowd::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         let (these, those) = crowd.cut_in_two();
-        // Longer than records live.
+        // Longer than the lifetime of records.
         crowd.run_checked(100);
         assert_eq!(crowd.known(ENTRY), these.len(), "one half");
         crowd.world.heal(&these, &those);
@@ -145,15 +145,15 @@ fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way(
     });
 }
 
-/// Halves each of which has more nodes than are linked with all, and lists enough links that no trial is
-/// greeted with a digest: what they know of each other are names of the bootstrap list.
+/// Each half has more nodes than a node links with, and lists so many links that no trial link gets
+/// a digest. What the halves know of each other are names of the bootstrap list.
 #[test]
 fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::new(seed, 56, |_| 24);
         crowd.run_checked(40);
         let (these, those) = crowd.cut_in_two();
-        // Longer than records live.
+        // Longer than the lifetime of records.
         crowd.run_checked(100);
         assert_eq!(crowd.known(ENTRY), these.len(), "one half");
         crowd.world.heal(&these, &those);
@@ -168,7 +168,7 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
     });
 }
 
-/// One of the bootstrap list has sessions with all and tells no record of itself.
+/// A node of the bootstrap list has sessions with all nodes, and publishes no record of itself.
 #[test]
 fn sim_pgx13_pgd_p17_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -189,7 +189,7 @@ fn sim_pgx13_pgd_p17_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mut
     });
 }
 
-/// Twice as many call themselves entries as an exit has places for, and do nothing.
+/// Twice as many nodes as an exit has slots claim to be entries, and send nothing.
 #[test]
 fn sim_pgx13_entries_without_players_keep_no_other_out_of_an_exit_for_long() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -209,7 +209,7 @@ fn sim_pgx13_entries_without_players_keep_no_other_out_of_an_exit_for_long() {
         for round in 0..60 {
             crowd.run_checked(5);
             let inside = crowd.entries_in();
-            // Before the fifth it has no player either.
+            // Before the fifth round it has no player either.
             if inside.contains(&ENTRY) && round >= 4 {
                 since.get_or_insert(round);
             }
@@ -220,14 +220,14 @@ fn sim_pgx13_entries_without_players_keep_no_other_out_of_an_exit_for_long() {
         }
         let opened: usize = idle.iter().map(|one| crowd.world[*one].app.opened).sum();
         assert!(opened > 1_600, "they come again and again: {opened}");
-        // Within 25 s of when he began: a turn is 20 s.
+        // Within 25 s of the player's start, since a turn lasts 20 s.
         assert!(since.is_some_and(|since| since <= 8), "{since:?}");
         assert_eq!(seen.len(), 7, "{seen:?}");
         crowd.assert_game();
     });
 }
 
-/// The node's sessions and their probes are as quick as ever; what it carries it holds up.
+/// The node's sessions and their probes are as fast as before, but it delays what it forwards.
 #[test]
 fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -244,7 +244,7 @@ fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
     });
 }
 
-/// Links with all of few nodes; one of them takes four.
+/// A few nodes that link with all others. One of them accepts four links.
 #[test]
 fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -262,8 +262,8 @@ fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
     });
 }
 
-/// A tenth die while others are born, halves are parted, lines flap and lose one way, and the relay of the
-/// game lies.
+/// A tenth of the nodes die while others start, the mesh is partitioned, links flap and lose in one
+/// direction, and the relay of the game lies.
 #[test]
 fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -276,7 +276,7 @@ fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
             crowd.run_checked(1);
         }
         let (these, those) = crowd.cut_in_two();
-        // Longer than records live.
+        // Longer than the lifetime of records.
         crowd.run_checked(100);
         let with_entry = |index: &usize| *index <= EXIT || index.is_multiple_of(2);
         let half = crowd.living().into_iter().filter(with_entry).count();
@@ -311,7 +311,7 @@ fn lose_one_way(crowd: &mut Crowd) {
     }
 }
 
-/// Parts four pairs for a second each, one after the other; again and again, each 6 s.
+/// Disconnects four pairs for a second each, one after the other, and repeats that every 6 s.
 fn flap(crowd: &mut Crowd, rounds: usize) {
     for _ in 0..rounds {
         for pair in [[4, 20], [5, 21], [6, 22], [7, 23]] {
@@ -324,7 +324,7 @@ fn flap(crowd: &mut Crowd, rounds: usize) {
     }
 }
 
-/// Lets a node hold up what it carries for others.
+/// Makes a node delay what it forwards.
 fn hold_up(crowd: &mut Crowd, liar: usize) {
     for &to in &crowd.nodes.clone() {
         crowd.world.intercept(crowd.nodes[liar], to, |_, datagram| {

@@ -1,4 +1,4 @@
-//! Ten thousand datagrams of each kind of junk at every port: all are counted, each once.
+//! Ten thousand junk datagrams of each kind at every port: each one is counted exactly once.
 
 use core::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::process::Process;
 
 const COUNT: u64 = 10_000;
 
-/// A kind of junk, made of a datagram that was seen on its way to the victim.
+/// A kind of junk, derived from a captured datagram to the victim.
 #[derive(Clone, Copy, Debug)]
 enum Junk {
     Random,
@@ -44,22 +44,22 @@ fn below(generator: &mut Generator, bound: usize) -> usize {
     usize::try_from(generator.below(u64::try_from(bound).unwrap())).unwrap()
 }
 
-/// A player other than the mesh's own, whose flow the junk may spoil.
+/// A player other than the mesh's own. The junk may break its flow.
 fn victim() -> SocketAddr {
     address("203.0.112.7:4000")
 }
 
-/// A mesh that carries two players, and what was seen in it.
+/// A mesh that carries two players, and a tap of its traffic.
 fn mesh(seed: u64) -> (Mesh, TapId) {
     let shape = Shape {
-        // What is shown is not the rate of a player.
+        // The player's rate limit is not under test.
         adjust: |_, config, _| config.flow_rate = u32::MAX,
         ..Shape::default()
     };
     let mut mesh = Mesh::new(Seed::from_number(seed), &shape);
     // From the first handshake on.
     let tap = mesh.world.tap_all(400_000);
-    // The mesh's own player has its flow before the other.
+    // The mesh's own player opens its flow first.
     mesh.run(START + 500);
     let entry = mesh.nodes[ENTRY];
     for _ in 0..20 {
@@ -75,7 +75,7 @@ fn mesh(seed: u64) -> (Mesh, TapId) {
     (mesh, tap)
 }
 
-/// What was sent to `to`, with where it came from.
+/// Captured datagrams to `to`, with their sources.
 fn seen(mesh: &Mesh, tap: TapId, to: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
     mesh.world
         .captured(tap)
@@ -86,14 +86,14 @@ fn seen(mesh: &Mesh, tap: TapId, to: SocketAddr) -> Vec<(SocketAddr, Vec<u8>)> {
         .collect()
 }
 
-/// How many frames, or other things to count, a datagram at the mesh socket is.
+/// Number of frames, or other counted items, in a datagram at the mesh socket.
 fn parts(mut datagram: Vec<u8>) -> u64 {
     let frames = Frames::new(&mut datagram).map_or(1, |frames| frames.count().max(1));
     u64::try_from(frames).unwrap()
 }
 
-/// Hands `COUNT` datagrams to the node with nothing else in between; returns what `count` says of
-/// them, less the frames beyond the first of each.
+/// Hands `COUNT` datagrams to the node with nothing else in between. Returns the change of `count`,
+/// minus the frames beyond the first in each datagram.
 fn attack(
     mesh: &mut Mesh,
     (index, junk): (usize, Junk),
@@ -117,7 +117,7 @@ fn attack(
         })
 }
 
-/// The player plays on, and no node has grown.
+/// Asserts that the player is still served and no node uses more memory.
 fn assert_well(mesh: &mut Mesh, what: impl core::fmt::Debug) {
     mesh.run(1_500);
     let now = mesh.now();
@@ -212,7 +212,7 @@ fn junk_at_the_game_port_is_carried_or_counted_by_reason() {
         "{stats:?}"
     );
     assert!(mesh.process(ENTRY).node.memory() < 512 << 20);
-    // Every stranger is a player to an open game; the bound is the number of flows.
+    // Every unknown sender is a player of an open game. The number of flows is the limit.
     let flows: usize = mesh
         .process(ENTRY)
         .node

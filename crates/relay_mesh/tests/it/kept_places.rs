@@ -1,4 +1,4 @@
-//! Places for links that guests do not get.
+//! Link slots that inbound peers cannot take.
 
 use netsim::provider::SimProvider;
 use relay_mesh::link_state::Roles;
@@ -10,7 +10,7 @@ use crate::harness::{ENTRY, EXIT, RELAY, identity, mesh_address, ms, shape};
 use crate::limits::record_of;
 use crate::member::{Member, Rig, bind, join_at, take};
 
-/// A member with a session at the entry, and one at the relay.
+/// A member with one session at the entry and one at the relay.
 struct Guest {
     member: Member,
     own: NodeId,
@@ -18,7 +18,8 @@ struct Guest {
     at_relay: SessionId,
 }
 
-/// Has a guest hold a label of the entry that leads on to the relay; an unused one ends after 30 s.
+/// Makes the peer hold a label of the entry that leads on to the relay. An unused label ends after
+/// 30 s.
 fn hold(rig: &mut Rig, guest: &Guest) {
     let (entry, relay) = (rig.mesh.ids[ENTRY], rig.mesh.ids[RELAY]);
     rig.member = guest.member;
@@ -35,7 +36,8 @@ fn has_link(rig: &Rig, of: NodeId) -> bool {
     links.any(|link| link.node == of)
 }
 
-/// Guests that take all places of an entry while its exit is away, each with a label that leads on.
+/// While the exit is away, inbound peers take all slots of an entry, each with a label that leads
+/// on.
 #[test]
 fn mesh_a1_guests_that_carry_keep_nobody_from_whom_it_needs() {
     let shape = shape(|index, config, _| {

@@ -10,7 +10,7 @@ use wire::NodeId;
 
 use crate::world::{NETWORK, World};
 
-/// All nodes joined to all, the liar last.
+/// A full mesh, with the liar last.
 fn dense(count: usize) -> World {
     let mut world = World::new(9, count);
     for a in 0..count {
@@ -21,8 +21,8 @@ fn dense(count: usize) -> World {
     world
 }
 
-/// The liar claims links of 1 ms to all, and forges records in others' names that say all their
-/// links are down.
+/// The liar claims links of 1 ms to all nodes, and forges records in which other nodes report all
+/// their links as down.
 #[test]
 fn mesh_g3_one_liar_loses_no_route_and_removes_no_node() {
     let count: usize = 7;
@@ -53,13 +53,13 @@ fn mesh_g3_one_liar_loses_no_route_and_removes_no_node() {
     for node in &world.nodes[..liar] {
         assert_eq!(node.table().digest().entries().len(), count);
         let stats = node.table().stats();
-        // 256 saved checks at 32 for each forgery are 8, and 3 more a second.
+        // A budget of 256 checks at 32 per forgery gives 8, plus 3 per second.
         assert!((8..40).contains(&stats.forged), "{stats:?}");
         assert!(stats.over_budget > 0, "{stats:?}");
     }
 }
 
-/// Floods records that say all links of `victim` are down, signed by another key.
+/// Sends forged records that report all links of `victim` as down, signed with another key.
 fn forge(world: &mut World, liar: usize, victim: usize) {
     let origin = world.nodes[victim].id;
     let node = &mut world.nodes[liar];
@@ -95,7 +95,7 @@ fn forge(world: &mut World, liar: usize, victim: usize) {
     }
 }
 
-/// Routes between all honest pairs.
+/// Routes between all pairs of honest nodes.
 fn pairs(world: &World, liar: usize) -> Vec<Option<Route>> {
     let honest = &world.nodes[..liar];
     honest

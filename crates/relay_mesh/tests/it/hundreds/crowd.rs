@@ -1,4 +1,4 @@
-//! Many whole nodes on a map, an entry and an exit among them, a player and a game server.
+//! Many whole nodes on a map, including an entry and an exit, with a player and a game server.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -23,13 +23,13 @@ pub(crate) const EXIT: usize = 1;
 
 type Member = Process<ToyProvider>;
 
-/// How many nodes a large world has.
+/// Size of a large world: `NODES`, or `usual` if it is not set.
 pub(crate) fn nodes(usual: usize) -> usize {
     let asked = std::env::var("NODES").ok();
     asked.map_or(usual, |asked| asked.parse().expect("NODES is a number"))
 }
 
-/// All nodes, and where they are.
+/// All nodes and their positions.
 pub(crate) struct Crowd {
     pub(crate) world: World,
     seed: Seed,
@@ -37,21 +37,21 @@ pub(crate) struct Crowd {
     pub(crate) nodes: Vec<Handle<Member>>,
     pub(crate) ids: Vec<NodeId>,
     pub(crate) alive: Vec<bool>,
-    /// One way, in tenths of a millisecond, by both ends, the lower first.
+    /// One-way delays in 0.1 ms, by both ends, lower index first.
     delays: BTreeMap<(usize, usize), u64>,
     places: Vec<(u64, u64)>,
     links_max: fn(usize) -> usize,
     pub(crate) player: Handle<Player>,
     server: Handle<EchoServer>,
-    /// Counters and bytes at the last look.
+    /// Counters and bytes at the last call of [`Self::look`].
     before: Vec<(NodeStats, u64)>,
     looked_at: Instant,
     lives: u64,
-    /// Stands in the bootstrap list of everybody.
+    /// A node in everybody's bootstrap list.
     named: Option<(NodeId, SocketAddr)>,
 }
 
-/// When the player begins, s.
+/// When the player starts, in s.
 const START: u64 = 20;
 const RATE: u32 = 20;
 
@@ -103,7 +103,7 @@ impl Crowd {
         Identity::generate(&mut provider).expect("seeded")
     }
 
-    /// Adds a node, somewhere on the map, that knows three of those that are there.
+    /// Adds a node at a random position. It knows three of the existing nodes.
     pub(crate) fn bear(&mut self) -> usize {
         let index = self.nodes.len();
         if index >= self.ids.len() {
@@ -124,7 +124,7 @@ impl Crowd {
         });
         for (other, at) in self.places.iter().copied().enumerate() {
             let line = place.0.abs_diff(at.0) + place.1.abs_diff(at.1) / 2;
-            // Some lines go a long way round; that from the entry to the exit does.
+            // Some lines take a long route, including the one from the entry to the exit.
             let is_long = self.generator.chance(300_000);
             let length = self.generator.between(12, 25);
             let detour = match (other, index) {
@@ -186,7 +186,7 @@ impl Crowd {
         config
     }
 
-    /// Three others to begin with; of those that are not born yet some, too.
+    /// Three other nodes to start with, which may include nodes that do not exist yet.
     fn draw_some(&mut self, besides: usize) -> Vec<(NodeId, SocketAddr)> {
         let count = u64::try_from(self.ids.len()).unwrap();
         let mut drawn = Vec::from_iter(self.named);
@@ -199,7 +199,7 @@ impl Crowd {
         drawn
     }
 
-    /// A node that lives and is neither the entry nor the exit, if there is one.
+    /// A random live node other than the entry and the exit, if there is one.
     pub(crate) fn draw(&mut self) -> Option<usize> {
         let is_one = |index: &usize| *index > EXIT && self.alive[*index];
         let all: Vec<usize> = (0..self.nodes.len()).filter(is_one).collect();
@@ -213,7 +213,7 @@ impl Crowd {
         self.alive[index] = false;
     }
 
-    /// Parts the nodes with odd numbers from the others; returns who was parted.
+    /// Separates the nodes with odd indices from the others, and returns both halves.
     pub(crate) fn cut_in_two(&mut self) -> (Vec<NodeIndex>, Vec<NodeIndex>) {
         let (mut these, mut those) = (Vec::new(), Vec::new());
         for (index, node) in self.nodes.iter().enumerate() {
@@ -228,14 +228,15 @@ impl Crowd {
         (these, those)
     }
 
-    /// Parts a node from all others.
+    /// Separates a node from all others.
     pub(crate) fn cut_off(&mut self, index: usize) {
         let mut others: Vec<NodeIndex> = self.nodes.iter().map(|node| (*node).into()).collect();
         let one = others.remove(index);
         self.world.partition(&[one], &others);
     }
 
-    /// Runs for so many seconds, and sees each second that no node has more links than it may.
+    /// Runs for `seconds`, and checks every second that no node exceeds its maximum number of
+    /// links.
     pub(crate) fn run_checked(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.world.run_for(ms(1_000));
@@ -259,7 +260,7 @@ impl Crowd {
         &self.world[self.nodes[index]].node
     }
 
-    /// All links that are open, by index.
+    /// All open links, by index.
     pub(crate) fn links(&self) -> BTreeMap<usize, BTreeSet<usize>> {
         let index: BTreeMap<NodeId, usize> = self.ids.iter().copied().zip(0..).collect();
         let living = self.living().into_iter();
@@ -275,12 +276,11 @@ impl Crowd {
         of.collect()
     }
 
-    /// How many nodes a node knows of.
+    /// Number of nodes that a node knows.
     pub(crate) fn known(&self, index: usize) -> usize {
         self.node(index).mesh().nodes.len()
     }
 
-    /// Every living node knows of every other.
     pub(crate) fn assert_all_known(&self) {
         let living = self.living();
         for &index in &living {
@@ -293,7 +293,7 @@ impl Crowd {
         }
     }
 
-    /// Any node is reached from any other, over so many links at most.
+    /// Asserts that any node is reachable from any other over at most `steps_max` links.
     pub(crate) fn assert_joined(&self, steps_max: usize) {
         let links = self.links();
         for &from in links.keys() {
@@ -306,7 +306,7 @@ impl Crowd {
         }
     }
 
-    /// Every entry has a session with the exit, which has places for a few.
+    /// Asserts that every entry has a session with the exit, which has slots for only a few nodes.
     pub(crate) fn assert_entries(&self) {
         let joined = self.entries_in();
         for entry in self.living().into_iter().filter(|of| is_entry(*of)) {
@@ -320,14 +320,14 @@ impl Crowd {
         joined.iter().copied().filter(|of| is_entry(*of)).collect()
     }
 
-    /// The first relay of the route that the game takes.
+    /// The first relay of the game's route.
     pub(crate) fn relay_in_use(&self) -> Option<usize> {
         let route = self.node(ENTRY).routes().next()?;
         let relay = *route.path?.relays.first()?;
         self.ids.iter().position(|id| *id == relay)
     }
 
-    /// The game goes on.
+    /// Asserts that the player still gets answers.
     pub(crate) fn assert_unbroken(&self) {
         let now = self.world.now();
         let from = now.saturating_sub(ms(5_000));
@@ -335,7 +335,8 @@ impl Crowd {
         assert!(gap < ms(200), "a silence of {gap:?}");
     }
 
-    /// The game goes on, by the best route there is but for a fifth of its cost.
+    /// Asserts that the player still gets answers, over a route at most a fifth more expensive than
+    /// the best one.
     pub(crate) fn assert_game(&self) {
         self.assert_unbroken();
         let (taken, best) = self.costs();
@@ -343,7 +344,7 @@ impl Crowd {
         assert!(units[0] * 10 <= units[1] * 12, "{taken:?} over {best:?}");
     }
 
-    /// What the entry's route costs, and what the best would if all were linked with all.
+    /// The cost of the entry's route, and of the best route in a full mesh.
     pub(crate) fn costs(&self) -> (Cost, Cost) {
         let mut graph = Graph::new(
             self.living()
@@ -372,7 +373,7 @@ impl Crowd {
         (taken, best)
     }
 
-    /// What all nodes counted since the last look, and over how many seconds.
+    /// The counters of all nodes since the last call.
     pub(crate) fn look(&mut self) -> Look {
         let now = self.world.now();
         let millis = now.saturating_since(self.looked_at).as_millis();
@@ -415,7 +416,7 @@ impl Crowd {
     }
 }
 
-/// What all nodes counted for a while.
+/// Counters of all nodes over an interval.
 #[derive(Default)]
 pub(crate) struct Look {
     millis: u64,
@@ -425,23 +426,23 @@ pub(crate) struct Look {
     dials: u64,
     refused: u64,
     parted: u64,
-    /// With all headers.
+    /// Including all headers.
     bytes: u64,
     probe_bytes: u64,
 }
 
 impl Look {
-    /// Of a node in a minute, in tenths.
+    /// Average per node and minute, in tenths.
     fn a_minute(&self, count: u64) -> u64 {
         count * 600_000 / self.millis / self.nodes
     }
 
-    /// Dials of a node in a minute, rounded up.
+    /// Dials per node and minute, rounded up.
     pub(crate) fn dials_a_minute(&self) -> u64 {
         self.a_minute(self.dials).div_ceil(10)
     }
 
-    /// Nobody dials but for trials, and hardly anybody is refused.
+    /// Asserts that nodes dial only for trials, and that almost no dial is rejected.
     pub(crate) fn assert_calm(&self) {
         assert!(self.dials_a_minute() <= 12, "{self}");
         assert!(self.a_minute(self.refused) <= 10, "{self}");
@@ -475,7 +476,7 @@ impl core::fmt::Display for Look {
     }
 }
 
-/// Some nodes beside the first send players to the exit, which has no more places than others.
+/// Several nodes besides the first send players to the exit, which has no more slots than others.
 fn is_entry(index: usize) -> bool {
     index == ENTRY || (30..36).contains(&index)
 }
@@ -496,5 +497,5 @@ pub(crate) fn mesh_address(index: usize) -> SocketAddr {
 
 /// IPv4 and UDP.
 const HEADERS: u64 = 28;
-/// A probe or its answer in a datagram of its own: 13 bytes, and a session's header, frame and tag.
+/// A probe or its answer in its own datagram: 13 bytes, plus header, frame and tag of the session.
 const PROBE: u64 = 13 + 31 + HEADERS;

@@ -1,4 +1,4 @@
-//! Nodes that have sessions and do nothing with them.
+//! Nodes that open sessions and do nothing with them.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -18,20 +18,19 @@ use crate::harness::ms;
 use crate::member::RELIABLE;
 use crate::toy::ToyProvider;
 
-/// Dials all that it knows of, again and again, and says the same in each session.
+/// Dials all nodes it knows, again and again, and sends the same message in each session.
 #[derive(Default)]
 pub(super) struct Mute {
     words: Vec<u8>,
     targets: BTreeMap<SessionId, (NodeId, SocketAddr)>,
-    /// Sessions that are up.
     pub(super) up: usize,
-    /// Sessions that ever were.
+    /// Sessions that were ever up.
     pub(super) opened: usize,
 }
 
 type MuteHost = Host<Endpoint<ToyProvider>, Mute>;
 
-/// Who the one with this number is, and where.
+/// Id and address of the mute node with this number.
 pub(super) fn name(seed: Seed, number: usize) -> (NodeId, SocketAddr) {
     (identity(seed, number).node_id(), mesh_address(number))
 }
@@ -42,7 +41,7 @@ fn identity(seed: Seed, number: usize) -> Identity {
     Identity::generate(&mut provider).unwrap()
 }
 
-/// What the one with this number says of itself to have these roles.
+/// The record in which this node claims these roles.
 fn record(seed: Seed, number: usize, roles: Roles) -> Vec<u8> {
     let own = identity(seed, number);
     let purpose = 910_000 + u64::try_from(number).unwrap();
@@ -103,7 +102,7 @@ impl App<Endpoint<ToyProvider>> for Mute {
                 self.opened += 1;
                 if !self.words.is_empty() {
                     match machine.send(now, session, RELIABLE, &self.words) {
-                        // It was closed as soon as it was open.
+                        // The session was closed as soon as it was open.
                         Ok(()) | Err(SendError::Closed) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -125,7 +124,7 @@ impl App<Endpoint<ToyProvider>> for Mute {
     }
 }
 
-/// Has one join a crowd, and dial the nodes `to`; it says of itself that it has these roles, or nothing.
+/// Adds a mute node that dials the nodes `to`. It publishes a record with these roles, or none.
 pub(super) fn join(
     crowd: &mut Crowd,
     (seed, number): (Seed, usize),

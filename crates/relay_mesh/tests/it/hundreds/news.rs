@@ -1,4 +1,4 @@
-//! How soon a node of a crowd knows of links that are gone.
+//! How soon a node of a large mesh learns that links are gone.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use netsim::{for_each_seed, test_site};
 
 use super::crowd::{Crowd, ENTRY};
 
-/// Links that the entry takes to be up and one of whose ends is dead or has no session for them.
+/// Links that the entry considers up, although one end is dead or has no session for them.
 fn false_links(crowd: &Crowd) -> (Vec<(usize, usize)>, usize) {
     let (sessions, view) = (crowd.links(), crowd.node(ENTRY).mesh());
     let all = view.links.len();
