@@ -151,7 +151,7 @@ impl Host {
         self.dismissed.has(session)
     }
 
-    /// Returns the sessions that the game knows or will know, without those that it knows to be closed.
+    /// Returns the sessions that the game knows or will know, except those it knows to be closed.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let ends = self.events.iter().filter_map(end_of);
         self.recorder.sessions().chain(ends)

@@ -130,7 +130,7 @@ impl Socket {
         self.driver.application().recorder.has_sessions()
     }
 
-    /// Returns the sessions that the game knows or will know, without those that it knows to be closed.
+    /// Returns the sessions that the game knows or will know, except those it knows to be closed.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.driver.application().sessions()
     }
