@@ -274,7 +274,7 @@ pub(crate) const TAG_LEN: usize = 16;
 const SUITE: Suite = Suite::Aes128Gcm;
 /// Key phases that the header distinguishes.
 const PHASES: u8 = 64;
-/// Packets per key; TWP/1, section 4.1.
+/// Packets and time per key; TWP/1, section 4.1.
 const UPDATE_SEALS: u64 = 1 << 20;
 const UPDATE_SPAN: Duration = Duration::from_secs(15 * 60);
 const _: () = assert!(
