@@ -1,10 +1,10 @@
-//! Two processes talk over UDP, encrypted; the client knows the server by its key.
+//! Encrypted UDP between two processes. The client authenticates the server by its key.
 //!
 //! ```text
-//! echo server 127.0.0.1:7777          prints its key, and sends back what it hears
-//! echo client 127.0.0.1:7777 KEY hi   sends, prints what comes back, and ends
-//! echo both                           starts a server as a process of its own for IPv4 and one
-//!                                     for IPv6, and is the client of each
+//! echo server 127.0.0.1:7777          prints its key, and sends each message back
+//! echo client 127.0.0.1:7777 KEY hi   sends a message, prints the reply, and exits
+//! echo both                           starts a server process for IPv4 and one for IPv6, and a
+//!                                     client for each
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
@@ -25,15 +25,15 @@ const APP: AppId = AppId(0x6563_686f);
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Role {
-    /// Prints its address and key, and sends back what it hears.
+    /// Prints its address and key, and sends each message back.
     Server { address: SocketAddr },
-    /// Sends a message, prints what comes back, and ends.
+    /// Sends a message, prints the reply, and exits.
     Client {
         address: SocketAddr,
         key: ServerKey,
         message: String,
     },
-    /// Starts servers as processes of their own, and is their client.
+    /// Starts servers as separate processes, and a client for each.
     Both,
 }
 
@@ -69,14 +69,14 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends a message back; a client that it cannot be sent to is let go, and the server goes on.
+/// Sends a message back. If the send fails, only that client is disconnected.
 fn echo(server: &mut Server, session: SessionId, channel: ChannelId, message: &[u8]) {
     match server.send(session, channel, message) {
-        // It has left since.
+        // The client has left.
         Ok(()) | Err(SendError::Closed) => {}
         Err(error) => {
             println!("one is let go: {error}");
-            // Where it has ended already, there is nothing to do.
+            // If the session has already ended, there is nothing to do.
             server.disconnect(session).ok();
         }
     }
@@ -120,7 +120,7 @@ fn both() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads what a server prints first, and asks it.
+/// Reads the server's first line, and sends it a message.
 fn greet(server: &mut impl BufRead) -> Result<String, Box<dyn Error>> {
     let mut line = String::new();
     server.read_line(&mut line)?;

@@ -1,18 +1,18 @@
-//! The examples stand beside this file, one program each: `cargo run --release --example echo`.
+//! Each example is a program in this folder: `cargo run --release --example echo`.
 
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Ends a program: with status 0, or with status 1 and one sentence on stderr that says why.
+/// Ends a program with status 0, or with status 1 and a one-sentence error on stderr.
 ///
-/// `main` that returns a `Result` prints an error as its author sees it, and not as its user does.
+/// If `main` returned a `Result`, its error would be printed in `Debug` format.
 #[must_use]
 pub fn end(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else {
         return ExitCode::SUCCESS;
     };
-    // An error whose text leaves out its cause is followed by it.
+    // Appends the cause if the error's text leaves it out.
     let mut sentence = format!("{program}: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -24,17 +24,17 @@ pub fn end(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
         cause = error.source();
     }
     sentence.push('\n');
-    // Where stderr cannot be written, the status alone says it.
+    // If stderr cannot be written, the status alone reports the failure.
     io::stderr().write_all(sentence.as_bytes()).ok();
     ExitCode::FAILURE
 }
 
-/// The Rust of pages that belong to no crate: doc tests compile and run it.
+/// Rust blocks of pages that belong to no crate. Doc tests compile and run them.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/determinism.md")]
 mod determinism {}
 
-/// The first page of the repository.
+/// The README of the repository.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

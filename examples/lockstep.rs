@@ -1,10 +1,10 @@
-//! A lockstep game on a network as bad as you like: one process closes the ticks, one for each
-//! player presses buttons, and all simulate.
+//! A lockstep game over a simulated bad network: one process closes the ticks, one process per
+//! player sends inputs, and all of them simulate.
 //!
 //! ```text
 //! lockstep run                                   a server and two players, ten seconds
-//! lockstep run --loss 10 --delay 80              10 % loss and 80 ms, each way
-//! lockstep run --desync-at 100                   player 1 cheats at tick 100, and is named; the
+//! lockstep run --loss 10 --delay 80              10 % loss and 80 ms, each direction
+//! lockstep run --desync-at 100                   player 1 diverges at tick 100 and is reported; the
 //!                                                exit status is 1
 //! lockstep server 127.0.0.1:7777 --players 2     by hand: prints its key
 //! lockstep client 127.0.0.1:7777 KEY --seat 0    by hand
@@ -34,16 +34,16 @@ use wire::{Arrival, Instant, MatchId, Seat, Seed};
 const APP: AppId = AppId(0x6c6f_636b);
 const MATCH: MatchId = MatchId([1; 16]);
 const SERVER: PeerId = PeerId(0);
-/// Looks at the network four times a tick.
+/// Polls the network four times per tick.
 const LOOKS_HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(119);
 
 /// Plays a small game in lockstep over encrypted UDP.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Line {
-    /// Starts a server and two players as processes of their own.
+    /// Starts a server and two players as separate processes.
     Run(Options),
-    /// Closes the ticks, plays along, and names whose state differs.
+    /// Closes the ticks, simulates, and reports players whose state differs.
     Server {
         address: SocketAddr,
         #[command(flatten)]
@@ -62,19 +62,19 @@ enum Line {
 
 #[derive(Args, Clone, Copy)]
 struct Options {
-    /// Players of the match.
+    /// Number of players.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     players: u16,
-    /// Ticks to play, 30 a second; at most nine hours of them.
+    /// Ticks to play, 30 a second; at most nine hours.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     ticks: u32,
-    /// Percent of datagrams lost, each way.
+    /// Loss in percent of datagrams, each direction.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: u32,
-    /// Milliseconds from one end to the other.
+    /// One-way delay in milliseconds.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(..=10_000))]
     delay: u64,
-    /// The tick at which player 1 plays something else than the others.
+    /// The tick at which player 1 starts to simulate something else.
     #[arg(long)]
     desync_at: Option<u32>,
 }
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     tickwire_examples::end("lockstep", outcome)
 }
 
-/// Starts everyone as processes of their own, and shows what they say.
+/// Starts all processes and shows their output.
 fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let mut server = start(&["server", "127.0.0.1:0"], options)?;
     let stdout = server.0.stdout.take().ok_or("the server has no output")?;
@@ -130,7 +130,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Reads what a process prints, so that it never waits for a reader, and shows it.
+/// Shows a process's output. Reading it also keeps the pipe from filling.
 fn show(who: String, output: ChildStdout) -> JoinHandle<io::Result<()>> {
     thread::spawn(move || {
         for line in BufReader::new(output).lines() {
@@ -140,12 +140,12 @@ fn show(who: String, output: ChildStdout) -> JoinHandle<io::Result<()>> {
     })
 }
 
-/// A process that ends with this one.
+/// A child process, killed on drop.
 struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It has ended by itself, or does now.
+        // It may have exited already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -179,7 +179,7 @@ fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
         if over_at.is_none() && table.ticks.ticks_closed() >= options.ticks + SPARE_TICKS {
             over_at = Some(clock.now());
         }
-        // Players hear of the last ticks later than they are closed.
+        // Players receive the last ticks after the server has closed them.
         let is_over = |at| table.is_empty() || clock.now() >= at + FAREWELL + options.delay() * 4;
         if left_at.is_none() && over_at.is_some_and(is_over) {
             server.shutdown();
@@ -198,12 +198,12 @@ fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A match on the server, and who plays it.
+/// The server's match and its sessions.
 struct Table {
     ticks: MatchServer<Buttons>,
     game: Game,
     players: BTreeMap<SessionId, Seat>,
-    /// Who has left the match, and may still have a session.
+    /// Seats which have left the match and may still have a session.
     left: BTreeSet<Seat>,
     has_desync: bool,
 }
@@ -224,15 +224,15 @@ impl Table {
 
     fn hear(&mut self, now: Instant, event: Event, server: &mut Server) {
         match event {
-            // The first message says which seat it shall be; a token would prove it.
+            // The first message names the seat. A real game would prove it by a token.
             Event::Message {
                 session,
                 channel: RELIABLE,
                 bytes,
             } => {
                 if !self.seat(now, session, &bytes) {
-                    // No seat for it: its end, not the match's. Where it has left since, there
-                    // is nothing to do.
+                    // Without a seat the session ends, not the match. If it has already ended,
+                    // there is nothing to do.
                     server.disconnect(session).ok();
                     self.empty(now, session);
                 }
@@ -250,19 +250,19 @@ impl Table {
         }
     }
 
-    /// Whether nobody plays any more.
+    /// Returns whether no player is left.
     fn is_empty(&self) -> bool {
         self.players.values().all(|seat| self.left.contains(seat))
     }
 
-    /// Takes away the seat of a session, if it has one.
+    /// Frees the seat of a session, if it has one.
     fn empty(&mut self, now: Instant, session: SessionId) {
         if let Some(seat) = self.players.remove(&session) {
             self.ticks.leave(now, PeerId(seat.0.into()));
         }
     }
 
-    /// Gives a session the seat that it asks for; false where it cannot have it.
+    /// Assigns the requested seat to a session. Returns false if it is not available.
     fn seat(&mut self, now: Instant, session: SessionId, message: &[u8]) -> bool {
         let &[seat] = message else {
             return false;
@@ -293,7 +293,7 @@ impl Table {
             let mut players = self.players.iter();
             let to = players.find(|(_, seat)| u32::from(seat.0) == transmit.destination.0);
             if let Some((session, _)) = to {
-                // Whoever has gone is told of by its own event.
+                // If the session has ended, an event reports that.
                 server.send(*session, UNRELIABLE, &datagram).ok();
             }
             datagram.clear();
@@ -367,7 +367,7 @@ fn play(
             if tick.0.is_multiple_of(30) {
                 println!("tick {:>4}  hash {hash:016x}", tick.0);
             }
-            // Refused only where the match is over.
+            // Fails only if the match is over.
             client.submit(now, &bot.press(&game)).ok();
             ticks_played = tick.0 + 1;
             if ticks_played == options.ticks + SPARE_TICKS {
@@ -380,7 +380,7 @@ fn play(
             datagram.clear();
         }
         while let Some(datagram) = up.arrived(now) {
-            // Before the session is open there is nobody to send to.
+            // Fails until the session is open.
             connection.send(UNRELIABLE, &datagram).ok();
         }
     }
@@ -389,7 +389,7 @@ fn play(
 /// One direction of a bad network.
 struct Way {
     link: Link,
-    /// When it arrives, and what; without jitter in the order of sending.
+    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
     held: VecDeque<(Instant, Vec<u8>)>,
 }
 
@@ -419,7 +419,7 @@ impl Way {
     }
 }
 
-/// Ticks after the last, in which its state hashes are compared.
+/// Extra ticks after the last, in which its state hashes are compared.
 const SPARE_TICKS: u32 = 30;
-/// How long the server waits for players to have played them, beyond what the network takes.
+/// How long the server waits for players to finish, in addition to the network delay.
 const FAREWELL: Duration = Duration::from_secs(5);

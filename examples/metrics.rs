@@ -1,7 +1,7 @@
-//! A server whose counters are read over HTTP: as Prometheus text and as JSON.
+//! A server with counters over HTTP: as Prometheus text and as JSON.
 //!
 //! ```text
-//! metrics 127.0.0.1:7777 127.0.0.1:9090     sends back what it hears, and is scraped on port 9090
+//! metrics 127.0.0.1:7777 127.0.0.1:9090     echoes messages, and serves HTTP on port 9090
 //! curl http://127.0.0.1:9090/metrics        Prometheus text
 //! curl http://127.0.0.1:9090/report.json    the same, and the last 60 seconds
 //! ```
@@ -19,13 +19,14 @@ use clap::Parser;
 use tickwire::servicer::Clock;
 use tickwire::{AppId, Event, HZ_60, Report, Server};
 
-/// Sends messages back over encrypted UDP, and tells over HTTP how that goes.
+/// Echoes messages over encrypted UDP and reports its counters over HTTP.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 struct Arguments {
-    /// Where players come to.
+    /// UDP address for players.
     udp: SocketAddr,
-    /// Where it tells; nobody is asked who he is, so not an address that strangers reach.
+    /// HTTP address of the report. There is no authentication, so do not expose it to a public
+    /// network.
     http: SocketAddr,
 }
 
@@ -46,7 +47,7 @@ fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
     let told = Arc::clone(&shown);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Whoever asks and leaves is no fault of ours.
+            // A client that disconnects early is not an error of the server.
             answer(stream, &told).ok();
         }
     });
@@ -69,15 +70,15 @@ fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers one request; whoever asks slowly has a second.
+/// Answers one request. The client has one second to send it.
 fn answer(mut stream: TcpStream, shown: &Mutex<Report>) -> std::io::Result<()> {
     let clock = Clock::new();
     let deadline = clock.now() + Duration::from_secs(1);
     let (mut head, mut len) = ([0; 4_096], 0);
-    // To the end of the head, however it is cut: what is left unread would reset the connection.
+    // Reads the whole head, however it is segmented: unread bytes would reset the connection.
     while !head.get(..len).is_some_and(|it| it.ends_with(b"\r\n\r\n")) {
         let left = deadline.saturating_since(clock.now());
-        // A timeout of zero is an error, which ends it as well.
+        // A timeout of zero is an error, which also ends the request.
         stream.set_read_timeout(Some(left))?;
         match stream.read(head.get_mut(len..).unwrap_or_default())? {
             0 => break,

@@ -1,7 +1,7 @@
-//! A certificate authority for one run, and the lobby's certificate from it.
+//! A certificate authority for one run, and the lobby's certificate that it issues.
 //!
-//! It stands in for a public authority: clients trust it because they were given its certificate,
-//! and check the chain, the name and the time as they would any other.
+//! It replaces a public authority: clients have its certificate as their only root, and check the
+//! chain, the name and the validity period as usual.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-/// What shall be wrong with the lobby's certificate, to see that clients refuse it.
+/// A fault in the lobby's certificate, for the test that clients refuse it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
     #[default]
     None,
-    /// Its time is over.
+    /// The certificate has expired.
     Expired,
-    /// It is for another host.
+    /// The certificate names another host.
     OtherName,
 }
 
-/// Makes an authority and, by it, a certificate for this host; returns the authority's certificate
-/// in PEM, and what a lobby needs. Nobody keeps the authority's key.
+/// Creates an authority and issues a certificate for this host. Returns the authority's certificate
+/// in PEM and the lobby's TLS configuration. The authority's key is discarded.
 pub(crate) fn issue(fault: Fault) -> Result<(String, Arc<ServerConfig>), Box<dyn Error>> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    // By another name than any other run's, as authorities have.
+    // Each run's authority has its own name.
     let name = format!("authority of process {}", std::process::id());
     authority.distinguished_name.push(DnType::CommonName, name);
     let authority_key = KeyPair::generate()?;
@@ -55,7 +55,7 @@ pub(crate) fn issue(fault: Fault) -> Result<(String, Arc<ServerConfig>), Box<dyn
     Ok((pem, Arc::new(config)))
 }
 
-/// What a client needs that trusts the authority in `pem`, and no other.
+/// Returns a client configuration which trusts only the authority in `pem`.
 pub(crate) fn trust(pem: &str) -> Result<Arc<ClientConfig>, Box<dyn Error>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {

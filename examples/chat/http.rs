@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as a lobby needs: one request and one answer a connection, each of bounded
-//! length and in bounded time.
+//! The subset of HTTP/1.1 that a lobby needs: one request and one response per connection, each
+//! bounded in length and time.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tickwire::servicer::Clock;
 use wire::Instant;
 
-/// Most bytes of a head and a body together.
+/// Maximum bytes of head and body together.
 const MESSAGE_MAX: usize = 8_192;
-/// Time that a connection has, from first to last.
+/// Time limit for a whole connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection that ends at its deadline, however slowly the other end drips.
+/// A stream with a deadline for the whole connection, so that a slow peer cannot hold it open.
 pub(crate) struct Hurried {
     stream: TcpStream,
     clock: Clock,
@@ -30,7 +30,7 @@ impl Hurried {
         }
     }
 
-    /// Time that is left.
+    /// Returns the time until the deadline.
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_since(self.clock.now());
         if left.is_zero() {
@@ -58,7 +58,7 @@ impl Write for Hurried {
     }
 }
 
-/// Reads a request or an answer: its first line, and its body.
+/// Reads a request or a response: its first line and its body.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<(String, String)> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut bytes = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<(String, String)> {
     }
 }
 
-/// Writes a request or an answer.
+/// Writes a request or a response.
 pub(crate) fn write(to: &mut impl Write, line: &str, body: &str) -> io::Result<()> {
     let length = body.len();
     write!(
@@ -102,7 +102,7 @@ fn length_of(head: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time.
+    /// A reader which returns one byte per call.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

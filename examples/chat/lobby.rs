@@ -1,5 +1,5 @@
-//! The lobby: accounts over HTTPS, and for whoever logs in a grant, which opens one session with the
-//! room by UDP.
+//! The lobby: accounts over HTTPS. A login returns a grant, which opens one UDP session with the
+//! room.
 
 use std::error::Error;
 use std::io;
@@ -25,31 +25,31 @@ use wire::{ClientId, InstanceId, MatchId, Seat, Team, UnixTime};
 use crate::APP;
 use crate::http::{self, Hurried};
 
-/// Connections at a time; beyond it, they are closed unheard.
+/// Maximum concurrent connections. Further ones are closed at once.
 const CONNECTIONS_MAX: u16 = 32;
-/// Accounts that this lobby keeps; they end with it.
+/// Maximum number of accounts. They are kept in memory only.
 pub(crate) const ACCOUNTS_MAX: usize = 10_000;
-/// How long a grant opens a session.
+/// Lifetime of a grant.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// What a player sends.
+/// A client's request.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Login {
     pub(crate) name: String,
     pub(crate) password: String,
 }
 
-/// What a player is sent.
+/// The lobby's response.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer {
-    /// The word that opens a session.
+    /// The grant, as text.
     Grant(String),
-    /// A sentence.
+    /// An error message.
     Error(String),
 }
 
-/// Where the room is, and the key that its tokens are sealed with.
+/// The room's address, and the key that seals its tokens.
 pub(crate) struct Room {
     pub(crate) address: SocketAddr,
     pub(crate) keys: ServerKeys,
@@ -57,9 +57,10 @@ pub(crate) struct Room {
     pub(crate) token_key: TokenKey,
 }
 
-/// What the threads of the connections share.
+/// State shared by the connection threads.
 pub(crate) struct Lobby {
-    /// Hashes are computed under the lock, one at a time: none of these threads has a tick to keep.
+    /// Password hashes are computed under the lock, one at a time. No thread here has a tick to
+    /// meet.
     pub(crate) accounts: Mutex<Accounts<MemoryStore>>,
     pub(crate) room: Room,
     pub(crate) tls: Arc<ServerConfig>,
@@ -67,11 +68,11 @@ pub(crate) struct Lobby {
 }
 
 impl Lobby {
-    /// Accepts connections for as long as the process lives, each on a thread of its own.
+    /// Accepts connections until the process ends, each on its own thread.
     pub(crate) fn serve(self: &Arc<Self>, listener: &TcpListener) {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of descriptors, trying again at once would spin.
+                // If file descriptors have run out, an immediate retry would spin.
                 thread::park_timeout(Duration::from_millis(100));
                 continue;
             };
@@ -81,7 +82,7 @@ impl Lobby {
             }
             let lobby = Arc::clone(self);
             thread::spawn(move || {
-                // Whoever does not speak TLS or HTTP is no news.
+                // A peer that does not speak TLS or HTTP is not worth reporting.
                 lobby.talk(stream).ok();
                 lobby.open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -103,7 +104,7 @@ impl Lobby {
         Ok(())
     }
 
-    /// What a request comes to: a grant, or a status and why.
+    /// Handles a request. Returns a grant, or an HTTP status and the reason.
     fn answer(&self, line: &str, body: &str) -> Result<String, (&'static str, String)> {
         let is_new = match line {
             "POST /register HTTP/1.1" => true,
@@ -135,7 +136,7 @@ impl Lobby {
             .map_err(|error| ("503 Service Unavailable", error.to_string()))
     }
 
-    /// Seals a token for the room, which will know the player by `name`.
+    /// Seals a token for the room. `name` becomes the player's name there.
     fn grant(&self, now: UnixTime, name: &AccountName) -> Result<String, Box<dyn Error>> {
         let mut ring = Ring::new();
         let hash = ring.sha256(&[name.as_str().as_bytes()]);
@@ -168,8 +169,8 @@ impl Lobby {
     }
 }
 
-/// Asks the lobby at `host`:`port` for a grant; its certificate must be for `host`, by an authority
-/// that `config` trusts.
+/// Requests a grant from the lobby at `host`:`port`. The lobby's certificate must name `host` and
+/// chain to an authority that `config` trusts.
 pub(crate) fn ask(
     (host, port): (&str, u16),
     config: Arc<ClientConfig>,
@@ -189,7 +190,7 @@ pub(crate) fn ask(
     }
 }
 
-/// A sentence that tells a lobby which is not believed from one that is not there.
+/// Returns a message which distinguishes an untrusted lobby from an unreachable one.
 fn believe(error: &io::Error) -> String {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => {
@@ -199,7 +200,7 @@ fn believe(error: &io::Error) -> String {
     }
 }
 
-/// What is wrong with a certificate.
+/// Describes a certificate error.
 const fn doubt(why: &CertificateError) -> &'static str {
     use CertificateError as Why;
     if matches!(why, Why::UnknownIssuer) {

@@ -1,17 +1,17 @@
-//! A chat whose lobby speaks HTTPS and hands its guests over to encrypted UDP.
+//! A chat whose lobby speaks HTTPS and whose room speaks encrypted UDP.
 //!
 //! ```text
-//! chat run                                                  all of it, as processes, with a script
+//! chat run                                                  runs a script with all processes
 //! chat server 127.0.0.1:7443 127.0.0.1:7777 --ca ca.pem     by hand: writes the certificate of an
 //!                                                           authority made at the start; ends with
 //!                                                           stdin
 //! chat client 127.0.0.1:7443 ann --ca ca.pem --register     by hand: the password is the first line
 //! ```
 //!
-//! The client believes the lobby by its certificate: chain, name and time are checked, and nothing
-//! else will do. The lobby checks the password and answers with a grant, which holds the room's
-//! address and identity key, and a token that opens one session within 30 s. The room believes the
-//! token and asks nobody.
+//! The client authenticates the lobby by its certificate: it checks chain, name and validity
+//! period. The lobby checks the password and returns a grant. The grant holds the room's address
+//! and identity key, and a token which opens one session within 30 s. The room verifies the token
+//! by itself, without a request to the lobby.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -41,38 +41,39 @@ use tickwire::{AppId, Client, Config, Event, HZ_60, RELIABLE, SendError, Server}
 
 const APP: AppId = AppId(0x6368_6174);
 
-/// Talks in a room, after a login over HTTPS.
+/// Chats in a room after a login over HTTPS.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Line {
-    /// Starts a server and guests as processes of their own, who follow a script.
+    /// Starts a server and clients as separate processes and runs a script.
     Run,
-    /// Runs lobby and room, until stdin ends.
+    /// Runs lobby and room until stdin ends.
     Server {
-        /// Where the lobby listens, TCP.
+        /// TCP address of the lobby.
         lobby: SocketAddr,
-        /// Where the room listens, UDP.
+        /// UDP address of the room.
         room: SocketAddr,
-        /// Where the certificate of the authority is written.
+        /// File to write the authority's certificate to.
         #[arg(long)]
         ca: PathBuf,
-        /// The room's identity, made if there is no such file: guests of a run that was killed then hear within a
-        /// second that their sessions are lost. Without it each run has a new one.
+        /// File with the room's identity, created if it is missing. After a restart with the same
+        /// identity, clients learn within a second that their sessions are lost. Without it, each
+        /// run creates a new identity.
         #[arg(long)]
         identity: Option<PathBuf>,
-        /// What shall be wrong with the lobby's certificate.
+        /// A fault in the lobby's certificate.
         #[arg(long, value_enum, default_value_t)]
         fault: Fault,
     },
-    /// Talks; the first line of stdin is the password.
+    /// Chats; the first line of stdin is the password.
     Client {
         /// The lobby, as HOST:PORT.
         lobby: String,
         name: String,
-        /// The certificate of the authority to believe.
+        /// File with the certificate of the authority to trust.
         #[arg(long)]
         ca: PathBuf,
-        /// Makes an account first.
+        /// Creates the account first.
         #[arg(long)]
         register: bool,
     },
@@ -165,7 +166,7 @@ fn talk(lobby: &str, name: String, (ca, register): (&Path, bool)) -> Result<(), 
     say(&mut enter(&grant)?, &lines())
 }
 
-/// Opens a session with the room that a grant is for.
+/// Opens a session with the room named in the grant.
 fn enter(grant: &ClientGrant) -> Result<Client, Box<dyn Error>> {
     if grant.app_id != APP.0 {
         return Err("the grant is for another game".into());
@@ -174,7 +175,7 @@ fn enter(grant: &ClientGrant) -> Result<Client, Box<dyn Error>> {
     Ok(Client::connect_to(target, APP, Config::default())?)
 }
 
-/// Lines of stdin, from a thread that may wait for them.
+/// Reads lines of stdin on a separate thread, because the read blocks.
 fn lines() -> Receiver<String> {
     let (read, lines) = channel();
     thread::spawn(move || {
@@ -188,7 +189,7 @@ fn lines() -> Receiver<String> {
     lines
 }
 
-/// Says what is typed and prints what is heard, until stdin or the session ends.
+/// Sends typed lines and prints received ones until stdin or the session ends.
 fn say(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Error>> {
     let (mut is_open, mut is_leaving) = (false, false);
     loop {
@@ -205,7 +206,7 @@ fn say(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Erro
         if !is_open || is_leaving {
             continue;
         }
-        // One line each sixtieth of a second: nobody types faster, and the room would mind.
+        // At most one line per sixtieth of a second, because the room limits the rate.
         match lines.try_recv() {
             Ok(line) => match client.send(RELIABLE, line.as_bytes()) {
                 Ok(()) | Err(SendError::Closed) => {}

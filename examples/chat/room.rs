@@ -1,4 +1,5 @@
-//! The room: whoever comes with a grant of the lobby is known by name, and heard by all.
+//! The room: a client with a grant of the lobby joins under its account name, and all receive its
+//! lines.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,19 +8,19 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use tickwire::udp_proto::Proof;
 use tickwire::{Event, HZ_30, RELIABLE, Server, SessionId};
 
-/// Longest thing that can be said, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_MAX: usize = 400;
-/// Lines that one may say in a turn: each is sent to everyone.
+/// Maximum lines per client and turn, because each is sent to all.
 const LINES_MAX: u8 = 4;
 
-/// Somebody in the room.
+/// A client in the room.
 struct Guest {
     name: String,
-    /// Lines of this turn.
+    /// Lines sent in this turn.
     lines: u8,
 }
 
-/// Serves until stdin ends, by whose thread `end` is dropped.
+/// Serves until `end` is disconnected, when stdin ends.
 pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<dyn Error>> {
     let mut guests: BTreeMap<SessionId, Guest> = BTreeMap::new();
     while end.try_recv() != Err(TryRecvError::Disconnected) {
@@ -30,7 +31,7 @@ pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<d
             let said = hear(event, server, &mut guests);
             let Some(said) = said else { continue };
             for session in guests.keys() {
-                // Who acknowledges nothing for so long that no more fits is let go.
+                // A client whose queue is full, because it no longer acknowledges, is disconnected.
                 if server.send(*session, RELIABLE, said.as_bytes()).is_err() {
                     server.disconnect(*session).ok();
                 }
@@ -40,7 +41,7 @@ pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<d
     Ok(())
 }
 
-/// What all shall hear of an event.
+/// Returns the line to broadcast for an event.
 fn hear(
     event: Event,
     server: &mut Server,
@@ -48,7 +49,7 @@ fn hear(
 ) -> Option<String> {
     match event {
         Event::Connected { session, peer } => {
-            // The room is not in open mode: nobody comes without a token.
+            // The room is not in open mode, so each client has a token.
             let Proof::Token(grant) = &peer.proof else {
                 server.disconnect(session).ok();
                 return None;
@@ -75,7 +76,7 @@ fn hear(
     }
 }
 
-/// Text without what would move a cursor, ring a bell or worse.
+/// Decodes text and removes control characters.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().filter(|char| !char.is_control()).collect()

@@ -1,4 +1,4 @@
-//! All of it on this machine: who is let in, who is not, and what they hear.
+//! The script: which clients are admitted, which are rejected, and which lines they receive.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Longest that the script waits for a line: far longer than any takes.
+/// Maximum wait for a line, far above what any takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client says of a lobby whose authority it does not know.
+/// The client's message for a lobby whose authority it does not trust.
 const STRANGE: &str = "its certificate is of no authority that is trusted here";
 
-/// Plays the script; an error where anything goes otherwise.
+/// Runs the script. Returns an error if any step fails.
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let folder = Folder::new()?;
     let ca = folder.0.join("ca.pem");
@@ -63,12 +63,12 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         println!("chat: {who} was refused: {why}");
     }
     bob.leaves()?;
-    // Who comes again is let in by the password alone.
+    // A returning user needs only the password.
     let mut bob = client("bob", &[], "battery staple")?;
     bob.hears("* bob is here")?;
     bob.leaves()?;
     let other = folder.0.join("other.pem");
-    // Its authority is another one: made at its own start.
+    // This server's authority is a different one, created at its own start.
     let stranger = self::server(&other, "none")?;
     let words = ["client", &stranger.first_word()?, "bob"];
     Started::new(&words, &ca, &["battery staple"])?.fails(STRANGE)?;
@@ -91,7 +91,7 @@ fn server(ca: &Path, fault: &str) -> Result<Started, Box<dyn Error>> {
     Started::new(&words, ca, &[])
 }
 
-/// A process that ends with this one's, and the lines that it prints.
+/// A child process, killed when this is dropped, and the lines that it prints.
 struct Started {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -133,7 +133,7 @@ impl Started {
         Ok(stdin.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// Waits for a line, whatever comes before.
+    /// Waits for a line and skips all lines before it.
     fn hears(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -144,14 +144,14 @@ impl Started {
         }
     }
 
-    /// The first word of the first line.
+    /// Returns the first word of the first line.
     fn first_word(&self) -> Result<String, Box<dyn Error>> {
         let line = self.lines.recv_timeout(PATIENCE)?;
         let word = line.split(' ').next().unwrap_or_default();
         Ok(word.to_owned())
     }
 
-    /// Closes its stdin, and sees that it ends well.
+    /// Closes the child's stdin and checks that it exits with success.
     fn leaves(&mut self) -> Result<(), Box<dyn Error>> {
         self.stdin = None;
         if self.child.wait()?.success() {
@@ -161,7 +161,7 @@ impl Started {
         }
     }
 
-    /// Sees that it ends with a sentence that ends with `why`, having said nothing else.
+    /// Checks that the child fails and that its only output is a message which ends with `why`.
     fn fails(&mut self, why: &str) -> Result<(), Box<dyn Error>> {
         let status = self.child.wait()?;
         let said = self.end();
@@ -172,7 +172,7 @@ impl Started {
         Ok(())
     }
 
-    /// Ends it, and returns what it says on stderr.
+    /// Kills the child and returns its stderr.
     fn end(&mut self) -> String {
         self.child.kill().ok();
         let mut said = String::new();
@@ -185,13 +185,13 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Where it has ended, there is nothing to end.
+        // If it has already exited, there is nothing to kill.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// A folder that is removed with this.
+/// A folder which is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,13 +1,13 @@
-//! How a server fares, in a terminal: connections, acknowledged packets, traffic, ticks, and where
-//! the time goes. It reads what the example `metrics` offers over HTTP.
+//! Shows a server's state in a terminal: connections, acknowledged packets, traffic, ticks, and CPU
+//! time by kind. It reads the HTTP report of the example `metrics`.
 //!
 //! ```text
-//! metrics 127.0.0.1:7777 127.0.0.1:9090     a server that tells how it fares
-//! dash 127.0.0.1:9090                       shows it, anew each second, until Ctrl-C
+//! metrics 127.0.0.1:7777 127.0.0.1:9090     a server with an HTTP report
+//! dash 127.0.0.1:9090                       shows it every second until Ctrl-C
 //! dash 127.0.0.1:9090 --looks 1             shows it once
 //! ```
 //!
-//! Where stdout is no terminal, it looks once.
+//! If stdout is not a terminal, it shows the report once.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -24,22 +24,22 @@ use std::time::Duration;
 use clap::Parser;
 use report::Report;
 
-/// Shows how a server fares.
+/// Shows a server's state.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 struct Arguments {
-    /// Where the server tells, as HOST:PORT; plain HTTP, so on this host or through a tunnel.
+    /// HTTP address of the server, as HOST:PORT. Plain HTTP, so use this host or a tunnel.
     server: String,
-    /// Ends after so many looks, a second apart.
+    /// Exits after this many refreshes, one per second.
     #[arg(long)]
     looks: Option<u32>,
 }
 
-/// Longest report that is read: some 256 sessions with a minute each have 4 MB.
+/// Maximum length of a report. 256 sessions with 60 seconds each take about 4 MB.
 const REPORT_MAX: u64 = 16 << 20;
-/// Time to connect, and for each read.
+/// Timeout for the connection and for each read.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The shape that is known here.
+/// The supported schema version.
 const SCHEMA: u64 = 1;
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn show(Arguments { server, looks }: Arguments) -> Result<(), Box<dyn Error>> {
         if report.schema != SCHEMA {
             return Err(format!("the report has shape {}, not {SCHEMA}", report.schema).into());
         }
-        // Where it is watched, over the page of before, and nothing of that stays.
+        // On a terminal, each page overwrites the last one.
         let (home, end) = if is_watched {
             ("\x1b[H", "\x1b[K\n")
         } else {
@@ -84,7 +84,7 @@ fn ask(server: &str) -> Result<Report, Box<dyn Error>> {
         .map_err(|error| format!("nobody tells at {address}: {error}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // In one piece: a server that reads once has all of it.
+    // Sent in one write, for a server that reads only once.
     let request =
         format!("GET /report.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;

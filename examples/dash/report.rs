@@ -1,21 +1,21 @@
-//! What a server's report says, as far as it is shown here.
+//! The parts of a server's report that are shown here.
 
 use serde::Deserialize;
 
-/// A report; what is missing counts as zero, what is more is skipped, so that other versions of the
-/// shape are read too.
+/// A report. Missing fields are zero and unknown ones are ignored, so that other versions of the
+/// schema can be read too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {
-    /// Version of the shape.
+    /// Version of the schema.
     pub(crate) schema: u64,
-    /// Milliseconds since the server was opened.
+    /// Milliseconds since the server started.
     pub(crate) uptime_ms: u64,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub(crate) sessions: u64,
     /// The last 60 seconds, oldest first.
     pub(crate) series: Vec<Second>,
-    /// The open sessions that have a series.
+    /// The open sessions which have a series.
     pub(crate) session: Vec<Session>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     pub(crate) series: Vec<Second>,
 }
 
-/// What happened within a second, or within several.
+/// Counters of one second, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Second {
@@ -38,9 +38,9 @@ pub(crate) struct Second {
     pub(crate) bytes_sent: u64,
     pub(crate) packets_acknowledged: u64,
     pub(crate) packets_lost: u64,
-    /// At its end.
+    /// At the end of the span.
     pub(crate) rtt_us: u64,
-    /// At its end.
+    /// At the end of the span.
     pub(crate) queueing_us: u64,
     pub(crate) ticks: u64,
     pub(crate) ticks_missed: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Second {
 }
 
 impl Second {
-    /// The last `count` of `series` as one.
+    /// Merges the last `count` entries of `series`.
     pub(crate) fn of(series: &[Self], count: usize) -> Self {
         let from = series.len().saturating_sub(count);
         let last = series.get(from..).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Second {
         })
     }
 
-    /// `count` of the span as so many in a second, rounded down.
+    /// Returns `count` as a rate per second, rounded down.
     pub(crate) const fn rate(&self, count: u64) -> u64 {
         match count.saturating_mul(1_000).checked_div(self.span_ms) {
             Some(rate) => rate,
@@ -82,13 +82,14 @@ impl Second {
         }
     }
 
-    /// Thousandths of what was sent and settled that arrived; `None` where nothing was settled.
+    /// Returns the share of settled packets that were acknowledged, in thousandths, or `None` if
+    /// none were settled.
     pub(crate) const fn acknowledged(&self) -> Option<u64> {
         let settled = self.packets_acknowledged.saturating_add(self.packets_lost);
         thousandths(self.packets_acknowledged, settled)
     }
 
-    /// Thousandths of the span that `micros` are.
+    /// Returns `micros` as thousandths of the span.
     pub(crate) const fn share(&self, micros: u64) -> Option<u64> {
         thousandths(micros, self.span_ms.saturating_mul(1_000))
     }

@@ -1,13 +1,13 @@
-//! A report as text.
+//! Renders a report as text.
 
 use std::fmt::Write;
 
 use crate::report::{Report, Second, Session};
 
-/// Sessions that are shown: those that took most of the line in the last second.
+/// Maximum number of sessions shown: those with the most traffic in the last second.
 const SESSIONS: usize = 10;
 
-/// What is shown of a report.
+/// Renders a report.
 pub(crate) fn page(report: &Report) -> String {
     let mut page = format!(
         "connections {}   up {} s\n\n",
@@ -31,7 +31,7 @@ pub(crate) fn page(report: &Report) -> String {
     page
 }
 
-/// What a row is called, and what it shows of a span.
+/// A row's name, and its text for a span.
 type Row = (&'static str, fn(&Second) -> String);
 
 const ROWS: [Row; 12] = [
@@ -51,7 +51,7 @@ const ROWS: [Row; 12] = [
     ("time sending %", |it| percent(it.share(it.send_us))),
 ];
 
-/// What a graph is called, and what it shows of each second.
+/// A graph's name, and its value for each second.
 type Line = (&'static str, fn(&Second) -> u64);
 
 const LINES: [Line; 3] = [
@@ -68,7 +68,7 @@ fn sessions(page: &mut String, sessions: &[Session]) {
         .iter()
         .map(|it| (it, Second::of(&it.series, 1)))
         .collect();
-    // Busiest first; of two that are alike, the one told of first.
+    // Busiest first; ties keep the report's order.
     last.sort_by_key(|(_, second)| {
         core::cmp::Reverse(second.bytes_sent.saturating_add(second.bytes_received))
     });
@@ -80,7 +80,7 @@ fn sessions(page: &mut String, sessions: &[Session]) {
         ),
     );
     for (session, second) in last.iter().take(SESSIONS) {
-        // A name from elsewhere must not move the cursor.
+        // A name comes from the network and must not contain control characters.
         let name: String = session
             .session
             .chars()
@@ -119,7 +119,7 @@ fn millis(micros: u64) -> String {
     format!("{}.{}", micros / 1_000, micros % 1_000 / 100)
 }
 
-/// A column for each value, the highest one full.
+/// Draws one column per value, scaled to the highest.
 fn graph(values: &[u64]) -> String {
     let top = values.iter().copied().max().unwrap_or_default();
     let mut line: String = values

@@ -1,69 +1,70 @@
-//! A game whose state is an ECS, and what makes it deterministic.
+//! A game whose state is an ECS, and the rules that make it deterministic.
 //!
-//! Four things, of which the first is the ECS's own:
+//! There are four rules; only the first is specific to an ECS:
 //!
-//! - The store returns entities in the order of archetypes and places, which depends on all that was
-//!   ever spawned and despawned, and so on whether this process went back. Every entity has an
-//!   [`Id`] from a counter in the state, and every system visits in the order of ids.
-//! - An `Entity` is this process's handle. What one entity knows of another, it knows by [`Id`].
-//! - Randomness comes from a number in the state.
-//! - Places and speeds are whole numbers, in 256ths of a cell.
+//! - The store iterates entities by archetype and slot. That order depends on all earlier spawns
+//!   and
+//!   despawns, and so on whether this process has rolled back. Therefore every entity has an
+//!   [`Id`] from a counter in the state, and every system visits entities in the order of ids.
+//! - An `Entity` is a handle of this process. Entities refer to each other by [`Id`].
+//! - Random numbers come from a seed in the state.
+//! - Positions and speeds are integers, in 256ths of a cell.
 
 use hecs::{Entity, Query, With, World};
 use lockstep::{Sim, StateHasher, Turn};
 use wire::MatchId;
 
-/// An entity's name, the same in every process.
+/// An entity's id, equal in every process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Id(u32);
 
-/// Where something is: 256ths of a cell, on a torus.
+/// A position in 256ths of a cell, on a torus.
 #[derive(Clone, Copy)]
 struct Place {
     x: i32,
     y: i32,
 }
 
-/// How far it goes in a tick.
+/// The distance per tick.
 #[derive(Clone, Copy)]
 struct Speed {
     x: i32,
     y: i32,
 }
 
-/// A player's.
+/// A player's ship.
 #[derive(Clone, Copy)]
 struct Ship {
     seat: u16,
     score: u32,
 }
 
-/// Flies until its ticks are over, or it hits a ship of another seat.
+/// A shot. It flies until its ticks run out or it hits another seat's ship.
 #[derive(Clone, Copy)]
 struct Shot {
     seat: u16,
     ticks: u16,
 }
 
-/// In which order systems visit entities.
+/// The order in which systems visit entities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Everywhere the same.
+    /// By id, which is equal in every process.
     ById,
-    /// As the store has them: what this example warns of.
+    /// As stored, which is the mistake that this example demonstrates.
     AsStored,
 }
 
 /// The game.
 pub(crate) struct Arena {
     world: World,
-    /// Decides the wind, and where ships come back.
+    /// Determines the wind and the respawn positions.
     random: u64,
     /// The next entity's id.
     next: u32,
-    /// Steps made.
+    /// Ticks simulated.
     steps: u32,
-    /// No part of the state: the hash after each step.
+    /// The hash after each tick. Not part of the state.
     trail: Vec<u64>,
     order: Order,
     match_id: MatchId,
@@ -71,17 +72,17 @@ pub(crate) struct Arena {
 
 /// Half the length and height of the torus.
 const HALF: i32 = 16 << 8;
-/// How near a shot must come.
+/// Distance at which a shot hits.
 const REACH: i32 = 1 << 8;
-/// How far a shot goes in a tick.
+/// Distance that a shot flies per tick.
 const SHOT_SPEED: i32 = 160;
-/// How long it flies.
+/// Lifetime of a shot in ticks.
 const SHOT_TICKS: u16 = 45;
-/// Ticks from one shot of a ship to the next.
+/// Minimum ticks between two shots of a ship.
 const RELOAD: u32 = 5;
 
 impl Arena {
-    /// Begins a match; ships come with the first step.
+    /// Starts a match. Ships spawn in the first tick.
     pub(crate) fn new(match_id: MatchId, order: Order) -> Self {
         Self {
             world: World::new(),
@@ -101,7 +102,7 @@ impl Arena {
         hasher
     }
 
-    /// Returns the hash after a tick that was simulated.
+    /// Returns the hash after a simulated tick.
     pub(crate) fn hash_after(&self, tick: u32) -> Option<u64> {
         self.trail.get(usize::try_from(tick).ok()?).copied()
     }
@@ -116,7 +117,7 @@ impl Arena {
         scores.collect()
     }
 
-    /// The entities that have a `Q`, in the order of their ids: what each system goes by.
+    /// Returns the entities which match `Q`, sorted by id. Every system iterates over this.
     fn visit<Q: Query>(&mut self) -> Vec<(Id, Entity)> {
         let found = self.world.query_mut::<With<(&Id, Entity), Q>>();
         let mut found: Vec<_> = found
@@ -135,7 +136,7 @@ impl Arena {
         id
     }
 
-    /// Draws a number below `end`; `SplitMix64`, Steele, Lea and Flood, 2014.
+    /// Draws a number below `end` (`SplitMix64`; Steele, Lea and Flood, 2014).
     fn draw(&mut self, end: i32) -> i32 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -160,7 +161,7 @@ impl Arena {
         }
     }
 
-    /// Bits 0 to 3 steer and bit 4 fires; the wind blows each ship about.
+    /// Bits 0 to 3 steer, bit 4 fires. The wind pushes each ship.
     fn steer(&mut self, pressed: &[u16]) {
         for (_, entity) in self.visit::<&Ship>() {
             let wind = Speed {
@@ -193,7 +194,7 @@ impl Arena {
         }
     }
 
-    /// What each does for itself alone needs no order.
+    /// Each entity moves independently, so the order does not matter.
     fn fly(&mut self) {
         let wrapped = |at: i32| (at + HALF).rem_euclid(2 * HALF) - HALF;
         for (place, speed) in self.world.query_mut::<(&mut Place, &Speed)>() {
@@ -202,7 +203,7 @@ impl Arena {
         }
     }
 
-    /// The first ship that a shot touches is hit, and a shot hits one.
+    /// A shot hits only the first ship that it touches.
     fn hit(&mut self) {
         let ships = self.visit::<&Ship>();
         for (_, entity) in self.visit::<&Shot>() {
@@ -236,7 +237,7 @@ impl Arena {
         })
     }
 
-    /// The whole world, in the order of ids: what is saved, and what is hashed.
+    /// Returns the whole world sorted by id, for saving and hashing.
     fn rows(&self) -> Vec<Row> {
         let mut found = self
             .world
@@ -258,7 +259,7 @@ impl Arena {
     }
 }
 
-/// An entity as it is saved.
+/// A saved entity.
 #[derive(Clone, Copy)]
 struct Row {
     id: Id,
@@ -273,7 +274,7 @@ enum Kind {
     Shot(Shot),
 }
 
-/// The world as it is saved: rows, not the store itself, so that it may also leave the process.
+/// A saved world: rows instead of the store itself, so that it can be sent to another process.
 #[derive(Default)]
 pub(crate) struct Saved {
     rows: Vec<Row>,
@@ -290,7 +291,7 @@ impl Sim for Arena {
         if self.steps == 0 {
             self.enter(u16::try_from(turn.seat_count()).unwrap_or(u16::MAX));
         }
-        // Turns name seats in order.
+        // A turn's inputs are in seat order.
         let pressed: Vec<_> = turn.inputs().map(|(_, buttons, _)| buttons).collect();
         self.steer(&pressed);
         self.fly();
@@ -323,11 +324,12 @@ impl Sim for Arena {
     }
 
     fn hash(&self, hasher: &mut StateHasher) {
-        // What others depend on first: a desync is told by the first section that differs.
+        // Sections which others depend on are hashed first: a desync report names the first that
+        // differs.
         hasher.section("random");
         hasher.u64(self.random);
         hasher.u32(self.next);
-        // Decides when ships may shoot.
+        // Determines when ships may shoot.
         hasher.u32(self.steps);
         let rows = self.rows();
         hasher.section("places");

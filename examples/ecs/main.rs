@@ -1,17 +1,16 @@
-//! The fixed loop for a game on an ECS, without an engine: a server and two players in memory, over a
-//! network that loses and delays, with rollback.
+//! The fixed loop for a game on an ECS without an engine: a server and two players in memory, over
+//! a network with loss and delay, with rollback.
 //!
 //! ```text
 //! ecs run                  ten seconds; all states are equal
-//! ecs run --loss 20        the same, with more to go back for
-//! ecs run --unsorted       the players visit entities as the ECS stores them: once one has gone back,
-//!                          its state is another, and the server tells since when; the exit status
-//!                          is 1
+//! ecs run --loss 20        the same, with longer rollbacks
+//! ecs run --unsorted       the players visit entities as the ECS stores them: after a rollback a
+//!                          player's state differs, and the server reports the first such tick; the
+//!                          exit status is 1
 //! ```
 //!
-//! `arena.rs` is the game, which is what a game has to do itself. This file is the loop: frames come
-//! when they come, here 144 a second; ticks are the match's, 60 a second, and each frame makes
-//! those that are due.
+//! `arena.rs` is the game. This file is the loop: it runs at 144 frames per second, the match at 60
+//! ticks per second, and each frame runs the ticks that are due.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -31,14 +30,14 @@ use arena::{Arena, Order};
 
 const MATCH: MatchId = MatchId([7; 16]);
 const SERVER: PeerId = PeerId(9_999);
-/// One frame: 144 a second. A program with a screen waits for it, and reads a clock.
+/// Length of a frame at 144 per second. A program with a screen waits for vsync and reads a clock.
 const FRAME: Duration = Duration::from_nanos(6_944_444);
 
 /// Plays a small game on an ECS with rollback.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Line {
-    /// Plays a match in memory, and compares all states.
+    /// Plays a match in memory and compares all states.
     Run(Options),
 }
 
@@ -47,10 +46,10 @@ struct Options {
     /// Ticks to play, 60 a second.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     ticks: u32,
-    /// Percent of datagrams lost, each way.
+    /// Loss in percent of datagrams, each direction.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: u32,
-    /// Has the players visit entities in the order in which they are stored.
+    /// The players visit entities in the order of the store.
     #[arg(long)]
     unsorted: bool,
 }
@@ -70,7 +69,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
             .join(now, PeerId(seat), Seat(u16::try_from(seat)?))?;
     }
     let is_done = |player: &Player| player.game.steps().ticks_confirmed() >= options.ticks;
-    // Three times as long as it takes: a match that hangs ends here.
+    // Three times the normal duration: a timeout for a match that hangs.
     let end = now + Duration::from_millis(50) * options.ticks + Duration::from_secs(5);
     while !players.iter().all(is_done) {
         if now > end {
@@ -82,7 +81,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
         }
         server.frame(now, &mut players)?;
     }
-    // What is confirmed was simulated in the frame in which it came.
+    // A confirmed tick was simulated in the frame in which its turn arrived.
     let last = options.ticks - 1;
     let server_hash = server.game.hash_after(last).ok_or("the server is behind")?;
     println!("tick {last}  server    hash {server_hash:016x}");
@@ -104,7 +103,7 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Closes the ticks, and simulates each as it closes it.
+/// Closes the ticks and simulates each one.
 struct Server {
     ticks: MatchServer<u16>,
     game: Arena,
@@ -162,11 +161,11 @@ impl Server {
     }
 }
 
-/// Plays ahead of the server on guesses, and goes back where they were wrong.
+/// Predicts ahead of the server and rolls back when the prediction was wrong.
 struct Player {
     seat: Seat,
     game: Rollback<Arena, ClientPeer<u16>>,
-    /// What presses the buttons here.
+    /// Generates the inputs.
     bot: Generator,
     buttons: u16,
     up: Way,
@@ -177,7 +176,8 @@ impl Player {
     fn new(seat: Seat, options: Options, now: Instant) -> Self {
         let mut seeds = Seed::from_number(2).generator(seat.0.into());
         let mut config = ClientConfig::default();
-        // Own inputs show at once: more than the input delay, which is 6 and covers the round trip.
+        // Local inputs take effect at once: the window exceeds the input delay of 6, which covers
+        // the round trip.
         config.window = 8;
         let order = if options.unsorted {
             Order::AsStored
@@ -195,7 +195,7 @@ impl Player {
         }
     }
 
-    /// What a frame does before it draws.
+    /// Runs one frame, without drawing.
     fn frame(&mut self, now: Instant) {
         let steps = self.game.steps_mut();
         while let Some(mut datagram) = self.down.arrived(now) {
@@ -204,7 +204,8 @@ impl Player {
         if self.bot.below(12) == 0 {
             self.buttons ^= 1 << self.bot.below(5);
         }
-        // Refused until the server has let us in; the last one before a tick's boundary counts.
+        // Fails until the server has admitted this player. If several inputs precede a tick, the
+        // last counts.
         steps.submit(now, &self.buttons).ok();
         steps.handle_timeout(now);
         self.game.run(now);
@@ -218,10 +219,10 @@ impl Player {
     }
 }
 
-/// One direction of a bad network, 40 ms long.
+/// One direction of the network, with a delay of 40 ms.
 struct Way {
     link: Link,
-    /// When it arrives, and what; without jitter in the order of sending.
+    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
     held: VecDeque<(Instant, Vec<u8>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The admin of the demonstration: his key, and the document that says which games there are.
+//! The admin of the demonstration: the key, and the signed document which lists the games.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,9 @@ use daemon::relay::sandbox::Sandbox;
 use daemon::relay::{FileAdmin, FileRole};
 use serde_json::{Value, json};
 
-/// Makes the admin's key, and has each node go by what it signs and have an admin interface. With
-/// `bootstrap` each node knows that one alone, else all. Returns what a document says of the key.
+/// Creates the admin's key and configures each node to trust it and to open an admin interface.
+/// With `bootstrap`, each node knows only that node; otherwise it knows all. Returns the key's
+/// document entry.
 pub(crate) fn found(
     sandbox: &mut Sandbox,
     nodes: usize,
@@ -48,7 +49,7 @@ pub(crate) fn found(
     Ok(admins)
 }
 
-/// Signs a document with these games, and gives it to a node.
+/// Signs a document with these games and sends it to a node.
 pub(crate) fn publish(
     sandbox: &Sandbox,
     node: usize,
@@ -79,7 +80,7 @@ pub(crate) fn publish(
     run(&mut put)
 }
 
-/// A game of the document: anybody of its role may be its entry, or its exit.
+/// A game entry of the document. Any node with the matching role may be its entry or exit.
 pub(crate) fn game(name: &str, protocol: &str, (port, server): (u16, SocketAddr)) -> Value {
     json!({
         "name": name,
@@ -91,7 +92,7 @@ pub(crate) fn game(name: &str, protocol: &str, (port, server): (u16, SocketAddr)
     })
 }
 
-/// The program `tickwire`, which this one is too.
+/// Runs the program `tickwire`, which is part of this executable.
 fn tickwire() -> Command {
     let own = std::env::current_exe();
     let mut command = Command::new(own.as_deref().unwrap_or_else(|_| Path::new("tickwire")));

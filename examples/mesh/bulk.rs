@@ -1,4 +1,4 @@
-//! One connection through the mesh with as many bytes as are asked for, both ways at once.
+//! Sends data through one TCP connection over the mesh, in both directions at once.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
 
-/// What to run.
+/// Options of the run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// MiB to send each way.
+    /// MiB to send in each direction.
     #[arg(long, default_value_t = 1_024)]
     mib: u32,
-    /// Relays to pass; 0 is the direct path of entry and exit.
+    /// Number of relays on the path; 0 is the direct path between entry and exit.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     relays: u8,
-    /// One way between entry and exit in all, in milliseconds.
+    /// One-way delay between entry and exit in total, in milliseconds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=200))]
     delay_ms: u64,
-    /// Keep the default rate of a label, 16 MiB/s, rather than none.
+    /// Keep the default rate limit of a label, 16 MiB/s, instead of none.
     #[arg(long)]
     default_rate: bool,
 }
 
-/// Sends so many MiB each way; says whether all came as it was sent.
+/// Sends the data in each direction. Returns whether all of it arrived intact.
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let (mib, relays) = (options.mib, usize::from(options.relays));
-    // In the order in which they are passed.
+    // In path order.
     let relay_names = RELAYS.into_iter().take(relays);
     let names = ["entry"].into_iter().chain(relay_names).chain(["exit"]);
     let roles = [FileRole::Entry].into_iter();
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
             sandbox.link(one, other, BESIDE_MS + 2 * options.delay_ms);
         }
     }
-    // The hops have equal parts; what is left of a division goes to the first.
+    // The delay is divided equally among the hops; the first takes the remainder.
     let hops = u64::try_from(exit).unwrap_or(1);
     for one in 0..exit {
         let rest = if one == 0 { options.delay_ms % hops } else { 0 };
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
         nodes.push(sandbox.start(node, command)?);
     }
     let (player, server) = connect(entry, &server)?;
-    // Until the way over the relay is known to be the better one.
+    // Until the relay path has been measured as the better one.
     thread::sleep(SETTLE);
     let blocks = usize::try_from(mib).unwrap_or(0) * BLOCKS_A_MIB;
     let (before, began) = (cpu(&nodes)?, Instant::now());
@@ -120,7 +120,7 @@ fn carry(sandbox: &mut Sandbox, (entry, exit): (SocketAddr, usize), server: Sock
     }
 }
 
-/// A connection that has passed the mesh, tried until there is a way.
+/// Connects through the mesh and retries until a path exists.
 fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     server.set_nonblocking(true)?;
     for number in 0..TRIES {
@@ -128,12 +128,12 @@ fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, Tc
         let Ok(mut player) = TcpStream::connect(entry) else {
             continue;
         };
-        // Until there is a way the entry resets who comes.
+        // Until a path exists, the entry resets connections.
         if player.write_all(&number.to_be_bytes()).is_err() {
             continue;
         }
         thread::sleep(PAUSE);
-        // One that was given up before may come first.
+        // An abandoned earlier attempt may arrive first.
         while let Ok((mut server, _)) = server.accept() {
             server.set_nonblocking(false)?;
             let mut told = [0; 4];
@@ -145,7 +145,7 @@ fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, Tc
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Sends so many blocks each way; says whether they came as they were sent.
+/// Sends the blocks in each direction. Returns whether they arrived intact.
 fn exchange(player: &TcpStream, server: &TcpStream, blocks: usize) -> bool {
     thread::scope(|scope| {
         for from in [player, server] {
@@ -178,7 +178,7 @@ fn receive(mut from: &TcpStream, blocks: usize) -> io::Result<bool> {
     Ok(from.read(&mut block)? == 0)
 }
 
-/// Each eight bytes of all blocks are others.
+/// Fills a block so that no eight bytes repeat in any block.
 fn fill(block: &mut [u8], number: usize) {
     let begin = number * BLOCK_BYTES;
     for (at, word) in (begin..).step_by(8).zip(block.chunks_exact_mut(8)) {
@@ -186,11 +186,11 @@ fn fill(block: &mut [u8], number: usize) {
     }
 }
 
-/// Seconds of CPU that each node has had; proc(5).
+/// Returns each node's CPU time in seconds; proc(5).
 fn cpu(nodes: &[NodeProcess]) -> io::Result<Vec<f64>> {
     let of = |node: &NodeProcess| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", node.id()))?;
-        // Behind the name, which may hold anything, user and system time are the 12th and 13th.
+        // After the name, which may contain any byte, user and system time are fields 12 and 13.
         let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
         let fields = fields.split_whitespace().skip(11).take(2);
         let ticks = fields.filter_map(|field| field.parse::<f64>().ok());
@@ -200,12 +200,12 @@ fn cpu(nodes: &[NodeProcess]) -> io::Result<Vec<f64>> {
 }
 
 const RELAYS: [&str; 3] = ["relay-1", "relay-2", "relay-3"];
-/// Its place among the nodes; the exit is the last of them.
+/// The entry's index in the nodes; the exit is the last.
 const ENTRY: usize = 0;
-/// Number of the game server's address; nodes have 1 to 5.
+/// Host number of the game server; nodes have 1 to 5.
 const SERVER: u8 = 6;
 const PORT: u16 = 7_778;
-/// One way between nodes that are not next to each other, so that packets pass all relays.
+/// One-way delay between nodes that are not adjacent, so that packets pass all relays.
 const BESIDE_MS: u64 = 40;
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS_A_MIB: usize = 16;
@@ -213,5 +213,5 @@ const MIB: f64 = 1_048_576.0;
 const SETTLE: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(200);
 const TRIES: u32 = 100;
-/// `USER_HZ`, which all Linux machines of today have.
+/// `USER_HZ`, which is 100 on all current Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;

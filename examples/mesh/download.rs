@@ -1,4 +1,4 @@
-//! A game over TCP: a web server with a map, and somebody who fetches it.
+//! A game over TCP: a web server with a map, and a client which downloads it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Starts a web server that has one map, and hands it out as slowly as a live stream.
+/// Starts a web server which serves one map at the rate of a live stream.
 pub(crate) fn serve(address: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // Who leaves before the end is no reason to stop.
+            // A client that leaves early does not stop the server.
             thread::spawn(move || answer(&stream).ok());
         }
     });
@@ -38,14 +38,14 @@ fn answer(mut stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Somebody who fetches the map while others play.
+/// A download of the map, concurrent with the game.
 pub(crate) struct Download {
     had: Arc<AtomicUsize>,
     thread: JoinHandle<io::Result<bool>>,
 }
 
 impl Download {
-    /// Asks for the map.
+    /// Requests the map.
     pub(crate) fn start(entry: SocketAddr) -> io::Result<Self> {
         let mut stream = TcpStream::connect(entry)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
@@ -56,12 +56,12 @@ impl Download {
         Ok(Self { had, thread })
     }
 
-    /// Returns how much of it came so far, in percent.
+    /// Returns the progress in percent.
     pub(crate) fn percent(&self) -> usize {
         self.had.load(Ordering::Relaxed) * 100 / MAP_BYTES
     }
 
-    /// Waits for the end; says whether the map is whole.
+    /// Waits for the end. Returns whether the map arrived intact.
     pub(crate) fn end(self) -> io::Result<bool> {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
@@ -95,15 +95,15 @@ fn fetch(stream: &mut TcpStream, count: &AtomicUsize) -> io::Result<bool> {
     }
 }
 
-/// No two stretches of the map are alike.
+/// Returns a byte of the map. No two sections are equal.
 const fn map_byte(at: usize) -> u8 {
     let [low, ..] = (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes();
     low
 }
 
-/// What the map has: 10 s of it, at somewhat more than half of what a flow may pass by default.
+/// Size of the map: 10 s at a little over half of a flow's default rate limit.
 const MAP_BYTES: usize = 200 * CHUNK_BYTES;
 const CHUNK_BYTES: usize = 32 << 10;
 const CHUNK_PAUSE: Duration = Duration::from_millis(50);
-/// A download that hears nothing for so long is given up.
+/// Read timeout of a download.
 const SILENCE_MAX: Duration = Duration::from_secs(15);

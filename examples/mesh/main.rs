@@ -1,18 +1,18 @@
-//! A mesh of an entry, two relays and an exit carries games that know nothing of it.
+//! A mesh of an entry, two relays and an exit which carries unmodified games.
 //!
 //! ```text
-//! mesh demo                 starts five nodes as processes of their own, of which four know the
-//!                           fifth alone; an admin signs which games there are, one over UDP and
-//!                           one over TCP (HTTP); somebody plays and somebody downloads; the
-//!                           relay in use is killed, and both go on
-//! mesh demo --own-entry     the same with the entry as a part of the game's own process
-//! mesh bulk --mib 1024      sends as much each way through one TCP connection, and measures;
-//!                           `--relays 3` has it pass three, `--relays 0` the direct path;
-//!                           `--delay-ms 6` is how far entry and exit are from each other
-//! mesh mass --flows 10000   has so many players join at once where entry and exit reach each other
+//! mesh demo                 starts five nodes as separate processes, of which four know only the
+//!                           fifth; an admin signs the list of games, one over UDP and one over TCP
+//!                           (HTTP); a player plays and a client downloads; the relay in use is
+//!                           killed, and both continue
+//! mesh demo --own-entry     the same with the entry inside the game's own process
+//! mesh bulk --mib 1024      sends this much in each direction through one TCP connection, and
+//!                           measures; `--relays 3` uses three relays, `--relays 0` the direct path;
+//!                           `--delay-ms 6` sets the delay between entry and exit
+//! mesh mass --flows 10000   has this many players join at once when entry and exit reach each other
 //!                           only over a relay, and measures until all are served
 //! mesh soak                 random faults under load: how long players wait for service
-//! mesh node --config FILE   is one node, until its stdin ends
+//! mesh node --config FILE   runs one node until its stdin ends
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
@@ -45,27 +45,27 @@ use player::{Player, Tally, millis};
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Role {
-    /// Starts a mesh on this machine, kills a relay, and shows what a player notices.
+    /// Starts a mesh on this machine, kills a relay, and shows the effect on a player.
     Demo {
-        /// Has the game's process be its own entry.
+        /// Runs the entry inside the game's process.
         #[arg(long)]
         own_entry: bool,
     },
-    /// Sends many bytes through one TCP connection, both ways, and measures.
+    /// Sends data through one TCP connection in both directions, and measures.
     Bulk(bulk::Options),
     /// Has many players join at once over a relay, and measures until all are served.
     Mass(mass::Options),
-    /// Lets random faults happen under load, and measures how long players wait for service.
+    /// Injects random faults under load, and measures how long players wait for service.
     Soak(soak::Options),
-    /// Does what the program `tickwire` does: the admin's key and documents.
+    /// Runs the program `tickwire`: the admin's key and documents.
     #[command(hide = true)]
     Tickwire {
         #[command(subcommand)]
         command: daemon::command::Command,
     },
-    /// Is one node, until its stdin ends.
+    /// Runs one node until its stdin ends.
     Node {
-        /// Its configuration, JSON.
+        /// The node's configuration, JSON.
         #[arg(long)]
         config: PathBuf,
     },
@@ -103,22 +103,22 @@ fn code(outcome: io::Result<bool>) -> ExitCode {
 /// Where the entry runs.
 #[derive(Clone, Copy)]
 enum Entry {
-    /// In a process of its own.
+    /// In a separate process.
     Beside,
-    /// In the game's.
+    /// In the game's process.
     Within,
 }
 
-/// The nodes, the player, and what is known of the way between them.
+/// The nodes, the player, and the known path between them.
 struct Show {
-    /// Processes, by their place in [`NODES`].
+    /// Processes by index in [`NODES`].
     nodes: BTreeMap<usize, NodeProcess>,
-    /// The entry, where it is none of them.
+    /// The entry, if it runs in this process.
     own: Option<OwnEntry>,
-    /// Behind the nodes in life: it holds their files.
+    /// Declared after `nodes`, so that it is dropped later: it holds their files.
     sandbox: Sandbox,
     player: Player,
-    /// Where the web server's players come in.
+    /// Entry address for the web server's clients.
     web: SocketAddr,
     download: Option<Download>,
     /// The relays in use; `None` before the first route.
@@ -126,7 +126,7 @@ struct Show {
 }
 
 impl Show {
-    /// Starts the processes and the game servers, and has the admin say which games there are.
+    /// Starts the processes and game servers, and publishes the signed list of games.
     fn start(entry: Entry) -> io::Result<Self> {
         let mut sandbox = Sandbox::new(&NODES)?;
         sandbox.link(ENTRY, EXIT, DIRECT_MS);
@@ -189,7 +189,7 @@ impl Show {
         })
     }
 
-    /// Plays; says whether the game lived on as it should.
+    /// Runs the demonstration. Returns whether the game continued as required.
     fn run(mut self) -> io::Result<bool> {
         println!("the direct way takes {DIRECT_RTT:?} there and back");
         let began = Instant::now();
@@ -235,7 +235,7 @@ impl Show {
         Ok(is_good)
     }
 
-    /// Plays for `seconds` and prints each of them.
+    /// Plays for `seconds` and prints a line for each.
     fn play_seconds(&mut self, seconds: u32) -> io::Result<Tally> {
         let mut whole = Tally::default();
         for _ in 0..seconds {
@@ -244,7 +244,7 @@ impl Show {
         Ok(whole)
     }
 
-    /// Plays for `span`, and prints how it went.
+    /// Plays for `span` and prints the results.
     fn play(&mut self, span: Duration) -> io::Result<Tally> {
         let tally = self.player.play(span)?;
         let beside = self.nodes.get(&ENTRY).into_iter();
@@ -276,7 +276,7 @@ impl Show {
         Ok(tally)
     }
 
-    /// The relay that packets pass, by its place in [`NODES`].
+    /// Returns the index in [`NODES`] of the relay in use.
     fn relay_in_use(&self) -> Option<usize> {
         let relays = self.route.as_deref()?;
         let ids = RELAYS.map(|(relay, _)| relay);
@@ -302,7 +302,7 @@ fn name_of(node: usize) -> &'static str {
     NODES.get(node).map_or("a node", |(name, _)| name)
 }
 
-/// All nodes; what follows are places in this.
+/// All nodes. The constants below are indices into it.
 const NODES: [(&str, FileRole); 5] = [
     ("entry", FileRole::Entry),
     ("relay-1", FileRole::Relay),
@@ -312,21 +312,22 @@ const NODES: [(&str, FileRole); 5] = [
 ];
 const ENTRY: usize = 0;
 const EXIT: usize = 3;
-/// The only one that the others know at first; too far away to be of use as a relay.
+/// The only node that the others know at first. It is too far away to be useful as a relay.
 const BOOTSTRAP: usize = 4;
-/// The relays, and how far each is from entry and exit, milliseconds.
+/// The relays, with the delay of each to entry and exit in milliseconds.
 const RELAYS: [(usize, u64); 2] = [(1, 15), (2, 20)];
-/// From one of them to the other: a way over both is never the best, also while not all links are measured yet.
+/// Delay between the relays. A path over both is never the best, even before all links are
+/// measured.
 const BETWEEN_MS: u64 = 25;
 const DIRECT_MS: u64 = 80;
 const DIRECT_RTT: Duration = Duration::from_millis(2 * DIRECT_MS);
-/// Where players come in.
+/// The port for players at the entry.
 const GAME_PORT: u16 = 7_777;
 const WEB_PORT: u16 = 8_080;
 const SECOND: Duration = Duration::from_secs(1);
-/// How long the mesh may take to find a way over a relay.
+/// Time limit for the mesh to find a path over a relay.
 const PATIENCE: Duration = Duration::from_secs(20);
 const BEFORE_SECONDS: u32 = 5;
 const AFTER_SECONDS: u32 = 6;
-/// How long a player may hear nothing when a relay dies.
+/// Maximum time without a reply for a player when a relay dies.
 const SILENCE_MAX: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Thousands of players who join at once, between an entry and an exit that reach each other only
-//! over a relay.
+//! Thousands of players join at once, between an entry and an exit which reach each other only over
+//! a relay.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,18 +14,18 @@ use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
 
 use crate::player;
 
-/// What to run.
+/// Options of the run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Players who join within 2 s.
+    /// Players that join within 2 s.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=14_000))]
     flows: u32,
-    /// Players who play already; the file limit of the process bounds both together.
+    /// Players that already play. The process's file limit bounds the sum of both.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=4_000))]
     playing: u32,
 }
 
-/// Returns whether all were served within [`GOAL`] and those who played before lost nothing.
+/// Returns whether all were served within [`GOAL`] and existing players lost nothing.
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let (_sandbox, nodes, entry) = start()?;
     let refusals = Refusals::watch(nodes)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     }
     let mut playing = Group::new(entry, 1..1 + options.playing, SECOND)?;
     playing.play(Instant::now() + PATIENCE, &mut []);
-    // Until each has a label and is proved.
+    // Until each has a label and its path is validated.
     playing.play_all(Instant::now() + SETTLE);
     println!("mass: {} of {} play", playing.served(), options.playing);
     let from = 1 + options.playing;
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
         step(&mut both);
     }
     let [playing, joining] = both;
-    // An answer to what was sent before that has had its time.
+    // Replies to messages sent before this time have had time to arrive.
     let until = Instant::now().checked_sub(SECOND).unwrap_or(joined_at);
     let (asked, lost) = playing.lost(joined_at, until);
     let (joining_asked, joining_lost) = joining.lost(joined_at, until);
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     Ok(is_good)
 }
 
-/// Counts what the nodes turn away. It reads all that they print, so that none of it is lost.
+/// Counts the nodes' rejections. It reads all node output, so that no line is lost.
 struct Refusals {
     stop: Sender<()>,
     counting: JoinHandle<Counts>,
@@ -82,7 +82,7 @@ struct Refusals {
 type Counts = BTreeMap<(&'static str, String), u64>;
 
 impl Refusals {
-    /// Takes the nodes, which run until [`stop`](Self::stop).
+    /// Takes over the nodes, which run until [`stop`](Self::stop).
     fn watch(nodes: Vec<NodeProcess>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let builder = thread::Builder::new().name("news".to_owned());
@@ -104,14 +104,15 @@ impl Refusals {
         Ok(Self { stop, counting })
     }
 
-    /// Stops the nodes and returns the counts. Nodes print a count after 1 s, and again each minute.
+    /// Stops the nodes and returns the counts. Nodes print a count after 1 s and then once per
+    /// minute.
     fn stop(self) -> Counts {
         self.stop.send(()).ok();
         self.counting.join().unwrap_or_default()
     }
 }
 
-/// Starts the nodes and the game server; returns where players join.
+/// Starts the nodes and the game server. Returns the address that players join.
 fn start() -> io::Result<(Sandbox, Vec<NodeProcess>, SocketAddr)> {
     let mut sandbox = Sandbox::new(&NODES)?;
     sandbox.link(ENTRY, RELAY, DELAY_MS);
@@ -155,19 +156,19 @@ fn start() -> io::Result<(Sandbox, Vec<NodeProcess>, SocketAddr)> {
     Ok((sandbox, nodes, entry))
 }
 
-/// Players who send at one rate, one after the other.
+/// Players which send at one rate, one after the other.
 struct Group {
     players: Vec<Player>,
-    /// Between two messages of one player.
+    /// Interval between two messages of one player.
     pause: Duration,
     began: Instant,
-    /// Messages of all so far.
+    /// Messages sent by all players.
     sent: usize,
 }
 
 struct Player {
     socket: UdpSocket,
-    /// Messages with no answer, by number.
+    /// Messages without a reply, by number.
     unanswered: BTreeMap<u64, Instant>,
     /// When each message was sent.
     sent_at: Vec<Instant>,
@@ -195,7 +196,7 @@ impl Group {
         })
     }
 
-    /// Plays until each player was served or `end`; `others` play meanwhile.
+    /// Plays until each player was served or until `end`, with `others` in parallel.
     fn play(&mut self, end: Instant, others: &mut [Self]) {
         let mut shown = 0;
         self.began = Instant::now();
@@ -236,7 +237,7 @@ impl Group {
         served.count()
     }
 
-    /// Messages sent in that time, and those of them with no answer.
+    /// Returns how many messages were sent in the interval, and how many of them have no reply.
     fn lost(&self, from: Instant, until: Instant) -> (usize, usize) {
         let is_counted = |at: &&Instant| **at >= from && **at < until;
         let sent = self.players.iter().flat_map(|player| &player.sent_at);
@@ -248,7 +249,7 @@ impl Group {
         )
     }
 
-    /// Players whose first message has no answer.
+    /// Returns how many players have no reply to their first message.
     fn first_lost(&self) -> usize {
         let players = self.players.iter();
         players
@@ -262,7 +263,7 @@ impl Player {
         let number = self.sent_at.len() as u64;
         let mut message = number.to_be_bytes().to_vec();
         message.resize(60, 3);
-        // What the system refuses counts as lost.
+        // A send that the system rejects counts as lost.
         self.socket.send(&message).ok();
         let now = Instant::now();
         self.sent_at.push(now);
@@ -283,7 +284,7 @@ impl Player {
     }
 }
 
-/// Sends what is due and takes the answers that arrived.
+/// Sends due messages and receives replies.
 fn step(groups: &mut [Group]) {
     for group in groups {
         group.send();
@@ -294,7 +295,7 @@ fn step(groups: &mut [Group]) {
     thread::sleep(STEP);
 }
 
-/// The address of a player: 100 share a /24.
+/// Returns a player's address: 100 players share a /24.
 fn host(number: u32) -> IpAddr {
     let [_, _, high, low] = (number / 100).to_be_bytes();
     let last = u8::try_from(1 + number % 100).unwrap_or(1);
@@ -309,18 +310,18 @@ const NODES: [(&str, FileRole); 3] = [
 const ENTRY: usize = 0;
 const RELAY: usize = 1;
 const EXIT: usize = 2;
-/// One way between the relay and each end.
+/// One-way delay between the relay and each end.
 const DELAY_MS: u64 = 15;
 /// Last byte of the game server's address.
 const SERVER: u8 = 6;
 const PORT: u16 = 7_779;
-/// How soon all are to be served.
+/// Time limit for all players to be served.
 const GOAL: Duration = Duration::from_secs(10);
-/// How long they are waited for.
+/// How long the run waits for them.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(1);
-/// Between two looks at what nodes print.
+/// Interval between polls of the nodes' output.
 const NEWS: Duration = Duration::from_millis(20);
-/// Between two looks at the sockets.
+/// Interval between polls of the sockets.
 const STEP: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! A game's process that is its own entry: no program beside it, and no port that others reach.
+//! A game process which is its own entry: no extra program, and no port that others can reach.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use daemon::relay::sandbox::Sandbox;
 use daemon::relay::{ProcessEvent, Relay};
 
-/// A node on threads of this process, and what it tells.
+/// A node on threads of this process, and its events.
 pub(crate) struct OwnEntry {
     relay: Relay,
     news: Receiver<ProcessEvent>,
 }
 
 impl OwnEntry {
-    /// Starts the node with this place in the sandbox.
+    /// Starts the node with this index in the sandbox.
     pub(crate) fn start(sandbox: &Sandbox, node: usize) -> io::Result<Self> {
         let config = sandbox.config(node).ok_or(io::ErrorKind::NotFound)?;
         let setup = config.setup(sandbox.directory());
         let (teller, news) = mpsc::channel();
         let relay = Relay::start(setup.map_err(io::Error::other)?, move |told| {
             if let Some(news) = ProcessEvent::of(told) {
-                // Who does not listen any more is about to end the node.
+                // If the receiver is gone, the node is about to stop.
                 teller.send(news).ok();
             }
         });
@@ -29,12 +29,12 @@ impl OwnEntry {
         Ok(Self { relay, news })
     }
 
-    /// What the node has told since.
+    /// Returns the node's new events.
     pub(crate) fn heard(&self) -> impl Iterator<Item = ProcessEvent> {
         self.news.try_iter()
     }
 
-    /// What the game itself can show its player: packets that it sealed for its exit's way.
+    /// Returns the number of packets that the entry has sealed, which a game can show its player.
     pub(crate) fn sealed(&self) -> Option<u64> {
         let stats = self.relay.stats(PATIENCE)?;
         Some(stats.frames.sealed)

@@ -1,4 +1,4 @@
-//! A game over UDP: its server, a player, and what the player notices.
+//! A game over UDP: its server, a player, and what the player measures.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,14 +6,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Starts a game server that sends back what it hears.
+/// Starts a game server which echoes each datagram.
 pub(crate) fn echo(address: SocketAddr) -> io::Result<SocketAddr> {
     let socket = UdpSocket::bind(address)?;
     let address = socket.local_addr()?;
     thread::spawn(move || {
         let mut bytes = [0; 2_048];
         loop {
-            // A player that has gone is no reason to stop.
+            // A player that has left does not stop the server.
             if let Ok((len, from)) = socket.recv_from(&mut bytes) {
                 socket
                     .send_to(bytes.get(..len).unwrap_or_default(), from)
@@ -24,7 +24,7 @@ pub(crate) fn echo(address: SocketAddr) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Sends 50 numbers a second, and measures how long each takes to come back.
+/// Sends 50 numbered messages per second and measures the round trip of each.
 pub(crate) struct Player {
     socket: UdpSocket,
     pub(crate) began: Instant,
@@ -56,7 +56,7 @@ impl Player {
             if Instant::now() >= self.next_at {
                 self.next_at += TICK;
                 self.asked_at.insert(self.next, Instant::now());
-                // Before the entry listens, the system refuses.
+                // Until the entry listens, the send fails.
                 self.socket.send(&self.next.to_be_bytes()).ok();
                 self.next += 1;
                 tally.asked += 1;
@@ -80,7 +80,7 @@ impl Player {
     }
 }
 
-/// How it went.
+/// Results of a span.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) asked: u64,
@@ -95,7 +95,7 @@ impl Tally {
         self.longest_silence = self.longest_silence.max(other.longest_silence);
     }
 
-    /// The round trip that half of them stay under.
+    /// Returns the median round trip.
     pub(crate) fn median(&self) -> Option<Duration> {
         let mut sorted = self.round_trips.clone();
         sorted.sort_unstable();
@@ -103,7 +103,7 @@ impl Tally {
     }
 }
 
-/// Milliseconds, as people read them.
+/// Formats a duration in milliseconds.
 pub(crate) fn millis(span: Option<Duration>) -> String {
     span.map_or_else(
         || "none".to_owned(),
@@ -111,5 +111,5 @@ pub(crate) fn millis(span: Option<Duration>) -> String {
     )
 }
 
-/// 50 packets a second.
+/// The send interval, for 50 packets per second.
 const TICK: Duration = Duration::from_millis(20);

@@ -1,9 +1,9 @@
 //! Random faults under load: how long each flow waits for service, during a fault and after it.
 //!
 //! Seven nodes run as processes: two entries, three relays, two exits. A signed document names
-//! three games, two over UDP and one over TCP. Players keep all flows busy, half at each entry.
-//! A seed draws one fault after another; after each the run waits until every flow is served again
-//! by a message that the player sent after the fault had ended.
+//! three games, two over UDP and one over TCP. Players keep all flows busy, half at each entry. A
+//! seed determines the sequence of faults. After each fault, the run waits until every flow has a
+//! reply to a message that the player sent after the fault ended.
 
 mod fault;
 mod flows;
@@ -17,19 +17,19 @@ use fault::{Fault, FaultKind};
 use flows::Flows;
 use stage::Stage;
 
-/// What to run.
+/// Options of the run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How long, in seconds; the fault that runs then is the last.
+    /// Duration in seconds. A fault in progress then is the last.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=7_200))]
     seconds: u64,
-    /// Flows in all; one in 25 is a TCP connection.
+    /// Number of flows; one in 25 is a TCP connection.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(8..=2_000))]
     flows: u16,
-    /// Messages a second of each flow.
+    /// Messages per second and flow.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=60))]
     rate: u16,
-    /// Decides which faults come, and in what order.
+    /// Determines the sequence of faults.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Only faults of these kinds.
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     only: Vec<FaultKind>,
 }
 
-/// Runs until the time is up; returns whether each flow was served in time after each fault.
+/// Runs for the given time. Returns whether each flow was served in time after each fault.
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let mut stage = Stage::start()?;
     let mut flows = Flows::start(&stage, options.flows, options.rate)?;
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     Ok(is_good)
 }
 
-/// Lets one fault happen; returns whether each flow was served in time afterwards.
+/// Injects one fault. Returns whether each flow was served in time afterwards.
 fn play(
     stage: &mut Stage,
     flows: &mut Flows,
@@ -108,15 +108,15 @@ fn play(
     Ok(is_good)
 }
 
-/// How a wait for service ended.
+/// The result of a wait for service.
 struct Served {
-    /// Messages sent before do not count.
+    /// Messages sent earlier do not count.
     since: Instant,
     took: Duration,
     unserved: usize,
 }
 
-/// Waits until each flow has an answer to a message that it sent after `since`.
+/// Waits until each flow has a reply to a message that it sent after `since`.
 fn wait_until_served(flows: &Flows, since: Instant, limit: Duration) -> Served {
     loop {
         let (unserved, last) = flows.served_since(since);
@@ -132,7 +132,7 @@ fn wait_until_served(flows: &Flows, since: Instant, limit: Duration) -> Served {
     }
 }
 
-/// The worst that one kind of fault did.
+/// The worst results for one kind of fault.
 #[derive(Default)]
 struct Worst {
     count: u32,
@@ -155,13 +155,13 @@ impl std::fmt::Display for Worst {
     }
 }
 
-/// How long a flow may wait after the end of a fault.
+/// Maximum wait of a flow for service after a fault ends.
 const SERVICE_MAX: Duration = Duration::from_secs(3);
-/// How long the run waits for it, to say how late it was.
+/// How long the run waits beyond that, to report the delay.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long all flows may take to open at the start.
+/// Time limit for all flows to open at the start.
 const OPENING_MAX: Duration = Duration::from_secs(90);
-/// Between two faults.
+/// Pause between two faults.
 const CALM: Duration = Duration::from_secs(3);
-/// How often to look whether all flows are served.
+/// Poll interval of the wait for service.
 const LOOK: Duration = Duration::from_millis(20);

@@ -1,23 +1,23 @@
-//! The game: integers alone, so that the same inputs play the same game on every machine.
+//! The game. It uses integers only, so that equal inputs give equal games on every machine.
 
 use wire::{Reader, Truncated, Writer};
 
 /// Units in a character cell.
 pub(crate) const CELL: i32 = 16;
-/// Width of the court in units; the paddles stand at its ends.
+/// Width of the court in units; the paddles are at its ends.
 pub(crate) const WIDTH: i32 = 60 * CELL;
 /// Height of the court in units.
 pub(crate) const HEIGHT: i32 = 20 * CELL;
-/// Half of a paddle's length.
+/// Half the length of a paddle.
 pub(crate) const REACH: i32 = 2 * CELL + CELL / 2;
-/// How far a paddle moves in a tick.
+/// Distance that a paddle moves per tick.
 const STEP: i32 = 7;
-/// How far the ball goes to the side in a tick.
+/// Horizontal distance that the ball moves per tick.
 const SPEED: i32 = 20;
 /// Points that end a game.
 pub(crate) const POINTS_MAX: u8 = 11;
 
-/// What a player does in a tick.
+/// A player's input in a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Move {
     #[default]
@@ -45,18 +45,18 @@ impl Move {
     }
 }
 
-/// One moment of a game.
+/// The state of a game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Court {
     /// Ticks played.
     pub(crate) tick: u32,
-    /// Where the ball is, from the upper left.
+    /// Position of the ball, from the upper left.
     pub(crate) ball: [i32; 2],
-    /// Where it goes in a tick; only the server knows.
+    /// Velocity of the ball per tick; known only to the server.
     velocity: [i32; 2],
-    /// The middles of the paddles, from above.
+    /// Centres of the paddles, from the top.
     pub(crate) paddles: [i32; 2],
-    /// Points, left and right.
+    /// Points of the left and right player.
     pub(crate) points: [u8; 2],
 }
 
@@ -71,7 +71,7 @@ impl Court {
         }
     }
 
-    /// Plays a tick.
+    /// Simulates a tick.
     pub(crate) fn play(&mut self, moves: [Move; 2]) {
         self.tick = self.tick.saturating_add(1);
         for (paddle, what) in self.paddles.iter_mut().zip(moves) {
@@ -96,14 +96,14 @@ impl Court {
         }
     }
 
-    /// The ball is at an end: a paddle sends it back, or the other side has a point.
+    /// Handles a ball at an end: a paddle returns it, or the other side scores.
     fn reach_an_end(&mut self) {
         let [x, y] = self.ball;
         let is_left = x < 0;
         let ([left, right], [aside, _]) = (self.paddles, self.velocity);
         let off = y - if is_left { left } else { right };
         if off.abs() <= REACH {
-            // The farther from the middle, the steeper.
+            // The farther from the paddle's centre, the steeper the angle.
             self.velocity = [-aside, off * SPEED / (REACH + CELL / 2)];
             self.ball = [x.clamp(0, WIDTH), y];
             return;
@@ -111,7 +111,7 @@ impl Court {
         let [left, right] = &mut self.points;
         let winner = if is_left { right } else { left };
         *winner = winner.saturating_add(1);
-        // Whoever lost the point is served to, from a height that changes.
+        // The ball is served to the side that lost the point, from a varying height.
         let height = i32::from(self.points.iter().sum::<u8>()) * 5 % 8;
         self.ball = [WIDTH / 2, HEIGHT * (height + 4) / 16];
         self.velocity = [aside, SPEED * (height - 4) / 5];
@@ -121,8 +121,8 @@ impl Court {
         self.points.iter().any(|points| *points >= POINTS_MAX)
     }
 
-    /// What a simple player does on the side `seat`: it follows a ball that comes its way, and the
-    /// right one sees it late.
+    /// Returns the input of a simple bot at `seat`. It follows an approaching ball; the right-hand
+    /// bot reacts late.
     pub(crate) fn bot(&self, seat: usize) -> Move {
         let [x, y] = self.ball;
         let mine = self.paddles.get(seat).copied().unwrap_or_default();

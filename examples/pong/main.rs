@@ -1,14 +1,14 @@
-//! Pong in a terminal, over encrypted UDP: the server plays the game, the players send what they do
-//! and draw what they are told.
+//! Pong in a terminal over encrypted UDP: the server simulates the game, the players send inputs
+//! and draw the states that they receive.
 //!
 //! ```text
-//! pong play                          a server and a bot as processes of their own, and you
-//! pong play --ticks 300              two bots, nothing drawn: all must tell the same score
+//! pong play                          starts a server and a bot as processes, and you play
+//! pong play --ticks 300              two bots without a display: all must report the same score
 //! pong server 127.0.0.1:7777         by hand: prints its key
 //! pong client 127.0.0.1:7777 KEY     by hand
 //! ```
 //!
-//! Where stdout is no terminal, `play` plays 300 ticks by itself.
+//! If stdout is not a terminal, `play` runs 300 ticks with bots.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -29,9 +29,9 @@ use tickwire::{
 use wire::{Reader, Writer};
 
 const APP: AppId = AppId(0x706f_6e67);
-/// Ticks that players may be late for a game, or to leave it.
+/// Maximum ticks to wait for players to join, or to leave.
 const PATIENCE: u32 = 300;
-/// Ticks of a game that nobody watches.
+/// Ticks of a game without a display.
 const TICKS: u32 = 300;
 
 /// Plays pong over encrypted UDP.
@@ -40,22 +40,22 @@ const TICKS: u32 = 300;
 enum Line {
     /// Starts a server and an opponent, and plays against it.
     Play {
-        /// Two bots play so many ticks, and nothing is drawn.
+        /// Plays this many ticks with two bots and no display.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         ticks: Option<u32>,
     },
-    /// Waits for two players, and plays a game.
+    /// Waits for two players and runs a game.
     Server {
         address: SocketAddr,
-        /// Ends after so many ticks, whatever the score.
+        /// Ends after this many ticks, whatever the score.
         #[arg(long)]
         ticks: Option<u32>,
     },
-    /// Plays on the side that is free.
+    /// Plays on the free side.
     Client {
         address: SocketAddr,
         key: ServerKey,
-        /// Plays by itself, and draws nothing.
+        /// Lets a bot play, without a display.
         #[arg(long)]
         bot: bool,
     },
@@ -88,13 +88,13 @@ fn tell([left, right]: [u8; 2]) -> String {
     format!("{left} : {right}")
 }
 
-/// Starts the others as processes of their own, and plays or looks on.
+/// Starts the other processes, and plays or waits for the bots.
 fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     let option = ticks.map(|ticks| format!("--ticks={ticks}"));
     let words = ["server", "127.0.0.1:0"]
         .into_iter()
         .chain(option.as_deref());
-    // What others complain of would stand in the middle of the court.
+    // Their error output would overwrite the court.
     let err = || ticks.map_or_else(Stdio::null, |_| Stdio::inherit());
     let (mut server, mut lines) = start(words, err())?;
     let first = lines.next().ok_or("the server said nothing")??;
@@ -109,7 +109,7 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     } else {
         let screen = Some(Terminal::open());
         let Some(points) = join(address.parse()?, key.parse()?, screen)? else {
-            // The others end with this process.
+            // The child processes end with this process.
             println!("pong: you have left");
             return Ok(());
         };
@@ -125,12 +125,12 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A process that ends with this one's.
+/// A child process, killed on drop.
 struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Where it has ended, there is nothing to end.
+        // If it has already exited, there is nothing to kill.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -150,10 +150,10 @@ fn start<'a>(
     Ok((child, BufReader::new(stdout).lines()))
 }
 
-/// A player, as the server sees it.
+/// A player's state on the server.
 struct Player {
     session: SessionId,
-    /// Number of the newest move, so that one which was overtaken does not count.
+    /// Number of the newest input. Older ones that arrive later are ignored.
     newest: u32,
     held: Move,
 }
@@ -166,7 +166,7 @@ fn serve(address: SocketAddr, ticks: Option<u32>) -> Result<(), Box<dyn Error>> 
     while players.len() < 2 {
         take(&mut server, &mut players)?;
         waited += 1;
-        // By hand one may take one's time.
+        // When players join by hand, there is no time limit.
         if ticks.is_some() && waited > PATIENCE {
             return Err("no two players came".into());
         }
@@ -183,7 +183,7 @@ fn serve(address: SocketAddr, ticks: Option<u32>) -> Result<(), Box<dyn Error>> 
         court.encode(&mut Writer::new(&mut bytes));
         tell_all(&mut server, &players, UNRELIABLE, &bytes);
     }
-    // The end is worth sending again where it is lost.
+    // The result is sent on the reliable channel, which retransmits it.
     tell_all(&mut server, &players, RELIABLE, &bytes);
     for _ in 0..PATIENCE {
         take(&mut server, &mut players)?;
@@ -197,18 +197,19 @@ fn serve(address: SocketAddr, ticks: Option<u32>) -> Result<(), Box<dyn Error>> 
 
 fn tell_all(server: &mut Server, players: &[Player], channel: ChannelId, bytes: &[u8]) {
     for player in players {
-        // Who has left is noticed with the next tick; what does not fit now is overtaken by then.
+        // A lost session is handled in the next tick. A state that does not fit is superseded by
+        // the next.
         server.send(player.session, channel, bytes).ok();
     }
 }
 
-/// Takes what has come within a tick.
+/// Handles the events of a tick.
 fn take(server: &mut Server, players: &mut Vec<Player>) -> Result<(), Box<dyn Error>> {
     for event in server.wait_tick(HZ_30)? {
         match event {
             Event::Connected { session, .. } if players.len() < 2 => {
                 let seat = u8::try_from(players.len())?;
-                // One that is gone already is told of next.
+                // If the session has ended, its event follows.
                 server.send(session, RELIABLE, &[seat]).ok();
                 players.push(Player {
                     session,
@@ -238,14 +239,14 @@ fn take(server: &mut Server, players: &mut Vec<Player>) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// What a player sends each tick: a number that grows, and a move.
+/// Parses a player's input: an increasing number and a move.
 fn read_move(bytes: &[u8]) -> Option<(u32, Move)> {
     let mut reader = Reader::new(bytes);
     let number = reader.u32().ok()?;
     Some((number, Move::from_byte(reader.u8().ok()?)?))
 }
 
-/// Plays until the server says how it ended, and returns the points; `None` where the player left.
+/// Plays until the server sends the result. Returns the points, or `None` if the player left.
 fn join(
     address: SocketAddr,
     key: ServerKey,
@@ -269,7 +270,7 @@ fn join(
                 }
                 Event::Message { bytes, .. } => {
                     let told = Court::decode(&mut Reader::new(&bytes))?;
-                    // Datagrams overtake each other.
+                    // Datagrams may arrive out of order.
                     if told.tick > court.tick {
                         court = told;
                     }
@@ -290,14 +291,14 @@ fn join(
             let mut out = Writer::new(&mut bytes);
             out.u32(number);
             out.u8(held.to_byte());
-            // What does not fit now is overtaken by the next one.
+            // An input that does not fit is superseded by the next.
             client.send(UNRELIABLE, &bytes).ok();
         }
     }
     Err("the game is endless".into())
 }
 
-/// Shows a moment, and returns what the player does; `None` where it has enough.
+/// Draws a state and returns the player's input, or `None` if the player quits.
 fn look(screen: Option<&mut Terminal>, court: &Court, seat: usize) -> Option<Move> {
     let Some(terminal) = screen else {
         return Some(court.bot(seat));

@@ -1,4 +1,4 @@
-//! A terminal: keys in, pictures out.
+//! A terminal: reads keys and draws states.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::thread;
 
 use crate::court::{CELL, Court, HEIGHT, Move, REACH, WIDTH};
 
-/// The terminal while a game is played: no echo, every key at once. As it was when dropped.
+/// A terminal in raw mode: no echo, keys without line buffering. Restores the settings on drop.
 pub(crate) struct Terminal {
-    /// What `stty` calls the settings of before; none where there is no such program, and then
-    /// keys count once a line ends.
+    /// The earlier settings as `stty` prints them. `None` if there is no `stty`; then keys are read
+    /// only at the end of a line.
     before: Option<String>,
     keys: Receiver<u8>,
     held: Move,
@@ -19,7 +19,8 @@ pub(crate) struct Terminal {
 impl Terminal {
     pub(crate) fn open() -> Self {
         let before = stty(&["-g"]).filter(|_| {
-            // Ctrl-C comes as a key too, or it would leave the terminal as it is now.
+            // Ctrl-C is read as a key, because a signal would end the process without restoring the
+            // terminal.
             stty(&["-icanon", "-echo", "-isig", "min", "1"]).is_some()
         });
         let (press, keys) = channel();
@@ -39,12 +40,12 @@ impl Terminal {
         }
     }
 
-    /// What the keys say since the last time; `None` where the player has enough.
+    /// Returns the input since the last call, or `None` if the player quits.
     pub(crate) fn held(&mut self) -> Option<Move> {
         for key in self.keys.try_iter() {
             self.held = match key {
                 b'q' | CTRL_C => return None,
-                // The arrows end in A and B.
+                // The escape sequences of the up and down arrows end in A and B.
                 b'w' | b'k' | b'A' => Move::Up,
                 b's' | b'j' | b'B' => Move::Down,
                 b' ' => Move::Stay,
@@ -64,7 +65,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Runs `stty` on this terminal, and returns what it says.
+/// Runs `stty` on this terminal and returns its output.
 fn stty(words: &[&str]) -> Option<String> {
     let mut command = Command::new("stty");
     command
@@ -76,7 +77,7 @@ fn stty(words: &[&str]) -> Option<String> {
     is_good.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Draws the court over the picture of before.
+/// Draws the court over the last picture.
 pub(crate) fn draw(court: &Court, seat: usize) {
     let [left, right] = court.points;
     let you = if seat == 0 { "left" } else { "right" };
@@ -113,7 +114,7 @@ fn cells(units: i32) -> usize {
 
 fn show(text: &str) {
     let mut out = io::stdout().lock();
-    // A terminal that is gone is noticed when keys end.
+    // If the terminal is gone, the end of the keys reports that.
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .ok();

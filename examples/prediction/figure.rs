@@ -1,18 +1,18 @@
-//! What walks about the field.
+//! A figure that walks on the field.
 
 use wire::{Generator, Reader, Truncated, Writer};
 
-/// A figure, in thousandths of its own width.
+/// A figure, in thousandths of its width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figure {
     pub(crate) at: [i32; 2],
-    /// Where it is shoved to, for how many ticks more.
+    /// Direction of a shove, and how many ticks it still lasts.
     pub(crate) shove: [i32; 2],
     pub(crate) shoved: u8,
 }
 
 impl Figure {
-    /// One step: what the player wants, and what the server did to it.
+    /// Moves for one tick, by the player's input and by a shove in progress.
     pub(crate) fn step(&mut self, way: Way) {
         let is_shoved = self.shoved > 0;
         self.shoved = self.shoved.saturating_sub(1);
@@ -38,7 +38,7 @@ impl Figure {
     }
 }
 
-/// What a player does in one tick: -1, 0 or 1 on each axis.
+/// A player's input in one tick: -1, 0 or 1 on each axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Way(pub(crate) [i8; 2]);
 
@@ -48,9 +48,9 @@ impl Way {
     }
 }
 
-/// Side of the field.
+/// Side length of the field.
 pub(crate) const FIELD: i32 = 40_000;
 
-/// How far a figure goes in a tick, and how far a shove takes it.
+/// Distance that a figure walks per tick, and that a shove moves it.
 pub(crate) const PACE: i32 = 100;
 pub(crate) const SHOVE: i32 = 60;

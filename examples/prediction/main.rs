@@ -1,13 +1,13 @@
-//! Three figures walk about a field: the server sends where they are, each player moves its own at
-//! once and sees the others a little later, without jumps.
+//! Three figures walk on a field. The server sends their positions. Each player moves its own
+//! figure at once and shows the others with a short delay, without jumps.
 //!
 //! ```text
 //! prediction run --seconds 20     75 ms each way, 10 ms of jitter, 5 % lost, in virtual time
 //! ```
 //!
-//! The server takes the inputs of each player through a [`JitterBuffer`], one a tick; a player has a
-//! [`Prediction`] of its own figure and an [`Interpolation`] of each other. Now and then the server
-//! shoves a figure, which no player can foresee: that is what corrections are for.
+//! The server takes each player's inputs from a [`JitterBuffer`], one per tick. A player has a
+//! [`Prediction`] of its own figure and an [`Interpolation`] of each other figure. Now and then the
+//! server shoves a figure. No player can predict that, so it causes a correction.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -30,13 +30,13 @@ use figure::{FIELD, Figure, PACE, SHOVE, Way};
 enum Line {
     /// Plays in memory, in virtual time.
     Run {
-        /// How long.
+        /// Seconds to play.
         #[arg(long, default_value_t = 20, value_parser = value_parser!(u32).range(5..=600))]
         seconds: u32,
-        /// Lost datagrams, in per cent, each way.
+        /// Loss in percent of datagrams, each direction.
         #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(..=30))]
         loss: u32,
-        /// What the players do, and what the network does.
+        /// Seed of the inputs and of the network.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         field.play(Duration::from_secs(1));
         println!("{second:3} s  {}", field.tell());
     }
-    // Everybody stands, and what is on its way arrives.
+    // The inputs stop, and datagrams in flight arrive.
     field.is_over = true;
     field.play(Duration::from_secs(2));
     let found = field.found();
@@ -67,50 +67,50 @@ fn main() -> ExitCode {
     }
 }
 
-/// The server's side of one player.
+/// The server's state of one player.
 struct Seat {
     figure: Figure,
     inputs: JitterBuffer<(u16, Way)>,
-    /// Number of the newest input that came, and of the last that was applied.
+    /// Numbers of the newest received input and of the last applied one.
     heard: u16,
     applied: u16,
 }
 
-/// The player's side.
+/// A player's state.
 struct Player {
     generator: Generator,
     way: Way,
     figure: Prediction<Way, Figure>,
-    /// What a correction left to be made up for, on each axis.
+    /// The remaining visual offset after a correction, on each axis.
     offset: [i32; 2],
     others: BTreeMap<usize, Interpolation<Figure>>,
-    /// Where the figures were drawn in the frame before.
+    /// Positions drawn in the last frame.
     drawn: BTreeMap<usize, [i32; 2]>,
-    /// When its next frame is.
+    /// Time of its next frame.
     frame_at: Instant,
     frames: u64,
-    /// Frames in which an input did not show, in a row.
+    /// Consecutive frames in which an input had no visible effect.
     waits: u64,
     late_frames: u64,
-    /// Longest steps of a figure from one frame to the next: its own, and others'.
+    /// Longest movement between two frames, of its own figure and of others.
     own_step: i32,
     other_step: i32,
 }
 
-/// Who gets a datagram.
+/// The receiver of a datagram.
 #[derive(Clone, Copy)]
 enum End {
     Server,
     Player,
 }
 
-/// All of it.
+/// The whole simulation.
 struct Field {
     now: Instant,
     generator: Generator,
     seats: Vec<Seat>,
     players: Vec<Player>,
-    /// Up and down, for each player.
+    /// Uplink and downlink of each player.
     links: Vec<[Link; 2]>,
     in_flight: BTreeMap<(Instant, u64), (End, usize, Vec<u8>)>,
     sent: u64,
@@ -173,7 +173,7 @@ impl Field {
         }
     }
 
-    /// Lets time pass, a millisecond at a time.
+    /// Advances the virtual time in steps of one millisecond.
     fn play(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -182,7 +182,7 @@ impl Field {
                 && entry.key().0 <= self.now
             {
                 let (end, index, bytes) = entry.remove();
-                // What was cut or changed on its way is dropped; this network does neither.
+                // A malformed datagram would be dropped; this network produces none.
                 match end {
                     End::Server => self.hear(index, &bytes).ok(),
                     End::Player => self.learn(index, &bytes).ok(),
@@ -198,7 +198,7 @@ impl Field {
         }
     }
 
-    /// The server takes a player's newest inputs, the newest first.
+    /// The server receives a player's newest inputs, newest first.
     fn hear(&mut self, index: usize, bytes: &[u8]) -> Result<(), Truncated> {
         let (Some(seat), mut reader) = (self.seats.get_mut(index), Reader::new(bytes)) else {
             return Ok(());
@@ -220,7 +220,7 @@ impl Field {
         Ok(())
     }
 
-    /// One tick of the server's: what is due of each player, a shove now and then, and a state.
+    /// Runs a server tick: applies due inputs, shoves a figure now and then, and sends the state.
     fn simulate(&mut self) {
         for seat in &mut self.seats {
             if !self.is_over && self.generator.chance(5_000) {
@@ -248,7 +248,7 @@ impl Field {
         }
     }
 
-    /// A player learns where all are.
+    /// A player receives a state.
     fn learn(&mut self, index: usize, bytes: &[u8]) -> Result<(), Truncated> {
         let (Some(player), mut reader) = (self.players.get_mut(index), Reader::new(bytes)) else {
             return Ok(());
@@ -263,7 +263,7 @@ impl Field {
             }
             let step = |figure: &mut Figure, way: &Way| figure.step(*way);
             if let Some(correction) = player.figure.reconcile(applied, &state, step) {
-                // It is drawn where it was, and goes over to where it is.
+                // The drawn position moves gradually from the predicted one to the corrected one.
                 let was = correction.before.at.iter().zip(correction.after.at);
                 for (offset, (before, after)) in player.offset.iter_mut().zip(was) {
                     *offset += before - after;
@@ -273,7 +273,7 @@ impl Field {
         Ok(())
     }
 
-    /// A frame of a player's, if it is time: what it does shows, and all are drawn.
+    /// Runs a player's frame if it is due: applies its input and draws all figures.
     fn frame(&mut self, index: usize) {
         let Some(player) = self.players.get_mut(index) else {
             return;
@@ -322,7 +322,7 @@ impl Field {
         }
     }
 
-    /// Where the figures are, as the server has them.
+    /// Returns the server's positions of the figures.
     fn tell(&self) -> String {
         let places = self.seats.iter().map(|seat| {
             let [right, up] = seat.figure.at.map(|at| f64::from(at) / 1e3);
@@ -365,7 +365,7 @@ impl Field {
 }
 
 impl Player {
-    /// Draws all figures, and sees how far they went since the frame before.
+    /// Draws all figures and measures their movement since the last frame.
     fn draw(&mut self, own: usize, now: Instant) {
         let at = self.figure.state().at;
         let [right, up] = self.offset;
@@ -387,14 +387,14 @@ impl Player {
         }
         for (figure, at) in drawn.into_iter().flatten() {
             let step = self.put(figure, at);
-            // The first two seconds teach it how long ago to show.
+            // The first two seconds are excluded, because the interpolation delay still adapts.
             if now > Instant::ZERO + LEARNING {
                 self.other_step = self.other_step.max(step);
             }
         }
     }
 
-    /// Draws a figure, and returns how far it went on either axis.
+    /// Draws a figure. Returns its longest movement on either axis.
     fn put(&mut self, figure: usize, at: [i32; 2]) -> i32 {
         let before = self.drawn.insert(figure, at).unwrap_or(at);
         let steps = before.iter().zip(at).map(|(one, two)| (one - two).abs());
@@ -402,18 +402,18 @@ impl Player {
     }
 }
 
-/// How it went.
+/// Results of the run.
 struct Found {
-    /// Longest time that an input did not show, in frames.
+    /// Longest delay until an input had a visible effect, in frames.
     late_frames: Option<u64>,
     states: u64,
     corrections: u64,
     own_step: Option<i32>,
     other_step: Option<i32>,
-    /// Figures drawn past the newest state, and all others' that were drawn.
+    /// Extrapolated positions of other figures, and all drawn positions of them.
     guessed: u64,
     drawn: u64,
-    /// Figures that are not drawn where the server has them, in the end.
+    /// Figures whose final drawn position differs from the server's.
     strays: usize,
 }
 
@@ -444,26 +444,26 @@ impl Found {
     }
 }
 
-/// When tick or input `number` is.
+/// Returns the time of tick or input `number`.
 const fn moment(number: u64) -> Instant {
     Instant::from_nanos(number.saturating_mul(16_666_667))
 }
 
 const PLAYERS: usize = 3;
 
-/// 150 ms of round trip.
+/// Half of a round trip of 150 ms.
 const ONE_WAY: Duration = Duration::from_millis(75);
 
 const JITTER: Duration = Duration::from_millis(10);
 
-/// Of a player's frames and the server's ticks.
+/// Interval of frames and server ticks.
 const TICK: Duration = Duration::from_nanos(16_666_667);
 
-/// Each input is in so many datagrams.
+/// Number of datagrams that carry each input.
 const COPIES: usize = 4;
 
 const LEARNING: Duration = Duration::from_secs(2);
 
-/// Longest step of somebody else in a frame, half its width: more is a jump that a player sees.
-/// Walking and shoved it goes 160, and twice that where the server catches up with lost inputs.
+/// Maximum movement of another figure per frame, half its width; more is a visible jump. A walking
+/// and shoved figure moves 160, and twice that when the server catches up on lost inputs.
 const STEP_MAX: i32 = 500;

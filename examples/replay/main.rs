@@ -1,17 +1,18 @@
-//! A match in a file: recorded, played again from any tick, verified, and compared.
+//! A match in a file: recorded, played from any tick, verified, and compared.
 //!
 //! ```text
 //! replay record match.twrp                    four bots play a minute over a lossy network; prints
-//!                                             the key that the server signs with
-//! replay play match.twrp --from 600           plays on from tick 600
+//!                                             the server's signing key
+//! replay play match.twrp --from 600           plays from tick 600
 //! replay seek match.twrp 1234                 the state before tick 1234
-//! replay verify match.twrp --key KEY          plays it anew; the exit status is 1 where a state
-//!                                             differs, or a signature is not KEY's
+//! replay verify match.twrp --key KEY          simulates it again; the exit status is 1 if a state
+//!                                             differs or a signature is not by KEY
 //! replay diff match.twrp other.twrp           the first tick in which they differ
-//! replay record wrong.twrp --disturb-at 100   a server whose game goes wrong at tick 100
+//! replay record wrong.twrp --disturb-at 100   a server whose state is corrupted at tick 100
 //! ```
 //!
-//! What reads takes `--json`. The exit status is 1 where a check fails, 2 where the command line does.
+//! All commands that read take `--json`. The exit status is 1 if a check fails, 2 if the command
+//! line is invalid.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
@@ -34,32 +35,32 @@ use tickwire::crypto::{Provider, PublicKey, Ring};
 use tickwire::servicer::Clock;
 use wire::Seed;
 
-/// What the match is played with, as its replays name it.
+/// Game name and version in the replays.
 const GAME: &[u8] = b"coins 1";
-/// Longest file that is read: some 300 hours of eight pads.
+/// Maximum length of a file: about 300 hours of eight pads.
 const FILE_LEN_MAX: u64 = 256 << 20;
 
-/// Records matches, plays and verifies them.
+/// Records, plays and verifies matches.
 #[derive(Parser)]
 #[command(arg_required_else_help = true)]
 enum Line {
-    /// Has bots play a match, and records it.
+    /// Lets bots play a match and records it.
     Record {
         file: PathBuf,
         #[command(flatten)]
         options: record::Options,
     },
-    /// Plays a replay, and shows each second of it.
+    /// Plays a replay and prints each second of it.
     Play {
         file: PathBuf,
-        /// The tick to begin with.
+        /// The first tick.
         #[arg(long, default_value_t = 0)]
         from: u32,
-        /// Prints JSON, a line for each second.
+        /// Prints JSON, one line per second.
         #[arg(long)]
         json: bool,
     },
-    /// Shows the state before a tick.
+    /// Prints the state before a tick.
     Seek {
         file: PathBuf,
         tick: u32,
@@ -67,10 +68,10 @@ enum Line {
         #[arg(long)]
         json: bool,
     },
-    /// Plays a replay anew and compares every state in it.
+    /// Simulates a replay again and compares every state in it.
     Verify {
         file: PathBuf,
-        /// The key of the server that recorded it; every signature must be its own.
+        /// The recording server's key, which must have made every signature.
         #[arg(long)]
         key: Option<PublicKey>,
         /// Prints JSON.
@@ -98,7 +99,7 @@ fn main() -> ExitCode {
     tickwire_examples::end("replay", outcome)
 }
 
-/// How to say what was found.
+/// Output format.
 #[derive(Clone, Copy)]
 enum Form {
     Text,
@@ -114,7 +115,7 @@ impl Form {
         if json { Self::Json } else { Self::Text }
     }
 
-    /// Prints one line, as text or as an object with the number of its shape.
+    /// Prints one line, as text or as a JSON object with the schema version.
     fn say(self, text: &str, mut object: Value) {
         match self {
             Self::Text => println!("{text}"),
@@ -141,7 +142,7 @@ fn play(path: &Path, from: Tick, form: Form) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says what state the game is in behind `tick`.
+/// Prints the state after `tick`.
 fn show(player: &ReplayPlayer<'_, Game>, tick: Tick, form: Form) {
     let (hash, scores) = (player.state_hash(), scores(player.sim()));
     form.say(
@@ -202,7 +203,7 @@ fn verify(path: &Path, key: Option<PublicKey>, form: Form) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Returns up to which tick the inputs are signed by the holder of `key`, where one is given.
+/// Returns the tick up to which `key` has signed the inputs, if a key is given.
 fn signed_ticks(
     replay: &ReplayReader<'_>,
     key: Option<PublicKey>,
@@ -251,7 +252,7 @@ fn diff(one: &Path, other: &Path, form: Form) -> Result<(), Box<dyn Error>> {
     Err("the replays differ".into())
 }
 
-/// Reads a file; its error names it.
+/// Reads a file; the error names it.
 fn read(path: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     let fault = |error| format!("{}: {error}", path.display());
     let mut bytes = Vec::new();
@@ -275,7 +276,7 @@ fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<ReplayReader<'a>, Box<dyn Er
     Ok(replay)
 }
 
-/// Puts the game before a replay, in the state that the header says.
+/// Creates a player with the initial state of the replay's header.
 fn player<'a>(replay: &'a ReplayReader<'a>) -> Result<ReplayPlayer<'a, Game>, Box<dyn Error>> {
     let header = replay.header();
     let seed = <[u8; 8]>::try_from(header.seed.as_slice());

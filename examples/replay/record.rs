@@ -18,32 +18,32 @@ use crate::GAME;
 
 const MATCH: MatchId = MatchId([1; 16]);
 const SERVER: PeerId = PeerId(9_999);
-/// Ticks from one signature to the next: ten seconds.
+/// Ticks between signatures: ten seconds.
 const SIGN_INTERVAL: u32 = 300;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Players of the match.
+    /// Number of players.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     players: u16,
-    /// Ticks to play, 30 a second; at most nine hours of them.
+    /// Ticks to play, 30 a second; at most nine hours.
     #[arg(long, default_value_t = 1_800, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     ticks: u32,
-    /// Percent of datagrams lost, each way.
+    /// Loss in percent of datagrams, each direction.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: u32,
-    /// Where coins lie and what bots do.
+    /// Seed of the coins and the bots.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Ticks from one keyframe to the next.
+    /// Ticks between keyframes.
     #[arg(long, default_value_t = 300)]
     keyframes: u32,
-    /// The tick at which the server's game goes wrong, as that of a broken machine would.
+    /// The tick at which the server's state is corrupted, as by faulty hardware.
     #[arg(long)]
     disturb_at: Option<u32>,
 }
 
-/// Plays a match and writes what its server recorded.
+/// Plays a match and writes the server's recording.
 pub(crate) fn run(path: &Path, options: &Options) -> Result<(), Box<dyn Error>> {
     let mut table = Table::new(options)?;
     while table.server.next < options.ticks || table.guest.next < options.ticks {
@@ -52,7 +52,7 @@ pub(crate) fn run(path: &Path, options: &Options) -> Result<(), Box<dyn Error>> 
     let (server, guest) = (table.server, table.guest);
     let mut file = server.file;
     let head = server.writer.finish(&mut file);
-    // Whoever played holds the same proof of what was played.
+    // A player's recording has the same hash chain as the server's.
     if guest.writer.head() != head {
         return Err("a player recorded another match".into());
     }
@@ -67,14 +67,14 @@ pub(crate) fn run(path: &Path, options: &Options) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// The match: a server, its players, and the network between them.
+/// The match: a server, its players, and the network.
 struct Table {
     now: Instant,
     ticks: MatchServer<Buttons>,
     players: Vec<Player>,
-    /// The server's own recording.
+    /// The server's recording.
     server: Recording,
-    /// What the player of seat 0 records.
+    /// The recording of the player in seat 0.
     guest: Recording,
     identity: Identity,
     provider: Ring,
@@ -123,7 +123,7 @@ impl Table {
         })
     }
 
-    /// Lets five milliseconds go by.
+    /// Advances the time by five milliseconds.
     fn advance(&mut self, options: &Options) -> Result<(), Box<dyn Error>> {
         self.now += Duration::from_millis(5);
         let now = self.now;
@@ -180,7 +180,7 @@ impl Player {
                 Some(recording) if turn.tick().0 < options.ticks => recording.take(&turn, None)?,
                 Some(_) | None => {}
             }
-            // Refused only where the match is over.
+            // Fails only if the match is over.
             self.client.submit(now, &self.bot.press(&self.game)).ok();
         }
         let mut datagram = Vec::new();
@@ -193,7 +193,7 @@ impl Player {
     }
 }
 
-/// A file that grows with the match, and the game that leads to its hashes.
+/// A growing replay file, and the game that computes its hashes.
 struct Recording {
     writer: ReplayWriter<Buttons>,
     file: Vec<u8>,
@@ -236,10 +236,10 @@ impl Recording {
     }
 }
 
-/// One direction of a bad network, 40 ms long.
+/// One direction of the network, with a delay of 40 ms.
 struct Way {
     link: Link,
-    /// When it arrives, and what; without jitter in the order of sending.
+    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
     held: VecDeque<(Instant, Vec<u8>)>,
 }
 

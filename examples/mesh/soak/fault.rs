@@ -1,4 +1,4 @@
-//! Faults, drawn by a seed.
+//! Faults, drawn from a seed.
 
 use std::fmt;
 use std::io;
@@ -12,24 +12,24 @@ use wire::seed::Generator;
 use super::flows::Flows;
 use super::stage::{NODES, RELAYS, Stage};
 
-/// A kind of fault; what its worst case was is printed for each.
+/// A kind of fault. The worst case is printed for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum FaultKind {
-    /// SIGSTOP of a relay, and SIGCONT.
+    /// SIGSTOP, then SIGCONT, of a relay.
     StopRelay,
-    /// SIGSTOP of an entry or exit, and SIGCONT.
+    /// SIGSTOP, then SIGCONT, of an entry or exit.
     StopEnd,
-    /// SIGKILL of a relay, and a new start.
+    /// SIGKILL and restart of a relay.
     KillRelay,
-    /// SIGKILL of an entry or exit, and a new start.
+    /// SIGKILL and restart of an entry or exit.
     KillEnd,
-    /// All that one node sends to another is lost.
+    /// All datagrams from one node to another are lost.
     OneWayLoss,
-    /// Players go on from other ports, as behind a NAT that has forgotten them.
+    /// Players change their source port, as after a NAT rebinding.
     Rebind,
-    /// A document with another game, and without it again.
+    /// Publishes a document with one more game, then one without it.
     ConfigChange,
-    /// A relay drains, ends and starts again.
+    /// A relay drains, stops and restarts.
     Drain,
 }
 
@@ -63,9 +63,9 @@ const KINDS: [FaultKind; 8] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     kind: FaultKind,
-    /// Whom it meets.
+    /// The affected node.
     node: usize,
-    /// Whom what `node` sends does not reach.
+    /// The node that datagrams of `node` do not reach.
     other: usize,
     lasts: Duration,
 }
@@ -75,7 +75,7 @@ impl Fault {
         self.kind
     }
 
-    /// Makes it happen; returns at its end.
+    /// Injects the fault. Returns when it has ended.
     pub(super) fn happen(&self, stage: &mut Stage, flows: &Flows) -> io::Result<()> {
         match self.kind {
             FaultKind::StopRelay | FaultKind::StopEnd => {
@@ -136,14 +136,14 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Draws one fault after another.
+/// Draws faults.
 pub(super) struct Draw {
     generator: Generator,
     kinds: Vec<FaultKind>,
 }
 
 impl Draw {
-    /// Makes the faults of `seed`; of all kinds if `only` is empty.
+    /// Creates a sequence for `seed`, with all kinds if `only` is empty.
     pub(super) fn new(seed: u64, only: &[FaultKind]) -> Self {
         Self {
             generator: Seed::from_number(seed).generator(0),
@@ -173,7 +173,7 @@ impl Draw {
                 self.below(NODES.len())
             }
         };
-        // Any node but the first.
+        // Any node except `node`.
         let other = (node + 1 + self.below(NODES.len() - 1)) % NODES.len();
         let lasts = match kind {
             FaultKind::StopRelay | FaultKind::StopEnd => self.millis(1_000, 15_000),
@@ -201,7 +201,7 @@ impl Draw {
     }
 }
 
-/// Sends a signal by the shell's own `kill`, which every system has.
+/// Sends a signal with the system's `kill` program.
 fn signal(name: &str, pid: u32) -> io::Result<()> {
     let status = Command::new("sh")
         .args(["-c", &format!("kill -{name} {pid}")])
@@ -215,7 +215,7 @@ fn signal(name: &str, pid: u32) -> io::Result<()> {
     }
 }
 
-/// One player in so many rebinds.
+/// One in this many players rebinds.
 const REBIND_STEP: usize = 3;
-/// How long a relay may take to drain.
+/// Time limit for a relay to drain.
 const DRAIN_MAX: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Players: each sends the time at a steady rate, and an echo of it is service.
+//! Players: each sends timestamps at a steady rate. An echo counts as service.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,31 +10,31 @@ use std::time::{Duration, Instant};
 use super::stage::{Game, Stage};
 use crate::player;
 
-/// All flows, and what each has heard.
+/// All flows, with the state of each.
 pub(super) struct Flows {
     began: Instant,
     flows: Vec<Arc<Flow>>,
 }
 
-/// What is known of one flow; times are microseconds since the start.
+/// State of one flow; times are microseconds since the start.
 struct Flow {
     game: Game,
     entry: SocketAddr,
-    /// When the newest answer came.
+    /// When the newest reply arrived.
     heard_at: AtomicU64,
-    /// When the message was sent that the newest answer echoes.
+    /// Send time of the message that the newest reply echoes.
     served_at: AtomicU64,
-    /// How long that answer took to come.
+    /// Round trip of that reply.
     took: AtomicU64,
-    /// The longest time between two answers since the last reset.
+    /// Longest time between two replies since the last reset.
     silence: AtomicU64,
-    /// Set to have the player go on from another port.
+    /// Set to make the player change its source port.
     rebinds: AtomicBool,
     ends: AtomicBool,
 }
 
 impl Flow {
-    /// Takes the echo of a message that was sent at `sent_at`.
+    /// Handles the echo of a message sent at `sent_at`.
     fn on_echo(&self, now: u64, sent_at: u64) {
         if sent_at <= self.served_at.load(Ordering::Relaxed) || sent_at > now {
             return;
@@ -48,7 +48,7 @@ impl Flow {
 }
 
 impl Flows {
-    /// Starts the game servers' players, `count` of them, `rate` messages a second each.
+    /// Starts `count` players, each with `rate` messages per second.
     pub(super) fn start(stage: &Stage, count: u16, rate: u16) -> io::Result<Self> {
         let began = Instant::now();
         let pause = Duration::from_secs(1) / u32::from(rate);
@@ -59,7 +59,7 @@ impl Flows {
                 even if even % 2 == 0 => Game::Shadow,
                 _ => Game::Single,
             };
-            // Neighbours in the list differ in the game, pairs of them in the entry.
+            // Consecutive players differ in the game, consecutive pairs in the entry.
             let entry = stage.entry(usize::from(number / 2) % 2, game);
             flows.push(Arc::new(Flow {
                 game,
@@ -82,7 +82,7 @@ impl Flows {
                 players.push(Player::new(Arc::clone(flow), host)?);
             }
         }
-        // A thread looks at few sockets, so that it sees an answer soon after it came.
+        // Each thread polls few sockets, so that it sees a reply soon after it arrives.
         while !players.is_empty() {
             let rest = players.split_off(players.len().min(PLAYERS_A_THREAD));
             let own = std::mem::replace(&mut players, rest);
@@ -99,8 +99,8 @@ impl Flows {
         self.began.elapsed()
     }
 
-    /// Returns how many flows have no answer to a message sent after `since`, and when the last of
-    /// the others had one, from `since` on.
+    /// Returns how many flows have no reply to a message sent after `since`, and the time from
+    /// `since` until the last of the other flows had one.
     pub(super) fn served_since(&self, since: Instant) -> (usize, Duration) {
         let since = micros(since.saturating_duration_since(self.began));
         let mut last = 0;
@@ -115,7 +115,7 @@ impl Flows {
         (unserved, Duration::from_micros(last))
     }
 
-    /// Names those flows.
+    /// Lists those flows.
     pub(super) fn unserved_text(&self, since: Instant) -> String {
         let since = micros(since.saturating_duration_since(self.began));
         let unserved = self
@@ -135,14 +135,14 @@ impl Flows {
         groups.collect::<Vec<_>>().join(", ")
     }
 
-    /// Begins to measure silences anew.
+    /// Restarts the measurement of silences.
     pub(super) fn reset_silence(&self) {
         for flow in &self.flows {
             flow.silence.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Returns the longest silence of a flow since the last reset, one that still lasts included.
+    /// Returns the longest silence of any flow since the last reset, including one in progress.
     pub(super) fn longest_silence(&self) -> Duration {
         let now = micros(self.began.elapsed());
         let longest = self.flows.iter().map(|flow| {
@@ -152,7 +152,7 @@ impl Flows {
         Duration::from_micros(longest.max().unwrap_or(0))
     }
 
-    /// Has each `step`th UDP player go on from another port.
+    /// Makes every `step`th UDP player change its source port.
     pub(super) fn rebind(&self, step: usize) {
         for flow in self.flows.iter().step_by(step.max(1)) {
             flow.rebinds.store(true, Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl Player {
         })
     }
 
-    /// Sends if it is time, and takes what has come.
+    /// Sends a message if it is due, and receives replies.
     fn step(&mut self, began: Instant, pause: Duration, buffer: &mut [u8]) {
         if self.flow.rebinds.swap(false, Ordering::Relaxed)
             && let Ok(socket) = open(self.host, self.flow.entry)
@@ -195,12 +195,12 @@ impl Player {
         }
         if Instant::now() >= self.next_at {
             self.next_at = Instant::now() + pause;
-            // A node that is down refuses: the next message may pass.
+            // If a node is down, the send fails; the next one may succeed.
             self.socket
                 .send(&micros(began.elapsed()).to_be_bytes())
                 .ok();
         }
-        // An error of an earlier send ends the loop too; the next step goes on.
+        // An error left by an earlier send also ends the loop; the next step continues.
         while let Ok(len) = self.socket.recv(buffer) {
             if let Some(sent_at) = buffer.get(..len).and_then(<[u8]>::first_chunk) {
                 let now = micros(began.elapsed());
@@ -217,9 +217,9 @@ fn open(host: std::net::IpAddr, entry: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Plays for some players until their flows end.
+/// Runs some players until their flows end.
 fn play(mut players: Vec<Player>, began: Instant, pause: Duration) {
-    // Spread over the pause, so that the load is even.
+    // Staggers the start over the pause, so that the load is even.
     let count = u32::try_from(players.len()).unwrap_or(u32::MAX);
     for (number, player) in (0..).zip(&mut players) {
         player.next_at += pause * number / count.max(1);
@@ -236,11 +236,11 @@ fn play(mut players: Vec<Player>, began: Instant, pause: Duration) {
     }
 }
 
-/// A player over TCP: connects again whenever its connection ends.
+/// A player over TCP. It reconnects when its connection ends.
 fn stream(flow: &Flow, began: Instant, pause: Duration) {
     while !flow.ends.load(Ordering::Relaxed) {
         if let Ok(stream) = TcpStream::connect_timeout(&flow.entry, CONNECT_MAX) {
-            // A connection that breaks is made again.
+            // A broken connection is replaced.
             talk(&stream, flow, began, pause).ok();
         }
         thread::sleep(AGAIN);
@@ -262,7 +262,7 @@ fn talk(mut stream: &TcpStream, flow: &Flow, began: Instant, pause: Duration) ->
     Ok(())
 }
 
-/// Starts the game servers that all players talk to; each sends back what it gets.
+/// Starts the game servers, which echo what they receive.
 pub(super) fn serve(udp: SocketAddr, tcp: SocketAddr) -> io::Result<(SocketAddr, SocketAddr)> {
     let listener = TcpListener::bind(tcp)?;
     let address = listener.local_addr()?;
@@ -291,9 +291,9 @@ fn micros(span: Duration) -> u64 {
 }
 
 const PLAYERS_A_THREAD: usize = 64;
-/// Between two looks at a socket.
+/// Interval between polls of a socket.
 const STEP: Duration = Duration::from_millis(10);
 const CONNECT_MAX: Duration = Duration::from_millis(500);
-/// A player over TCP gives up a connection that is silent for so long, as a game would, and makes another.
+/// A TCP player replaces a connection which is silent for this long, as a game would.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(100);

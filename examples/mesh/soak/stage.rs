@@ -1,4 +1,4 @@
-//! The nodes and game servers of a soak, and what can be done to them.
+//! The nodes and game servers of a soak run, and operations on them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,12 +36,12 @@ impl Game {
 
 /// A mesh under test.
 pub(super) struct Stage {
-    /// Processes by their place in [`NODES`]; dropped before the folder with their files.
+    /// Processes by index in [`NODES`]. Dropped before the folder with their files.
     nodes: BTreeMap<usize, NodeProcess>,
     sandbox: Sandbox,
     admins: Value,
     games: Vec<Value>,
-    /// Of the newest document.
+    /// Version of the newest document.
     version: u64,
 }
 
@@ -82,29 +82,29 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Returns where players of `game` come in at the entry of that number.
+    /// Returns the address for players of `game` at the given entry.
     pub(super) fn entry(&self, number: usize, game: Game) -> SocketAddr {
         let host = self.host(ENTRIES.get(number).copied().unwrap_or(0));
         SocketAddr::new(host, game.port())
     }
 
-    /// Returns an address that players come from.
+    /// Returns a player's source address.
     pub(super) const fn player_host(&self, number: u16) -> IpAddr {
         let [_, low] = number.to_be_bytes();
         self.sandbox.host(PLAYER_HOST + low % 128)
     }
 
-    /// Returns the process of a node.
+    /// Returns a node's process id.
     pub(super) fn pid(&self, node: usize) -> io::Result<u32> {
         let process = self.nodes.get(&node).ok_or(io::ErrorKind::NotFound)?;
         Ok(process.id())
     }
 
-    /// Starts a node, or starts it again, and waits until it runs.
+    /// Starts or restarts a node and waits until it is ready.
     pub(super) fn restart(&mut self, node: usize) -> io::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["node", "--config"]);
-        // The old process must have left its ports before the new one binds them.
+        // The old process must have released its ports before the new one binds them.
         drop(self.nodes.remove(&node));
         let process = self.sandbox.start(node, command)?;
         let is_ready = |news| matches!(news, ProcessEvent::AdminReady { .. }).then_some(());
@@ -115,13 +115,13 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends a node by SIGKILL.
+    /// Kills a node by SIGKILL.
     pub(super) fn kill(&mut self, node: usize) -> io::Result<()> {
         let mut process = self.nodes.remove(&node).ok_or(io::ErrorKind::NotFound)?;
         process.kill().map(drop)
     }
 
-    /// Has a node drain, waits until it carries nothing or `limit` is over, and ends it.
+    /// Drains a node, waits until it carries no traffic or `limit` has passed, and stops it.
     pub(super) fn drain(&mut self, node: usize, limit: Duration) -> io::Result<()> {
         let process = self.nodes.get_mut(&node).ok_or(io::ErrorKind::NotFound)?;
         let end = std::time::Instant::now() + limit;
@@ -142,7 +142,7 @@ impl Stage {
         self.kill(node)
     }
 
-    /// Sets the share of datagrams from `from` to `to` that are lost, in a million.
+    /// Sets the loss of datagrams from `from` to `to`, in millionths.
     pub(super) fn set_loss(
         &mut self,
         (from, to): (usize, usize),
@@ -160,12 +160,12 @@ impl Stage {
         })
     }
 
-    /// Publishes the next version of the document with all games that players use.
+    /// Publishes the next version of the document with all games in use.
     pub(super) fn publish(&mut self) -> io::Result<()> {
         self.publish_games(&self.games.clone())
     }
 
-    /// Publishes the next version with one more game, which nobody plays.
+    /// Publishes the next version with one additional, unused game.
     pub(super) fn publish_with_extra(&mut self) -> io::Result<()> {
         let server = SocketAddr::new(self.sandbox.host(SERVER_HOST), 9);
         let extra = admin::game("extra", "udp", (7_004, server));
@@ -185,8 +185,8 @@ impl Stage {
     }
 }
 
-/// Every pair of nodes, the lower place first, and the delay between them in milliseconds. An entry
-/// and an exit are farther from each other than over any relay.
+/// Returns every pair of nodes, lower index first, with the delay between them in milliseconds. The
+/// direct delay between an entry and an exit exceeds that over any relay.
 fn links() -> impl Iterator<Item = (usize, usize, u64)> {
     let pairs =
         (0..NODES.len()).flat_map(|one| (one + 1..NODES.len()).map(move |other| (one, other)));
@@ -201,7 +201,7 @@ fn links() -> impl Iterator<Item = (usize, usize, u64)> {
     })
 }
 
-/// All nodes; what follows are places in this.
+/// All nodes. The constants below are indices into it.
 pub(super) const NODES: [(&str, FileRole); 7] = [
     ("entry-1", FileRole::Entry),
     ("entry-2", FileRole::Entry),

@@ -1,4 +1,4 @@
-//! Games that are played in one process, from its first line to its last.
+//! Examples which run in one process.
 
 use std::process::Output;
 
@@ -32,7 +32,7 @@ fn b1_own_inputs_show_at_once_and_others_move_evenly_at_150_ms_and_5_percent_los
     assert!(text(&output.stderr).contains("Usage: prediction"));
 }
 
-/// Where a test keeps a file of its own.
+/// Returns the path of a test's own file.
 fn place(name: &str) -> String {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     folder.join(name).to_str().unwrap().to_owned()
@@ -62,7 +62,7 @@ fn replay_records_plays_seeks_and_verifies() {
     assert!(last.starts_with("tick  699  hash "), "{played}");
     assert!(last.ends_with(&format!("coins {coins}")), "{played}");
     assert_eq!(played.lines().count(), 3, "{played}");
-    // The state before the end is the state that play led to.
+    // The state before the end equals the state at the end of play.
     let output = replay(&["seek", &file, "700", "--json"]);
     let sought: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -71,7 +71,7 @@ fn replay_records_plays_seeks_and_verifies() {
     );
     assert!(last.contains(sought["hash"].as_str().unwrap()), "{sought}");
 
-    // Another server's key, and nobody's.
+    // Another server's key, and an unused one.
     let other = place("other.twrp");
     let output = replay(&["record", &other, "--ticks=40", "--seed=2"]);
     let said = text(&output.stdout);

@@ -1,4 +1,4 @@
-//! The examples as processes, as a reader starts them.
+//! Runs the examples as processes.
 
 #![cfg(test)]
 
@@ -15,8 +15,8 @@ use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
 const LOCKSTEP: AppId = AppId(0x6c6f_636b);
 const PONG: AppId = AppId(0x706f_6e67);
 
-/// An example, built with the features that the gates build all tests with: `cargo test` itself
-/// makes executables of examples only where nothing names its targets.
+/// Builds an example with the features that CI builds all tests with. `cargo test` builds the
+/// executables of examples only if no target is named.
 fn example(name: &str) -> Command {
     static BUILT: LazyLock<bool> = LazyLock::new(|| {
         let mut cargo = Command::new(env!("CARGO"));
@@ -52,7 +52,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Stands before a server: passes on what comes from either side, and keeps a copy.
+/// A proxy before a server which forwards both directions and keeps a copy.
 fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let socket = UdpSocket::bind(SocketAddr::new(server.ip(), 0)).unwrap();
     let (address, heard) = (socket.local_addr().unwrap(), Arc::default());
@@ -71,7 +71,7 @@ fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     (address, heard)
 }
 
-/// The programs that a page shows, in `rust,no_run` blocks.
+/// Returns the programs in a page's `rust,no_run` blocks.
 fn shown(page: &str) -> Vec<&str> {
     let blocks = page.split("```rust,no_run\n").skip(1);
     blocks
@@ -85,7 +85,7 @@ fn the_pages_show_the_hello_programs_as_they_run() {
         include_str!("../../hello_server.rs"),
         include_str!("../../hello_client.rs"),
     ];
-    // The pages leave out the module's doc and the lint that the workspace needs.
+    // The pages omit the module docs and the lint attribute that the workspace needs.
     let programs = files.map(|file| file.splitn(3, "\n\n").nth(2).unwrap());
     let page = include_str!("../../../crates/tickwire/README.md");
     assert_eq!(shown(page), programs);
@@ -103,7 +103,7 @@ fn the_pages_show_the_hello_programs_as_they_run() {
     assert_eq!(text(&output.stdout), "hello\n");
 }
 
-/// What is wrong is said in a sentence, and never as an error looks to its author.
+/// Errors are printed as one sentence, never in `Debug` format.
 #[test]
 fn an_example_that_cannot_run_says_why_in_a_sentence() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -127,11 +127,11 @@ fn an_example_that_cannot_run_says_why_in_a_sentence() {
             assert!(!said.contains(wrong), "{name}: {said}");
         }
     }
-    // Also where `main` returns the error, as in the page of the facade.
+    // Also if `main` returns the error, as in the docs of the facade.
     let output = example("hello_server").arg(&busy).output().unwrap();
     let sentence = format!("Error: UDP port {busy} is in use by another socket\n");
     assert_eq!(text(&output.stderr), sentence);
-    // Without its words, a usage.
+    // Without arguments, it prints its usage.
     for name in [
         "chat", "echo", "ecs", "lockstep", "mesh", "metrics", "pong", "replay",
     ] {
@@ -157,7 +157,7 @@ fn u1_echo_as_processes_of_their_own_says_nothing_in_clear_over_ipv4_and_ipv6() 
         command.args(["client", &address.to_string(), key, message]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        // It went there and back through the tap.
+        // The message passed the proxy in both directions.
         assert_eq!(text(&output.stdout), format!("{message}\n"));
         let heard = heard.lock().unwrap();
         assert!(heard.len() > 1_200 + 2 * message.len(), "{}", heard.len());
@@ -180,7 +180,7 @@ fn lockstep_ends_well_where_all_states_are_equal() {
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("lockstep: 40 ticks, coins "), "{said}");
     assert!(!said.contains("desync"), "{said}");
-    // The server's hash of tick 30, and each player's, are the same.
+    // The server's hash of tick 30 equals each player's.
     let hash = |line: &str| line.split_once("hash ").map(|(_, hash)| hash.to_owned());
     let hashes: Vec<_> = said
         .lines()
@@ -214,7 +214,7 @@ fn lockstep_says_what_it_cannot_play() {
     }
 }
 
-/// A process that ends with the test.
+/// A child process, killed on drop.
 struct Started(Child);
 
 impl Drop for Started {
@@ -224,7 +224,7 @@ impl Drop for Started {
     }
 }
 
-/// Connects, says `messages`, and polls until the server lets it go.
+/// Connects, sends `messages`, and polls until the server disconnects the session.
 fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
     let mut client = Client::connect(address, LOCKSTEP, key).unwrap();
     for _ in 0..2_000 {
@@ -244,7 +244,7 @@ fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
     false
 }
 
-/// Starts a server and returns it with what it prints, its address and its key.
+/// Starts a server. Returns it with its output lines, and its address and key.
 fn lockstep_server(options: &[&str]) -> (Started, impl Iterator<Item = String>, [String; 2]) {
     let mut command = example("lockstep");
     command.args(["server", "127.0.0.1:0"]).args(options);
@@ -265,7 +265,7 @@ fn lockstep_player([address, key]: &[String; 2], options: &[&str]) -> Started {
     Started(command.spawn().unwrap())
 }
 
-/// How a process has ended, and what it said on stderr.
+/// Returns a process's exit code and stderr.
 fn end_of(process: &mut Started) -> (Option<i32>, String) {
     let mut said = String::new();
     let mut stderr = process.0.stderr.take().unwrap();
@@ -277,7 +277,7 @@ fn end_of(process: &mut Started) -> (Option<i32>, String) {
 fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
     let (mut server, mut lines, at) = lockstep_server(&["--players=2", "--ticks=60"]);
     let (address, key) = (at[0].parse().unwrap(), at[1].parse().unwrap());
-    // No such seat, no seat at all, two bytes, and a second seat for whoever has one.
+    // No such seat, an empty message, two bytes, and a second seat for one session.
     let refused: [&[&[u8]]; 4] = [&[&[200]], &[&[]], &[&[0, 1]], &[&[0], &[1]]];
     for messages in refused {
         assert!(is_let_go(address, key, messages), "{messages:?}");
@@ -285,7 +285,7 @@ fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
     let player = |seat| lockstep_player(&at, &[seat, "--players=2", "--ticks=60", "--delay=5"]);
     let mut players = [player("--seat=0"), player("--seat=1")];
     assert!(lines.next().unwrap().starts_with("tick    0"));
-    // The match has begun, and the seat is taken.
+    // The match has started, so the seat is taken.
     assert!(is_let_go(address, key, &[&[0]]));
     let last = lines.last().unwrap();
     assert!(last.starts_with("lockstep: 60 ticks"), "{last}");
@@ -298,14 +298,14 @@ fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
 
 #[test]
 fn lockstep_fails_where_a_player_did_not_play_to_the_end() {
-    // A seat that the match does not have.
+    // A seat which the match does not have.
     let (_server, _, at) = lockstep_server(&["--players=1", "--ticks=3000"]);
     let mut guest = lockstep_player(&at, &["--seat=9", "--players=1", "--ticks=3000"]);
     let (code, said) = end_of(&mut guest);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("was let go before tick 3000"), "{said}");
 
-    // A server that dies.
+    // The server is killed.
     let (mut server, mut lines, at) = lockstep_server(&["--players=1", "--ticks=3000"]);
     let mut player = lockstep_player(&at, &["--seat=0", "--players=1", "--ticks=3000"]);
     assert!(lines.next().unwrap().starts_with("tick    0"));
@@ -324,7 +324,7 @@ fn pg16_mesh_lives_on_when_its_relay_is_killed() {
     assert!(said.contains("; the download is whole"), "{said}");
 }
 
-/// The design's client form: a game that links the library is its own entry.
+/// A game which links the library is its own entry.
 #[test]
 fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
     let output = example("mesh")
@@ -340,7 +340,7 @@ fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
     assert!(matches!(sealed, Some(Ok(100_u64..))), "{said}");
 }
 
-/// A short run of `mesh mass`: counts alone decide, as the time is the machine's.
+/// A short run of `mesh mass`. It checks only counts, because times depend on the machine.
 #[test]
 fn mesh_a2_players_who_join_at_once_over_a_relay_are_all_served() {
     let output = example("mesh")
@@ -355,7 +355,7 @@ fn mesh_a2_players_who_join_at_once_over_a_relay_are_all_served() {
     );
 }
 
-/// A short run of `cargo xtask soak mesh`: the faults whose ends do not depend on a restarted entry.
+/// A short run of `cargo xtask soak mesh`, with the faults that do not restart an entry.
 #[test]
 fn a_soak_of_the_mesh_serves_every_flow_after_each_fault() {
     let output = example("mesh")
@@ -393,7 +393,7 @@ fn u24_pong_without_a_terminal_plays_itself_and_all_tell_the_same_score() {
     let score = said.strip_prefix("pong: 300 ticks, ").unwrap();
     let score = score.strip_suffix(", and all agree\n").unwrap();
     assert_ne!(score, "0 : 0");
-    // Nothing but text goes where no terminal is.
+    // If stdout is not a terminal, the output has no escape sequences.
     assert!(!said.contains('\u{1b}'), "{said}");
 }
 
@@ -409,7 +409,7 @@ fn u24_pong_fails_where_its_server_dies() {
     command.args(["client", address, key, "--bot"]);
     command.stderr(Stdio::piped());
     let mut bot = Started(command.spawn().unwrap());
-    // Its opponent comes, and does nothing.
+    // An opponent joins and sends nothing.
     let mut client = Client::connect(address, PONG, key.parse().unwrap()).unwrap();
     let mut is_seated = false;
     while !is_seated {
@@ -439,7 +439,7 @@ fn u18_metrics_are_read_over_http() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    // One that says nothing delays the next, and no more.
+    // A client that sends nothing only delays the next one.
     let _silent = TcpStream::connect(http).unwrap();
     let metrics = ask("/metrics");
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
@@ -467,8 +467,7 @@ fn u19_the_dashboard_shows_a_server_that_is_played_on() {
         words.map(str::to_owned).collect()
     };
     let mut page = String::new();
-    // A second of the series has ended some time after the player came; the clock decides nothing
-    // but how long that takes.
+    // The first second of the series ends some time after the player joined; the loop waits for it.
     for _ in 0..60 {
         for _ in 0..60 {
             client.wait_tick(NonZeroU8::MIN.saturating_add(59)).unwrap();
@@ -491,7 +490,7 @@ fn u19_the_dashboard_shows_a_server_that_is_played_on() {
         assert!((0.0..=100.0).contains(&share), "{page}");
     }
     assert!(!page.contains('\u{1b}'), "{page}");
-    // Nobody is there any more: one sentence.
+    // The server is gone: one sentence.
     drop(server);
     let output = look();
     assert_eq!(output.status.code(), Some(1));
