@@ -1,31 +1,31 @@
-//! Whom a mesh node speaks to: one of its sockets, and an address at the other end.
+//! Socket and remote address of a datagram.
 
 use core::net::SocketAddr;
 
-/// Names one socket of a node's driver.
+/// Id of one of the driver's sockets.
 ///
-/// The driver gives the names: [`MESH`](Self::MESH) is the socket that nodes speak over, the rest
-/// are answers to [`Command::Listen`](crate::Command::Listen) and
-/// [`Command::Open`](crate::Command::Open), never used twice.
+/// The driver assigns it: [`MESH`](Self::MESH) is the socket between nodes; the others are results
+/// of [`Command::Listen`](crate::Command::Listen) and [`Command::Open`](crate::Command::Open),
+/// never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
 
 impl SocketId {
-    /// The socket of the mesh itself, open before the node is made.
+    /// The socket between nodes, open before the node is created.
     pub const MESH: Self = Self(0);
 }
 
-/// One end of an exchange: by which socket, and with whom.
+/// A local socket and a remote address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leg {
-    /// Our socket.
+    /// The local socket.
     pub socket: SocketId,
-    /// The address at the other end.
+    /// The remote address.
     pub address: SocketAddr,
 }
 
 impl Leg {
-    /// A node of the mesh at `address`.
+    /// Creates the leg of a mesh node at `address`.
     #[must_use]
     pub const fn mesh(address: SocketAddr) -> Self {
         Self {

@@ -1,29 +1,30 @@
-//! Where the keys of a link come from, and what makes its nonces.
+//! Key derivation of a link, and the input of its nonces.
 
 use crypto::{Exporter, Label, Provider, Suite, TrafficSecret};
 
 use crate::hop::HopHeader;
 use crate::shard::ShardId;
 
-/// What the keys of one direction of a link come from: Expand(exporter, "tw1 link", direction).
+/// Secret of one direction of a link: Expand(exporter, "tw1 link", direction).
 ///
-/// Each shard that seals has a key for each shard that opens, Expand(that, "tw1 shard", from 1 | to 1): so
-/// nonces are a matter of one sealer, and windows and key epochs of one opener, whatever runs beside them.
+/// Each sealing shard has a key per opening shard, Expand(secret, "tw1 shard", from 1 | to 1). So
+/// each sealer alone determines its nonces, and each opener has its own replay windows and key
+/// epochs.
 #[derive(Debug)]
 pub struct LinkSecret(Exporter);
 
-/// The shard of a link's one end that seals, and that of the other which opens.
+/// The sealing shard of one end and the opening shard of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardPair {
-    /// Of the node that sends.
+    /// Shard of the sending node.
     pub from: ShardId,
-    /// Of the node that receives.
+    /// Shard of the receiving node.
     pub to: ShardId,
 }
 
 impl LinkSecret {
-    /// Takes that of the direction `direction`, 0 for what the session's dialler sends and 1 for its
-    /// accepter, of the link whose session has `exporter`.
+    /// Derives the secret of `direction`, 0 for frames of the session's dialer and 1 for those of
+    /// its accepter, from the session's `exporter`.
     #[must_use]
     pub fn new<P: Provider>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
         Self(exporter.branch(provider, LINK, &[direction]))
@@ -36,7 +37,7 @@ impl LinkSecret {
     }
 }
 
-/// Label, generation and number: what makes a nonce of a link's iv.
+/// Label, generation and number, which are combined with the IV into a nonce.
 pub(crate) const fn mask(header: &HopHeader) -> [u8; 12] {
     let [l0, l1, l2, l3] = header.label.slot.to_be_bytes();
     let [_, n1, n2, n3, n4, n5, n6, n7] = header.number.to_be_bytes();
@@ -44,7 +45,7 @@ pub(crate) const fn mask(header: &HopHeader) -> [u8; 12] {
     [l0, l1, l2, l3, generation, n1, n2, n3, n4, n5, n6, n7]
 }
 
-/// Key epochs that the header tells apart.
+/// Key epochs that the header distinguishes.
 pub(crate) const EPOCHS: u8 = 4;
 const LINK: Label = Label::new("tw1 link");
 const SHARD: Label = Label::new("tw1 shard");

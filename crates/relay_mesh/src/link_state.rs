@@ -25,14 +25,12 @@
 //! needs neither a clock nor a file; both only save that exchange.
 //!
 //! **Lifetime.** A link record counts for 90 s after it was accepted, once: the table keeps its
-//! version,
-//! so that a dead node's record cannot circulate between tables. A node record lives as long as its
-//! link record, and 90 s without one.
+//! version, so that a dead node's record cannot circulate between tables. A node record lives as
+//! long as its link record, and 90 s without one.
 //!
 //! **Flooding.** A record that [`LinkStateTable`] accepts is sent to all neighbours except its
-//! sender.
-//! The same version again is stale, so each record crosses each link at most once per direction.
-//! Digests repair the rest.
+//! sender. The same version again is stale, so each record crosses each link at most once per
+//! direction. Digests repair the rest.
 
 mod admission;
 mod graph;

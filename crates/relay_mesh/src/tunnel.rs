@@ -4,12 +4,12 @@
 //! - A [`Tunnel`] is one end. Entry and exit have one each, with their own [`ConnId`]s.
 //! - Both ends prove their node keys ([`TunnelIdentity`]), without a certificate authority or a
 //!   clock.
-//! - Each stream begins with an [`OpenRecord`]. The exit connects to its server before it accepts.
-//! - Half-close, reset and back-pressure are passed through. A slow reader has at most [`WINDOW`]
-//!   bytes
-//!   and one chunk of 16 KiB in transit. At most 128 readers that take less than 32 kbit/s may hold
-//!   that
-//!   much; above it, the one that has stalled longest is reset.
+//! - Each stream starts with an [`OpenRecord`]. The exit connects to its server before it accepts.
+//! - Half-close, reset and back-pressure are forwarded. A slow reader has at most [`WINDOW`] bytes
+//!   and one
+//!   chunk of 16 KiB in transit. At most 128 readers below 32 kbit/s may hold that much; beyond it
+//!   the one
+//!   stalled for longest is reset.
 //!
 //! QUIC draws its own randomness: two equal runs deliver equal bytes in different datagrams.
 

@@ -236,8 +236,7 @@ fn split(bytes: &[u8]) -> Result<Option<(Tlv<'_>, &[u8])>, BadHeader> {
     Ok(Some((Tlv { kind, value }, behind)))
 }
 
-/// Returns the checksum of a `header` with its checksum field, which ends at `end`, as zero;
-/// section
+/// Returns the checksum of a `header` whose checksum field, which ends at `end`, is zero; section
 /// 2.2.3.
 pub(super) fn checksum_of(header: &[u8], end: usize) -> u32 {
     let start = end.saturating_sub(CHECKSUM_LEN);

@@ -11,18 +11,18 @@ use super::document::{DOCUMENT_LEN_MAX, Document};
 use super::fault::DocumentError;
 use super::outcome::Refused;
 
-/// A document as it was signed, and who signed it.
+/// A document as signed, with its signatures.
 ///
 /// | size | field |
 /// |---|---|
 /// | 8 | `tw1 conf` |
 /// | 1 | signature count (1 to 16) |
-/// | 129 each | public key 65, SEC1 uncompressed; signature 64; ascending by key, none twice |
+/// | 129 each | public key 65, SEC1 uncompressed; signature 64; ascending by key, no duplicates |
 /// | 4 | document length (≤ 262,144), big-endian |
 /// | n | document |
 ///
-/// The key stands there whole and not by a name of it: so each signature can be checked, and no bit
-/// of an envelope is left that could be another one, while keys change over.
+/// Keys are included in full, so that every signature can be verified while keys change, and no bit
+/// of an envelope is unprotected.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Envelope {
     document: Vec<u8>,
@@ -189,13 +189,13 @@ fn signed(document: &[u8]) -> Vec<u8> {
     [PREFIX, document].concat()
 }
 
-/// Why bytes are no envelope.
+/// Why bytes are not an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EnvelopeError {
     /// They end too early.
     Truncated,
-    /// They do not begin with `tw1 conf`.
+    /// They do not start with `tw1 conf`.
     Foreign,
     /// No signature, or more than 16.
     SignatureCount(usize),

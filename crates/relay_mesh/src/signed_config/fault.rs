@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::config_text::TextError;
 
-/// Why bytes are no document; `Display` is one sentence for an operator.
+/// Why bytes are not a valid document; displayed as one sentence for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DocumentError {
