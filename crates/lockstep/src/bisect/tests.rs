@@ -5,10 +5,11 @@ use crate::message::{decode_up, write_acknowledged, write_sections, write_ticks}
 
 const NAMES: [&str; 4] = ["random", "units", "shots", "score"];
 
-/// How often an answer is waited for before the question is asked again.
+/// Interval at which an unanswered question is repeated.
 const WAIT: u64 = 130_000_000;
 
-/// A player that differs in section `section` from tick `from` on; past the last, in its log.
+/// A player that diverges in section `section` from tick `from` on. An index past the last section
+/// means its log.
 fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> HashHistory {
     let mut hash_history = HashHistory::new(1_024);
     for tick in ticks {
@@ -29,7 +30,7 @@ fn hashes(from: u32, section: usize, ticks: impl Iterator<Item = u32>) -> HashHi
     hash_history
 }
 
-/// Seats from 0, which differs, on, each with its history; the server with none.
+/// Players by seat, each with its hash history; seat 0 diverges. The server has none.
 struct Search {
     bisect: DesyncBisect,
     players: Vec<HashHistory>,
@@ -41,7 +42,7 @@ struct Search {
 }
 
 impl Search {
-    /// Seat 0 is suspected for `tick`; all of `first..=tick` may differ.
+    /// Seat 0 is suspected for `tick`; any of `first..=tick` may differ.
     fn new(players: Vec<HashHistory>, first: u32, tick: u32) -> Self {
         let report = |seat: usize| players[seat].get(Tick(tick)).unwrap().report;
         let witnesses = (1..players.len()).map(|seat| Witness {
@@ -71,7 +72,7 @@ impl Search {
         self.now + core::time::Duration::from_secs(4)
     }
 
-    /// Has all questions asked and answered that are due.
+    /// Delivers all due questions, and their answers.
     fn exchange(&mut self) {
         while let Some((seat, question)) = self.bisect.poll_question(self.now) {
             self.asked.push((seat, question));
@@ -86,7 +87,7 @@ impl Search {
         }
     }
 
-    /// Has `seat` say something; whether it counts.
+    /// Delivers an answer from `seat`; returns whether it was accepted.
     fn say(&mut self, seat: Seat, datagram: &[u8]) -> bool {
         let Ok(message::Up::Answer(answer)) = decode_up(datagram, Width::bits::<8>()) else {
             panic!("no answer: {datagram:?}");
@@ -101,7 +102,7 @@ impl Search {
         self.exchange();
     }
 
-    /// What was found: tick, cause, and name of the section.
+    /// Results: tick, cause, and name of the section.
     fn results(&self) -> Vec<(u32, Cause, Option<String>)> {
         let name = |found: &Found| found.section.map(|section| section.name.to_string());
         let found = self.found.iter();
@@ -142,7 +143,7 @@ fn a_tick_that_is_known_takes_one_question_each() {
         search.asked[..2],
         [(Seat(0), sections), (Seat(1), sections)]
     );
-    // And both are notified.
+    // Both players are notified.
     assert_eq!(search.asked.len(), 4);
     assert_eq!((search.bisect.inquiries.len(), search.found.len()), (0, 1));
 }
@@ -179,7 +180,7 @@ fn what_lies_far_back_is_found_255_ticks_at_a_time() {
 
 #[test]
 fn ticks_that_were_not_reported_are_passed_over() {
-    // Every seventh tick, and only the last of them in the newest window.
+    // Every seventh tick was reported; of the newest window only the last.
     let some = |from| {
         hashes(
             from,
@@ -193,7 +194,7 @@ fn ticks_that_were_not_reported_are_passed_over() {
     search.exchange();
     let units = Some("units".to_owned());
     assert_eq!(search.results(), [(581, Cause::State, units)]);
-    // None but that of the step itself.
+    // Only the tick of the hash step was reported.
     let last = |from| hashes(from, 1, 980..=980);
     let mut search = Search::new(vec![last(580), last(u32::MAX)], 1, 980);
     search.exchange();
@@ -253,7 +254,7 @@ fn the_server_itself_is_not_asked() {
         }],
     };
     let deadline = search.deadline();
-    // In place of the search that `new` began, which has nobody to ask.
+    // Replaces the search that `new` began, because it has no witness to ask.
     search.bisect.begin(suspicion, deadline);
     search.exchange();
     assert_eq!(search.found[1].against, None);
@@ -274,7 +275,7 @@ fn questions_are_repeated_when_an_answer_takes_too_long() {
     assert_eq!(search.asked.len(), 2, "not before an answer can be there");
     search.pass(1);
     assert_eq!(search.asked.len(), 4);
-    // One answers; only the other is asked again.
+    // One player answers; only the other is asked again.
     let sections = Question::Sections { tick_low: 50 };
     let datagram = answer(&search.players[1], sections);
     assert!(search.say(Seat(1), &datagram));
@@ -311,7 +312,7 @@ fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
     let units = Some("units".to_owned());
     assert_eq!(search.results(), [(50, Cause::State, units)]);
     assert_eq!(search.found[0].against, Some(Seat(2)));
-    // Nobody has it.
+    // No player has the hash.
     let mut search = Search::new(vec![hashes(50, 1, 0..60), right(0..60)], 50, 50);
     search.players[1] = HashHistory::new(0);
     search.exchange();
@@ -320,7 +321,7 @@ fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
 
 #[test]
 fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
-    // The player; all witnesses; the player once the tick is known.
+    // Silent: the player; all witnesses; everybody once the tick is known.
     for (silent, limit) in [(&[0][..], 4), (&[1, 2, 3], 12), (&[0, 1, 2, 3], 4)] {
         let players = vec![
             hashes(45, 1, 0..60),
@@ -376,7 +377,8 @@ fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
     let (first_low, count) = (41, 10);
     let ticks = Question::Ticks { first_low, count };
     let truth = answer(&search.players[0], ticks);
-    // Of a player that was not asked; of another range; of a later stage; contradicting the report.
+    // Rejected answers: from a player that was not asked; for another range; for a later stage;
+    // contradicting the report.
     assert!(!search.say(Seat(2), &truth));
     let first_low = 40;
     let elsewhere = answer(&search.players[0], Question::Ticks { first_low, count });
@@ -405,7 +407,7 @@ fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
 
 #[test]
 fn whoever_leaves_is_not_waited_for() {
-    // The player left: the known result is reported.
+    // The player leaves: the known result is reported.
     let three = || vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(three(), 41, 50);
     search.bisect.on_left(Seat(0), search.deadline());
@@ -413,21 +415,21 @@ fn whoever_leaves_is_not_waited_for() {
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
     assert!(search.bisect.inquiries.is_empty(), "the witness was told");
-    // The witness: there is another one.
+    // A witness leaves while there is another one.
     let mut search = Search::new(three(), 41, 50);
     search.bisect.on_left(Seat(1), search.deadline());
     search.silent = vec![Seat(1)];
     search.exchange();
     assert_eq!(search.found[0].against, Some(Seat(2)));
     assert_eq!(search.found[0].cause, Cause::State);
-    // And then there is none.
+    // All witnesses leave.
     let mut search = Search::new(three(), 41, 50);
     search.bisect.on_left(Seat(2), search.deadline());
     search.bisect.on_left(Seat(1), search.deadline());
     search.exchange();
     assert_eq!(search.results(), [(50, Cause::Unknown, None)]);
     assert!(search.bisect.inquiries.is_empty());
-    // Both, before they were notified.
+    // Both leave before they are notified.
     let mut search = Search::new(three(), 50, 50);
     search.bisect.on_left(Seat(0), search.deadline());
     search.bisect.on_left(Seat(1), search.deadline());

@@ -23,7 +23,8 @@ fn fixed(playout: u64) -> InterpolationConfig {
     }
 }
 
-/// One that was sent states 0, 50, 100, ... ms after 1 s, each its own time, over a path of 40 ms.
+/// A buffer with states sent at 0, 50, 100, ... ms after 1 s over a path of 40 ms; each state's
+/// value is its send time.
 fn fed(config: InterpolationConfig, count: u64) -> Interpolation<i64> {
     let mut others = Interpolation::new(config);
     for sent in (1_000..).step_by(50).take(usize::try_from(count).unwrap()) {
@@ -40,7 +41,7 @@ fn shown(others: &mut Interpolation<i64>, now: u64) -> i64 {
 #[test]
 fn b1_the_two_around_the_moment_are_returned_and_how_far_between_it_is() {
     let mut others = fed(fixed(100), 4);
-    // What arrives at 1,040 is shown 100 ms later.
+    // A state that arrives at 1,040 is shown 100 ms later.
     for (now, from, to, ratio) in [
         (1_150, 1_000, 1_050, 0.2_f32),
         (1_165, 1_000, 1_050, 0.5),
@@ -67,7 +68,7 @@ fn before_the_first_and_with_one_there_is_no_way_to_go() {
         assert_eq!((*between.from, *between.to), (7, 7));
         assert!(between.ratio().abs() < f32::EPSILON);
     }
-    // Before the oldest of two, that is shown.
+    // Before the older of two states, that one is shown.
     let mut others = fed(fixed(100), 2);
     assert_eq!(shown(&mut others, 1_050), 1_000);
 }
@@ -75,7 +76,7 @@ fn before_the_first_and_with_one_there_is_no_way_to_go() {
 #[test]
 fn past_the_newest_it_goes_on_for_a_while_and_stops() {
     let mut others = fed(fixed(100), 3);
-    // The newest is of 1,100, shown at 1,240.
+    // The newest state is that of 1,100, shown at 1,240.
     for (now, moment) in [
         (1_240, 1_100),
         (1_300, 1_160),
@@ -104,9 +105,10 @@ fn what_is_late_or_doubled_is_dropped_and_what_is_in_time_is_put_in_order() {
     assert_eq!(others.stats().dropped_duplicate, 2);
     let times: Vec<_> = others.states.iter().map(|(_, state)| *state).collect();
     assert_eq!(times, [1_000, 1_050, 1_100, 1_200]);
-    // The base is the quickest: 40 ms.
+    // The base is the lowest latency: 40 ms.
     assert_eq!(shown(&mut others, 1_260), 1_120);
-    // 1,120 is shown, on the way from 1,100 to 1,200: one between would bend it.
+    // 1,120 is shown, between 1,100 and 1,200. A state inserted between the two would bend the
+    // path.
     others.push(at(1_261), at(1_150), 0);
     others.push(at(1_261), at(1_010), 0);
     assert_eq!(others.stats().dropped_late, 2);
@@ -140,7 +142,7 @@ fn an_older_state_pushes_no_newer_one_out() {
         others.push(at(1_240), at(sent), i64::try_from(sent).unwrap());
     }
     let held: Vec<_> = others.states.iter().map(|(_, state)| *state).collect();
-    // 1,125 came after all of these but 1,100, which is the oldest now.
+    // 1,125 replaces 1,100, which was the oldest; older ones were dropped.
     assert_eq!(held, [1_125, 1_150, 1_200]);
     let stats = others.stats();
     assert_eq!((stats.states, stats.dropped_full), (4, 3));
@@ -150,7 +152,7 @@ fn an_older_state_pushes_no_newer_one_out() {
 fn a_server_whose_clock_jumps_is_followed() {
     let mut others = fed(fixed(100), 10);
     assert_eq!(shown(&mut others, 1_500), 1_360);
-    // An hour ahead.
+    // The sender's clock jumps an hour ahead.
     for sent in (3_601_500..).step_by(50).take(4) {
         others.push(
             at(sent - 3_600_000 + 40),
@@ -166,7 +168,7 @@ fn a_server_whose_clock_jumps_is_followed() {
     assert_eq!(shown(&mut others, 3_540), 3_400);
     let stats = others.stats();
     assert_eq!((stats.restarts, stats.dropped_late), (2, 32));
-    // A pause of the game's is made up by a jump.
+    // After a pause of the game, the display jumps.
     for sent in (3_500..).step_by(50).take(40) {
         others.push(at(sent + 40), at(sent), i64::try_from(sent).unwrap());
     }
@@ -174,7 +176,7 @@ fn a_server_whose_clock_jumps_is_followed() {
     assert_eq!(others.stats().jumps, 0);
 }
 
-/// A figure on a line, whose way bends every 50 ms; at most 4 units a millisecond.
+/// A figure on a line that changes direction every 50 ms; at most 4 units per millisecond.
 struct Figure {
     generator: Generator,
     speed: i64,
@@ -190,12 +192,12 @@ impl Figure {
     }
 }
 
-/// States that are lost in a row, of which one is what the delay covers.
+/// States lost in a row; the delay covers one.
 #[derive(Default)]
 struct Gaps {
     in_row: u64,
     longest: u64,
-    /// What there is no state for: from when it was due until the next has come, jitter included.
+    /// Time without a state: from when one was due until the next arrived, jitter included.
     missed_ms: u64,
 }
 
@@ -255,7 +257,7 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
             };
             let place = between.mix(*between.from, *between.to);
             let is_past = others.stats().extrapolated > extrapolated;
-            // At full speed 7 ms are 28,000 units, and an eighth more where it makes up time.
+            // At full speed 7 ms are 28,000 units, and an eighth more while the display catches up.
             if let Some((before, was_past)) = last.replace((place, is_past))
                 && tick > 10_000
             {
@@ -264,7 +266,7 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
                 assert!(is_past || was_past || step <= 31_501, "{step} at {tick}");
             }
         }
-        // Besides, one frame in a thousand, while the delay goes after what the network asks for.
+        // Plus one frame in a thousand, while the delay adapts to the network.
         let missed = gaps.missed_ms / 7 + 15;
         assert!(frozen <= missed, "{frozen} of {missed}");
         let stats = others.stats();

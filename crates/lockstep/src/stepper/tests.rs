@@ -1,4 +1,4 @@
-//! The stepper against a game that is simulated once, in order, with confirmed rows only.
+//! The stepper compared with a game that simulates each tick once, in order, from confirmed rows.
 
 use super::*;
 use crate::input::Width;
@@ -22,7 +22,7 @@ fn confirmed(inputs: [u8; 3]) -> Row {
     row(inputs, [Origin::Confirmed; 3])
 }
 
-/// A step of a game that depends on all it is given, and on the order.
+/// A step whose result depends on all its arguments and on the order of steps.
 fn step(state: u64, tick: Tick, row: &Row) -> u64 {
     let mut hasher = crate::checksum::StateHasher::new(wire::MatchId([1; 16]));
     hasher.u64(state);
@@ -41,9 +41,9 @@ struct Game {
     state: u64,
     /// Next tick of `state`.
     at: Tick,
-    /// Slots for `window + 1` states; what is oldest makes room.
+    /// Slots for `window + 1` states; the oldest is overwritten.
     slots: Vec<(Tick, u64)>,
-    /// States after each tick, as simulated last.
+    /// Latest simulated state after each tick.
     after: Vec<u64>,
     /// First tick that is not final.
     settled: Tick,
@@ -68,7 +68,7 @@ impl Game {
         }
     }
 
-    /// Confirms what is wanted of `log`, up to `known` ticks, and runs to `target`.
+    /// Confirms rows of `log` up to `known` ticks, and runs to `target`.
     fn run(&mut self, log: &[Row], known: u32, target: Tick) {
         loop {
             self.confirm(log, known);
@@ -179,14 +179,14 @@ fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
                 game.stepper.costs(save, step);
             }
             target = (target + u32::from(generator.chance(900_000))).min(401);
-            // Confirmed rows come one by one, in bursts, and not at all for a while.
+            // Confirmed rows arrive one by one, in bursts, or not at all for a while.
             if generator.chance(700_000) {
                 let burst = u32::try_from(generator.between(1, 3)).unwrap();
                 known = (known + burst).min(400);
             } else if generator.chance(20_000) {
                 known = (known + 40).min(400);
             }
-            // What is foreseen may be true, and need not be.
+            // Predicted inputs may be right or wrong.
             for seat in (0..3).map(Seat) {
                 let tick = known + u32::try_from(generator.below(70)).unwrap();
                 let guess = [u8::try_from(generator.below(4)).unwrap()];
@@ -241,7 +241,7 @@ fn a_prediction_repeats_what_is_known_and_cannot_be_told_from_a_closed_tick() {
     assert_eq!(rows, expected);
 }
 
-/// What the stepper asks for until it waits.
+/// The stepper's actions until it waits.
 fn asked(stepper: &mut Stepper, target: u32) -> Vec<StepAction> {
     core::iter::from_fn(|| stepper.next(Tick(target))).collect()
 }
@@ -339,8 +339,8 @@ fn the_window_bounds_what_is_predicted() {
     }
 }
 
-/// What a match costs in a thousandth of a step: 6,000 ticks that are confirmed `late` ticks after
-/// they are simulated, of which one in `1_000_000 / chance` was predicted wrong.
+/// Cost of a match in thousandths of a step: 6,000 ticks, each confirmed `late` ticks after it was
+/// simulated; one in `1_000_000 / chance` was mispredicted.
 fn cost(policy: SavePolicy, save_thousandths: u64, late: u32, chance: u32) -> u64 {
     let mut generator = Seed::from_number(u64::from(chance) + 7).generator(0);
     let mut game = Game::new(8, policy);
@@ -360,7 +360,7 @@ fn cost(policy: SavePolicy, save_thousandths: u64, late: u32, chance: u32) -> u6
     for tick in 0..6_000_u32 {
         game.run(&log, tick.saturating_sub(late), Tick(tick));
     }
-    // Each tick's first step is no cost of going back.
+    // The first step of each tick is not a rollback cost.
     let again = u64::from(game.steps - game.at.0);
     u64::from(game.saves) * save_thousandths + again * 1_000
 }

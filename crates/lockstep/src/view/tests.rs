@@ -1,18 +1,18 @@
-//! The agreement alone, between peers with arbitrary loss, delay and partitions.
+//! The membership agreement alone, between peers with arbitrary loss, delay and partitions.
 
 use super::*;
 use wire::{Generator, Seed};
 
-/// One peer: its view, and how far it holds each other's inputs.
+/// A peer: its view, and how much it holds of each seat's inputs.
 struct Peer {
     view: View,
     held: Ticks,
-    /// Every view it was in, with what it decided to get there.
+    /// Every decision that it installed.
     path: Vec<Decision>,
     is_over: bool,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Copy)]
 enum Mail {
     Statement(Statement),
@@ -22,11 +22,11 @@ enum Mail {
 
 struct Group {
     peers: Vec<Peer>,
-    /// From, to, what.
+    /// Sender, receiver, message.
     mail: Vec<(u16, u16, Mail)>,
-    /// Pairs between which nothing passes, from and to.
+    /// Pairs, from and to, between which nothing passes.
     cut: Vec<(u16, u16)>,
-    /// Lost messages in a million.
+    /// Lost messages per million.
     loss: u32,
     generator: Generator,
 }
@@ -67,7 +67,7 @@ impl Group {
         }
     }
 
-    /// One peer does what it does on its own.
+    /// One peer's periodic work.
     fn beat(&mut self, me: u16) {
         let peer = &mut self.peers[usize::from(me)];
         if peer.is_over {
@@ -125,7 +125,7 @@ impl Group {
                 let (from, to) = (self.any(), self.any());
                 self.cut.push((from, to));
             }
-            // A whole group is cut off.
+            // Cuts off a whole group.
             1 => {
                 let part = self.generator.next_u32();
                 let is_in = |seat: u16| part >> seat & 1 == 1;
@@ -150,7 +150,7 @@ impl Group {
                     }
                 }
             }
-            // A member suspects one that it does not receive or, rashly, one that it does.
+            // A member suspects one that it does not receive or, wrongly, one that it does.
             4..14 => {
                 let (me, other) = (self.any(), self.any());
                 if self.cut.contains(&(other, me)) || self.generator.chance(20_000) {
@@ -171,7 +171,7 @@ impl Group {
         }
     }
 
-    /// The network heals, and a member without an answer suspects the one it asks.
+    /// The network heals. A member without an answer suspects the one that it asks.
     fn settle(&mut self) {
         self.cut.clear();
         self.loss = 0;
@@ -264,7 +264,7 @@ fn the_inputs_of_one_who_left_count_as_far_as_any_who_stays_holds_them() {
     let decision = view.decide(&ours).unwrap();
     assert_eq!(decision.next, 0b0111);
     assert_eq!(decision.cuts, held(&[0, 0, 0, 57]));
-    // The only holder goes as well: what nobody holds is given up.
+    // The only holder leaves as well: inputs that no member holds are given up.
     view.suspect(0b0010);
     view.on_statement(2, &statement(0b0111, 0b0010, &[0, 30, 0, 52]), 0b0101);
     let decision = view.decide(&held(&[9, 31, 9, 51])).unwrap();
@@ -303,7 +303,7 @@ fn of_two_who_suspect_each_other_all_keep_the_lower() {
         }
         assert_eq!(view.suspects(), 0b0010);
     }
-    // A member that we do not receive either is removed, whatever its seat.
+    // If this member does not receive the other either, it removes it, whatever its seat.
     let mut view = View::new(2, 4);
     view.on_statement(1, &high.1, 0b1110);
     assert_eq!(view.suspects(), 0b0001);
@@ -331,7 +331,7 @@ fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
         (2, decision(7, 6, 60)),
         (5, decision(7, 3, 60)),
     ] {
-        // The second puts us out, and that is to be believed.
+        // The second one excludes this member, which has to accept that.
         let outcome = view.on_decision(from, &wrong, &ours);
         assert!(
             matches!(outcome, DecisionOutcome::Ignored | DecisionOutcome::Out(_)),
@@ -363,7 +363,7 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
         DecisionOutcome::Installed(made)
     );
     for (from, wrong) in [
-        // Of other members, with one that ours removed, of one in neither.
+        // Decisions of other members; with one that ours removed; of a sender in neither.
         (0, decision(0b1111, 0b001, [0, 50, 60])),
         (0, decision(0b111, 0b101, [0, 50, 60])),
         (2, decision(0b111, 0b101, [0, 50, 60])),
@@ -375,7 +375,7 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
         );
     }
     assert!(!view.conflicts(&made), "we are in it");
-    // Ours counts up to the tick at which either removed member does.
+    // Ours counts up to the first tick at which a removed member counts.
     for (cuts, tick) in [([0, 50, 60], 50), ([0, 70, 60], 60)] {
         let rival = decision(0b111, 0b001, cuts);
         assert!(view.conflicts(&rival));

@@ -20,7 +20,7 @@ type Inputs<I> = Vec<(I, Origin)>;
 #[derive(Debug)]
 pub(crate) struct HostedPlayer<I> {
     pub(crate) machine: HostedPeer<I>,
-    /// The game: order-sensitive over all inputs.
+    /// Game state; it depends on all inputs and on their order.
     pub(crate) state: u64,
     /// Saved states, by tick.
     saves: BTreeMap<Tick, u64>,
@@ -28,7 +28,7 @@ pub(crate) struct HostedPlayer<I> {
     pub(crate) states: Vec<u64>,
     /// When each final tick was returned.
     pub(crate) turned_at: Vec<Instant>,
-    /// Inputs of all seats in final ticks.
+    /// State and inputs of simulated ticks that are not final.
     pub(crate) turns: Vec<Inputs<I>>,
     /// State and inputs of ticks simulated and not final, by tick.
     pending: BTreeMap<Tick, (u64, Inputs<I>)>,
@@ -41,15 +41,15 @@ pub(crate) struct HostedPlayer<I> {
     pub(crate) events: Vec<HostedEvent>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
-    /// Whether it runs; a paused one takes no datagrams and no time.
+    /// If set, it neither receives datagrams nor handles timeouts.
     pub(crate) is_paused: bool,
 }
 
-/// When worlds begin.
+/// Start time of each world.
 const BEGINNING: Instant = Instant::from_millis(1_000);
 
 impl<I> HostedPlayer<I> {
-    /// What its clock shows at `now`; all clocks agree at the beginning.
+    /// What its clock shows at `now`; all clocks agree at the start.
     fn local(&self, now: Instant) -> Instant {
         let nanos = i128::from(now.as_nanos());
         let age = nanos - i128::from(BEGINNING.as_nanos());
@@ -92,7 +92,7 @@ impl<I> HostedPlayer<I> {
         hosts.collect()
     }
 
-    /// Whether it saw states differ.
+    /// Whether it detected a desync.
     pub(crate) fn has_desync(&self) -> bool {
         let is_desync =
             |event: &HostedEvent| matches!(event, HostedEvent::Server(ServerEvent::Desync { .. }));
@@ -186,8 +186,8 @@ impl<I: Input + Clone> HostedPlayer<I> {
         self.machine.report(tick, state).unwrap();
     }
 
-    /// Every own input in its tick is the newest submitted for it; every other was reported, except
-    /// for revoked ones.
+    /// Every own input in its tick is the newest one submitted for it. Any other was reported,
+    /// except for revoked ones.
     pub(crate) fn assert_own_inputs(&self, own: usize)
     where
         I: PartialEq + core::fmt::Debug,
@@ -217,20 +217,20 @@ pub(crate) struct HostedWorld<I> {
     pub(crate) players: Vec<HostedPlayer<I>>,
     /// Links between players.
     pub(crate) links: Vec<Vec<Link>>,
-    /// Times in which nothing passes between two players.
+    /// Periods in which nothing passes between two players.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
-    /// Datagrams to none of the players.
+    /// Datagrams to unknown peers.
     pub(crate) strays: Vec<Vec<u8>>,
-    /// Next input of a seat, from the one before.
+    /// Next input of a seat, from the previous one.
     play: fn(&mut Generator, &I) -> I,
     /// Each player's random source, and its current input.
     inputs: Vec<(Generator, I)>,
     network: Generator,
     in_flight: BTreeMap<(Instant, u64), (usize, usize, Vec<u8>)>,
     sent: u64,
-    /// Next moment at which each player reads its pad.
+    /// When players next read their input device.
     next_frame: Instant,
 }
 
@@ -275,7 +275,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         self.players[index].local(self.now)
     }
 
-    /// Cuts every link between the two sides, both ways, from now on for `span`.
+    /// Cuts every link between the two sides in both directions for `span`, from now on.
     pub(crate) fn part(&mut self, one: &[usize], other: &[usize], span: Duration) {
         let (from, to) = (self.now, self.now + span);
         for &a in one {
@@ -309,7 +309,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Runs until all of `who` have `ticks` final ones, at most for `most`.
+    /// Runs until all of `who` have `ticks` final ones, for at most `most`.
     pub(crate) fn run_until(&mut self, who: &[usize], ticks: usize, most: Duration) {
         let end = self.now + most;
         while self.now < end && who.iter().any(|of| self.players[*of].states.len() < ticks) {
@@ -317,7 +317,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Advances to the next thing that happens.
+    /// Advances to the next event.
     pub(crate) fn step(&mut self) {
         let timers = self
             .players
@@ -425,8 +425,9 @@ impl<I: Input + Clone> HostedWorld<I> {
 }
 
 impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
-    /// All players whose match continues have one history, follow one host, and saw no desync;
-    /// excluded ones share it up to the tick they were given. Returns how many continue.
+    /// All players whose match continues have the same history and host, and saw no desync.
+    /// Excluded players share the history up to the tick at which they were excluded. Returns how
+    /// many continue.
     pub(crate) fn assert_one_match(&self) -> usize {
         for (index, player) in self.players.iter().enumerate() {
             assert!(!player.has_desync(), "{:?}", player.events);
@@ -455,7 +456,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
         on.len()
     }
 
-    /// All of `who` continue, and each makes about 60 ticks in the next second, plus what a window
+    /// All of `who` continue. Each makes about 60 ticks in the next second, plus what a window
     /// makes final at once.
     pub(crate) fn assert_progress(&mut self, who: &[usize]) {
         let of = |world: &Self| -> Vec<_> {
@@ -473,7 +474,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
     }
 }
 
-/// A match of this many that `host` begins, with a delay that covers 100 ms and jitter.
+/// A match of `seats` that `host` starts, with a delay that covers 100 ms and jitter.
 pub(crate) fn hosted(seats: u16, host: u16) -> HostedConfig {
     let mut config = HostedConfig::default();
     config.server.seats = seats;

@@ -1,4 +1,4 @@
-//! Bytes that no honest peer sends.
+//! Datagrams that no honest peer sends.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use wire::{Arrival, Generator, Instant, Seat, Seed};
 use crate::alloc::{allocations, held};
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Bits, as hostile clients write them.
+/// Writes bits of forged datagrams.
 pub(crate) struct Forge(pub(crate) Vec<u8>, u32);
 
 impl Forge {
@@ -39,7 +39,7 @@ impl Forge {
         self.bits(0, len).bits(shifted, len + 1)
     }
 
-    /// A report up to its inputs: all before `next` arrived.
+    /// A report up to its inputs, which acknowledges all ticks before `next`.
     fn report(next: u16) -> Self {
         Self::new(2)
             .bits(next.into(), 16)
@@ -69,7 +69,7 @@ fn low(tick: u32) -> u16 {
 
 #[test]
 fn l8_the_longest_run_costs_64_inputs_of_256_bytes_and_no_memory() {
-    // A 14-byte report that stands for the maximum of 64 inputs of 256 bytes each.
+    // A 14-byte report that expands to the maximum of 64 inputs of 256 bytes each.
     #[derive(Default)]
     struct Big;
     impl Input for Big {
@@ -141,10 +141,10 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
     let mut world = world();
     let end = world.server.ticks_closed();
     let before = *world.server.stats();
-    // Future ticks, which are read as old ones.
+    // An acknowledgement of future ticks, which the server takes for old ones.
     inject(&mut world, 0, Forge::report(low(end + 1)).gamma(0).0);
     assert_eq!(world.server.stats().dropped_ack, before.dropped_ack + 1);
-    // Inputs coded against one that never arrived.
+    // Inputs encoded relative to one that never arrived.
     let unreferenced = Forge::report(low(end))
         .gamma(1)
         .gamma(62)
@@ -153,7 +153,7 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
     inject(&mut world, 0, unreferenced.0);
     let reference = before.dropped_reference + 1;
     assert_eq!(world.server.stats().dropped_reference, reference);
-    // The last tick in the window, and 63 past it; then as far as numbers go.
+    // The last tick in the window, 63 past it, and the furthest that numbers allow.
     let far = |ahead| {
         Forge::report(low(end))
             .gamma(64)
@@ -252,7 +252,7 @@ fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
             client.report_state(tick, &state(tick.0)).unwrap();
         }
         while let Some(turn) = server.poll_turn() {
-            // They differ from the eleventh tick on.
+            // The states differ from the eleventh tick on.
             let tick = turn.tick();
             server.report_state(tick, &state(tick.0.min(10))).unwrap();
         }
@@ -264,7 +264,7 @@ fn samples(seed: u64) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     }
     let has = |all: &[Vec<u8>], kind| all.iter().any(|datagram| datagram[0] == kind);
     assert!(has(&ups, 6) && has(&downs, 0x88), "the search included");
-    // As they are where ticks are longer.
+    // The same turns as sent when ticks are stretched.
     let turns = downs
         .iter()
         .filter(|it| [0x82, 0x83, 0x85].contains(&it[0]));
@@ -343,7 +343,7 @@ fn l8_ls_10_mutated_datagrams_never_panic_or_grow_a_machine() {
     assert!(client.stats().loads > 0, "{:?}", client.stats());
 }
 
-/// All datagrams of a client and a server, except chunks.
+/// All datagram kinds of a client and a server, except chunks.
 const KINDS: [u8; 14] = [
     1, 2, 3, 6, 9, 0x0b, 0x81, 0x82, 0x83, 0x84, 0x85, 0x88, 0x8b, 0x8d,
 ];
@@ -389,7 +389,7 @@ proptest! {
                 Answer::Sections { known, .. } => known.map_or(0, |known| known.iter().count() * 4),
                 Answer::Acknowledged { .. } => 0,
             };
-            // 255 ticks, or 64 sections of some 4 bytes and a name.
+            // 255 ticks, or 64 sections of about 4 bytes and a name.
             assert!(count <= 256 && count <= 8 * datagram.len());
         }
         prop_assert_eq!(allocations() - before, 0);

@@ -12,7 +12,7 @@ use crate::alloc::held;
 use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh, peer, peers};
 use crate::world::{Link, MATCH, pad, seat};
 
-/// A mesh that commits, at a delay that covers 50 ms twice.
+/// A mesh with commitments, and a delay that covers 50 ms twice.
 pub(crate) fn committing(seats: u16) -> MeshConfig {
     let mut config = mesh(seats);
     config.commit = Some(CommitSecret::new([0x5a; 32]));
@@ -27,7 +27,7 @@ fn shape(seats: u16) -> Shape {
     }
 }
 
-/// First tick that a datagram does not commit to, and the one past the last that it reveals; both
+/// First tick that a datagram does not commit to, and the end of the ticks that it reveals; both
 /// near `about`.
 pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Tick)> {
     let Ok(MeshMessage::Committed(commitment, play)) = decode_mesh(datagram, shape(seats)) else {
@@ -40,10 +40,9 @@ pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Ti
 
 /// No input was revealed for a tick before a commitment to it had arrived from all others.
 fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
-    // There are no inputs before.
     let begin = Tick(delay.into());
     let count = usize::from(seats);
-    // By sender and receiver: first tick that is not committed to, in what was sent so far.
+    // By sender and receiver: first tick without a commitment in the datagrams so far.
     let mut committed = vec![vec![begin; count]; count];
     let mut shown = vec![begin; count];
     let record = world.record.as_ref().unwrap();
@@ -88,7 +87,7 @@ fn sim_mesh_commit_nobody_sees_an_input_before_having_committed_to_an_own_one() 
         for player in &world.players {
             let breach = |event: &MeshEvent| matches!(event, MeshEvent::CommitViolation { .. });
             assert!(!player.events.iter().any(breach), "{:?}", player.events);
-            // All inputs count as submitted.
+            // All submitted inputs count.
             for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
                 for (own, (input, _)) in world.players.iter().zip(turn) {
                     if let Some(submitted) = own.submitted.get(&tick) {
@@ -123,7 +122,7 @@ fn sim_mesh_commit_those_who_stay_agree_when_one_is_cut_off() {
 fn mesh_commit_costs_one_more_way_and_no_ticks() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(50);
-    // Twice the latency is 6 ticks; stamping and revealing each wait for a boundary.
+    // Twice the latency is 6 ticks. Stamping and revealing each wait for a boundary.
     let mut config = committing(4);
     config.input_delay = 8;
     let mut world = MeshWorld::new(Seed::from_number(1), &config, link, pad);
@@ -146,7 +145,7 @@ fn mesh_commit_costs_one_more_way_and_no_ticks() {
     assert_eq!(stats.holds, 0);
 }
 
-/// Stops seat 0 of three, and commits in its name to other inputs than it then reveals.
+/// Stops seat 0 of three, and commits in its name to inputs other than those revealed later.
 fn breach() -> MeshWorld<u16> {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(20);
@@ -157,7 +156,7 @@ fn breach() -> MeshWorld<u16> {
     world
 }
 
-/// Reveals to these players other inputs than seat 0 committed to, under a head of its own.
+/// Reveals inputs to `players` that seat 0 did not commit to, under a forged chain head.
 fn forge(world: &mut MeshWorld<u16>, players: &[usize]) {
     for &to in players {
         let first = Tick(world.players[to].machine.ticks_confirmed());
@@ -273,7 +272,7 @@ fn mesh_commit_all_commit_or_nobody_does() {
         let seat = Seat(other);
         assert!(player.events.contains(&MeshEvent::Mismatch { seat }));
     }
-    // Nor is the other kind of play taken.
+    // Play without commitments is rejected as well.
     let mut world = MeshWorld::new(Seed::from_number(6), &committing(2), Link::perfect(), pad);
     world.run_for(Duration::from_secs(1));
     inject(
@@ -285,8 +284,8 @@ fn mesh_commit_all_commit_or_nobody_does() {
     assert_eq!(world.players[1].machine.stats().dropped_malformed, 1);
 }
 
-/// A pair in a match that commits, until it ends or for 200 turns, in which datagrams are mutated and
-/// then come as they were. Returns the bytes that it came to hold, and whether it ended.
+/// A match of two with commitments, until it ends or for 200 turns. Each datagram is delivered
+/// mutated and then unchanged. Returns how much its memory grew, in bytes, and whether it ended.
 fn hostile_match(generator: &mut Generator) -> (i64, bool) {
     let now = Instant::from_millis(1);
     let machine = |index: usize| {
@@ -331,10 +330,10 @@ fn l8_ls_10_mesh_commit_mutated_datagrams_never_panic_or_grow_a_machine() {
     let mut over = 0;
     for _ in 0..150 {
         let (bytes, is_over) = hostile_match(&mut generator);
-        // The first tick makes some room that all matches make.
+        // The first tick makes allocations that every match makes.
         assert!(bytes <= 64, "{bytes}");
         over += u32::from(is_over);
     }
-    // Some were caught, and some changes did not matter.
+    // Some mutations were detected, and some had no effect.
     assert!((1..150).contains(&over), "{over}");
 }

@@ -17,7 +17,7 @@ use crate::world::{Link, MATCH, seat};
 #[derive(Debug)]
 pub(crate) struct MeshPlayer<I> {
     pub(crate) machine: MeshPeer<I>,
-    /// The game: order-sensitive over all inputs.
+    /// Game state; it depends on all inputs and on their order.
     pub(crate) state: u64,
     /// Saved states, by tick.
     saves: BTreeMap<Tick, u64>,
@@ -25,7 +25,7 @@ pub(crate) struct MeshPlayer<I> {
     pub(crate) states: Vec<u64>,
     /// When each tick was first simulated.
     pub(crate) stepped_at: Vec<Instant>,
-    /// Inputs of all seats in final ticks, with origin.
+    /// State and inputs of simulated ticks that are not final.
     pub(crate) turns: Vec<Vec<(I, Origin)>>,
     /// State and inputs of ticks simulated and not final, by tick.
     pending: BTreeMap<Tick, (u64, Vec<(I, Origin)>)>,
@@ -38,17 +38,17 @@ pub(crate) struct MeshPlayer<I> {
     pub(crate) diverges_at: Option<Tick>,
     /// How much faster its clock runs than true time, in parts per million.
     pub(crate) drift_ppm: i64,
-    /// Whether it runs; a paused one takes no datagrams and no time.
+    /// If set, it neither receives datagrams nor handles timeouts.
     pub(crate) is_paused: bool,
-    /// Steps made, and of them repeated ones.
+    /// Steps simulated, and how many of them were repeated.
     pub(crate) steps: (u64, u64),
 }
 
-/// When worlds begin.
+/// Start time of each world.
 const BEGINNING: Instant = Instant::from_millis(1_000);
 
 impl<I> MeshPlayer<I> {
-    /// What its clock shows at `now`; all clocks agree at the beginning.
+    /// What its clock shows at `now`; all clocks agree at the start.
     fn local(&self, now: Instant) -> Instant {
         let nanos = i128::from(now.as_nanos());
         let age = nanos - i128::from(BEGINNING.as_nanos());
@@ -79,7 +79,7 @@ impl<I> MeshPlayer<I> {
         })
     }
 
-    /// Removed peers, and from which tick on.
+    /// Removed peers, each with its first absent tick.
     pub(crate) fn left(&self) -> Vec<(Seat, Tick)> {
         let left = self.events.iter().filter_map(|event| {
             if let MeshEvent::Left { seat, tick, .. } = event {
@@ -184,7 +184,7 @@ fn inputs<I: Input>(turn: &Turn<'_, I>) -> Vec<(I, Origin)> {
         .collect()
 }
 
-/// Why a player may have something to do.
+/// What woke a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
     ByOthers,
@@ -197,20 +197,20 @@ pub(crate) struct MeshWorld<I> {
     pub(crate) players: Vec<MeshPlayer<I>>,
     /// Links between peers.
     pub(crate) links: Vec<Vec<Link>>,
-    /// Times in which nothing passes between two peers.
+    /// Periods in which nothing passes between two peers.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
     /// Datagrams sent, with sender and receiver, if recorded.
     pub(crate) record: Option<Vec<(usize, usize, Vec<u8>)>>,
     /// Longest datagram seen.
     pub(crate) longest: usize,
-    /// Next input of a seat, from the one before.
+    /// Next input of a seat, from the previous one.
     pub(crate) play: fn(&mut Generator, &I) -> I,
     /// Each player's random source, and its current input.
     inputs: Vec<(Generator, I)>,
     network: Generator,
     in_flight: BTreeMap<(Instant, u64), (usize, usize, Vec<u8>)>,
     sent: u64,
-    /// Next moment at which each player reads its pad.
+    /// When players next read their input device.
     next_frame: Instant,
 }
 
@@ -254,7 +254,7 @@ impl<I: Input + Clone> MeshWorld<I> {
         self.players[index].local(self.now)
     }
 
-    /// Gives a player another configuration, before anything has happened.
+    /// Recreates a player with `config`; call before the first step.
     pub(crate) fn replace(&mut self, index: usize, config: &MeshConfig) {
         let own = (MATCH, seat(index));
         let peers = peers(index, self.players.len());
@@ -262,7 +262,7 @@ impl<I: Input + Clone> MeshWorld<I> {
         self.players[index] = MeshPlayer::new(machine.unwrap());
     }
 
-    /// Cuts every link between the two sides, both ways, from now on for `span`.
+    /// Cuts every link between the two sides in both directions for `span`, from now on.
     pub(crate) fn part(&mut self, one: &[usize], other: &[usize], span: Duration) {
         let (from, to) = (self.now, self.now + span);
         for &a in one {
@@ -273,7 +273,7 @@ impl<I: Input + Clone> MeshWorld<I> {
         }
     }
 
-    /// Runs until player 0 has `ticks` that are final, then lets the network settle for a second.
+    /// Runs until player 0 has `ticks` final ticks, then for one more second.
     pub(crate) fn run(&mut self, ticks: usize) {
         while self.players[0].states.len() < ticks {
             self.step();
@@ -289,7 +289,7 @@ impl<I: Input + Clone> MeshWorld<I> {
         }
     }
 
-    /// Advances to the next thing that happens.
+    /// Advances to the next event.
     pub(crate) fn step(&mut self) {
         let timers = self
             .players
@@ -409,7 +409,7 @@ pub(crate) fn all<I>(world: &MeshWorld<I>) -> Vec<&MeshPlayer<I>> {
     world.players.iter().collect()
 }
 
-/// All turns that any two of these returned are the same turns, and led to the same states.
+/// All turns that any two of `players` returned are equal and led to the same states.
 pub(crate) fn assert_agreement<I: PartialEq>(players: &[&MeshPlayer<I>]) {
     let longest = |player: &&&MeshPlayer<I>| player.states.len();
     let first = players.iter().max_by_key(longest).unwrap();
@@ -420,12 +420,12 @@ pub(crate) fn assert_agreement<I: PartialEq>(players: &[&MeshPlayer<I>]) {
     }
 }
 
-/// How everybody numbers the peer on seat `index`.
+/// The id that all peers use for the peer on seat `index`.
 pub(crate) fn peer(index: usize) -> PeerId {
     PeerId(u32::try_from(index).unwrap() + 100)
 }
 
-/// A mesh of this many, in lockstep, with a delay that covers 50 ms and jitter.
+/// A lockstep mesh of `seats`, with a delay that covers 50 ms and jitter.
 pub(crate) fn mesh(seats: u16) -> MeshConfig {
     let mut config = MeshConfig::default();
     config.seats = seats;

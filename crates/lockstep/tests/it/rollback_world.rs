@@ -1,4 +1,4 @@
-//! One server and games with rollback over lossy links, in virtual time, from one seed.
+//! A server and games with rollback over lossy links, in virtual time, from one seed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use crate::world::{Link, MATCH, pad};
 /// A game that depends on every input and origin, and on their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Game {
-    /// All that its steps depend on.
+    /// The result of all its steps.
     pub(crate) state: u64,
     /// Ticks simulated.
     pub(crate) at: u32,
-    /// Goes wrong in the step of this tick, each time it is made.
+    /// Diverges in the step of this tick, each time it is simulated.
     pub(crate) diverges_at: Option<u32>,
-    /// What a save and a step take, where that is measured, and all that they took.
+    /// Duration of a save and of a step, if measured, and the total spent.
     pub(crate) costs: Option<(Duration, Duration)>,
     pub(crate) spent: Rc<Cell<Duration>>,
 }
@@ -70,17 +70,17 @@ impl Sim for Game {
     }
 }
 
-/// A machine whose word is checked on its way to the runner.
+/// A client machine whose steps are checked before the runner gets them.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) machine: ClientPeer<u16>,
     /// First tick that is not final.
     pub(crate) settled: Tick,
-    /// First tick of our own: what came before was loaded.
+    /// First tick that it simulated; earlier ones were loaded.
     pub(crate) begun: usize,
-    /// Hash of each final tick from there on.
+    /// Hash of each final tick from `begun` on.
     pub(crate) finals: Vec<u64>,
-    /// Ticks gone back to.
+    /// Ticks rolled back to.
     pub(crate) loads: Vec<Tick>,
 }
 
@@ -129,18 +129,18 @@ impl Steps for Watched {
     }
 }
 
-/// What a player sees of its match.
+/// A player, and its history.
 pub(crate) struct Player {
     pub(crate) rollback: Rollback<Game, Watched>,
     pub(crate) events: Vec<ClientEvent>,
-    /// Events that were looked at.
+    /// Number of events handled.
     heard: usize,
     pub(crate) link: Link,
-    /// Whether its link carries nothing up.
+    /// Whether its uplink drops everything.
     pub(crate) is_mute: bool,
-    /// Whether it hears nothing.
+    /// Whether it receives nothing.
     is_away: bool,
-    /// Its whims, and what it does now.
+    /// Its random source, and its current input.
     whims: (Generator, u16),
     /// By how many ticks the game was behind the newest input stamped, at each boundary.
     pub(crate) behind: Vec<u32>,
@@ -149,7 +149,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Gives a save where one is wanted, and loads what came.
+    /// Offers a snapshot if one is wanted, and loads received ones.
     fn exchange_snapshots(&mut self, now: Instant) {
         let heard = core::mem::replace(&mut self.heard, self.events.len());
         for event in &self.events[heard..] {
@@ -184,16 +184,16 @@ impl Player {
     }
 }
 
-/// Where a player's datagrams go.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Server,
     Player,
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct InFlight {
-    /// Whose it is, or comes from.
+    /// The player that sends or receives it.
     player: usize,
     to: End,
     datagram: Vec<u8>,
@@ -205,7 +205,7 @@ pub(crate) struct RollbackWorld {
     pub(crate) server: MatchServer<u16>,
     pub(crate) players: Vec<Player>,
     pub(crate) server_events: Vec<ServerEvent>,
-    /// The server's own game, which never goes back, and its hash after each tick.
+    /// The server's own game, which never rolls back, and its hash after each tick.
     pub(crate) own: Game,
     pub(crate) own_hashes: Vec<u64>,
     pub(crate) longest: usize,
@@ -265,7 +265,7 @@ impl RollbackWorld {
         }
     }
 
-    /// Runs until the server has closed `ticks`, then lets the network settle for a second.
+    /// Runs until the server has closed `ticks`, then for one more second.
     pub(crate) fn run(&mut self, ticks: u32) {
         while self.server.ticks_closed() < ticks {
             self.step();
@@ -280,14 +280,14 @@ impl RollbackWorld {
         }
     }
 
-    /// Has a player away until [`come`](Self::come); before anything has happened.
+    /// Keeps a player out until [`come`](Self::come); call before the first step.
     pub(crate) fn keep_out(&mut self, index: usize) {
         let peer = PeerId(u32::try_from(index).unwrap());
         self.server.leave(self.now, peer);
         self.players[index].is_away = true;
     }
 
-    /// Has a player join who was kept out.
+    /// Has a player join that was kept out.
     pub(crate) fn come(&mut self, index: usize) {
         let peer = PeerId(u32::try_from(index).unwrap());
         let seat = Seat(u16::try_from(index).unwrap());
@@ -295,7 +295,7 @@ impl RollbackWorld {
         self.players[index].is_away = false;
     }
 
-    /// Has the game of a player go wrong in `tick`.
+    /// Makes the game of a player diverge in `tick`.
     pub(crate) fn diverge(&mut self, index: usize, tick: u32) {
         self.players[index].rollback.game_mut().diverges_at = Some(tick);
     }
@@ -427,7 +427,7 @@ impl RollbackWorld {
         }
     }
 
-    /// Every final state of every player is what the server's own game came to.
+    /// Every final state of every player equals that of the server's own game.
     pub(crate) fn assert_final(&self, ticks: usize) {
         for player in &self.players {
             let Watched { finals, begun, .. } = player.rollback.steps();
@@ -439,7 +439,7 @@ impl RollbackWorld {
         assert_eq!(self.server_events.iter().find(is_alarm), None);
     }
 
-    /// Every hash came in time: what was guessed right is reported as well.
+    /// No player was reported as silent: ticks that were predicted right are hashed too.
     pub(crate) fn assert_nobody_silent(&self) {
         let is_silent = |event: &&ServerEvent| matches!(event, ServerEvent::Silent { .. });
         assert_eq!(self.server_events.iter().find(is_silent), None);

@@ -11,34 +11,34 @@ use wire::{Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Ticks after which the chain does not reach back to the first.
+/// At this tick the chain no longer holds the first tick.
 pub(crate) const LATE: u32 = 1_100;
 
-/// Longest state of a snapshot here.
+/// Longest accepted state.
 const LEN_MAX: u32 = 1 << 20;
 
-/// A match whose players, and optionally the server, give and load snapshots.
+/// A match whose players, and optionally the server, offer and load snapshots.
 pub(crate) struct Crowd {
     pub(crate) world: World<u16>,
     /// The server's own game, if it simulates.
     state: Option<u64>,
-    /// Bytes of a snapshot besides the state.
+    /// Size of a snapshot without the state, bytes.
     pub(crate) ballast: usize,
-    /// Server events that were looked at.
+    /// Number of server events handled.
     seen: usize,
-    /// Events of each player that were looked at.
+    /// Number of events handled, by player.
     heard: Vec<usize>,
-    /// Whether the server, or each player, is to give its state after its next turn.
+    /// Whether the server, and each player, must offer its state after its next turn.
     owed: (bool, Vec<bool>),
-    /// Seats that give wrong snapshots.
+    /// Seats that offer wrong snapshots.
     pub(crate) liars: Vec<usize>,
-    /// Seats that are asked for snapshots and give none.
+    /// A seat that offers no snapshot when it is asked.
     pub(crate) miser: Option<usize>,
-    /// Whether the server gives none.
+    /// Whether the server offers no snapshots.
     pub(crate) is_stingy: bool,
-    /// What the server gave and was not taken, each with the time.
+    /// When the server's offers were refused.
     pub(crate) refused: Vec<Instant>,
-    /// First tick that each player has of its own.
+    /// First tick that each player simulated.
     pub(crate) begun: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Crowd {
         }
     }
 
-    /// The server plays along, and gives its state where it is wanted.
+    /// Simulates on the server, and offers its state if one is wanted.
     fn simulate(&mut self) {
         let Some(state) = &mut self.state else {
             return;
@@ -146,7 +146,7 @@ impl Crowd {
         machine.machine.offer_snapshot(now, &bytes).unwrap();
     }
 
-    /// Begins with a state that came, as if all before it had been played.
+    /// Loads a received snapshot. Earlier ticks count as simulated.
     fn load(&mut self, index: usize, next: Tick) {
         let first = usize::try_from(next.0).unwrap();
         let others = self.world.players[(index + 1) % 3].states.clone();
@@ -236,7 +236,7 @@ fn sim_ls_14_who_joins_past_the_chain_loads_a_snapshot_of_server_or_player() {
         crowd.assert_agreement();
         assert!(crowd.begun[3] >= usize::try_from(LATE).unwrap());
         assert_eq!(crowd.count(is_desync), 0);
-        // The newcomer is compared from then on.
+        // The new player's hashes are compared from then on.
         crowd.world.players[3].diverges_at = Some(Tick(joined + 450));
         crowd.run(joined + 550);
         assert_eq!(crowd.count(is_desync), 1);
@@ -308,12 +308,12 @@ fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
             others[crowd.begun[wrong]..len]
         );
         assert!(len > 650);
-        // Its inputs counted all the time.
+        // Its inputs counted during the replacement.
         let substituted = crowd.world.players[wrong].own[300..].iter();
         let substituted =
             substituted.filter(|(_, origin)| *origin == lockstep::Origin::Substituted);
         assert!(substituted.count() < 60);
-        // And it is compared again.
+        // Its hashes are compared again.
         let again = crowd.world.server.ticks_closed() + 20;
         crowd.world.players[wrong].diverges_at = Some(Tick(again));
         crowd.run(again + 100);
@@ -341,7 +341,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
             Link::lossy(2),
         );
         crowd.run(LATE);
-        // The first donor: no player has pending turns.
+        // Seat 0 is the first donor, because no player has pending turns.
         crowd.liars = vec![0];
         crowd.world.join_anew(3);
         let joined = crowd.world.server.ticks_closed();
@@ -410,7 +410,7 @@ fn where_nobody_gives_a_snapshot_the_newcomer_is_told() {
     );
     crowd.run(LATE);
     crowd.world.join_anew(3);
-    // Nobody answers: three are asked for 10 s each.
+    // No donor answers: three are asked for 10 s each.
     let end = crowd.world.now + Duration::from_millis(30_300);
     while crowd.world.now < end {
         crowd.world.step();

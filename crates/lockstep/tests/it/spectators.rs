@@ -1,4 +1,4 @@
-//! Those who watch and do not play.
+//! Spectators of a match.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::alloc::{allocations, held};
 use crate::tree::{SERVER, Tree, peer};
 use crate::world::{Link, MATCH, config};
 
-/// Ticks after which the chain does not reach back to the first.
+/// At this tick the chain no longer holds the first tick.
 const LATE: u32 = 1_100;
 
 fn watched(seats: u16, delay: u16) -> Config {
@@ -48,7 +48,7 @@ fn sim_ls_1_spectators_see_what_players_play_whenever_they_come() {
             tree.run(comes);
             tree.watch(SERVER);
         }
-        // Past the chain: by snapshot.
+        // Past the chain, a snapshot is needed.
         tree.run(LATE + u32::from(delay) + comes);
         tree.watch(SERVER);
         let goal = tree.server.ticks_closed() + 400 + u32::from(delay);
@@ -80,7 +80,7 @@ fn ls_14_spectators_change_nothing_for_players() {
 
 #[test]
 fn a_delay_is_kept_and_the_end_is_shown_as_much_later() {
-    // Each datagram is held against the delay as it goes out.
+    // The world checks each sent datagram against the delay.
     let mut tree = Tree::new(Seed::from_number(2), watched(2, 300), Link::lossy(5));
     let early = tree.watch(SERVER);
     tree.run(290);
@@ -117,7 +117,7 @@ fn a_delay_longer_than_the_chain_costs_a_bundle_a_tick() {
         let server = MatchServer::<u16>::new(config, MATCH, Seed::from_number(1), now).unwrap();
         server.memory_len()
     };
-    // The longest bundle of two pads is 6 bytes, and its place takes as many.
+    // The longest bundle of two pads is 6 bytes, and its slot takes as many.
     assert!(memory(1_500) - memory(0) <= 1_500 * 12);
 }
 
@@ -142,7 +142,7 @@ fn a_spectator_plays_no_seat() {
     let arrival = Arrival::from(peer(node));
     tree.server.handle_datagram(now, arrival, &mut with_inputs);
     assert_eq!(tree.server.stats().spectators.dropped_inputs, 1);
-    // It says that it is ready again, gives state, gives a reason that is not its to give.
+    // A repeated ready, an offered state, and a leave reason that only a server may give.
     for mut said in [vec![0x01, 2, 0, 0, 0, 0], vec![0x0a, 1], vec![0x03, 2]] {
         tree.server.handle_datagram(now, arrival, &mut said);
     }
@@ -153,7 +153,7 @@ fn a_spectator_plays_no_seat() {
     tree.run(200);
     assert_eq!(tree.events.iter().filter(is_ready).count(), 2, "two seats");
     tree.assert_all_saw(10);
-    // Whose numbers lie nowhere counts for nothing.
+    // An acknowledgement of ticks outside the range is dropped.
     let refused = tree.server.stats().spectators.dropped_ack;
     let low = (tree.server.ticks_closed() + 9).to_be_bytes();
     let mut early = [0x02, low[2], low[3], 0x70];
@@ -219,10 +219,10 @@ fn who_may_watch_is_limited_and_told() {
     let mut bye = Vec::new();
     let to = server.poll_transmit(now, &mut bye).unwrap().destination;
     assert_eq!((to, bye.as_slice()), (PeerId(6), &[0x84, 1][..]));
-    // Its place is free, also as a player.
+    // Its slot is free, also for a player.
     assert_eq!(server.join(now, PeerId(6), Seat(1)), Ok(()));
     assert_eq!(server.watch(now, PeerId(7)), Ok(()));
-    // Whoever never answers is put out.
+    // A spectator that never answers is removed.
     server.handle_timeout(Instant::from_millis(4_999));
     assert_eq!(server.poll_event(), None);
     server.handle_timeout(Instant::from_millis(5_001));
@@ -244,7 +244,7 @@ fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
     tree.viewer(node).machine.leave(now, LeaveReason::Quit);
     tree.run(150);
     assert_eq!(left(&tree), [(peer(node), LeaveReason::Quit)]);
-    // Nobody gives a snapshot: whoever comes too late waits, and everybody else goes on.
+    // Without a snapshot the late spectator waits, and the others continue.
     tree.is_stingy = true;
     tree.run(LATE);
     let late = tree.watch(SERVER);
@@ -272,7 +272,7 @@ fn ls_14_where_the_server_gives_no_snapshot_late_spectators_are_put_out() {
     assert_eq!(left(&tree), [(peer(late), LeaveReason::Behind)]);
     let closed = ClientEvent::Closed(CloseReason::Behind);
     assert_eq!(tree.viewer(late).events.last(), Some(&closed));
-    // Who came later has its own 20 s.
+    // The second late spectator has its own 20 s.
     tree.run_for(Duration::from_secs(18));
     assert_eq!(left(&tree).len(), 1);
     tree.run_for(Duration::from_secs(1));
@@ -282,7 +282,7 @@ fn ls_14_where_the_server_gives_no_snapshot_late_spectators_are_put_out() {
 
 type LetIn = fn(&mut MatchServer<u16>, Instant, PeerId) -> Result<(), JoinError>;
 
-/// A server without players, and `count` spectators whose words are canned.
+/// A server without players, and `count` spectators that send prepared datagrams.
 struct Hall {
     server: MatchServer<u16>,
     now: Instant,
@@ -295,7 +295,7 @@ impl Hall {
         Self::with(count, MatchServer::watch)
     }
 
-    /// Whom `let_in` lets in.
+    /// Admits `count` peers with `let_in`.
     fn with(count: u32, let_in: LetIn) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(8);
@@ -317,7 +317,7 @@ impl Hall {
         }
     }
 
-    /// Closes ticks; each spectator says every fourth what it has.
+    /// Closes ticks; each spectator acknowledges every fourth.
     fn run(&mut self, ticks: u32) {
         for _ in 0..ticks {
             self.now += Duration::from_nanos(16_666_667);
@@ -369,7 +369,7 @@ fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
     let mut hall = Hall::with(64, MatchServer::watch_as_relay);
     hall.run(LATE);
     let now = hall.now;
-    // All claim to have come anew, and ask for a snapshot as often as they can.
+    // All claim to have restarted, and request a snapshot as often as they can.
     hall.server.offer_snapshot(now, &vec![7; 100_000]).unwrap();
     let before = held();
     for _ in 0..50 {
@@ -409,7 +409,7 @@ fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
     let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
     let node = tree.watch(SERVER);
     tree.run(300);
-    // It asks as a fan does, each second.
+    // Requests a snapshot each second, as a relay does.
     let arrival = Arrival::from(peer(node));
     for second in 1..=12 {
         tree.server.handle_datagram(tree.now, arrival, &mut [0x0b]);

@@ -1,4 +1,4 @@
-//! States over a simulated link, in virtual time.
+//! State channel over a simulated link, in virtual time.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,12 +13,11 @@ use wire::{Generator, Instant, Seed};
 
 const START: Instant = Instant::from_millis(1_000);
 
-/// 60 Hz.
 const TICK: Duration = Duration::from_nanos(16_666_667);
 
 const LEN_MAX: u32 = 300_000;
 
-/// A sender and a receiver, and a link each way.
+/// A sender and a receiver, and a link in each direction.
 struct Pair {
     now: Instant,
     limits: StateLimits,
@@ -26,14 +25,14 @@ struct Pair {
     receiver: StateReceiver,
     /// For states, and for acknowledgements.
     links: [Link; 2],
-    /// When neither link carries anything.
+    /// Period in which both links drop everything.
     outage: Option<(Instant, Instant)>,
     in_flight: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     order: u64,
-    /// When each datagram was sent, and its length.
+    /// Send time of each datagram, and its length.
     sent: Vec<(Instant, usize)>,
     acks: u64,
-    /// Every state that was taken.
+    /// Every state that the sender accepted, by number.
     pushed: BTreeMap<u32, Arc<[u8]>>,
     /// When each state was returned, and its number.
     returned: Vec<(Instant, u32)>,
@@ -57,7 +56,7 @@ impl Pair {
         }
     }
 
-    /// A new state of `len` bytes.
+    /// Pushes a state of `len` random bytes; returns its number.
     fn push(&mut self, draw: &mut Generator, len: usize) -> u32 {
         let mut bytes = vec![0; len];
         draw.fill(&mut bytes);
@@ -67,7 +66,7 @@ impl Pair {
         number
     }
 
-    /// Runs up to `end`, or until nothing is to come.
+    /// Runs up to `end`, or until nothing is left to do.
     fn run(&mut self, end: Instant) {
         loop {
             self.turn();
@@ -130,7 +129,7 @@ impl Pair {
         }
     }
 
-    /// No datagram was too long, and no stretch of time saw more bytes than rate and burst allow.
+    /// No datagram was too long, and no period saw more bytes than the rate and one burst allow.
     fn check_rate(&self) {
         let longest = self.sent.iter().map(|(_, len)| *len).max();
         assert!(longest <= Some(self.limits.datagram_len_max.into()));
@@ -155,7 +154,7 @@ fn percent(loss: u32) -> Chance {
     Chance::per_million(loss * 10_000)
 }
 
-/// 50 ms, and this many per cent lost.
+/// 50 ms, and `loss` % lost.
 fn link(loss: u32) -> LinkConfig {
     LinkConfig::default()
         .with_delay(Duration::from_millis(50))
@@ -207,19 +206,20 @@ fn sim_l6_states_of_40_datagrams_get_through_at_10_percent_though_newer_ones_com
             pair.push(&mut draw, 43_000);
             pair.run(pair.now + TICK);
         }
-        // Each by itself comes whole once in 68 times.
+        // Without retransmission only one state in 68 would arrive complete.
         let mut times: Vec<_> = pair.returned.iter().map(|(at, _)| *at).collect();
         times.insert(0, START);
         let gaps = times.windows(2).map(|two| two[1].saturating_since(two[0]));
         let mut gaps: Vec<_> = gaps.collect();
         gaps.sort();
-        // The gap, and two or three round trips of repair; ten where one part is lost ten times.
+        // The gap plus two or three round trips of repair; up to ten if one part is lost
+        // repeatedly.
         let usual = gaps[gaps.len() / 2];
         assert!(usual < Duration::from_millis(800), "{usual:?}");
         let longest = gaps[gaps.len() - 1];
         assert!(longest < Duration::from_millis(2_500), "{longest:?}");
         assert!(pair.returned.len() > 15, "{}", pair.returned.len());
-        // In step with what is new: what was returned last was new a moment ago.
+        // The channel keeps up: the last returned state is recent.
         let newest = *pair.pushed.last_key_value().unwrap().0;
         assert!(pair.last_returned() > Some(newest - 150));
         pair.check_rate();
@@ -240,7 +240,7 @@ fn sim_l6_after_an_outage_the_newest_comes_within_a_second() {
         }
         let sent_before = pair.sent.len();
         pair.run(ends);
-        // Silence is answered by silence.
+        // Without acknowledgements the sender nearly stops.
         let tried = pair.sent.len() - sent_before;
         assert!(tried <= 26, "{tried}");
         pair.run(ends + Duration::from_millis(1_100));
@@ -251,7 +251,7 @@ fn sim_l6_after_an_outage_the_newest_comes_within_a_second() {
 #[test]
 fn l6_a_newer_state_takes_the_place_of_one_that_was_not_begun() {
     let mut limits = StateLimits::default();
-    // One datagram at once, and then one in 100 ms.
+    // One datagram at once, then one per 100 ms.
     (limits.burst_bytes, limits.rate_bytes_per_s) = (1_000, 10_000);
     limits.datagram_len_max = 1_000;
     let mut pair = Pair::new(Seed::from_number(1), limits, &link(0));
@@ -265,7 +265,7 @@ fn l6_a_newer_state_takes_the_place_of_one_that_was_not_begun() {
         [10]
     );
     assert_eq!(pair.sender.stats().replaced, 9);
-    // Half a state of two parts goes on to its end, for else none would ever.
+    // A state whose first part was sent is completed; otherwise none would ever be.
     pair.run(START + Duration::from_millis(200));
     let half = pair.push(&mut draw, 1_900);
     pair.turn();
@@ -310,7 +310,7 @@ fn l6_a_state_that_is_not_taken_holds_newer_ones_up_for_32_gaps_at_most() {
     assert!(pair.receiver.stats().oversize > 0);
 }
 
-/// The replaced system kept one newest state for all clients, so that one of them got it.
+/// The replaced system kept one newest state for all clients, so only one of them received it.
 #[test]
 fn gnet_g6_each_client_gets_its_own_newest_state() {
     let mut draw = Seed::from_number(1).generator(3);
@@ -318,7 +318,7 @@ fn gnet_g6_each_client_gets_its_own_newest_state() {
     let mut pairs: Vec<_> = seeds
         .map(|seed| Pair::new(seed, StateLimits::default(), &link(5)))
         .collect();
-    // The same for all, but for the last two clients, who see each their own.
+    // All clients but the last two get the same state.
     let shared: Arc<[u8]> = vec![7; 3_000].into();
     for pair in &mut pairs[..6] {
         let number = pair.sender.push(START, Arc::clone(&shared)).unwrap();
@@ -455,7 +455,7 @@ fn a_state_vector_cut_short_or_longer_or_with_other_values_is_refused() {
     let longest = [&ack[..9], &[1; 32]].concat();
     assert!(decode_state_ack(&longest).is_ok());
     assert!(decode_state_ack(&[&longest[..], &[1]].concat()).is_err());
-    // Kind; number 0; a length of no bytes for each part; one part; an index past the last.
+    // Wrong kind; number 0; fragments of length 0; a single fragment; an index past the last.
     for (at, value) in [(0, 0xc2), (5, 1), (8, 2), (9, 0), (10, 3)] {
         let mut datagram = part.clone();
         datagram[at] = value;
@@ -464,7 +464,7 @@ fn a_state_vector_cut_short_or_longer_or_with_other_values_is_refused() {
     let mut none = part.clone();
     none[1..5].fill(0);
     assert!(decode_state_part(&none).is_err());
-    // Kind; what is under way is no newer.
+    // Wrong kind; a partial state that is no newer.
     for (at, value) in [(0, 0xc1), (4, 2), (8, 1)] {
         let mut datagram = ack.clone();
         datagram[at] = value;

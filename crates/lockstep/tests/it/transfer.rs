@@ -1,4 +1,4 @@
-//! Snapshots in pieces over a simulated link, in virtual time.
+//! Snapshot transfer over a simulated link, in virtual time.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -14,13 +14,13 @@ const START: Instant = Instant::from_millis(1_000);
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// Chunks that a transfer may send besides those that loss asks for.
+/// Chunks that a transfer may send beyond the losses' retransmissions.
 const SPARE: usize = TAIL_MAX as usize + 100;
 
-/// Longest snapshot that the receivers take.
+/// Longest snapshot that the receivers accept.
 const LEN_MAX: u32 = 4 << 20;
 
-/// A sender and a receiver, and a link each way.
+/// A sender and a receiver, and a link in each direction.
 struct Pair {
     now: Instant,
     outgoing: Outgoing,
@@ -29,12 +29,12 @@ struct Pair {
     links: [Link; 2],
     in_flight: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     order: u64,
-    /// When each chunk was sent, and its length as a datagram.
+    /// Send time of each chunk, and its datagram length.
     sent: Vec<(Instant, usize)>,
-    /// When neither link carries anything.
+    /// Periods in which both links drop everything.
     outages: Vec<(Instant, Instant)>,
     acks: u64,
-    /// When the snapshot was whole, and what it is.
+    /// When the snapshot was complete, and its bytes.
     whole: Option<(Instant, Vec<u8>)>,
 }
 
@@ -55,7 +55,7 @@ impl Pair {
         }
     }
 
-    /// Runs until the sender knows that all has arrived, or `limit` from the start.
+    /// Runs until the sender knows that everything arrived, or `limit` from the start.
     fn run(&mut self, limit: Duration) {
         while self.now < START + limit {
             self.turn();
@@ -120,21 +120,22 @@ impl Pair {
         }
     }
 
-    /// Bytes sent, and chunks.
+    /// Bytes and chunks sent.
     fn sent(&self) -> (usize, usize) {
         (self.sent.iter().map(|(_, len)| len).sum(), self.sent.len())
     }
 
-    /// How long the snapshot took.
+    /// Duration of the transfer.
     fn took(&self) -> Duration {
         self.whole.as_ref().unwrap().0.saturating_since(START)
     }
 
-    /// All arrived, in order; no more was sent than the loss asks for, and no faster.
+    /// Everything arrived in order. The sender sent no more than the loss requires, and no faster
+    /// than allowed.
     ///
-    /// At a loss of p a chunk goes out 1 / (1 - p) times, which is at most 1 + 2p up to a half.
-    /// Besides: the last chunks once more; a copy of each that is lost after them, and of what is
-    /// asked after; and what is taken for lost before the path is seen to reorder.
+    /// At a loss of p a chunk is sent 1 / (1 - p) times, which is at most 1 + 2p for p up to one
+    /// half. In addition there are one copy of each tail chunk, a copy of each chunk lost after
+    /// those and of each probe, and spurious retransmissions until the path's reordering is known.
     fn check(&self, bytes: &[u8], limits: &TransferLimits, loss: u32) {
         let (_, arrived) = self.whole.as_ref().unwrap();
         assert!(arrived == bytes);
@@ -149,7 +150,7 @@ impl Pair {
         assert!(self.is_within(limits));
     }
 
-    /// Whether any stretch of time saw more bytes than the rate and one burst allow.
+    /// Whether no period saw more bytes than the rate and one burst allow.
     fn is_within(&self, limits: &TransferLimits) -> bool {
         let mut level = i128::from(limits.burst_bytes) * 1_000_000_000;
         let full = level;
@@ -174,7 +175,7 @@ fn percent(loss: u32) -> Chance {
     Chance::per_million(loss * 10_000)
 }
 
-/// 50 ms, and this many per cent lost.
+/// 50 ms, and `loss` % lost.
 fn link(loss: u32) -> LinkConfig {
     LinkConfig::default()
         .with_delay(Duration::from_millis(50))
@@ -191,7 +192,7 @@ fn ls_g14_a_mebibyte_arrives_in_840_ms_and_one_and_a_half_round_trips() {
         let mut pair = Pair::new(seed, &bytes, &limits, &link(2));
         pair.run(Duration::from_secs(5));
         pair.check(&bytes, &limits, 2);
-        // Acknowledgements go the other way, beside inputs: one each 16 chunks.
+        // Acknowledgements share the opposite direction with inputs: one per 16 chunks.
         assert!(pair.acks < 80, "{}", pair.acks);
         times.push(pair.took());
     }
@@ -201,7 +202,7 @@ fn ls_g14_a_mebibyte_arrives_in_840_ms_and_one_and_a_half_round_trips() {
         times[50], times[97], times[99]
     );
     assert!(times[97] <= Duration::from_millis(840 + 150), "{times:?}");
-    // Where a chunk of the end and its copy are both lost, a round trip more.
+    // If a tail chunk and its copy are both lost, one more round trip.
     assert!(times[99] <= Duration::from_millis(840 + 250), "{times:?}");
 }
 
@@ -246,12 +247,13 @@ fn sim_ls_14_transfer_goes_on_after_outages() {
         pair.run(Duration::from_secs(30));
         let (whole, arrived) = pair.whole.as_ref().unwrap();
         assert_eq!(arrived[..], bytes[..]);
-        // After the last outage a second until it asks again, and the rest; more where that is lost.
+        // After the last outage up to a second until the next probe, and the rest; longer if the
+        // probe is lost.
         assert!(
             *whole <= end + Duration::from_millis(3_500),
             "{whole:?} {end:?}"
         );
-        // What an outage can cost: what is sent until patience ends, and two in each wait.
+        // Cost of an outage: what is sent until the probe timeout, then two chunks per wait.
         let wasted = 3 * (1_250_000 / 2);
         assert!(pair.sent().0 < bytes.len() * 11 / 10 + wasted);
     });
@@ -259,7 +261,7 @@ fn sim_ls_14_transfer_goes_on_after_outages() {
 
 #[test]
 fn ls_14_a_transfer_delays_no_input_by_more_than_its_burst() {
-    // A line of 12 Mbit/s, inputs of 60 Hz on it, and a snapshot at 10 Mbit/s.
+    // A 12 Mbit/s link with 60 Hz inputs and a snapshot at 10 Mbit/s.
     let rate = Rate {
         bytes_per_second: NonZeroU64::new(1_500_000).unwrap(),
         queue_bytes: 1 << 20,

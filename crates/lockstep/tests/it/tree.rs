@@ -1,4 +1,4 @@
-//! A server, its players, and a tree of those who watch, over lossy links, in virtual time.
+//! A server, its players, and a tree of relays and spectators, over lossy links, in virtual time.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use wire::{Arrival, Generator, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, pad};
 
-/// What everybody calls whom it has the match from.
+/// Every node's id for its parent.
 pub(crate) const UP: PeerId = PeerId(99_999);
 
-/// A machine, and whom it has the match from.
+/// A machine, and its parent.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) role: Role,
     pub(crate) parent: usize,
-    /// One that does not run takes no datagrams and no time.
+    /// If set, it neither receives datagrams nor handles timeouts.
     pub(crate) is_paused: bool,
 }
 
@@ -36,13 +36,13 @@ pub(crate) enum Role {
 pub(crate) struct Viewer {
     pub(crate) machine: ClientPeer<u16>,
     pub(crate) state: u64,
-    /// State after each tick that it saw.
+    /// State after each tick that it simulated.
     pub(crate) states: BTreeMap<u32, u64>,
     pub(crate) events: Vec<ClientEvent>,
     held: u16,
 }
 
-/// A match that is watched; node 0 is nobody, the server stands for it.
+/// A match with spectators. Node 0 is a placeholder for the server.
 pub(crate) struct Tree {
     pub(crate) now: Instant,
     pub(crate) server: MatchServer<u16>,
@@ -51,15 +51,15 @@ pub(crate) struct Tree {
     /// The server's own state after each tick.
     pub(crate) truth: Vec<u64>,
     pub(crate) link: Link,
-    /// Nodes whose links upward carry nothing for a while.
+    /// Periods in which a node's uplink drops everything.
     pub(crate) outages: Vec<(usize, Instant, Instant)>,
-    /// Bytes of a snapshot besides the state.
+    /// Size of a snapshot without the state, bytes.
     pub(crate) ballast: usize,
-    /// Bytes that each node and the server, which is 0, sent.
+    /// Bytes sent by each node; the server is 0.
     pub(crate) sent_bytes: BTreeMap<usize, usize>,
-    /// A fan that tells its children other inputs than it was told.
+    /// A relay that forges the inputs that it forwards.
     pub(crate) liar: Option<usize>,
-    /// Whether the server has no snapshots to give.
+    /// Whether the server offers no snapshots.
     pub(crate) is_stingy: bool,
     state: u64,
     owes_snapshot: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Tree {
     next_frame: Instant,
 }
 
-/// The number of the server among nodes.
+/// The server's node number.
 pub(crate) const SERVER: usize = 0;
 
 impl Tree {
@@ -106,7 +106,7 @@ impl Tree {
             count: 0,
             next_frame: now,
         };
-        // Stands for the server.
+        // The server's placeholder.
         tree.add_client(SERVER);
         tree.nodes[SERVER].is_paused = true;
         for index in 0..seats {
@@ -123,7 +123,7 @@ impl Tree {
         node
     }
 
-    /// Adds a fan below `parent`.
+    /// Adds a spectator relay below `parent`.
     pub(crate) fn fan(&mut self, parent: usize, config: SpectatorRelayConfig) -> usize {
         let fan = SpectatorRelay::new(config, UP, self.seeds.seed(), self.now);
         let node = self.add(Role::Fan(Box::new(fan), Vec::new()), parent);
@@ -195,8 +195,8 @@ impl Tree {
         }
     }
 
-    /// Every client saw what the server did, from wherever on, without a gap, up to within `lag`
-    /// ticks of what is shown.
+    /// Every client saw the server's states without a gap, from its first tick up to `lag` ticks
+    /// before the newest shown one.
     pub(crate) fn assert_all_saw(&mut self, lag: u32) {
         let closed = self.server.ticks_closed();
         for node in 1..self.nodes.len() {
@@ -207,7 +207,7 @@ impl Tree {
         }
     }
 
-    /// The client of `node` saw what the server did, without a gap, and at least all before `end`.
+    /// The client of `node` saw the server's states without a gap, at least all before `end`.
     pub(crate) fn assert_saw(&mut self, node: usize, end: u32) {
         let truth = self.truth.clone();
         let viewer = self.viewer(node);
@@ -342,7 +342,7 @@ impl Tree {
         }
     }
 
-    /// No spectator is sent what is younger than the delay; after the end that is a matter of time.
+    /// No spectator is sent a tick younger than the delay. After the end, that depends on time.
     fn assert_delayed(&self, to: usize, datagram: &[u8]) {
         let is_over = self.server.phase() == lockstep::Phase::Closed;
         let is_player = to <= usize::from(self.shape.seats) || is_over;
@@ -378,7 +378,7 @@ impl Tree {
         }
     }
 
-    /// The games, the server's own among them.
+    /// Runs all games, the server's own included.
     fn play(&mut self) {
         let now = self.now;
         while let Some(turn) = self.server.poll_turn() {
@@ -411,7 +411,7 @@ impl Tree {
     }
 }
 
-/// The game: order-sensitive over all inputs.
+/// Game state; it depends on all inputs and on their order.
 fn step(state: u64, turn: &Turn<'_, u16>) -> u64 {
     let mut hasher = StateHasher::new(MATCH);
     hasher.u64(state);
@@ -422,7 +422,7 @@ fn step(state: u64, turn: &Turn<'_, u16>) -> u64 {
     hasher.finish()
 }
 
-/// Changes what happened in one of the ticks, so that it can be read still.
+/// Flips a bit so that a tick's contents change but the datagram still decodes.
 fn forge(datagram: &mut [u8], shape: Shape) {
     let is_sound = |datagram: &[u8]| matches!(decode_down(datagram, Some(shape)), Ok(Down::Turns(turns)) if turns.bundles.iter().count() > 0);
     if !is_sound(datagram) {
@@ -439,7 +439,7 @@ fn forge(datagram: &mut [u8], shape: Shape) {
     }
 }
 
-/// What a parent calls the child of `node`.
+/// A parent's id for its child `node`.
 pub(crate) fn peer(node: usize) -> PeerId {
     PeerId(u32::try_from(node).unwrap())
 }

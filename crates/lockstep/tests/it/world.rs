@@ -1,4 +1,4 @@
-//! One server and its clients over a lossy pipe, in virtual time, from one seed.
+//! A server and its clients over a lossy simulated network, in virtual time, from one seed.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use lockstep::{
 };
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 
-/// The match of all worlds.
+/// The id of every match here.
 pub(crate) const MATCH: MatchId = MatchId([0x5a; 16]);
 
-/// What a link does to datagrams, each way.
+/// What a link does to datagrams, in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     /// One-way latency.
     pub(crate) latency: Duration,
-    /// Added at random, up to this; datagrams overtake each other.
+    /// Maximum random extra latency; it reorders datagrams.
     pub(crate) jitter: Duration,
-    /// Losses in a million.
+    /// Lost datagrams per million.
     pub(crate) loss: u32,
-    /// Second copies in a million.
+    /// Duplicated datagrams per million.
     pub(crate) duplicate: u32,
-    /// Flipped bytes in a million.
+    /// Datagrams with a flipped byte, per million.
     pub(crate) corrupt: u32,
 }
 
 impl Link {
-    /// 50 ms, 10 ms jitter, and this many per cent lost.
+    /// 50 ms, 10 ms jitter, and `percent` % loss.
     pub(crate) fn lossy(percent: u32) -> Self {
         Self {
             latency: Duration::from_millis(50),
@@ -41,7 +41,7 @@ impl Link {
         }
     }
 
-    /// As quick as memory.
+    /// No latency, no loss.
     pub(crate) fn perfect() -> Self {
         Self {
             latency: Duration::ZERO,
@@ -53,11 +53,11 @@ impl Link {
     }
 }
 
-/// What a simulated player does, and what became of it.
+/// A simulated player, and its history.
 #[derive(Debug)]
 pub(crate) struct Player<I> {
     pub(crate) machine: ClientPeer<I>,
-    /// The game: order-sensitive over all inputs.
+    /// Game state; it depends on all inputs and on their order.
     pub(crate) state: u64,
     /// State after each tick.
     pub(crate) states: Vec<u64>,
@@ -65,31 +65,31 @@ pub(crate) struct Player<I> {
     pub(crate) logs: Vec<u64>,
     /// When each turn was returned.
     pub(crate) turned_at: Vec<Instant>,
-    /// Inputs of our seat by tick, with origin, as the turns had them.
+    /// Inputs of its own seat by tick, with origin, as the turns had them.
     pub(crate) own: Vec<(I, lockstep::Origin)>,
     /// The newest input submitted for each tick.
     pub(crate) submitted: BTreeMap<Tick, I>,
-    /// The tick that the newest was promised for, and how many were stamped before.
+    /// The tick promised for the newest input, and the number of inputs stamped before.
     pub(crate) promised: Option<(Tick, u64)>,
-    /// When the input of each tick was stamped, for which one was submitted.
+    /// When the input of each tick was stamped, for ticks with a submitted input.
     pub(crate) stamped_at: BTreeMap<Tick, Instant>,
     pub(crate) events: Vec<ClientEvent>,
-    /// Ticks whose state hashes its game does not report.
+    /// Ticks for which its game reports no state hash.
     pub(crate) unreported: Range<u32>,
-    /// Tick at which the game goes wrong, once.
+    /// Tick at which the game diverges, once.
     pub(crate) diverges_at: Option<Tick>,
     /// How much faster its clock runs than the server's, in parts per million.
     pub(crate) drift_ppm: i64,
-    /// What one step of its game takes, and until when it is busy with the last.
+    /// Duration of one step of its game, and when the current step ends.
     pub(crate) step: (Duration, Instant),
-    /// Whether its game takes no turns, though its machine runs.
+    /// If set, its game takes no turns; its machine still runs.
     pub(crate) is_frozen: bool,
-    /// Whether it runs at all; one that does not takes no datagrams and no time.
+    /// If set, it neither receives datagrams nor handles timeouts.
     pub(crate) is_paused: bool,
 }
 
 impl<I> Player<I> {
-    /// What its clock shows at `now`; all clocks agree at the beginning.
+    /// What its clock shows at `now`; all clocks agree at the start.
     fn local(&self, now: Instant) -> Instant {
         let nanos = i128::from(now.as_nanos());
         let age = nanos - i128::from(BEGINNING.as_nanos());
@@ -97,7 +97,7 @@ impl<I> Player<I> {
         Instant::from_nanos(u64::try_from(nanos + drift).unwrap())
     }
 
-    /// The first moment at which its clock shows `local`, give or take.
+    /// The first time at which its clock shows `local`, approximately.
     fn global(&self, local: Instant) -> Instant {
         let beginning = i128::from(BEGINNING.as_nanos());
         let age = i128::from(local.as_nanos()) - beginning;
@@ -110,7 +110,7 @@ impl<I> Player<I> {
     }
 }
 
-/// When worlds begin.
+/// Start time of each world.
 const BEGINNING: Instant = Instant::from_millis(1_000);
 
 /// A world of one match.
@@ -120,22 +120,22 @@ pub(crate) struct World<I> {
     pub(crate) players: Vec<Player<I>>,
     pub(crate) server_events: Vec<ServerEvent>,
     pub(crate) links: Vec<Link>,
-    /// Times in which a player's link carries nothing.
+    /// Periods in which a player's link drops everything.
     pub(crate) outages: Vec<(usize, Instant, Instant)>,
     /// Largest datagram seen.
     pub(crate) longest: usize,
-    /// Largest datagram of a player.
+    /// Largest datagram sent by a player.
     pub(crate) longest_reports: usize,
-    /// Longest datagram that links carry; longer ones vanish.
+    /// Longest datagram that links carry; longer ones are dropped.
     pub(crate) mtu: usize,
-    /// Next input of a seat, from the one before.
+    /// Next input of a seat, from the previous one.
     pub(crate) play: fn(&mut Generator, &I) -> I,
-    /// Each player's whims, and what it does now.
+    /// Each player's random source, and its current input.
     inputs: Vec<(Generator, I)>,
     network: Generator,
     in_flight: BTreeMap<(Instant, u64), (End, Vec<u8>)>,
     sent: u64,
-    /// Next moment at which each player reads its pad.
+    /// When players next read their input device.
     next_frame: Instant,
 }
 
@@ -209,14 +209,14 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
-    /// Has every player hold its turns back as `playout` says; before anything has happened.
+    /// Sets the playout mode of all players; call before the first step.
     pub(crate) fn set_playout(&mut self, playout: Playout) {
         let mut config = ClientConfig::default();
         config.playout = playout;
         self.set_client_config(&config);
     }
 
-    /// Has every player's machine made anew with `config`; before anything has happened.
+    /// Recreates every player's machine with `config`; call before the first step.
     pub(crate) fn set_client_config(&mut self, config: &ClientConfig) {
         for (player, seed) in self.players.iter_mut().zip(1_000..) {
             let seed = Seed::from_number(seed);
@@ -224,13 +224,13 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
-    /// Has the seat of `index` empty for now; before anything has happened.
+    /// Keeps the seat of `index` empty; call before the first step.
     pub(crate) fn keep_out(&mut self, index: usize) {
         self.server.leave(self.now, peer(index));
         self.players[index].is_paused = true;
     }
 
-    /// Has somebody new join the seat of `index`.
+    /// Has a new client join the seat of `index`.
     pub(crate) fn join_anew(&mut self, index: usize) {
         self.server
             .join(self.now, peer(index), seat(index))
@@ -249,7 +249,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         player.promised = None;
     }
 
-    /// Has the player of `index` come back with all it had, its session having been lost.
+    /// Reconnects the player of `index` with its state kept, after its session was lost.
     pub(crate) fn reconnect(&mut self, index: usize) {
         self.server.leave(self.now, peer(index));
         self.server
@@ -260,7 +260,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         player.machine.reconnect(now, PeerId(9_999));
     }
 
-    /// Runs until the server has closed `ticks`, then lets the network settle for a second.
+    /// Runs until the server has closed `ticks`, then for one more second.
     pub(crate) fn run(&mut self, ticks: u32) {
         while self.server.ticks_closed() < ticks {
             self.step();
@@ -279,7 +279,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
-    /// Goes to the next thing that happens, and lets it happen.
+    /// Advances to the next event, and executes it.
     pub(crate) fn step(&mut self) {
         let timers = self
             .players
@@ -338,7 +338,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
             if !player.is_paused
                 && let Ok(tick) = player.machine.submit(player.local(self.now), &input)
             {
-                // One that was not stamped yet is replaced, also where the delay has changed since.
+                // An input not yet stamped is replaced, even if the delay has changed since.
                 let stamped = player.machine.stats().inputs;
                 if let Some((before, _)) = player.promised.filter(|(_, at)| *at == stamped) {
                     player.submitted.remove(&before);
@@ -463,7 +463,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
     }
 }
 
-/// What the server calls the player of `index`.
+/// The server's id for the player of `index`.
 pub(crate) fn peer(index: usize) -> PeerId {
     PeerId(u32::try_from(index).unwrap())
 }
@@ -472,7 +472,7 @@ pub(crate) fn seat(index: usize) -> Seat {
     Seat(u16::try_from(index).unwrap())
 }
 
-/// A pad: one of 12 buttons toggles in one frame of ten.
+/// A gamepad: in one frame of ten, one of 12 buttons toggles.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "inputs of every size are passed alike"
@@ -485,7 +485,7 @@ pub(crate) fn pad(generator: &mut Generator, held: &u16) -> u16 {
     }
 }
 
-/// A pad whose two axes move in every frame.
+/// A gamepad with two axes that move in every frame.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "inputs of every size are passed alike"
@@ -495,7 +495,7 @@ pub(crate) fn stick(generator: &mut Generator, held: &u32) -> u32 {
     (u32::from(buttons) << 16) | (generator.next_u32() & 0xffff)
 }
 
-/// The shape that tests share: this many seats, and a delay that covers 100 ms and jitter.
+/// The common configuration: `seats` seats, and a delay that covers 100 ms and jitter.
 pub(crate) fn config(seats: u16) -> Config {
     let mut config = Config::default();
     config.seats = seats;

@@ -7,7 +7,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_millis(1_000 + millis)
 }
 
-/// Sends what there is, up to `most`; returns the chunks.
+/// Sends up to `most` due chunks; returns their indices.
 fn send(flight: &mut Flight, now: u64, most: usize) -> Vec<u32> {
     let now = at(now);
     flight.judge(now);
@@ -21,7 +21,7 @@ fn send(flight: &mut Flight, now: u64, most: usize) -> Vec<u32> {
     sent
 }
 
-/// Takes an acknowledgement of all before `next` and of those in `arrived`.
+/// Handles an acknowledgement of all chunks before `next` and of `arrived`.
 fn hear(flight: &mut Flight, now: u64, next: u32, latest: u32, arrived: &[u32]) {
     let mut bytes = Vec::new();
     let ack = ack_of(0, next, latest);
@@ -48,12 +48,12 @@ fn a_second_transmission_is_not_taken_for_the_first() {
     hear(&mut flight, 10, 0, 5, &[1, 2, 3, 4, 5]);
     let sent = [10, 11, 12, 13].map(|now| send(&mut flight, now, 1));
     assert_eq!(sent, [[0], [6], [7], [8]], "0 is number 6 now");
-    // Of those sent after it, two arrived; then three.
+    // Two transmissions sent after it have arrived; then three.
     hear(&mut flight, 20, 0, 8, &[1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(send(&mut flight, 20, 1), [9]);
     hear(&mut flight, 21, 0, 9, &[1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(send(&mut flight, 21, 2), [0, 10]);
-    // An acknowledgement that comes late says nothing new.
+    // A reordered, older acknowledgement changes nothing.
     hear(&mut flight, 22, 0, 5, &[1, 2, 3, 4, 5]);
     assert_eq!(send(&mut flight, 22, 1), [11]);
 }
@@ -64,7 +64,7 @@ fn an_eighth_of_the_round_trip_may_pass_between_them() {
     for now in 0..15 {
         send(&mut flight, now, 2);
     }
-    // A round trip of 80 ms: 9 ms later is not enough, 10 is.
+    // With a round trip of 80 ms, 9 ms of reordering are tolerated and 10 are not.
     hear(&mut flight, 80 + 9, 0, 19, &(1..20).collect::<Vec<_>>());
     assert_eq!(send(&mut flight, 89, 1), [30]);
     hear(&mut flight, 80 + 10, 0, 20, &(1..21).collect::<Vec<_>>());
@@ -77,12 +77,12 @@ fn where_the_path_reorders_it_waits_for_longer() {
     for now in 0..60 {
         send(&mut flight, now, 1);
     }
-    // 0 is taken for lost, and was only overtaken by 31 ms: its second transmission is under way.
+    // Chunk 0 is declared lost, but was only 31 ms late: its retransmission is in flight.
     hear(&mut flight, 71, 0, 31, &(1..32).collect::<Vec<_>>());
     assert_eq!(send(&mut flight, 71, 1), [0]);
     hear(&mut flight, 72, 32, 32, &[]);
     assert_eq!(flight.reordering, Duration::from_millis(31));
-    // So 34 ms are not enough now, and 35 are: an eighth more than what was seen.
+    // The window is now 35 ms, an eighth more than the seen reordering: 34 ms are tolerated.
     hear(&mut flight, 98, 33, 58, &(34..59).collect::<Vec<_>>());
     hear(&mut flight, 99, 33, 59, &(34..60).collect::<Vec<_>>());
     assert_eq!(send(&mut flight, 100, 8).first(), Some(&60));
@@ -117,7 +117,7 @@ fn the_last_chunks_go_out_twice_and_no_more() {
     let tail = 100 - TAIL_MAX..100;
     assert_eq!(copies, tail.collect::<Vec<_>>());
     assert_eq!(send(&mut flight, 11, 1_000), [0; 0]);
-    // What is lost now goes out twice too; here 7, and nothing that arrived.
+    // A chunk lost in the tail phase is sent twice as well: here 7, and none that arrived.
     let arrived: Vec<_> = (8..100).collect();
     hear(&mut flight, 50, 7, 163, &arrived);
     assert_eq!(send(&mut flight, 50, 1_000), [7, 7]);
@@ -134,7 +134,8 @@ fn where_nothing_is_heard_two_go_out_in_ever_longer_waits() {
     assert_eq!(probe_timeout, Duration::from_millis(100 + 4 * 50 + 40));
     assert_eq!(send(&mut flight, 100, 3), [10, 11, 12]);
     assert_eq!(send(&mut flight, 439, 1), [13]);
-    // 340 ms after the last word nothing new begins, and 340 ms after the last chunk it asks.
+    // Nothing new is sent 340 ms after the last acknowledgement. The first probe is due 340 ms
+    // after the last chunk.
     assert_eq!(send(&mut flight, 440, 9), [0; 0]);
     assert_eq!(flight.timer(), Some(at(439 + 340)));
     assert_eq!(send(&mut flight, 778, 9), [0; 0]);
@@ -147,7 +148,7 @@ fn where_nothing_is_heard_two_go_out_in_ever_longer_waits() {
         assert_eq!(send(&mut flight, now, 9), [1, 2]);
     }
     assert_eq!(waits, [340, 680, 1_000, 1_000, 1_000, 1_000, 1_000]);
-    // One answer, and all that was under way before is known to be lost.
+    // After an answer, all that was in flight before is known to be lost.
     let latest = flight.number - 1;
     hear(&mut flight, now + 100, 3, latest, &[]);
     let lost: Vec<_> = (3..14).collect();
@@ -161,10 +162,10 @@ fn one_that_is_late_after_a_later_one_came_is_lost_by_time() {
     assert_eq!(send(&mut flight, 0, 5).len(), 5);
     let copies = send(&mut flight, 0, 9);
     assert_eq!(copies, [0, 1, 2, 3, 4]);
-    // Of 4 neither arrived, and its copy has been overtaken by none.
+    // Chunk 4 and its copy are lost; no later transmission arrived.
     hear(&mut flight, 100, 4, 8, &[]);
     assert_eq!(flight.timer(), Some(at(340)), "only silence would tell");
-    // Of 3 neither did, and one later number came.
+    // Chunk 3 and its copy are lost; one later transmission arrived.
     let mut flight = Flight::new(5);
     send(&mut flight, 0, 10);
     hear(&mut flight, 100, 3, 9, &[4]);
@@ -192,16 +193,16 @@ fn words_that_no_receiver_says_change_nothing() {
     hear(&mut flight, 1, 0, 10, &[]);
     hear(&mut flight, 1, u32::MAX, u32::MAX, &[]);
     assert_eq!((flight.base, flight.latest), (0, None));
-    // Chunks that were never sent are passed over.
+    // Chunks that were never sent are ignored.
     hear(&mut flight, 2, 0, 9, &[9, 10, 500, 1_023]);
     assert_eq!(flight.base, 0);
     hear(&mut flight, 3, 10, 9, &[]);
     assert_eq!((flight.base, flight.unsent), (10, 10));
-    // And back.
+    // An older acknowledgement does not move the base back.
     hear(&mut flight, 4, 3, 9, &[]);
     assert_eq!((flight.base, flight.unsent), (10, 10));
-    // Numbers without the chunks that bore them: all but the last ten are taken for lost, sent
-    // again and copied, and the last ten are copied; then no more.
+    // An acknowledgement of numbers without their chunks: all but the last ten are declared lost,
+    // sent again and copied, and the last ten are copied; nothing more.
     (5..14).for_each(|now| assert_eq!(send(&mut flight, now, 10).len(), 10));
     hear(&mut flight, 14, 10, 99, &[]);
     assert_eq!(send(&mut flight, 14, 1_000).len(), 80 + 80 + 10);
