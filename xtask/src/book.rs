@@ -1,4 +1,4 @@
-//! `docs/` is a book: every page has a chapter, no link of a document is dead, and the phrases of the
+//! Checks that `docs/` is a book: every page has a chapter, no link is dead, and the phrases of the
 //! acceptance page are short.
 
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use crate::process;
 use crate::reference;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
-/// The list of chapters, in mdBook's form.
+/// The list of chapters, in mdBook's format.
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// The page with the capabilities.
 const ACCEPTANCE: &str = "docs/acceptance.md";
-/// Words that the phrase of a capability may have.
+/// Maximum words in a capability's phrase.
 const PHRASE_WORDS_MAX: usize = 20;
 
 /// Checks chapters and links, then renders the book if mdBook is installed.
@@ -40,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     process::run(process::program(mdbook).args(["build", "."]))
 }
 
-/// Finds pages without a chapter. A chapter without a page is a dead link.
+/// Finds pages without a chapter. A chapter without a page is reported as a dead link.
 fn chapters(view: &View<'_>) -> Vec<Finding> {
     let text = view.files.get(SUMMARY).map_or("", String::as_str);
     let listed: BTreeSet<String> = links(text)
@@ -56,7 +56,7 @@ fn chapters(view: &View<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Finds rows of the acceptance page with a phrase, the second cell, of too many words.
+/// Finds rows of the acceptance page whose phrase, the second cell, has too many words.
 fn long_phrases(view: &View<'_>) -> Vec<Finding> {
     let text = view.files.get(ACCEPTANCE).map_or("", String::as_str);
     let mut findings = Vec::new();
@@ -79,7 +79,7 @@ struct Link<'a> {
     target: &'a str,
 }
 
-/// The inline links of a document, code left out.
+/// Returns the inline links of a document, except those in code.
 fn links(text: &str) -> Vec<Link<'_>> {
     let mut found = Vec::new();
     for (line, content) in (1..).zip(prose(text)) {
@@ -102,7 +102,7 @@ fn links(text: &str) -> Vec<Link<'_>> {
     found
 }
 
-/// Each line of a document, emptied within fenced blocks.
+/// Returns each line of a document; lines in fenced blocks are replaced by empty ones.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fence = None;
     text.lines().map(move |line| {
@@ -118,7 +118,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The fault of a dead link. Links to other sites and to Rust items are not checked.
+/// Checks a link. Links to other sites and to Rust items are not checked.
 fn dead(view: &View<'_>, page: &str, link: &Link<'_>) -> Option<Finding> {
     let fault = |what: &str| {
         let fault = format!("links to {}: {what}", link.target);
@@ -143,7 +143,7 @@ fn dead(view: &View<'_>, page: &str, link: &Link<'_>) -> Option<Finding> {
     let Some(text) = view.files.get(&path) else {
         let inside = format!("{path}/");
         let is_folder = view.files.keys().any(|known| known.starts_with(&inside));
-        // Pictures are no text, and not in the view.
+        // Pictures are not text files, so they are not in the view.
         let is_there = is_folder || Path::new(&path).is_file();
         return if is_there {
             None
@@ -155,7 +155,7 @@ fn dead(view: &View<'_>, page: &str, link: &Link<'_>) -> Option<Finding> {
     fault(&format!("no heading has the anchor {anchor}"))
 }
 
-/// The anchors of a page's headings, as forges and mdBook make them.
+/// Returns the anchors of a page's headings, in the format of GitHub and mdBook.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in prose(text) {

@@ -1,4 +1,5 @@
-//! Which packages a change can affect: those that own a changed file, and all that depend on them.
+//! Packages that a change can affect: the owners of changed files and all packages that depend on
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use crate::failure::Failure;
 use crate::member::Member;
 use crate::process;
 
-/// Files of the root that every package is built or checked with.
+/// Root files which affect every package.
 const SHARED: [&str; 5] = [
     ".cargo/config.toml",
     "Cargo.lock",
@@ -42,7 +43,7 @@ pub(crate) fn affected<'a>(members: &'a [Member], files: &[String]) -> BTreeSet<
         owners.max_by_key(|folder| folder.len())
     };
     let mut affected: BTreeSet<&str> = files.iter().filter_map(owner).collect();
-    // A package is added once all that it depends on is: as often as the longest chain is long.
+    // Each pass adds the packages that depend on those already found, until none is added.
     loop {
         let before = affected.len();
         for member in members {

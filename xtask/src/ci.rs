@@ -1,4 +1,4 @@
-//! Every gate of a change, in the order in which they fail fastest.
+//! All CI gates, ordered so that the fastest failures are found first.
 
 mod build_cost;
 mod deny;
@@ -14,24 +14,24 @@ use crate::need::Absent;
 use crate::tree::Workspace;
 use crate::{book, docs, locks, process, test, tree_check, vectors};
 
-/// What a gate may ask of the workspace.
+/// Input of a gate.
 struct Context {
-    /// The tree.
+    /// The source tree.
     workspace: Workspace,
-    /// The members, and where cargo builds.
+    /// The workspace members and the target directory.
     metadata: Metadata,
 }
 
-/// How a gate ended that did not fail.
+/// Result of a gate that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It looked and found nothing wrong; what it looked at, where that is a number.
+    /// The gate passed; the text may say how much it checked.
     Passed(String),
-    /// It had nothing to look at, and why.
+    /// The gate did not apply; the text gives the reason.
     Skipped(String),
 }
 
-/// A name for people, and what to do.
+/// A gate's name and its function.
 struct Gate {
     name: &'static str,
     run: fn(&Context) -> Result<Outcome, Failure>,
@@ -112,8 +112,8 @@ const CLIPPY_ALL: [&str; 7] = [
     "warnings",
 ];
 
-/// Prints how many crates a client of UDP compiles, and if asked, builds the stack from nothing and
-/// prints what that costs.
+/// Prints how many crates a UDP client compiles. If `build` asks for it, also builds the stack from
+/// scratch and prints the cost.
 pub(crate) fn footprint(build: Build) -> Result<(), Failure> {
     let metadata = Metadata::load()?;
     match footprint::run(&metadata)? {
@@ -125,16 +125,16 @@ pub(crate) fn footprint(build: Build) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether to build the stack to see what it costs.
+/// Whether to measure a build from scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// In a folder of its own, with nothing built before.
+    /// Build in a separate, empty folder.
     FromNothing,
-    /// Count crates alone.
+    /// Count crates only.
     Not,
 }
 
-/// Runs every gate; stops at the first that fails, and names it.
+/// Runs every gate. Stops at the first failure and names the gate.
 pub(crate) fn run() -> Result<(), Failure> {
     let context = Context {
         workspace: Workspace::load()?,

@@ -1,7 +1,7 @@
-//! Documents are run: their shell blocks as they are written, their Rust by doc tests.
+//! Runs the shell blocks of documents, and checks that doc tests compile their Rust blocks.
 //!
-//! A block that cannot run by itself has `<!-- not run: REASON -->` on the line above it. (Not
-//! behind the fence: rustdoc reads every word there as an attribute.)
+//! A block that cannot run has `<!-- not run: REASON -->` on the line above it. (A marker after the
+//! fence would not work: rustdoc reads every word there as an attribute.)
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::process;
 use crate::source::line_of;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
-/// Languages that a code block may name. `console` shows a session and is not run; `text` is no code.
+/// Allowed languages of a code block. `console` shows a session and is not run; `text` is not code.
 const LANGUAGES: [&str; 9] = [
     "sh", "rust", "console", "text", "toml", "json", "yaml", "ini", "diff",
 ];
@@ -22,15 +22,15 @@ struct Block<'a> {
     path: &'a str,
     /// Line of the opening fence.
     line: usize,
-    /// What stands behind the fence.
+    /// The text after the opening fence.
     info: &'a str,
-    /// Why it is not run, where the line above says so.
+    /// The reason not to run it, from the line above.
     reason: Option<&'a str>,
-    /// What stands in the block.
+    /// The content of the block.
     text: &'a str,
 }
 
-/// Runs each shell block in the root of the workspace.
+/// Runs each shell block in the workspace root.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     let view = workspace.view();
     let blocks: Vec<_> = view
@@ -69,7 +69,7 @@ fn run_block(block: &Block<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Root pages, `docs/`, and the READMEs of crates.
+/// Returns whether `path` is a root page, in `docs/`, or a crate's README.
 pub(crate) fn is_document(path: &str) -> bool {
     let is_readme = path.ends_with("/README.md");
     extension(path) == "md" && (!path.contains('/') || path.starts_with("docs/") || is_readme)
@@ -79,20 +79,20 @@ fn language(info: &str) -> &str {
     info.split([' ', ',']).next().unwrap_or("")
 }
 
-/// The reason in `<!-- not run: REASON -->`.
+/// Parses the reason in `<!-- not run: REASON -->`.
 fn reason_not_to_run(line: &str) -> Option<&str> {
     let inside = line.trim().strip_prefix("<!-- not run:")?;
     inside.strip_suffix("-->").map(str::trim)
 }
 
-/// Finds blocks in no known language, blocks left out without a reason, Rust that no crate compiles,
-/// and JSON that is none.
+/// Finds blocks with an unknown language, unexecuted blocks without a reason, Rust that no crate
+/// compiles, and invalid JSON.
 fn faults(view: &View<'_>, blocks: &[Block<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for block in blocks {
         let is_included = is_included(view, block.path);
         let fault = match language(block.info) {
-            // rustdoc takes these for Rust.
+            // rustdoc treats these as Rust.
             "" | "no_run" | "compile_fail" | "should_panic" if is_included => continue,
             "rust" if !is_included => "holds Rust that no crate compiles: include the page in one",
             "sh" if block.info != "sh" || block.reason == Some("") => {
@@ -112,7 +112,7 @@ fn faults(view: &View<'_>, blocks: &[Block<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a crate includes the page in its docs, so that doc tests compile its Rust.
+/// Returns whether a crate includes the page in its docs, so that doc tests compile its Rust.
 fn is_included(view: &View<'_>, page: &str) -> bool {
     view.sources.iter().any(|source| {
         source.text.split("include_str!(\"").skip(1).any(|rest| {
@@ -126,7 +126,7 @@ fn is_included(view: &View<'_>, page: &str) -> bool {
     })
 }
 
-/// The path from the root that `relative` means in `folder`, which is empty for the root.
+/// Resolves `relative` against `folder`, both relative to the root. `folder` is empty for the root.
 pub(crate) fn resolve(folder: &str, relative: &str) -> String {
     let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
@@ -139,10 +139,10 @@ pub(crate) fn resolve(folder: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// The fenced blocks of a document; one that is not closed ends with the document.
+/// Returns the fenced blocks of a document. An unclosed block ends with the document.
 fn blocks<'a>(path: &'a str, text: &'a str) -> Vec<Block<'a>> {
     let mut found: Vec<Block<'a>> = Vec::new();
-    // The opening fence of the block that is open, and where its text starts.
+    // The info string of the open block, and where its text starts.
     let mut open: Option<(&str, usize)> = None;
     let (mut offset, mut above) = (0, "");
     for line in text.split_inclusive('\n') {

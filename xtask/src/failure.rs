@@ -1,17 +1,17 @@
-//! Why a command did not succeed.
+//! Errors of commands.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Ends a command with exit status 1 and one sentence.
+/// An error which ends a command with exit status 1 and a one-sentence message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A program could not be started.
@@ -19,34 +19,34 @@ pub(crate) enum Failure {
     Start {
         /// The command line.
         line: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program ended with another status than 0.
+    /// A program ended with a status other than 0.
     #[error("`{line}` ended with {status}")]
     Status {
         /// The command line.
         line: String,
-        /// Its exit status, as the system words it.
+        /// Its exit status.
         status: std::process::ExitStatus,
     },
-    /// A program's output was not what its format promises.
+    /// A program's output could not be parsed.
     #[error("`{line}` wrote something unreadable: {source}")]
     Unreadable {
         /// The command line.
         line: String,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// A check found faults and has printed them.
     #[error("{check}: {count} finding(s)")]
     Findings {
-        /// Which check.
+        /// Name of the check.
         check: &'static str,
-        /// How many.
+        /// Number of faults.
         count: usize,
     },
-    /// A check failed for a reason of its own.
+    /// Any other failure of a check.
     #[error("{0}")]
     Check(String),
 }

@@ -1,9 +1,9 @@
-//! Every fuzz function under libFuzzer for a while, from its committed corpus.
+//! Runs every fuzz function under libFuzzer from its committed corpus.
 //!
-//! The targets are built by the stable compiler with the coverage that libFuzzer asks for (the flags
-//! of LLVM's `SanitizerCoverage`, as cargo-fuzz passes them): all that needs a nightly one is
-//! `AddressSanitizer`, which finds little where `unsafe` is forbidden. Debug assertions and overflow
-//! checks are on.
+//! The stable compiler builds the targets with the coverage that libFuzzer needs (the
+//! `SanitizerCoverage` flags of LLVM, as cargo-fuzz passes them). Only `AddressSanitizer` needs a
+//! nightly compiler, and it finds little because `unsafe` is forbidden. Debug assertions and
+//! overflow checks are on.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,13 +15,13 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 
-/// The package of the targets, which is none of the workspace's.
+/// Manifest of the targets' package, which is not a workspace member.
 const MANIFEST: &str = "fuzz/libfuzzer/Cargo.toml";
 /// One file for each target.
 const TARGETS: &str = "fuzz/libfuzzer/fuzz_targets";
 /// One folder for each target.
 const CORPUS: &str = "fuzz/corpus";
-/// What libFuzzer needs to see which branches an input takes.
+/// Coverage flags for libFuzzer.
 const FLAGS: [&str; 9] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -34,24 +34,24 @@ const FLAGS: [&str; 9] = [
     "-Ccodegen-units=1",
 ];
 
-/// Which targets, and for how long.
+/// Which targets to run, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each target runs.
+    /// Minutes that each target runs.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
-    /// The same in seconds, instead.
+    /// Seconds that each target runs, instead of minutes.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "minutes")]
     seconds: Option<u64>,
-    /// Only targets with this in their names.
+    /// Only targets whose names contain this.
     #[arg(long, default_value = "")]
     target: String,
-    /// How many run at a time; as many as there are cores.
+    /// Number of parallel targets; the number of cores by default.
     #[arg(long)]
     jobs: Option<usize>,
 }
 
-/// Builds the targets, runs them, and prints for each how many inputs it saw.
+/// Builds the targets, runs them, and prints how many inputs each executed.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let names = chosen(&names()?, &options.target)?;
     let run = Run {
@@ -86,15 +86,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     )))
 }
 
-/// Does `work` for each name, on `jobs` threads.
+/// Calls `work` for each name, on `jobs` threads.
 fn side_by_side(jobs: usize, names: &[String], work: impl Fn(&str) + Sync) {
     let waiting = Mutex::new(VecDeque::from(names.to_vec()));
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 loop {
-                    // In a statement of its own: in the head of a loop the lock would be held
-                    // until the work is done.
+                    // A separate statement: in the loop's head, the lock would be held during the
+                    // work.
                     let next = lock(&waiting).pop_front();
                     let Some(name) = next else { break };
                     work(&name);
@@ -108,11 +108,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where and for how long.
+/// Settings of a run.
 struct Run {
-    /// What is built, found and said; nothing of it is committed.
+    /// Folder for builds, new inputs and logs; not committed.
     folder: PathBuf,
-    /// The machine that the compiler runs on.
+    /// The compiler's host triple.
     host: String,
     seconds: u64,
 }
@@ -120,14 +120,14 @@ struct Run {
 impl Run {
     fn build(&self) -> Result<(), Failure> {
         let mut build = process::cargo(["build", "--release", "--locked"]);
-        // Named, although it is the host: so the flags are not those of build scripts.
+        // An explicit target, so that the flags do not apply to build scripts.
         build.args(["--manifest-path", MANIFEST, "--target", &self.host]);
         build.arg("--target-dir").arg(&self.folder);
         build.env("RUSTFLAGS", FLAGS.join(" "));
         process::run(&mut build)
     }
 
-    /// Runs one target to its end; what is to be said of it.
+    /// Runs one target to its end and returns its summary.
     fn target(&self, name: &str) -> Result<String, Failure> {
         let [found, artifacts, logs] =
             ["corpus", "artifacts", "logs"].map(|part| self.folder.join(part));
@@ -140,7 +140,7 @@ impl Run {
         let again = log.try_clone().map_err(|source| file(&path, source))?;
         let program = self.folder.join(&self.host).join("release").join(name);
         let mut command = process::program(program);
-        // What is new goes into the first folder.
+        // libFuzzer writes new inputs to the first folder.
         command.arg(&found).arg(Path::new(CORPUS).join(name));
         command
             .arg(format!("-max_total_time={}", self.seconds))
@@ -170,7 +170,7 @@ fn file(path: &Path, source: std::io::Error) -> Failure {
     }
 }
 
-/// The targets there are, in order.
+/// Returns the sorted names of the targets.
 fn names() -> Result<Vec<String>, Failure> {
     let folder = Path::new(TARGETS);
     let mut names = Vec::new();
@@ -200,7 +200,7 @@ fn chosen(names: &[String], part: &str) -> Result<Vec<String>, Failure> {
     Ok(chosen)
 }
 
-/// The triple of the compiler's machine.
+/// Returns the compiler's host triple.
 fn host() -> Result<String, Failure> {
     let text = process::output(process::program("rustc").arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
@@ -208,7 +208,7 @@ fn host() -> Result<String, Failure> {
         .ok_or_else(|| Failure::Check("rustc -vV names no host".to_owned()))
 }
 
-/// What libFuzzer says at its end, in a line.
+/// Summarises libFuzzer's final output in a line.
 fn summary(name: &str, log: &str) -> Option<String> {
     let runs: u64 = log
         .lines()
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn as_many_run_at_a_time_as_were_asked_for() {
         let names = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
-        // Each waits for two others, so nobody gets on alone.
+        // Each thread waits for two others, so the test hangs unless three run in parallel.
         let three = std::sync::Barrier::new(3);
         let done = Mutex::new(Vec::new());
         side_by_side(3, &names, |name| {

@@ -1,7 +1,7 @@
-//! Lock files of the packages that are no members: each is what its manifest asks for.
+//! Checks that the lock files of packages outside the workspace match their manifests.
 //!
-//! Nothing that builds the workspace looks at them, so that a dependency more in a crate of ours leaves
-//! them stale until somebody fuzzes or measures.
+//! No build of the workspace reads them. Without this check, a new dependency of a crate would
+//! leave them stale until the next fuzzing or benchmark run.
 
 use std::path::Path;
 
@@ -32,15 +32,15 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), Failure> {
     )))
 }
 
-/// The folders below the root that have a lock file of their own.
+/// Returns the folders below the root which have their own lock file.
 fn folders(workspace: &Workspace) -> Vec<String> {
     let paths = workspace.files.keys();
     let folders = paths.filter_map(|path| path.strip_suffix("/Cargo.lock"));
     folders.map(str::to_owned).collect()
 }
 
-/// Whether the lock file of `folder` would stay as it is. Of the registry that takes the index alone, and
-/// only where the file names what cargo has not seen.
+/// Returns whether cargo would leave the lock file of `folder` unchanged. It downloads only the
+/// registry's index, and only if the file names a package that cargo has not cached.
 fn is_current(folder: &Path, options: &[&str]) -> Result<bool, Failure> {
     let mut command = process::cargo(["update", "--workspace", "--locked", "--quiet"]);
     command.args(options);

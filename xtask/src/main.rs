@@ -1,4 +1,4 @@
-//! `cargo xtask`: tests, gates, simulations and vectors of the workspace.
+//! `cargo xtask`: tests, CI gates, simulations and wire vectors of the workspace.
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -47,53 +47,54 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run every test, with the real servers that some of them need.
+    /// Run every test, including those which need real servers.
     Test {
-        /// Install nothing; say which tests were not run for want of a server.
+        /// Install nothing; report which tests were skipped because a server is missing.
         #[arg(long)]
         offline: bool,
-        /// Test only packages with files that differ from this commit, and all that depend on them.
+        /// Test only packages with files that differ from this commit, and packages that depend on
+        /// them.
         #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD")]
         changed: Option<String>,
     },
-    /// Run every gate of a change, as `.ci/run` does.
+    /// Run every CI gate, as `.ci/run` does.
     Ci,
-    /// Check what no compiler checks: sizes, arrows, purity, limits, licences.
+    /// Check rules of the source tree: sizes, imports, purity, limits, licences.
     TreeCheck,
-    /// Check the lock files of the packages that are no members.
+    /// Check the lock files of the packages outside the workspace.
     Locks,
-    /// Count the crates that a client of UDP compiles.
+    /// Count the crates that a UDP client compiles.
     Footprint {
-        /// Also build the stack from nothing, and print the CPU seconds.
+        /// Also build the stack from scratch, and print the CPU seconds.
         #[arg(long)]
         build: bool,
     },
-    /// Run the shell blocks of the documents as they are written.
+    /// Run the shell blocks of the documents.
     DocsRun,
     /// Check the links, chapters and tables of the documents; render the book if mdbook is installed.
     Book {
-        /// Fill the tables that are made from the source first.
+        /// First regenerate the tables that are made from the source.
         #[arg(long)]
         write: bool,
     },
     /// Run a crate's seeded simulations over a range of seeds.
     Sim(sim::Range),
-    /// Run many real processes for minutes on the loopback address, and check how they fare.
+    /// Run many real processes for minutes on the loopback address, and check the results.
     #[command(subcommand)]
     Soak(soak::Soak),
-    /// Run the fuzz functions under libFuzzer, each for some minutes.
+    /// Run the fuzz functions under libFuzzer for some minutes each.
     Fuzz(fuzz::Options),
-    /// Change the source in every small way, and see whether a test notices; needs cargo-mutants.
+    /// Run mutation tests: change the source and check that a test fails; needs cargo-mutants.
     Mutants(mutants::Options),
-    /// Have other stacks do the same work, and write what each needs for it.
+    /// Compare with other network stacks on the same workload, and write the results.
     Peers(peers::Options),
-    /// Check that what must build on other platforms does; installs missing targets by rustup.
+    /// Check the build for other platforms; installs missing targets by rustup.
     Targets(targets::Options),
-    /// Run one simulation on every platform that can be had here, and compare what happened.
+    /// Run one simulation on every platform available here, and compare the traces.
     TraceHash,
-    /// Check that the wire vectors are named by tests and have not changed.
+    /// Check that tests name the wire vectors and that the vectors have not changed.
     Vectors {
-        /// Take the vectors as they now are.
+        /// Accept the current vectors.
         #[arg(long)]
         bless: bool,
     },

@@ -1,4 +1,4 @@
-//! The members of the workspace, as cargo knows them.
+//! The workspace members, from `cargo metadata`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ pub(crate) struct Member {
     pub(crate) package: String,
     /// Folder relative to the root, `crates/udp_proto`.
     pub(crate) folder: String,
-    /// What its manifest asks for.
+    /// Its dependencies.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
 impl Member {
-    /// The last part of the folder: what prose and the arrows call it.
+    /// Returns the last part of the folder, which is the crate's short name.
     pub(crate) fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
@@ -30,15 +30,15 @@ impl Member {
 pub(crate) struct Dependency {
     /// Package name.
     pub(crate) package: String,
-    /// Which table.
+    /// The dependency table.
     pub(crate) kind: Kind,
-    /// Only compiled with a feature.
+    /// Whether it is compiled only with a feature.
     pub(crate) optional: bool,
-    /// The member's folder, where it lies in this workspace.
+    /// The member's folder, if it is in this workspace.
     pub(crate) folder: Option<String>,
 }
 
-/// The table that a dependency stands in.
+/// A dependency table of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `[dependencies]`
@@ -49,17 +49,17 @@ pub(crate) enum Kind {
     Build,
 }
 
-/// What cargo tells of the workspace.
+/// Output of `cargo metadata`.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     /// Its packages, by folder.
     pub(crate) members: Vec<Member>,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     pub(crate) target_directory: PathBuf,
 }
 
 impl Metadata {
-    /// Asks cargo. Needs no network.
+    /// Runs `cargo metadata`. Needs no network.
     pub(crate) fn load() -> Result<Self, Failure> {
         let mut command = process::cargo(["metadata", "--format-version=1", "--no-deps"]);
         let text = process::output(&mut command)?;

@@ -1,4 +1,4 @@
-//! Mutation testing of the parts whose mistakes no other test may notice: replay window,
+//! Mutation testing of the parts in which no other test may find an error: replay window,
 //! acknowledgements, key update, token cache.
 
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 
-/// Which parts.
+/// Which parts to test.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only files with this in their paths.
+    /// Only files whose paths contain this.
     #[arg(default_value = "")]
     file: String,
 }
 
-/// Files, and the tests that ought to notice: all of a crate would take minutes for each mutant.
+/// Files and their tests. All tests of a crate would take minutes per mutant.
 struct Part {
     name: &'static str,
     files: &'static [&'static str],
-    /// Of which test binary, as cargo-mutants tells cargo.
+    /// The test binary, as arguments for cargo.
     binary: &'static str,
-    /// What the names of the tests hold, and what they do not.
+    /// Filters for test names, and exclusions.
     tests: &'static [&'static str],
 }
 
@@ -73,7 +73,8 @@ const PARTS: [Part; 6] = [
     },
 ];
 
-/// The tests of keys, and of idle sessions, which drop expanded keys, except two that send 270,000 packets.
+/// The tests of keys, and of idle sessions, which drop expanded keys. Two tests that send 270,000
+/// packets are excluded.
 const KEYS: [&str; 6] = [
     "key_update::",
     "key_limits::",
@@ -83,10 +84,10 @@ const KEYS: [&str; 6] = [
     "--skip=twp_r2_",
 ];
 
-/// Less than this of a part's mutants noticed is a failure, percent.
+/// Minimum percentage of a part's mutants that tests must catch.
 const LEAST: u32 = 90;
 
-/// What cargo-mutants writes when it has ended.
+/// Result counts of cargo-mutants.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Counts {
     caught: u32,
@@ -95,7 +96,7 @@ struct Counts {
     unviable: u32,
 }
 
-/// Runs each part, and says which mutants no test noticed.
+/// Tests each part and prints the mutants that no test caught.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let chosen = chosen(&options.file)?;
     process::output(process::cargo(["mutants", "--version"]).stderr(std::process::Stdio::null()))
@@ -110,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     judge(&all)
 }
 
-/// The files with `text` in their paths, by the parts they are of.
+/// Returns the files whose paths contain `text`, by part.
 fn chosen(text: &str) -> Result<Vec<(&'static Part, Vec<String>)>, Failure> {
     let files = |part: &Part| -> Vec<_> {
         let files = part.files.iter().map(|file| path(file));
@@ -124,7 +125,7 @@ fn chosen(text: &str) -> Result<Vec<(&'static Part, Vec<String>)>, Failure> {
     Ok(chosen)
 }
 
-/// Fails where too few were noticed of what was tried of any part, however many of the others.
+/// Fails if any single part is below the minimum.
 fn judge(all: &[(&str, Counts)]) -> Result<(), Failure> {
     let short = all.iter().filter(|(_, counts)| counts.percent() < LEAST);
     let short: Vec<_> = short.map(|(part, _)| *part).collect();
@@ -141,7 +142,7 @@ fn path(file: &str) -> String {
     format!("crates/udp_proto/src/{file}.rs")
 }
 
-/// Has cargo-mutants make a copy of the workspace and all mutants of `files`, one after the other.
+/// Runs cargo-mutants on a copy of the workspace with all mutants of `files`, one after the other.
 fn mutate(part: &Part, files: &[String], folder: &Path) -> Result<Counts, Failure> {
     let mut command = process::cargo(["mutants", "--package=tickwire-udp-proto", "--output"]);
     command.arg(folder).args(["--timeout=40", part.binary]);
@@ -149,7 +150,7 @@ fn mutate(part: &Part, files: &[String], folder: &Path) -> Result<Counts, Failur
         command.arg("--file").arg(file);
     }
     command.args(["--", "--"]).args(part.tests);
-    // What is compiled most often is compiled fast, and run for as long as that.
+    // Shortens the rebuild for each mutant at the expense of the tests' run time.
     command.envs([
         ("CARGO_INCREMENTAL", "1"),
         ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -161,9 +162,9 @@ fn mutate(part: &Part, files: &[String], folder: &Path) -> Result<Counts, Failur
         source,
     })?;
     let path: PathBuf = folder.join("mutants.out/outcomes.json");
-    // Of the last run, where there was one: this one may write none.
+    // Removes the result of an earlier run, because this one may write none.
     std::fs::remove_file(&path).ok();
-    // It fails where a mutant was missed, too.
+    // The command also fails if a mutant was missed.
     let ended = process::run(&mut command);
     let Ok(text) = std::fs::read_to_string(&path) else {
         return Err(ended
@@ -183,8 +184,8 @@ fn mutate(part: &Part, files: &[String], folder: &Path) -> Result<Counts, Failur
 }
 
 impl Counts {
-    /// Returns them where all that were to be tried were, be it in vain: a run that was cut off says
-    /// nothing of the rest.
+    /// Returns the counts if every listed mutant was tried, including those that do not compile. An
+    /// interrupted run is an error, because it proves nothing about the rest.
     fn of_all(self, listed: usize) -> Result<Self, Failure> {
         let tried = self.caught + self.timeout + self.missed + self.unviable;
         if usize::try_from(tried) == Ok(listed) {
@@ -195,7 +196,7 @@ impl Counts {
         )))
     }
 
-    /// How many of 100 were noticed; those that do not compile do not count.
+    /// Returns the percentage of caught mutants, without those that do not compile.
     fn percent(self) -> u32 {
         let noticed = self.caught + self.timeout;
         noticed * 100 / (noticed + self.missed).max(1)

@@ -1,7 +1,7 @@
-//! Real servers that some tests need: which, where they come from, and which tests.
+//! Real servers which some tests need: names, Debian packages, and the tests.
 //!
-//! A test that needs one says so itself: `#[ignore = "needs chocolate-doom"]`, or `"needs ip, nft"`. So
-//! plain `cargo test` leaves it out, and `cargo xtask test` finds it here.
+//! A test declares its need with `#[ignore = "needs chocolate-doom"]` or `"needs ip, nft"`. Plain
+//! `cargo test` skips it, and `cargo xtask test` finds and runs it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use crate::process;
 use crate::source::{leading_name, line_of, words};
 use crate::tree::{Finding, View, Workspace};
 
-/// Each tool with the Debian package that brings it.
+/// Each tool with the Debian package that contains it.
 const TOOLS: [(&str, &str); 9] = [
     ("chocolate-doom", "chocolate-doom"),
     ("curl", "curl"),
@@ -24,13 +24,13 @@ const TOOLS: [(&str, &str); 9] = [
     ("python3", "python3"),
     ("tcpdump", "tcpdump"),
 ];
-/// Where Debian puts programs that a service's `PATH` often lacks.
+/// Debian's program folders which the `PATH` of a service often lacks.
 const FOLDERS: [&str; 3] = ["/usr/games", "/usr/sbin", "/usr/local/bin"];
 
 /// One test that needs a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTest {
-    /// Names of its tools, as the test writes them.
+    /// Names of its tools, as in the attribute.
     pub(crate) tools: Vec<String>,
     /// Folder of its package, `crates/daemon`.
     pub(crate) folder: String,
@@ -38,27 +38,27 @@ pub(crate) struct ServerTest {
     pub(crate) function: String,
 }
 
-/// What to do about a server that is not here.
+/// What to do if a server is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Install it.
     Install,
-    /// Leave its tests out, and say how many.
+    /// Skip its tests and report how many.
     LeaveOut,
 }
 
-/// What is to be done about the tests that need a tool.
+/// A plan for the tests which need a tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Debian packages to install first, each with its tool.
     pub(crate) install: Vec<(&'static str, &'static str)>,
     /// Tests to run, by the folder of their package.
     pub(crate) run: BTreeMap<String, Vec<String>>,
-    /// Tests that are not run, by the tool they lack.
+    /// Number of skipped tests, by missing tool.
     pub(crate) left_out: BTreeMap<String, usize>,
 }
 
-/// Finds the tests that need a tool, and ignored tests whose tool nobody knows.
+/// Finds the tests which need a tool, and ignored tests whose tool is unknown.
 pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
     let (mut tests, mut findings) = (Vec::new(), Vec::new());
     for source in &view.sources {
@@ -92,13 +92,13 @@ pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
     (tests, findings)
 }
 
-/// The package folder of the file at `path`.
+/// Returns the package folder of the file at `path`.
 fn folder_of(path: &str) -> Option<&str> {
     let end = path.find("/src/").or_else(|| path.find("/tests/"))?;
     path.get(..end)
 }
 
-/// Decides for each test whether it runs.
+/// Decides which tests run.
 pub(crate) fn plan(
     tests: &[ServerTest],
     is_present: impl Fn(&str) -> bool,
@@ -123,7 +123,7 @@ pub(crate) fn plan(
     plan
 }
 
-/// Finds or installs what the tests of `workspace` need, and says what it does.
+/// Finds or installs the tools that the tests of `workspace` need, and prints the steps.
 pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Failure> {
     let (tests, findings) = server_tests(&workspace.view());
     crate::tree::report("test", &findings)?;
@@ -142,21 +142,21 @@ pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Fai
     Ok(plan)
 }
 
-/// Where the program `tool` lies.
+/// Returns the path of the program `tool`.
 pub(crate) fn find(tool: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path())
         .map(|folder| folder.join(tool))
         .find(|path| path.is_file())
 }
 
-/// `PATH` with Debian's other folders behind it.
+/// Returns `PATH` followed by Debian's other folders.
 pub(crate) fn search_path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
     std::env::join_paths(folders).unwrap_or(path)
 }
 
-/// Installs a Debian package, as root or by a `sudo` that asks nothing.
+/// Installs a Debian package, as root or by `sudo` without a prompt.
 fn install(tool: &str, package: &str) -> Result<(), Failure> {
     println!("servers: {tool} is not here; installing the Debian package {package}");
     let is_root = process::output(process::program("id").arg("-u"))?.trim() == "0";

@@ -1,8 +1,9 @@
-//! Comparison with other stacks: builds and runs the programs that measure, and judges their values.
+//! Comparison with other stacks: builds and runs the benchmark programs and evaluates their
+//! results.
 //!
-//! Packages with peers are outside the workspace, since the peers are no dependencies of Tickwire. The
-//! bare forwarder that a relay is compared with is in `benches`. Goals and tables are in
-//! `benches/harness`.
+//! Packages with other stacks are outside the workspace, since those stacks are no dependencies of
+//! Tickwire. The bare forwarder that a relay is compared with is in `benches`. Goals and tables are
+//! in `benches/harness`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,15 +21,15 @@ use crate::process;
 /// The page with the summaries.
 const PAGE: &str = "docs/benchmarks.md";
 
-/// What to measure, and where to write it.
+/// What to measure, and where to write the results.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Which protocol.
+    /// The protocol to compare.
     protocol: Protocol,
     /// Writes all rows to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Rounds of the cases in memory.
+    /// Rounds of the in-memory cases.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Rounds of the cases over sockets, about 12 s for each stack and case.
@@ -36,20 +37,20 @@ pub(crate) struct Options {
     load_rounds: u32,
 }
 
-/// A protocol that has peers.
+/// A protocol with comparisons.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Protocol {
     /// Encrypted sessions over datagrams.
     Udp,
     /// Matches of lockstep and rollback, in virtual time.
     Lockstep,
-    /// A relay of a mesh, beside bare forwarders.
+    /// A relay of a mesh, compared with bare forwarders.
     Relay,
 }
 
 /// Measures, writes the report and the tables, and prints which goals are met.
 ///
-/// A missed goal is no failure, since the speed of a shared machine varies.
+/// A missed goal is not a failure, since the speed of a shared machine varies.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let before = load();
     let mut rows = Rows::default();
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         Protocol::Relay => {
             measure_relay(options, &mut rows)?;
-            // A test that fails has printed its figures before.
+            // A failing test has already printed its figures.
             failures.extend(TESTS.iter().filter_map(|tests| tests.add(&mut rows).err()));
             (relay::COMPARISON, None)
         }
@@ -82,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Measures `udp_proto` and its peers.
+/// Measures `udp_proto` and comparable stacks.
 fn measure_udp(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
     let programs = build(&["--manifest-path", "benches/peers/Cargo.toml"])?;
     let [rounds, load_rounds] = [options.rounds, options.load_rounds].map(|it| it.to_string());
@@ -91,7 +92,7 @@ fn measure_udp(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
     collect(&programs.join("peers-count"), &[], rows)
 }
 
-/// Measures `lockstep` and its peers.
+/// Measures `lockstep` and comparable stacks.
 fn measure_lockstep(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
     let programs = build(&["--manifest-path", "benches/peers_lockstep/Cargo.toml"])?;
     let arguments = ["--rounds", &options.rounds.to_string()];
@@ -103,7 +104,8 @@ fn measure_lockstep(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
 fn measure_relay(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
     let programs = build(&["-p", "tickwire-benches", "--bin", "peers-relay"])?;
     let program = programs.join("peers-relay").display().to_string();
-    // With priority, if the system allows it: a node without CPU time looks dead to the others.
+    // With raised priority if the system allows it: a node without CPU time appears dead to the
+    // others.
     let arguments = ["-n", "-10", &program, &options.rounds.to_string()];
     collect(Path::new("nice"), &arguments, rows)
 }
@@ -124,9 +126,9 @@ fn collect(program: &Path, arguments: &[&str], rows: &mut Rows) -> Result<(), Fa
     })
 }
 
-/// Judges the rows, prints the verdicts, and writes the report, the summary and all values.
+/// Evaluates the rows, prints the verdicts, and writes the report, the summary and all values.
 ///
-/// A goal of `udp` that was not measured is a failure.
+/// A goal of `udp` without a measurement is a failure.
 fn publish(
     comparison: &Comparison,
     rows: &Rows,
@@ -174,13 +176,13 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// The system's load average over a minute, if it is known.
+/// Returns the system's one-minute load average, if it is known.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// The processor's name, if the system has one.
+/// Returns the processor's name, if the system reports it.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| {
@@ -190,14 +192,14 @@ fn processor() -> String {
     name.unwrap_or_else(|| "an unknown processor".to_owned())
 }
 
-/// Tests that print what is not timed.
+/// Tests which print figures other than times.
 #[derive(Clone, Copy, Debug)]
 struct Tests {
-    /// Which of the crate's test programs.
+    /// The crate's test program, as arguments for cargo.
     target: &'static [&'static str],
-    /// What their names hold.
+    /// Filters for test names.
     names: &'static [&'static str],
-    /// How many, of those that run under seeds.
+    /// Number of seeds, for seeded tests.
     seeds: &'static str,
 }
 
@@ -217,13 +219,13 @@ const TESTS: [Tests; 4] = [
         ],
         seeds: "1",
     },
-    // A relay is killed under each.
+    // Each kills a relay.
     Tests {
         target: WHOLE,
         names: &["sim_mesh_m2_", "sim_mesh_m3_", "sim_mesh_m4_"],
         seeds: "1000",
     },
-    // Nine planned moves and more under each.
+    // Each has at least nine planned moves.
     Tests {
         target: WHOLE,
         names: &["sim_mesh_m1_moves_"],
@@ -242,7 +244,7 @@ const TESTS: [Tests; 4] = [
 ];
 
 impl Tests {
-    /// Runs them, and adds what they print.
+    /// Runs the tests and adds the figures that they print.
     fn add(&self, rows: &mut Rows) -> Result<(), Failure> {
         process::run_lines(&mut self.command(), |line| {
             rows.extend(Row::parse_figure(relay::OURS, line));
@@ -256,7 +258,7 @@ impl Tests {
             .args(["--", "--nocapture"])
             .args(self.names)
             .env("SEEDS", self.seeds);
-        // They would win, or name others.
+        // These variables would override the seeds.
         command.env_remove("SEED").env_remove("FROM");
         command
     }

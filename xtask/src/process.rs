@@ -1,4 +1,4 @@
-//! Child processes: no stdin, their output ours, a failure in one sentence.
+//! Child processes: no stdin, inherited output, and one-sentence errors.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// Makes the workspace root the current directory, wherever cargo was called.
+/// Makes the workspace root the current directory, independent of where cargo was called.
 ///
-/// The folder comes from the cargo that runs us, not from the one that built us: two checkouts may
-/// share a build folder, and with it this program.
+/// The folder is that of the running cargo, not the one at build time: two checkouts may share a
+/// build folder and therefore this program.
 pub(crate) fn enter_workspace() -> Result<(), Failure> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = manifest
@@ -26,7 +26,7 @@ pub(crate) fn enter_workspace() -> Result<(), Failure> {
     })
 }
 
-/// A `cargo` of the toolchain that built this program.
+/// Returns a `cargo` command of the toolchain that built this program.
 pub(crate) fn cargo<I, S>(arguments: I) -> Command
 where
     I: IntoIterator<Item = S>,
@@ -37,10 +37,10 @@ where
     command
 }
 
-/// A program by name, without stdin.
+/// Returns a command for a program, without stdin.
 ///
-/// What cargo told this process about its own package is taken out of the environment: build
-/// scripts watch some of it, and would run again each time it differs.
+/// Cargo's variables about this package are removed from the environment: build scripts depend on
+/// some of them and would run again whenever they differ.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     command.stdin(Stdio::null());
@@ -63,15 +63,15 @@ fn is_told_by_cargo(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// Runs `command` to its end, its output going where ours goes.
+/// Runs `command` to its end with inherited output.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let status = command.status().map_err(|source| start(command, source))?;
     ended(command, status)
 }
 
-/// Runs `command` to its end, handing each line of its output to `on_line` and printing it.
+/// Runs `command` to its end, passes each line of output to `on_line`, and prints it.
 ///
-/// Its stderr comes with its stdout, in the order in which they were written.
+/// Stdout and stderr are merged in the order of writing.
 pub(crate) fn run_lines(
     command: &mut Command,
     mut on_line: impl FnMut(&str),
@@ -90,8 +90,8 @@ pub(crate) fn run_quietly(command: &mut Command, on_line: impl FnMut(&str)) -> R
     ended(command, status)
 }
 
-/// As [`run_quietly`], for `limit` at most: then it is killed, with all that it has started. On Unix it is
-/// killed, too, when this process ends in any way, as by Ctrl-C.
+/// Like [`run_quietly`], but kills the command and all its children after `limit`. On Unix they are
+/// also killed if this process ends for any reason, such as Ctrl-C.
 pub(crate) fn run_bounded(
     command: &mut Command,
     limit: Duration,
@@ -108,7 +108,7 @@ pub(crate) fn run_bounded(
         }
         is_late
     });
-    // While one of them can write, this does not end.
+    // Reading ends only when no process can write any more.
     let read = read_lines(reader, on_line);
     let status = child.wait();
     drop(over);
@@ -122,8 +122,9 @@ pub(crate) fn run_bounded(
     ended(command, status.map_err(|source| start(command, source))?)
 }
 
-/// Returns `command` as one group of processes, which can be killed together, and which kills itself when
-/// its stdin ends: the other end of that is held by this process alone, whatever ends it.
+/// Returns `command` as a process group which can be killed together, and which kills itself when
+/// its stdin ends. Only this process holds the other end of that pipe, so it closes however this
+/// process ends.
 #[cfg(unix)]
 fn bound_to_us(command: &Command) -> Command {
     let mut bound = program("sh");
@@ -134,14 +135,14 @@ fn bound_to_us(command: &Command) -> Command {
     bound
 }
 
-/// Runs what follows it, while another process waits for the end of stdin and then kills the group.
+/// Runs its arguments, while another process waits for the end of stdin and then kills the group.
 #[cfg(unix)]
 const BOUND: &str = "\
 exec 3<&0 </dev/null
 { cat <&3; kill -s KILL 0; } >/dev/null 2>&1 &
 exec \"$@\" 3<&-";
 
-/// Elsewhere a process and those that it has started are killed without that.
+/// On other systems, a process and its children can be killed without a group.
 #[cfg(not(unix))]
 fn bound_to_us(command: &Command) -> Command {
     let mut bound = program(command.get_program());
@@ -150,7 +151,7 @@ fn bound_to_us(command: &Command) -> Command {
     bound
 }
 
-/// Gives `bound` the folder and the environment that `command` was given.
+/// Copies the working directory and the environment of `command` to `bound`.
 fn place_as(bound: &mut Command, command: &Command) {
     if let Some(folder) = command.get_current_dir() {
         bound.current_dir(folder);
@@ -163,7 +164,7 @@ fn place_as(bound: &mut Command, command: &Command) {
     }
 }
 
-/// Kills a process and those that it has started.
+/// Kills a process and its children.
 fn kill_group(first: u32) {
     let mut kill = if cfg!(windows) {
         let mut kill = program("taskkill");
@@ -174,12 +175,12 @@ fn kill_group(first: u32) {
         kill.args(["-KILL", "--", &format!("-{first}")]);
         kill
     };
-    // It may have ended this moment.
+    // The process may just have ended.
     kill.status().ok();
 }
 
 fn read_lines(reader: PipeReader, mut on_line: impl FnMut(&str)) -> io::Result<()> {
-    // A test may print bytes that are no text.
+    // A test's output may not be valid UTF-8.
     for line in BufReader::new(reader).split(b'\n') {
         on_line(&String::from_utf8_lossy(&line?));
     }
@@ -189,7 +190,7 @@ fn read_lines(reader: PipeReader, mut on_line: impl FnMut(&str)) -> io::Result<(
 fn spawn_merged(command: &mut Command) -> io::Result<(PipeReader, Child)> {
     let (reader, writer) = io::pipe()?;
     let child = command.stdout(writer.try_clone()?).stderr(writer).spawn();
-    // The command holds ends for writing too: while one is open, reading never ends.
+    // The command also holds write ends of the pipe; reading ends only when all are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok((reader, child?))
 }
@@ -221,7 +222,7 @@ fn start(command: &Command, source: io::Error) -> Failure {
     }
 }
 
-/// The command line, as one would type it.
+/// Returns the command line as it would be typed.
 pub(crate) fn line(command: &Command) -> String {
     std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn what_does_not_end_is_killed_with_all_that_it_started() {
         let mut command = program("sh");
-        // The second one would hold the output open for a minute.
+        // The background process would keep the output open for a minute.
         command.args(["-c", "sleep 60 & echo begun; sleep 60"]);
         let mut seen = Vec::new();
         let limit = Duration::from_millis(300);
@@ -262,7 +263,7 @@ mod tests {
         assert!(failure.to_string().contains('3'), "{failure}");
     }
 
-    /// As where this process is killed: nobody holds the other end of its stdin then.
+    /// If this process is killed, the pipe to the group's stdin closes in the same manner.
     #[cfg(unix)]
     #[test]
     fn what_is_bound_to_us_ends_when_we_do() {
@@ -272,7 +273,7 @@ mod tests {
         let (reader, mut child) = spawn_merged(&mut bound_to_us(&command)).unwrap();
         let mut stdin = child.stdin.take();
         let mut seen = Vec::new();
-        // It ends when the last of them is gone that could write.
+        // Reading ends when the last writer has exited.
         read_lines(reader, |line| {
             seen.push(line.to_owned());
             stdin = None;

@@ -1,7 +1,7 @@
-//! Reference tables of pages, made from the fields of structs and their docs.
+//! Reference tables in pages, generated from the fields of structs and their docs.
 //!
-//! A page names the table between two marks: `<!-- table: KIND CRATE STRUCT -->` and
-//! `<!-- table: end -->`. `cargo xtask book --write` fills it, `cargo xtask book` compares it.
+//! A page marks a table with `<!-- table: KIND CRATE STRUCT -->` and `<!-- table: end -->`. `cargo
+//! xtask book --write` generates it, `cargo xtask book` compares it.
 //!
 //! | kind | rows |
 //! |---|---|
@@ -33,7 +33,8 @@ pub(crate) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The first line that differs. The last cells of rows, the meanings, may lag behind the source.
+/// Returns the first line that differs. Meanings, the last cells of rows, may differ from the
+/// source.
 fn difference(path: &str, text: &str, expected: &str) -> Option<Finding> {
     let shape = |line: &str| match line.rsplit_once(" | ") {
         Some((cells, _)) if line.starts_with('|') => cells.to_owned(),
@@ -50,7 +51,7 @@ fn difference(path: &str, text: &str, expected: &str) -> Option<Finding> {
     (left != right).then(|| Finding::at(path, line, fault))
 }
 
-/// Fills the tables of all pages.
+/// Generates the tables of all pages.
 pub(crate) fn write(workspace: &Workspace) -> Result<(), Failure> {
     let view = workspace.view();
     for (path, text) in pages(&view) {
@@ -71,7 +72,7 @@ fn pages<'v>(view: &View<'v>) -> impl Iterator<Item = (&'v String, &'v String)> 
     })
 }
 
-/// The page with its tables made anew, or the line of a mark with its fault.
+/// Returns the page with new tables, or the line of a mark and its fault.
 fn filled(view: &View<'_>, text: &str) -> Result<String, (usize, String)> {
     let mut out = String::new();
     let mut lines = (1..).zip(text.lines());
@@ -92,7 +93,7 @@ fn filled(view: &View<'_>, text: &str) -> Result<String, (usize, String)> {
     Ok(out)
 }
 
-/// The table that a mark names.
+/// Generates the table that a mark names.
 fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
     let mut words = mark.split_whitespace();
     let (Some(kind), Some(owner), Some(name)) = (words.next(), words.next(), words.next()) else {
@@ -128,7 +129,8 @@ fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
     Ok(lines.join("\n"))
 }
 
-/// What is between the line that begins an item and the brace that ends it, in a crate's sources.
+/// Returns the body of an item in a crate's sources: the text between its first line and its
+/// closing brace.
 fn body<'v>(view: &'v View<'_>, owner: &str, head: &str) -> Option<&'v str> {
     let folder = format!("crates/{owner}/src/");
     let sources = view.sources.iter();
@@ -141,7 +143,7 @@ fn body<'v>(view: &'v View<'_>, owner: &str, head: &str) -> Option<&'v str> {
         })
 }
 
-/// The fields of `Default`, or else those of the first constructor.
+/// Returns the fields of `Default`, or else those of the first constructor.
 fn body_of_default<'v>(view: &'v View<'_>, owner: &str, name: &str) -> Option<&'v str> {
     let of_trait = body(view, owner, &format!("impl Default for {name} {{"));
     let body = of_trait.or_else(|| body(view, owner, &format!("impl {name} {{")))?;
@@ -159,7 +161,7 @@ struct Field {
     attributes: String,
 }
 
-/// The public fields in the body of a struct.
+/// Returns the public fields in a struct's body.
 fn fields(body: &str) -> Vec<Field> {
     let (mut found, mut docs, mut attributes) = (Vec::new(), Vec::new(), String::new());
     let mut lines = body.lines().map(str::trim);
@@ -217,7 +219,7 @@ impl Field {
     }
 }
 
-/// Adds the rows of a struct of counters, with those of the structs in it.
+/// Adds the rows of a struct of counters, including nested structs.
 fn counters(view: &View<'_>, owner: &str, text: &str, prefix: &str, lines: &mut Vec<String>) {
     for field in fields(text) {
         let Field {
@@ -239,7 +241,7 @@ fn counters(view: &View<'_>, owner: &str, text: &str, prefix: &str, lines: &mut 
     }
 }
 
-/// The rows of an enum with numbers.
+/// Returns the rows of an enum with numbers.
 fn codes(body: &str) -> Vec<String> {
     let (mut rows, mut docs) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
@@ -257,7 +259,7 @@ fn codes(body: &str) -> Vec<String> {
     rows
 }
 
-/// The first paragraph of docs in one line, with the texts of its links only.
+/// Returns the first paragraph of docs in one line; links are replaced by their texts.
 fn meaning(docs: &[&str]) -> String {
     let paragraph: Vec<_> = docs
         .iter()
@@ -265,7 +267,7 @@ fn meaning(docs: &[&str]) -> String {
         .take_while(|line| !line.is_empty())
         .collect();
     let mut text = paragraph.join(" ").replace('|', "\\|");
-    // Links of rustdoc: [`Name`], [`Name`](path) and [text](path).
+    // rustdoc links: [`Name`], [`Name`](path) and [text](path).
     while let Some((before, rest)) = text.split_once('[') {
         let Some((inner, after)) = rest.split_once(']') else {
             break;
@@ -334,7 +336,7 @@ pub enum Code {
             "{text}"
         );
         assert!(!text.contains("old"), "{text}");
-        // What is filled stays so.
+        // A second pass changes nothing.
         assert_eq!(filled_with(&text).unwrap(), text);
         text
     }

@@ -1,7 +1,7 @@
-//! A crate's seeded simulations over a range of seeds.
+//! Runs a crate's seeded simulations over a range of seeds.
 //!
-//! Built with the profile `sim`: optimised, since thousands of seeds are run, and with debug
-//! assertions, since a broken invariant is what they look for.
+//! They are built with the profile `sim`: optimised, because there are thousands of seeds, and with
+//! debug assertions, because they look for broken invariants.
 
 use std::process::Command;
 
@@ -11,24 +11,25 @@ use crate::process;
 use crate::test::Tally;
 use crate::tree::Workspace;
 
-/// Which seeds of which crate.
+/// The crate and its seeds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Range {
     /// The crate: `udp_proto` or `tickwire-udp-proto`.
     #[arg(long = "crate", value_name = "NAME")]
     name: String,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only simulations with this in their names.
+    /// Only simulations whose names contain this.
     #[arg(long, default_value = "sim_")]
     test: String,
 }
 
-/// Runs the tests of the crate whose names hold `sim_`, or what is asked for, with `SEEDS` and `FROM` set for them.
+/// Runs the crate's tests whose names contain `sim_` or the given filter, with `SEEDS` and `FROM`
+/// set.
 pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     let member = member(&workspace.members, &range.name)
         .ok_or_else(|| Failure::Check(format!("no crate is called {}", range.name)))?;
@@ -46,7 +47,7 @@ pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     if traces.is_empty() {
         return Ok(());
     }
-    // The same once more, not optimised as much.
+    // A second run with less optimisation must give the same traces.
     let mut others = Vec::new();
     process::run_lines(
         &mut command(range, &member.package, ("dev", TRACED)),
@@ -58,10 +59,11 @@ pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Simulations that tell a trace have this in their names: invariant D1 of the protocol papers.
+/// Simulations which print a trace have this in their names: invariant D1 of the protocol
+/// documents.
 const TRACED: &str = "_d1_";
 
-/// The command that runs the tests of `package` whose names hold `filter`, in a profile.
+/// Returns the command which runs the tests of `package` that match `filter`, in a profile.
 fn command(range: &Range, package: &str, (profile, filter): (&str, &str)) -> Command {
     let mut command = process::cargo(["test", "--all-features", "--tests"]);
     command
@@ -69,21 +71,21 @@ fn command(range: &Range, package: &str, (profile, filter): (&str, &str)) -> Com
         .args(["--", "--nocapture"])
         .env("SEEDS", range.seeds.to_string())
         .env("FROM", range.from.to_string())
-        // Worlds that the tests of each day have no time for.
+        // Also simulates the sizes that are too slow for the daily tests.
         .env("ALL_SIZES", "1")
-        // It would win over both.
+        // It would override both.
         .env_remove("SEED");
     command
 }
 
-/// The hash of all datagrams that a line tells of: `trace: 0123456789abcdef`.
+/// Parses the hash of all datagrams from a line such as `trace: 0123456789abcdef`.
 pub(crate) fn trace(line: &str) -> Option<String> {
     let (_, hash) = line.split_once("trace: ")?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash.then(|| hash.to_owned())
 }
 
-/// Whether two profiles gave the same traces.
+/// Compares the traces of two profiles.
 fn same_traces(optimised: &[String], other: &[String]) -> Result<String, Failure> {
     if optimised != other {
         return Err(Failure::Check(format!(
@@ -96,7 +98,7 @@ fn same_traces(optimised: &[String], other: &[String]) -> Result<String, Failure
     ))
 }
 
-/// What came of it; a failure where no simulation ran, or one did not tell its seeds.
+/// Summarises the run. Fails if no simulation ran or one did not report its seeds.
 fn verdict(package: &str, passed: usize, told: &[u64]) -> Result<String, Failure> {
     if passed == 0 {
         return Err(Failure::Check(format!(
@@ -116,14 +118,15 @@ fn verdict(package: &str, passed: usize, told: &[u64]) -> Result<String, Failure
     ))
 }
 
-/// The package that a person means by `name`.
+/// Finds the package called `name`.
 fn member<'a>(members: &'a [Member], name: &str) -> Option<&'a Member> {
     members
         .iter()
         .find(|member| member.package == name || member.name() == name)
 }
 
-/// How many seeds a line of `netsim::for_each_seed` says were done: `... 200 seeds done, 0 to 199`.
+/// Parses the number of seeds from a line of `netsim::for_each_seed`: `... 200 seeds done, 0 to
+/// 199`.
 fn seeds_done(line: &str) -> Option<u64> {
     let (before, _) = line.split_once(" seeds done, ")?;
     before.rsplit(' ').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Long runs with real processes on the loopback address; each ends by itself and checks itself.
+//! Long runs with real processes on the loopback address. Each has an end and checks its results.
 
 mod lockstep;
 mod mesh;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::process;
 
-/// What runs.
+/// The kind of run.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Soak {
     /// Have many processes play one lockstep match, and compare their states.

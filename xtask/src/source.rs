@@ -1,8 +1,8 @@
-//! A Rust file with comments and the insides of literals blanked, and its test code told apart.
+//! A Rust file with comments and literal contents blanked, and with test code separated.
 //!
-//! Blanking keeps every byte position and every line break, so that an offset in one view is an
-//! offset in all. It is a scanner, not a parser: it knows comments, literals, attributes and
-//! brackets, which is what the checks need.
+//! Blanking keeps every byte position and line break, so offsets are equal in all views. This is a
+//! scanner, not a parser: it knows comments, literals, attributes and brackets, which suffice for
+//! the checks.
 
 use std::iter::once;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use crate::tree::is_test_file;
 pub(crate) struct Source<'a> {
     /// Path from the root.
     pub(crate) path: &'a str,
-    /// As it stands on disk.
+    /// The text on disk.
     pub(crate) text: &'a str,
-    /// Without comments and without the insides of literals.
+    /// The text without comments and literal contents.
     pub(crate) code: String,
-    /// `code` without what only tests compile.
+    /// `code` without test code.
     pub(crate) shipped: String,
-    /// `code` of what only tests compile.
+    /// Only the test code of `code`.
     pub(crate) tests: String,
 }
 
@@ -56,12 +56,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The line, from 1, of the byte at `offset`.
+/// Returns the line, from 1, of the byte at `offset`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).split('\n').count()
 }
 
-/// Where `needle` stands in `text` as a word: not as a part of a longer name.
+/// Returns the offsets of `needle` in `text` as a whole word, not as part of a longer name.
 pub(crate) fn words<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part_of_name = |char: Option<char>| char.is_some_and(is_name);
     let (opens, closes) = (
@@ -78,18 +78,18 @@ pub(crate) fn words<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = 
         })
 }
 
-/// Whether `text` has `needle` as a word.
+/// Returns whether `text` contains `needle` as a whole word.
 pub(crate) fn has_word(text: &str, needle: &str) -> bool {
     words(text, needle).next().is_some()
 }
 
-/// The name that `text` starts with.
+/// Returns the name at the start of `text`.
 pub(crate) fn leading_name(text: &str) -> &str {
     let end = text.find(|char| !is_name(char)).unwrap_or(text.len());
     text.get(..end).unwrap_or("")
 }
 
-/// The offset behind the bracket that closes the one at `open`.
+/// Returns the offset after the bracket that closes the one at `open`.
 pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (offset, byte) in code.bytes().enumerate().skip(open) {
@@ -107,12 +107,12 @@ pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// Whether `char` may stand in a name.
+/// Returns whether `char` can be part of a name.
 pub(crate) fn is_name(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 
-/// Blanks comments and the insides of literals.
+/// Blanks comments and literal contents.
 fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -132,14 +132,14 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// Writes blanks as long as `text`, keeping its line breaks.
+/// Appends spaces for `text` and keeps its line breaks.
 fn hide(text: &str, out: &mut String) {
     for byte in text.bytes() {
         out.push(if byte == b'\n' { '\n' } else { ' ' });
     }
 }
 
-/// The length of the comment or literal that `rest` starts with, if it does.
+/// Returns the length of the comment or literal at the start of `rest`, if there is one.
 fn hidden_len(rest: &str, before: char) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
@@ -166,7 +166,7 @@ fn hidden_len(rest: &str, before: char) -> Option<usize> {
     raw_string_len(rest)
 }
 
-/// The length up to and with the closing quote.
+/// Returns the length including the closing quote.
 fn quoted_len(inside: &str, quote: u8) -> usize {
     let mut bytes = inside.bytes().enumerate();
     while let Some((offset, byte)) = bytes.next() {
@@ -201,7 +201,7 @@ fn block_comment_len(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of `r"..."`, `br#"..."#` and their like.
+/// Returns the length of a raw string such as `r"..."` or `br#"..."#`.
 fn raw_string_len(rest: &str) -> Option<usize> {
     let body = rest.trim_start_matches(['b', 'c']).strip_prefix('r')?;
     let quoted = body.trim_start_matches('#');
@@ -216,7 +216,7 @@ fn raw_string_len(rest: &str) -> Option<usize> {
     )
 }
 
-/// The items under `#[cfg(test)]`; all of the file where `#![cfg(test)]` stands in it.
+/// Returns the items under `#[cfg(test)]`, or the whole file if it has `#![cfg(test)]`.
 fn test_items(code: &str) -> Vec<Range<usize>> {
     if code.contains("#![cfg(test)]") {
         return once(0..code.len()).collect();
@@ -230,7 +230,7 @@ fn test_items(code: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The end of the item whose first attribute opens at `start`.
+/// Returns the end of the item whose first attribute starts at `start`.
 fn item_end(code: &str, start: usize) -> usize {
     let mut offset = start;
     while let Some(byte) = code.as_bytes().get(offset) {

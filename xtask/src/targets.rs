@@ -1,4 +1,4 @@
-//! Other platforms: what must build there is checked for each, with the targets it takes.
+//! Checks the builds for other platforms.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,21 +7,21 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 
-/// Which targets.
+/// Which targets to check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// One of them only, by its triple; may be said several times.
+    /// Only this target triple; may be repeated.
     #[arg(long = "target", value_name = "TRIPLE", value_parser = TARGETS)]
     only: Vec<String>,
-    /// Instead, test the driver here with what every system has: no call that is Linux's own.
+    /// Instead, run the driver's tests here without Linux-specific system calls.
     #[arg(long, conflicts_with = "only")]
     portable: bool,
-    /// Install nothing: a target that is missing is a failure.
+    /// Install nothing: a missing target is a failure.
     #[arg(long)]
     offline: bool,
 }
 
-/// Every platform that is promised, beside the one at hand.
+/// Every supported platform except the current one.
 const TARGETS: [&str; 5] = [
     WASM,
     "x86_64-pc-windows-gnu",
@@ -30,10 +30,10 @@ const TARGETS: [&str; 5] = [
     "aarch64-unknown-linux-gnu",
 ];
 
-/// It has no sockets.
+/// This target has no sockets.
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// A protocol crate, with the provider that needs no C compiler for the target.
+/// Arguments for a protocol crate, with the provider that needs no C compiler for the target.
 const PROTOCOL: [&str; 5] = [
     "--package=tickwire-udp-proto",
     "--lib",
@@ -42,7 +42,7 @@ const PROTOCOL: [&str; 5] = [
     "--locked",
 ];
 
-/// What has sockets, clocks and threads.
+/// Arguments for the crates with sockets, clocks and threads.
 const DRIVER: [&str; 5] = [
     "--package=tickwire-servicer",
     "--lib",
@@ -51,7 +51,8 @@ const DRIVER: [&str; 5] = [
     "--locked",
 ];
 
-/// The driver's tests; those with TLS, a hub or a conditioner are not about how datagrams leave.
+/// Arguments for the driver's tests. Tests with TLS, a hub or a conditioner do not depend on how
+/// datagrams are sent.
 const PORTABLE: [&str; 7] = [
     "test",
     "--package=tickwire-servicer",
@@ -62,10 +63,10 @@ const PORTABLE: [&str; 7] = [
     "--locked",
 ];
 
-/// Takes what only Linux has out of `servicer`, where a compiler for Linux builds it.
+/// Disables the Linux-specific code of `servicer` in a Linux build.
 const PORTABLE_FLAG: &str = "--cfg=tickwire_portable";
 
-/// A test of the driver that is there with that flag alone.
+/// A driver test which exists only with that flag.
 const PORTABLE_TEST: &str = "batches::b5_without_what_linux_alone_has_a_call_is_one_datagram";
 
 /// One run of `cargo check`.
@@ -75,7 +76,7 @@ struct Step<'a> {
     arguments: [&'static str; 5],
 }
 
-/// Checks each crate for each target, after it has installed those that are missing.
+/// Installs missing targets and checks each crate for each target.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.portable {
         return test_portable();
@@ -102,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the tests of the driver on what every system has.
+/// Runs the driver's tests on the portable code.
 fn test_portable() -> Result<(), Failure> {
     let mut command = portable(&Metadata::load()?.target_directory);
     println!("targets: {PORTABLE_FLAG}: {}", process::line(&command));
@@ -116,27 +117,27 @@ fn test_portable() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command for that, which builds in a folder of its own: other builds keep theirs.
+/// Returns the command. It builds in a separate folder, so that other builds stay valid.
 fn portable(target_directory: &Path) -> Command {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = process::cargo(PORTABLE);
     command
         .env("RUSTFLAGS", format!("{flags} {PORTABLE_FLAG}"))
-        // Where it is set, cargo does not look at the other.
+        // If it is set, cargo ignores `RUSTFLAGS`.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .arg("--target-dir")
         .arg(target_directory.join("portable"));
     command
 }
 
-/// Whether a line of the tests' output says that the test of the flag has passed.
+/// Returns whether an output line reports that the flag's test has passed.
 fn tells_of(line: &str) -> bool {
     line.strip_prefix("test ")
         .and_then(|line| line.strip_prefix(PORTABLE_TEST))
         .is_some_and(|rest| rest == " ... ok")
 }
 
-/// The targets asked for, in the order of the list; all where none is.
+/// Returns the requested targets in the order of the list, or all if none is given.
 fn chosen(only: &[String]) -> Vec<&'static str> {
     TARGETS
         .into_iter()
@@ -144,7 +145,7 @@ fn chosen(only: &[String]) -> Vec<&'static str> {
         .collect()
 }
 
-/// What is to be checked.
+/// Returns the checks to run.
 fn steps<'a>(targets: &[&'a str]) -> Vec<Step<'a>> {
     let of = |target: &&'a str| {
         let step = |arguments| Step { target, arguments };
@@ -154,7 +155,7 @@ fn steps<'a>(targets: &[&'a str]) -> Vec<Step<'a>> {
     targets.iter().flat_map(of).collect()
 }
 
-/// Sees to it that the standard library of each target is there.
+/// Installs the standard library of each missing target.
 fn install(targets: &[&str], options: &Options) -> Result<(), Failure> {
     let listed =
         process::output(process::program("rustup").args(["target", "list", "--installed"]))?;
@@ -174,7 +175,7 @@ fn install(targets: &[&str], options: &Options) -> Result<(), Failure> {
     process::run(&mut command)
 }
 
-/// Those of `targets` that `rustup target list --installed` does not name.
+/// Returns those of `targets` which `rustup target list --installed` does not list.
 fn missing<'a>(targets: &[&'a str], listed: &str) -> Vec<&'a str> {
     let is_missing = |target: &&&str| !listed.lines().any(|line| line.trim() == **target);
     targets.iter().filter(is_missing).copied().collect()
@@ -240,7 +241,8 @@ mod tests {
         assert_eq!(missing(&targets[1..], listed), [""; 0]);
     }
 
-    /// With it set outside, cargo would build what it builds every day, and all tests would pass.
+    /// If the environment could override the flag, cargo would test the normal build and all tests
+    /// would pass.
     #[test]
     fn u25_a_portable_build_gets_its_flag_whatever_is_set_and_a_folder_of_its_own() {
         let command = portable(Path::new("/target"));

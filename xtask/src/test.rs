@@ -1,7 +1,7 @@
-//! Every test of the workspace: those that cargo runs alone, those that need a server, and docs.
+//! Runs every test of the workspace: plain tests, tests which need a server, and doc tests.
 //!
-//! std's own harness, not nextest: a fresh machine has it, and doc tests need it in any case. All
-//! features are on, since features only add.
+//! It uses std's test harness instead of nextest: every machine has it, and doc tests need it in
+//! any case. All features are enabled, because features are additive.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::need::{self, Absent, Plan};
 use crate::process;
 use crate::tree::Workspace;
 
-/// Runs all of them.
+/// Runs all tests.
 pub(crate) fn run(absent: Absent) -> Result<(), Failure> {
     let mut tally = run_code(absent)?;
     tally.add(run_docs()?);
@@ -20,7 +20,8 @@ pub(crate) fn run(absent: Absent) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs those of the packages that differ from the commit `base`, and of all that depend on them.
+/// Runs the tests of packages that differ from the commit `base`, and of packages that depend on
+/// them.
 pub(crate) fn run_changed(absent: Absent, base: &str) -> Result<(), Failure> {
     let mut workspace = Workspace::load()?;
     let files = changed::files(base)?;
@@ -33,7 +34,7 @@ pub(crate) fn run_changed(absent: Absent, base: &str) -> Result<(), Failure> {
         workspace.members.len()
     );
     workspace.members.retain(|it| affected.contains(&it.folder));
-    // Servers are installed for affected tests alone.
+    // Servers are installed only for affected tests.
     workspace.files.retain(|path, _| {
         let mut folders = workspace.members.iter().map(|it| it.folder.as_str());
         folders.any(|folder| {
@@ -53,7 +54,7 @@ pub(crate) fn run_changed(absent: Absent, base: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names the packages to cargo whose folders are `wanted`.
+/// Returns cargo arguments for the packages whose folders are `wanted`.
 fn packages(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let members = workspace.members.iter();
     members
@@ -62,7 +63,7 @@ fn packages(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Vec<String>
         .collect()
 }
 
-/// Runs unit and integration tests, then those that need a server.
+/// Runs unit and integration tests, then the tests which need a server.
 pub(crate) fn run_code(absent: Absent) -> Result<Tally, Failure> {
     let workspace = Workspace::load()?;
     let plan = need::prepare(&workspace, absent)?;
@@ -71,7 +72,7 @@ pub(crate) fn run_code(absent: Absent) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Runs the tests of `packages`, as cargo's arguments name them, that need no server.
+/// Runs the tests of `packages` (cargo arguments) which need no server.
 fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
     let mut pass = Pass::default();
     let mut command = process::cargo(["test", "--all-features", "--no-fail-fast"]);
@@ -89,8 +90,8 @@ fn run_alone(packages: &[String]) -> Result<Tally, Failure> {
     Ok(pass.tally())
 }
 
-/// Runs the examples in docs: those of the crates and of the examples. The other packages have none, and cargo would
-/// build their libraries once more.
+/// Runs the doc tests of the crates and of the examples. Other packages have none, and cargo would
+/// build their libraries again.
 pub(crate) fn run_docs() -> Result<Tally, Failure> {
     run_docs_of(&Workspace::load()?)
 }
@@ -106,7 +107,7 @@ fn run_docs_of(workspace: &Workspace) -> Result<Tally, Failure> {
     run_cargo(command.args(with_docs))
 }
 
-/// Runs the tests that need a server; each that is planned must have run.
+/// Runs the tests which need a server. Every planned test must run.
 fn run_servers(workspace: &Workspace, plan: &Plan, tally: &mut Tally) -> Result<(), Failure> {
     for (folder, functions) in &plan.run {
         let package = workspace
@@ -139,18 +140,18 @@ fn run_cargo(command: &mut Command) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// A run that shows all output: what tests say that passed is read, and not printed.
+/// A test run with captured output of passing tests, which is parsed and not printed.
 #[derive(Debug, Default)]
 struct Pass {
     tally: Tally,
-    /// Within what they say.
+    /// Whether the current line is output of a test.
     is_hidden: bool,
     /// Names of tests that failed.
     failed: Vec<String>,
 }
 
 impl Pass {
-    /// Takes a line of a test binary's output; returns whether it is to be printed.
+    /// Handles a line of a test binary's output. Returns whether to print it.
     fn take(&mut self, line: &str) -> bool {
         self.tally.take(line);
         let failed = line
@@ -165,7 +166,7 @@ impl Pass {
         !self.is_hidden || line.starts_with(UNAVAILABLE)
     }
 
-    /// What was run, and what could not be: that passed in name alone.
+    /// Returns the totals, including tests which passed only because they could not run here.
     const fn tally(&self) -> Tally {
         let mut tally = self.tally;
         tally.passed = tally.passed.saturating_sub(tally.unavailable);
@@ -174,10 +175,10 @@ impl Pass {
     }
 }
 
-/// What the closing lines of test binaries add up to.
+/// Totals over the result lines of test binaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Test binaries.
+    /// Number of test binaries.
     pub(crate) binaries: usize,
     /// Tests that passed.
     pub(crate) passed: usize,
@@ -185,12 +186,13 @@ pub(crate) struct Tally {
     pub(crate) failed: usize,
     /// Tests left out.
     pub(crate) ignored: usize,
-    /// Of those that passed, how many told that they could not run here, where what they tell is shown.
+    /// Passed tests that reported that they could not run here. Counted only if test output is
+    /// shown.
     pub(crate) unavailable: usize,
 }
 
 impl Tally {
-    /// Takes a line of a test binary's output; all but closing lines add nothing.
+    /// Handles a line of a test binary's output. Only result lines count.
     pub(crate) fn take(&mut self, line: &str) {
         self.unavailable += usize::from(line.starts_with(UNAVAILABLE));
         let Some((_, counts)) = line
@@ -214,7 +216,7 @@ impl Tally {
         }
     }
 
-    /// Adds another run's numbers.
+    /// Adds the totals of another run.
     pub(crate) const fn add(&mut self, other: Self) {
         self.binaries += other.binaries;
         self.passed += other.passed;
@@ -224,10 +226,10 @@ impl Tally {
     }
 }
 
-/// What a test says first that lacks a right or a protocol of this machine.
+/// First output of a test which lacks a privilege or a protocol on this machine.
 const UNAVAILABLE: &str = "not available here";
 
-/// What the closing line of a test binary begins with.
+/// Start of a test binary's result line.
 const RESULT: &str = "test result: ";
 
 impl std::fmt::Display for Tally {

@@ -1,4 +1,5 @@
-//! D1 over platforms: one simulation, whose trace a test holds, on each platform that can be had here.
+//! Invariant D1 across platforms: runs one simulation on each platform available here. Its test
+//! holds the trace.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +9,10 @@ use crate::need;
 use crate::process;
 use crate::sim;
 
-/// The test. It compares its trace with the committed one, wherever it runs.
+/// The test, which compares its trace with the committed one.
 const TEST: &str = "world::platforms::twp_d1_every_platform_gives_one_trace";
 
-/// Its crate with the provider that is built everywhere.
+/// Arguments for its crate, with the provider that builds everywhere.
 const ARGUMENTS: [&str; 6] = [
     "test",
     "--package=tickwire-udp-proto",
@@ -21,12 +22,12 @@ const ARGUMENTS: [&str; 6] = [
     "--locked",
 ];
 
-/// A platform beside the one at hand, and what runs its programs here.
+/// A platform other than the current one, and how to run its programs here.
 struct Platform {
     triple: &'static str,
-    /// Programs that must be here.
+    /// Programs that must be installed.
     tools: &'static [&'static str],
-    /// What cargo is told by its environment.
+    /// Environment variables for cargo.
     environment: &'static [(&'static str, &'static str)],
 }
 
@@ -53,10 +54,10 @@ const PLATFORMS: [Platform; 2] = [
     },
 ];
 
-/// Says which program runs those for WebAssembly; its value needs the path of this workspace.
+/// Cargo's runner variable for WebAssembly. Its value contains the path of this workspace.
 const WASM_RUNNER: &str = "CARGO_TARGET_WASM32_WASIP1_RUNNER";
 
-/// Runs the test on each platform, and says where it did not.
+/// Runs the test on each platform and prints the platforms that were skipped.
 pub(crate) fn run() -> Result<(), Failure> {
     let host = trace(&mut test(None))?;
     println!("trace-hash: here: {host}");
@@ -98,7 +99,7 @@ fn test(triple: Option<&str>) -> Command {
     command
 }
 
-/// What a platform's programs are run by must not depend on the folder that cargo runs them in.
+/// Returns the runner with an absolute path, because cargo runs programs in varying folders.
 fn wasm_runner() -> Result<String, Failure> {
     let path = Path::new("xtask/wasi.mjs");
     let absolute = std::path::absolute(path).map_err(|source| Failure::File {
@@ -108,7 +109,7 @@ fn wasm_runner() -> Result<String, Failure> {
     Ok(format!("node --no-warnings {}", absolute.display()))
 }
 
-/// Runs the test, and returns the trace that it tells.
+/// Runs the test and returns the trace that it prints.
 fn trace(command: &mut Command) -> Result<String, Failure> {
     let mut found = None;
     process::run_lines(command, |line| {
@@ -117,7 +118,7 @@ fn trace(command: &mut Command) -> Result<String, Failure> {
     found.ok_or_else(|| Failure::Check(format!("{TEST} told no trace")))
 }
 
-/// The first thing that is missing.
+/// Returns the first missing tool.
 fn lacking(
     platform: &Platform,
     installed: &str,

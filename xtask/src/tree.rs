@@ -1,4 +1,4 @@
-//! The files of the workspace in memory, so that every check is a function and has a test.
+//! The workspace's files in memory, so that every check is a testable function.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,17 @@ use crate::failure::Failure;
 use crate::member::{Member, Metadata};
 use crate::source::Source;
 
-/// What the checks look at.
+/// Input of the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    /// Every text file by its path from the root, parted by `/`.
+    /// Every text file by its path from the root, separated by `/`.
     pub(crate) files: BTreeMap<String, String>,
     /// The packages.
     pub(crate) members: Vec<Member>,
 }
 
 impl Workspace {
-    /// Reads the tree below the current directory, and asks cargo for the members.
+    /// Reads the tree below the current directory, and gets the members from cargo.
     pub(crate) fn load() -> Result<Self, Failure> {
         let mut files = BTreeMap::new();
         read_folder(Path::new("."), "", &mut files)?;
@@ -27,7 +27,7 @@ impl Workspace {
         Ok(Self { files, members })
     }
 
-    /// A tree of these files, for tests.
+    /// Creates a tree of these files, for tests.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files = files
@@ -40,7 +40,7 @@ impl Workspace {
         }
     }
 
-    /// The tree with every Rust file scanned.
+    /// Scans every Rust file.
     pub(crate) fn view(&self) -> View<'_> {
         View {
             files: &self.files,
@@ -55,19 +55,19 @@ impl Workspace {
     }
 }
 
-/// What a check gets.
+/// A workspace with scanned sources.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     /// Every text file by its path from the root.
     pub(crate) files: &'a BTreeMap<String, String>,
     /// The packages.
     pub(crate) members: &'a [Member],
-    /// Every Rust file, in the order of their paths.
+    /// Every Rust file, sorted by path.
     pub(crate) sources: Vec<Source<'a>>,
 }
 
 impl View<'_> {
-    /// The folders of the crates, `crates/wire`, in order.
+    /// Returns the sorted folders of the crates, such as `crates/wire`.
     pub(crate) fn crate_folders(&self) -> impl Iterator<Item = &str> {
         self.files
             .keys()
@@ -75,7 +75,7 @@ impl View<'_> {
             .filter(|folder| folder.starts_with("crates/"))
     }
 
-    /// The Rust files of the crate called `name`, its tests included.
+    /// Returns the Rust files of the crate called `name`, including its tests.
     pub(crate) fn sources_of<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v Source<'v>> {
         self.sources
             .iter()
@@ -83,17 +83,17 @@ impl View<'_> {
     }
 }
 
-/// What stands behind the last dot of `path`.
+/// Returns the text after the last dot of `path`.
 pub(crate) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// The crate that the file at `path` belongs to, by the name of its folder.
+/// Returns the folder name of the crate which contains `path`.
 pub(crate) fn crate_of(path: &str) -> Option<&str> {
     path.strip_prefix("crates/")?.split('/').next()
 }
 
-/// Folders that hold what a build or a fuzzer made.
+/// Folders with generated files.
 const MADE: [&str; 4] = [".git", "target", "artifacts", "coverage"];
 
 fn read_folder(
@@ -124,7 +124,7 @@ fn read_folder(
             read_folder(&path, &inner, files)?;
         } else if kind.is_file() {
             let bytes = fs::read(&path).map_err(|source| failure(&path, source))?;
-            // What is no text (a corpus, a picture) has nothing that these checks look for.
+            // Binary files (corpora, pictures) are skipped.
             if let Ok(text) = String::from_utf8(bytes) {
                 files.insert(inner, text);
             }
@@ -133,7 +133,7 @@ fn read_folder(
     Ok(())
 }
 
-/// Whether all of the file is test code.
+/// Returns whether the whole file is test code.
 pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs")
         || path
@@ -143,19 +143,19 @@ pub(crate) fn is_test_file(path: &str) -> bool {
             .any(|folder| folder == "tests" || folder == "benches" || folder == "fuzz")
 }
 
-/// One fault and where it stands.
+/// A fault with its location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// Path from the root.
     pub(crate) path: String,
-    /// Line from 1; 1 where the whole file is meant.
+    /// Line from 1; 1 if the fault concerns the whole file.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub(crate) fault: String,
 }
 
 impl Finding {
-    /// A fault at `line` of `path`.
+    /// Creates a fault at `line` of `path`.
     pub(crate) fn at(path: &str, line: usize, fault: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
@@ -171,7 +171,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Prints `findings`, and fails where there are any.
+/// Prints `findings`. Fails if there are any.
 pub(crate) fn report(check: &'static str, findings: &[Finding]) -> Result<(), Failure> {
     for finding in findings {
         println!("{finding}");

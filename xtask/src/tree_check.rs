@@ -1,4 +1,4 @@
-//! What no compiler checks: sizes, arrows, purity, limits, contracts, licences.
+//! Checks that the compiler does not make: sizes, imports, purity, limits, contracts, licences.
 
 mod arithmetic;
 mod arrow;
@@ -20,7 +20,7 @@ mod width;
 use crate::failure::Failure;
 use crate::tree::{Finding, View, Workspace, report};
 
-/// Looks at the whole tree and returns what is wrong with it.
+/// A check of the whole tree, which returns its faults.
 type Check = fn(&View<'_>) -> Vec<Finding>;
 
 const CHECKS: [Check; 16] = [
@@ -42,7 +42,7 @@ const CHECKS: [Check; 16] = [
     width::check,
 ];
 
-/// The crates that never meet a socket, a clock or a thread: those below `servicer`.
+/// The protocol crates, which use no sockets, clocks or threads: those below `servicer`.
 const PROTOCOL: [&str; 8] = [
     "wire",
     "crypto",
@@ -54,7 +54,7 @@ const PROTOCOL: [&str; 8] = [
     "netsim",
 ];
 
-/// Exceptions that nothing needs any more, if the tree has the crate that they name.
+/// Finds exceptions that are no longer needed, if the tree has their crate.
 fn unneeded(
     view: &View<'_>,
     exceptions: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! Wire vectors: each is named by a test, and none changes without being blessed.
+//! Wire vectors: a test names each, and none changes without `--bless`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the vectors as they are.
+/// Accepts the current vectors.
 pub(crate) fn bless(workspace: &Workspace) -> Result<(), Failure> {
     let hashes = hashes(&workspace.view());
     fs::write(LIST, list(&hashes)).map_err(|source| Failure::File {
@@ -35,7 +35,7 @@ pub(crate) fn bless(workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The hash of each vector file by its path.
+/// Returns the hash of each vector file by its path.
 fn hashes(view: &View<'_>) -> BTreeMap<String, String> {
     view.files
         .iter()
@@ -48,7 +48,7 @@ fn hashes(view: &View<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The list as it is committed.
+/// Formats the list as it is committed.
 fn list(hashes: &BTreeMap<String, String>) -> String {
     hashes
         .iter()
@@ -57,7 +57,7 @@ fn list(hashes: &BTreeMap<String, String>) -> String {
         .concat()
 }
 
-/// Finds vectors that differ from the list, are not in it, or are gone.
+/// Finds vectors that differ from the list, are not in it, or are missing.
 fn changed(hashes: &BTreeMap<String, String>, committed: &str) -> Vec<Finding> {
     let committed: BTreeMap<_, _> = committed
         .lines()
@@ -79,7 +79,7 @@ fn changed(hashes: &BTreeMap<String, String>, committed: &str) -> Vec<Finding> {
     present.chain(gone).collect()
 }
 
-/// Finds vectors whose file name stands in no test of their crate.
+/// Finds vectors whose file name is in no test of their crate.
 fn unnamed(view: &View<'_>, hashes: &BTreeMap<String, String>) -> Vec<Finding> {
     hashes
         .keys()

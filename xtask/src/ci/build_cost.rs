@@ -1,4 +1,4 @@
-//! What it costs to build the stack from nothing.
+//! Measures the cost of building the stack from scratch.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::process;
 
-/// The command that newcomers run first, without running what it builds.
+/// The first command in the README, without running the result.
 const BUILD: [&str; 4] = ["build", "--release", "--example", "stack"];
-/// CPU seconds that it may take on the machine of the gates.
+/// Maximum CPU seconds on the CI machine.
 const CPU_SECONDS_MAX: f64 = 300.0;
 
-/// What one build from nothing took.
+/// Cost of one build from scratch.
 #[derive(Debug)]
 pub(crate) struct BuildCost {
     crates: usize,
@@ -20,11 +20,11 @@ pub(crate) struct BuildCost {
 }
 
 impl BuildCost {
-    /// Builds the stack in a folder of its own below `target`, which is removed before and after.
+    /// Builds the stack in a separate folder below `target`, which is removed before and after.
     pub(crate) fn measure(target: &Path) -> Result<Self, Failure> {
         let folder = target.join("footprint");
         remove(&folder)?;
-        // `times` is the shell's own word for the CPU time of what it has run; POSIX, 2.14.
+        // `times` is the POSIX shell built-in which prints the CPU time of child processes.
         let mut command = process::program("sh");
         command
             .args(["-c", "\"$@\" && times", "sh", "cargo"])
@@ -38,7 +38,7 @@ impl BuildCost {
         })
     }
 
-    /// Reads cargo's progress, and as the last line the user and system time of all children.
+    /// Parses cargo's progress lines, and the last line with the children's user and system time.
     fn read(lines: &[String]) -> Option<Self> {
         let names = lines.iter().filter_map(|line| {
             let rest = line.trim_start().strip_prefix("Compiling ")?;
@@ -64,7 +64,7 @@ impl fmt::Display for BuildCost {
     }
 }
 
-/// Reads `5m2.89s`.
+/// Parses a time such as `5m2.89s`.
 fn seconds(text: &str) -> Option<f64> {
     let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
     Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)

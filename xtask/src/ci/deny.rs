@@ -1,14 +1,14 @@
-//! `cargo deny`: licences, bans and sources of what we depend on.
+//! `cargo deny`: checks licences, bans and sources of the dependencies.
 
 use std::path::Path;
 
 use crate::failure::Failure;
 use crate::process;
 
-/// The release that the gate was written against; another's configuration may differ.
+/// The tested release; another may need a different configuration.
 const VERSION: &str = "0.20.2";
 
-/// Checks the dependencies, building the tool first where it is absent.
+/// Checks the dependencies. Builds the tool first if it is missing.
 pub(super) fn run(target: &Path) -> Result<(), Failure> {
     let root = target.join("tools");
     let built = root.join("bin").join("cargo-deny");
@@ -20,7 +20,8 @@ pub(super) fn run(target: &Path) -> Result<(), Failure> {
                 "deny: installing cargo-deny {VERSION} into {}",
                 root.display()
             );
-            // It runs for a second or two: optimised, it would take minutes longer to build.
+            // A debug build: the tool runs for seconds, and an optimised build takes minutes
+            // longer.
             let install = ["install", "--locked", "--debug", "--version", VERSION];
             let mut install = process::cargo(install);
             process::run(install.arg("--root").arg(&root).arg("cargo-deny"))?;
@@ -30,9 +31,9 @@ pub(super) fn run(target: &Path) -> Result<(), Failure> {
     process::run(process::program(program).args(["check", "bans", "licenses", "sources"]))
 }
 
-/// Whether `program` is there, and is the release we want.
+/// Returns whether `program` exists and is the expected release.
 fn is_current(program: &Path) -> bool {
-    // A program that cannot be started is absent.
+    // A program that cannot be started counts as missing.
     process::program(program)
         .arg("--version")
         .output()

@@ -1,4 +1,4 @@
-//! What a game client that wants UDP compiles: few crates, and none of the heavy ones.
+//! Checks what a game client with UDP compiles: few crates, and no heavy ones.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::member::Metadata;
 use crate::process;
 
-/// The packages counted, each with what a client that wants UDP asks of it.
+/// The packages to count, with the features of a UDP client.
 const PACKAGES: [(&str, &[&str]); 2] = [
     (
         "tickwire-servicer",
@@ -15,12 +15,12 @@ const PACKAGES: [(&str, &[&str]); 2] = [
     ),
     ("tickwire", &[]),
 ];
-/// Crates each may compile, itself included; ARCHITECTURE.md, the arrows.
+/// Maximum crates per package, itself included; see ARCHITECTURE.md.
 const CRATES_MAX: usize = 60;
-/// What a UDP client has no use for.
+/// Crates that a UDP client must not compile.
 const BANNED: [&str; 5] = ["rustls", "quinn-proto", "tokio", "redb", "foca"];
 
-/// Counts what each of the packages compiles.
+/// Counts the crates of each package.
 pub(super) fn run(metadata: &Metadata) -> Result<Outcome, Failure> {
     let mut counts = Vec::new();
     for (package, features) in PACKAGES {
@@ -44,7 +44,7 @@ pub(super) fn run(metadata: &Metadata) -> Result<Outcome, Failure> {
     Ok(Outcome::Passed(counts.join(", ")))
 }
 
-/// Counts the packages of `cargo tree`'s output; a sentence where they are too many or too heavy.
+/// Counts the packages in the output of `cargo tree`. Fails if there are too many or banned ones.
 fn count(package: &str, tree: &str) -> Result<usize, String> {
     let packages: BTreeSet<_> = tree
         .lines()

@@ -1,4 +1,4 @@
-//! A match of many processes that must end with equal states.
+//! A match of many processes, which must end with equal states.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::process;
 
-/// How large the match is, and how long.
+/// Size and duration of the match.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Players, each a process of its own beside the server's.
+    /// Players, each in a separate process, in addition to the server.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(2..=64))]
     players: u16,
-    /// For how long.
+    /// Duration of the match in minutes.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60))]
     minutes: u32,
-    /// Percent of datagrams lost, each way.
+    /// Loss in percent of datagrams, each direction.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: u32,
 }
 
-/// Ticks a second of the example.
+/// Tick rate of the example, per second.
 const TICK_RATE: u32 = 30;
 
-/// What comes on top of the match's own time: handshakes of 64 players, the start, the last ticks.
+/// Time allowed beyond the match: handshakes of 64 players, the start, the last ticks.
 const SPARE: Duration = Duration::from_secs(120);
 
-/// Plays one match of as many processes as asked for, on the loopback address and over encrypted
-/// sessions, and compares the states that they print once a second. What is not over two minutes
-/// after its time is killed, and so is what runs when this command is interrupted or killed.
+/// Plays one match with the given number of processes, on the loopback address and over encrypted
+/// sessions, and compares the states that they print once a second. Processes are killed if they
+/// run more than two minutes over time, or if this command is interrupted or killed.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let ticks = options.minutes.saturating_mul(60).saturating_mul(TICK_RATE);
     let mut command = super::example("lockstep")?;
@@ -40,7 +40,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let limit = Duration::from_secs(u64::from(options.minutes) * 60) + SPARE;
     let ended = process::run_bounded(&mut command, limit, |line| states.take(line));
     if ended.is_err() {
-        // Why it ended, and how far they agreed, is what somebody wants to know then.
+        // The processes' other output shows why the match failed.
         for line in &states.others {
             println!("soak: {line}");
         }
@@ -57,15 +57,15 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
 #[derive(Debug, Default)]
 struct States {
     by_tick: BTreeMap<u32, BTreeMap<String, u16>>,
-    /// Lines that were no hash of a tick.
+    /// Lines without a tick's hash.
     others: Vec<String>,
 }
 
-/// Lines kept for a message, of those that are no hashes.
+/// Maximum number of such lines kept for the error message.
 const OTHERS_MAX: usize = 20;
 
 impl States {
-    /// Reads `tick 30  hash 0123`, or the same behind `player 3: `.
+    /// Parses `tick 30  hash 0123`, with or without the prefix `player 3: `.
     fn take(&mut self, line: &str) {
         let said = line.split_once(": ").map_or(line, |(_, said)| said);
         let mut words = said.split_whitespace();
@@ -84,7 +84,7 @@ impl States {
         *count = count.saturating_add(1);
     }
 
-    /// Says that all agreed: the server and every player printed one hash for each second.
+    /// Checks that the server and every player printed the same hash for each second.
     fn verdict(&self, players: u16, ticks: u32) -> Result<String, Failure> {
         let everyone = players.saturating_add(1);
         let fail = |why: String| Err(Failure::Check(format!("soak: {why}")));

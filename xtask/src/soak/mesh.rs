@@ -5,24 +5,24 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::process;
 
-/// How many flows, how long, which faults.
+/// Number of flows, duration, and seed of the faults.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// For how long.
+    /// Duration in minutes.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=120))]
     minutes: u32,
-    /// Flows in all; one in 25 is a TCP connection.
+    /// Number of flows; one in 25 is a TCP connection.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(8..=2_000))]
     flows: u16,
-    /// Decides which faults come, and in what order.
+    /// Determines the sequence of faults.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// What comes on top of the time asked for: all flows open, and the last fault ends.
+/// Time allowed beyond the duration, for all flows to open and the last fault to end.
 const SPARE: Duration = Duration::from_secs(240);
 
-/// Runs the example `mesh soak`, which prints the worst case of each kind of fault; fails if a flow
+/// Runs the example `mesh soak`, which prints the worst case of each kind of fault. Fails if a flow
 /// was not served in time after a fault.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let seconds = u64::from(options.minutes) * 60;

@@ -1,10 +1,10 @@
-//! Whether clippy looks for arithmetic that can overflow wherever a peer's number may come.
+//! Checks that clippy's overflow lint is on in all modules that handle a peer's numbers.
 
 use crate::source::{Source, line_of};
 use crate::tree::{Finding, View, is_test_file};
 
-/// Folders of modules that handle numbers of peers. The lint is set once by the module that owns
-/// the folder, or by one above it; those below inherit it.
+/// Modules that handle a peer's numbers. The module itself or one above it sets the lint; modules
+/// below inherit it.
 const ROOMS: [&str; 10] = [
     "crates/crypto/src",
     "crates/daemon/src",
@@ -18,14 +18,13 @@ const ROOMS: [&str; 10] = [
     "crates/wire/src",
 ];
 
-/// What sets the lint for a module and those below it. Tests may do without: one that overflows
-/// fails.
+/// Attributes that set the lint. Tests may omit it, because an overflow fails a test.
 const SETTINGS: [&str; 2] = [
     "#![warn(clippy::arithmetic_side_effects)]",
     "#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]",
 ];
 
-/// Finds files of a room for which no module sets the lint, and those that lift it as a whole.
+/// Finds files in these modules without the lint, and files that allow it as a whole.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     check_with(view, &ROOMS)
 }
@@ -39,7 +38,7 @@ fn check_with(view: &View<'_>, rooms: &[&str]) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether the file at `path` is the module of `room` or one below it.
+/// Returns whether the file at `path` is the module of `room` or below it.
 fn is_in(path: &str, room: &str) -> bool {
     path.strip_prefix(room)
         .is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
@@ -61,7 +60,7 @@ fn sets(code: &str) -> bool {
     SETTINGS.iter().any(|setting| code.contains(setting))
 }
 
-/// The file at `path` and those of the modules above it, up to the crate's root.
+/// Returns the file at `path` and the files of its parent modules, up to the crate root.
 fn owners(path: &str) -> Vec<String> {
     let mut owners = vec![path.to_owned()];
     let mut folder = path;
@@ -76,7 +75,7 @@ fn owners(path: &str) -> Vec<String> {
     owners
 }
 
-/// A whole file that is excused.
+/// Finds a file that disables the lint as a whole.
 fn lifted(source: &Source<'_>) -> Option<Finding> {
     let code = &source.shipped;
     let at = code.match_indices("#![expect(").find_map(|(at, _)| {

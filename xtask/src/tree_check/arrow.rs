@@ -1,10 +1,10 @@
-//! Which crate may import which: the arrows of ARCHITECTURE.md, from cargo's own account.
+//! Which crate may import which, as in ARCHITECTURE.md, checked against cargo's metadata.
 
 use super::PROTOCOL;
 use crate::member::{Dependency, Kind, Member};
 use crate::tree::{Finding, View};
 
-/// What each member may import of the others. Nothing points up.
+/// Allowed imports of each member. A crate may import only crates to its left in ARCHITECTURE.md.
 const ARROWS: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("crypto", &["wire"]),
@@ -27,7 +27,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("harness", &[]),
     ("xtask", &["harness"]),
 ];
-/// What stands above `servicer` may import everything up to the facade.
+/// Crates above `servicer` may import all crates up to the facade.
 const LIBRARIES: &[&str] = &[
     "wire",
     "crypto",
@@ -41,7 +41,7 @@ const LIBRARIES: &[&str] = &[
     "hub_nats",
     "tickwire",
 ];
-/// The demonstration may import the daemon too.
+/// The demonstration may also import the daemon.
 const PROGRAMS: &[&str] = &[
     "wire",
     "crypto",
@@ -57,7 +57,7 @@ const PROGRAMS: &[&str] = &[
     "bevy_tickwire",
     "daemon",
 ];
-/// Benches may import what all comparisons share.
+/// Benches may also import the shared comparison harness.
 const BENCHES: &[&str] = &[
     "harness",
     "wire",
@@ -67,7 +67,7 @@ const BENCHES: &[&str] = &[
     "relay_mesh",
     "servicer",
 ];
-/// Examples may import the demonstration too: some play its game.
+/// Examples may also import the demonstration, because some play its game.
 const EXAMPLES: &[&str] = &[
     "wire",
     "crypto",
@@ -84,7 +84,7 @@ const EXAMPLES: &[&str] = &[
     "daemon",
     "demo",
 ];
-/// What drives machines: nothing below may need it even for its tests.
+/// Crates that run the machines. Lower crates must not import them, even in tests.
 const DRIVERS: [&str; 6] = [
     "servicer",
     "tickwire",
@@ -93,12 +93,12 @@ const DRIVERS: [&str; 6] = [
     "demo",
     "cli",
 ];
-/// Foreign packages that bring an executor or a socket.
+/// External packages with an executor or a socket.
 const IMPURE: [&str; 5] = ["tokio", "async-std", "mio", "socket2", "quinn-udp"];
-/// Required foreign dependencies of a protocol crate.
+/// Maximum required external dependencies of a protocol crate.
 const REQUIRED_MAX: usize = 6;
 
-/// Finds imports against the arrows, impure dependencies, and too many of them.
+/// Finds forbidden imports, impure dependencies, and too many dependencies.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in view.members {
@@ -139,7 +139,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The imports of members that `allowed` does not name, and test imports of drivers from below.
+/// Returns imports of members outside `allowed`, and test imports of drivers by lower crates.
 fn against_arrows<'m>(
     member: &'m Member,
     allowed: &[&str],
@@ -156,7 +156,7 @@ fn against_arrows<'m>(
     })
 }
 
-/// The normal dependencies from outside the workspace.
+/// Returns the normal dependencies from outside the workspace.
 fn foreign(member: &Member) -> impl Iterator<Item = &Dependency> {
     member
         .dependencies
@@ -164,7 +164,7 @@ fn foreign(member: &Member) -> impl Iterator<Item = &Dependency> {
         .filter(|it| it.folder.is_none() && it.kind == Kind::Normal)
 }
 
-/// The line of a manifest that asks for `dependency`, under its package or its library name.
+/// Returns the manifest line of `dependency`, by its package or library name.
 fn line_of_dependency(manifest: &str, dependency: &Dependency) -> usize {
     let package = dependency.package.as_str();
     let library = package.trim_start_matches("tickwire-").replace('-', "_");

@@ -1,10 +1,10 @@
-//! Attributes that every crate has, and those that none has.
+//! Checks required and forbidden attributes of crates.
 
 use crate::source::{line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Finds crates that do not forbid `unsafe`, lints that are silenced for good, and tests that are
-/// left out without a reason.
+/// Finds crates that do not forbid `unsafe`, lints that are permanently allowed, and tests that are
+/// ignored without a reason.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &view.sources {
@@ -35,7 +35,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether an attribute is still open at `offset`.
+/// Returns whether an attribute is open at `offset`.
 fn in_attribute(code: &str, offset: usize) -> bool {
     let before = code.get(..offset).unwrap_or(code);
     let opened = before.rfind("#[").max(before.rfind("#!["));

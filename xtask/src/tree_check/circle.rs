@@ -1,11 +1,11 @@
-//! The top-level modules of a crate import each other in one direction only.
+//! Checks that the top-level modules of a crate have no import cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, closing, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Circles that stand: crate and one module of each. Each is to be broken, and then leaves this list.
+/// Known cycles: crate and one module of each. Remove an entry when its cycle is broken.
 const STANDING: [(&str, &str); 12] = [
     ("hub", "record"),
     ("lockstep", "message"),
@@ -21,10 +21,10 @@ const STANDING: [(&str, &str); 12] = [
     ("udp_proto", "endpoint"),
 ];
 
-/// Where a module imports another one: file and line of the first place.
+/// Imports of each module: file and line of the first one.
 type Imports<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a str, usize)>>;
 
-/// Finds circles, one finding each.
+/// Finds cycles and reports each once.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut needed = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What each top-level module of a crate imports.
+/// Returns the imports of each top-level module of a crate.
 fn imports<'a>(view: &'a View<'_>, name: &'a str) -> Imports<'a> {
     let mut imports = Imports::new();
     let sources = || {
@@ -92,13 +92,13 @@ fn imports<'a>(view: &'a View<'_>, name: &'a str) -> Imports<'a> {
     imports
 }
 
-/// The names that follow `crate::`, and `super::` as often as leads to the root from `depth`.
+/// Returns the names after `crate::`, and after as many `super::` as lead to the root from `depth`.
 fn named<'a>(source: &'a Source<'_>, depth: usize) -> Vec<(&'a str, usize)> {
     let code = source.shipped.as_str();
     let mut found = Vec::new();
     let roots = words(code, "crate::").map(|at| (at, at + "crate::".len()));
     let supers = words(code, "super::").filter_map(|at| {
-        // Counts from the first of a row.
+        // Only the first `super::` of a sequence counts.
         let is_first = !code.get(..at)?.ends_with("super::");
         let row = code.get(at..)?;
         let len = row.len() - row.trim_start_matches("super::").len();
@@ -118,7 +118,7 @@ fn named<'a>(source: &'a Source<'_>, depth: usize) -> Vec<(&'a str, usize)> {
     found
 }
 
-/// The first name of each member of a group import.
+/// Returns the first name of each member of a group import.
 fn members(group: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     group

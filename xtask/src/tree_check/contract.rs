@@ -1,16 +1,16 @@
-//! Every machine is held to the contract of `wire::machine` by netsim's generic test.
+//! Checks that netsim's generic test covers the `wire::machine` contract of every machine.
 
 use crate::source::{has_word, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Crates whose machines only pass calls on.
+/// Crates whose machines only delegate.
 const EXEMPT: [&str; 5] = ["wire", "netsim", "servicer", "hub_nats", "bevy_tickwire"];
-/// Single machines of other crates that only pass calls on, to one held to it and to sockets of the system.
+/// Single machines of other crates that only delegate to a tested machine and to system sockets.
 const PASSES_ON: [(&str, &str); 1] = [("daemon", "NodeMachine")];
-/// What netsim calls its tests of the contract.
+/// Names of netsim's contract tests.
 const CONTRACT: [&str; 2] = ["check_contract", "check_stream_contract"];
 
-/// Finds machines that no contract test of their crate names.
+/// Finds machines without a contract test in their crate.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &view.sources {
@@ -34,7 +34,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The types that implement a machine trait, each with the offset of the trait's name.
+/// Returns the types that implement a machine trait, each with the offset of the trait's name.
 fn machines(code: &str) -> Vec<(&str, usize)> {
     ["Machine", "StreamMachine"]
         .iter()
@@ -45,7 +45,7 @@ fn machines(code: &str) -> Vec<(&str, usize)> {
             let end = path.find(|char: char| !(char.is_alphanumeric() || "_:".contains(char)));
             let path = path.get(..end.unwrap_or(path.len()))?;
             let machine = leading_name(path.rsplit("::").next()?);
-            // A reference or a box of any machine passes calls on.
+            // A reference or box of a machine only delegates.
             (!machine.is_empty() && machine != "Box").then_some((machine, at))
         })
         .collect()

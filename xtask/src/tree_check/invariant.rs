@@ -1,10 +1,11 @@
-//! Each invariant of TWP/1 has a row in `docs/invariants.md`, and a test with its id in the name.
+//! Checks that each invariant of TWP/1 has a row in `docs/invariants.md` and a test named after its
+//! id.
 
 use crate::tree::{Finding, View};
 
-/// The page with the rows. That the tests exist is [`promise`](super::promise)'s business.
+/// The page with the rows. [`promise`](super::promise) checks that the tests exist.
 const PAGE: &str = "docs/invariants.md";
-/// Letters of the ids, and how many there are of each: 44.
+/// Letters of the ids, and the number of ids per letter: 44 in total.
 const IDS: [(char, usize); 7] = [
     ('K', 12),
     ('R', 5),
@@ -15,7 +16,7 @@ const IDS: [(char, usize); 7] = [
     ('D', 1),
 ];
 
-/// Finds ids without a row, or with one that names no test `twp_` with the id in it.
+/// Finds ids without a row, and rows without a test `twp_` that has the id in its name.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     // Another workspace may have other protocols.
     let Some(text) = view.files.get(PAGE) else {

@@ -1,4 +1,4 @@
-//! A limit without a test that names it does not count.
+//! Checks that a test names every limit.
 
 use crate::source::{closing, has_word, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
@@ -7,12 +7,12 @@ use crate::tree::{Finding, View, crate_of};
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &view.sources {
-        // A simulator's settings are no limits: nobody hostile meets them.
+        // A simulator's settings are not limits, because it has no hostile input.
         let Some(name) = crate_of(source.path).filter(|name| *name != "netsim") else {
             continue;
         };
         for (field, offset) in limits(&source.shipped) {
-            // The program's tests start the daemon's processes.
+            // The tests of `cli` run the daemon's processes.
             let program = (name == "daemon").then_some("cli");
             let mut tested = [Some(name), program].into_iter().flatten();
             if !tested.any(|by| view.sources_of(by).any(|it| has_word(&it.tests, field))) {
@@ -27,7 +27,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The public fields of the structs that hold limits, each with its offset.
+/// Returns the public fields of limit structs, each with its offset.
 fn limits(code: &str) -> Vec<(&str, usize)> {
     let mut fields = Vec::new();
     for start in words(code, "pub struct") {

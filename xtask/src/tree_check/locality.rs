@@ -1,17 +1,17 @@
-//! The tree says nothing of the machine it was written on: no path of it, no registry of its own.
+//! Checks that the tree contains no path of the developer's machine and no private registry.
 
 use crate::source::line_of;
 use crate::tree::{Finding, View};
 
-/// Folders of a machine, split so that this file has none.
+/// Folders of a machine, split so that this file does not match.
 const FOLDERS: [&str; 3] = [
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/ho", "me/"),
 ];
-/// The registry that all crates come from, as a lock file writes it.
+/// The only allowed registry, as a lock file writes it.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-/// Starts of lines that send cargo elsewhere.
+/// Starts of lines that redirect cargo.
 const REDIRECTIONS: [&str; 6] = [
     "[source",
     "[registries",
@@ -21,7 +21,7 @@ const REDIRECTIONS: [&str; 6] = [
     "replace-with",
 ];
 
-/// Finds such paths in every text, and other registries in lock files, manifests and cargo's
+/// Finds such paths in all texts, and other registries in lock files, manifests and cargo
 /// configuration.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -49,7 +49,8 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether an absolute path may start at `offset`, rather than an inner part of a longer one.
+/// Returns whether an absolute path can start at `offset`, as opposed to the inside of a longer
+/// one.
 fn starts_a_path(text: &str, offset: usize) -> bool {
     let before = text.get(..offset).and_then(|text| text.chars().next_back());
     !before.is_some_and(|char| char.is_alphanumeric() || "._-~/}".contains(char))

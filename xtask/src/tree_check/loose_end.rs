@@ -1,18 +1,18 @@
-//! Nothing is left for later in the tree: what is not done is an issue.
+//! Checks that the tree has no markers of unfinished work, which belongs in issues.
 
 use crate::source::{line_of, words};
 use crate::tree::{Finding, View};
 
-/// Words that mark work left undone, split so that this file has none.
+/// Markers of unfinished work, split so that this file does not match.
 const WORDS: [&str; 3] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
 ];
-/// Macros that stand where code is missing.
+/// Placeholder macros for missing code.
 const MACROS: [&str; 2] = [concat!("to", "do!"), concat!("unimpl", "emented!")];
 
-/// Finds the words in every text, the macros in code.
+/// Finds the markers in all texts and the macros in code.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let texts = view
         .files

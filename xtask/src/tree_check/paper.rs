@@ -1,8 +1,8 @@
-//! Papers that must lie in the tree: both licences, and a README in each crate.
+//! Checks for required documents: both licences, and a README in each crate.
 
 use crate::tree::{Finding, View};
 
-/// Finds those that are missing or empty.
+/// Finds missing or empty documents.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let licences = ["LICENSE-MIT", "LICENSE-APACHE"].map(str::to_owned);
     let readmes = view

@@ -1,13 +1,13 @@
-//! A promise in a table names its test, and the test exists.
+//! Checks that the tests named in tables exist.
 
 use crate::source::{has_word, is_name};
 use crate::tree::{Finding, View, crate_of, extension};
 
-/// Heads of the column that names tests.
+/// Headings of columns with test names.
 const HEADS: [&str; 3] = ["test", "tests", "shown by"];
 
-/// Finds test names in the tables of documents that no test function bears. The tables of a
-/// crate's own pages mean that crate's tests, with or without the path before the name.
+/// Finds names in the tables of documents that no test function has. Tables in a crate's own pages
+/// refer to that crate's tests, with or without the path before the name.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in view
@@ -35,10 +35,10 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The test functions that a document's tables name, each with its line.
+/// Returns the test names in a document's tables, each with its line.
 fn named_tests(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
-    // The column that names tests, in the table we are in.
+    // The column with test names in the current table.
     let mut column = None;
     let mut in_table = false;
     for (number, line) in text.lines().enumerate() {
@@ -63,7 +63,7 @@ fn named_tests(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The last name of a path of names; `None` for a command, a file or a pattern.
+/// Returns the last name of a Rust path, or `None` for a command, a file or a pattern.
 fn function_name(token: &str) -> Option<&str> {
     let is_path = token.chars().all(|char| is_name(char) || char == ':');
     let name = token.rsplit("::").next()?;

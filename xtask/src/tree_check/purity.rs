@@ -1,11 +1,11 @@
-//! Nothing below `servicer` names tokio, a clock, a thread, a socket, a file or the system's
-//! randomness.
+//! Checks that nothing below `servicer` uses tokio, a clock, a thread, a socket, a file or the
+//! system's randomness.
 
 use super::PROTOCOL;
 use crate::source::{Source, closing, has_word, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Names that no protocol crate uses, and what they are.
+/// Names forbidden in protocol crates, with descriptions.
 const NAMES: [(&str, &str); 13] = [
     ("tokio", "an executor"),
     ("mio", "a socket"),
@@ -21,7 +21,7 @@ const NAMES: [(&str, &str); 13] = [
     ("TcpListener", "a socket"),
     ("std::process", "a process"),
 ];
-/// Randomness of the system, which only the providers of `crypto` draw.
+/// System randomness, which only the providers of `crypto` may use.
 const RANDOMNESS: [&str; 5] = ["getrandom", "OsRng", "SysRng", "SystemRandom", "thread_rng"];
 /// Modules of std that a grouped import may hide.
 const MODULES: [(&str, &str); 3] = [
@@ -30,13 +30,14 @@ const MODULES: [(&str, &str); 3] = [
     ("fs", "a file"),
 ];
 
-/// The file that reads and writes identity files (PEM, mode 0600), which is all it does.
+/// This file may use the file system, because it only reads and writes identity files (PEM, mode
+/// 0600).
 const IDENTITY_FILE: &str = "crates/crypto/src/identity_file.rs";
 
-/// The clock of quinn-proto: instants that the driver passes in.
+/// quinn-proto's clock type; the driver passes in the instants.
 const QUIC_CLOCK: &str = "crates/relay_mesh/src/tunnel/clock.rs";
 
-/// Finds such names in what protocol crates ship; comments, literals and tests do not count.
+/// Finds such names in the code of protocol crates, except in comments, literals and tests.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &view.sources {
@@ -74,12 +75,13 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether the file stands behind the trait that a fault-injecting layer implements too.
+/// Returns whether the file implements the storage trait that a fault-injecting layer also
+/// implements.
 fn implements_segment_file(source: &Source<'_>) -> bool {
     has_word(&source.shipped, "SegmentFile for")
 }
 
-/// Modules of std imported as `use std::{...}`.
+/// Returns the modules of std imported by `use std::{...}`.
 fn grouped(code: &str) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
     for start in words(code, "std::{") {

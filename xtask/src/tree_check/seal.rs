@@ -1,10 +1,10 @@
-//! An AEAD seals only inside the key types of `crypto`, which never use a nonce twice.
+//! Checks that an AEAD seals only inside the key types of `crypto`, which never reuse a nonce.
 
 use crate::source::{line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Files outside `crypto` that may call a method named `seal`: that of a key type which counts its
-/// own nonces or is spent by one use, and in netsim that of the provider which a wrapper watches.
+/// Files outside `crypto` that may call a method named `seal`. There it belongs to a key type that
+/// counts its nonces or is consumed by one use; in netsim it belongs to a wrapped provider.
 const ALLOWED: [&str; 10] = [
     "crates/matchmaker_core/src/mint.rs",
     "crates/netsim/src/provider/counting.rs",
@@ -18,7 +18,7 @@ const ALLOWED: [&str; 10] = [
     "crates/udp_proto/src/session/send.rs",
 ];
 
-/// Finds calls of `seal` outside `crypto` and the files allowed.
+/// Finds calls of `seal` outside `crypto` and the allowed files.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     check_with(view, &ALLOWED)
 }

@@ -1,8 +1,8 @@
-//! A source file is one idea: it ends before line 800. Tests may be longer.
+//! Checks that a source file has at most 800 lines. Tests may be longer.
 
 use crate::tree::{Finding, View};
 
-/// Most lines of a Rust file that is not a test.
+/// Maximum lines of a Rust file that is not a test.
 const LINES_MAX: usize = 800;
 
 /// Finds files past the limit.
@@ -23,7 +23,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Reports whether the file at `path` holds tests alone.
+/// Returns whether the file at `path` contains only tests.
 fn is_test(path: &str) -> bool {
     path.split('/')
         .any(|part| part == "tests" || part == "tests.rs")

@@ -1,14 +1,14 @@
-//! The inherent impls of a type stand in at most three files of its crate.
+//! Checks that the inherent impls of a type are in at most three files of its crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{closing, leading_name, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Most files that hold inherent impls of one type.
+/// Maximum files with inherent impls of one type.
 const FILES_MAX: usize = 3;
 
-/// Types that stand in more: crate and name. Each is to be divided, and then leaves this list.
+/// Exceptions: crate and type. Remove an entry when its type is split.
 const WIDER: [(&str, &str); 10] = [
     ("lockstep", "ClientPeer"),
     ("lockstep", "HostedPeer"),
@@ -22,7 +22,7 @@ const WIDER: [(&str, &str); 10] = [
     ("udp_proto", "Session"),
 ];
 
-/// Finds types past the limit, and exceptions that no type needs.
+/// Finds types over the limit, and unneeded exceptions.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut files: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for source in &view.sources {
@@ -55,10 +55,10 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The types that `code` has inherent impls of.
+/// Returns the types with inherent impls in `code`.
 fn inherent(code: &str) -> impl Iterator<Item = &str> {
     words(code, "impl").filter_map(|start| {
-        // An `impl Trait` of a signature does not begin a line.
+        // An `impl Trait` in a signature is not at the start of a line.
         let before = code.get(..start)?;
         if !(before.is_empty() || before.ends_with('\n')) {
             return None;
@@ -73,7 +73,7 @@ fn inherent(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What follows the parameters of an impl.
+/// Returns the text after the generic parameters of an impl.
 fn after_generics(head: &str) -> Option<&str> {
     if !head.starts_with('<') {
         return Some(head.trim_start());

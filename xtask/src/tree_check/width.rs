@@ -1,14 +1,14 @@
-//! A struct with private fields has at most 15 of them: beyond that it holds more than one idea.
+//! Checks that a struct with private fields has at most 15 fields.
 //!
-//! Structs whose fields are all public are data (settings, statistics, reports) and do not count.
+//! Structs with only public fields are data (settings, statistics, reports) and do not count.
 
 use crate::source::{closing, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Most fields of a struct that keeps state.
+/// Maximum fields of a struct with state.
 const FIELDS_MAX: usize = 15;
 
-/// Structs that are wider: crate and name. Each is to be divided, and then leaves this list.
+/// Exceptions: crate and struct. Remove an entry when its struct is split.
 const WIDER: [(&str, &str); 24] = [
     ("daemon", "Lease"),
     ("daemon", "MatchLimits"),
@@ -36,7 +36,7 @@ const WIDER: [(&str, &str); 24] = [
     ("udp_proto", "Session"),
 ];
 
-/// Finds structs past the limit, and exceptions that no struct needs.
+/// Finds structs over the limit, and unneeded exceptions.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut needed = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn check(view: &View<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The structs that have a private field: name, offset and number of fields.
+/// Returns the structs with a private field: name, offset and number of fields.
 fn structs(code: &str) -> Vec<(&str, usize, usize)> {
     let mut found = Vec::new();
     for start in words(code, "struct") {
@@ -85,7 +85,7 @@ fn structs(code: &str) -> Vec<(&str, usize, usize)> {
     found
 }
 
-/// The fields in the body of a struct, each without its attributes.
+/// Returns the fields in a struct's body, without attributes.
 fn fields(body: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let mut before = ' ';

@@ -1,7 +1,7 @@
 use super::*;
 use crate::tree::Workspace;
 
-/// A member whose dependencies are written `kind package`, a member's with a leading `=`.
+/// Creates a member. Each dependency is written `kind package`; a leading `=` marks a member.
 fn member(folder: &str, dependencies: &[&str]) -> Member {
     let dependencies = dependencies
         .iter()
