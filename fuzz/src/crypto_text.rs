@@ -1,8 +1,8 @@
-//! What people and files hand to `crypto`: keys and grants as text.
+//! Keys and grants as text, which `crypto` reads from users and files.
 
 use crypto::{ClientGrant, Identity, PublicKey};
 
-/// Reads the word that a player gets from a matchmaker; what is read is written in one way only.
+/// Parses a client grant. Any accepted text equals its canonical encoding.
 pub fn client_grant(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;
@@ -16,7 +16,7 @@ pub fn client_grant(data: &[u8]) {
     }
 }
 
-/// Reads a private key in PEM; what is read is written, and read again as the same key.
+/// Parses a private key in PEM. An accepted key survives a round trip through its encoding.
 pub fn identity_pem(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;
@@ -28,7 +28,7 @@ pub fn identity_pem(data: &[u8]) {
     }
 }
 
-/// Reads a public key as hexadecimal digits, as PEM and as bytes; all that is read is a point.
+/// Parses a public key from hexadecimal digits, PEM and bytes. Every accepted key is a curve point.
 pub fn public_key(data: &[u8]) {
     if let Ok(text) = core::str::from_utf8(data) {
         if let Ok(key) = text.parse::<PublicKey>() {

@@ -1,25 +1,25 @@
-//! Connect tokens: as they come, and behind the AEAD.
+//! Connect tokens: sealed, and the decoder of the sealed part.
 
 use crypto::key_schedule::{Label, expand};
 use crypto::{Aead, Audience, Provider, Secret32, Suite, TokenError, TokenGrant, TokenKey};
 use netsim::provider::SimProvider;
 use wire::{InstanceId, Seed, UnixTime};
 
-/// The game and the instance that the tokens of the corpus are for.
+/// The game and server instance of the corpus's tokens.
 pub const AUDIENCE: Audience = Audience {
     app_id: 0x6675_7a7a,
     server_id: InstanceId(0x1122_3344_5566_7788),
 };
-/// When they are opened.
+/// The time at which tokens are opened.
 pub const NOW: UnixTime = UnixTime::from_secs(1_800_000_000);
-/// Number of the key that seals them.
+/// Id of the sealing key.
 const KEY_ID: u32 = 1;
-/// Secret of it.
+/// Secret of that key.
 const SECRET: [u8; 32] = [0x42; 32];
-/// Clear fields of a token, and the tag behind the rest.
+/// Length of a token's unencrypted fields and its tag.
 const CLEAR_LEN: usize = 29;
 
-/// Returns the key that the tokens of the corpus are sealed under.
+/// Returns the key that seals the corpus's tokens.
 #[must_use]
 pub fn key() -> TokenKey {
     let mut bytes = [0x42; TokenKey::LEN];
@@ -29,7 +29,7 @@ pub fn key() -> TokenKey {
     TokenKey::from_bytes(&bytes)
 }
 
-/// Opens any bytes as a token.
+/// Opens the input as a token.
 pub fn open(data: &[u8]) {
     let provider = SimProvider::new(Seed::from_number(1));
     if let Ok(token) = key().open(&provider, AUDIENCE, NOW, data) {
@@ -37,8 +37,8 @@ pub fn open(data: &[u8]) {
     }
 }
 
-/// Seals any bytes behind the clear fields of a good token, and opens that: what the decoder of
-/// the sealed part makes of them.
+/// Seals the input after the unencrypted fields of a valid token and opens the result, which tests
+/// the decoder of the sealed part.
 pub fn body(data: &[u8]) {
     let mut provider = SimProvider::new(Seed::from_number(1));
     let id = [7; 16];
@@ -82,7 +82,7 @@ fn check(grant: &TokenGrant, len: usize) {
     assert_eq!(token_len(grant), len, "bytes that nothing was read from");
 }
 
-/// Clear fields, tag, and what was read between them.
+/// Returns the length of unencrypted fields, tag and the decoded part.
 fn token_len(grant: &TokenGrant) -> usize {
     let addresses = 19 * grant.addresses.as_slice().len();
     CLEAR_LEN + 79 + addresses + grant.user.as_bytes().len() + 16

@@ -1,8 +1,8 @@
-//! The file that says who may join.
+//! The join file, which lists the nodes that may join.
 
 use hub::JoinFile;
 
-/// Parses a join file; what parses says the same when it is written and read again, and shows no
+/// Parses a join file. An accepted file survives a round trip, and its debug output shows no
 /// secret.
 pub fn parse(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {

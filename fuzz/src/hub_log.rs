@@ -1,4 +1,4 @@
-//! What a hub finds on its disk.
+//! A hub's log on disk.
 
 use hub::Redacted;
 use hub::address::Addr;
@@ -10,8 +10,8 @@ use hub::store::NewMail;
 use hub::{Command, Completed, Outcome, Store, StoreConfig, StoreOp};
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
-/// Reads a payload as the record that it is where its checksum holds; what reads is written in one
-/// way only, and reads nowhere else.
+/// Decodes a payload as a record with a valid checksum. An accepted record has one encoding and
+/// decodes at no other position.
 pub fn record(data: &[u8]) {
     let mut bytes = Vec::new();
     seal(SegmentId(3), 40, data, &mut bytes);
@@ -26,11 +26,11 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Opens a store on segments that a script filled; where it opens, it opens again with the same
-/// mail, takes another, and has that after the next start.
+/// Opens a store on segments that a script has written. If it opens, it opens again with the same
+/// mail, accepts another mail, and still has it after the next start.
 ///
-/// The script is pieces of `kind 1, length 1, bytes`. Kinds 0 and 1 are a record with a checksum
-/// that holds, 2 is bytes as they are, 3 begins another segment.
+/// The script is a sequence of `kind 1, length 1, bytes`. Kinds 0 and 1 are a record with a valid
+/// checksum, 2 is raw bytes, 3 starts another segment.
 pub fn recovery(data: &[u8]) {
     let disk = fill(data);
     let store = match open(disk) {
@@ -90,7 +90,7 @@ fn fill(mut script: &[u8]) -> MemorySegments {
     let mut disk = MemorySegments::new(16 << 20);
     for (id, bytes) in (1..).map(SegmentId).zip(&segments) {
         let len = u64::try_from(bytes.len()).expect("it is in memory");
-        // Room behind what is written, as in a segment that was allocated.
+        // Space after the written part, as in a preallocated segment.
         disk.allocate(id, len + 600).expect("the disk has room");
         disk.write(id, 0, bytes).expect("the disk works");
         disk.sync(id).expect("the disk works");
@@ -109,7 +109,7 @@ fn contents(store: &Store<MemorySegments>) -> (usize, Vec<u64>) {
     (store.mail_count(), totals)
 }
 
-/// Joins as a node that is new, and appends one mail.
+/// Joins as a new node and appends one mail.
 fn append(store: &mut Store<MemorySegments>) -> Option<MailVerdict> {
     let node = NodeId([0xf5; 32]);
     let join = StoreOp::Join {
@@ -144,7 +144,7 @@ fn run(store: &mut Store<MemorySegments>, op: StoreOp) -> Outcome {
     outcomes.pop().expect("every command has its outcome").1
 }
 
-/// Writes `payload` as a record whose checksum holds at `offset` of `segment`.
+/// Writes `payload` as a record with a valid checksum at `offset` of `segment`.
 fn seal(segment: SegmentId, offset: u64, payload: &[u8], out: &mut Vec<u8>) {
     let len = u32::try_from(payload.len()).expect("a short payload");
     let mut crc = crc32c::crc32c(&segment.0.to_be_bytes());

@@ -1,8 +1,8 @@
-//! What the ends of a hub link read.
+//! Records that both ends of a hub link decode.
 
 use hub::record::{ToHub, ToNode};
 
-/// What a hub reads is written in one way only.
+/// Decodes a record as a hub does. An accepted record has one encoding.
 pub fn to_hub(data: &[u8]) {
     let Ok(record) = ToHub::decode(data) else {
         return;
@@ -12,7 +12,7 @@ pub fn to_hub(data: &[u8]) {
     assert_eq!(again, data, "two ways to write {record:?}");
 }
 
-/// What a node reads is written in one way only.
+/// Decodes a record as a node does. An accepted record has one encoding.
 pub fn to_node(data: &[u8]) {
     let Ok(record) = ToNode::decode(data) else {
         return;

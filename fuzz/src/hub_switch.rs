@@ -1,4 +1,4 @@
-//! A hub whose nodes say what they like.
+//! A hub with hostile nodes.
 
 use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
@@ -7,10 +7,11 @@ use hub::role::Role;
 use hub::{Hub, HubConfig, JoinFile, Store, StoreConfig};
 use wire::{CloseCause, ConnectionId, Instant, NodeId, PeerIdentity, StreamMachine, UnixTime};
 
-/// Gives records to three links of a hub, which a store serves after each; the hub writes no more
-/// than its credit covers, comes to rest, and holds bounded memory.
+/// Feeds records to three links of a hub. After each, a store serves the hub. The hub writes at
+/// most its credit, becomes idle, and holds bounded memory.
 ///
-/// The script is pieces of `link 1, length 1, record`; length 0 ends the link and opens it again.
+/// The script is a sequence of `link 1, length 1, record`; length 0 closes the link and opens it
+/// again.
 pub fn records(data: &[u8]) {
     let mut world = live(data);
     world.now += core::time::Duration::from_secs(100);
@@ -36,7 +37,7 @@ struct World {
     hub: Hub,
     store: Store<MemorySegments>,
     now: Instant,
-    /// Connections ever opened.
+    /// Number of connections opened.
     opened: u32,
     links: [(ConnectionId, usize); 3],
 }

@@ -41,10 +41,10 @@ pub mod udp_talk;
 pub mod wire_codec;
 pub mod wire_id;
 
-/// A function that takes any bytes and panics only where a promise is broken.
+/// A function which accepts any bytes and panics only if a guarantee is broken.
 pub type Function = fn(&[u8]);
 
-/// Every function under the name of its corpus folder and its libFuzzer target.
+/// Every function, by the name of its corpus folder and libFuzzer target.
 pub const FUNCTIONS: &[(&str, Function)] = &[
     ("wire_reader", wire_codec::reader),
     ("wire_node_id", wire_id::node_id),
@@ -104,7 +104,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
 ///
 /// # Panics
 ///
-/// Where no function is called so: a target's name is part of its one line.
+/// If there is no such function.
 #[must_use]
 pub fn function(name: &str) -> Function {
     match FUNCTIONS.iter().find(|(known, _)| *known == name) {

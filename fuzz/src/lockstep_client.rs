@@ -1,19 +1,19 @@
-//! A client whose server says what it likes, in its own time.
+//! A client with a hostile server.
 
 use core::time::Duration;
 
 use lockstep::{ClientConfig, ClientPeer, LeaveReason, PeerId, Step, Tick};
 use wire::{Arrival, Instant, Seed};
 
-/// Plays a script of `op 1, length 1, bytes` to a client; it never wakes more often than a thousand
-/// times a second asks for, says no more than it was given cause for, and holds bounded memory.
+/// Runs a script of `op 1, length 1, bytes` against a client. The client wakes at most about a
+/// thousand times a second, sends no more than the input justifies, and holds bounded memory.
 ///
-/// The low three bits of `op`: 0 and 1 a datagram, 2 a welcome to a match of this client's kind
-/// whose fields the bytes are, 3 turns, the bytes behind their kind, or early inputs where all other
-/// bits are set, 4 the time goes on by up to 4 s, 5 the game plays on, 6 a submit, 7 a leave where
-/// the other bits are set, else a datagram of a stranger.
+/// The low three bits of `op`: 0 and 1 a datagram; 2 a welcome to a match of this client's kind,
+/// with the bytes as fields; 3 turns, with the bytes after the kind, or early inputs if all other
+/// bits are set; 4 advances the time by up to 4 s; 5 advances the game; 6 submits an input; 7
+/// leaves if the other bits are set, and otherwise sends a datagram from an unknown peer.
 ///
-/// The same script goes to a client in plain lockstep and to one that predicts.
+/// The same script runs with plain lockstep and with prediction.
 pub fn script(data: &[u8]) {
     live(data, 0);
     live(data, 8);
@@ -27,7 +27,7 @@ fn live(mut data: &[u8], window: u8) -> Client {
         data = behind;
         client.act(*op, bytes);
     }
-    // A while in which nobody says anything.
+    // A period without any input.
     client.go_on(Duration::from_secs(5));
     client
 }
@@ -35,13 +35,13 @@ fn live(mut data: &[u8], window: u8) -> Client {
 struct Client {
     machine: ClientPeer<u16>,
     now: Instant,
-    /// First tick that is not final.
+    /// The first tick which is not final.
     settled: Tick,
-    /// How much more time a script may take.
+    /// Time that a script may still advance.
     time_left: Duration,
 }
 
-/// Wakes and datagrams a second, at most: a tick is 1 ms at least and may be 2 % shorter.
+/// Maximum wakes and datagrams per second: a tick is at least 1 ms and may be 2 % shorter.
 const RATE_MAX: u128 = 1_021;
 
 impl Client {
@@ -89,7 +89,7 @@ impl Client {
         assert!(said <= 1, "{said} datagrams at once");
     }
 
-    /// The game plays on, and leaves out each state hash whose tick `every` divides.
+    /// Advances the game. Omits the state hash of each tick that `every` divides.
     fn play(&mut self, every: u32) {
         for _ in 0..100_000 {
             let is_final = match self.machine.next_step(self.now) {
@@ -123,7 +123,7 @@ impl Client {
             .handle_datagram(self.now, arrival, &mut datagram);
     }
 
-    /// Lets time go by as a driver does, from one deadline to the next.
+    /// Advances the time from one deadline to the next, as a driver does.
     fn go_on(&mut self, span: Duration) {
         let end = self.now + span;
         let most = span.as_millis() * RATE_MAX / 1_000 + 32;

@@ -1,4 +1,4 @@
-//! What the ends of a lockstep match read.
+//! Datagrams that both ends of a lockstep match decode.
 
 use lockstep::Width;
 use lockstep::bundle::{self, Shape};
@@ -7,8 +7,8 @@ use lockstep::message::{
     Welcome, decode_down, decode_up,
 };
 
-/// Reads a client's datagram, behind two bytes for the width of an input: what is accepted unpacks
-/// to as many inputs as it says, and has nothing behind it.
+/// Decodes a client's datagram, after two bytes for the input width. An accepted datagram unpacks
+/// to the number of inputs in its header, without trailing bytes.
 pub fn up(data: &[u8]) {
     let Some((width, datagram)) = data.split_first_chunk() else {
         return;
@@ -50,8 +50,8 @@ pub fn up(data: &[u8]) {
     }
 }
 
-/// Reads a server's datagram, behind four bytes for seats and width: a welcome is one that a server
-/// writes, and in one way only; bundles fill what is behind the head, each well formed.
+/// Decodes a server's datagram, after four bytes for seats and width. An accepted welcome has one
+/// encoding. Bundles are well formed and fill the rest after the header.
 pub fn down(data: &[u8]) {
     let Some(([a, b, c, d], datagram)) = data.split_first_chunk() else {
         return;
@@ -84,7 +84,7 @@ pub fn down(data: &[u8]) {
         }
         Ok(Down::Turns(turns)) => {
             assert_eq!(len_of(&turns, shape), datagram.len());
-            // Before the welcome nothing says how long a bundle is.
+            // Before the welcome, the length of a bundle is unknown.
             assert!(decode_down(datagram, None).is_err());
         }
         Ok(Down::SnapshotAsk { id }) => assert_eq!(datagram, [0x8b, id]),
@@ -97,7 +97,7 @@ pub fn down(data: &[u8]) {
     }
 }
 
-/// Returns how long a datagram of `turns` is, of which each bundle is a whole one.
+/// Returns the length of a datagram of `turns` whose bundles are all complete.
 fn len_of(turns: &Turns<'_>, shape: Shape) -> usize {
     assert!(turns.stretch <= STRETCH_MAX);
     let stretch = if turns.stretch > 0 { 3 } else { 0 };
@@ -110,7 +110,7 @@ fn len_of(turns: &Turns<'_>, shape: Shape) -> usize {
     stretch + head + bundles.sum::<usize>()
 }
 
-/// Whether an answer holds what it says, and no more than one may.
+/// Returns whether an answer matches its header and stays within the limits.
 fn is_bounded(answer: &Answer<'_>) -> bool {
     match answer {
         Answer::Ticks(ticks) => ticks.count > 0 && ticks.iter().count() == usize::from(ticks.count),

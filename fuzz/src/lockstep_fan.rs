@@ -1,18 +1,18 @@
-//! A fan between a server and children who all say what they like, in its own time.
+//! A spectator relay between a server and children, all of them hostile.
 
 use core::time::Duration;
 
 use lockstep::{PeerId, SpectatorRelay, SpectatorRelayConfig};
 use wire::{Arrival, Instant, Seed};
 
-/// Plays a script of `op 1, length 1, bytes` to a fan; it comes to rest after each, wakes no more
-/// often than its match and its children give cause for, sends no datagram that is too long, and
-/// holds bounded memory.
+/// Runs a script of `op 1, length 1, bytes` against a spectator relay. After each operation the
+/// relay becomes idle. It wakes only as often as its match and its children justify, sends no
+/// datagram over the maximum length, and holds bounded memory.
 ///
-/// The low three bits of `op`: 0 a datagram of the server, 1 a welcome to a match of two seats whose
-/// last fields the bytes are, 2 turns, the bytes behind their kind, 3 and 4 a datagram of a child, 5
-/// a child comes or goes, 6 the time goes on by up to 4 s, 7 a new session upward. The other bits say
-/// which child.
+/// The low three bits of `op`: 0 a datagram of the server; 1 a welcome to a match of two seats,
+/// with the bytes as its last fields; 2 turns, with the bytes after the kind; 3 and 4 a datagram of
+/// a child; 5 adds or removes a child; 6 advances the time by up to 4 s; 7 a new upstream session.
+/// The other bits select the child.
 pub fn script(data: &[u8]) {
     run(data);
 }
@@ -25,7 +25,7 @@ fn run(mut data: &[u8]) -> Fan {
         data = behind;
         fan.act(*op, bytes);
     }
-    // A while in which nobody says anything.
+    // A period without any input.
     fan.go_on(Duration::from_secs(5));
     fan
 }
@@ -33,20 +33,20 @@ fn run(mut data: &[u8]) -> Fan {
 struct Fan {
     machine: SpectatorRelay,
     now: Instant,
-    /// How much more time a script may take.
+    /// Time that a script may still advance.
     time_left: Duration,
 }
 
 const SERVER: PeerId = PeerId(0);
 
-/// Children that a fan has in here, at most.
+/// Maximum children of the relay in this test.
 const CHILDREN: u32 = 3;
 
-/// Ticks a second, at most: one is 1 ms at least and may be 2 % shorter.
+/// Maximum ticks per second: a tick is at least 1 ms and may be 2 % shorter.
 const RATE_MAX: u128 = 1_021;
 
-/// What such a fan may hold: 1,280 bundles of 64 bytes and what belongs to them, two snapshots that
-/// come and go, and for each child what sends it one.
+/// Maximum memory of the relay: 1,280 bundles of 64 bytes with their metadata, two temporary
+/// snapshots, and the state that sends one to each child.
 const HELD_MAX: usize = 512 << 10;
 
 impl Fan {
@@ -69,7 +69,7 @@ impl Fan {
         match op % 8 {
             0 => self.hear(SERVER, bytes.to_vec()),
             1 => {
-                // A spectator's: no seat, 16 bits.
+                // A spectator's welcome: no seat, 16 bits.
                 let mut welcome = vec![0x81, 2, 0, 0, 2, 0xff, 0xff, 0, 16];
                 welcome.extend_from_slice(bytes);
                 welcome.resize(9 + 24, 1);
@@ -79,7 +79,7 @@ impl Fan {
             3 | 4 => self.hear(child, bytes.to_vec()),
             5 if op < 0x80 => {
                 let is_full = self.machine.child_count() >= 3;
-                // One of them serves others.
+                // One child relays to others.
                 let is_in = if child == PeerId(1) {
                     self.machine.watch_as_relay(self.now, child).is_ok()
                 } else {
@@ -109,10 +109,10 @@ impl Fan {
             .handle_datagram(self.now, arrival, &mut datagram);
     }
 
-    /// Lets time go by as a driver does, from one deadline to the next.
+    /// Advances the time from one deadline to the next, as a driver does.
     fn go_on(&mut self, span: Duration) {
         let end = self.now + span;
-        // A tick, a piece of a snapshot and a word upward for each child and tick.
+        // Per child and tick: a turn, a snapshot chunk and an upstream message.
         let each = span.as_millis() * RATE_MAX / 1_000 + 64;
         let most = each * u128::from(3 * CHILDREN + 1);
         let mut wakes = 0;

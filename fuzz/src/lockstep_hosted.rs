@@ -1,12 +1,12 @@
-//! What players of a match that one of them hosts read from each other.
+//! Datagrams between the players of a match which one of them hosts.
 
 use lockstep::bundle;
 use lockstep::message::{HostedMessage, MESH_SEATS_MAX, VERSION, decode_hosted};
 
 use crate::lockstep_mesh::{is_within, shaped, write_numbers, write_ticks};
 
-/// Reads a datagram, behind three bytes for seats and width: what is accepted is the one encoding of
-/// what it says, and names seats of the match and views that there can be only.
+/// Decodes a datagram, after three bytes for seats and width. An accepted datagram is in canonical
+/// encoding and contains only seats of the match and possible views.
 pub fn datagram(data: &[u8]) {
     let Some((shape, datagram)) = shaped(data) else {
         return;

@@ -1,4 +1,4 @@
-//! What peers of a mesh read from each other.
+//! Datagrams between the peers of a lockstep mesh.
 
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
@@ -7,8 +7,8 @@ use lockstep::message::{
 };
 use lockstep::{Tick, Width};
 
-/// Reads a datagram, behind three bytes for seats and width: what is accepted is the one encoding of
-/// what it says, names seats of the match only, and its bundles fill what is behind the head.
+/// Decodes a datagram, after three bytes for seats and width. An accepted datagram is in canonical
+/// encoding and contains only seats of the match. Its bundles fill the rest after the header.
 pub fn datagram(data: &[u8]) {
     let Some((shape, datagram)) = shaped(data) else {
         return;
@@ -36,7 +36,7 @@ pub fn datagram(data: &[u8]) {
     }
 }
 
-/// Takes the three bytes in front for seats and width.
+/// Reads the first three bytes as seats and width.
 pub(crate) fn shaped(data: &[u8]) -> Option<(Shape, &[u8])> {
     let ([seats, high, low], datagram) = data.split_first_chunk()?;
     let bits = u16::from_be_bytes([*high, *low]) % 2_048 + 1;
@@ -137,7 +137,7 @@ fn write_play(out: &mut Vec<u8>, play: &Play<'_>, shape: Shape) {
     write_bundles(out, &play.bundles, shape);
 }
 
-/// Appends bundles of one seat, each well formed and as long as it says.
+/// Appends one seat's bundles and checks that each is well formed.
 fn write_bundles(out: &mut Vec<u8>, bundles: &LaneBundles<'_>, shape: Shape) {
     let (seats, mut count) = (1, 0);
     let lane = Shape { seats, ..shape };
@@ -162,7 +162,7 @@ pub(crate) fn write_numbers(out: &mut Vec<u8>, numbers: impl IntoIterator<Item =
     }
 }
 
-/// Appends the ticks of all but `staying`, who have none.
+/// Appends the ticks of all seats except `staying`, which have none.
 pub(crate) fn write_ticks(out: &mut Vec<u8>, ticks: &Ticks, staying: Seats, shape: Shape) {
     for (tick, seat) in ticks.iter().zip(0..MESH_SEATS_MAX) {
         if seat >= shape.seats || staying & bit(seat) != 0 {

@@ -1,4 +1,4 @@
-//! What whoever opens a replay reads.
+//! Replay files.
 
 use lockstep::bits::{BitReader, BitWriter};
 use lockstep::replay::{
@@ -8,9 +8,9 @@ use lockstep::replay::{
 use lockstep::{Input, Sim, StateHasher, Tick, Turn, Width};
 use wire::MatchId;
 
-/// Opens `data` as a file, and the file that `forged` makes of it: whatever opens is held in
-/// bounded memory, plays to its end, is the same from every tick, and is recorded again as a file of
-/// the same inputs; what is damaged opens up to where it is.
+/// Opens `data` as a file, and the file that `forged` makes of it. An accepted file uses bounded
+/// memory, plays to its end, gives equal states from every tick, and can be recorded again with
+/// equal inputs. A damaged file opens up to the damage.
 pub fn file(data: &[u8]) {
     read(data);
     read(&forged(data));
@@ -52,14 +52,14 @@ fn read(bytes: &[u8]) -> Option<Ending> {
     let head = writer.finish(&mut again);
     let recorded = ReplayReader::open(&again, &ReplayLimits::default()).expect("as it was written");
     assert_eq!(recorded.ending(), Ending::Complete);
-    // Another rate of ticks is another match.
+    // A different tick rate makes it a different match.
     if recorded.header().period_nanos == header.period_nanos {
         assert_eq!(replay.head(), head);
     }
     let ticks = (0..=replay.ticks()).map(Tick).rev();
     for (tick, state) in ticks.zip(states.iter().rev()) {
-        // The snapshots of this game are its states, and those of a stranger anything: a tick is
-        // sought from the start where keyframes lie.
+        // This game's snapshots are its states; a foreign file's keyframes are arbitrary. If the
+        // file has keyframes, only the tick after a successful seek is checked.
         if keyframes == 0 {
             player.seek(tick).expect("it is there");
             assert_eq!((player.next(), player.sim().0), (tick, *state));
@@ -71,7 +71,7 @@ fn read(bytes: &[u8]) -> Option<Ending> {
     Some(replay.ending())
 }
 
-/// Makes a file whose checksums are right: a byte each for seats, hash interval and keyframe
+/// Creates a file with valid checksums: one byte each for seats, hash interval and keyframe
 /// interval, then records of `kind 1, length 1, body`.
 fn forged(data: &[u8]) -> Vec<u8> {
     let Some(([seats, hashes, keyframes], mut data)) = data.split_first_chunk() else {
@@ -96,7 +96,7 @@ fn forged(data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Twelve buttons, as in the vector of the format.
+/// Twelve buttons, as in the format's test vector.
 #[derive(Default)]
 struct Pad(u16);
 

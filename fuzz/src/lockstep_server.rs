@@ -1,17 +1,18 @@
-//! A match with one player who says what he likes.
+//! A match server with one hostile player.
 
 use core::time::Duration;
 
 use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId, ServerEvent, StateHasher};
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
-/// Plays a script of `op 1, length 1, bytes` to a server and an honest player, by a link that loses
-/// what the script says. Ticks close on time, the two agree, the honest player is never named, and
-/// the server holds bounded memory.
+/// Runs a script of `op 1, length 1, bytes` against a server and an honest player, over a link
+/// whose losses the script sets. Ticks close on time, both states agree, the honest player is never
+/// reported for a desync, and the server holds bounded memory.
 ///
-/// The low three bits of `op`: 0 to 2 a datagram of the hostile player, 3 one that is a report and
-/// begins with where the match is, 4 the time goes on by up to 4 s, 5 one of a stranger, 6 the
-/// hostile player leaves by the transport, 7 the link loses the next datagrams by the bits given.
+/// The low three bits of `op`: 0 to 2 a datagram of the hostile player; 3 one which is a report and
+/// starts with the match's current position; 4 advances the time by up to 4 s; 5 a datagram of an
+/// unknown peer; 6 the hostile player's transport disconnects; 7 sets the losses of the next
+/// datagrams.
 pub fn script(data: &[u8]) {
     live(data);
 }
@@ -41,9 +42,10 @@ struct World {
     now: Instant,
     /// Which datagrams of the honest player's link are lost, last first.
     is_losing: Vec<bool>,
-    /// How many more may be: one who is cut off for 2 s is rightly said to be silent.
+    /// Losses still allowed: the server rightly reports a player as silent after 2 s without
+    /// datagrams.
     losses_left: usize,
-    /// When ticks began.
+    /// Time of the first tick.
     began: Option<Instant>,
 }
 
@@ -183,7 +185,7 @@ impl World {
         }
     }
 
-    /// Both step their games; what both have stepped is equal.
+    /// Advances both games. All ticks that both have simulated must be equal.
     fn play(&mut self) {
         while let Some(turn) = self.server.poll_turn() {
             let state = step(self.log.last(), &turn);

@@ -1,4 +1,4 @@
-//! Both ends of a state channel, fed with any datagrams.
+//! Both ends of a state channel, with arbitrary datagrams.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use lockstep::state_channel::{
 };
 use wire::{Instant, Reader, Truncated};
 
-/// Longest state that the receiver takes.
+/// Maximum length of a state at the receiver.
 const LEN_MAX: u32 = 4_000;
 
-/// Two ends, and what the bytes say between them.
+/// Both ends, with the datagrams that the input selects.
 struct World {
     now: Instant,
     limits: StateLimits,
@@ -21,28 +21,28 @@ struct World {
     receiver: StateReceiver,
     /// Bytes sent.
     sent: u64,
-    /// When the receiver last answered.
+    /// Time of the receiver's last acknowledgement.
     answered: Option<Instant>,
     pushed: BTreeMap<u32, Arc<[u8]>>,
     /// Whether a forged datagram reached the receiver.
     is_lied_to: bool,
-    /// Numbers of the states that came out.
+    /// Numbers of the received states.
     out: Vec<u32>,
 }
 
-/// What becomes of an honest datagram.
+/// The handling of an honest datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Arrives,
     Lost,
 }
 
-/// Reads operations: time passes, a state is there, a forged datagram arrives, an honest one does or
-/// is lost.
+/// Runs operations: advance the time, submit a state, deliver a forged datagram, deliver or lose an
+/// honest one.
 ///
-/// What is accepted is the one encoding of what it says; what comes out is newer than before, within
-/// the limit and, where nobody lied, what was sent; nothing is sent faster than the rate, nor
-/// answered more than 50 times a second; and both ends come to rest.
+/// An accepted datagram is in canonical encoding. A received state is newer than the last, within
+/// the length limit and, without forged datagrams, equal to a sent one. The sender stays within its
+/// rate, the receiver acknowledges at most 50 times a second, and both ends become idle.
 pub fn script(data: &[u8]) {
     run(data);
 }
@@ -105,7 +105,7 @@ impl World {
         self.pushed.insert(number.expect("it is short"), state);
     }
 
-    /// A part of any head; where it is too short for what it says, zeros fill it.
+    /// Delivers a part with an arbitrary header. Missing bytes are filled with zeros.
     fn forged_part(&mut self, head: &[u8]) {
         let mut datagram = head.to_vec();
         if let Some(([0xc1, _, _, _, _, a, b, c, d, last, index], _)) = head.split_first_chunk() {
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Sends the answer that is due, which arrives or is lost.
+    /// Sends a due acknowledgement, which arrives or is lost.
     fn answer(&mut self, fate: Fate) {
         let mut datagram = Vec::new();
         if self.receiver.poll_ack(self.now, &mut datagram) {

@@ -1,4 +1,4 @@
-//! A matchmaker whose game servers say what they like.
+//! A matchmaker with hostile game servers.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,17 +12,17 @@ use matchmaker_core::{
 use netsim::provider::SimProvider;
 use wire::{ClientId, CommandId, InstanceId, Instant, NodeId, Seed, UnixTime};
 
-/// What a server's registration must say to be taken.
+/// The app id that a server's registration must have.
 pub const APP: u64 = 9;
 
-/// Plays a script of `op 1, length 1, bytes` to a matchmaker of matches of two, with three nodes
-/// that may register and one that may not. Every call has a reply that a server can read, what
-/// a server is asked it can read, timers come to rest and memory is bounded.
+/// Runs a script of `op 1, length 1, bytes` against a matchmaker for matches of two players. Three
+/// nodes may register and a fourth may not. Every call has a reply that a server can decode, every
+/// request to a server can be decoded, timers stop, and memory is bounded.
 ///
-/// The low three bits of `op`: 0 to 2 a call of node `op / 8 % 4`, run `op / 64`, 3 another wish of
-/// the player that the first byte names, 4 the time goes on by up to 65 s, 5 the oldest command is
-/// done, or fails where `bytes` are not empty, and a call is answered by them, 6 a ticket is
-/// withdrawn, 7 a process ends.
+/// The low three bits of `op`: 0 to 2 a call of node `op / 8 % 4`, run `op / 64`; 3 another ticket
+/// request of the player in the first byte; 4 advances the time by up to 65 s; 5 completes the
+/// oldest command, which fails if `bytes` is not empty, or answers a call with `bytes`; 6 withdraws
+/// a ticket; 7 a process exits.
 pub fn script(data: &[u8]) {
     live(data);
 }
@@ -43,12 +43,12 @@ fn live(mut data: &[u8]) -> World {
 
 struct World {
     machine: Matchmaker<SimProvider>,
-    /// Nodes by number.
+    /// Node ids by number.
     nodes: [NodeId; 4],
     now: Instant,
-    /// Commands that have no outcome yet.
+    /// Commands without a result.
     open: VecDeque<(CommandId, Command)>,
-    /// Processes that were started.
+    /// Started processes.
     runs: Vec<CommandId>,
     tickets: Vec<TicketId>,
 }
@@ -200,7 +200,7 @@ impl World {
     }
 }
 
-/// The identity of the node of a number below 4; that of 3 may not register.
+/// Returns the identity of a node with a number below 4. Node 3 may not register.
 #[must_use]
 pub fn identity(number: u8) -> Identity {
     let mut provider = SimProvider::new(Seed::from_number(u64::from(number) + 100));

@@ -1,8 +1,8 @@
-//! What game servers and matchmaker say to each other.
+//! Records between game servers and the matchmaker.
 
 use matchmaker_core::record::{Assign, Reply, Verdict};
 
-/// What a server reads is written in one way only.
+/// Decodes an assignment as a server does. An accepted one has one encoding.
 pub fn assign(data: &[u8]) {
     let Ok(record) = Assign::decode(data) else {
         return;
@@ -12,7 +12,7 @@ pub fn assign(data: &[u8]) {
     assert_eq!(again, data, "two ways to write {record:?}");
 }
 
-/// What a server is answered is written in one way only.
+/// Decodes a reply to a server. An accepted one has one encoding.
 pub fn reply(data: &[u8]) {
     let Ok(reply) = Reply::decode(data) else {
         return;
@@ -22,7 +22,7 @@ pub fn reply(data: &[u8]) {
     assert_eq!(again, data, "two ways to write {reply:?}");
 }
 
-/// What a matchmaker is answered is written in one way only.
+/// Decodes a reply to the matchmaker. An accepted one has one encoding.
 pub fn verdict(data: &[u8]) {
     let Ok(verdict) = Verdict::decode(data) else {
         return;

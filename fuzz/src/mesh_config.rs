@@ -1,4 +1,4 @@
-//! Signed configuration: what a neighbour sends, and what an admin writes.
+//! Signed configuration, from a neighbour or as an admin's text.
 
 use crypto::{Identity, PublicKey};
 use netsim::provider::SimProvider;
@@ -9,8 +9,8 @@ use wire::{NodeId, Seed, UnixTime};
 
 use crate::mesh_message::signer;
 
-/// Offers: nothing but the two documents that were signed ever comes into force, and what is in force
-/// is restored from what is stored.
+/// Decodes offers. Only the two signed documents are ever applied, and the applied one can be
+/// restored from storage.
 pub fn offered(data: &[u8]) {
     if let Ok(envelope) = Envelope::decode(data) {
         let mut again = Vec::new();
@@ -36,7 +36,7 @@ pub fn offered(data: &[u8]) {
     }
 }
 
-/// Texts: read or refused in a few words; what is read may be signed.
+/// Parses a document's text. It is rejected with a short message, or an accepted one can be signed.
 pub fn text(data: &[u8]) {
     match Document::read(data) {
         Ok(read) => {
@@ -49,7 +49,7 @@ pub fn text(data: &[u8]) {
         }
         Err(error) => assert!(error.to_string().len() <= data.len() * 2 + 500),
     }
-    // The files of the system before this one; a text that is quoted grows by its escapes.
+    // File formats of an earlier system. An error may quote the text, which grows by its escapes.
     let longest = data.len() * 10 + 500;
     if let Err(error) = NodeFile::read(data) {
         assert!(error.to_string().len() <= longest);
@@ -60,7 +60,7 @@ pub fn text(data: &[u8]) {
     }
 }
 
-/// Messages: written in one way only.
+/// Decodes messages. An accepted one has one encoding.
 pub fn message(data: &[u8]) {
     if let Ok(message) = ConfigMessage::decode(data) {
         let mut again = Vec::new();
@@ -69,7 +69,7 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// The text of the document of this version.
+/// Returns the text of the document with this version.
 #[must_use]
 pub fn document(version: u64) -> String {
     let key = public_key();
@@ -81,7 +81,7 @@ pub fn document(version: u64) -> String {
     )
 }
 
-/// It, signed.
+/// Returns the signed document.
 #[must_use]
 pub fn envelope(version: u64) -> Vec<u8> {
     let (mut provider, key) = signer();
@@ -97,12 +97,12 @@ fn anchor() -> AdminKeys {
     AdminKeys::new([public_key()], 1).expect("a key")
 }
 
-/// The public half of the key of [`signer`].
+/// Returns the public key of [`signer`].
 fn public_key() -> PublicKey {
     let mut provider = SimProvider::new(Seed::from_number(9));
     let identity = Identity::generate(&mut provider).expect("seeded");
     *identity.public_key()
 }
 
-/// Within the time of the documents.
+/// A time within the documents' validity.
 const NOW: UnixTime = UnixTime::from_secs(1_500);

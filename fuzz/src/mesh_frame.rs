@@ -1,9 +1,9 @@
-//! What any datagram at a mesh socket may claim to be.
+//! Datagrams at a mesh socket.
 
 use relay_mesh::hop::{FRAME_MAX, HOPS_LEFT_MAX, HopHeader, NUMBERS_MAX};
 use relay_mesh::trunk::{Frames, KIND, append};
 
-/// A header that is read is written the same, and its fields keep their bounds.
+/// Decodes a hop header. An accepted one has one encoding, with all fields in range.
 pub fn hop_header(data: &[u8]) {
     let Ok(header) = HopHeader::decode(data) else {
         return;
@@ -17,7 +17,8 @@ pub fn hop_header(data: &[u8]) {
     );
 }
 
-/// The frames of a trunk are those that were written, up to where it is bad; none is empty or a trunk.
+/// Decodes a trunk. Its frames are as written, up to the first error; none is empty or itself a
+/// trunk.
 pub fn trunk(data: &[u8]) {
     let mut datagram = data.to_vec();
     let Ok(frames) = Frames::new(&mut datagram) else {

@@ -1,4 +1,4 @@
-//! What a member of the mesh may say in its session, or have others pass on.
+//! Messages of a mesh member, sent directly or forwarded by others.
 
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
@@ -16,13 +16,13 @@ use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
 use wire::Seed;
 
-/// Requests and replies for labels, and labels given back: written in one way only, and of at most
-/// 64 flows.
+/// Decodes label requests, replies and releases. An accepted one has one encoding and at most 64
+/// flows.
 pub fn route(data: &[u8]) {
     let mut again = Vec::new();
     if let Ok((id, request)) = RouteRequest::decode(data) {
         let count = usize::from(request.count());
-        // Of 64 flows, and both given and bound by one request.
+        // A request can both release and bind 64 flows.
         assert!((1..=2 * FLOWS_MAX).contains(&count));
         request.encode(id, &mut again);
         assert_eq!(again, data, "two ways to write {request:?}");
@@ -39,7 +39,8 @@ pub fn route(data: &[u8]) {
     }
 }
 
-/// Messages about flows and game servers, and the probes of paths: written in one way only.
+/// Decodes messages about flows and game servers, and path probes. An accepted one has one
+/// encoding.
 pub fn flow(data: &[u8]) {
     if let Ok(message) = FlowMessage::decode(data) {
         if let FlowMessage::Open { game, .. } = &message {
@@ -77,7 +78,7 @@ pub fn flow(data: &[u8]) {
     }
 }
 
-/// Control messages: written in one way only, and no longer than they may be.
+/// Decodes control messages. An accepted one has one encoding, within the length limit.
 pub fn control(data: &[u8]) {
     if let Ok(terms) = LinkTerms::decode(data) {
         let mut again = Vec::new();
@@ -106,7 +107,8 @@ pub fn control(data: &[u8]) {
     assert_eq!(again, data, "two ways to write {message:?}");
 }
 
-/// Node records: what is read is signed again over the same bytes, and by nobody else.
+/// Decodes node records. Signing an accepted record again covers the same bytes; it is valid in one
+/// network only.
 pub fn node_record(data: &[u8]) {
     let Ok(record) = NodeRecord::decode(data) else {
         return;
@@ -121,7 +123,7 @@ pub fn node_record(data: &[u8]) {
     }
 }
 
-/// Link records: as node records.
+/// Decodes link records, with the same checks as node records.
 pub fn link_record(data: &[u8]) {
     let Ok(record) = LinkRecord::decode(data) else {
         return;
@@ -133,7 +135,7 @@ pub fn link_record(data: &[u8]) {
     assert!(is_same_body(&again, data), "two ways to write {record:?}");
 }
 
-/// Whether two records differ in nothing but their signatures.
+/// Returns whether two records differ only in their signatures.
 fn is_same_body(one: &[u8], other: &[u8]) -> bool {
     let body = |bytes: &[u8]| {
         bytes
@@ -143,10 +145,10 @@ fn is_same_body(one: &[u8], other: &[u8]) -> bool {
     body(one).is_some() && body(one) == body(other)
 }
 
-/// The network of the records in the corpus.
+/// The network of the corpus's records.
 pub const NETWORK: Network = Network([3; 16]);
 
-/// Who signs again.
+/// Returns the provider and key that sign records again.
 #[must_use]
 pub fn signer() -> (SimProvider, <SimProvider as Provider>::SigningKey) {
     let mut provider = SimProvider::new(Seed::from_number(9));

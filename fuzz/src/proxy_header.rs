@@ -1,15 +1,15 @@
-//! Headers of the PROXY protocol, from streams and datagrams.
+//! PROXY protocol headers, from streams and datagrams.
 
 use relay_mesh::proxy_header::{
     BLOCK_MAX, Checksum, Found, Header, LEN_USUAL, LINE_MAX, Tlv, TlvKind, Transport, Version,
     read, read_datagram, write_block, write_line,
 };
 
-/// Reads what a stream and a datagram may begin with: a byte for the longest header that is taken, then the
-/// bytes.
+/// Decodes the start of a stream and of a datagram: one byte for the maximum header length, then
+/// the bytes.
 ///
-/// A header is the same whatever follows, asks for more as long as its last byte is missing, and says the same
-/// once it is written again.
+/// The result does not depend on the bytes after the header. An incomplete header asks for more
+/// bytes. An accepted header survives a round trip.
 pub fn header(data: &[u8]) {
     let Some((limit, bytes)) = data.split_first() else {
         return;
@@ -58,7 +58,7 @@ fn write_again(header: &Header<'_>) {
     for checksum in [Checksum::None, Checksum::Crc32c] {
         out.clear();
         if write_block(&header.subject, &tlvs, checksum, &mut out).is_err() {
-            // A checksum more may have no room.
+            // There may be no room for an additional checksum.
             assert!(header.len + 31 > BLOCK_MAX, "{header:?}");
             continue;
         }

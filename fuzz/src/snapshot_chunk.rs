@@ -1,4 +1,4 @@
-//! Both ends of a snapshot's transfer, fed with any chunks and acknowledgements.
+//! Both ends of a snapshot transfer, with arbitrary chunks and acknowledgements.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use lockstep::message::{
 use lockstep::transfer::{Incoming, Outgoing, TransferLimits};
 use wire::{Instant, Reader, Truncated};
 
-/// Longest snapshot that the receiver takes.
+/// Maximum length of a snapshot at the receiver.
 const LEN_MAX: u32 = 1 << 20;
 
-/// Two ends that send to each other, and what the bytes say between them.
+/// Two ends which send to each other, with the datagrams that the input selects.
 struct World {
     now: Instant,
     limits: TransferLimits,
     outgoing: Outgoing,
     incoming: Incoming,
     sent: u64,
-    /// What came out, oldest first.
+    /// Received snapshots, oldest first.
     whole: Vec<Vec<u8>>,
 }
 
-/// What becomes of an honest datagram.
+/// The handling of an honest datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Arrives,
     Lost,
 }
 
-/// Reads operations: time passes, a forged datagram arrives, an honest one does or is lost.
+/// Runs operations: advance the time, deliver a forged datagram, deliver or lose an honest one.
 ///
-/// What is accepted is the one encoding of what it says; no snapshot is longer than it was said to
-/// be; nothing is sent faster than the rate; and both ends come to rest.
+/// An accepted datagram is in canonical encoding. No snapshot exceeds its announced length, the
+/// sender stays within its rate, and both ends become idle.
 pub fn script(data: &[u8]) {
     run(data);
 }
@@ -94,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// A chunk of any head; where it is too short for what it says, zeros fill it.
+    /// Delivers a chunk with an arbitrary header. Missing bytes are filled with zeros.
     fn forged_chunk(&mut self, head: &[u8]) {
         let mut datagram = head.to_vec();
         if let Some(([_, _, a, b, c, d, e, f, g, h, i, j], _)) = head.split_first_chunk() {
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Sends the acknowledgement that is due, which arrives or is lost.
+    /// Sends a due acknowledgement, which arrives or is lost.
     fn acks(&mut self, fate: Fate) {
         let mut datagram = Vec::new();
         if self.incoming.poll_ack(self.now, &mut datagram) {
@@ -184,7 +184,7 @@ fn written(direction: Direction, chunk: &Chunk<'_>) -> Vec<u8> {
     out
 }
 
-/// What an acknowledgement says is in order and bounded, and says no more than its bytes.
+/// Checks that an acknowledgement is ordered and bounded, and covers no more than its bytes encode.
 fn check(direction: Direction, ack: &ChunkAck<'_>, datagram: &[u8]) {
     let kind = if direction == Direction::Up {
         0x05
@@ -197,7 +197,7 @@ fn check(direction: Direction, ack: &ChunkAck<'_>, datagram: &[u8]) {
     let mut count = 0;
     for (place, index) in ack.arrived().enumerate() {
         count += 1;
-        // Those past the end of all numbers are one, and no snapshot has so many chunks.
+        // All indices past the maximum are equal to it, and no snapshot has so many chunks.
         if index == u32::MAX {
             return;
         }

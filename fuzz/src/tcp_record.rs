@@ -1,19 +1,19 @@
-//! The framer of TCP servicers.
+//! The record framing of the TCP drivers.
 
-// As it is in the servicer, where it is private: its own tests run here once more.
+// Includes the servicer's private module, so its own tests also run here.
 #[path = "../../crates/servicer/src/tcp/record.rs"]
 mod record;
 
 use record::{HEADER_LEN, RecordReader, RecordWriter};
 
-/// Longest record that is taken, where it is the shorter one.
+/// The shorter of the two maximum record lengths.
 const SHORT: usize = 40;
 
-/// Reads a stream that comes in pieces: two bytes for how long the pieces and the records may be,
-/// then the bytes.
+/// Reads a stream in pieces: two bytes for the piece length and the maximum record length, then the
+/// bytes.
 ///
-/// However it is cut, the same records are found up to the first that is too long; they are the
-/// stream again when they are written; and nothing is held but the start of one record.
+/// However the stream is cut, the reader finds the same records up to the first that is too long.
+/// The records encode to the same stream. The reader holds only the start of one record.
 pub fn stream(data: &[u8]) {
     let Some(([piece, limit], bytes)) = data.split_first_chunk() else {
         return;
@@ -42,19 +42,19 @@ pub fn stream(data: &[u8]) {
     assert!(writer.waiting().is_empty());
 }
 
-/// How a stream ends.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// With a record.
+    /// After a complete record.
     AtTheEnd,
-    /// Within one.
+    /// Inside a record.
     Within,
-    /// With one that is too long.
+    /// With a record that is too long.
     TooLong,
 }
 
 fn read(bytes: &[u8], piece: usize, len_max: usize) -> (Vec<Vec<u8>>, Ends) {
-    // A stranger's limit, until the first record: as before a connection is let in.
+    // Until the first record, the limit is the one before a connection is admitted.
     let mut reader = RecordReader::new(SHORT.min(len_max));
     let mut found: Vec<Vec<u8>> = Vec::new();
     for mut piece in bytes.chunks(piece.min(bytes.len().max(1))) {

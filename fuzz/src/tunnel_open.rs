@@ -1,10 +1,11 @@
-//! What an entry's stream begins with.
+//! The record that starts an entry's stream.
 
 use relay_mesh::tunnel::{OpenReader, OpenRecord};
 
-/// Reads a stream in pieces of as many bytes as the first byte says.
+/// Reads a stream in pieces whose length is the first byte.
 ///
-/// A record is the same however it is cut, is written in one way only, and nothing behind it is taken.
+/// The result does not depend on the pieces. An accepted record has one encoding, and no byte after
+/// it is consumed.
 pub fn stream(data: &[u8]) {
     let Some((piece, bytes)) = data.split_first() else {
         return;
@@ -21,7 +22,7 @@ pub fn stream(data: &[u8]) {
     }
 }
 
-/// Returns the record and how many bytes it took; `None` where it is cut off or none.
+/// Returns the record and its length, or `None` if it is incomplete or invalid.
 fn read(bytes: &[u8], piece: usize) -> Option<(OpenRecord, usize)> {
     let mut reader = OpenReader::default();
     let mut taken: usize = 0;

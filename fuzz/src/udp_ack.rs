@@ -1,4 +1,4 @@
-//! The sender's record of packets, fed with any acknowledgements.
+//! The sender's packet tracker, with arbitrary acknowledgements.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use udp_proto::rtt::RttEstimator;
 use udp_proto::sent::{ArrivedAck, Outcome, SentKind, SentPacket, SentPackets, Timeout};
 use wire::{Instant, Reader, Truncated};
 
-/// Sends, skips, waits and applies ACKs as the bytes say. No content is told twice, but for one that
-/// was late, or out of nothing; no skipped number passes for acknowledged, and work stays inside its
-/// bound.
+/// Sends, skips, waits and applies ACKs as the input says. Only sent contents are reported, each
+/// once, except one reported lost that then arrives. A skipped packet number never counts as
+/// acknowledged, and work is bounded.
 pub fn apply(data: &[u8]) {
     let mut sender = Sender::new();
     let mut reader = Reader::new(data);
@@ -28,11 +28,11 @@ struct Sender {
     sent: SentPackets<u64>,
     rtt: RttEstimator,
     now: Instant,
-    /// Contents pushed, which are numbered.
+    /// Number of contents pushed; they are numbered.
     pushed: u64,
-    /// Those whose fate was told: lost, or arrived, maybe after that.
+    /// Contents reported as lost or acknowledged, the latter maybe after a loss.
     told: BTreeMap<u64, Outcome>,
-    /// Packets of the peer that carried an ACK.
+    /// Number of the peer's packets which carried an ACK.
     packets: u64,
 }
 
@@ -56,7 +56,7 @@ impl Sender {
             2 => self.send(Elicits::Nothing),
             3 => self.sent.skip(),
             4 => self.wait(Duration::from_millis(u64::from(argument) * 40)),
-            // A whole ring at once.
+            // A full ring at once.
             5 => (0..u16::from(argument) * 80).for_each(|_| self.send(Elicits::Ack)),
             _ => self.ack(argument, reader)?,
         }
@@ -95,7 +95,7 @@ impl Sender {
         }
     }
 
-    /// An ACK from a newer packet or, where `argument` says so, an older one.
+    /// Applies an ACK from a newer packet or, depending on `argument`, from an older one.
     fn ack(&mut self, argument: u8, reader: &mut Reader<'_>) -> Result<(), Truncated> {
         let largest = if argument & 1 == 0 {
             TruncatedNumber::Two(reader.u16()?)
@@ -106,7 +106,7 @@ impl Sender {
         let run = reader.u16()? % (AckFrame::RUN_MAX + 1);
         let len = usize::from(reader.u8()?).min(AckFrame::BITS_LEN_MAX);
         let bits = reader.bytes(len)?;
-        // As the decoder has it: the last byte is not zero.
+        // The decoder guarantees that the last byte is not zero.
         let used = bits.iter().rposition(|byte| *byte != 0);
         let bits = bits
             .get(..used.map_or(0, |last| last + 1))

@@ -1,11 +1,11 @@
-//! An application's typed messages.
+//! Codecs of typed application messages.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use udp_proto::codec::{Bincode, Codec, Limits, Postcard};
 
-/// Something of everything that a format has to tell apart.
+/// A value with every kind of data that a format distinguishes.
 #[derive(Serialize, Deserialize)]
 enum Value {
     Nothing,
@@ -24,8 +24,8 @@ enum Value {
     },
 }
 
-/// Decodes by the codec that the first byte chooses; what comes of it is written and read to the
-/// same bytes.
+/// Decodes with the codec selected by the first byte. An accepted value encodes and decodes again
+/// to the same bytes.
 pub fn typed(data: &[u8]) {
     match data {
         [choice, body @ ..] if choice.is_multiple_of(2) => decode::<Postcard>(body),

@@ -1,4 +1,4 @@
-//! Whole endpoints: any datagrams from strangers.
+//! Whole endpoints with datagrams from unknown peers.
 
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
@@ -12,16 +12,16 @@ use wire::{Arrival, Instant, Reader, Seed, Truncated};
 
 use crate::crypto_token::{AUDIENCE, NOW, key};
 
-/// The game of every endpoint here.
+/// The app id of all endpoints.
 pub(crate) const APP: AppId = AppId(AUDIENCE.app_id);
-/// Where the server is.
+/// Address of the server.
 pub(crate) const SERVER: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 7_777));
-/// Where the client is.
+/// Address of the client.
 pub(crate) const CLIENT: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 1), 4_000));
 
-/// A server that serves all modes, and what its clients pin; the same in every run.
+/// Returns a server with all modes, and the identity that its clients pin. It is deterministic.
 pub(crate) fn server(config: Config) -> (Endpoint<SimProvider>, ServerIdentity) {
     let mut provider = SimProvider::new(Seed::from_number(1));
     let identity = Identity::generate(&mut provider).expect("seeded");
@@ -40,7 +40,7 @@ pub(crate) fn server(config: Config) -> (Endpoint<SimProvider>, ServerIdentity) 
     (server, pinned)
 }
 
-/// A client that has begun to dial the server in open mode; the same in every run.
+/// Returns a client which has started to connect to the server in open mode. It is deterministic.
 pub(crate) fn client(config: Config, pinned: ServerIdentity) -> (Endpoint<SimProvider>, SessionId) {
     let provider = SimProvider::new(Seed::from_number(2));
     let mut client = Endpoint::new(config, APP, provider, Instant::ZERO).expect("seeded");
@@ -55,9 +55,9 @@ pub(crate) fn client(config: Config, pinned: ServerIdentity) -> (Endpoint<SimPro
     (client, session)
 }
 
-/// Hands any datagrams from a few addresses to a server and to a client that dials. Each has one
-/// fate that is counted; the server answers each by one at most, and never by more bytes than a
-/// share of what came, while nobody has shown a session's key.
+/// Delivers arbitrary datagrams from a few addresses to a server and to a connecting client.
+/// Exactly one counter counts each. Until a peer has proved a session's key, the server sends at
+/// most one reply per datagram, and never more than a fraction of the received bytes.
 pub fn first_bytes(data: &[u8]) {
     let (server, pinned) = server(Config::default());
     let (client, _) = client(Config::default(), pinned);
@@ -76,7 +76,7 @@ pub fn first_bytes(data: &[u8]) {
 
 struct Strangers {
     machines: [Endpoint<SimProvider>; 2],
-    /// Datagrams that each got.
+    /// Datagrams delivered to each.
     fed: [u64; 2],
     now: Instant,
 }
@@ -122,8 +122,8 @@ impl Strangers {
     }
 }
 
-/// The next datagram: a length in 2 bytes, and as much of that as there is; filled with zeros to
-/// the length of a HELLO where `op` asks for it.
+/// Reads the next datagram: a length in 2 bytes, then up to that many bytes. If `op` says so, it is
+/// padded with zeros to the length of a HELLO.
 fn datagram(op: u8, reader: &mut Reader<'_>) -> Result<Vec<u8>, Truncated> {
     let len = usize::from(reader.u16()? % 2_048);
     let mut datagram = reader.bytes(len.min(reader.len()))?.to_vec();

@@ -1,4 +1,4 @@
-//! The datagrams of a handshake, and the parameters in them.
+//! Handshake datagrams and their parameters.
 
 use udp_proto::handshake::accept::{AcceptBody, AcceptClear, CLEAR_LEN};
 use udp_proto::handshake::hello::{
@@ -7,13 +7,13 @@ use udp_proto::handshake::hello::{
 use udp_proto::handshake::params::Params;
 use udp_proto::handshake::reply::{Refuse, Retry, Versions};
 
-/// Reads a HELLO; zeros are added up to its length, so that short inputs reach the fields.
+/// Decodes a HELLO. Zeros pad it to its length, so that short inputs reach the fields.
 pub fn hello(data: &[u8]) {
     let mut datagram = data.to_vec();
     if datagram.len() < LEN {
         datagram.resize(LEN, 0);
     }
-    // Which kind of datagram it is, the caller has looked at.
+    // The caller has already checked the datagram's kind.
     if let Some(first) = datagram.first_mut() {
         *first = FIRST_BYTE;
     }
@@ -33,7 +33,7 @@ pub fn hello(data: &[u8]) {
     hello.encode(&mut again);
     assert_eq!(again, datagram, "two ways to write one HELLO");
 
-    // The identity of the attempt does not see the cookie.
+    // The attempt's identity does not cover the cookie.
     let before = hello0.parts().concat();
     set_cookie(&mut again, &[0xAA; COOKIE_LEN]);
     let cookie = Hello::decode(&again).map(|hello| hello.cookie);
@@ -44,12 +44,12 @@ pub fn hello(data: &[u8]) {
     assert_eq!(again, before);
 }
 
-/// Reads the clear part of an ACCEPT, and the part that is sealed, as if it had opened.
+/// Decodes the unencrypted part of an ACCEPT, and the sealed part as if it had been opened.
 pub fn accept(data: &[u8]) {
     if let Ok(clear) = AcceptClear::decode(data) {
         let mut again = Vec::new();
         clear.encode(&mut again);
-        // Which kind of datagram it is, the caller has looked at.
+        // The caller has already checked the datagram's kind.
         assert_eq!(again.get(1..), data.get(1..CLEAR_LEN));
         assert_eq!(data.len(), CLEAR_LEN + usize::from(clear.sealed_len));
     }
@@ -63,7 +63,7 @@ pub fn accept(data: &[u8]) {
     }
 }
 
-/// Reads RETRY, REFUSE and VERSION.
+/// Decodes RETRY, REFUSE and VERSION.
 pub fn replies(data: &[u8]) {
     let mut again = Vec::new();
     if let Ok(retry) = Retry::decode(data) {
@@ -83,7 +83,7 @@ pub fn replies(data: &[u8]) {
     }
 }
 
-/// Reads parameters; what is in range is written in one way.
+/// Decodes parameters. Accepted ones have one encoding.
 pub fn params(data: &[u8]) {
     let mut bytes = [0; udp_proto::handshake::params::LEN];
     for (to, from) in bytes.iter_mut().zip(data) {

@@ -1,4 +1,4 @@
-//! Channels and reassembly, fed with any frames of an authenticated peer.
+//! Channels and reassembly, with arbitrary frames of an authenticated peer.
 
 use core::time::Duration;
 
@@ -8,10 +8,10 @@ use udp_proto::inbox::Inbox;
 use udp_proto::{ChannelConfig, ChannelTable};
 use wire::{Instant, Reader, Truncated};
 
-/// What the peer may send before anything is read.
+/// Flow control window: bytes that the peer may send before any are read.
 const WINDOW: usize = 128 << 10;
 
-/// A channel of each kind; the first two as in the default table.
+/// Returns one channel of each kind; the first two are as in the default table.
 pub(crate) fn channels() -> ChannelTable {
     let rows = [
         ChannelConfig::unreliable(),
@@ -22,8 +22,8 @@ pub(crate) fn channels() -> ChannelTable {
     ChannelTable::new(&rows).expect("four sound rows")
 }
 
-/// Takes frames, reads, waits and grants as the bytes say. Memory stays inside its bounds, and
-/// never more than was granted is taken.
+/// Receives frames, reads, waits and grants credit as the input says. Memory stays within its
+/// bounds, and at most the granted bytes are accepted.
 pub fn apply(data: &[u8]) {
     let table = channels();
     let mut inbox = Inbox::new(table.clone(), WINDOW, 0);
@@ -52,7 +52,7 @@ pub fn apply(data: &[u8]) {
             _ => plaintext(op, &mut reader)
                 .map(|plaintext| take(now, &table, &mut inbox, &plaintext)),
         };
-        // A session would be over, or the input is.
+        // An error ends the session; the end of the input does too.
         if !matches!(step, Ok(())) {
             break;
         }
@@ -64,8 +64,8 @@ pub fn apply(data: &[u8]) {
     inbox.shrink();
 }
 
-/// The next plaintext: a length and bytes; `op` may ask for more zeros behind them, so that short
-/// inputs hold whole fragments.
+/// Reads the next plaintext: a length and bytes. `op` may append zeros, so that short inputs
+/// contain whole fragments.
 fn plaintext(op: u8, reader: &mut Reader<'_>) -> Result<Vec<u8>, Truncated> {
     let len = usize::from(reader.u8()?);
     let mut plaintext = reader.bytes(len.min(reader.len()))?.to_vec();
@@ -81,7 +81,7 @@ fn take(now: Instant, table: &ChannelTable, inbox: &mut Inbox, plaintext: &[u8])
         if let Frame::Message(message) = frame
             && inbox.on_message(now, &message).is_err()
         {
-            // The session ends here; a new one begins.
+            // The error ends this session; a new one starts.
             *inbox = Inbox::new(table.clone(), WINDOW, 0);
             return;
         }

@@ -1,11 +1,11 @@
-//! Protected packets: header, and the frames behind the AEAD.
+//! Protected packets: header and frames.
 
 use udp_proto::ChannelTable;
 use udp_proto::frame::{Frame, Frames};
 use udp_proto::packet::{Header, PLAINTEXT_LEN_MIN, PacketNumber, TAG_LEN};
 
-/// Reads the header of a packet behind a first byte that says how long connection ids are, and
-/// widens its number against whatever the last 8 bytes say.
+/// Decodes a packet header after one byte for the length of connection ids, and expands its packet
+/// number against the last 8 bytes.
 pub fn header(data: &[u8]) {
     let Some((&cid_len, datagram)) = data.split_first() else {
         return;
@@ -27,7 +27,7 @@ pub fn header(data: &[u8]) {
     assert_eq!(number.truncate(header.number.form()), header.number);
 }
 
-/// Reads a plaintext as frames of the default channels; what is read is written, and read again.
+/// Decodes a plaintext as frames of the default channels. Accepted frames survive a round trip.
 pub fn frames(data: &[u8]) {
     let table = ChannelTable::default();
     let mut count = 0;
@@ -41,7 +41,7 @@ pub fn frames(data: &[u8]) {
         let mut again = Vec::new();
         frame.encode(&mut again);
         assert_eq!(again.len(), frame.encoded_len());
-        // A message without a length is written with one.
+        // A message without a length field is encoded with one.
         let longer = usize::from(matches!(frame, Frame::Message(_))) * 2;
         assert!(again.len() <= data.len() + longer);
         let read: Vec<_> = Frames::new(&again, &table).collect();

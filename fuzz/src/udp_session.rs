@@ -1,4 +1,4 @@
-//! Behind the AEAD: an authenticated peer that sends whatever it likes.
+//! A session with a hostile, authenticated peer.
 
 use std::collections::BTreeSet;
 
@@ -18,30 +18,31 @@ use wire::{Arrival, Instant, Reader, Seed, Truncated};
 
 use crate::udp_endpoint::{APP, CLIENT, server};
 
-/// What a session of a server with default channels and a window of 256 KiB may hold.
+/// Maximum memory of a server session with default channels and a window of 256 KiB.
 const MEMORY_MAX: usize = 768 << 10;
 
-/// Opens a session by hand, and then seals any bytes as packets of it, between replays, damage,
-/// gaps, waits and messages of the server. The server neither panics nor holds more than its
-/// bound; what it sends is well formed; its events come in order and end once.
+/// Establishes a session manually and then seals arbitrary bytes as its packets, mixed with
+/// replays, damage, gaps, waits and messages of the server. The server does not panic and stays
+/// within its memory bound. Its packets are well formed. Its events are in order and end exactly
+/// once.
 pub fn plaintexts(data: &[u8]) {
     Rogue::connect().run(data);
 }
 
-/// A client made of keys alone, and the server it talks to.
+/// A client which consists only of keys, and its server.
 struct Rogue {
     server: Endpoint<SimProvider>,
     sealing: SealingKey<SimAead>,
     opening: OpeningKey<SimAead>,
     server_cid: Cid,
-    /// Packets that were sent, to be sent again; at most 16.
+    /// Packets sent, for replay; at most 16.
     sent: Vec<Vec<u8>>,
     session: Option<SessionId>,
-    /// Sessions of which `Closed` was told.
+    /// Sessions which have reported `Closed`.
     over: BTreeSet<SessionId>,
-    /// Next number of the server at the least.
+    /// Lower bound of the server's next packet number.
     opened: PacketNumber,
-    /// Messages that the server's application has read.
+    /// Number of messages read by the server's application.
     read: u32,
     now: Instant,
 }
@@ -130,7 +131,7 @@ impl Rogue {
         match op & 7 {
             0 => self.wait(Duration::from_millis(u64::from(argument) * 20 + 1)),
             1 => {
-                // A number that is never sent: a loss.
+                // A packet number which is never sent counts as a loss.
                 self.sealing.skip().expect("few are used");
             }
             2 => self.replay(argument),
@@ -154,7 +155,7 @@ impl Rogue {
         }
     }
 
-    /// Seals a plaintext, pads it as the protocol does, and has it arrive.
+    /// Seals a plaintext, pads it as the protocol requires, and delivers it.
     fn send(&mut self, plaintext: &[u8]) {
         let number = PacketNumber::new(self.sealing.next_number()).expect("few are used");
         let form = number.form_after(PacketNumber::ZERO).expect("few are used");
@@ -183,7 +184,7 @@ impl Rogue {
             .handle_datagram(self.now, Arrival::from(CLIENT), packet);
     }
 
-    /// A packet again, or a copy with a flipped bit: neither changes anything.
+    /// Delivers a packet again, or a copy with a flipped bit. Neither has an effect.
     fn replay(&mut self, argument: u8) {
         let at = usize::from(argument >> 1) % self.sent.len().max(1);
         let Some(mut packet) = self.sent.get(at).cloned() else {
@@ -199,7 +200,7 @@ impl Rogue {
         assert_eq!(self.server.stats().packets, before, "a replay was taken");
     }
 
-    /// Has the server send on both channels.
+    /// Makes the server send on both channels.
     fn speak(&mut self, size: u8) {
         let Some(session) = self.session else { return };
         let message = vec![size; usize::from(size) * 150];
@@ -207,13 +208,13 @@ impl Rogue {
             let result = self
                 .server
                 .send(self.now, session, ChannelId(channel), &message);
-            // The peer need not acknowledge anything.
+            // The queue may be full, because the peer need not acknowledge.
             let refused = [Err(SendError::Closed), Err(SendError::Full)];
             assert!(result.is_ok() || refused.contains(&result));
         }
     }
 
-    /// Opens and reads what the server sends, takes its events, and counts its memory.
+    /// Opens and decodes the server's packets, polls its events, and checks its memory.
     fn drain(&mut self) {
         let table = ChannelTable::default();
         let mut packet = Vec::new();
@@ -265,7 +266,7 @@ impl Rogue {
     }
 }
 
-/// Hands the server a HELLO and returns its answer.
+/// Delivers a HELLO to the server and returns the reply.
 fn exchange(server: &mut Endpoint<SimProvider>, hello: &mut [u8]) -> Vec<u8> {
     server.handle_datagram(Instant::ZERO, Arrival::from(CLIENT), hello);
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Whole endpoints: two that talk over a hostile path.
+//! Two endpoints over a hostile path.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,23 +14,23 @@ use wire::{Arrival, Instant, Reader, Truncated};
 use crate::udp_endpoint::{CLIENT, SERVER, client, server};
 use crate::udp_inbox::channels;
 
-/// Lets two endpoints connect and talk over a path that does with each datagram what the bytes
-/// say: deliver, drop, repeat, hold back, damage, or bring it from elsewhere. What comes on each
-/// channel is what its kind promises; each tracked message is told about once, before its session's
-/// end and not falsely; no session's events go on after its end.
+/// Two endpoints connect and exchange messages. The input selects for each datagram whether the
+/// path delivers, drops, duplicates, delays or damages it, or changes its source address. Each
+/// channel keeps the guarantees of its kind. The outcome of each tracked message is reported
+/// exactly once, correctly, and before its session ends. No session has events after its end.
 pub fn pair(data: &[u8]) {
     let mut talk = Talk::new();
     talk.run(data);
 }
 
-/// Two ends, and what flies between them.
+/// Two ends, and the datagrams between them.
 struct Talk {
     /// Client and server.
     ends: [End; 2],
-    /// Datagrams, each with the place of its sender in `ends`; at most 64.
+    /// Datagrams, each with the index of its sender in `ends`; at most 64.
     under_way: Vec<(usize, Vec<u8>)>,
     now: Instant,
-    /// What each end sends next: its messages are numbered.
+    /// Number of each end's next message.
     next_message: [u32; 2],
 }
 
@@ -41,9 +41,9 @@ struct End {
     is_over: bool,
     /// Messages read, by channel.
     read: Vec<(ChannelId, u32)>,
-    /// Tracked messages whose fate is open, and the numbers in them.
+    /// Tracked messages without an outcome, and the numbers in them.
     open: BTreeMap<(ChannelId, MessageId), u32>,
-    /// Those that were called delivered.
+    /// Messages reported as delivered.
     delivered: Vec<(ChannelId, u32)>,
 }
 
@@ -114,14 +114,14 @@ impl Talk {
         }
     }
 
-    /// Returns a copy of a datagram and its sender; `None` where none is under way.
+    /// Returns a copy of a datagram and its sender, or `None` if none is in flight.
     fn copy(&self, at: usize) -> Option<(usize, Vec<u8>)> {
         self.under_way
             .get(at % self.under_way.len().max(1))
             .cloned()
     }
 
-    /// Brings a datagram of `sender` to the other end.
+    /// Delivers a datagram of `sender` to the other end.
     fn cross(&mut self, sender: usize, mut datagram: Vec<u8>) {
         let source = if sender == 0 { CLIENT } else { SERVER };
         self.arrive(1 - sender, source, &mut datagram);
@@ -147,7 +147,7 @@ impl Talk {
         self.cross(sender, datagram);
     }
 
-    /// Delivers a copy of a datagram from an address that nobody has.
+    /// Delivers a copy of a datagram from an unused address.
     fn rebind(&mut self, at: usize) {
         if let Some((sender, mut datagram)) = self.copy(at) {
             let source = SocketAddr::from(([203, 0, 113, 9], 9));
@@ -164,8 +164,8 @@ impl Talk {
         }
     }
 
-    /// Sends a numbered message, whose length goes up to a few fragments, on every channel; each
-    /// second one tracked.
+    /// Sends a numbered message of up to a few fragments on every channel. Every second one is
+    /// tracked.
     fn send(&mut self, which: usize, size: usize) {
         let (Some(end), Some(number)) =
             (self.ends.get_mut(which), self.next_message.get_mut(which))
@@ -193,7 +193,7 @@ impl Talk {
         *number += 1;
     }
 
-    /// Checks what was read against what may be.
+    /// Checks the received messages against each channel's guarantees.
     fn check(&self) {
         let [client, server] = &self.ends;
         for (from, to) in [(client, server), (server, client)] {
@@ -222,13 +222,13 @@ impl Talk {
         if let Some(end) = self.ends.get_mut(which)
             && let Some(session) = end.session
         {
-            // It hands an error back where the session is over already.
+            // It returns an error if the session is already over.
             let result = end.machine.close(self.now, session, CloseCode::App, b"bye");
             assert!(result.is_ok() || end.is_over || !end.is_open);
         }
     }
 
-    /// Takes what both ends have to send and to say.
+    /// Polls both ends for datagrams and events.
     fn drain(&mut self) {
         for (which, end) in self.ends.iter_mut().enumerate() {
             let mut datagram = Vec::new();

@@ -2,8 +2,8 @@
 
 use wire::{Reader, Truncated, Writer};
 
-/// Reads the bytes behind the first zero by the script before it, beside a model that only
-/// counts; then writes what was read and compares.
+/// Reads the bytes after the first zero as the script before it says, and compares with a model
+/// which only counts. Then encodes the result and compares.
 pub fn reader(data: &[u8]) {
     let split = data.iter().position(|byte| *byte == 0);
     let (script, body) = match split.and_then(|at| data.split_at_checked(at)) {

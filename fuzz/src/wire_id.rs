@@ -1,8 +1,8 @@
-//! The ids of `wire` that people write.
+//! Ids of `wire` in text form.
 
 use wire::NodeId;
 
-/// Parses a node id; what parses is written in one way only, and read again.
+/// Parses a node id. An accepted one has one text form and parses again.
 pub fn node_id(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;

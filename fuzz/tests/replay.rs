@@ -1,4 +1,4 @@
-//! Every fuzz function over its committed corpus and over seeded mutations of it.
+//! Runs every fuzz function on its committed corpus and on seeded mutations of it.
 #![cfg(test)]
 
 use std::fs;
@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use fuzz::FUNCTIONS;
 use wire::{Generator, Seed};
 
-/// Mutations of each function's corpus, where `MUTATIONS` does not say another number; some 10 s
-/// for all of them.
+/// Mutations per function unless `MUTATIONS` sets another number; about 10 s for all functions.
 const MUTATIONS: u64 = 2_000;
-/// No datagram is longer, and no record that a fuzz function takes.
+/// Maximum length of a datagram, and of a record in a fuzz function.
 const LEN_MAX: usize = 4_096;
 
 #[test]
@@ -38,7 +37,7 @@ fn every_function_survives_mutations_of_its_corpus() {
     }
 }
 
-/// F4 of TWP/1: what its paper lists, those behind the AEAD included.
+/// F4 of TWP/1: every decoder of remote bytes, including those behind the AEAD.
 #[test]
 fn twp_f4_each_part_that_reads_remote_bytes_has_a_target_and_a_corpus() {
     for (part, functions) in [
@@ -92,7 +91,7 @@ fn every_function_has_its_target_and_no_target_is_left_over() {
     );
 }
 
-/// The committed inputs of one function, in the order of their names.
+/// Returns the committed inputs of one function, sorted by name.
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = root().join("corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
@@ -109,7 +108,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// One input with up to 8 changes: a bit, a byte, a cut, an insertion, a piece of another input.
+/// Returns one input with up to 8 changes: a bit, a byte, a cut, an insertion, a piece of another
+/// input.
 fn mutant(corpus: &[Vec<u8>], generator: &mut Generator) -> Vec<u8> {
     let mut bytes = pick(corpus, generator).clone();
     for _ in 0..=generator.below(8) {

@@ -1,4 +1,4 @@
-//! HELLO, RETRY, ACCEPT, REFUSE, VERSION, and the parameters in them.
+//! HELLO, RETRY, ACCEPT, REFUSE, VERSION, and their parameters.
 
 use crypto::token::TokenHeader;
 use crypto::{Certificate, PublicKey, Suite};
@@ -13,7 +13,7 @@ use udp_proto::packet::{Cid, Kind};
 
 use crate::{Book, hex};
 
-/// Writes some thousand of them, as they should be and damaged.
+/// Writes some thousands of them, valid and damaged.
 pub(crate) fn write(book: &mut Book) {
     for byte in 0..=u8::MAX {
         let name = match Kind::of(byte) {
@@ -47,7 +47,7 @@ pub(crate) fn write(book: &mut Book) {
         let len = book.pick(&[28_usize, 142, 143, 200, 788, 789]);
         let mut bytes = book.bytes(len);
         bytes[0] = book.pick(&[1, 1, 1, 0, 2]);
-        // Seconds that a clock can show.
+        // Keeps the seconds in the range of a clock.
         bytes[21..24].fill(0);
         put_token(book, &bytes);
     }
@@ -62,7 +62,7 @@ fn each(book: &mut Book, bytes: &[u8], count: usize) {
     }
 }
 
-/// Adds a datagram of a handshake, whichever it is.
+/// Adds a handshake datagram of any kind.
 pub(crate) fn put(book: &mut Book, bytes: &[u8]) {
     match bytes.first() {
         Some(&hello::FIRST_BYTE) => book.put("hello", bytes, &read_hello(bytes)),
@@ -97,7 +97,7 @@ pub(crate) fn put(book: &mut Book, bytes: &[u8]) {
             });
             book.put("version", bytes, &read);
         }
-        // The endpoint looks at the first byte before a decoder does.
+        // The endpoint checks the first byte before decoding.
         _ => {}
     }
 }
@@ -107,7 +107,8 @@ fn id(number: u64) -> String {
 }
 
 fn read_hello(bytes: &[u8]) -> Value {
-    // Of the modes the endpoint knows: in peer mode an id of less than 4 bytes is none of its HELLOs.
+    // The endpoint knows the mode: in peer mode, a HELLO with an id of less than 4 bytes is
+    // invalid.
     let is_of_a_mode =
         |hello: &Hello<'_>| hello.mode() != Mode::Peer || hello.client_cid.len() >= 4;
     let hello = Hello::decode(bytes).ok().filter(is_of_a_mode);
@@ -176,7 +177,7 @@ pub(crate) fn put_params(book: &mut Book, bytes: &[u8; 40]) {
     book.put("params", bytes, &read);
 }
 
-/// Adds a sealed token, or what is like one.
+/// Adds a sealed token or a similar byte string.
 fn put_token(book: &mut Book, bytes: &[u8]) {
     let read = TokenHeader::decode(bytes).map_or(Value::Null, |header| {
         json!({
@@ -228,7 +229,7 @@ fn random_hello(book: &mut Book) -> Vec<u8> {
     };
     let mut bytes = Vec::new();
     hello.encode(&mut bytes);
-    // A length of the connection id or of the cookie that does not fit what follows.
+    // A length of the connection id or cookie that does not match the rest.
     match book.generator.below(12) {
         0 => bytes[27] = book.pick(&[3, 8, 9, 255]),
         1 => bytes[101] = book.pick(&[0, 1, 31, 32, 33]),
@@ -305,7 +306,7 @@ fn random_reply(book: &mut Book) -> Vec<u8> {
         }
         _ => {
             Versions::encode(hello_id, &[], &mut bytes);
-            // Others know more versions, and some know none of ours.
+            // Peers may support more versions, or none of ours.
             let count = book.pick(&[0, 1, 2, 8, 9]);
             bytes.truncate(9);
             bytes.push(count);
@@ -318,7 +319,7 @@ fn random_reply(book: &mut Book) -> Vec<u8> {
     bytes
 }
 
-/// Each field inside its range.
+/// Returns parameters with each field in range.
 fn random_params(book: &mut Book) -> [u8; 40] {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&book.pick(&[2_000_u32, 10_000, 120_000]).to_be_bytes());
@@ -335,7 +336,7 @@ fn random_params(book: &mut Book) -> [u8; 40] {
     bytes.try_into().unwrap()
 }
 
-/// One field at or over the edge of its range.
+/// Sets one field to or past the limit of its range.
 fn damaged_params(book: &mut Book, mut bytes: [u8; 40]) -> [u8; 40] {
     let (at, size, value): (usize, usize, u32) = book.pick(&[
         (0, 4, 1_999),

@@ -1,4 +1,4 @@
-//! The key schedule, and what is made with its keys in the clear.
+//! The key schedule, and the unencrypted values derived from it.
 
 use crypto::key_schedule::{Label, expand};
 use crypto::{Initial, Iv, Provider, PublicKey, Role, Secret32, Suite};
@@ -13,7 +13,7 @@ use wire::Seed;
 use crate::talk::{Tap, Tapped};
 use crate::{Book, hex};
 
-/// Writes some hundred of them.
+/// Writes some hundreds of them.
 pub(crate) fn write(book: &mut Book) {
     for number in 0..60 {
         handshake(book, number);
@@ -26,7 +26,7 @@ pub(crate) fn write(book: &mut Book) {
     }
 }
 
-/// One handshake: both macs and every key.
+/// Adds one handshake: both MACs and every key.
 fn handshake(book: &mut Book, number: u64) {
     let tap = Tap::default();
     let mut provider = Tapped::new(Seed::from_number(number), &tap);
@@ -59,7 +59,7 @@ fn handshake(book: &mut Book, number: u64) {
     book.put_with("reset_token", psk.expose(), &more, &first);
 }
 
-/// A HELLO with a cookie, which neither the mac nor a hash sees.
+/// Returns a HELLO with a cookie, which neither the MAC nor a hash covers.
 fn hello(book: &mut Book, client_ephemeral: PublicKey) -> Vec<u8> {
     let len = book.pick(&[0_usize, 143, 1_000]);
     let token = book.bytes(len);
@@ -81,7 +81,7 @@ fn hello(book: &mut Book, client_ephemeral: PublicKey) -> Vec<u8> {
     hello
 }
 
-/// Adds a REFUSE with its mac.
+/// Adds a REFUSE with its MAC.
 fn refuse(book: &mut Book, provider: &Tapped, psk: &Secret32) {
     let refuse = Refuse {
         version: VERSION_1,
@@ -97,7 +97,7 @@ fn refuse(book: &mut Book, provider: &Tapped, psk: &Secret32) {
     book.put_with("refuse_mac", &bytes, &secret, &json!(hex(&mac)));
 }
 
-/// An ACCEPT around any sealed bytes.
+/// Returns an ACCEPT with arbitrary sealed bytes.
 fn accept(book: &mut Book, server_ephemeral: PublicKey, suite: Suite) -> Vec<u8> {
     let mut accept = Vec::new();
     AcceptClear {
@@ -114,7 +114,7 @@ fn accept(book: &mut Book, server_ephemeral: PublicKey, suite: Suite) -> Vec<u8>
     accept
 }
 
-/// Every key that follows from what both ends know.
+/// Derives every key from the shared secrets.
 fn schedule(
     provider: &Tapped,
     tap: &Tap,

@@ -1,8 +1,9 @@
-//! A decoder in another language, written from docs/protocol.md alone, against this one.
+//! Compares this decoder with one in another language, which was written only from
+//! docs/protocol.md.
 //!
-//! Some 12,000 datagrams, plaintexts and keys are made here: by two endpoints that talk over a bad
-//! line, by the encoders from random fields, and by damage to both. What the decoders of
-//! `udp_proto` and `crypto` make of each goes with it to `twp.py`, which says where it reads otherwise.
+//! The test generates about 12,000 datagrams, plaintexts and keys: from two endpoints over a lossy
+//! path, from the encoders with random fields, and by damage to both. It passes each, with the
+//! results of `udp_proto` and `crypto`, to `twp.py`, which prints the differences.
 #![cfg(test)]
 
 mod handshake;
@@ -33,7 +34,7 @@ fn a_decoder_written_from_the_page_alone_agrees_on_10_000_datagrams() {
     assert!(said.contains(&sum), "{said}");
 }
 
-/// One wrong word of ours is found, so that agreement says something.
+/// The second decoder finds one deliberate error, which shows that the comparison works.
 #[test]
 #[ignore = "needs python3"]
 fn the_second_decoder_finds_what_the_first_reads_otherwise() {
@@ -47,7 +48,7 @@ fn the_second_decoder_finds_what_the_first_reads_otherwise() {
     );
 }
 
-/// Lines for the second decoder: bytes, and what the first one makes of them.
+/// Input lines for the second decoder: bytes, with the first decoder's result.
 struct Book {
     lines: String,
     count: usize,
@@ -63,12 +64,12 @@ impl Book {
         }
     }
 
-    /// Adds what needs nothing but its bytes.
+    /// Adds an item that consists only of bytes.
     fn put(&mut self, kind: &str, bytes: &[u8], first: &Value) {
         self.put_with(kind, bytes, &json!({}), first);
     }
 
-    /// Adds what is decoded with `more`, an object.
+    /// Adds an item with additional fields in the object `more`.
     fn put_with(&mut self, kind: &str, bytes: &[u8], more: &Value, first: &Value) {
         let mut line = json!({ "kind": kind, "hex": hex(bytes), "first": first });
         for (name, value) in more.as_object().unwrap() {
@@ -99,12 +100,12 @@ impl Book {
         bytes
     }
 
-    /// A value at the edge of a range as often as not.
+    /// Returns one of `choices`.
     fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }
 
-    /// One change: a bit, a byte, an end, an insertion.
+    /// Changes one bit, byte or end, or inserts bytes.
     fn damage(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         let at = self.index(bytes.len().max(1));
@@ -121,7 +122,7 @@ impl Book {
         bytes
     }
 
-    /// Whether the second decoder agrees, and what it says.
+    /// Returns whether the second decoder agrees, and its output.
     fn read_in_python(&self) -> (bool, String) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/second_decoder/twp.py");
         let mut child = Command::new("python3")
@@ -130,7 +131,7 @@ impl Book {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // It writes little until it has read all, so neither waits for the other.
+        // The child writes little before it has read everything, so there is no deadlock.
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(self.lines.as_bytes()).unwrap();
         drop(stdin);

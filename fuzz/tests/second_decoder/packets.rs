@@ -1,4 +1,4 @@
-//! Protected packets, packet numbers, resets, and frames out of random fields.
+//! Protected packets, packet numbers, resets, and frames with random fields.
 
 use serde_json::{Value, json};
 use udp_proto::channel::{MsgFrame, MsgHeader};
@@ -12,7 +12,7 @@ use wire::Instant;
 
 use crate::{Book, hex};
 
-/// Writes some thousand of them.
+/// Writes some thousands of them.
 pub(crate) fn write(book: &mut Book) {
     for _ in 0..400 {
         header(book);
@@ -38,7 +38,7 @@ pub(crate) fn write(book: &mut Book) {
     }
 }
 
-/// A channel of each kind, with short and long messages.
+/// Returns one channel of each kind, with short and long messages.
 pub(crate) fn every_kind() -> ChannelTable {
     let mut rows = [
         ChannelConfig::unreliable(),
@@ -91,7 +91,7 @@ fn number_hex(number: TruncatedNumber) -> String {
     }
 }
 
-/// Widening, near the ends of both forms and of the whole range.
+/// Packet number expansion, near the limits of both encodings and of the whole range.
 fn number(book: &mut Book) {
     let base = book.pick(&[
         0_u64,
@@ -219,7 +219,7 @@ fn random_message(book: &mut Book, table: &ChannelTable, out: &mut Vec<u8>) {
     };
     let data = book.bytes(len);
     if book.generator.below(5) == 0 {
-        // The last of its packet, where nothing follows it.
+        // The last frame of its packet has no length.
         header.encode(None, out);
         out.extend_from_slice(&data);
     } else {
@@ -252,7 +252,7 @@ pub(crate) fn put_frames(book: &mut Book, plaintext: &[u8], table: &ChannelTable
     book.put_with("frames", plaintext, &json!({ "table": rows }), &read);
 }
 
-/// Whether a channel takes what a frame has of a message, if it came first.
+/// Returns whether a channel accepts a frame's part of a message if it arrives first.
 fn is_taken(frame: &Frame<'_>, table: &ChannelTable) -> bool {
     let Frame::Message(mut message) = *frame else {
         return true;

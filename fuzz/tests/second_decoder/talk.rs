@@ -1,4 +1,4 @@
-//! Two endpoints in each mode, every datagram between them, and what was sealed in it.
+//! Two endpoints in each mode: every datagram between them, and its plaintext.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,7 +19,7 @@ use wire::{Arrival, Instant, NodeId, Seed};
 
 use crate::{Book, handshake, hex, packets};
 
-/// Writes each datagram once, and once damaged, and each plaintext.
+/// Writes each datagram intact and damaged, and each plaintext.
 pub(crate) fn write(book: &mut Book) {
     for mode in [Mode::Open, Mode::Token, Mode::Peer] {
         let mut talk = Talk::new(mode);
@@ -114,7 +114,7 @@ impl Talk {
                 let len = if channel.0 == 4 { 60 } else { 2_500 };
                 let len = book.pick(&[1_usize, 40, 100, 1_100, len]).min(len);
                 let message = book.bytes(len);
-                // A queue may be full.
+                // The queue may be full.
                 self.ends[end]
                     .send(self.now, session, channel, &message)
                     .ok();
@@ -191,7 +191,7 @@ impl Talk {
             match seal.clear.first().map(|first| Kind::of(*first)) {
                 Some(Kind::Accept) if seal.clear.len() == CLEAR_LEN => {
                     handshake::put_body(book, &seal.plain);
-                    // Before the signature of 64 bytes.
+                    // The parameters precede the signature of 64 bytes.
                     let params = seal.plain.len() - 104;
                     let params = seal.plain[params..params + 40].try_into().unwrap();
                     handshake::put_params(book, params);
@@ -207,7 +207,7 @@ fn sim(number: u64) -> SimProvider {
     SimProvider::new(Seed::from_number(number))
 }
 
-/// The token of the corpus, whose PSK is known.
+/// Returns the corpus's token, whose PSK is known.
 fn token() -> Credentials {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -219,7 +219,7 @@ fn token() -> Credentials {
     }
 }
 
-/// What was sealed, and under which keys.
+/// The plaintexts, with their keys.
 #[derive(Clone, Default)]
 pub(crate) struct Tap(Arc<Mutex<Tapes>>);
 
@@ -250,7 +250,7 @@ impl Tap {
     }
 }
 
-/// A provider that writes down what it seals.
+/// A provider which records what it seals.
 pub(crate) struct Tapped {
     inner: SimProvider,
     tap: Tap,

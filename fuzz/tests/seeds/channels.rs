@@ -1,4 +1,4 @@
-//! What mesh peers, state channels, fans and TCP servicers write.
+//! Corpus of mesh peers, state channels, spectator relays and TCP drivers.
 
 use crate::Input;
 use crate::matches::{piece, vector};
@@ -43,10 +43,10 @@ fn hosted() -> Vec<Input> {
     inputs.into()
 }
 
-/// States that lose, forged parts, and forged acknowledgements.
+/// Transfers with losses, with forged parts, and with forged acknowledgements.
 fn states() -> Vec<Input> {
     let state = include_str!("../../../crates/lockstep/testdata/state.hex");
-    // A short state that one of ten parts replaces; of that some are lost, and later all arrives.
+    // A short state replaces one of ten parts; some of these are lost, and later all arrive.
     let round = [0x24, 0x0e, 0x24, 0x0f, 0x78];
     let wait = [0xf8, 0xf8, 0xf8, 0xf8, 0xf8];
     let loses = [
@@ -73,7 +73,7 @@ fn states() -> Vec<Input> {
         part(1, 3, 8),
     ];
     let forged = forged.map(|part| piece(2, &part)).concat();
-    // In flight are two parts; a third was not sent, and a state neither.
+    // Two parts are in flight; a third part was not sent, nor was another state.
     let acks = [
         &[0x09, 150, 0x14][..],
         &piece(3, &[0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 0xff]),
@@ -88,15 +88,15 @@ fn states() -> Vec<Input> {
     ]
 }
 
-/// A fan with children, one that is put out, and one before a match too large for it.
+/// A spectator relay with children, one which is kicked, and one with a match that is too large.
 fn fans() -> Vec<Input> {
     // 60 Hz, delay 6 to 6, repair 4, a hash each tick.
     let fields = [&[0, 0xfe, 0x50, 0x2a, 6, 6, 4, 1][..], &[7; 16]].concat();
     let welcome = piece(1, &fields);
-    // Four quiet ticks of two seats.
+    // Four ticks of two seats without changes.
     let turns = |first: u8| piece(2, &[0, 0, 0x80, 0, first, 0x30, 0x30, 0x30, 0x30]);
     let ready = [1, 2, 0, 0, 0, 0];
-    // No gap, no lag, no hash, no input: the first tick it lacks.
+    // No gap, no lag, no hash, no input: the first missing tick.
     let report = [2, 0, 0, 4];
     let serves = [
         piece(5, &[]),

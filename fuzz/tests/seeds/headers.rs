@@ -1,4 +1,4 @@
-//! What proxies write before what they pass on.
+//! Corpus of PROXY protocol headers.
 
 use core::net::SocketAddr;
 

@@ -1,6 +1,7 @@
-//! The first inputs of each corpus: what the encoders write, so that mutations begin at real bytes.
+//! Writes the first inputs of each corpus from the encoders, so that mutations start at valid
+//! bytes.
 //!
-//! `BLESS=1 cargo test -p tickwire-fuzz --test seeds` writes them, after a wire format has changed.
+//! Run `BLESS=1 cargo test -p tickwire-fuzz --test seeds` after a wire format has changed.
 #![cfg(test)]
 
 mod channels;
@@ -31,7 +32,7 @@ use udp_proto::packet::{Cid, Header, KeyPhase, PacketNumber, TruncatedNumber};
 use udp_proto::{ChannelId, Config};
 use wire::{ClientId, MatchId, Seat, Seed, Team};
 
-/// Function, name of the input, input.
+/// Function, name of the input, bytes.
 type Input = (&'static str, &'static str, Vec<u8>);
 
 #[test]
@@ -174,7 +175,7 @@ fn tokens() -> Vec<Input> {
     ]
 }
 
-/// A HELLO of the game of the fuzz functions; with a PSK, its mac.
+/// Returns a HELLO for the app id of the fuzz functions, with its MAC if there is a PSK.
 fn hello(token: &[u8], psk: Option<[u8; 32]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     Hello {
@@ -263,7 +264,7 @@ fn handshakes() -> Vec<Input> {
     let raw = accept(IdentityForm::RawKey(PublicKey(identity_key())));
     let certificate = crypto::Certificate::parse(&[1; 145]).unwrap();
     let certified = accept(IdentityForm::Certified(certificate));
-    // As it comes: 16 bytes of tag behind the body.
+    // As transmitted: the body is followed by a tag of 16 bytes.
     let whole = |(clear, body): &(Vec<u8>, Vec<u8>)| [&clear[..], body, &[0; 16]].concat();
     let [retry, refuse, versions] = replies();
     vec![
@@ -364,20 +365,20 @@ fn packets() -> Vec<Input> {
     ]
 }
 
-/// A plaintext of at most 255 bytes behind `op` and its length.
+/// A plaintext of at most 255 bytes after `op` and its length.
 fn plain(op: u8, frames: &[Frame<'_>]) -> Vec<u8> {
     let mut out = encoded(frames);
     out.splice(0..0, [op, u8::try_from(out.len()).unwrap()]);
     out
 }
 
-/// As [`plain`], the frames followed by the header of a message without a length: the function
-/// adds 1,120 bytes.
+/// Like [`plain`], followed by the header of a message without a length; the function appends 1,120
+/// bytes.
 fn long(op: u8, header: [u8; 7]) -> Vec<u8> {
     [&[op, 7][..], &header].concat()
 }
 
-/// A datagram in the script of `udp_first_bytes`.
+/// Returns a datagram in the script format of `udp_first_bytes`.
 fn fed(op: u8, datagram: &[u8]) -> Vec<u8> {
     let len = u16::try_from(datagram.len()).unwrap().to_be_bytes();
     [&[op], &len[..], datagram].concat()
@@ -408,7 +409,8 @@ fn scripts() -> Vec<Input> {
 }
 
 fn stateful() -> Vec<Input> {
-    // Sends 16, hears of 3 and of what lies below, waits, and hears an older packet's word.
+    // Sends 16 packets, gets an ACK of packet 3 and the range below, waits, and gets an older
+    // packet's ACK.
     let acks = [
         0x78,
         6,
@@ -443,7 +445,7 @@ fn stateful() -> Vec<Input> {
         ),
         vec![1 | 0x78, 2, 0xF8],
     ];
-    // The same behind the AEAD, with a word of the server in between.
+    // The same inside sealed packets, with a message of the server in between.
     let session = [
         plain(4, &[message(1, Some(0), Some((1, 2)), b"tail")]),
         long(4 | 8, [0xC1, 0, 0, 0, 0, 0, 2]),
@@ -470,9 +472,9 @@ fn stateful() -> Vec<Input> {
     ]
 }
 
-/// What a receiver of sequenced and unordered messages may meet.
+/// Inputs of a receiver of sequenced and unordered messages.
 fn all_kinds() -> Vec<u8> {
-    // Sequenced: 5 whole and 4 behind it, 7 begun and 8 whole. Unordered: 2, 0 in two fragments, 2.
+    // Sequenced: 5 whole, 4 after it, the start of 7, 8 whole. Unordered: 2, 0 in two fragments, 2.
     [
         plain(
             3,

@@ -1,4 +1,4 @@
-//! What players in lockstep, game servers and matchmakers write.
+//! Corpus of lockstep players, game servers and matchmakers.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use wire::{ClientId, InstanceId, MatchId, Seat, Team};
 
 use crate::Input;
 
-/// The bytes of a frozen vector of lockstep.
+/// Returns the bytes of a frozen test vector of lockstep.
 pub(crate) fn vector(file: &str, name: &str) -> Vec<u8> {
     let mut lines = file.lines().filter_map(|line| line.split_once(" = "));
     let (_, hex) = lines.find(|(key, _)| *key == name).unwrap();
@@ -63,16 +63,17 @@ pub(crate) fn datagrams() -> Vec<Input> {
     inputs
 }
 
-/// A transfer that loses, one of forged chunks, and one of forged acknowledgements.
+/// A transfer with losses, one with forged chunks, and one with forged acknowledgements.
 pub(crate) fn snapshots() -> Vec<Input> {
     let up = include_str!("../../../crates/lockstep/testdata/up.hex");
     let down = include_str!("../../../crates/lockstep/testdata/down.hex");
-    // 32 chunks; bursts of which some are lost, 60 ms, an answer, and again, until all is there.
+    // 32 chunks: bursts with losses, 60 ms, an acknowledgement, repeated until all have arrived.
     let round = [0x24, 0x0e, 0x24, 0x80, 0x0f, 0x80];
     let loses = [&[7, 40][..], &round.repeat(6)].concat();
     let chunk = piece(2, &vector(down, "chunk"));
     let mut first = vector(down, "chunk");
-    // Its first chunk, whose bytes the function fills in; then of a later transfer, and a huge one.
+    // Its first chunk, whose bytes the function fills in, then one of a later transfer, and a huge
+    // one.
     first[11] = 0;
     first.truncate(16);
     let mut later = first.clone();
@@ -98,19 +99,19 @@ pub(crate) fn snapshots() -> Vec<Input> {
     ]
 }
 
-/// A piece of a script.
+/// Returns a piece of a script.
 pub(crate) fn piece(op: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap();
     [&[op, len], bytes].concat()
 }
 
-/// A welcome in the script of `lockstep_client`.
+/// Returns a welcome in the script format of `lockstep_client`.
 fn welcome(period_nanos: u32) -> Vec<u8> {
     let rest = [&[6, 6, 4, 1][..], &[7; 16]].concat();
     piece(2, &[&period_nanos.to_be_bytes()[..], &rest].concat())
 }
 
-/// Four quiet ticks of three seats, from the first on.
+/// Returns four ticks of three seats without changes, from the first tick.
 fn four_turns() -> Vec<u8> {
     piece(3, &[0, 0, 0x80, 0, 0, 0x10, 0x10, 0x10, 0x10])
 }
@@ -123,7 +124,7 @@ pub(crate) fn clients() -> Vec<Input> {
         piece(5, &[]),
         piece(6, &[3]),
         piece(4, &[2, 0]),
-        // Four more, for a game that has gone ahead meanwhile: seat 0 is not absent any more.
+        // Four more, for a game that has advanced in the meantime: seat 0 is no longer absent.
         piece(5, &[]),
         piece(3, &[0, 0, 0x80, 0, 4, 0x71, 0x80, 0x10, 0x10, 0x10]),
         piece(5, &[]),
@@ -145,7 +146,7 @@ pub(crate) fn clients() -> Vec<Input> {
 pub(crate) fn servers() -> Vec<Input> {
     // No gap, no lag, no hash; one fresh input 64 ticks ahead, unchanged.
     let early = piece(3, &[0x68, 0x08, 0x34]);
-    // No gap, no lag; one hash, of the newest step; no input. And the time of a tick.
+    // No gap, no lag; one hash, of the newest step; no input. Then the time advances by a tick.
     let lie = [
         piece(3, &[0x54, 0x04, 0x8d, 0x15, 0x9e]),
         piece(4, &[0, 17]),
@@ -173,7 +174,8 @@ pub(crate) fn servers() -> Vec<Input> {
 
 pub(crate) fn replays() -> Vec<Input> {
     let file = include_str!("../../../crates/lockstep/testdata/replay.hex");
-    // Two seats that rest, a hash each 2 ticks, a keyframe each 4: ticks, keyframe, seal, ticks.
+    // Two seats without changes, a hash every 2 ticks, a keyframe every 4: ticks, keyframe, seal,
+    // ticks.
     let quiet = |ticks: usize| {
         [&[0x30; 1][..], &[0; 8], &[0x30]]
             .concat()
@@ -278,7 +280,7 @@ fn plays() -> Vec<u8> {
         piece(NODE_1, &register(1)),
         piece(3, &[1]),
         piece(3, &[2]),
-        // The pool's process, and the match.
+        // Completes the start of the pool's process, and the match.
         piece(5, &[]),
         piece(5, &[]),
         piece(NODE_1, &heartbeat),

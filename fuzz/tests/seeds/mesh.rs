@@ -1,4 +1,4 @@
-//! What members of a mesh write.
+//! Corpus of mesh members.
 
 use core::net::SocketAddr;
 
@@ -376,7 +376,7 @@ fn configs() -> Vec<Input> {
     ]
 }
 
-/// A game configuration as `PureGamer` has it.
+/// A game configuration of `PureGamer`.
 const GAMES_OF_THE_SEED: &[u8] = br#"{"games":[{"id":"mc","protocol":"HAProxy","host":"192.0.2.9",
 "port":25565,"listen_port":25565,"entry_node":{"type":"all"},"exit_node":{"type":"black",
 "white_list":[],"black_list":["QmC"]},"speed_test_protocol":"TCP"}],"system":{"listen_host":"::"}}"#;
