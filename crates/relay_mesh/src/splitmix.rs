@@ -1,20 +1,20 @@
-//! The finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014): spreads numbers that may be alike.
+//! The finalizer of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014), which spreads similar numbers.
 //!
-//! It is no cryptography: who knows the output knows the input.
+//! It is not cryptographic: the input can be computed from the output.
 
-/// Mixes the bits of a number: no two have the same outcome, and 0 has 0.
+/// Mixes the bits of a number: a bijection that maps 0 to 0.
 pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// The generator's first output where `seed` is its state: as [`mix`], and 0 has another outcome too.
+/// The generator's first output with `seed` as its state: like [`mix`], but 0 is not mapped to 0.
 pub(crate) const fn first(seed: u64) -> u64 {
     mix(seed.wrapping_add(GAMMA))
 }
 
-/// What the generator adds to its state each time: 2^64 by the golden ratio, odd.
+/// Increment of the generator's state: 2^64 divided by the golden ratio, odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn the_outputs_are_those_of_the_reference_generator() {
-        // Of the seed 1,234,567, as Rosetta Code lists them ("Pseudo-random numbers/Splitmix64").
+        // For seed 1,234,567, as listed by Rosetta Code ("Pseudo-random numbers/Splitmix64").
         let seed = 1_234_567_u64;
         let outputs = (0..5).map(|step| first(seed.wrapping_add(GAMMA.wrapping_mul(step))));
         assert!(outputs.eq([

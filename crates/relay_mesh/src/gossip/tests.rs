@@ -8,7 +8,7 @@ use wire::Seed;
 const NETWORK: Network = Network([9; 16]);
 const LIAR: NodeId = NodeId([0xee; 32]);
 
-/// A node with one neighbour, which may say what it likes.
+/// A node with one neighbour, which sends arbitrary messages.
 struct Rig {
     provider: SimProvider,
     gossip: Gossip<SimProvider>,
@@ -45,7 +45,7 @@ impl Rig {
             .handle_message(now, &self.provider, LIAR, message);
     }
 
-    /// What waits to be sent: how many digests, and how many requests.
+    /// Drains the queue; returns the number of digests and of requests.
     fn drain(&mut self) -> (usize, usize) {
         let (mut digests, mut requests) = (0, 0);
         let mut bytes = Vec::new();

@@ -123,7 +123,7 @@ fn a_slab_gives_out_labels_of_its_shard_and_knows_no_others() {
         }
         assert_eq!(slab.len(), 1);
         assert_eq!(slab.remove_where(|_| true, |_, _| ()), 1);
-        // Its slot is the same one in its next use.
+        // The same slot, in its next use.
         let again = slab.reserve(now, A, B).unwrap();
         assert_eq!(again.shard().place(), names[place].shard().place());
         assert!(slab.get_mut(again).is_some());

@@ -1,4 +1,4 @@
-//! Headers as the specification has them, and as it does not.
+//! Valid and invalid headers of the specification.
 
 mod blocks;
 mod lines;
@@ -20,7 +20,7 @@ fn ends(transport: Transport, source: &str, destination: &str) -> Ends {
     }
 }
 
-/// The whole header that a stream begins with.
+/// The complete header at the start of a stream.
 fn whole(bytes: &[u8], len_max: usize) -> Header<'_> {
     match read(bytes, len_max) {
         Ok(Found::Header(header)) => header,
@@ -40,7 +40,7 @@ fn block(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
 /// 203.0.113.9, port 4000, to 127.0.0.1, port 9.
 const V4: [u8; 12] = [203, 0, 113, 9, 127, 0, 0, 1, 0x0F, 0xA0, 0, 9];
 
-/// What begins otherwise is the game's own, from the first byte on that no header has.
+/// Other bytes are the game's own, from the first byte that differs from every header.
 #[test]
 fn mesh_c1_what_begins_otherwise_is_no_header() {
     for bytes in [
@@ -72,8 +72,8 @@ fn mesh_c1_what_begins_otherwise_is_no_header() {
     );
 }
 
-/// A stream that comes byte by byte is asked for more with each of them, for at least one more and at most as
-/// many as there are, until the header is whole; what follows is not looked at.
+/// A stream that arrives byte by byte needs at least one more byte, and at most the header's
+/// length, until the header is complete; bytes after it are not read.
 #[test]
 fn mesh_c1_a_header_that_is_cut_off_anywhere_asks_for_more() {
     let mut headers = vec![
@@ -109,8 +109,8 @@ fn mesh_c1_a_header_that_is_cut_off_anywhere_asks_for_more() {
     }
 }
 
-/// Whoever waits as long as more is asked for holds less than the limit, whatever comes, and is asked at most
-/// three times for a header of version 2 of any length.
+/// A caller that waits for `needed` bytes holds less than the limit, whatever arrives, and calls at
+/// most three times for a version 2 header of any length.
 #[test]
 fn mesh_c1_a_stream_that_dribbles_costs_no_more_than_its_limit() {
     let starts = [
@@ -145,8 +145,8 @@ fn mesh_c1_a_stream_that_dribbles_costs_no_more_than_its_limit() {
     assert_eq!((len, asked), (header.len(), 3));
 }
 
-/// No bit of a header with a checksum can be flipped unseen but those that make the checksum another
-/// extension: its type, one byte.
+/// The checksum detects every flipped bit, except in its own type byte, which makes it another
+/// extension.
 #[test]
 fn mesh_c1_a_flipped_bit_is_seen_by_the_checksum() {
     let flow = ends(Transport::Stream, "203.0.113.9:4000", "127.0.0.1:9");

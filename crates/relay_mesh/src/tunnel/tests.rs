@@ -1,4 +1,4 @@
-//! What an end that keeps to no rule may send.
+//! Tunnels against an end that violates the protocol.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use super::event::ConnEnd;
 use super::quic::Written;
 use super::*;
 
-/// An entry and an exit, one datagram in no time from each other.
+/// An entry and an exit, connected without delay.
 struct Couple {
     now: Instant,
     entry: Tunnel,
@@ -75,7 +75,7 @@ impl Couple {
         }
     }
 
-    /// Opens a stream at the entry, behind the tunnel's back.
+    /// Opens a stream at the entry's QUIC connection, bypassing the tunnel.
     fn raw(&mut self, bytes: &[u8]) -> StreamId {
         let stream = self.entry.quic.open().unwrap();
         self.write(stream, bytes);
@@ -168,7 +168,7 @@ fn mesh_a1_streams_without_a_record_are_bounded_and_do_not_stay() {
         couple.write(stream, &[30]);
         streams.push(stream);
     }
-    // An eighth of them waits for a place.
+    // Another seventh waits for a slot.
     assert_eq!(streams.len(), 1_024 + 147);
     assert_eq!(couple.exit.len(), 1_024);
     couple.run(Duration::from_secs(11));

@@ -10,7 +10,7 @@ use wire::{Instant, Seed};
 
 const NETWORK: Network = Network([9; 16]);
 
-/// Nodes that all know each other's ids; node 0 owns the table.
+/// Nodes that all know each other; node 0 owns the table.
 struct World {
     provider: SimProvider,
     ids: Vec<NodeId>,
@@ -68,7 +68,7 @@ impl World {
         assert_eq!(outcome, Outcome::Accepted);
     }
 
-    /// Node `from` tells by a delta that its links take 3.2 s and lose nearly all.
+    /// Node `from` publishes a delta with a delay of 3.2 s and nearly total loss for its links.
     fn deplore(&mut self, now: Instant, from: usize, links: &[usize]) {
         let slow = LinkReport {
             delay: Cost::from_millis(3_200),
@@ -84,7 +84,7 @@ impl World {
         assert_eq!(outcome, DeltaOutcome::Accepted);
     }
 
-    /// Cost in ms from `a` to `b` where node 0 measures `own`.
+    /// Cost in ms from `a` to `b` if node 0 measures `own`.
     fn link(&self, a: usize, b: usize, own: &[(usize, u16)]) -> Option<u16> {
         let own = own
             .iter()
@@ -151,7 +151,7 @@ fn a_signed_word_and_what_this_node_measures_count_in_full() {
     assert_eq!(world.link(1, 2, &[(1, 10)]), Some(2_000));
     assert_eq!(world.link(0, 1, &[(1, 10)]), Some(1_600));
     assert_eq!(world.link(0, 1, &[(1, 1_900)]), Some(1_900));
-    // A delta may say no less than the record, too.
+    // A delta may report a lower cost than the record, too.
     world.deplore(Instant::from_millis(2_000), 2, &[1]);
     let cost = CostModel::default().loss(LossCode(180)).units() / 10;
     assert_eq!(world.link(1, 2, &[]), Some(2_000 + cost));

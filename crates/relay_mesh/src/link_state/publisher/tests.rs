@@ -46,7 +46,7 @@ impl World {
         publication
     }
 
-    /// Returns what went out: a node record, a link record, a delta.
+    /// Returns whether a node record, a link record and a delta were published.
     fn update(&mut self, millis: u64) -> (bool, bool, bool) {
         let publication = self.publish(millis, None);
         (
@@ -109,14 +109,14 @@ fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
     world.links.insert(NodeId([1; 32]), LinkReport::PARTED);
     assert_eq!(world.update(29_999), NOTHING);
     assert!(!hasty(world.publish(30_000, None)), "as each 30 s");
-    // Another that is dead does not wait, and takes it along.
+    // A dead link is reported at once, together with the parted one.
     world.links.insert(NodeId([2; 32]), LinkReport::PARTED);
     assert_eq!(world.update(39_999), NOTHING);
     world.links.insert(NodeId([3; 32]), LinkReport::DOWN);
     assert!(hasty(world.publish(40_000, None)));
     assert_eq!(world.update(69_999), NOTHING, "both were told");
     assert_eq!(world.update(70_000), LINKS);
-    // Who is there again is told of at once.
+    // A link that is up again is reported at once.
     world.links.insert(NodeId([4; 32]), LinkReport::PARTED);
     assert_eq!(world.update(99_999), NOTHING);
     assert!(!hasty(world.publish(100_000, None)));
@@ -207,7 +207,7 @@ fn a_delta_names_all_that_differs_from_the_record_and_the_next_record_repeats_it
     let both = vec![(0, report(70)), (1, report(90))];
     assert_eq!((delta.after, &delta.changes), (2, &both));
 
-    // What drifted little is renewed; what moved much is repeated, and follows.
+    // A small drift is renewed; a large change is repeated, and a delta follows.
     world.measure(1, 71, 0);
     world.measure(2, 30, 0);
     let second = record(&world.publish(30_000, None));

@@ -83,7 +83,7 @@ fn table(config: TableConfig) -> LinkStateTable {
     LinkStateTable::new(config, NETWORK, NodeId([0; 32]))
 }
 
-/// Hands both records over; returns what became of the link record.
+/// Passes both records to the table; returns the outcomes.
 fn accept(table: &mut LinkStateTable, now: Instant, records: &Records) -> (Outcome, Outcome) {
     let provider = provider();
     (
@@ -92,7 +92,7 @@ fn accept(table: &mut LinkStateTable, now: Instant, records: &Records) -> (Outco
     )
 }
 
-/// Hands one message of an answer over.
+/// Passes one message of an answer to the table.
 fn take(table: &mut LinkStateTable, message: &Message<'_>) -> Outcome {
     if let Message::NodeRecord(bytes) = message {
         table.accept_node(Instant::ZERO, &provider(), PEER, bytes)
@@ -103,7 +103,7 @@ fn take(table: &mut LinkStateTable, message: &Message<'_>) -> Outcome {
     }
 }
 
-/// A link record that states what was told before it.
+/// A link record that follows an earlier publication.
 fn record(
     origin: &mut Origin,
     node: &[u8],
@@ -271,7 +271,7 @@ fn a_dead_node_is_not_passed_round_for_ever() {
 fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
     for clock in [None, Some(5), Some(999_990), Some(u64::MAX)] {
         let mut before = Origin::new(1);
-        // The neighbour holds a node record, and link records that are newer.
+        // The neighbour holds a node record, and newer link records.
         let old = before.publish(Some(1_000_000), &[PEER]);
         let provider = provider();
         let mut neighbour = table(TableConfig::default());
@@ -337,7 +337,7 @@ fn a_restarted_node_goes_on_above_its_old_life_once_that_has_expired_too() {
         let provider = provider();
         let mut neighbour = table(TableConfig::default());
         assert_eq!(accept(&mut neighbour, Instant::ZERO, &old), TAKEN);
-        // Link records that hang on the node record, which stays.
+        // Link records bound to the same node record.
         let mut at = Instant::ZERO;
         for _ in 0..renewals {
             at += Duration::from_secs(31);
@@ -412,7 +412,7 @@ fn a_newcomer_gets_everything_from_any_one_neighbour() {
     assert_eq!(late.digest(), digest);
 }
 
-/// Random bytes, and genuine records with random changes, at every entrance.
+/// Random bytes, and genuine records with random changes, to every handler.
 #[test]
 fn whatever_comes_nothing_is_taken_that_was_not_signed() {
     let mut noise = Seed::from_number(11).generator(0);
@@ -489,7 +489,7 @@ fn records_of_another_secret_are_taken_where_that_is_said_and_cost_two_checks_el
             let provider = provider();
             table.accept_node(Instant::ZERO, &provider, PEER, &records.node) == forged
         });
-        // The last one may leave a debt.
+        // The last one may exceed the budget.
         assert_eq!(takes.count(), 1_000_usize.div_ceil(checks));
     }
 }

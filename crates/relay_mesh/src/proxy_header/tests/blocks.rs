@@ -77,7 +77,7 @@ fn mesh_c1_every_family_of_the_specification_is_read() {
         (block(0x21, 0x32, &[7; 216]), Subject::Unnamed),
         (block(0x21, 0x00, &[]), Subject::Unnamed),
         (block(0x21, 0x00, b"anything"), Subject::Unnamed),
-        // What the proxy says of itself is to be skipped, the family too.
+        // Addresses of the proxy itself are skipped, whatever the family.
         (block(0x20, 0x00, &[]), Subject::Proxy),
         (block(0x20, 0x12, &V4), Subject::Proxy),
         (block(0x20, 0x12, &V4[..5]), Subject::Proxy),
@@ -106,7 +106,7 @@ fn mesh_c1_headers_of_other_versions_commands_and_families_are_refused() {
         (block(0x21, 0x31, &[0; 215]), BadHeader::Short),
     ] {
         assert_eq!(read(&bytes, LEN_USUAL), Err(bad), "{bytes:02x?}");
-        // At once, not once all of it is there.
+        // At once, before it is complete.
         assert_eq!(read(&bytes[..16], LEN_USUAL), Err(bad), "{bytes:02x?}");
         assert_eq!(read_datagram(&bytes, LEN_USUAL), Err(bad));
     }
@@ -162,11 +162,11 @@ fn mesh_c1_extensions_that_break_their_bounds_are_refused() {
             let bytes = block(0x21, family, &[rest, tlvs].concat());
             assert_eq!(read(&bytes, LEN_USUAL), Err(BadHeader::Tlv), "{tlvs:02x?}");
         }
-        // Of whom no family is told, the rest is to be skipped: it may be anything.
+        // Without a family, the rest is skipped, whatever it contains.
         let bytes = block(0x21, 0, tlvs);
         assert_eq!(whole(&bytes, LEN_USUAL).tlvs.count(), 0, "{tlvs:02x?}");
     }
-    // But a checksum that is there is checked.
+    // But a checksum is verified if present.
     for bytes in [block(0x21, 0, &sum), block(0x20, 0, &sum)] {
         assert_eq!(read(&bytes, LEN_USUAL), Err(BadHeader::Checksum));
     }
@@ -217,7 +217,7 @@ fn mesh_c1_the_length_ends_at_65535_and_at_the_callers_limit() {
     }
 }
 
-/// RFC 3720, section B.4. The field counts as zero wherever it stands and whatever is in it.
+/// RFC 3720, section B.4. The field counts as zero at every position and with any content.
 #[test]
 fn pgx10_the_checksum_is_that_of_the_published_vectors() {
     let ascending: Vec<u8> = (0..32).collect();
@@ -233,7 +233,7 @@ fn pgx10_the_checksum_is_that_of_the_published_vectors() {
         assert_eq!(crc32c::crc32c(&bytes), sum);
         assert_eq!(header::checksum_of(&field_behind, 36), zero_behind);
     }
-    // A read command of iSCSI; its bytes from 4 to 16 are zero.
+    // An iSCSI read command; its bytes from 4 to 16 are zero.
     let mut read = [0; 48];
     read[..2].copy_from_slice(&[0x01, 0xC0]);
     for (place, byte) in [
@@ -253,7 +253,7 @@ fn pgx10_the_checksum_is_that_of_the_published_vectors() {
     }
 }
 
-/// The checksum as bits: a model that shares nothing with what computes it.
+/// A bitwise checksum, as a model independent of the implementation.
 fn checksum_by_bits(bytes: &[u8]) -> u32 {
     let mut sum = u32::MAX;
     for byte in bytes {
@@ -282,7 +282,7 @@ fn pgx10_a_checksum_is_the_last_extension_and_covers_the_whole_header() {
     let header = whole(&bytes, LEN_USUAL);
     assert_eq!(header.tlv(TlvKind::SESSION_ID), Some(&[0x5E; 16][..]));
     assert_eq!(header.tlv(TlvKind::CRC32C), Some(&sum[..]));
-    // Not only behind the others: what another proxy put first is checked too.
+    // Also if it is the first extension, put there by another proxy.
     let mut first = block(
         0x21,
         0x12,

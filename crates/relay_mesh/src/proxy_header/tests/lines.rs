@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Reads a line to which its end is added.
+/// Reads a line after adding its end.
 fn line(text: &str) -> Result<Found<'static>, BadHeader> {
     let bytes = format!("{text}\r\n").into_bytes();
     let found = read(bytes.leak(), LEN_USUAL);
@@ -114,14 +114,14 @@ fn mesh_c1_lines_that_break_the_grammar_are_refused() {
     ] {
         assert_eq!(line(text), Err(BadHeader::Line), "{text:?}");
     }
-    // One alone ends no line.
+    // A single CR or LF does not end a line.
     for text in ["PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n", "PROXY UNKNOWN\r"] {
         let found = read(text.as_bytes(), LEN_USUAL);
         assert!(matches!(found, Ok(Found::Partial { .. })), "{text:?}");
     }
 }
 
-/// What no line begins with is refused before its end is there.
+/// A prefix of no valid line is refused before the end arrives.
 #[test]
 fn mesh_c1_a_line_that_can_be_none_is_refused_at_once() {
     for text in [
@@ -142,7 +142,7 @@ fn mesh_c1_a_line_has_at_most_107_bytes() {
     assert_eq!(longest.len(), LINE_MAX - 2);
     assert_eq!(subject(longest), Subject::Unnamed);
     assert_eq!(line(&format!("{longest}5")), Err(BadHeader::TooLong));
-    // Without its end, from the byte on behind which it has no room.
+    // Without an end, it is refused from the byte on after which the end does not fit.
     let mut endless = longest.as_bytes().to_vec();
     let partial = |needed| Ok(Found::Partial { needed });
     assert_eq!(read(&endless, LEN_USUAL), partial(107));
@@ -152,7 +152,7 @@ fn mesh_c1_a_line_has_at_most_107_bytes() {
     assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::TooLong));
     endless.push(b'\r');
     assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::TooLong));
-    // A smaller limit holds for lines too.
+    // A lower limit applies to lines too.
     assert_eq!(read(b"PROXY UNKNOWN\r\n", 14), Err(BadHeader::TooLong));
     assert_eq!(whole(b"PROXY UNKNOWN\r\n", 15).len, 15);
 }

@@ -1,4 +1,4 @@
-//! Whose headers are believed.
+//! Trusted proxies.
 
 use core::net::IpAddr;
 
@@ -53,7 +53,7 @@ fn mesh_c1_a_trusted_proxy_without_a_header_is_refused_where_it_must_write_one()
     assert_eq!(trusted(HeaderPolicy::Optional).judge(peer, None), Ok(None));
 }
 
-/// Of itself, or of nobody whom it names, a trusted proxy speaks with its own address.
+/// If a header has no addresses, the trusted proxy's own address applies.
 #[test]
 fn mesh_c1_a_header_without_addresses_leaves_the_proxys_own() {
     for bytes in [

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const ONE: (&[usize], usize) = (&[0], 1);
 
-/// What is said of a text; empty where it is a document.
+/// The error text of a document; empty if it is valid.
 fn fault(text: &str) -> String {
     Document::read(text.as_bytes()).map_or_else(|error| error.to_string(), |_| String::new())
 }
@@ -118,7 +118,7 @@ fn pg11_pgd_p7_lists_are_sets_in_any_order_and_an_unknown_type_is_refused() {
     assert!(fault(&more).contains("unknown field \"white_list\""));
 }
 
-/// What is put for what in a good text, and how the error begins.
+/// A replacement in a valid text, and the start of the error.
 const FAULTS: &[(&str, &str, &str)] = &[
     ("\"test\"", "\"\"", "network is empty"),
     (
@@ -269,7 +269,7 @@ fn a_header_that_the_protocol_does_not_know_is_refused() {
     assert!(with("tcp", "{\"crc32c\":true}").contains("unknown field \"crc32c\""));
 }
 
-/// What makes a text of a size, the largest size, and how the error begins.
+/// Generator of a text of a given size, the largest size, and the start of the error.
 type Case<'a> = (&'a dyn Fn(usize) -> String, usize, &'a str);
 
 #[test]
@@ -386,7 +386,7 @@ fn pg11_what_a_document_allows_is_asked_of_it() {
 }
 
 proptest! {
-    /// Whatever stands there, reading ends without a panic, and in a bounded answer.
+    /// Any text is read or refused without a panic, with an error of bounded length.
     #[test]
     fn any_change_of_a_text_is_read_or_refused(
         at in any::<prop::sample::Index>(),

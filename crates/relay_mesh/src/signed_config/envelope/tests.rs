@@ -29,7 +29,7 @@ fn the_bytes_are_frozen() {
 fn pgx7_every_flipped_bit_of_an_envelope_is_refused() {
     let mut admins = Admins::new(3);
     let text = admins.document(1, (&[0, 1], 2), &game("doom", 5_029));
-    // One signature more than needed, and one of a stranger: none of their bits is free either.
+    // One signature more than needed, and one of an unknown key: their bits are protected too.
     let good = admins.signed(&text, &[0, 1, 2]);
     let holder = admins.holder(&[0, 1], 2);
     for index in 0..good.len() {
@@ -111,7 +111,7 @@ fn sixteen_sign_and_no_seventeenth() {
     );
 }
 
-/// Any signature may be turned into another of the same key, by anyone: (r, s) into (r, n - s).
+/// Anybody can turn a signature into another of the same key: (r, s) into (r, n - s).
 #[test]
 fn pgx7_a_signature_turned_without_the_key_makes_no_other_document() {
     let mut admins = Admins::new(1);

@@ -157,7 +157,7 @@ fn each_reason_to_refuse_has_its_counter() {
 fn admins_may_sign_what_is_no_document_and_it_is_refused() {
     let mut admins = Admins::new(1);
     let text = admins.document(1, ONE, "");
-    // `Envelope::new` would not take it: another program may have signed it.
+    // `Envelope::new` would refuse it, but another program may have signed it.
     let text = text.replace("\"games\":[]", "\"gamez\":[]");
     let identity = Identity::generate(&mut admins.provider).unwrap();
     let key = admins.provider.signing_key(&identity).unwrap();
@@ -207,7 +207,7 @@ fn pgx7_a_document_is_taken_within_its_time_and_holds_until_the_next() {
     let document = holder.document().unwrap();
     assert!(document.takes_new_flows(at(UNTIL)), "served on by default");
 
-    // After its time it is restored all the same: a restart must not open the way for an older one.
+    // It is restored even if expired: a restart must not allow an older document.
     let stored = holder.stored().unwrap();
     let anchor = admins.keys(&[0], 1);
     let restored = Holder::restore("test", anchor, &admins.provider, &stored).unwrap();
@@ -260,7 +260,7 @@ fn pgx7_keys_change_by_a_document_of_the_old_and_the_new() {
     assert!(is_accepted(&holder.offer(&admins.provider, NOW, &by_new)));
 }
 
-/// A chain of changes, one key after the other.
+/// A chain of key changes.
 fn rotated(admins: &mut Admins, changes: usize) -> Holder {
     let mut holder = admins.holder(&[0], 1);
     let first = admins.document(1, ONE, "");
@@ -308,7 +308,7 @@ fn pg14_pgd_p12_who_was_away_and_who_is_new_follow_changes_of_keys() {
     assert!(is_accepted(&away.offer(&admins.provider, NOW, &bundle)));
     assert_eq!(away.stored(), holder.stored());
 
-    // Without the links there is no way from the old keys to the new.
+    // Without the links the old keys do not lead to the new ones.
     let last = bytes(&holder.held.as_ref().unwrap().envelope);
     let mut newcomer = admins.holder(&[0], 1);
     let offered = newcomer.offer(&admins.provider, NOW, &last);
@@ -334,7 +334,7 @@ fn links_are_bounded_and_the_oldest_is_forgotten() {
     assert_eq!(offered, Offered::Refused(too_many));
 }
 
-/// Changes the keys by the longest document.
+/// Changes the keys with a document of maximum length.
 fn change_long(holder: &mut Holder, admins: &mut Admins, change: usize) {
     let version = u64::try_from(change).unwrap();
     let text = admins.document(version, (&[change], 1), "");
@@ -360,7 +360,7 @@ fn pgx7_a_holder_is_restored_from_its_own_keys_after_eight_changes_by_long_docum
         assert_eq!(restored.stored(), Some(stored));
         assert!(!holder.is_adrift());
     }
-    // One more, and it says that its own file needs newer keys.
+    // After one more it reports that its own file needs newer keys.
     change_long(&mut holder, &mut admins, LINKS_MAX + 2);
     assert!(holder.is_adrift());
     let stored = holder.stored().unwrap();
@@ -393,7 +393,7 @@ fn a_bundle_keeps_its_bound_and_leaves_out_the_oldest_links() {
     );
 }
 
-/// A signature is looked at only where it can decide something.
+/// A signature is verified only if the outcome depends on it.
 #[test]
 fn checks_are_counted_and_bounded() {
     let mut admins = Admins::new(17);
@@ -432,7 +432,7 @@ fn pg13_a_document_tells_what_it_changes_and_what_it_leaves() {
     let first = [game("a", 1), game("b", 2), game("c", 3)].join(",");
     let difference = offer(1, &first);
     assert_eq!(difference.added, names(&["a", "b", "c"]));
-    // In another order, with one altered, one gone and one new.
+    // In another order, with one changed, one removed and one new.
     let second = [game("d", 4), game("b", 22), game("a", 1)].join(",");
     let difference = offer(2, &second);
     let expected = Difference {

@@ -9,7 +9,7 @@ const fn of(version: u64) -> HeldVersion {
     HeldVersion { version, keys: 3 }
 }
 
-/// Wants what is above this version.
+/// Accepts versions above this one.
 fn above(version: u64) -> impl Fn(HeldVersion) -> bool {
     move |told| told.version > version
 }
@@ -18,7 +18,7 @@ const fn request(version: u64, offset: u32) -> ConfigMessage<'static> {
     ConfigMessage::Request { version, offset }
 }
 
-/// Serves the whole of `bundle` from `from`; returns what came and in how many pieces.
+/// Serves `bundle` from `from`; returns the received bytes and the number of pieces.
 fn serve(spread: &mut Spread, from: NodeId, version: u64, bundle: &[u8]) -> (Vec<u8>, usize) {
     let mut offset = 0;
     for pieces in 1.. {
@@ -82,7 +82,8 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     serve(&mut spread, honest, 5, b"bundle");
     spread.on_judged(at(5), honest, Judged::Accepted);
 
-    // From then on it alone says more than is held. Reconnecting does not make it forgotten.
+    // From now on only this neighbour advertises more than is held. Reconnecting does not reset its
+    // backoff.
     let mut asked = 0;
     for second in 5..(24 * 3_600) {
         spread.on_gone(liar);
@@ -93,11 +94,11 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
             spread.on_judged(at(second), liar, Judged::Refused);
         }
     }
-    // 30 s + 1 + 2 + 4 + 8 + 16 min, then each 32.
+    // 30 s + 1 + 2 + 4 + 8 + 16 min, then 32 min each.
     assert!((45..=52).contains(&asked), "{asked} times in a day");
 }
 
-/// Refused each time: its time is over, or this node's clock is wrong.
+/// Refused each time: the document has expired, or this node's clock is wrong.
 fn refuse(
     spread: &mut Spread,
     (from, to): (u64, u64),
@@ -127,7 +128,7 @@ fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
     let asked = spread.poll_request(at(last + 30), above(8));
     assert_eq!(asked, Some((node(1), request(10, 0))));
 
-    // A liar has no more of it, be its next version above or not.
+    // A lying neighbour gains nothing from higher versions.
     let mut spread = Spread::default();
     let asked = refuse(&mut spread, (0, 86_400), |second| 9 + second);
     assert_eq!(asked.len(), 86_400 / 30);

@@ -66,7 +66,7 @@ fn pgx6_a_delta_changes_what_is_up_and_takes_nothing_down() {
 
 #[test]
 fn pgx6_a_record_shows_who_told_a_false_delta() {
-    // What was told, what the record says it follows and says, and whether that is a lie.
+    // The delta sent, what the record follows and reports, and whether the delta was false.
     for (number, after, millis, follows, says, is_lie) in [
         ("it is as told", 2, 50, 2, 50, false),
         ("within the margin", 2, 50, 2, 52, false),

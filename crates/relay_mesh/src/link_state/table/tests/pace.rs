@@ -17,7 +17,7 @@ fn mesh_a1_who_signs_without_end_is_heard_no_more_often_than_others() {
         assert!(matches!(outcome, Outcome::Accepted | TOO_OFTEN));
         taken += u64::from(outcome == Outcome::Accepted);
     }
-    // 10 at once, of which one was taken before, and 5 a second.
+    // A burst of 10, of which one was used before, and 5 per second.
     assert_eq!(taken, 9 + 50);
     assert_eq!(table.stats().too_often, 1_000 - taken);
     assert_eq!(table.stats().over_budget, 0, "nor was any checked");
@@ -52,7 +52,7 @@ fn mesh_a1_forgeries_in_an_origins_name_do_not_silence_it() {
     assert_eq!(outcome, Outcome::Accepted);
 }
 
-/// Its links come up and go down each 100 ms, and each half second it measures another node.
+/// Its links flap every 100 ms, and every half second it measures another node.
 #[test]
 fn an_origin_that_has_news_at_all_times_is_always_heard() {
     let mut origin = Origin::new(1);

@@ -1,4 +1,4 @@
-//! Retired keys, and what stops them: order by changes of keys, the bound of a jump, a minimum.
+//! Documents signed by retired keys: order by key changes, the maximum jump, the minimum.
 
 use super::super::super::chain::VERSION_JUMP_MAX;
 use super::*;
@@ -20,7 +20,7 @@ fn change(admins: &Admins) -> String {
     admins.document(10, B, "")
 }
 
-/// A node that followed the change, and holds version 11 by the new key.
+/// A node that accepted the change, and holds version 11 signed by the new key.
 fn honest(admins: &mut Admins) -> Holder {
     let mut holder = admins.holder(&[0], 1);
     let texts = [
@@ -50,7 +50,7 @@ fn a_new_node_leaves_a_document_of_a_retired_key_for_the_chain_that_retires_it()
         let mut newcomer = admins.holder(&[0], 1);
         let text = admins.document(version, A, &game("evil", 7));
         let forged = admins.signed(&text, &[0]);
-        // Nothing tells it yet that the key is retired.
+        // It cannot know yet that the key is retired.
         assert!(is_accepted(&newcomer.offer(&admins.provider, NOW, &forged)));
         let told = honest(&mut admins).held_version();
         assert!(newcomer.wants(told), "{told:?} is below {version}");
@@ -76,7 +76,7 @@ fn nothing_that_a_retired_key_signs_supersedes_the_chain_that_retires_it() {
     let to_own = sign(&mut admins, 12, X, &[0, 2]);
     let by_own = sign(&mut admins, 13, X, &[2]);
     let before = sign(&mut admins, 9, X, &[0, 2]);
-    // More changes than there were.
+    // More key changes than the genuine chain has.
     let again = sign(&mut admins, 14, (&[3], 1), &[2, 3]);
     let and_again = sign(&mut admins, 15, (&[4], 1), &[3, 4]);
     for forged in [
@@ -90,7 +90,7 @@ fn nothing_that_a_retired_key_signs_supersedes_the_chain_that_retires_it() {
         assert_eq!(refused(offered), Refused::RetiredKey { since: 10 });
     }
     assert_eq!(holder.stored(), stored);
-    // A key that never was one is told as before.
+    // A key that never was an admin's is reported as unknown.
     let strange = sign(&mut admins, 12, X, &[2]);
     let offered = holder.offer(&admins.provider, NOW, &strange);
     assert_eq!(refused(offered), Refused::UnknownKey);
@@ -118,7 +118,7 @@ fn a_key_at_the_highest_version_can_still_be_retired() {
     assert_eq!(refused(offered), old);
 }
 
-/// Keys that come back do not bring the change back that they signed in their first time.
+/// If keys are used again, the change that they signed before stays old.
 #[test]
 fn a_change_of_an_earlier_time_of_the_same_keys_is_old() {
     let mut admins = Admins::new(3);
@@ -199,7 +199,7 @@ fn with_a_minimum_a_new_node_takes_no_forged_change_of_keys_either() {
             [sign(10, X, &[0, 2]), sign(12, X, &[2])].concat(),
             without.clone(),
         ),
-        // The true change stands there, and nothing follows from it.
+        // The genuine change is in the bundle, but nothing follows from it.
         (
             [&sign(9, X, &[0, 2])[..], &bundle, &sign(12, X, &[2])].concat(),
             without,
@@ -214,7 +214,7 @@ fn with_a_minimum_a_new_node_takes_no_forged_change_of_keys_either() {
         assert!(is_accepted(&newcomer.offer(&admins.provider, NOW, &bundle)));
         assert_eq!(newcomer.bundle().unwrap(), bundle);
     }
-    // What is captured already is told at the next start.
+    // A node that accepted a forged chain detects it at the next start.
     let mut captured = admins.holder(&[0], 1);
     assert!(is_accepted(&captured.offer(&admins.provider, NOW, &to_own)));
     let offered = captured.offer(&admins.provider, NOW, &bundle);
@@ -222,13 +222,13 @@ fn with_a_minimum_a_new_node_takes_no_forged_change_of_keys_either() {
     let stored = captured.stored().unwrap();
     let error = newcomer.load(&admins.provider, &stored).unwrap_err();
     assert_eq!(error.0, Refused::WithoutMinimum(10));
-    // Without it, nobody else is kept from anything.
+    // Without a minimum, other chains are accepted.
     let next = admins.document(12, B, "");
     let next = admins.signed(&next, &[1]);
     assert!(is_accepted(&honest.offer(&admins.provider, NOW, &next)));
 }
 
-/// It may be any document, and is kept as a change of keys is.
+/// A minimum may be any document, and is kept like a key change.
 #[test]
 fn a_minimum_outlives_the_documents_that_follow_and_a_restart() {
     let mut admins = Admins::new(2);
@@ -274,7 +274,7 @@ fn what_neighbours_hold_is_wanted_by_keys_and_then_by_version() {
     for (told, is_wanted) in [
         (told(11, &[1], 1), false),
         (told(12, &[1], 1), true),
-        // It is behind, whatever its version.
+        // It is older, whatever its version.
         (told(u64::MAX, &[0], 1), false),
         (told(3, &[2], 1), true),
         (told(3, &[0, 1], 1), true),
