@@ -13,7 +13,7 @@ mod bounds;
 
 type Links = LinkTable<Link<<SimProvider as Provider>::Aead>>;
 
-/// The plane of a node that has one, and what its labels are given out by.
+/// A node's data plane, and what allocates its labels.
 struct Plane {
     plane: DataPlane<<SimProvider as Provider>::Aead>,
     gates: LinkTable<LinkGate>,
@@ -42,7 +42,7 @@ impl DerefMut for Plane {
     }
 }
 
-/// What seals for the one shard of a neighbour.
+/// Sealer for the only shard of a neighbour.
 fn sealer_to<'a>(
     links: &'a mut Links,
     provider: &SimProvider,
@@ -52,7 +52,7 @@ fn sealer_to<'a>(
     link.sealer_to(provider, ShardId::FIRST).unwrap()
 }
 
-/// An entry and an exit with one relay between them, and a stranger who is linked to the relay.
+/// An entry, an exit and a relay between them, and another node that is linked to the relay.
 struct Rig {
     provider: SimProvider,
     entry: Plane,
@@ -88,7 +88,7 @@ fn exporter(provider: &SimProvider, number: u8) -> Exporter {
     agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2
 }
 
-/// Joins two planes: `a` dialled, and knows `b` by the second name of the pair.
+/// Links two planes: `a` dialed, and `b` is its neighbour by the second id of the pair.
 fn join(
     provider: &SimProvider,
     (number, kind): (u8, HopKind),
@@ -110,7 +110,7 @@ fn join(
     }
 }
 
-/// Gives out a label for what comes from `previous`, and says how.
+/// Allocates a label for frames from `previous`, with the given protection.
 fn reserve(
     provider: &SimProvider,
     plane: &mut Plane,
@@ -169,7 +169,7 @@ impl Rig {
         }
     }
 
-    /// Another way from the entry to the exit.
+    /// Another path from the entry to the exit.
     fn another_label(&mut self) -> Binding {
         let provider = &self.provider;
         let last = reserve(provider, &mut self.exit, (ENTRY, RELAY));
@@ -201,7 +201,7 @@ impl Rig {
         frame
     }
 
-    /// What the relay makes of a frame.
+    /// Passes a frame to the relay; returns what it forwards.
     fn relay(&mut self, at: u64, from: LinkId, mut frame: Vec<u8>) -> Option<Vec<u8>> {
         let now = Instant::from_millis(at);
         let arrived = self
@@ -235,7 +235,7 @@ fn a_frame_passes_a_relay_and_ends_at_its_flow() {
     }
 }
 
-/// A frame, where and when it comes from, and what counts it.
+/// A frame, its link, time and expected counter.
 type Case = (Vec<u8>, LinkId, u64, fn(&FrameStats) -> u64);
 
 fn edited(frame: &[u8], at: usize, byte: u8) -> Vec<u8> {
@@ -244,8 +244,7 @@ fn edited(frame: &[u8], at: usize, byte: u8) -> Vec<u8> {
     frame
 }
 
-/// Frames that are bad in the same way whatever the link, made of one that was passed on and one that
-/// was not.
+/// Frames that are invalid on any link, derived from one that was forwarded and one that was not.
 fn hostile(good: Vec<u8>, fresh: &[u8], short: usize) -> Vec<Case> {
     let edited = |at, byte| edited(fresh, at, byte);
     let mut oversize = fresh.to_vec();
@@ -302,7 +301,7 @@ fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
 
 #[test]
 fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
-    // It knows label and generation, and claims the entry's address; but its key is another.
+    // The attacker knows label and generation, and uses the entry's address, but has another key.
     for kind in KINDS {
         let mut rig = Rig::new(kind);
         let frame = rig.send(0, 1, 50);
@@ -349,12 +348,12 @@ fn mesh_a4_numbers_pushed_ahead_on_one_label_touch_no_other_and_no_forged_one_mo
     for kind in KINDS {
         let mut rig = Rig::new(kind);
         let late = rig.send(0, 3, 50);
-        // A forged number, whatever the tag says, moves nothing.
+        // A forged number changes no window, whatever the tag.
         let mut forged = rig.send(0, 4, 50);
         forged[9..16].copy_from_slice(&[0xFF; 7]);
         assert_eq!(rig.relay(0, ENTRY, forged), None);
         assert!(rig.relay(0, ENTRY, late).is_some(), "{kind:?}");
-        // A genuine one moves the window of its own label, and of no other.
+        // A genuine one advances the window of its own label only.
         let ahead = rig.send(0, 1 << 40, 50);
         assert!(rig.relay(0, ENTRY, ahead).is_some(), "{kind:?}");
         let second = rig.another_label();
@@ -366,7 +365,7 @@ fn mesh_a4_numbers_pushed_ahead_on_one_label_touch_no_other_and_no_forged_one_mo
 
 #[test]
 fn an_observer_of_a_tag_only_link_who_wins_a_race_costs_the_flow_that_packet() {
-    // What is written beside the switch: the tag does not cover the payload.
+    // As documented for `tag_only`: the tag does not cover the payload.
     let mut rig = Rig::new(HopKind::TagOnly);
     let genuine = rig.send(0, 1, 50);
     let other = edited(&genuine, 40, !genuine[40]);
@@ -377,7 +376,7 @@ fn an_observer_of_a_tag_only_link_who_wins_a_race_costs_the_flow_that_packet() {
     assert!(rig.relay(0, ENTRY, next).is_some());
 }
 
-/// As many as a label's window is wide, in any order.
+/// As many frames as a label's window is wide, in any order.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn mesh_m5_frames_that_overtake_each_other_all_pass() {

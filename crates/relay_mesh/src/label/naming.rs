@@ -1,11 +1,11 @@
-//! How a slab names its labels.
+//! Encoding of label names.
 
 use crate::hop::LabelName;
 use crate::shard::ShardId;
 
-/// Names a use of a place. The slot of a name is, from the highest bit, 3 of the [shard](ShardId), 11 of the
-/// number of the use, and 18 of the place; the generation is the lowest 8 of that number. Whoever is
-/// given a name need not know.
+/// Returns the name of a use of a place. A name's slot has, from the highest bit, 3 bits of the
+/// [shard](ShardId), 11 of the use's number, and 18 of the place; its generation is the lowest 8
+/// bits of that number. Other nodes treat names as opaque.
 pub(super) const fn name(shard: ShardId, place: u32, number: u32) -> LabelName {
     let [.., generation] = number.to_be_bytes();
     let high = (number >> 8) << PLACE_BITS;
@@ -15,21 +15,21 @@ pub(super) const fn name(shard: ShardId, place: u32, number: u32) -> LabelName {
     }
 }
 
-/// The place of a name.
+/// Returns the place of a name.
 pub(super) fn place(name: LabelName) -> usize {
     usize::try_from(name.slot & (PLACES - 1)).unwrap_or(usize::MAX)
 }
 
-/// The number of the use that it names.
+/// Returns the number of the use.
 pub(super) fn number(name: LabelName) -> u32 {
     let high = (name.slot >> PLACE_BITS) & (USES >> 8).saturating_sub(1);
     high << 8 | u32::from(name.generation)
 }
 
-/// Uses of a place, after which it is used no more: a name never comes twice, so that what was granted for one
-/// that ended is of no use to anybody.
+/// Uses of a place, after which it is retired: names are never reused, so grants of ended labels
+/// are useless.
 pub(super) const USES: u32 = 1 << 19;
-/// Places of a slab.
+/// Number of places of a slab.
 pub(super) const PLACES: u32 = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 18;
 

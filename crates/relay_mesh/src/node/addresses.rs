@@ -1,4 +1,4 @@
-//! Addresses of the configuration, changed while the node runs: those that host names stand for.
+//! Replacement of configured addresses at run time, when a host name resolves to another one.
 
 use core::net::SocketAddr;
 
@@ -10,16 +10,16 @@ use super::peers::Contact;
 use crate::link::LinkId;
 use crate::signed_config::Protocol;
 
-/// What an address of the configuration is for.
+/// Use of a configured address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressUse {
-    /// This node's record advertises it.
+    /// Published in this node's record.
     Own,
-    /// A node of the bootstrap list is dialled there.
+    /// Dialed for a node of the bootstrap list.
     Bootstrap(NodeId),
-    /// The server of a game at this exit listens there.
+    /// Server of a game at this exit.
     Server {
-        /// Over what the game is played.
+        /// The game's transport protocol.
         protocol: Protocol,
         /// The game.
         game: String,
@@ -27,11 +27,11 @@ pub enum AddressUse {
 }
 
 impl<P: Provider> Node<P> {
-    /// Replaces the address `old` of the configuration by `new`; returns whether it was there.
+    /// Replaces the configured address `old` by `new`; returns whether `old` was configured.
     ///
-    /// The node's next record advertises an own address. A node of the bootstrap list is dialled at the
-    /// new one, at once if there is no session with it. Flows and connections of a game whose server has
-    /// another address end; players of those that go on are carried to the new one.
+    /// An own address is published with the node's next record. A bootstrap node is dialed at the
+    /// new address, at once if there is no session with it. If a game's server changes, the game's
+    /// flows and connections end; players that continue are forwarded to the new server.
     pub fn replace_address(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl<P: Provider> Node<P> {
         is_replaced
     }
 
-    /// Dials a node at once that has another address now; a dial under way does not know it.
+    /// Dials a node at once after its address changed; a pending dial uses the old one.
     fn dial_anew(&mut self, now: Instant, link: LinkId) {
         let contact = self.peers.get(link).map(|peer| &peer.contact);
         match contact {
@@ -131,8 +131,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Replaces `old` by `new`; returns whether it was there. Two names may lead to one address for a while: it stands
-/// there twice then, so that neither name loses its own.
+/// Replaces `old` by `new`; returns whether `old` was present. Two names may resolve to one address
+/// for a while: it is then listed twice, so that each name keeps its own.
 fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bool {
     let place = addresses.iter_mut().find(|address| **address == old);
     place.map(|place| *place = new).is_some()

@@ -1,4 +1,4 @@
-//! What the data of paths says of them, and what follows.
+//! Evaluates how paths treat data.
 
 use core::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::link::LinkId;
 use crate::path_quality::DataVerdict;
 
 impl<P: Provider> Node<P> {
-    /// Backs off the relays of paths whose data does worse than their probes; the choice leaves such a path then.
+    /// Backs off the relays of paths whose data fares worse than their probes; the choice then
+    /// leaves such a path.
     pub(super) fn judge_data(&mut self, now: Instant, link: LinkId) {
         if !self.config.choice.judges_data {
             return;
@@ -37,7 +38,7 @@ impl<P: Provider> Node<P> {
         self.stats.paths_failed_data = self.stats.paths_failed_data.saturating_add(failed);
     }
 
-    /// Takes a data packet of the far end that opened.
+    /// Handles a decrypted data packet of the far end.
     pub(super) fn on_data_arrived(
         &mut self,
         now: Instant,
@@ -55,11 +56,11 @@ impl<P: Provider> Node<P> {
 }
 
 impl<A> super::path_set::PathSet<A> {
-    /// Takes the length of a payload, by which padding goes; longer ones are forgotten by and by.
+    /// Notes the length of a payload, which determines that of padding; older lengths are replaced.
     pub(super) fn note_data_len(&mut self, len: usize) {
         self.data_len = len.max(self.data_len.saturating_sub(1));
     }
 }
 
-/// How long a second path stands ready once the data of one was suspect.
+/// How long a second path is kept ready after one path's data was suspect.
 const SUSPECT: Duration = Duration::from_secs(10);

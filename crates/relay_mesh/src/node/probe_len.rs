@@ -1,19 +1,19 @@
-//! How long probes are: as long as data, as far as that costs little.
+//! Length of probes: like data, within a share of its bytes.
 
 use crate::path_probe::MEDIUM_MAX;
 
-/// Lengths of the newest payloads sent to a far end, and how many bytes probes may take beside them.
+/// Lengths of the newest payloads sent to a far end, and the byte budget of probes.
 #[derive(Debug, Default)]
 pub(super) struct RecentLengths {
     newest: [u16; NEWEST],
-    /// Of them, the oldest.
+    /// Index of the oldest.
     next: usize,
-    /// Bytes that probes may take.
+    /// Bytes that probes may use.
     credit: usize,
 }
 
 impl RecentLengths {
-    /// Takes the length of a payload that was sent.
+    /// Notes the length of a sent payload.
     pub(super) fn note(&mut self, len: usize) {
         let len = len.min(MEDIUM_MAX);
         if let Some(oldest) = self.newest.get_mut(self.next) {
@@ -23,8 +23,8 @@ impl RecentLengths {
         self.credit = self.credit.saturating_add(len / SHARE).min(CREDIT_MAX);
     }
 
-    /// Returns the length of a payload of late, which `draw` decides, for a probe that leaves now; 0 while probes have
-    /// had their share.
+    /// Returns a recent payload's length, selected by `draw`, for a probe to send now; 0 if the
+    /// budget is used up.
     pub(super) fn take(&mut self, draw: u64) -> usize {
         let place = usize::try_from(draw).unwrap_or(0) % NEWEST;
         let len = self.newest.get(place).copied().map_or(0, usize::from);
@@ -38,11 +38,11 @@ impl RecentLengths {
     }
 }
 
-/// Payloads remembered.
+/// Number of stored lengths.
 const NEWEST: usize = 16;
-/// Probes take one of so many bytes of data.
+/// Probes may use one of this many bytes of data.
 const SHARE: usize = 4;
-/// Bytes saved up at most.
+/// Maximum budget in bytes.
 const CREDIT_MAX: usize = 4 << 10;
 
 #[cfg(test)]

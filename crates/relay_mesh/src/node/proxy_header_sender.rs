@@ -13,7 +13,7 @@ use crate::link_state::ShortId;
 use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
 use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
-/// What a flow's header says.
+/// Contents of a flow's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderState {
     /// The player's address at the entry.

@@ -1,10 +1,10 @@
-//! Sessions with far ends that are not reached directly, over a path that is set up.
+//! Sessions with far ends without a direct path, over an established path.
 //!
-//! A neighbour that passes a session's datagrams on has a ration for each node, and cannot tell what it
-//! passes: that is enough to set up the first path. From then on the datagrams go in the path's probe flow,
-//! which is sealed from end to end and has the rate of a label, so that the flows of thousands of players
-//! are set up as fast as between ends that reach each other. A few still go by the neighbour: the detour
-//! stands as long as something comes by it, and is there when the path dies.
+//! A neighbour that forwards a session's datagrams has a rate limit per node, and cannot
+//! distinguish them. That is enough to set up the first path. From then on the datagrams are sent
+//! in the path's probe flow, which is sealed end to end and has the rate of a label, so the flows
+//! of thousands of players are set up as fast as over a direct path. A few datagrams still use the
+//! neighbour: the detour stays up while it receives any, and is available if the path dies.
 
 use crypto::Provider;
 use wire::{Arrival, Instant};
@@ -20,7 +20,7 @@ use crate::link::LinkId;
 use crate::pieces::split;
 
 impl<P: Provider> Node<P> {
-    /// The path in use to a far end, where it answers and passes a relay.
+    /// The active path to a far end, if it answers and uses a relay.
     pub(super) fn path_for_session(&self, now: Instant, far: LinkId) -> Option<u8> {
         let path_set = self.path_sets.get(&far)?;
         let path = path_set.path(path_set.current?)?;
@@ -46,17 +46,17 @@ impl<P: Provider> Node<P> {
                 self.send_probe_piece(now, (far, path), (Piece::First, first));
                 self.send_probe_piece(now, (far, path), (Piece::Second, second));
             }
-            // No datagram of a session is that long.
+            // No session datagram is that long.
             None => {}
         }
     }
 
-    /// Whether what came in a probe flow is, or may be, a piece of a session's datagram.
+    /// Whether a packet of a probe flow is, or may be, a piece of a session datagram.
     pub(super) fn is_of_session(piece: Piece, payload: &[u8]) -> bool {
         piece != Piece::Whole || payload.first() == Some(&flow_code::SESSION_DATAGRAM)
     }
 
-    /// Takes a session's datagram, or a piece of one, that came in the probe flow of a path.
+    /// Handles a session datagram, or a piece of one, from the probe flow of a path.
     pub(super) fn on_session_piece(
         &mut self,
         now: Instant,
@@ -113,7 +113,8 @@ impl<P: Provider> Node<P> {
 }
 
 impl PathEntry {
-    /// Sends a sealed packet of `flow` to the first node of the path; false if it has no label there, or no room.
+    /// Sends a sealed packet of `flow` to the first node of the path; returns false if it has no
+    /// label there, or no room.
     pub(super) fn send<P: Provider>(
         &mut self,
         plane: &mut DataPlane<P::Aead>,

@@ -1,4 +1,4 @@
-//! What a node is made of.
+//! Creation of a node.
 
 use core::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ use crate::tcp::TcpConfig;
 #[cfg(feature = "tcp")]
 use crate::tunnel::TunnelIdentity;
 
-/// Refuses what a node cannot be.
+/// Checks the configuration.
 pub(super) fn check(config: &Config) -> Result<(), NewError> {
     if !(1..=ShardId::COUNT_MAX).contains(&config.shards) {
         return Err(NewError::Shards);
@@ -41,7 +41,7 @@ pub(super) fn check(config: &Config) -> Result<(), NewError> {
     Ok(())
 }
 
-/// What is needed for TCP games, where there are to be any.
+/// Creates the state for TCP games, if configured.
 #[cfg(feature = "tcp")]
 pub(super) fn tunnels(
     config: Option<TcpConfig>,
@@ -66,7 +66,7 @@ pub(super) const fn label_limits(config: &Config) -> LabelLimits {
     }
 }
 
-/// The names of the networks by both secrets.
+/// Network ids of both secrets.
 pub(super) fn networks_of<P: Provider>(
     provider: &P,
     config: &Config,
@@ -76,7 +76,7 @@ pub(super) fn networks_of<P: Provider>(
     (network_of(provider, &config.secret), previous)
 }
 
-/// The network's name in records: a hash that tells nothing about the secret.
+/// Network id in records: a hash that reveals nothing about the secret.
 fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
     let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
     Network(hash.first_chunk().copied().unwrap_or_default())
@@ -121,7 +121,7 @@ pub(super) fn endpoint<P: Provider>(
     };
     let mut listen = Listen::new(identity, config.instance).with_network(network);
     listen.reset_secret.clone_from(&config.reset_secret);
-    // A new endpoint with connection ids: only randomness can be missing.
+    // A new endpoint with connection ids can fail only for lack of randomness.
     endpoint
         .listen(now, listen)
         .map_err(|_: ListenError| NewError::NoEntropy)?;
@@ -131,10 +131,10 @@ pub(super) fn endpoint<P: Provider>(
     Ok(endpoint)
 }
 
-/// Names the mesh to `udp_proto`, apart from every game: "tickmesh".
+/// Application id of the mesh in `udp_proto`, distinct from all games: "tickmesh".
 const APP: AppId = AppId(0x7469_636b_6d65_7368);
-/// Bytes a second that control traffic with one neighbour may take, and a quarter of them at once: the
-/// answer to a full request leaves in one breath. Flows do not go through sessions.
+/// Bytes per second of control traffic with one neighbour. The burst is a quarter of it, so that
+/// the answer to a full request is sent at once. Flows do not use sessions.
 const CONTROL_RATE: NonZeroU32 = NonZeroU32::new(1 << 20).unwrap();
-/// Reliable bytes that a neighbour may have on the way: the answer to a full request, twice.
+/// Reliable bytes in flight from a neighbour: twice the answer to a full request.
 const RECEIVE_WINDOW: u32 = 192 << 10;

@@ -222,7 +222,7 @@ fn with_a_minimum_a_new_node_takes_no_forged_change_of_keys_either() {
     let stored = captured.stored().unwrap();
     let error = newcomer.load(&admins.provider, &stored).unwrap_err();
     assert_eq!(error.0, Refused::WithoutMinimum(10));
-    // Without a minimum, other chains are accepted.
+    // A node without a minimum accepts the next document as before.
     let next = admins.document(12, B, "");
     let next = admins.signed(&next, &[1]);
     assert!(is_accepted(&honest.offer(&admins.provider, NOW, &next)));
