@@ -1,4 +1,4 @@
-//! Every bound of a node's configuration, reached by somebody hostile.
+//! Every limit of a node's configuration, reached by a hostile peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::member::{Rig, join};
 
 #[test]
 fn links_max_bounds_neighbours_whoever_dials() {
-    // The relay has four neighbours in its mesh.
+    // The relay has four neighbors.
     let mut mesh = Mesh::new(
         Seed::from_number(1),
         &shape(|index, config, _| {
@@ -41,12 +41,12 @@ fn links_max_bounds_neighbours_whoever_dials() {
     let relay = &mesh.process(RELAY).node;
     assert_eq!(relay.links().count(), 6, "two of thirty got in");
     assert!(relay.stats().links_refused >= 28, "{:?}", relay.stats());
-    // Two neighbours, and sessions that are on their way out.
+    // Two neighbors, plus sessions that are still closing.
     assert!(relay.memory() < before + 28 * 32_768, "{}", relay.memory());
     let now = mesh.now();
     assert!(mesh.player().gap(now.saturating_sub(ms(3_000)), now) < ms(50));
 
-    // A node that may have two neighbours dials two of its bootstrap list.
+    // A node that may have two neighbors dials two of its bootstrap list.
     let mut mesh = Mesh::new(
         Seed::from_number(2),
         &shape(|index, config, ids| {
@@ -56,12 +56,12 @@ fn links_max_bounds_neighbours_whoever_dials() {
         }),
     );
     let tap = mesh.world.tap_all(100_000);
-    // No other's dial has come yet.
+    // No other node's dial has arrived yet.
     mesh.run(10);
     assert_eq!(dialled(&mesh, tap, ENTRY).len(), 2);
 }
 
-/// Whom a node sent anything to.
+/// The addresses that a node sent anything to.
 fn dialled(mesh: &Mesh, tap: TapId, index: usize) -> BTreeSet<SocketAddr> {
     mesh.world
         .captured(tap)
@@ -77,7 +77,7 @@ fn peers_max_bounds_whom_invented_records_make_known() {
     let mut rig = Rig::with(
         3,
         &shape(|index, config, _| {
-            // Its four neighbours, the member, and one more.
+            // Its four neighbors, the member, and one more.
             config.peers_max = if index == RELAY { 6 } else { 5 };
         }),
     );
@@ -102,7 +102,7 @@ fn peers_max_bounds_whom_invented_records_make_known() {
         .count();
     assert_eq!(victims, 1, "of a hundred invented nodes");
     assert!(rig.mesh.process(RELAY).node.memory() < before + 65_536);
-    // A real member that comes later finds no place.
+    // A real member that dials later finds no free slot.
     let refused = rig.mesh.process(RELAY).node.stats().links_refused;
     let late = join(&mut rig.mesh, 97);
     rig.mesh.run(2_000);
@@ -130,7 +130,7 @@ fn peers_max_places_of_nodes_that_are_gone_are_others_again() {
     join(&mut rig.mesh, 97);
     rig.mesh.run(3_000);
     assert_eq!(links(&rig), before, "all names are taken");
-    // Its record ends, and 10 minutes later nobody knows it any more.
+    // Its record expires, and every node forgets it 10 minutes later.
     rig.mesh.run(17 * 60_000);
     assert!(rig.mesh.process(RELAY).node.stats().nodes_forgotten >= 1);
     join(&mut rig.mesh, 96);
@@ -138,7 +138,7 @@ fn peers_max_places_of_nodes_that_are_gone_are_others_again() {
     assert_eq!(links(&rig), before + 1, "one has come free");
 }
 
-/// A record of a node that there is not.
+/// A record of a node that does not exist.
 fn invented(provider: &mut SimProvider, addresses: Vec<SocketAddr>) -> Vec<u8> {
     let invented = Identity::generate(provider).unwrap();
     record_of(provider, &invented, addresses)
@@ -177,7 +177,7 @@ fn who_takes_sessions_and_closes_them_is_dialled_ever_more_rarely() {
     rig.say(&record_of(&mut provider, &own, vec![mesh_address(98)]));
     rig.close_all();
     rig.mesh.run(60_000);
-    // Of each of five nodes, after 0.5, 1, 2, 4, 8 and each 16 s.
+    // For each of five nodes: after 0.5, 1, 2, 4, 8 s, and then every 16 s.
     assert!((20..=50).contains(&rig.closed()), "{}", rig.closed());
 }
 
@@ -237,7 +237,7 @@ fn labels_per_peer_max_bounds_the_labels_of_one_member() {
     assert!(ask(&mut rig, 36), "100, and none of the request before");
     assert!(!ask(&mut rig, 1), "101");
     assert_eq!(rig.stats().full, 2);
-    // Others have their own.
+    // Others have their own limit.
     let now = rig.mesh.now();
     assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
 }
@@ -249,11 +249,11 @@ fn request_rate_bounds_the_labels_that_a_member_may_ask_for() {
         previous: rig.own,
         count: 64,
     };
-    // Four times the rate at once; each request takes 400 ms here, in which 25 are earned.
+    // A burst of four times the rate. Each request takes 400 ms here, which earns 25 labels.
     let replies: Vec<RouteReply> = (0..12).map(|_| rig.ask(&reserve)).collect();
     let refused = RouteReply::Refused(Refused::TooMany);
     let granted = replies.iter().filter(|reply| **reply != refused).count();
-    // 256 saved up and 4.4 s of 64.
+    // A burst of 256, plus 4.4 s at 64 per second.
     assert!((7..=8).contains(&granted), "{granted}");
     assert!(rig.stats().too_many >= 4);
 }
@@ -277,12 +277,13 @@ fn label_rate_bounds_what_a_flow_carries() {
     let (free, over) = bytes(|_, _, _| {});
     assert!(free > 2_000_000 && over == 0, "{free} {over}");
     let (bound, over) = bytes(|_, config, _| config.label_rate = 20_000);
-    // Ten seconds, and a quarter of a second at once for each path that the flow tries.
+    // Ten seconds, plus a burst of a quarter of a second for each path that the flow tries.
     assert!((50_000..300_000).contains(&bound), "{bound}");
     assert!(over > 1_000, "{over}");
 }
 
-/// What a label may pass for TCP is no player's over UDP: each end holds what its own side sends.
+/// The larger rate of labels for TCP does not apply to UDP players: each end limits what its own
+/// side sends.
 #[test]
 fn mesh_a5_flow_rate_bounds_what_a_player_sends_and_gets() {
     fn at_entry(index: usize, config: &mut relay_mesh::Config, _: &[NodeId]) {
@@ -307,7 +308,7 @@ fn mesh_a5_flow_rate_bounds_what_a_player_sends_and_gets() {
         let over = [end, other].map(|end| mesh.process(end).node.stats().over_flow_rate);
         assert!(over[0] > 1_000 && over[1] == 0, "{over:?}");
         let delivered = mesh.process(other).node.stats().delivered * 1_000;
-        // Ten seconds, and a quarter of a second at once.
+        // Ten seconds, plus a burst of a quarter of a second.
         assert!((50_000..300_000).contains(&delivered), "{delivered}");
         let is_told = |event: &Event| {
             let reason = TurnedAway::FlowRate;
@@ -331,14 +332,14 @@ fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
     let relays = [RELAY, RELAY + 1, RELAY + 2].map(|index| mesh.process(index));
     let over = relays.map(|relay| relay.node.frame_stats().over_owner_rate);
     assert!(over.iter().sum::<u64>() > 1_000, "{over:?}");
-    // Ten seconds and a quarter of one, for each of the paths that the flow tries.
+    // Ten seconds, plus a quarter of a second for each path that the flow tries.
     let delivered = mesh.process(EXIT).node.stats().delivered * 1_000;
     assert!((50_000..300_000).contains(&delivered), "{delivered}");
 }
 
 #[test]
 fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
-    /// All but the last relay; the member may be nothing.
+    /// Lists all nodes but the last relay, and the member with the relay role only.
     fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
         let own = identity(Seed::from_number(12), 98).node_id();
         let known = ids[..ids.len() - 1].iter().map(|id| (*id, Roles::ALL));
@@ -370,7 +371,7 @@ fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
 
 #[test]
 fn members_may_take_from_a_relay_what_it_says_it_is() {
-    /// The first relay is none, whatever its own profile says; the member is an entry.
+    /// The first relay has no relay role, whatever its own profile claims. The member is an entry.
     fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
         let own = identity(Seed::from_number(14), 98).node_id();
         let known = ids.iter().map(|id| (*id, Roles::ALL));
@@ -385,7 +386,7 @@ fn members_may_take_from_a_relay_what_it_says_it_is() {
     let mut rig = Rig::with(14, &shape(listed));
     let asked = reserve(&rig);
     assert_eq!(rig.ask(&asked), RouteReply::Refused(Refused::Policy));
-    // Another one passes on what it asks for.
+    // Another relay grants the same request.
     let mut rig = Rig::at(14, &shape(listed), RELAY + 1);
     let asked = reserve(&rig);
     assert!(matches!(rig.ask(&asked), RouteReply::Done(_)));
@@ -393,7 +394,7 @@ fn members_may_take_from_a_relay_what_it_says_it_is() {
 
 #[test]
 fn previous_secret_lets_a_mesh_change_over_node_by_node() {
-    // Entry and exit have swapped, the relays have not yet.
+    // Entry and exit have switched secrets, the relays have not.
     let halfway: Adjust = |index, config, _| {
         let (old, new) = (Secret32::new([7; 32]), Secret32::new([8; 32]));
         let (now, other) = if index < RELAY {
@@ -420,7 +421,7 @@ fn previous_secret_lets_a_mesh_change_over_node_by_node() {
             < ms(80)
     );
 
-    // Without it the two halves know nothing of each other.
+    // Without the second secret the two halves do not know each other.
     let apart: Adjust = |index, config, _| {
         config.secret = Secret32::new(if index < RELAY { [8; 32] } else { [7; 32] });
     };
@@ -445,11 +446,11 @@ fn choice_of_the_configuration_is_the_flows_own() {
         let start = mesh.now();
         let relay = mesh.nodes[RELAY];
         let (entry, exit) = (mesh.nodes[ENTRY], mesh.nodes[EXIT]);
-        // From 30 ms to 44; over the second relay it is 40.
+        // From 30 ms to 44 ms. The path over the second relay takes 40 ms.
         for end in [entry, exit] {
             mesh.world.set_links(end, relay, link(22));
         }
-        // 3 s to be sure, up to 15 s more, and some until the median has followed.
+        // 3 s to confirm, up to 15 s more, and some time until the median has followed.
         mesh.run(28_000);
         *count = mesh.moves(ENTRY, start).len();
     }

@@ -1,4 +1,4 @@
-//! Links that do not come about, and what the operators of both ends hear.
+//! Links that fail to open, and what both ends report to their operators.
 
 use core::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, mesh_address, shape};
 
-/// What a node says of dials that failed: whom, where, why, and how often.
+/// Failed dials that a node reported: node, addresses, reason and count.
 fn failed(mesh: &Mesh, index: usize) -> Vec<(NodeId, Vec<SocketAddr>, ConnectFailure, u64)> {
     let events = mesh.process(index).events.iter();
     let failed = events.filter_map(|(_, event)| {
@@ -64,7 +64,7 @@ fn sim_mesh_b6_a_wrong_network_secret_is_reported_by_both_ends() {
     assert_eq!(at_relay.len(), 1, "{at_relay:?}");
     assert_eq!(at_relay[0].0, NodeRefusal::WrongSecret);
 
-    // Once a minute for each node.
+    // Once a minute per node.
     mesh.run(180_000);
     let (failed, refused) = (failed(&mesh, ENTRY), refused(&mesh, RELAY));
     let of_one = failed.iter().filter(|(of, ..)| of == node).count();
@@ -119,7 +119,8 @@ fn sim_mesh_b6_a_node_that_is_no_member_is_reported_by_both_ends() {
     assert_eq!(at_relay[0].0, NodeRefusal::NotMember);
 }
 
-/// A mesh without a fault reports nothing, nor does a restart of a bootstrap node within a few seconds.
+/// A mesh without faults reports nothing. Neither does a bootstrap node's restart within a few
+/// seconds.
 #[test]
 fn sim_mesh_b6_links_that_come_about_are_not_reported() {
     let mut mesh = Mesh::new(Seed::from_number(34), &shape(|_, _, _| {}));
@@ -134,7 +135,7 @@ fn sim_mesh_b6_links_that_come_about_are_not_reported() {
     }
 }
 
-/// A node of the same identity at another address.
+/// A node with the same identity at another address.
 #[test]
 fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
     let mut mesh = Mesh::new(Seed::from_number(35), &shape(|_, _, _| {}));
@@ -148,7 +149,7 @@ fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
     mesh.restart(ENTRY, 1);
     mesh.run(40_000);
     assert_eq!(copies(&mesh), 0);
-    // Its neighbours return what it said before, once they are back.
+    // Its neighbors return its earlier record once they are back.
     let (entry, nodes) = (mesh.nodes[ENTRY], mesh.nodes.clone());
     mesh.kill(ENTRY);
     mesh.restart(ENTRY, 2);

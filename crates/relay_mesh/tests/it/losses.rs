@@ -1,4 +1,4 @@
-//! What a player loses on lines that lose, and when his path gets worse.
+//! A player's losses on lossy lines, and when its path gets worse.
 
 use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::{Mode, RouteCause};
@@ -6,7 +6,7 @@ use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 
-/// How many of so many datagrams have no answer, where each path loses a twentieth of what passes it.
+/// How many datagrams have no answer, and of how many, if each path loses 5 %.
 fn missing(seed: Seed, mode: Mode) -> (u64, u64) {
     let shape = Shape {
         mode,
@@ -16,7 +16,7 @@ fn missing(seed: Seed, mode: Mode) -> (u64, u64) {
     mesh.run(START + 4_000);
     let [entry, exit] = [ENTRY, EXIT].map(|end| mesh.nodes[end].index());
     let relays: Vec<_> = mesh.nodes[RELAY..].iter().map(|it| it.index()).collect();
-    // Of each half of a path over a relay: together with the other it is a twentieth.
+    // Per half of a path over a relay. Both halves together lose 5 %.
     let half = Loss::Bernoulli(Chance::per_million(25_320));
     let whole = Loss::Bernoulli(Chance::percent(5));
     for end in [entry, exit] {
@@ -39,8 +39,8 @@ fn missing(seed: Seed, mode: Mode) -> (u64, u64) {
     (missing, sent)
 }
 
-/// Both ways lose: by chance 9.75 % of round trips are missed with one path and 0.5 % with two, though paths
-/// are given up for their losses now and then.
+/// Both directions lose. By chance, 9.75 % of round trips fail over one path and 0.5 % over two,
+/// though a path is sometimes abandoned for its losses.
 #[test]
 fn sim_pgx4_two_paths_that_lose_a_twentieth_each_lose_a_400th_together() {
     let (mut single, mut dup, mut all) = (0, 0, 0);
@@ -80,7 +80,7 @@ fn sim_pgx2_a_path_that_gets_100_ms_longer_is_left_and_nothing_is_lost() {
         }
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
         let gap = mesh.player().gap(at, mesh.now());
-        // What the path got longer by, there and back, and a packet's interval.
+        // The increase of the path's round trip, plus one packet interval.
         assert!(gap <= ms(230), "{gap:?}");
         mesh.stop_player();
         mesh.run(1_000);

@@ -1,4 +1,4 @@
-//! Thousands of flows between ends that do not reach each other directly.
+//! Thousands of flows between ends that cannot reach each other directly.
 
 use core::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, link, ms, shape};
 
-/// How long it takes until `count` players are served who come within 2 s, while a thousand play.
+/// The time until `count` new players are served that arrive within 2 s, while a thousand others
+/// play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
     let mut mesh = Mesh::new(seed, &shape(|_, _, _| {}));
     part(&mut mesh);
@@ -32,7 +33,7 @@ fn serve(seed: wire::Seed, count: u32) -> Duration {
     }
     let took = mesh.now().saturating_since(began);
     mesh.run(1_000);
-    // What left half a second ago was answered long since.
+    // Datagrams sent half a second ago must have been answered.
     let settled = mesh.now().saturating_sub(ms(500));
     let lost = |of: Handle<Crowd>, from| mesh.world[of].unanswered(from, settled);
     assert_eq!(lost(playing, began), 0, "who plays notices nothing");
@@ -47,16 +48,16 @@ fn sim_ten_thousand_flows_come_up_over_a_relay_and_disturb_nobody() {
         let [few, many] = [2_500, 10_000].map(|count| serve(seed, count));
         println!("figure: flows_over_a_detour 2500_ms {}", few.as_millis());
         println!("figure: flows_over_a_detour 10000_ms {}", many.as_millis());
-        // A crowd comes within 2 s in any case.
+        // The arrival itself takes 2 s.
         assert!(many <= few * 4, "{few:?} {many:?}");
     });
 }
 
-/// A newcomer's first datagram goes with the session, and so does its answer.
+/// A newcomer's first datagram and its answer travel over the session.
 #[test]
 fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
     for_each_seed(&test_site!(), 4, |seed| {
-        // One way 5 + 80 + 1 ms directly, 5 + 30 + 1 ms over the relay.
+        // One way: 5 + 80 + 1 ms directly, 5 + 30 + 1 ms over the relay.
         for (is_parted, way) in [(false, 86), (true, 36)] {
             let mut mesh = Mesh::new(seed, &shape(|_, _, _| {}));
             if is_parted {
@@ -74,7 +75,8 @@ fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
     });
 }
 
-/// Ends 1 ms apart, a server that never answers: nothing but the opening itself makes the entry ask for labels.
+/// The ends are 1 ms apart and the server never answers, so only the opening of a flow makes the
+/// entry request labels.
 #[test]
 fn sim_players_who_join_at_short_distance_all_get_labels_if_nobody_answers() {
     for_each_seed(&test_site!(), 4, |seed| {
@@ -89,7 +91,7 @@ fn sim_players_who_join_at_short_distance_all_get_labels_if_nobody_answers() {
         assert!(mesh.world.kill(mesh.server));
         mesh.stop_player();
         mesh.run(START);
-        // One each millisecond; a message opens those of 10 ms together.
+        // One per millisecond. One message opens the flows of 10 ms.
         gather(&mut mesh, 400, ms(400));
         mesh.run(5_000);
         let before = *mesh.process(ENTRY).node.stats();

@@ -1,4 +1,4 @@
-//! A member of the network that asks for what it should not get.
+//! A member of the network that requests what it must not get.
 
 use crypto::Secret32;
 use netsim::provider::SimProvider;
@@ -22,12 +22,12 @@ use crate::harness::{EXIT, Mesh, RELAY, START, Shape, identity, mesh_address, ms
 const APP: AppId = AppId(0x7469_636b_6d65_7368);
 pub(crate) const RELIABLE: ChannelId = ChannelId(1);
 
-/// Keeps what is said to the member.
+/// Collects the messages sent to the member.
 #[derive(Default)]
 pub(crate) struct Replies {
     pub(crate) session: Option<SessionId>,
     answers: Vec<(RequestId, RouteReply)>,
-    /// Whether it closes what opens, and how often it did.
+    /// Whether it closes every session that opens, and how often it did.
     closes: bool,
     closed: usize,
 }
@@ -70,12 +70,12 @@ pub(crate) struct Rig {
     next: u64,
 }
 
-/// Dials the first relay from an address that nobody has, with the identity of this number.
+/// Dials the first relay from an unused address, with the identity of this number.
 pub(crate) fn join(mesh: &mut Mesh, number: usize) -> Member {
     join_at(mesh, number, RELAY)
 }
 
-/// Dials the node with index `to` so.
+/// Like [`join`], for the node with index `to`.
 pub(crate) fn join_at(mesh: &mut Mesh, number: usize, to: usize) -> Member {
     let own = identity(mesh.seed, number);
     let draws = 4_000 + u64::try_from(number).unwrap();
@@ -100,7 +100,6 @@ pub(crate) fn join_at(mesh: &mut Mesh, number: usize, to: usize) -> Member {
 }
 
 impl Rig {
-    /// The member dials the first relay.
     fn new(number: u64) -> Self {
         Self::with(number, &Shape::default())
     }
@@ -109,7 +108,6 @@ impl Rig {
         Self::at(number, shape, RELAY)
     }
 
-    /// The member dials the node with index `to`.
     pub(crate) fn at(number: u64, shape: &Shape, to: usize) -> Self {
         let mut mesh = Mesh::new(Seed::from_number(number), shape);
         mesh.run(START);
@@ -125,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// Has the member dial the node with index `to` too, and speak with that from now on.
+    /// Makes the member dial the node with index `to` too, and talk to that node from now on.
     pub(crate) fn turn_to(&mut self, to: usize) {
         let (node, address) = (self.mesh.ids[to], mesh_address(to));
         self.mesh.world.apply(self.member, |host, now| {
@@ -139,7 +137,7 @@ impl Rig {
         self.mesh.run(1_000);
     }
 
-    /// Has the member speak over another of its sessions from now on; returns that it spoke over.
+    /// Switches the member to another of its sessions. Returns the previous one.
     pub(crate) fn speak_over(&mut self, session: SessionId) -> SessionId {
         self.mesh.world.apply(self.member, |host, _| {
             host.app.session.replace(session).unwrap()
@@ -150,7 +148,7 @@ impl Rig {
         self.mesh.world[self.member].app.session.unwrap()
     }
 
-    /// Takes the answers to its requests that came.
+    /// Takes the replies to its requests.
     pub(crate) fn take_answers(&mut self) -> Vec<(RequestId, RouteReply)> {
         self.mesh.world.apply(self.member, |host, _| {
             core::mem::take(&mut host.app.answers)
@@ -164,7 +162,7 @@ impl Rig {
         });
     }
 
-    /// Closes the session, and from now on each that anybody opens.
+    /// Closes the session, and every session that opens from now on.
     pub(crate) fn close_all(&mut self) {
         self.mesh.run(500);
         self.mesh.world.apply(self.member, |host, now| {
@@ -180,7 +178,7 @@ impl Rig {
         self.mesh.world[self.member].app.closed
     }
 
-    /// Says that a neighbour's datagram came for whom it speaks to.
+    /// Claims to forward a datagram of `node` to the peer it talks to.
     pub(crate) fn pass_on(&mut self, node: NodeId, datagram: &[u8]) {
         let leg = DetourLeg::Second;
         let mut message = Vec::new();
@@ -252,7 +250,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
     };
     assert_eq!(granted.len(), 2);
 
-    // A label of the exit that was given to somebody else, with a grant that it made up.
+    // A label of the exit that was given to another node, with a forged grant.
     let bind = |label: LabelName, grant| RouteRequest::Bind {
         next: exit,
         binds: vec![Bind {
@@ -263,10 +261,10 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
     };
     let guessed = bind(granted[0].label, [0; 16]);
     assert_eq!(rig.ask(&guessed), RouteReply::Refused(Refused::BadGrant));
-    // The grant that it holds is for the relay's label and not for the exit's.
+    // The member's grant is for the relay's label, not for the exit's.
     let foreign = bind(granted[0].label, granted[0].grant);
     assert_eq!(rig.ask(&foreign), RouteReply::Refused(Refused::BadGrant));
-    // Labels of others' flows, which low slots are.
+    // Labels of other flows, which have low slots.
     for slot in 0..4 {
         if granted.iter().all(|granted| granted.label.slot != slot) {
             let others = bind(label(slot), [0; 16]);
@@ -310,10 +308,10 @@ fn mesh_a1_who_may_not_bind_a_label_gets_none_by_which_it_would_pass() {
     for (next, to, why) in [
         (exit, vec![made_up.clone()], Refused::BadGrant),
         (other, vec![to(&of_another_hop[0])], Refused::BadGrant),
-        // A grant of the relay itself, for frames from where it shall send them.
+        // A grant of the relay itself, for frames from the node that it would send them to.
         (other, vec![to(&of_itself[0])], Refused::BadGrant),
         (exit, vec![good.clone()], Refused::BadGrant),
-        // What was bound before the last failed is bound no more.
+        // Binds made before the last one failed are undone.
         (other, vec![good.clone(), made_up], Refused::BadGrant),
         (other, vec![good.clone(), good.clone()], Refused::LabelTaken),
         (NodeId([9; 32]), vec![good.clone()], Refused::NoLink),
@@ -366,7 +364,7 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
     }
     rig.mesh.run(1_000);
     let stats = rig.stats();
-    // 16,384 at once are 256 requests; a second earns 64 more.
+    // A burst of 16,384 labels is 256 requests. Each second earns 64 more.
     assert!((160..=244).contains(&stats.too_many), "{stats:?}");
     for broken in [
         &[code::ROUTE_REQUEST][..],
@@ -385,7 +383,7 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
     assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
 }
 
-/// Has the member reserve at the node that it speaks with.
+/// The member reserves labels at the node that it talks to.
 pub(crate) fn take(rig: &mut Rig, previous: NodeId, count: u8) -> Vec<Granted> {
     match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
@@ -413,13 +411,13 @@ pub(crate) fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Grant
     rig.ask(&RouteRequest::Bind { next, binds })
 }
 
-/// A member that collects grants until generations have gone round, and binds their names before others.
+/// A member collects grants until the generations wrap, and binds those names before others do.
 #[test]
 fn mesh_a1_grants_of_labels_that_ended_keep_nobody_from_a_hop() {
     let mut rig = Rig::new(77);
     rig.mesh.stop_player();
     let (relay, behind) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1]);
-    // The attacker is 98, the honest one 97; both have sessions with both relays.
+    // The attacker is 98, the honest member 97. Both have sessions with both relays.
     let (attacker, bad, bad_relay) = (rig.member, rig.own, rig.session());
     rig.turn_to(RELAY + 1);
     let bad_behind = rig.session();

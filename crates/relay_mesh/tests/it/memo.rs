@@ -1,4 +1,4 @@
-//! A provider that remembers signatures: runs that repeat each other then compute each once.
+//! A provider that caches signatures, so that repeated runs compute each one once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex};
 use crypto::{BadPoint, Identity, NoEntropy, Provider, PublicKey, Role, Secret32, Suite};
 use netsim::provider::{SimAead, SimEphemeral, SimProvider, SimSigningKey};
 
-/// [`SimProvider`], with all that it signed and checked so far.
+/// [`SimProvider`] with a cache of what it signed and verified.
 ///
-/// Nothing is forged: RFC 6979 signatures and their checks are functions of their inputs.
+/// This does not weaken the check: RFC 6979 signatures and their verification are functions of
+/// their inputs.
 pub(crate) struct Memo {
     inner: SimProvider,
     known: Known,
 }
 
-/// What several providers remember together.
+/// The cache that several providers share.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Mutex<Tables>>);
 
-/// By the hash of all inputs.
+/// Keyed by the hash of all inputs.
 #[derive(Default)]
 struct Tables {
     signed: BTreeMap<[u8; 32], [u8; 64]>,
@@ -43,7 +44,7 @@ impl Memo {
 impl Provider for Memo {
     type Aead = SimAead;
     type Ephemeral = SimEphemeral;
-    /// With the public half, to remember by.
+    /// With the public key, which is part of the cache key.
     type SigningKey = (PublicKey, SimSigningKey);
 
     fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {

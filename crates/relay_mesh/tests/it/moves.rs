@@ -1,4 +1,4 @@
-//! Moves that are planned: from a path that carries to a better one.
+//! Planned moves: from a working path to a better one.
 
 use netsim::{Chance, for_each_seed, test_site};
 use relay_mesh::RouteCause;
@@ -7,23 +7,23 @@ use wire::{Instant, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
 
-/// Moves under a seed, in the mean: each end makes three at least, and mostly four.
+/// Minimum average number of moves per seed: each end makes at least three, and usually four.
 const MOVES_LEAST: usize = 6;
 
-/// What moves there were, of both ends, and what of the player's packets came of them.
+/// The moves of both ends, and their effect on the player's packets.
 #[derive(Debug, Default)]
 struct Moves {
     apart: usize,
     shared: usize,
-    /// Of those between paths that share a relay, with the old path's far relay killed.
+    /// Moves between paths that share a relay, with the old path's far relay killed.
     bereft: usize,
-    /// Packets without an answer, for each seed.
+    /// Unanswered packets per seed.
     lost: Vec<usize>,
-    /// Answers that came twice, or changed, for each seed.
+    /// Duplicated or changed answers per seed.
     doubled: Vec<u64>,
 }
 
-/// A mesh of one cheap chain over two relays, and packets that overtake each other on each link.
+/// A mesh with one cheap chain over two relays, and reordering on each link.
 fn chained(seed: Seed) -> Mesh {
     let rate = if seed.generator(78).chance(500_000) {
         60
@@ -59,7 +59,7 @@ fn chained(seed: Seed) -> Mesh {
     mesh
 }
 
-/// Sets the delay between two nodes, both ways.
+/// Sets the delay between two nodes in both directions.
 fn set_delay(mesh: &mut Mesh, [a, b]: [usize; 2], delay: u64) {
     let (a, b) = (mesh.nodes[a].index(), mesh.nodes[b].index());
     for (from, to) in [(a, b), (b, a)] {
@@ -68,8 +68,8 @@ fn set_delay(mesh: &mut Mesh, [a, b]: [usize; 2], delay: u64) {
     }
 }
 
-/// Runs until the packets of both ends take the relays `there`, in the order from the entry; returns
-/// whether they do within 20 s. Who was bitten lately by a path may choose another for longer.
+/// Runs until the packets of both ends use the relays `there`, in the order from the entry. Returns
+/// false if that takes more than 20 s: a flow may avoid a path that recently failed for longer.
 fn run_until(mesh: &mut Mesh, there: &[usize]) -> bool {
     let wanted = mesh.path(there).relays;
     for _ in 0..2_000 {
@@ -92,20 +92,20 @@ fn run_until(mesh: &mut Mesh, there: &[usize]) -> bool {
     false
 }
 
-/// Lets a chain be slow, and quick again, part by part.
+/// Makes parts of a chain slow and fast again.
 fn lead_about(seed: Seed, moves: &mut Moves) {
     let mut mesh = chained(seed);
     let both = [RELAY, RELAY + 1];
     run_until(&mut mesh, &both);
-    // From half a second ago, so that what is on its way counts too.
+    // From half a second ago, to include packets in flight.
     let (at, sent) = (mesh.now(), mesh.player().sent() - 30);
     let changes: [([usize; 2], u64, &[usize]); 6] = [
-        // Past the second relay, and back; twice.
+        // Away from the second relay and back, twice.
         ([RELAY + 1, EXIT], 120, &[RELAY]),
         ([RELAY + 1, EXIT], 5, &both),
         ([RELAY + 1, EXIT], 120, &[RELAY]),
         ([RELAY + 1, EXIT], 5, &both),
-        // Over quite another, and back.
+        // To an entirely different path and back.
         ([ENTRY, RELAY], 200, &[RELAY + 2]),
         ([ENTRY, RELAY], 5, &both),
     ];
@@ -114,14 +114,14 @@ fn lead_about(seed: Seed, moves: &mut Moves) {
         run_until(&mut mesh, there);
         mesh.run(1_000);
     }
-    // Past the second relay once more, which dies while it is sent copies.
+    // Away from the second relay once more, which dies while it still gets copies.
     let is_back = run_until(&mut mesh, &both);
     set_delay(&mut mesh, [RELAY + 1, EXIT], 120);
     if is_back && run_until(&mut mesh, &[RELAY]) {
-        // What left for it alone has passed it: 120 ms from the exit, 20 more where overtaken.
+        // Packets sent over it alone have passed: 120 ms from the exit, plus 20 if reordered.
         mesh.run(170);
         mesh.kill(RELAY + 1);
-        // Of both ends.
+        // At both ends.
         moves.bereft += 2;
     }
     mesh.run(3_000);
@@ -135,7 +135,7 @@ fn lead_about(seed: Seed, moves: &mut Moves) {
 }
 
 impl Moves {
-    /// Counts those of an end since `at`.
+    /// Counts the moves of one end since `at`.
     fn count(&mut self, mesh: &Mesh, end: usize, at: Instant) {
         let all = mesh.moves(end, Instant::ZERO);
         for pair in all.windows(2) {
@@ -154,7 +154,7 @@ impl Moves {
     }
 }
 
-/// Each seed makes nine moves and more, so that `SEEDS=120` are the thousand of goal M1.
+/// Each seed makes at least nine moves, so `SEEDS=120` gives the thousand of goal M1.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
@@ -189,7 +189,7 @@ fn sim_mesh_m1_moves_between_paths_that_share_a_relay_lose_nothing() {
         all >= MOVES_LEAST * seeds,
         "{all} moves under {seeds} seeds"
     );
-    // Shares of fewer say little.
+    // The shares of fewer seeds mean little.
     if seeds >= 20 {
         assert!(shared * 2 >= all, "{shared} of {all}");
         assert!(bereft * 10 >= all, "{bereft} of {all}");

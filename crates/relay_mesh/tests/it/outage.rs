@@ -1,4 +1,5 @@
-//! Sessions between nodes after an outage: a stopped process, a path that loses one direction.
+//! Sessions between nodes after an outage: a stopped process, or a path that loses in one
+//! direction.
 
 use crypto::Secret32;
 use netsim::{Chance, Loss, for_each_seed, test_site};
@@ -18,24 +19,18 @@ enum Opener {
     Both,
 }
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The exit's process is stopped.
     ExitStopped,
-    /// The entry's process is stopped.
     EntryStopped,
-    /// Nothing arrives from the entry at the exit.
     LossToExit,
-    /// Nothing arrives from the exit at the entry.
     LossToEntry,
-    /// Nothing arrives either way.
     Cut,
 }
 
 const OPENERS: [Opener; 3] = [Opener::Entry, Opener::Exit, Opener::Both];
 
-/// An entry and an exit without a relay; only the opener knows the other from the start.
+/// An entry and an exit without a relay. Only the opener knows the other from the start.
 fn mesh(seed: Seed, opener: Opener) -> Mesh {
     let adjust = match opener {
         Opener::Entry => |index: usize, config: &mut Config, ids: &[NodeId]| {
@@ -68,7 +63,6 @@ fn mesh(seed: Seed, opener: Opener) -> Mesh {
     mesh_with(seed, adjust)
 }
 
-/// An entry and an exit without a relay.
 fn mesh_with(seed: Seed, adjust: Adjust) -> Mesh {
     let shape = Shape {
         relays: 1,
@@ -98,7 +92,8 @@ fn strike(mesh: &mut Mesh, fault: Fault, span: u64) {
     }
 }
 
-/// How long after the end of a fault the player and a newcomer, who comes with that end, are not served, ms.
+/// How long after the end of a fault the player, and a newcomer that arrives at that moment, are
+/// not served, in ms.
 fn outages(seed: Seed, (opener, fault, span): (Opener, Fault, u64), age: u64) -> [u64; 2] {
     let mut mesh = mesh(seed, opener);
     mesh.run(START + age);
@@ -114,8 +109,8 @@ fn outages(seed: Seed, (opener, fault, span): (Opener, Fault, u64), age: u64) ->
     [gap(mesh.player()), gap(&mesh.world[newcomer])]
 }
 
-/// A process that was stopped holds sessions that its neighbours gave up 10 s into the stop: they give way at once
-/// to those that the neighbours open, whoever opened the first.
+/// A stopped process still has sessions that its neighbors closed 10 s into the stop. New sessions
+/// from the neighbors replace them at once, whichever side opened the old ones.
 #[test]
 fn sim_mesh_a8_a_stopped_end_serves_players_within_a_second_of_its_return() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -139,9 +134,9 @@ fn sim_mesh_a8_a_stopped_end_serves_players_within_a_second_of_its_return() {
     });
 }
 
-/// Where one direction is lost, one end gives the session up and the other does not: what that one sends has the
-/// first repeat its attempt at once, and the link is up again after three answers. Where both ways were lost, an
-/// attempt is repeated once a second.
+/// If one direction is lost, one end closes the session and the other does not. Packets from the
+/// other end make the first one retry at once, and the link is up again after three answers. If
+/// both directions are lost, an attempt is repeated once per second.
 #[test]
 fn sim_mesh_a8_players_are_served_soon_after_a_loss_in_one_direction() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -158,14 +153,14 @@ fn sim_mesh_a8_players_are_served_soon_after_a_loss_in_one_direction() {
     });
 }
 
-/// Gives a node a secret of its own for resets, the same in each run.
+/// Gives a node its own secret for stateless resets, the same in each run.
 fn with_resets(index: usize, config: &mut Config) {
     let number = u8::try_from(index).unwrap();
     config.reset_secret = Some(Secret32::new([number; 32]));
 }
 
-/// An end is killed and started again, and dials nobody, since it knows nobody: its neighbour hears at once that the
-/// session is gone, whichever of them opened it, and dials.
+/// An end is killed and restarted. It dials no one, since it knows no node. Its neighbor gets a
+/// stateless reset at once, whichever side opened the session, and dials.
 #[test]
 fn sim_mesh_a9_the_neighbour_of_a_node_that_was_started_again_dials_it_at_once() {
     for_each_seed(&test_site!(), 3, |seed| {

@@ -1,4 +1,4 @@
-//! Who has the places of TCP connections at an entry and at an exit.
+//! Allocation of TCP connection slots at an entry and an exit.
 
 use relay_mesh::link_state::Roles;
 use relay_mesh::tunnel::{ConnEnd, ConnId, Refusal};
@@ -29,7 +29,7 @@ fn tcp(config: &mut Config) -> &mut TcpConfig {
     config.tcp.as_mut().expect("all nodes carry TCP games")
 }
 
-/// Has somebody at `player` connect to the node's port of this number, and stay.
+/// Opens a connection from `player` to the node's port with this number, and keeps it.
 fn connect(mesh: &mut Mesh, index: usize, port: usize, player: &str) -> Result<ConnId, TcpRefused> {
     let node = mesh.nodes[index];
     mesh.world.apply(node, |process, now| {
@@ -41,7 +41,7 @@ fn connect(mesh: &mut Mesh, index: usize, port: usize, player: &str) -> Result<C
     })
 }
 
-/// How many of a node's connections stand, and how many were refused for want of a place.
+/// The number of a node's open connections, and how many were refused for lack of a slot.
 fn standing(mesh: &Mesh, index: usize) -> (usize, usize) {
     let held = mesh.process(index).streams.held.values();
     let ends: Vec<Option<ConnEnd>> = held.map(|stream| stream.end).collect();
@@ -70,7 +70,7 @@ fn mesh_a1_one_entry_gets_seven_eighths_of_the_connections_of_an_exit() {
     }
     mesh.run(2_000);
     assert_eq!(standing(&mesh, RELAY), (2, 0), "another entry has places");
-    // What ends is its own again.
+    // A connection that ends frees its slot.
     let mut held = mesh.process(ENTRY).streams.held.iter();
     let stands = held.find(|(_, stream)| stream.end.is_none());
     let gone = *stands.unwrap().0;
@@ -87,7 +87,7 @@ fn mesh_a1_one_entry_gets_seven_eighths_of_the_connections_of_an_exit() {
     assert_eq!(standing(&mesh, ENTRY), (14, 7));
 }
 
-/// The same with few places at the entry.
+/// The same with few slots at the entry.
 fn small_entry(index: usize, config: &mut Config, ids: &[NodeId]) {
     web_and_chat(index, config, ids);
     if index == ENTRY {
@@ -102,7 +102,7 @@ fn mesh_a1_one_network_gets_a_quarter_of_the_connections_of_an_entry() {
     let mut mesh = Mesh::new(Seed::from_number(2), &shape(small_entry));
     mesh.stop_player();
     mesh.run(START);
-    // Of a /64 each, by two tunnels.
+    // Each from its own /64, over two tunnels.
     let line = |number: usize| format!("[2001:db8:0:{number:x}::1]");
     let taken: Vec<ConnId> = (0..40)
         .filter_map(|number| connect(&mut mesh, ENTRY, number % 2, &line(number)).ok())
@@ -127,8 +127,8 @@ fn mesh_a1_one_network_gets_a_quarter_of_the_connections_of_an_entry() {
     assert_eq!(connect(&mut mesh, ENTRY, 0, &line(98)), crowded);
 }
 
-/// Connections that say nothing fill three quarters of an entry, from many networks: each newcomer takes the place of
-/// one that was idle for 5 s, and those that spoke stay.
+/// Silent connections from many networks take three quarters of an entry's slots. Each newcomer
+/// evicts one that was idle for 5 s. Connections that sent data stay.
 #[test]
 fn mesh_a7_idle_connections_give_way_to_newcomers() {
     let mut mesh = Mesh::new(Seed::from_number(3), &shape(small_entry));
@@ -210,7 +210,7 @@ fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
         (TurnedAway::TcpReset, 2),
     ];
     assert_eq!(mesh.turned_away(ENTRY), expected);
-    // Again within the minute: told at its end.
+    // Repeated within the minute, and reported at its end.
     for _ in 0..2 {
         connect(&mut mesh, ENTRY, 0, player).unwrap_err();
     }
@@ -221,7 +221,8 @@ fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
     assert_eq!(told[expected.len()..], [(TurnedAway::TcpShare, 2)]);
 }
 
-/// One address has all its connections with an exit idle: each newcomer of it takes the oldest one's place.
+/// All connections that an address may have with an exit are idle. Each new connection from that
+/// address evicts the oldest.
 #[test]
 fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {
     let mut mesh = Mesh::new(Seed::from_number(4), &shape(small_entry));
@@ -247,7 +248,8 @@ fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {
     assert_eq!(standing(&mesh, EXIT), (4, 0), "the exit has let them go");
 }
 
-/// Another entry has its share of an exit taken by idle connections: its newcomers take their places.
+/// Idle connections fill another entry's share of an exit. New connections of that entry evict
+/// them.
 #[test]
 fn mesh_a7_an_idle_connection_gives_way_in_the_share_of_another_entry() {
     let mut mesh = Mesh::new(Seed::from_number(5), &shape(two_entries));
@@ -268,7 +270,7 @@ fn mesh_a7_an_idle_connection_gives_way_in_the_share_of_another_entry() {
     assert_eq!(standing(&mesh, EXIT), (14, 0));
 }
 
-/// The entry is the exit of its players, and has few places.
+/// The entry is its players' exit, and has few slots.
 fn small_entry_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
     small_entry(index, config, ids);
     if index != ENTRY {
@@ -293,7 +295,7 @@ fn mesh_a1_a_connection_that_goes_out_where_it_came_in_has_two_places() {
     mesh.stop_player();
     mesh.run(START);
     for host in 1..=20 {
-        // Each has its server dialled before the next comes.
+        // Each one's server is dialed before the next connects.
         connect(&mut mesh, ENTRY, 0, &format!("203.0.113.{host}")).ok();
         mesh.run(100);
     }

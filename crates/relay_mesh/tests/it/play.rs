@@ -70,14 +70,15 @@ fn three_relays_in_a_row_carry_a_game() {
     assert_eq!(mesh.player().faults, 0);
 }
 
-/// Kills the relay in use and returns the longest silence the player saw, and what was lost.
+/// Kills the relay in use. Returns the longest time that the player got no answer, and how many
+/// datagrams were lost.
 fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     let shape = Shape {
         mode,
         ..Shape::default()
     };
     let mut mesh = Mesh::new(seed, &shape);
-    // The player's round trip is 50 ms, and over the next best relay 60.
+    // The player's round trip is 50 ms, and 60 ms over the next best relay.
     let nodes = mesh.nodes.clone();
     for (a, b, delay) in [
         (ENTRY, RELAY, 10),
@@ -87,11 +88,11 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     ] {
         mesh.world.set_links(nodes[a], nodes[b], link(delay));
     }
-    // The moment of death lies anywhere between two probes.
+    // The kill happens at a random moment between two probes.
     let phase = mesh.world.generator(77).below(1_000);
     mesh.run(START + 2_000 + phase);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-    // What is on its way at the kill counts too.
+    // Counts packets in flight at the kill, too.
     let sent = mesh.player().sent() - 30;
     let at = mesh.now();
     mesh.kill(RELAY);
@@ -112,7 +113,7 @@ fn gap_of_a_kill(seed: Seed, mode: Mode) -> (core::time::Duration, usize) {
     (gap, mesh.player().missing_from(sent))
 }
 
-/// Prints the median, the 99th percentile, for up to 100 seeds the largest, and the largest.
+/// Prints the median, the 99th percentile, the largest of up to 100 seeds, and the largest.
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn tell_gaps(what: &str, gaps: &[core::time::Duration]) {
     let mut sorted = gaps.to_vec();
@@ -189,7 +190,7 @@ fn sim_a_degraded_path_is_left_within_seconds() {
         };
         match cause {
             RouteCause::Degraded => {}
-            // It lost three probes in a row, which of a tenth happens.
+            // It lost three probes in a row, which happens at a loss of a tenth.
             RouteCause::Killed => killed += 1,
             RouteCause::First | RouteCause::Better | _ => panic!("{cause:?}"),
         }
@@ -201,7 +202,7 @@ fn sim_a_degraded_path_is_left_within_seconds() {
         gaps.push(mesh.player().gap(at, now));
     });
     tell_gaps("degraded", &gaps);
-    // Of few seeds one may be by chance.
+    // With few seeds, one may happen by chance.
     assert!(killed <= 1 + gaps.len() / 20, "{killed} of {}", gaps.len());
 }
 
@@ -214,15 +215,15 @@ fn sim_mesh_m1_a_planned_move_loses_and_doubles_nothing() {
             ..Shape::default()
         };
         let mut mesh = Mesh::new(seed, &shape);
-        // Packets overtake each other everywhere.
+        // Reordering on all links.
         let all: Vec<_> = mesh.nodes.iter().map(|node| node.index()).collect();
         mesh.world.change_links(&all, &all, |link| {
             link.with_reorder(Chance::percent(20), ms(20))
         });
         mesh.run(START + 2_000);
-        // From half a second ago, so that what is on its way counts too.
+        // From half a second ago, to include packets in flight.
         let (at, sent) = (mesh.now(), mesh.player().sent() - 120);
-        // One relay after the other gets slow, so that packets move on.
+        // The relays become slow one after the other, so that packets move.
         let entry = mesh.nodes[ENTRY].index();
         for relay in RELAY..RELAY + 3 {
             let slow = mesh.nodes[relay].index();
@@ -413,13 +414,13 @@ fn sim_a_lossy_mesh_carries_what_its_links_do() {
         mesh.run(20_000);
         let lost = mesh.player().missing() - before;
         let sent = mesh.player().sent() - sent;
-        // Four links in a round trip: 0.97 to the fourth is 0.885.
+        // Four links in a round trip: 0.97 to the fourth power is 0.885.
         assert!(lost * 100 <= sent * 16, "{lost} of {sent}");
         assert_eq!(mesh.player().faults, 0, "nothing twice, nothing changed");
         assert_eq!(mesh.process(ENTRY).closed_flows(), []);
         let moves = mesh.moves(ENTRY, Instant::ZERO);
-        // All paths lose more than 5 % there and back, so that chance finds one better at times.
-        // What must not be is a move each second.
+        // All paths lose more than 5 % per round trip, so by chance another one is better at times.
+        // What must not happen is a move every second.
         assert!(moves.len() <= 12, "{moves:?}");
     });
 }

@@ -1,4 +1,4 @@
-//! A player who sends at a rate, and what came back.
+//! A player that sends at a rate, and the answers it got.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use netsim::Outbox;
 use wire::{Arrival, Instant};
 
-/// Sends numbered datagrams at a rate and writes down when their answers come.
+/// Sends numbered datagrams at a rate and records when their answers arrive.
 #[derive(Debug)]
 pub(crate) struct Player {
     server: SocketAddr,
@@ -15,13 +15,13 @@ pub(crate) struct Player {
     len: usize,
     next_at: Instant,
     next: u64,
-    /// Number, when it was sent, when it came back.
+    /// Number, send time, arrival time.
     pub(crate) answers: Vec<(u64, Instant, Instant)>,
     sent: BTreeMap<u64, Instant>,
-    /// Answers that were no copy of what was sent, or came twice.
+    /// Answers that differ from what was sent, or arrived twice.
     pub(crate) faults: u64,
     pub(crate) is_silent: bool,
-    /// What a proxy before the game's port writes before what it says.
+    /// Header that a proxy in front of the game's port prepends.
     pub(crate) header: Vec<u8>,
 }
 
@@ -52,12 +52,12 @@ impl Player {
         self.next
     }
 
-    /// Datagrams without an answer so far.
+    /// Unanswered datagrams so far.
     pub(crate) fn missing(&self) -> u64 {
         u64::try_from(self.sent.len()).unwrap()
     }
 
-    /// Datagrams without an answer of those sent from number `first` on.
+    /// Unanswered datagrams with number `first` or higher.
     pub(crate) fn missing_from(&self, first: u64) -> usize {
         self.sent.range(first..).count()
     }
@@ -79,7 +79,7 @@ impl Player {
         gap
     }
 
-    /// Median round trip of the answers that came between `from` and `to`.
+    /// Median round trip of the answers that arrived between `from` and `to`.
     pub(crate) fn round_trip(&self, from: Instant, to: Instant) -> Duration {
         let mut trips: Vec<Duration> = self
             .answers
@@ -91,7 +91,7 @@ impl Player {
         trips.get(trips.len() / 2).copied().unwrap_or(Duration::MAX)
     }
 
-    /// Goes on at `now`, with nothing to make up for.
+    /// Resumes at `now` without catching up.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.is_silent = false;
         self.next_at = now;

@@ -1,4 +1,4 @@
-//! A node as a process: its sockets, and a driver that does as it is told.
+//! A node as a process: its sockets, and a driver that executes its commands.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,20 +14,19 @@ use crate::beside::Beside;
 
 pub(crate) type Crypto = Recording<SimProvider>;
 
-/// A node and its sockets.
 pub(crate) struct Process<P: Provider = Crypto> {
     pub(crate) node: Node<P>,
-    /// What runs beside it.
+    /// Its forwarders.
     pub(crate) beside: Beside<P>,
     sockets: BTreeMap<SocketId, SocketAddr>,
     next_socket: u32,
     next_port: u16,
     pub(crate) events: Vec<(Instant, Event)>,
-    /// What was to be measured: when, which server, by what.
+    /// Requested measurements: time, server and probe type.
     pub(crate) probes: Vec<(Instant, SocketAddr, ServerProbe)>,
-    /// How servers answer to that, `None` never; those that do not stand here after 1 ms.
+    /// How servers answer probes; `None` is never. Servers that are not listed answer after 1 ms.
     pub(crate) answers: BTreeMap<SocketAddr, Option<Outcome>>,
-    /// Sockets that the system has.
+    /// Maximum number of sockets.
     pub(crate) sockets_max: usize,
     #[cfg(feature = "tcp")]
     pub(crate) streams: crate::streams::Streams,
@@ -50,7 +49,6 @@ impl<P: Provider> Process<P> {
         }
     }
 
-    /// Why flows ended so far.
     pub(crate) fn closed_flows(&self) -> Vec<FlowEnd> {
         self.events
             .iter()
@@ -64,12 +62,11 @@ impl<P: Provider> Process<P> {
             .collect()
     }
 
-    /// The name of an exit's newest upstream socket.
+    /// The id of an exit's newest upstream socket.
     pub(crate) fn upstream_socket(&self) -> SocketId {
         *self.sockets.keys().last().expect("a socket")
     }
 
-    /// The address of an exit's upstream socket.
     pub(crate) fn upstream(&self) -> SocketAddr {
         *self.sockets.values().last().expect("a socket")
     }
@@ -121,7 +118,7 @@ impl<P: Provider> netsim::Node for Process<P> {
         datagram: &mut [u8],
     ) {
         let mut sockets = self.sockets.iter();
-        // What comes for a socket of before a restart is dropped by the system.
+        // The kernel drops datagrams for a socket from before a restart.
         let Some((&socket, _)) = sockets.find(|(_, address)| address.port() == local.port()) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Players behind proxies before a game's port.
+//! Players behind proxies in front of a game's port.
 
 use core::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::harness::{
 };
 use crate::signed;
 
-/// Of whom the header says that he is behind the proxy, which has the address of the usual player.
+/// The player that the header names. The proxy has the address of the usual player.
 const TOLD: &str = "198.51.100.77:4321";
 
 fn proxies(index: usize, config: &mut Config, need: HeaderPolicy) {
@@ -37,18 +37,18 @@ fn required(index: usize, config: &mut Config, _: &[NodeId]) {
     proxies(index, config, HeaderPolicy::Required);
 }
 
-/// Where connections of the game need no header, its datagrams do.
+/// Connections of the game need no header, but its datagrams do.
 fn optional(index: usize, config: &mut Config, _: &[NodeId]) {
     proxies(index, config, HeaderPolicy::Optional);
 }
 
-/// The game is the signed document's, the proxies the entry's own.
+/// The game is from the signed document, the proxies from the entry's own file.
 fn of_document(index: usize, config: &mut Config, ids: &[NodeId]) {
     signed::signed(index, config, ids);
     required(index, config, ids);
 }
 
-/// The entry is the exit, too.
+/// The entry is also the exit.
 fn here(index: usize, config: &mut Config, ids: &[NodeId]) {
     if index == ENTRY {
         config.profile.roles = Roles::ALL;
@@ -73,7 +73,7 @@ fn header(source: SocketAddr, transport: Transport) -> Vec<u8> {
     out
 }
 
-/// A mesh whose player is a proxy that writes this.
+/// A mesh in which the player is a proxy that prepends this header.
 fn mesh(seed: Seed, shape: &Shape, header: Vec<u8>) -> Mesh {
     let mut mesh = Mesh::new(seed, shape);
     let server = mesh.server;
@@ -84,7 +84,7 @@ fn mesh(seed: Seed, shape: &Shape, header: Vec<u8>) -> Mesh {
     mesh
 }
 
-/// Players of the flows that the entry has opened, in order.
+/// Players of the flows that the entry opened, in order.
 fn opened(mesh: &Mesh) -> Vec<SocketAddr> {
     let events = mesh.process(ENTRY).events.iter();
     let players = events.filter_map(|(_, event)| {
@@ -148,10 +148,10 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
         (proxy(60), stream),
         (proxy(60), b"without a header".to_vec()),
         (proxy(60), Vec::new()),
-        // Of the proxy that a flow is of.
+        // From a proxy that has a flow.
         (player_address(), b"without a header".to_vec()),
     ];
-    // No player speaks from there.
+    // No player sends from these addresses.
     for nobody in [
         "198.51.100.77:0",
         "0.0.0.0:9",
@@ -173,7 +173,8 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
     }
     assert_eq!(mesh.process(EXIT).sockets(), before, "no flow");
     assert_eq!(opened(&mesh), [told]);
-    // Who is no proxy and says nothing of others is a player, as is who a proxy says is itself.
+    // A sender that is not a proxy and sends no header is a player. So is a proxy that sends a
+    // header for itself.
     let mut local = Vec::new();
     write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
     local.extend([7; 20]);
@@ -185,7 +186,7 @@ fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted()
     assert_eq!(opened(&mesh), [told, stranger, proxy(61)]);
     let now = mesh.now();
     assert!(mesh.player().gap(now.saturating_sub(ms(400)), now) < ms(50));
-    // Its own answers, and those to what was injected.
+    // Its own answers, and those to the injected datagrams.
     assert!(mesh.player().faults <= 2);
 }
 
@@ -212,7 +213,7 @@ fn pgx10_proxies_stand_before_a_game_of_a_signed_document_too() {
     assert_eq!((refused(&mesh), opened(&mesh)), (1, vec![told]));
 }
 
-/// Says something at the entry, from the proxy.
+/// Sends a datagram to the entry from the proxy.
 fn say(mesh: &mut Mesh, header: Vec<u8>) {
     let datagram = Datagram::new(player_address(), game(), header);
     mesh.world.inject(ms(0), datagram);
@@ -230,7 +231,7 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
         let second = header(other, Transport::Datagram);
         say(&mut mesh, second.clone());
         assert_eq!(opened(&mesh), [one, other]);
-        // What a proxy says of its own is its own.
+        // A header that names the proxy itself starts a flow of the proxy.
         let mut local = Vec::new();
         write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
         say(&mut mesh, local);
@@ -239,11 +240,11 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
         mesh.world.apply(player, |player, _| player.header = second);
         let count = mesh.player().answers.len();
         mesh.run(1_000);
-        // A new player's first answers are rationed.
+        // A new player's first answers are rate-limited.
         assert!(mesh.player().answers.len() > count + 20);
         say(&mut mesh, first);
         assert_eq!((refused(&mesh), opened(&mesh)), (0, all.to_vec()));
-        // Without a header nothing is believed, and a player's own, behind the proxy's, is what he said.
+        // Without a header nothing is trusted. A player's own header behind the proxy's is payload.
         mesh.world.apply(player, |player, _| player.header.clear());
         let count = mesh.player().answers.len();
         mesh.run(500);
@@ -262,7 +263,6 @@ fn pgx10_who_forges_datagrams_of_a_proxy_takes_no_players_flow_and_holds_none_up
         vec![7; 10],
     ]
     .concat();
-    // The player pauses.
     mesh.stop_player();
     mesh.run(1_100);
     say(&mut mesh, forged.clone());
@@ -280,8 +280,8 @@ fn pgx10_who_forges_datagrams_of_a_proxy_takes_no_players_flow_and_holds_none_up
 
 #[test]
 fn pgx11_players_behind_a_proxy_have_the_limits_of_their_own_addresses() {
-    // Whom a trusted proxy names has proved that it receives: its prefix has no ration. Those who are gone
-    // leave their places.
+    // A player named by a trusted proxy counts as validated, so the limit per prefix does not apply.
+    // Ended flows free their slots.
     for prefixes in [200, 1] {
         let shape = Shape {
             idle: 3,

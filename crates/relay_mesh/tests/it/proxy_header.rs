@@ -1,4 +1,4 @@
-//! The header of the PROXY protocol, for any ends and any bytes.
+//! The PROXY header, with any addresses and any bytes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -21,7 +21,7 @@ fn ips() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
         any::<u128>().prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits))),
-        // With runs of zeros, which the text form leaves out.
+        // With runs of zeros, which the text form omits.
         (any::<u128>(), any::<u8>(), 0_u32..128)
             .prop_map(|(bits, mask, shift)| bits & u128::from(mask) << shift)
             .prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits))),
@@ -51,7 +51,7 @@ fn checksums() -> impl Strategy<Value = Checksum> {
     prop_oneof![Just(Checksum::None), Just(Checksum::Crc32c)]
 }
 
-/// What a reader makes of ends that were written.
+/// The ends that a reader returns for the ends that were written.
 fn canonical(ends: Ends) -> Ends {
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -114,7 +114,7 @@ proptest! {
         }
     }
 
-    /// Nothing behind a header is read, and a header is the same however much of what follows is there.
+    /// The parser does not read past a header, and returns the same header however much follows it.
     #[test]
     fn mesh_c1_any_bytes_are_read_or_refused_and_nothing_behind_them(
         start in prop_oneof![

@@ -1,4 +1,4 @@
-//! Labels given back: what ended frees its places at once, and nobody frees another's.
+//! Released labels: an ended flow frees its labels at once, and no node can release another's.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::crowd::{gather, silence};
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 use crate::member::Rig;
 
-/// Labels that the nodes have given out, by node.
+/// Number of labels that each node has granted.
 fn labels(mesh: &Mesh) -> Vec<u32> {
     let nodes = 0..mesh.nodes.len();
     nodes
@@ -22,7 +22,7 @@ fn labels(mesh: &Mesh) -> Vec<u32> {
         .collect()
 }
 
-/// Labels given back that were freed, and those that were not, at all nodes.
+/// Released labels that were freed, and those that were not, over all nodes.
 fn given_back(mesh: &Mesh) -> (u64, u64) {
     let stats = (0..mesh.nodes.len()).map(|index| mesh.process(index).node.stats());
     stats.fold((0, 0), |(freed, refused), stats| {
@@ -52,30 +52,31 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             let crowd = gather(&mut mesh, 100, ms(200));
             mesh.run(8_000);
             let crowded = labels(&mesh);
-            // Each flow has a label at each end, and at each relay of its ways.
+            // Each flow has a label at each end, and at each relay of its paths.
             assert!(
                 crowded[..RELAY].iter().all(|held| *held >= 100),
                 "{crowded:?}"
             );
-            // Theirs, the player's and that of probes: one at each end and two at the relay of the path in use.
+            // Labels of the crowd, the player and probes: one at each end and two at the relay of
+            // the path in use.
             let all = crowded.iter().sum::<u32>();
             assert!(all >= 4 * 102, "{crowded:?}");
             let relayed = |labels: &[u32]| labels[RELAY..].iter().sum::<u32>();
             let of_crowd = u64::from(relayed(&crowded) - relayed(&alone));
             assert!(of_crowd >= 100, "{crowded:?}");
             silence(&mut mesh, crowd);
-            // They are idle after 3 s; that is looked at each second.
+            // They are idle after 3 s, which is checked every second.
             mesh.run(4_000 + 1_500);
             let left = labels(&mesh);
             // One flow and the probes, on each of at most four paths.
             assert!(left.iter().all(|left| *left <= 8), "{mode:?} {left:?}");
             assert_eq!(mesh.player().faults, 0);
-            // Paths that nobody uses are given up whole.
+            // Unused paths are closed entirely.
             mesh.stop_player();
             mesh.run(8_000);
             assert_eq!(labels(&mesh), [0; 5], "{mode:?}");
-            // All that relays had given out. A far end may have ended the flows of a path that was given
-            // up just before.
+            // All labels that relays had granted. A far end may have ended the flows of a path that
+            // was closed just before.
             let (freed, refused) = given_back(&mesh);
             assert!(freed >= of_crowd && refused < freed, "{freed} {refused}");
         }
@@ -105,7 +106,7 @@ fn what_ended_all_at_once_is_given_back_in_parts() {
         mesh.run(100);
         parts.push(freed(&mesh) - before);
     }
-    // Two messages of 64 labels in 100 ms from each end, whatever waits.
+    // At most two messages of 64 labels per 100 ms from each end, however many are queued.
     assert!(parts.iter().all(|part| *part <= 2 * 128), "{parts:?}");
     assert!(parts.contains(&(2 * 128)), "{parts:?}");
     assert!(parts.iter().sum::<u64>() >= 2 * 900, "{parts:?}");
@@ -126,7 +127,7 @@ fn sim_a_path_that_packets_left_is_given_back_and_no_packet_is_lost_by_it() {
                 link.with_reorder(Chance::percent(20), ms(20))
             });
             mesh.run(START + 3_000);
-            // With such delays the nearest is not always found at once.
+            // With such delays the nearest relay is not always found at once.
             let there = mesh.route();
             let mut relays = RELAY..mesh.nodes.len();
             let used = relays.find(|relay| there == Some(mesh.path(&[*relay])));
@@ -198,7 +199,7 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
     let own = reserve(&mut rig, 3);
     assert_eq!(counts(&rig).0, before + 3);
     let is_own = |name: &LabelName| own.iter().any(|granted| granted.label == *name);
-    // Every label of others that there may be.
+    // Tries every possible label of others.
     let mut tried = 0;
     for generation in 0..4 {
         let names = (0..64).map(|slot| LabelName { slot, generation });
@@ -207,12 +208,12 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
         give_back(&mut rig, names);
     }
     assert_eq!(counts(&rig), (before + 3, given_back, tried));
-    // Its own are freed once, by whichever message names them first.
+    // Its own labels are freed once, by the first message that names them.
     give_back(&mut rig, own.iter().map(|granted| granted.label));
     assert_eq!(counts(&rig), (before, given_back + 3, tried));
     give_back(&mut rig, own.iter().map(|granted| granted.label));
     assert_eq!(counts(&rig), (before, given_back + 3, tried + 3));
-    // Not even where the slots are in use again.
+    // Not even if the slots are in use again.
     let mut again = reserve(&mut rig, 60);
     let slots = |granted: &[Granted]| -> BTreeSet<u32> {
         granted.iter().map(|granted| granted.label.slot).collect()
@@ -255,7 +256,7 @@ fn mesh_a1_what_a_member_gives_back_is_rationed() {
     let node = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
     let before = node(&rig);
     let own = reserve(&mut rig, 20);
-    // 64 at once, and 16 a second: the rest is not even looked up.
+    // A burst of 64, and 16 per second: the rest is not even looked up.
     let junk = (100..164).map(|slot| LabelName {
         slot,
         generation: 9,

@@ -1,4 +1,4 @@
-//! A frame that somebody saw once and sends again and again.
+//! A captured frame that is replayed again and again.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address};
 
-/// A frame of the game that went from `from` to `to`.
+/// A frame of the game from `from` to `to`.
 fn seen(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Vec<u8> {
     let tap = mesh.world.tap_all(4_000);
     mesh.run(500);
@@ -23,8 +23,8 @@ fn seen(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Vec<u8> {
     longest.unwrap().bytes.clone()
 }
 
-/// What the node at the end of `line` counts while 8 copies of one frame come each millisecond for 3 s; with
-/// how many of the player's datagrams are not answered.
+/// The frame counters of the node at the end of `line` while 8 copies of one frame arrive each
+/// millisecond for 3 s, and the number of the player's unanswered datagrams.
 fn repeat(line: [usize; 2]) -> (FrameStats, u64) {
     let shape = Shape {
         len: 1_000,

@@ -1,4 +1,4 @@
-//! Labels of a node that a signed document bars from every game.
+//! Labels of a node that a signed document excludes from every game.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,8 @@ fn labels(mesh: &Mesh, index: usize) -> u32 {
     mesh.process(index).node.labels()
 }
 
-/// In all shards, those that are bound too, and nobody else's; once it is admitted again it gets others.
+/// In all shards, and bound labels too, but no other node's labels. If the node is admitted again,
+/// it gets new ones.
 #[test]
 fn pg11_relays_take_back_the_labels_of_who_may_send_no_more() {
     let mut rig = Rig::with(8, &shape(sharded));

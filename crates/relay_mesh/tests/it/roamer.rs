@@ -1,4 +1,4 @@
-//! A game on sessions of `udp_proto` whose exit dies.
+//! A game over `udp_proto` sessions with an exit that dies.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -24,13 +24,13 @@ enum End {
     Server,
 }
 
-/// Both ends of the game: the player says a number each 50 ms, reliably, and the server says it back.
+/// Both ends of the game: the player sends a number reliably every 50 ms, and the server echoes it.
 struct Talk {
     end: End,
     session: Option<SessionId>,
     next_at: Instant,
     said: u64,
-    /// What came, and when.
+    /// Received numbers with their arrival times.
     heard: Vec<(Instant, u64)>,
     events: Vec<Event>,
 }
@@ -92,7 +92,7 @@ fn server() -> SocketAddr {
     address("198.51.100.8:7000")
 }
 
-/// The last relay is an exit too, and dearer.
+/// The last relay is also an exit, at a higher cost.
 fn mesh_of_two_exits(seed: Seed, mode: Mode) -> Mesh {
     let shape = Shape {
         mode,
@@ -123,7 +123,7 @@ fn mesh_of_two_exits(seed: Seed, mode: Mode) -> Mesh {
     mesh
 }
 
-/// A server that knows its players by their sessions, and a player who dials the entry.
+/// A server that identifies its players by their sessions, and a player that dials the entry.
 fn begin(mesh: &mut Mesh) -> [Handle<Host<Machine, Talk>>; 2] {
     let seed = mesh.seed;
     let provider = |purpose: u64| SimProvider::new(seed.generator(purpose).seed());
@@ -178,7 +178,7 @@ fn sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit() {
             let after = came.iter().find(|came| **came > at + ms(500)).copied();
             let gap = after.expect("it lives on").saturating_since(at);
             assert!(gap < ms(6_000), "{mode:?}: {gap:?}");
-            // What is said reliably came once and in order, all the same.
+            // Reliable messages still arrived once and in order.
             for end in [server, player] {
                 let heard = mesh.world[end].app.heard.iter().map(|(_, number)| *number);
                 let heard: Vec<u64> = heard.collect();
@@ -196,7 +196,7 @@ fn sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit() {
     });
 }
 
-/// What stood still, or was cut off, comes back before anybody has gone: none is moved for so short a time.
+/// An exit that was paused or cut off returns before any player has moved: the outage is too short.
 #[test]
 fn an_exit_that_stands_still_for_2_s_keeps_its_players() {
     let mut mesh = mesh_of_two_exits(Seed::from_number(4), Mode::Shadow);

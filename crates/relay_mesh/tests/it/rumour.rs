@@ -1,4 +1,4 @@
-//! Control planes in trouble: a liar, a partition, flapping links, a neighbour that says too much.
+//! Control planes under a liar, a partition, flapping links, and a neighbor that sends too much.
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
@@ -11,8 +11,7 @@ use crate::swarm::Swarm;
 use crate::toy::ToyProvider;
 use crate::world::{World, up};
 
-/// A member says of all others, to all its neighbours, that their links cost 3 s; as deltas, which
-/// nobody signs.
+/// A member claims to all its neighbors, in unsigned deltas, that the links of all others cost 3 s.
 #[test]
 fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -56,14 +55,14 @@ fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
         for node in &swarm.world.nodes {
             assert_eq!(node.table().digest().entries().len(), 60, "none is removed");
         }
-        // Honest nodes passed the lies on; soon they believe each other again.
+        // Honest nodes forwarded the forged deltas. Soon they trust each other again.
         swarm.world.run(32_000);
         assert_eq!(told_by_delta(&mut swarm.world, liar), 60);
     });
 }
 
-/// Nodes that know within 8 s what a link costs that changed just after its end's record, so that
-/// nothing but a delta tells of it.
+/// Number of nodes that know the new cost of a link within 8 s. The change follows its end's
+/// record, so only a delta can report it.
 fn told_by_delta(world: &mut World<ToyProvider>, liar: usize) -> usize {
     let near = 1;
     let neighbours = world.neighbours(near).into_iter();
@@ -88,9 +87,9 @@ fn told_by_delta(world: &mut World<ToyProvider>, liar: usize) -> usize {
     world.nodes.iter().filter(knows).count()
 }
 
-/// Ends of links that are said to cost 3 s.
+/// Link ends with a reported cost of 3 s.
 fn bent(world: &World<ToyProvider>) -> usize {
-    // It says 3 s, of which so much counts.
+    // A report of 3 s is capped at this.
     count(world, |report| report.delay == Cost::from_millis(400))
 }
 
@@ -136,7 +135,7 @@ fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
             swarm.world.cut(b, a);
             swarm.world.disconnect(a, b);
         }
-        // Longer than records live.
+        // Longer than the lifetime of records.
         swarm.run(100_000, &[]);
         for node in &swarm.world.nodes {
             assert_eq!(node.table().digest().entries().len(), 30, "one half");
@@ -150,7 +149,7 @@ fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
         }
         let known = swarm.known(&across, |_| up(40));
         assert!(known >= 995, "{known}");
-        // They grow into one tree again: what changes in one half is soon known in the other.
+        // The halves merge into one tree: a change in one half is soon known in the other.
         swarm.world.run(90_000);
         let changed: Vec<(usize, usize)> = across.iter().copied().take(20).collect();
         for &(a, b) in &changed {
@@ -188,7 +187,7 @@ fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
     });
 }
 
-/// A neighbour of both halves, which says nothing true, names origins to both that nobody knows.
+/// A dishonest neighbor of both halves advertises origins to both that do not exist.
 #[test]
 fn mesh_a1_halves_meet_beside_a_neighbour_that_invents_origins() {
     let mut world = World::new(4, 13);
@@ -232,7 +231,7 @@ fn pgx6_a_neighbour_that_says_or_asks_too_much_is_cut_short_and_counted() {
     world.run(2_000);
     let node = world.nodes[0].id;
     for _ in 0..6_000 {
-        // What was never heard of, so that each would be looked at.
+        // Unknown records, so that each would be examined.
         let junk = vec![9; 300];
         world.say(0, 1, &Message::LinkRecord(&junk));
     }
@@ -249,7 +248,7 @@ fn pgx6_a_neighbour_that_says_or_asks_too_much_is_cut_short_and_counted() {
     let before = world.nodes[0].received;
     world.run(1_000);
     let told = world.nodes[0].received - before;
-    // 256 KiB at once and 128 KiB a second, with headers.
+    // A burst of 256 KiB and 128 KiB per second, including headers.
     assert!(told < 600_000, "{told}");
     assert!(world.nodes[1].gossip.stats().unanswered > 500);
 }

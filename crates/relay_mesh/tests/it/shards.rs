@@ -1,4 +1,4 @@
-//! Nodes of several shards.
+//! Nodes with several shards.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,8 @@ fn lossy(delay: u64) -> LinkConfig {
     link(delay).with_loss(Loss::Bernoulli(Chance::percent(2)))
 }
 
-/// Has the player play over one relay, moves him to another by killing it, and ends with both restarted.
+/// The player plays over one relay, moves to another when the first is killed, and both relays are
+/// restarted at the end.
 fn play(mesh: &mut Mesh) {
     mesh.run(START + 10_000);
     mesh.kill(RELAY);
@@ -40,7 +41,7 @@ fn play(mesh: &mut Mesh) {
     mesh.run(1_000);
 }
 
-/// Frames that each shard but the first has passed on.
+/// Number of frames that each shard but the first has forwarded.
 fn passed(mesh: &Mesh, index: usize) -> Vec<u64> {
     let forwarders = &mesh.process(index).beside.forwarders;
     let passed = forwarders.iter().map(Forwarder::frame_stats);
@@ -97,7 +98,7 @@ fn sim_mesh_shards_that_get_what_is_anothers_pass_it_on_or_hand_it_to_the_node()
         mesh.run(1_000);
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
         let beside = &mesh.process(RELAY).beside;
-        // What is the node's own; what is one another's, forwarders pass on.
+        // The node gets the datagrams that are its own. Forwarders forward each other's.
         assert!(beside.strays > 500, "{}", beside.strays);
         assert_eq!(beside.strays_of_forwarders, 0);
         assert_eq!(mesh.player().missing_from(60), 0);
@@ -159,7 +160,7 @@ fn mesh_a1_a_flood_at_the_socket_of_a_shard_is_bounded_and_counted() {
         assert_eq!(forwarder.strays_dropped(), 500);
         let strays = core::iter::from_fn(|| forwarder.poll_event());
         assert_eq!(strays.count(), STRAYS_MAX);
-        // What is said to be its own: cut short, of no label, and trunks of nothing.
+        // Datagrams that claim this shard: truncated, of an unknown label, and empty trunks.
         let before = forwarder.frame_stats();
         for datagram in [
             &mut [0x81, 0, 0, 0, 0x20][..],
@@ -181,7 +182,7 @@ fn mesh_a1_a_flood_at_the_socket_of_a_shard_is_bounded_and_counted() {
     });
 }
 
-/// As many shards as there may be, each with an eighth of what an owner may send.
+/// The maximum number of shards, each with an eighth of an owner's rate.
 fn one_each(index: usize, config: &mut Config, ids: &[NodeId]) {
     GENEROUS(index, config, ids);
     config.owner_rate = u32::MAX;
@@ -191,7 +192,7 @@ fn one_each(index: usize, config: &mut Config, ids: &[NodeId]) {
 #[test]
 fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
     let (mut mesh, mut datagrams) = unseen(one_each, 245, Lens::One);
-    // Probes have a label of their own.
+    // Probes have their own label.
     let shard = ShardId::of_datagram(&datagrams[0]);
     datagrams.retain(|datagram| ShardId::of_datagram(datagram) == shard);
     mesh.nonces.close();
@@ -255,7 +256,7 @@ fn mesh_a1_word_of_a_key_that_cannot_be_is_counted_and_changes_nothing() {
     assert_eq!(rig.mesh.process(RELAY).node.frame_stats().wrong_tag, 0);
 }
 
-/// Each shard keeps to itself which numbers it used towards a label.
+/// Each shard keeps its own record of the packet numbers used for a label, so only one may bind it.
 #[test]
 fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
     let mut rig = Rig::with(41, &shape(sharded));
@@ -291,7 +292,7 @@ fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
     assert!(matches!(answers[0], RouteReply::Done(_)), "{answers:?}");
 }
 
-/// A header whose second byte says that another shard sealed it opens with no key.
+/// If the second byte of the header names another shard, the frame does not decrypt with any key.
 #[test]
 fn mesh_a1_a_frame_in_the_name_of_another_shard_of_its_sender_opens_not() {
     let (mut mesh, datagrams) = unseen(one_each, 1, Lens::One);

@@ -1,4 +1,4 @@
-//! Signed configuration on its way through a mesh, and what nodes make of it.
+//! Distribution of signed configuration through a mesh, and its effect on nodes.
 
 use core::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, game, link, ms, server, shape};
 use crate::member::Rig;
 
-/// The admin, or one that is none, where the number is another.
+/// The admin, or another signer if the number differs.
 fn admin(number: u64) -> (SimProvider, Identity) {
     let mut provider = SimProvider::new(Seed::from_number(number));
     let identity = Identity::generate(&mut provider).unwrap();
@@ -28,7 +28,7 @@ fn holder() -> Holder {
     Holder::new("test", AdminKeys::new([*admin.public_key()], 1).unwrap())
 }
 
-/// What a node says that holds a document of this version, by the admin's keys.
+/// The version report of a node with a document of this version, signed with the admin's keys.
 fn told(version: u64) -> HeldVersion {
     HeldVersion {
         version,
@@ -36,7 +36,7 @@ fn told(version: u64) -> HeldVersion {
     }
 }
 
-/// What each node of the mesh begins with: no game, and the admin's key.
+/// The initial state of each node: no game, and the admin's key.
 pub(crate) fn signed(index: usize, config: &mut Config, _: &[NodeId]) {
     let listen = if index == ENTRY {
         vec![game().ip()]
@@ -52,7 +52,7 @@ pub(crate) fn signed(index: usize, config: &mut Config, _: &[NodeId]) {
 
 pub(crate) const ALL: &str = "{\"type\":\"all\"}";
 
-/// The JSON of the harness's game, or another on this port.
+/// The JSON of the harness's game, or of another game on this port.
 pub(crate) fn rule(name: &str, port: u16, entry: &str, exit: &str) -> String {
     let server = server();
     format!(
@@ -65,12 +65,12 @@ pub(crate) fn echo() -> String {
     rule("echo", game().port(), ALL, ALL)
 }
 
-/// A document with these games, and what stands before them.
+/// A document with these games, and with `more` in front of them.
 fn document(version: u64, more: &str, games: &[String], signer: u64) -> Vec<u8> {
     document_by(version, more, games, (5, &[signer]))
 }
 
-/// The same, signed by several, and with the key of the admin who signs the next.
+/// The same, signed by several signers, and with the key of the admin that signs the next document.
 fn document_by(
     version: u64,
     more: &str,
@@ -97,7 +97,7 @@ fn document_by(
     bytes
 }
 
-/// Whatever a game comes from, its exit is looked for over relays where it is not reached directly.
+/// A game of either source reaches its exit over relays if it is not reachable directly.
 #[test]
 fn sim_ends_of_a_signed_game_that_never_reach_each_other_play_over_a_relay() {
     for_each_seed(&test_site!(), 4, |seed| {
@@ -240,7 +240,7 @@ fn pg13_what_changes_of_one_game_leaves_the_players_of_others_alone() {
     );
 }
 
-/// A busy port is told and tried again; other games work: P9.
+/// A busy port is reported and retried. Other games work: P9.
 #[test]
 fn pg13_pgd_p9_a_busy_port_keeps_no_other_game_from_working() {
     let mut mesh = Mesh::new(Seed::from_number(3), &shape(signed));
@@ -280,7 +280,7 @@ fn pg14_pgd_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
     put_games(&mut mesh, 7, &[echo()]);
     mesh.run(500);
     mesh.kill(RELAY);
-    // It comes back as new: the harness gives it the admin's key and nothing else.
+    // It restarts empty: the harness gives it only the admin's key.
     mesh.restart(EXIT, 1);
     mesh.run(16_000);
     assert_eq!(version(&mesh, EXIT), 7);
@@ -309,7 +309,7 @@ fn pg11_a_node_that_the_document_bars_carries_no_more() {
     assert!(mesh.player().answers.len() > answers + 60);
 }
 
-/// The entry goes by its own file, and sends players all the same.
+/// The entry follows its own file, and sends players anyway.
 #[test]
 fn pg11_an_exit_refuses_the_players_of_an_entry_that_is_not_listed() {
     let mut mesh = Mesh::new(
@@ -439,7 +439,7 @@ fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
     assert_eq!(versions(mesh), [2; 5], "and the second time not at all");
 }
 
-/// What a neighbour offers and what the admin's interface is given, at every node: P10.
+/// Documents offered by a neighbor and through the admin interface, at every node: P10.
 #[test]
 fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
     let mut rig = Rig::with(10, &shape(signed));
@@ -461,7 +461,7 @@ fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
     for version in 2..=4 {
         let mut changed = document(100, "", &[echo()], 5);
         *changed.last_mut().unwrap() = b' ';
-        // Another one of the version in force, and one that is cut off.
+        // Another document with the current version, and a truncated one.
         let old = document(version - 1, "", &[], 5);
         let part = old[..200].to_vec();
         for bytes in [&forged, &changed, &old, &part] {
@@ -470,7 +470,7 @@ fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
                 assert!(matches!(offered, Offered::Refused(_)), "{offered:?}");
             }
         }
-        // The relay fetches it, from others than who had the forged one.
+        // The relay fetches it from nodes that did not have the forged one.
         let offered = put(mesh, EXIT, &document(version, "", &[echo()], 5));
         assert!(matches!(offered, Offered::Accepted(_)), "{offered:?}");
         mesh.run(1_000);
@@ -490,12 +490,12 @@ fn a_node_without_a_place_for_it_takes_no_document() {
     assert_eq!(versions(&mesh), [0; 5]);
 }
 
-/// What the holder of the first key signed once it was retired, of a far higher version.
+/// A document with a much higher version, signed with the first key after that key was retired.
 fn forged() -> Vec<u8> {
     document(1 << 32, "", &[rule("evil", 4_000, ALL, ALL)], 5)
 }
 
-/// Has the exit begin with it: it knows only the first key, and met nobody else before.
+/// The exit starts with it. It knows only the first key, and has met no other node.
 fn captured(index: usize, config: &mut Config, ids: &[NodeId]) {
     signed(index, config, ids);
     if index == EXIT
@@ -521,7 +521,7 @@ fn a_node_captured_by_a_retired_key_is_freed_by_its_neighbours() {
     mesh.run(16_000);
     assert_eq!(versions(&mesh), [11; 5]);
     for index in 0..mesh.nodes.len() {
-        // Nobody fetched what the retired key signed.
+        // No node fetched the document signed with the retired key.
         let stats = mesh.process(index).node.config_stats().unwrap();
         assert_eq!(stats.retired_key, 0, "{index}");
     }

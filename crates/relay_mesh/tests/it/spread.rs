@@ -2,7 +2,7 @@ use relay_mesh::message::code;
 
 use crate::world::World;
 
-/// A ring of `count` nodes, 10 ms a link.
+/// A ring of `count` nodes with links of 10 ms.
 fn ring(seed: u64, count: usize) -> World {
     let mut world = World::new(seed, count);
     for index in 0..count {
@@ -24,8 +24,8 @@ fn pg6_every_node_learns_every_link_and_records_pass_each_link_hardly_twice() {
     let relays = [world.nodes[1].id, world.nodes[2].id];
     assert_eq!(route.path.relays, relays);
     assert_eq!(route.cost.units(), 320, "three links and two relays");
-    // Each of 10 records over each of 10 links, once each way at most; and what is fetched when
-    // nodes meet.
+    // Each of 10 records over each of 10 links, at most once per direction, plus what nodes fetch
+    // when they connect.
     for code in [code::NODE_RECORD, code::LINK_RECORD] {
         let sent = world.sent[&code];
         assert!((90..=250).contains(&sent), "{code}: {sent}");
@@ -40,7 +40,7 @@ fn pg6_every_node_learns_every_link_and_records_pass_each_link_hardly_twice() {
     let before = world.sent[&code::LINK_RECORD];
     world.run(30_000);
     let sent = world.sent[&code::LINK_RECORD] - before;
-    // One renewal of nine nodes and ten of the root, over nine links; some cross each other.
+    // One renewal of nine nodes and ten of the root, over nine links. Some messages cross.
     assert!((9 * 19 - 9..=9 * 19 + 40).contains(&sent), "{sent}");
 }
 
@@ -82,19 +82,19 @@ fn mesh_g3_links_of_a_dead_node_are_known_as_down_within_a_second() {
             assert!(!graph.link(end, index).is_routable());
         }
     }
-    // Its own record goes when it is 90 s old.
+    // Its own record expires after 90 s.
     world.run(95_000);
     for node in world.nodes.iter().filter(|node| node.is_alive) {
         assert_eq!(node.table().digest().entries().len(), 9);
     }
-    // And does not come back from a neighbour.
+    // It does not return from a neighbor.
     world.disconnect(4, 5);
     world.connect(4, 5);
     world.run(1_000);
     assert_eq!(world.nodes[4].table().digest().entries().len(), 9);
 }
 
-/// Whoever has held its records before takes none below, and digests do not name what has expired.
+/// Nodes that held its records before accept no lower versions, and digests omit expired records.
 #[test]
 fn mesh_g3_a_node_whose_clock_was_ahead_is_known_after_a_restart_however_long_it_was_down() {
     for (down, millis) in [(&[2][..], 30_000), (&[2], 95_000), (&[1, 2, 3], 95_000)] {
@@ -109,7 +109,7 @@ fn mesh_g3_a_node_whose_clock_was_ahead_is_known_after_a_restart_however_long_it
         for &index in down {
             world.restart(index);
         }
-        // Where its neighbours know as little as itself, it is those behind them that know.
+        // Its neighbors know as little as itself. The nodes behind them know more.
         for index in 0..4 {
             world.link(index, index + 1, 10);
         }

@@ -1,4 +1,4 @@
-//! Nodes that do not run for a while: a busy host, a machine that is moved.
+//! Nodes that do not run for a while, such as on a busy host or a migrated VM.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use wire::Instant;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, Shape, ms};
 
-/// Time after which packets are on the best path again, ms: links are judged by their last 30 s, and a
-/// flow waits for up to 18 s to see an advantage last.
+/// Time until packets use the best path again, in ms: links are judged by their last 30 s, and a
+/// flow waits up to 18 s for an advantage to last.
 const AGAIN: u64 = 50_000;
 
 #[test]
@@ -46,7 +46,7 @@ fn sim_pgx13_an_entry_that_stood_still_blames_nobody_for_it() {
             mesh.run(span + 1_000);
         }
         assert_eq!(mesh.process(ENTRY).node.stats().stalls, 6);
-        // Its neighbours saw it late, and say so; but no path is dead.
+        // Its neighbors saw late probes and report that, but no path is dead.
         let moves = mesh.moves(ENTRY, from);
         let mut causes = moves.iter().map(|(_, _, cause)| *cause);
         assert!(causes.all(|cause| cause != RouteCause::Killed), "{moves:?}");
@@ -66,8 +66,8 @@ fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
             mesh.world.stall(node, ms(span));
             mesh.run(span + 1_000);
         }
-        // A relay that failed three times is kept out for up to a minute, and may fail once more while
-        // its links are judged by what they were.
+        // A relay that failed three times is excluded for up to a minute, and may fail once more
+        // while its links are judged by their old measurements.
         mesh.run(30_000 + 60_000);
         let (best, moves) = (mesh.path(&[RELAY]), mesh.moves(ENTRY, Instant::ZERO));
         assert_eq!(mesh.route(), Some(best), "{moves:?}");
@@ -75,7 +75,7 @@ fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
     });
 }
 
-/// An entry that is 120 ms late all the time moves nothing for it, and says so.
+/// An entry that is always 120 ms late moves no flow for that, and reports that it is overloaded.
 #[test]
 fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
     for_each_seed(&test_site!(), 3, |seed| {
@@ -103,8 +103,8 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
     });
 }
 
-/// The system drops 7 of 10 datagrams at the entry's mesh socket, from all alike. Neither end moves for that: the entry
-/// knows by its socket's counter, and the exit by what the entry says with its reports.
+/// The kernel drops 7 of 10 datagrams at the entry's mesh socket, from all senders alike. Neither
+/// end moves: the entry knows by its socket's drop counter, and the exit by the entry's reports.
 #[test]
 fn sim_an_entry_whose_receive_buffer_overflows_makes_neither_end_move() {
     for_each_seed(&test_site!(), 3, |seed| {

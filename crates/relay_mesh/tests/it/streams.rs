@@ -1,4 +1,4 @@
-//! TCP games through a mesh: what the driver of a node's TCP sockets does, and what comes of it.
+//! TCP games through a mesh: what the driver of a node's TCP sockets does, and the results.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +19,14 @@ use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, ser
 use crate::member::Rig;
 use crate::signed::{ALL, put_games, rule, signed};
 
-/// The TCP sockets of a process: players before an entry, servers behind an exit that say what they hear.
+/// The TCP sockets of a process: players at an entry, and echo servers behind an exit.
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) ports: Vec<TcpPort>,
     pub(crate) held: BTreeMap<ConnId, Stream>,
-    /// Servers that were dialled.
+    /// Servers that were dialed.
     pub(crate) dialled: Vec<SocketAddr>,
-    /// Why servers cannot be reached, if they cannot.
+    /// Why servers are unreachable, if they are.
     refusal: Option<Refusal>,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct Stream {
     pub(crate) end: Option<ConnEnd>,
 }
 
-/// The half that leads to the far end.
+/// The half toward the far end.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Half {
     #[default]
     Open,
-    /// It is closed behind what is to be written.
+    /// Closes after the pending bytes are written.
     Closing,
     Closed,
 }
 
 impl Streams {
-    /// Has its server refuse from now on.
+    /// Makes its server refuse connections from now on.
     pub(crate) fn refuse(&mut self) {
         self.refusal = Some(Refusal::Server);
     }
@@ -119,7 +119,7 @@ impl Streams {
 }
 
 impl Mesh {
-    /// Has a player connect at the entry.
+    /// Opens a player's connection at the entry.
     pub(crate) fn connect_open(&mut self) -> ConnId {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, now| {
@@ -131,7 +131,7 @@ impl Mesh {
         })
     }
 
-    /// Has a player connect at the entry, say `words` and close that half.
+    /// Opens a player's connection at the entry, sends `words` and closes that half.
     pub(crate) fn connect(&mut self, words: &[u8]) -> Result<ConnId, TcpRefused> {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, now| {
@@ -149,7 +149,7 @@ impl Mesh {
         })
     }
 
-    /// Has the player say more on a connection that it keeps open.
+    /// Sends more on a connection that the player keeps open.
     pub(crate) fn say(&mut self, conn: ConnId, words: &[u8]) {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, _| {
@@ -188,7 +188,6 @@ pub(crate) fn web(index: usize, config: &mut Config, ids: &[NodeId]) {
     config.tcp = Some(tcp);
 }
 
-/// Changes the web game of an exit.
 fn at_exit(index: usize, config: &mut Config, change: impl FnOnce(&mut ExitGame)) {
     let tcp = config.tcp.as_mut().filter(|_| index == EXIT);
     if let Some(exit) = tcp.and_then(|tcp| tcp.games[0].exit.as_mut()) {
@@ -227,13 +226,13 @@ fn pg8_a_tcp_game_passes_over_no_relay_and_over_one() {
     }
 }
 
-/// The web game alone, without one over UDP.
+/// The web game alone, without a UDP game.
 fn web_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
     web(index, config, ids);
     config.games = Vec::new();
 }
 
-/// The same in a signed document; the file names none.
+/// The same from a signed document. The node's own file has no game.
 fn web_signed(index: usize, config: &mut Config, ids: &[NodeId]) {
     signed(index, config, ids);
     config.tcp = Some(TcpConfig::new(epoch()));
@@ -363,7 +362,7 @@ pub(crate) fn epoch() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Longest that 99 of 100 words of a player's wait for their echo, ms: 100 bytes each 16 ms, over lines
+/// The 99th percentile of a player's wait for an echo, in ms: 100 bytes every 16 ms, over lines
 /// that lose 5 of 1,000.
 fn patience(seed: Seed, adjust: Adjust) -> u64 {
     let mut mesh = Mesh::new(seed, &shape(adjust));
@@ -402,14 +401,14 @@ fn web_dup(index: usize, config: &mut Config, ids: &[NodeId]) {
 #[test]
 fn sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet() {
     for_each_seed(&test_site!(), 2, |seed| {
-        // There and back take 80 ms, and the server's host is where the exit is.
+        // The round trip takes 80 ms, and the server is on the exit's host.
         let (dup, shadow) = (patience(seed, web_dup), patience(seed, web));
         assert!(dup < 130, "{dup}");
         assert!(shadow > dup + 50, "{shadow} with one path, {dup} with two");
     });
 }
 
-/// Two games that differ in their mode alone.
+/// Two games that differ only in their mode.
 pub(crate) fn web_and_chat(index: usize, config: &mut Config, ids: &[NodeId]) {
     web(index, config, ids);
     let tcp = config.tcp.as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! What the operator of a node sees of the whole mesh.
+//! A node operator's view of the whole mesh.
 
 use netsim::LinkConfig;
 use relay_mesh::cost::Cost;
@@ -20,10 +20,11 @@ fn assert_nodes(mesh: &Mesh, view: &MeshView) {
     }
 }
 
-/// A link is probed each second, and in quick succession while it is new.
+/// In ms. A link is probed every second, and faster while it is new.
 const PERIOD: u64 = 1_000;
 
-/// From the moment that a link's session stands: it is measured, and what was measured is spread.
+/// Counted from the moment that a link's session is up. The link is measured, and the result is
+/// distributed.
 #[test]
 fn pg4_links_of_5_20_and_80_ms_are_shown_by_every_node_within_two_periods() {
     let mut mesh = Mesh::new(Seed::from_number(5), &Shape::default());
@@ -68,7 +69,7 @@ fn pg4_links_of_5_20_and_80_ms_are_shown_by_every_node_within_two_periods() {
             }
         }
     }
-    // Not a whole period for the first value.
+    // The first value takes less than a full period.
     assert!(
         firsts
             .iter()
@@ -98,7 +99,7 @@ fn pg15_every_node_shows_the_mesh_and_the_routes_through_it() {
                 .find(|link| (link.low, link.high) == (low, high));
             link.unwrap().cost.units()
         };
-        // Round trips of 160, 30 and 40 ms; a report may be a millisecond off.
+        // Round trips of 160, 30 and 40 ms. A report may be off by a millisecond.
         for (link, expected) in [
             ((ENTRY, EXIT), 1_600),
             ((ENTRY, RELAY), 300),

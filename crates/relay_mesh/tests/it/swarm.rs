@@ -1,9 +1,9 @@
-//! Control planes of 100 and 1,000 nodes in virtual time: what they say, how fast a change is known,
-//! what a death, a partition, flapping links and a liar do.
+//! Control planes of 100 and 1,000 nodes in virtual time: their traffic, how fast a change spreads,
+//! and the effect of a node's death, a partition, flapping links and a liar.
 //!
-//! Whole nodes would take hours at that size: these are their control planes alone, joined by a queue
-//! with delays, loss and the headers of sessions; probes and sessions are not simulated, and the
-//! death of a neighbour is noticed after 1 to 3 s, as probes do.
+//! Whole nodes would take hours at that size. These are only their control planes, connected by a
+//! queue with delays, loss and the headers of sessions. Probes and sessions are not simulated.
+//! Neighbors detect a node's death after 1 to 3 s, as with probes.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl<P: Provider> Swarm<P> {
         let mut world = World::with(seed, count, provider);
         world.loss = 20_000;
         let mut pairs = BTreeSet::new();
-        // Circles with steps drawn by lot: every node has two neighbours in each.
+        // Circles with random step sizes: every node has two neighbors in each.
         let mut steps = BTreeSet::new();
         while steps.len() < degree / 2 {
             let bound = u64::try_from(count / 2).unwrap();
@@ -62,7 +62,7 @@ impl<P: Provider> Swarm<P> {
         u64::try_from(self.world.nodes.len()).unwrap()
     }
 
-    /// One end of a link drawn by lot, and the other.
+    /// A random link's two ends.
     fn draw(&mut self) -> (usize, usize) {
         let bound = u64::try_from(self.pairs.len()).unwrap();
         let drawn = usize::try_from(self.world.generator.below(bound)).unwrap();
@@ -74,7 +74,7 @@ impl<P: Provider> Swarm<P> {
         }
     }
 
-    /// Runs while every node finds that one of its links costs something else, each 5 s.
+    /// Runs while every node measures a new cost on one of its links every 5 s.
     pub(crate) fn run(&mut self, millis: u64, kept: &[(usize, usize)]) {
         let changes = self.count() * millis / 5_000;
         for number in 0..changes {
@@ -94,7 +94,7 @@ impl<P: Provider> Swarm<P> {
         self.world.nodes[a].links[&to].is_up()
     }
 
-    /// Share of live nodes, in thousandths, whose table says `report` of these ends of links.
+    /// Share of live nodes, in thousandths, whose table has `report` for these link ends.
     pub(crate) fn known(
         &self,
         ends: &[(usize, usize)],
@@ -111,7 +111,7 @@ impl<P: Provider> Swarm<P> {
         known * 1_000 / all
     }
 
-    /// Bytes a second that nodes got since `before`: the mean, and of the one that got most.
+    /// Bytes per second that nodes received since `before`: the mean and the maximum.
     pub(crate) fn rates(&self, before: &[u64], millis: u64) -> (u64, u64) {
         let rates = self.world.nodes.iter().zip(before);
         let rates: Vec<u64> = rates
@@ -125,7 +125,7 @@ impl<P: Provider> Swarm<P> {
         self.world.nodes.iter().map(|node| node.received).collect()
     }
 
-    /// Ends one node; its neighbours notice within 1 to 3 s.
+    /// Kills one node. Its neighbors detect that within 1 to 3 s.
     fn kill(&mut self, dead: usize) -> Vec<(usize, usize)> {
         self.world.nodes[dead].is_alive = false;
         let mut neighbours = self.world.neighbours(dead);
@@ -140,7 +140,7 @@ impl<P: Provider> Swarm<P> {
     }
 }
 
-/// What a network of such a size costs, when a change is known by all, and when a death.
+/// Prints the cost of a network of this size, and when all nodes know of a change and of a death.
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
 fn show<P: Provider>(swarm: &mut Swarm<P>, limit: u64) {
     swarm.run(6_000, &[]);
@@ -148,7 +148,7 @@ fn show<P: Provider>(swarm: &mut Swarm<P>, limit: u64) {
     swarm.run(4_000, &[]);
     let (mean, most) = swarm.rates(&before, 4_000);
     let changed: Vec<(usize, usize)> = (0..20).map(|_| swarm.draw()).collect();
-    // Less than what a delta may say.
+    // Below the largest cost that a delta may report.
     let report = |index: usize| up(u16::try_from(350 + index).unwrap());
     for (index, &(a, b)) in changed.iter().enumerate() {
         let to = swarm.world.nodes[b].id;

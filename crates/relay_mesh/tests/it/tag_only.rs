@@ -1,4 +1,4 @@
-//! Links whose frames bear a tag in place of a seal.
+//! Links with frames that have a tag instead of encryption.
 
 use netsim::{Chance, Loss, TapId, for_each_seed, test_site};
 use relay_mesh::Config;
@@ -7,12 +7,11 @@ use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, link, mesh_address, ms, shape};
 
-/// Configures all nodes of a mesh so.
 pub(crate) fn all_tag_only(_: usize, config: &mut Config, _: &[NodeId]) {
     config.hop_kind = HopKind::TagOnly;
 }
 
-/// Kinds and lengths of the frames with packets of the player's that went from one node to another.
+/// Kinds and lengths of the frames with the player's packets from one node to another.
 fn frames(mesh: &Mesh, tap: TapId, from: usize, to: usize) -> Vec<(u8, usize)> {
     let mut frames: Vec<(u8, usize)> = mesh
         .world
@@ -22,7 +21,7 @@ fn frames(mesh: &Mesh, tap: TapId, from: usize, to: usize) -> Vec<(u8, usize)> {
         .filter(|datagram| {
             datagram.source == mesh_address(from) && datagram.destination == mesh_address(to)
         })
-        // Probes and what keeps labels alive are shorter.
+        // Probes and keepalives of labels are shorter.
         .filter(|datagram| datagram.bytes.len() >= 140)
         .filter_map(|datagram| Some((*datagram.bytes.first()?, datagram.bytes.len())))
         .filter(|(first, _)| matches!(first, 0x80 | 0x81))
@@ -32,7 +31,8 @@ fn frames(mesh: &Mesh, tap: TapId, from: usize, to: usize) -> Vec<(u8, usize)> {
     frames
 }
 
-/// Kinds and lengths on the way there, over the first relay, of a game with packets of 100 bytes.
+/// Kinds and lengths of the frames on both links of the first relay's path, for a game with packets
+/// of 100 bytes.
 fn on_the_way(adjust: fn(usize, &mut Config, &[NodeId])) -> [Vec<(u8, usize)>; 2] {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(adjust));
     let tap = mesh.world.tap_all(200_000);

@@ -1,4 +1,4 @@
-//! What a game server behind an exit is told of its players.
+//! What an exit reports to a game server about its players.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::harness::{
     ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, player_address, server,
 };
 
-/// Before each datagram.
+/// A header on each datagram.
 const EACH: ServerHeader = ServerHeader {
     version: Version::Two,
     timing: HeaderTiming::Each,
@@ -38,7 +38,7 @@ fn tell_all(index: usize, config: &mut Config, _ids: &[NodeId]) {
     tell(index, config, ServerHeader { extras, ..EACH });
 }
 
-/// A mesh whose server knows of headers, and what its exit sends there.
+/// A mesh with a server that parses headers, and a tap of what its exit sends to it.
 fn mesh(seed: Seed, shape: &Shape) -> (Mesh, TapId) {
     let mut mesh = Mesh::new(seed, shape);
     let (exit, server) = (mesh.nodes[EXIT], mesh.server);
@@ -55,7 +55,7 @@ fn sent(mesh: &Mesh, tap: TapId) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     source: SocketAddr,
@@ -66,7 +66,7 @@ struct Said {
     len: usize,
 }
 
-/// Reads the header of a datagram, as a server that believes its exit.
+/// Parses the header of a datagram, as a server that trusts its exit.
 fn said(datagram: &[u8]) -> Option<Said> {
     let trusted = TrustedProxies::parse(["192.0.2.0/24"], HeaderPolicy::Optional).unwrap();
     let header = read_datagram(datagram, LEN_USUAL).unwrap()?;
@@ -148,8 +148,8 @@ fn sim_pgx10_the_first_datagrams_tell_the_server_until_it_answers() {
             .iter()
             .take_while(|datagram| is_told(datagram))
             .count();
-        // The server's answer is 2 ms under way, and a packet comes each 16 ms; those that waited for the
-        // socket come at once.
+        // The server's answer takes 2 ms, and a packet arrives every 16 ms. Packets that waited for
+        // the socket arrive at once.
         assert!((1..=20).contains(&told), "{told}");
         assert!(!before[told..].iter().any(is_told));
         assert_eq!(said(&before[0]).unwrap().len, 28, "nothing but addresses");
@@ -219,7 +219,7 @@ fn pgx10_a_header_before_each_datagram_allocates_nothing() {
     assert_eq!(told, bare, "more than without");
 }
 
-/// What an exit allocates for 400 datagrams, and how many of them had a header.
+/// Number of allocations of an exit for 400 datagrams, and how many of these had a header.
 fn allocations_of_an_exit(adjust: fn(usize, &mut Config, &[NodeId])) -> (u64, usize) {
     let shape = Shape {
         rate: 5_000,
@@ -242,7 +242,7 @@ fn allocations_of_an_exit(adjust: fn(usize, &mut Config, &[NodeId])) -> (u64, us
     mesh.run(120);
     let is_long = |bytes: &Vec<u8>| bytes.first() == Some(&0x81) && bytes.len() > 140;
     let frames: Vec<Vec<u8>> = sent(&mesh, tap).into_iter().filter(is_long).collect();
-    // Probes are as long as data; their label is another.
+    // Probes are as long as data, but have another label.
     let mut counts = BTreeMap::<[u8; 4], usize>::new();
     let label = |frame: &Vec<u8>| <[u8; 4]>::try_from(&frame[4..8]).unwrap();
     for frame in &frames {

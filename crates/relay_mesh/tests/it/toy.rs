@@ -1,5 +1,5 @@
-//! Cryptography for meshes of a thousand nodes: anybody could make its signatures, and read and
-//! forge what it seals.
+//! Insecure cryptography for meshes of a thousand nodes: anybody can forge its signatures, and read
+//! and forge its sealed data.
 
 use crypto::{
     Aead, BadPoint, Identity, NoEntropy, OpenError, Provider, PublicKey, Role, Secret32, Suite,
@@ -7,9 +7,9 @@ use crypto::{
 use netsim::provider::SimProvider;
 use wire::Seed;
 
-/// A provider whose signature is a keyed hash, the key being the public one. It keeps apart what
-/// was signed by whom, at a hundredth of the cost; who forges in a test signs with another key.
-/// What it seals stays as it is, with a keyed hash for a tag; two agree on the sum of their keys.
+/// A provider with a keyed hash under the public key as its signature. It tells signers apart at a
+/// hundredth of the cost. A test forges by signing with another key. Sealed data is plaintext with
+/// a keyed hash as the tag. The shared secret is the sum of both keys.
 pub(crate) struct ToyProvider(SimProvider);
 
 impl ToyProvider {

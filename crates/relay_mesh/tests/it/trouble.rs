@@ -1,7 +1,7 @@
-//! Control planes of 100 and 1,000 nodes through all troubles, one after the other: lines that lose one
-//! way, links that flap, deaths and births, a liar, two halves.
+//! Control planes of 100 and 1,000 nodes through a sequence of faults: lines that lose in one
+//! direction, flapping links, deaths and joins, a liar, and a partition.
 //!
-//! Lossy lines stay so to the end.
+//! Lossy lines stay lossy to the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::swarm::Swarm;
 use crate::toy::ToyProvider;
 use crate::world::{Node, up};
 
-/// Of a hundred nodes, or of as many as `NODES` in the environment says. A thousand take some minutes of a core:
-/// they come besides, by the first seed, where `ALL_SIZES` is set, as `cargo xtask sim` has it.
+/// Runs 100 nodes, or `NODES` from the environment. If `ALL_SIZES` is set, as by `cargo xtask sim`,
+/// the first seed also runs 1,000 nodes, which takes some minutes of one core.
 #[test]
 fn sim_pgx13_control_planes_live_through_trouble() {
     let count = nodes(100);
@@ -49,14 +49,14 @@ fn live_through_trouble(seed: Seed, count: usize, shape: &Shape) {
     mesh.halves_part_and_meet(shape.parted, shape.meeting);
 }
 
-/// What a mesh is like, and bytes a second of a node at most in its troubles, on the average; chosen as half
-/// as much again as was measured.
+/// The parameters of a mesh, and the average limits of bytes per second and node during each fault,
+/// set to 1.5 times the measured values.
 struct Shape {
-    /// Of a node.
+    /// Per node.
     links: usize,
-    /// One of so many dies.
+    /// One of this many nodes dies.
     dying: usize,
-    /// How long halves are parted, ms.
+    /// Duration of the partition, ms.
     parted: u64,
     lossy: u64,
     flapping: u64,
@@ -85,13 +85,13 @@ const SHAPE_1000: Shape = Shape {
 
 struct Troubled {
     swarm: Swarm<ToyProvider>,
-    /// At the beginning.
+    /// At the start.
     count: usize,
     seed: Seed,
 }
 
 impl Troubled {
-    /// A tenth of the links lose 30 % one way.
+    /// A tenth of the links lose 30 % in one direction.
     fn lines_lose_one_way(&mut self, limit: u64) {
         for &(a, b) in self.swarm.pairs.iter().step_by(10) {
             self.swarm.world.losses.insert((a, b), 300_000);
@@ -113,7 +113,7 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    /// A link for each forty nodes goes down or comes up each second.
+    /// Each second, one link per forty nodes goes down or up.
     fn links_flap(&mut self, limit: u64) {
         let step = self.swarm.pairs.len() * 40 / self.swarm.world.nodes.len();
         let flapping: Vec<_> = self.swarm.pairs.iter().copied().step_by(step).collect();
@@ -138,14 +138,14 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    /// Some die in 10 s, and in the 10 s thereafter as many come: a fifth of these were never there before,
-    /// the others begin another life.
+    /// Some nodes die within 10 s, and in the next 10 s as many start. A fifth of these are new
+    /// nodes, the others are restarts.
     fn nodes_die_and_others_come(&mut self, dying: usize, limit: u64) {
         let dead: Vec<usize> = (3..self.count).step_by(dying).collect();
         let before = self.swarm.received();
         let ends = self.die(&dead);
         self.swarm.world.run(7_000);
-        // The last died 10 s ago.
+        // The last one died 10 s ago.
         let living = |ends: &[(usize, usize)]| -> Vec<(usize, usize)> {
             let nodes = &self.swarm.world.nodes;
             let ends = ends.iter().copied();
@@ -166,8 +166,8 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    /// Ends nodes, a tenth of them each second; half of a node's neighbours notice after 1 to 2 s, the
-    /// others after 2 to 3 s. Returns the ends of their links.
+    /// Kills nodes, a tenth of them each second. Half of a node's neighbors detect it after 1 to 2
+    /// s, the others after 2 to 3 s. Returns the ends of their links.
     fn die(&mut self, dead: &[usize]) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
         let mut noticed: [Vec<(usize, usize)>; 3] = Default::default();
@@ -195,7 +195,7 @@ impl Troubled {
         all
     }
 
-    /// Nodes begin another life, or others come in their place; returns their links.
+    /// Restarts nodes, or adds new ones in their place. Returns their links.
     fn come(&mut self, dead: &[usize]) -> Vec<(usize, usize)> {
         let mut links = Vec::new();
         for round in 0..10 {
@@ -228,8 +228,8 @@ impl Troubled {
         links
     }
 
-    /// One says of all others, to all its neighbours, that a link of theirs costs 3 s; as deltas, which
-    /// nobody signs.
+    /// One node claims to all its neighbors, in unsigned deltas, that a link of every other node
+    /// costs 3 s.
     fn one_lies(&mut self) {
         let count = self.swarm.world.nodes.len();
         let liar = count / 2;
@@ -280,8 +280,8 @@ impl Troubled {
         lies.collect()
     }
 
-    /// Ends of links of living nodes that the lie is believed of, and that are said to be down or not known, at
-    /// some that look.
+    /// Number of link ends of live nodes for which the lie is believed, and for which the link is
+    /// down or unknown, in the tables of some nodes.
     fn bent_and_down(&self) -> (usize, usize) {
         let living = self.living();
         let ids: BTreeSet<_> = living.iter().map(|node| node.id).collect();
@@ -298,7 +298,8 @@ impl Troubled {
         (bent, down)
     }
 
-    /// Nodes are parted by lot; what one half hears meanwhile the other knows when they have met.
+    /// Partitions the nodes at random. After the merge each half knows what the other learned
+    /// meanwhile.
     fn halves_part_and_meet(&mut self, parted: u64, limit: u64) {
         let half = self.halves();
         let mut across = Vec::new();
@@ -339,7 +340,7 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    /// Draws two halves, in which nobody is alone.
+    /// Draws two halves without an isolated node.
     fn halves(&self) -> Vec<bool> {
         let world = &self.swarm.world;
         let drawn = world.nodes.iter().map(|node| node.id.0[31] % 2 == 0);
@@ -354,7 +355,7 @@ impl Troubled {
         half
     }
 
-    /// A link of one half.
+    /// A link within one half.
     fn pair_within(&self, half: &[bool]) -> (usize, usize) {
         let world = &self.swarm.world;
         let of = |a: usize| {
@@ -365,7 +366,7 @@ impl Troubled {
         (0..half.len()).find_map(|a| of(a).next()).unwrap()
     }
 
-    /// The records of the other half have expired, and no others.
+    /// Asserts that the records of the other half have expired, and no others.
     fn assert_halves_forget(&self, half: &[bool]) {
         let nodes = self.swarm.world.nodes.iter().zip(half);
         for side in [true, false] {
@@ -382,7 +383,7 @@ impl Troubled {
         }
     }
 
-    /// Deltas that their origin did not say, by its own word.
+    /// Number of deltas that the origin's record disproved.
     fn forged(&self) -> u64 {
         let stats = self
             .swarm
@@ -398,7 +399,7 @@ impl Troubled {
         nodes.filter(|node| node.is_alive).collect()
     }
 
-    /// Twenty of the living.
+    /// Twenty of the live nodes.
     fn some(&self) -> impl Iterator<Item = &Node<ToyProvider>> {
         let living = self.living();
         let step = living.len() / 20;
@@ -428,8 +429,8 @@ impl Troubled {
         graph
     }
 
-    /// All that live hold the links of all that live, and those that look find a route
-    /// wherever true links make one.
+    /// Asserts that all live nodes hold the links of all live nodes, and that the sampled ones find
+    /// a route if the true links have one.
     fn assert_all_reached(&self) {
         let living = self.living();
         let all: BTreeSet<_> = living.iter().map(|node| ShortId::from(node.id)).collect();
@@ -466,7 +467,7 @@ impl Troubled {
     }
 }
 
-/// Whose links a node holds.
+/// The nodes whose links a node holds.
 fn known(node: &Node<ToyProvider>) -> BTreeSet<ShortId> {
     let digest = node.table().digest();
     digest.entries().iter().map(|(origin, _)| *origin).collect()
@@ -476,9 +477,10 @@ fn both_ends(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect()
 }
 
-/// What the liar says of others' links: two of them would be too long for any route, were they believed.
+/// The cost that the liar claims for others' links. Two of them would exceed any route, if they
+/// were believed.
 const LIE: Cost = Cost::from_millis(3_000);
-/// So much of it counts.
+/// The part of it that counts.
 const BELIEVED: Cost = Cost::from_millis(400);
 /// Of a record, ms.
 const LIFETIME: u64 = 90_000;

@@ -1,4 +1,4 @@
-//! Frames that leave together.
+//! Frames that are sent together.
 
 use core::net::SocketAddr;
 use core::num::NonZeroU16;
@@ -11,8 +11,8 @@ use crate::alloc::allocations;
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, mesh_address, ms};
 use crate::unseen::{GENEROUS, Lens, frames, generous_tag_only, unseen};
 
-/// Hands datagrams of the entry's to the relay in batches of `batch`, as a driver does; returns what left
-/// it: bytes and the length of datagrams where they are several.
+/// Hands the entry's datagrams to the relay in batches of `batch`, as a driver does. Returns what
+/// the relay sent: bytes, and the segment length if there are several datagrams.
 fn relay(
     mesh: &mut Mesh,
     (datagrams, batch): (&mut [Vec<u8>], usize),
@@ -59,7 +59,8 @@ fn mesh_f3_frames_of_one_batch_leave_in_one_go() {
     }
 }
 
-/// What the relay allocates for 100,000 frames of many lengths, which come and leave as trunks.
+/// Asserts what the relay allocates for 100,000 frames of varying lengths that arrive and leave as
+/// trunks.
 fn pass_trunks(adjust: Adjust) {
     let (mut mesh, mut datagrams) = unseen(adjust, 245, Lens::Many);
     datagrams.retain(|datagram| datagram[0] == KIND);
@@ -79,7 +80,7 @@ fn pass_trunks(adjust: Adjust) {
     assert!(after.sealed - before.sealed > 101_000, "{after:?}");
     assert_eq!(after.dropped(), before.dropped());
     assert!(trunks > 5_000, "{trunks}");
-    // The buffer of the driver that this test is.
+    // The driver's buffer, which is part of this test.
     assert_eq!(allocated, 1);
 }
 
@@ -102,7 +103,7 @@ fn mesh_a1_frames_of_a_trunk_are_judged_one_by_one_and_none_is_multiplied() {
     for frame in [first, &bad, third, first] {
         append(frame, &mut trunk);
     }
-    // What is behind the last does not fit.
+    // The bytes after the last frame are too short for one.
     trunk.extend([0, 200, 0x81]);
     let (before, mut left) = (stats(&mesh), 0);
     relay(&mut mesh, (&mut [trunk.clone()], 1), |bytes, segment, _| {
@@ -115,7 +116,7 @@ fn mesh_a1_frames_of_a_trunk_are_judged_one_by_one_and_none_is_multiplied() {
     assert_eq!(after.replayed - before.replayed, 1);
     assert_eq!(after.bad_trunk - before.bad_trunk, 1);
     assert!(left <= 2, "{left}");
-    // From elsewhere it is nothing: no answer, and nothing is passed on.
+    // From an unknown address it has no effect: no answer, and no frame is forwarded.
     let stranger = address("198.18.0.66:666");
     let (before, node) = (stats(&mesh), mesh.nodes[RELAY]);
     let tap = mesh.world.tap_all(10_000);
@@ -139,7 +140,7 @@ fn sim_trunks_carry_many_players_between_two_nodes() {
         let tap = mesh.world.tap_all(400_000);
         mesh.run(START + 1_000);
         let entry = mesh.nodes[ENTRY];
-        // Forty players whose packets come in one batch, each of another length.
+        // Forty players with packets of different lengths in one batch.
         for round in 0..100 {
             mesh.world.apply(entry, |process, now| {
                 for player in 0..40_u16 {

@@ -1,4 +1,4 @@
-//! Tunnels: two ends in virtual time, over links that lose, double and reorder.
+//! Tunnels: two ends in virtual time, over links that lose, duplicate and reorder.
 
 mod bounds;
 mod ends;

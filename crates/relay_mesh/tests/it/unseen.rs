@@ -8,10 +8,10 @@ use wire::{NodeId, Seed};
 use crate::harness::{Adjust, ENTRY, Mesh, RELAY, START, address, shape};
 use crate::tag_only::all_tag_only;
 
-/// Packets that come at once.
+/// Packets per batch.
 pub(crate) const BATCH: usize = 420;
 
-/// Lets pass what a hundred thousand frames at once are.
+/// Limits that admit a hundred thousand frames at once.
 pub(crate) const GENEROUS: Adjust = |_, config, _| {
     config.label_rate = 256 << 20;
     config.flow_rate = 256 << 20;
@@ -24,16 +24,16 @@ pub(crate) fn generous_tag_only(index: usize, config: &mut Config, ids: &[NodeId
     all_tag_only(index, config, ids);
 }
 
-/// Whether a player's packets are alike.
+/// Lengths of a player's packets.
 #[derive(Clone, Copy)]
 pub(crate) enum Lens {
     /// All of 100 bytes.
     One,
-    /// Of 20 to 109.
+    /// Of 20 to 109 bytes.
     Many,
 }
 
-/// Hands the entry packets of one player, [`BATCH`] each millisecond.
+/// Hands the entry one player's packets, [`BATCH`] per millisecond.
 pub(crate) fn play(mesh: &mut Mesh, batches: usize, lens: Lens) {
     let entry = mesh.nodes[ENTRY];
     for _ in 0..batches {
@@ -56,8 +56,8 @@ pub(crate) fn play(mesh: &mut Mesh, batches: usize, lens: Lens) {
     }
 }
 
-/// What the entry sends to the relay, which does not get it; for at most 250 batches, since the path is
-/// then taken for dead.
+/// What the entry sends to the relay, which does not receive it. At most 250 batches, since the
+/// path then counts as dead.
 pub(crate) fn unseen(adjust: Adjust, batches: usize, lens: Lens) -> (Mesh, Vec<Vec<u8>>) {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(adjust));
     let (entry, relay) = (mesh.nodes[ENTRY], mesh.nodes[RELAY]);
@@ -84,7 +84,7 @@ pub(crate) fn unseen(adjust: Adjust, batches: usize, lens: Lens) -> (Mesh, Vec<V
     (mesh, datagrams)
 }
 
-/// The frames that datagrams hold.
+/// The frames in these datagrams.
 pub(crate) fn frames(datagrams: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for datagram in datagrams {

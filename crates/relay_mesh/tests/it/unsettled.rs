@@ -1,4 +1,5 @@
-//! Set-ups of paths that something happens to: nodes that start anew, members that ask for anything at once.
+//! Interrupted path set-ups: nodes that restart, and members that send arbitrary requests in
+//! parallel.
 
 use relay_mesh::Mode;
 use relay_mesh::hop::LabelName;
@@ -39,7 +40,7 @@ fn a_node_that_starts_anew_at_any_moment_of_a_set_up_leaves_no_label_behind() {
     }
 }
 
-/// What a member draws from: who there is, and what two relays gave it.
+/// What a member chooses from: the nodes, and the labels that two relays granted.
 struct Draws {
     generator: Generator,
     nodes: Vec<NodeId>,
@@ -52,7 +53,7 @@ impl Draws {
         usize::try_from(self.generator.below(count)).unwrap()
     }
 
-    /// Mostly the other relay, which is what it would take.
+    /// Usually the other relay, which is the valid choice.
     fn node(&mut self, side: usize) -> NodeId {
         if self.below(3) > 0 {
             return self.nodes[RELAY + 1 - side];
@@ -61,7 +62,7 @@ impl Draws {
         self.nodes[any]
     }
 
-    /// Some of what a relay gave lately, and some that it never did.
+    /// Some labels that a relay granted recently, and some that it never did.
     fn granted(&mut self, side: usize) -> Vec<Granted> {
         let most = if self.below(8) == 0 { 64 } else { 3 };
         let count = 1 + self.below(most);
@@ -82,7 +83,7 @@ impl Draws {
         (0..count).map(|_| one(self)).collect()
     }
 
-    /// A request or a release, of anything.
+    /// An arbitrary request or release.
     fn message(&mut self, side: usize, id: RequestId) -> Vec<u8> {
         let next = |granted: &Granted| GrantedNext {
             next: NextLabel {
@@ -161,7 +162,7 @@ fn mesh_a1_a_member_that_asks_for_anything_at_once_leaves_nothing_and_disturbs_n
             let id = RequestId(round * 2 + u64::try_from(side).unwrap());
             let message = draws.message(side, id);
             rig.say(&message);
-            // Some follow each other at once, before any answer.
+            // Some follow each other without waiting for a reply.
             if draws.below(3) == 0 {
                 rig.mesh.run(1 + draws.generator.below(120));
             }
@@ -175,7 +176,7 @@ fn mesh_a1_a_member_that_asks_for_anything_at_once_leaves_nothing_and_disturbs_n
             draws.held.iter().all(|held| held.len() > 100),
             "it got some"
         );
-        // What was given and is not used ends by itself.
+        // Unused grants expire.
         rig.mesh.run(45_000);
         let after = labels(&rig);
         let is_back = before

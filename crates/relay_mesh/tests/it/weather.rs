@@ -1,4 +1,4 @@
-//! Ways that all lose much, or are all long: the best of them is taken, and nobody is blamed.
+//! If all paths lose much or are long, the best one is used, and none is backed off.
 
 use netsim::{Chance, Loss};
 use relay_mesh::Mode;
@@ -42,7 +42,7 @@ fn the_shorter_way_is_taken_where_all_are_long() {
     assert_eq!(route.path.relays, [relay], "{route:?}");
 }
 
-/// Lets a line lose so much each way.
+/// Sets a line's loss in each direction.
 fn lose(mesh: &mut Mesh, [a, b]: [usize; 2], percent: u32) {
     let [a, b] = [a, b].map(|at| mesh.nodes[at].index());
     let loss = Loss::Bernoulli(Chance::percent(percent));
@@ -92,7 +92,7 @@ fn pgx6_a_path_that_takes_what_it_is_said_to_is_not_refuted_because_it_loses() {
         mesh.run(120_000);
         let refuted = [ENTRY, EXIT].map(|end| mesh.process(end).node.stats().paths_refuted);
         assert_eq!(refuted, [0, 0], "{percent} %: nobody lied");
-        // It is taken again once it loses no more.
+        // It is used again when it no longer loses.
         lose(&mut mesh, [RELAY, EXIT], 0);
         mesh.run(60_000);
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));

@@ -1,4 +1,4 @@
-//! Control planes joined by a queue with delays and loss; no sessions, no sockets.
+//! Control planes connected by a queue with delays and loss, without sessions or sockets.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -14,33 +14,33 @@ use relay_mesh::message::{Digest, Message};
 use relay_mesh::routes::{Graph, Route, RouteLimits, SourceRoutes};
 use wire::{Generator, Instant, NodeId, Seed};
 
-/// A node's control plane, as the node machine composes it.
+/// A node's control plane, composed as in the node machine.
 pub(crate) struct Node<P: Provider> {
     pub(crate) id: NodeId,
     identity: Identity,
     pub(crate) provider: P,
     pub(crate) gossip: Gossip<P>,
-    /// What it measures.
+    /// Its own measurements.
     pub(crate) links: BTreeMap<NodeId, LinkReport>,
     pub(crate) is_alive: bool,
-    /// Bytes that came, with all headers.
+    /// Received bytes, including all headers.
     pub(crate) received: u64,
 }
 
-/// All nodes and the messages on their way.
+/// All nodes and the messages in flight.
 pub(crate) struct World<P: Provider = SimProvider> {
     pub(crate) now: Instant,
     pub(crate) nodes: Vec<Node<P>>,
     by_id: BTreeMap<NodeId, usize>,
     queue: BinaryHeap<Reverse<(Instant, u64, Happening)>>,
     happenings: u64,
-    /// One way, by both ends; as a link says it, half the round trip.
+    /// One-way delay by both ends: half the round trip of the link's report.
     delays: BTreeMap<(usize, usize), Duration>,
-    /// When the newest message from one node to another arrives: they stay in order.
+    /// When the newest message from one node to another arrives. Messages stay in order.
     newest: BTreeMap<(usize, usize), Instant>,
-    /// Datagrams lost, of a million; a session repeats them.
+    /// Lost datagrams per million. A session retransmits them.
     pub(crate) loss: u32,
-    /// The same one way, by both ends, where it is more.
+    /// Loss in one direction, by both ends, if it is higher.
     pub(crate) losses: BTreeMap<(usize, usize), u32>,
     pub(crate) generator: Generator,
     /// Messages sent so far, by type.
@@ -59,13 +59,13 @@ const TICK: Duration = Duration::from_millis(100);
 const DATAGRAM: usize = 28 + 27;
 /// What a session adds to a message.
 const FRAME: usize = 4;
-/// A datagram that only acknowledges; each other one is taken to need its own.
+/// A datagram with only an acknowledgement. Every second datagram is assumed to need one.
 const ACK: u64 = 28 + 30;
 /// Bytes of messages in a datagram.
 const ROOM: usize = 1_200;
 
 impl World {
-    /// Makes `count` nodes without links, ascending by id.
+    /// Creates `count` nodes without links, in ascending order of id.
     pub(crate) fn new(seed: u64, count: usize) -> Self {
         Self::with(Seed::from_number(seed), count, SimProvider::new)
     }
@@ -99,7 +99,7 @@ impl<P: Provider> World<P> {
         world
     }
 
-    /// Joins two nodes by a session and a link with a round trip of `millis`.
+    /// Connects two nodes by a session and a link with a round trip of `millis`.
     pub(crate) fn link(&mut self, a: usize, b: usize, millis: u16) {
         self.measure(a, b, millis);
         self.measure(b, a, millis);
@@ -112,7 +112,6 @@ impl<P: Provider> World<P> {
         self.nodes[a].links.insert(to, up(millis));
     }
 
-    /// Begins a session.
     pub(crate) fn connect(&mut self, a: usize, b: usize) {
         let delay = self.nodes[a].links[&self.nodes[b].id].delay.units();
         let delay = Duration::from_micros(u64::from(delay) * 50);
@@ -124,7 +123,7 @@ impl<P: Provider> World<P> {
         }
     }
 
-    /// Ends a session; what is on its way is lost.
+    /// Ends a session and drops the messages in flight.
     pub(crate) fn disconnect(&mut self, a: usize, b: usize) {
         for (from, to) in [(a, b), (b, a)] {
             self.delays.remove(&(from, to));
@@ -133,7 +132,7 @@ impl<P: Provider> World<P> {
         }
     }
 
-    /// What `a` measures to `b` is nothing any more.
+    /// Removes what `a` measures to `b`.
     pub(crate) fn cut(&mut self, a: usize, b: usize) {
         let to = self.nodes[b].id;
         if let Some(report) = self.nodes[a].links.get_mut(&to) {
@@ -141,7 +140,7 @@ impl<P: Provider> World<P> {
         }
     }
 
-    /// Ends a node; its neighbours notice at once.
+    /// Kills a node. Its neighbors detect that at once.
     pub(crate) fn kill(&mut self, dead: usize) {
         self.nodes[dead].is_alive = false;
         for index in self.neighbours(dead) {
@@ -149,7 +148,7 @@ impl<P: Provider> World<P> {
         }
     }
 
-    /// Begins a new life of a node, which knows nothing and has no session yet.
+    /// Restarts a node without state or sessions.
     pub(crate) fn restart(&mut self, index: usize) {
         for other in self.neighbours(index) {
             self.disconnect(index, other);
@@ -162,7 +161,7 @@ impl<P: Provider> World<P> {
         node.is_alive = true;
     }
 
-    /// Adds a node without links that was never there before; it stands behind all others.
+    /// Adds a new node without links at the end of the list.
     pub(crate) fn bear(&mut self, provider: P) -> usize {
         let node = Node::new(provider, &mut self.generator, self.now);
         let index = self.nodes.len();
@@ -172,7 +171,7 @@ impl<P: Provider> World<P> {
         index
     }
 
-    /// Those with which a node has a session.
+    /// The nodes with which a node has a session.
     pub(crate) fn neighbours(&self, of: usize) -> Vec<usize> {
         let range = self.delays.range((of, 0)..(of + 1, 0));
         range.map(|((_, to), _)| *to).collect()
@@ -195,15 +194,15 @@ impl<P: Provider> World<P> {
         self.now = end;
     }
 
-    /// Lets a node say a message to a neighbour that its control plane would not.
+    /// Sends a message to a neighbor that the node's control plane would not send.
     pub(crate) fn say(&mut self, from: usize, to: usize, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.post(from, to, vec![bytes]);
     }
 
-    /// Lets every table know every record, as if all had run for half a minute, and begins sessions
-    /// between nodes that know all of each other.
+    /// Gives every table every record, as after half a minute, and opens sessions between nodes
+    /// that know all of each other.
     pub(crate) fn settle(&mut self, pairs: &[(usize, usize)]) {
         let count = u64::try_from(self.nodes.len()).unwrap();
         let nobody = NodeId([0; 32]);
@@ -280,7 +279,7 @@ impl<P: Provider> World<P> {
         self.drain(to);
     }
 
-    /// Sends what a node has to say: all to one neighbour in as few datagrams as hold it.
+    /// Sends a node's queued messages, those to one neighbor in as few datagrams as possible.
     fn drain(&mut self, from: usize) {
         let mut batches: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         let mut message = Vec::new();
@@ -311,7 +310,7 @@ impl<P: Provider> World<P> {
             let mut wait = delay * 3 + Duration::from_millis(30);
             let mut sent = self.now + delay;
             while self.generator.chance(loss) {
-                // Lost, and sent again after a time-out that doubles.
+                // Lost, and retransmitted after a timeout that doubles.
                 self.receives(to, total / datagrams + DATAGRAM);
                 sent += wait;
                 wait *= 2;

@@ -1,4 +1,4 @@
-//! Limits of a tunnel, each with who reaches it.
+//! Limits of a tunnel, each with a peer that reaches it.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use super::pair::{Answer, Closes, Faces, Pair, Reading, calm, quiet, words};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pair whose entry allows more than its exit, as one that wants to harm it would.
+/// A pair with an entry that allows more than its exit, like an attacker.
 fn greedy(exit: &TunnelConfig) -> Pair {
     let entry = with(|config| {
         config.players_max = 10_000;
@@ -25,7 +25,8 @@ fn with(change: impl FnOnce(&mut TunnelConfig)) -> TunnelConfig {
     config
 }
 
-/// Players who take nothing fill no more windows than may be: 128 of 150 stand, and one who reads is not held up.
+/// Players that do not read fill at most the allowed windows: 128 of 150 connections stay, and a
+/// player that reads is not blocked.
 #[test]
 fn mesh_a5_what_stalled_readers_hold_is_bounded() {
     let mut pair = quiet();
@@ -53,7 +54,7 @@ fn mesh_a5_what_stalled_readers_hold_is_bounded() {
     let ends = pair.entry.talks.values().filter_map(|talk| talk.end);
     assert_eq!(ends.collect::<Vec<_>>(), [ConnEnd::Reset; 150 - 128]);
     assert!(pair.entry.talks[&reader].to_write.is_empty());
-    // Those that stand get all once they read.
+    // The remaining connections get all data once they read.
     for conn in &conns {
         if pair.entry.talks[conn].end.is_none() {
             pair.entry.read_from_now_on(*conn);
@@ -115,7 +116,7 @@ fn players_max_places_are_had_at_once_by_others_when_some_have_left() {
     let conns: Vec<_> = (0..64).map(|player| open(&mut pair, player)).collect();
     pair.run(SECOND);
     assert_eq!(pair.exit.tunnel.len(), 64);
-    // Fewer than QUIC tells the entry of: it has none of their streams back.
+    // Fewer than QUIC reports to the entry: it has regained none of their streams.
     for &conn in &conns[..5] {
         pair.entry.tunnel.reset(conn);
     }

@@ -1,4 +1,4 @@
-//! How connections and tunnels end: reset, refused, left, and gone silent.
+//! How connections and tunnels end: reset, refused, abandoned, and timed out.
 
 use core::time::Duration;
 

@@ -13,14 +13,13 @@ use relay_mesh::tunnel::{
 };
 use wire::{Instant, Seed};
 
-/// Both ends and what is between them.
 pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) entry: End,
     pub(super) exit: End,
     /// To the exit, and to the entry.
     links: [Link; 2],
-    /// Datagrams on the way, by arrival and number: whether to the exit, and the bytes.
+    /// Datagrams in flight by arrival time and number, with direction and bytes.
     on_the_way: BTreeMap<(Instant, u64), (Way, Vec<u8>)>,
     sent: u64,
 }
@@ -31,7 +30,7 @@ enum Way {
     ToEntry,
 }
 
-/// One end, and a driver that moves only when an event tells it to.
+/// One end, and a driver that acts only on events.
 pub(super) struct End {
     pub(super) tunnel: Tunnel,
     pub(super) talks: BTreeMap<ConnId, Talk>,
@@ -39,20 +38,19 @@ pub(super) struct End {
     pub(super) down: Option<TunnelEnd>,
 }
 
-/// What a driver knows of one connection.
+/// A driver's state of one connection.
 #[derive(Default)]
 pub(super) struct Talk {
-    /// Whose, at an exit.
+    /// The open record, at an exit.
     pub(super) open: Option<OpenRecord>,
     pub(super) is_accepted: bool,
-    /// What is still to be written.
     pub(super) to_write: VecDeque<u8>,
     pub(super) written: usize,
-    /// Whether the half is closed behind that.
+    /// Whether the half closes after that.
     pub(super) closes: Closes,
     pub(super) got: Vec<u8>,
     pub(super) reading: Reading,
-    /// Whether the far end has sent all.
+    /// Whether the far end has sent everything.
     pub(super) has_all: bool,
     pub(super) end: Option<ConnEnd>,
 }
@@ -72,7 +70,7 @@ pub(super) enum Reading {
     Nothing,
 }
 
-/// What an exit's driver does when it is asked.
+/// How an exit's driver answers an open request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Accept,
@@ -114,7 +112,7 @@ impl Pair {
         }
     }
 
-    /// Opens a connection of a player, who says `words` and closes behind them as told.
+    /// Opens a player's connection, sends `words` and then closes as given.
     pub(super) fn open(
         &mut self,
         player: &str,
@@ -138,14 +136,13 @@ impl Pair {
         }
     }
 
-    /// Lets `span` pass.
     pub(super) fn run(&mut self, span: Duration) {
         let until = self.now + span;
         self.run_until(until, |_| false);
         self.now = until;
     }
 
-    /// Lets time pass until `is_over` or for `span`; false where it never was.
+    /// Runs until `is_over` or for `span`. Returns false if `is_over` never was true.
     pub(super) fn run_until_or(&mut self, span: Duration, is_over: impl Fn(&Self) -> bool) -> bool {
         let until = self.now + span;
         self.run_until(until, &is_over);
@@ -216,13 +213,13 @@ impl Pair {
     }
 }
 
-/// Who holds which key.
+/// The keys of both ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Faces {
     Honest,
-    /// The entry is not whom the exit expects.
+    /// The entry has another key than the exit expects.
     OtherEntry,
-    /// The exit is not whom the entry expects.
+    /// The exit has another key than the entry expects.
     OtherExit,
 }
 
@@ -236,7 +233,6 @@ impl End {
         }
     }
 
-    /// The only connection.
     pub(super) fn talk(&mut self) -> &mut Talk {
         assert_eq!(self.talks.len(), 1);
         self.talks.values_mut().next().unwrap()
@@ -321,17 +317,17 @@ impl End {
     }
 }
 
-/// A pair over calm links, with all limits as they are usually.
+/// A pair over calm links with default limits.
 pub(super) fn quiet() -> Pair {
     Pair::new(Seed::from_number(1), &TunnelConfig::default(), calm())
 }
 
-/// 40 ms of round trip, and nothing lost.
+/// A round trip of 40 ms without loss.
 pub(super) fn calm() -> LinkConfig {
     LinkConfig::default().with_delay(Duration::from_millis(20))
 }
 
-/// The same, where each line loses as many of 1,000, doubles 10 and lets some overtake others.
+/// The same, but each direction loses `per_mille` of 1,000, duplicates 10 and reorders some.
 pub(super) fn lossy(per_mille: u32) -> LinkConfig {
     let chance = |per_mille| Chance::per_million(per_mille * 1_000);
     calm()
@@ -349,7 +345,7 @@ pub(super) fn record(player: &str) -> OpenRecord {
     }
 }
 
-/// Bytes that tell when one is missing, doubled or another's.
+/// Bytes that show whether one is missing, duplicated or from another stream.
 pub(super) fn words(len: usize, salt: u8) -> Vec<u8> {
     (0..len)
         .map(|at| (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes()[0] ^ salt)

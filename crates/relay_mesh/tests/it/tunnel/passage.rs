@@ -1,4 +1,4 @@
-//! Bytes that pass: intact, both ways, with halves closed, over paths that change.
+//! Bytes through a tunnel: intact, in both directions, with closed halves, over changing paths.
 
 use core::time::Duration;
 
@@ -102,7 +102,7 @@ fn pg8_a_slow_reader_stops_the_sender_within_the_window() {
     assert!(pair.entry.tunnel.is_empty() && pair.exit.tunnel.is_empty());
 }
 
-/// A window of 128 KiB held it at 80 Mbit/s.
+/// A window of 128 KiB limited it to 80 Mbit/s.
 #[test]
 fn mesh_a5_a_connection_alone_gets_200_megabits_a_second_at_12_7_ms() {
     let line = LinkConfig::default().with_delay(Duration::from_micros(6_350));
@@ -200,7 +200,7 @@ fn pgx3_a_stream_with_much_on_its_way_outlives_a_silence_of_its_path() {
         for tunnel in [&mut pair.entry.tunnel, &mut pair.exit.tunnel] {
             tunnel.handle_moved(pair.now);
         }
-        // 160 ms of round trip.
+        // A round trip of 160 ms.
         let goes_on = pair.run_until_or(Duration::from_millis(500), |pair| {
             pair.exit.talks.values().any(|talk| talk.got.len() > before)
         });
