@@ -25,7 +25,7 @@ fn differs(step: u32, seats: &[Seat], verdict: Verdict) -> Finding {
     })
 }
 
-/// A step in which nothing differs.
+/// A step without a difference.
 const EQUAL: Settled = Settled { finding: None };
 
 const fn found(finding: Finding) -> Settled {
@@ -138,7 +138,7 @@ fn a_silent_player_is_waited_for_once() {
     assert_eq!(hash_comparator.settle(4), Some(EQUAL));
     assert!(hash_comparator.insert(Seat(2), 0, 9), "too late to matter");
     assert_eq!(hash_comparator.review(Seat(2)), None);
-    // What it says of a later step counts, and it is waited for again.
+    // Its hash of a later step counts, and it is awaited again.
     assert!(hash_comparator.insert(Seat(2), 1, 1));
     assert_eq!(hash_comparator.review(Seat(2)), None);
     assert_eq!(hash_comparator.settle(4), None);
@@ -211,7 +211,7 @@ fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
     let mut hash_comparator = hash_comparator();
     let silent = |finding| matches!(finding, Some(Finding::Silent { .. }));
     for step in 0..3 * STEPS {
-        // A step is closed before anybody reports it.
+        // A step closes before any hash of it is reported.
         for _ in 0..2 {
             while let Some(settled) = hash_comparator.settle(step + 1) {
                 assert_eq!(settled, EQUAL);
@@ -219,7 +219,7 @@ fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
             assert!(hash_comparator.insert(Seat(0), step, step));
             assert!(hash_comparator.insert(Seat(1), step, step));
         }
-        // Seat 2 says nothing for a ring and a half, and then what is true.
+        // Seat 2 reports nothing for 1.5 times the ring, and correct hashes after that.
         if step < STEPS * 3 / 2 {
             assert!(!silent(hash_comparator.review(Seat(2))) || step > SETTLED);
         } else {
@@ -261,7 +261,7 @@ fn a_hole_is_asked_for_once_a_round_trip() {
     assert_eq!(hash_comparator.ask(later, Seat(0), 0), None);
 }
 
-/// Settles all that can be settled, and returns what was found.
+/// Settles all possible steps, and returns the findings.
 fn findings(hash_comparator: &mut HashComparator) -> Vec<Finding> {
     let mut found = Vec::new();
     while let Some(settled) = hash_comparator.settle(100) {
@@ -277,7 +277,7 @@ fn findings(hash_comparator: &mut HashComparator) -> Vec<Finding> {
 fn a_lost_hash_holds_no_divergence_back() {
     let mut hash_comparator = hash_comparator();
     insert(&mut hash_comparator, 0, [1, 1, 1]);
-    // What seat 0 said of step 1 is lost, and what seat 1 said of step 3.
+    // Seat 0's hash of step 1 and seat 1's hash of step 3 are lost.
     for (seat, hash) in [(1, 2), (2, 2)] {
         assert!(hash_comparator.insert(Seat(seat), 1, hash));
     }
@@ -292,7 +292,7 @@ fn a_lost_hash_holds_no_divergence_back() {
     );
     assert_eq!(hash_comparator.ask(Instant::ZERO, Seat(0), 0), Some(1));
     insert(&mut hash_comparator, 4, [5, 5, 8]);
-    // One against one at step 3, and a third that might have been on either side.
+    // At step 3 two hashes differ, and the third, which would decide, is missing.
     let difference = differs(4, &[Seat(2)], Verdict::Minority);
     assert_eq!(findings(&mut hash_comparator), [difference]);
     assert!(hash_comparator.is_compared(Seat(0)) && hash_comparator.is_compared(Seat(1)));
@@ -301,7 +301,7 @@ fn a_lost_hash_holds_no_divergence_back() {
         hash_comparator.last_equal(Some(Seat(0)), Some(Seat(2)), 4),
         Some(2)
     );
-    // Those two go on, and are waited for as before.
+    // Seats 0 and 1 are compared and awaited as before.
     assert!(hash_comparator.insert(Seat(0), 5, 6));
     assert!(hash_comparator.insert(Seat(0), 6, 6));
     assert!(hash_comparator.insert(Seat(1), 6, 6));
@@ -315,7 +315,7 @@ fn a_lost_hash_holds_no_divergence_back() {
 #[test]
 fn the_first_step_is_named_where_enough_said_it() {
     let mut hash_comparator = hash_comparator();
-    // Nobody else said step 0 yet.
+    // No other seat reported step 0.
     assert!(hash_comparator.insert(Seat(0), 0, 1));
     for step in [1, 2] {
         for (seat, hash) in [(0, 7), (1, 7), (2, 6)] {
@@ -349,8 +349,8 @@ fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
     assert_eq!(hash_comparator.last_match(Seat(0)), Some(2));
 }
 
-/// Five players: two agree on a wrong hash from step 1 on, and one joins late; `ready` returned
-/// step 1.
+/// Five players: two report the same wrong hash from step 1 on, and one joins late. The seats in
+/// `ready` reported step 1.
 fn two_liars(ready: &[u16]) -> HashComparator {
     let mut hash_comparator = HashComparator::new(6, SettlePolicy::Early);
     let reported = |seat: u16, step: u32| {
@@ -408,7 +408,7 @@ fn the_server_is_believed_also_where_a_later_step_differs() {
     for (step, hash) in [(1, 2), (2, 3)] {
         assert!(hash_comparator.insert_server(step, hash));
     }
-    // The server left step 0 out, and what seat 0 said of all three is not there yet.
+    // The server reported no step 0, and seat 0's hashes are missing.
     for step in 0..3 {
         let wrong = if step == 0 { 1 } else { 9 };
         assert!(hash_comparator.insert(Seat(1), step, step + 1));

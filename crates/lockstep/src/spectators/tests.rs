@@ -17,7 +17,7 @@ const SHAPE: Shape = Shape {
     width: u16::WIDTH,
 };
 
-/// An audience of one, and what of a match it is shown.
+/// A set of one spectator, and the match that it is shown.
 struct Room {
     spectators: SpectatorSet,
     chain: Chain,
@@ -25,11 +25,11 @@ struct Room {
     end: Tick,
     now: Instant,
     stats: SpectatorStats,
-    /// The receiver of what the one is sent.
+    /// The spectator's snapshot receiver.
     incoming: Incoming,
     /// Snapshots that arrived, by their first byte.
     whole: Vec<u8>,
-    /// Datagrams with turns.
+    /// Number of datagrams with turns.
     turns: usize,
 }
 
@@ -93,7 +93,7 @@ impl Room {
         );
     }
 
-    /// Shows all before `end`, of which nothing changes.
+    /// Shows all ticks before `end`; nothing changes in them.
     fn show(&mut self, end: u32) {
         let shown = self.end;
         self.end = Tick(end);
@@ -108,7 +108,7 @@ impl Room {
         let stats = &mut self.stats;
         self.spectators
             .on_shown(self.now, &shown_ticks, shown, stats);
-        // It has all of it, as it says.
+        // Acknowledges all of them.
         let [.., high, low] = end.to_be_bytes();
         self.say(&[0x02, high, low, 0x70]);
     }
@@ -118,7 +118,7 @@ impl Room {
             .offer_snapshot(Tick(next), vec![byte; 50_000].into());
     }
 
-    /// Lets `span` pass, in which what is sent arrives, and is answered.
+    /// Advances by `span`; datagrams arrive and are acknowledged.
     fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -173,13 +173,13 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
         .unwrap();
     room.say(&READY_AT_0);
     room.show(100);
-    // For those whom it serves.
+    // The snapshot is for the spectators that it serves.
     room.say(&ASK);
     room.offer_snapshot(90, 1);
     room.show(101);
     room.run_for(Duration::from_millis(400));
     assert_eq!((room.stats.snapshots_begun, room.whole.len()), (1, 0));
-    // All that is shown from now on lies past what it has.
+    // All ticks shown from now on are later than those that it has.
     (room.begin, room.end) = (Tick(3_000), Tick(3_000));
     room.offer_snapshot(3_000, 2);
     let shown_ticks = ShownTicks {
@@ -211,7 +211,7 @@ fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while(
     room.say(&READY_AT_0);
     room.show(1_000);
     room.say(&ASK);
-    // It took 300 ticks to come.
+    // The snapshot is 300 ticks old.
     room.offer_snapshot(700, 1);
     room.show(1_001);
     room.run_for(Duration::from_millis(100));
@@ -224,7 +224,7 @@ fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while(
         };
         room.spectators.wants_snapshot(&shown_ticks)
     };
-    // 256 ticks later it is given no more: 50 kB would arrive in time still.
+    // 256 ticks later it is too old for new requests, although 50 kB would still arrive in time.
     room.spectators.members[0].snapshot_from = Instant::ZERO;
     room.show(1_001 + KEEP_TICKS);
     room.say(&ASK);
@@ -235,7 +235,7 @@ fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while(
     room.show(1_002 + KEEP_TICKS);
     room.say(&ASK);
     assert!(wants(&room));
-    // One that would come too late is not sent at all.
+    // A snapshot that would arrive too late is not sent.
     room.offer_snapshot(400, 2);
     room.show(1_003 + KEEP_TICKS);
     room.run_for(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! Nothing is allocated in the steady state, and hostile bytes do not grow memory.
+//! The steady state allocates nothing, and hostile datagrams do not grow memory.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -9,16 +9,16 @@ use wire::{Arrival, Instant, Seat, Seed};
 
 use crate::world::{MATCH, config, pad};
 
-/// The system's allocator, counting for each thread, since tests run side by side.
+/// The system's allocator with counters per thread, because tests run in parallel.
 struct Counting;
 
 thread_local! {
-    /// Allocations of this thread, and bytes it holds.
+    /// Number of allocations of this thread, and bytes that it holds.
     static COUNT: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // A thread that ends frees memory after its counters are gone.
+    // A thread that ends frees memory after its counters were dropped.
     COUNT
         .try_with(|cell| {
             let (count, held) = cell.get();
@@ -32,13 +32,13 @@ fn count(allocations: u64, bytes: i64) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, i64::try_from(layout.size()).unwrap());
-        // SAFETY: the caller's duties are handed on.
+        // SAFETY: the caller's obligations are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, -i64::try_from(layout.size()).unwrap());
-        // SAFETY: the caller's duties are handed on.
+        // SAFETY: the caller's obligations are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of this thread so far.
+/// Number of allocations of this thread so far.
 pub(crate) fn allocations() -> u64 {
     COUNT.with(Cell::get).0
 }
@@ -56,7 +56,7 @@ pub(crate) fn held() -> i64 {
     COUNT.with(Cell::get).1
 }
 
-/// A server and its clients, joined by one buffer; `loss_percent` of datagrams are dropped.
+/// A server and its clients, connected through a buffer; `loss_percent` of datagrams are dropped.
 pub(crate) struct Bench {
     pub(crate) server: MatchServer<u16>,
     clients: Vec<ClientPeer<u16>>,
@@ -64,12 +64,12 @@ pub(crate) struct Bench {
     buf: Vec<u8>,
     network: wire::Generator,
     held: Vec<u16>,
-    /// Result of each client's ticks, as last simulated; in slot `tick % 64`.
+    /// Result of each client's latest simulation of a tick, in slot `tick % 64`.
     sums: Vec<[[u32; 3]; 64]>,
 }
 
 impl Bench {
-    /// Games that predict up to `window` ticks; with one, the server forwards inputs.
+    /// Games that predict up to `window` ticks. If `window` is not 0, the server forwards inputs.
     pub(crate) fn new(players: u16, window: u8) -> Self {
         let now = Instant::from_millis(1);
         let mut config = config(players);

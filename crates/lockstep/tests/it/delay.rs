@@ -66,8 +66,8 @@ fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
     // A round trip of 40 ms is 2.4 ticks.
     assert!((3..=4).contains(&calm), "{calm}");
     let others = delays(&world, 1);
-    // Player 0's link gets worse: the uplink's part is compensated in a round trip, the downlink's
-    // once the clock has followed.
+    // The latency of player 0 increases. The uplink's part is compensated in a round trip, the
+    // downlink's once the clock has followed.
     world.links[0].latency = Duration::from_millis(100);
     let from = world.players[0].own.len();
     world.run_for(Duration::from_millis(600));
@@ -78,7 +78,7 @@ fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
     assert!((11..=15).contains(&worse), "{worse}");
     let late = late(&world, 0, from);
     assert!(late <= 40, "{late}");
-    // And better again: unchanged for about 10 s, then one tick per 5 s.
+    // The latency decreases again: unchanged for about 10 s, then one tick per 5 s.
     world.links[0].latency = Duration::from_millis(20);
     world.run_for(Duration::from_secs(4));
     // A reordered input counts as late.
@@ -118,7 +118,7 @@ fn ls_g8_adaptive_delay_is_within_a_tenth_of_the_best_fixed_one() {
         }
         let late: usize = (0..4).map(|player| late(&world, player, from)).sum();
         let mean = sum / f64::from(u32::try_from(count).unwrap());
-        // A tick of delay, and a late input each minute for each player.
+        // A tick of delay counts as much as one late input per minute and player.
         (mean, late)
     };
     let fixed: Vec<_> = (6..12)
@@ -128,7 +128,7 @@ fn ls_g8_adaptive_delay_is_within_a_tenth_of_the_best_fixed_one() {
     let (mean, late) = run(InputDelay::adaptive(1, 40).unwrap());
     eprintln!("fixed {fixed:?}, adaptive {mean:.2} ticks, {late} late in 4 player-minutes");
     assert!(late <= 8, "{late}");
-    // From input to execution there are 50 ms more, and 27 ms of playout.
+    // Input to execution takes 50 ms more, and 27 ms of playout.
     let latency = |ticks: f64| ticks * 16.67 + 77.0;
     assert!(latency(mean) <= latency(best.0) * 1.1, "{mean} {best:?}");
 }

@@ -28,7 +28,7 @@ fn desyncs<I>(world: &World<I>) -> Vec<(Tick, Vec<Seat>, Verdict)> {
 }
 
 /// Asserts that the `expected` seats were reported in turn: at the first step that differs, or soon
-/// after if hashes may have been lost. The exact tick is reported for each player in the minority.
+/// after it if hashes may be lost. Each player in the minority is reported with the exact tick.
 fn assert_named(
     world: &mut World<u16>,
     expected: &[(Tick, Vec<Seat>, Verdict)],
@@ -113,9 +113,9 @@ fn sim_ls_12_clean_matches_raise_no_alarm_at_20_percent_loss() {
         world.run(300);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
-        // A hash that is lost repeatedly delays comparison by at most 2 s.
+        // A repeatedly lost hash delays comparison by at most 2 s.
         assert!(stats.hashes_compared >= 4 * 230, "{stats:?}");
-        // Some are lost repeatedly for 2 s; in one match of hundreds several in a row.
+        // Some are lost repeatedly for 2 s; in one match of hundreds, several in a row.
         let missing = stats.hashes_missing.saturating_mul(20);
         assert!(missing <= stats.hashes_compared, "{stats:?}");
     });
@@ -243,7 +243,7 @@ fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
         world.run(1_500);
         assert_eq!(desyncs(&world), []);
         let stats = world.server.stats();
-        // And lost ones, while the server asks for hashes that never existed.
+        // And those lost, while the server asks for hashes that never existed.
         let left_out = 10 + 10 + 295;
         assert!(stats.hashes_missing >= 300, "{stats:?}");
         assert!(stats.hashes_missing <= left_out + 15, "{stats:?}");

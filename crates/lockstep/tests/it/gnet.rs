@@ -1,4 +1,4 @@
-//! Faults of `game_network` in what it does with ticks, each as a test that it would fail.
+//! Tick-handling faults of `game_network`, each with a test that it would fail.
 
 use core::time::Duration;
 
@@ -10,14 +10,14 @@ use wire::{Arrival, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// One client and its server, without a network between them.
+/// A client and its server, without a network between them.
 struct Bench {
     now: Instant,
     server: MatchServer<u16>,
     client: ClientPeer<u16>,
 }
 
-/// A tick at 1,000 Hz.
+/// The period at 1,000 Hz.
 const TICK: Duration = Duration::from_millis(1);
 
 impl Bench {
@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    /// A millisecond of both; returns what the client said.
+    /// Advances both by a millisecond; returns the client's datagrams.
     fn step(&mut self, input: u16) -> Vec<Vec<u8>> {
         self.now += TICK;
         self.server.handle_timeout(self.now);
@@ -68,7 +68,7 @@ impl Bench {
     }
 }
 
-/// How many inputs a datagram carries.
+/// Number of inputs in a datagram.
 fn inputs(datagram: &[u8]) -> u32 {
     match decode_up(datagram, lockstep::Width::bits::<16>()) {
         Ok(Up::Report(report)) => report.inputs.map_or(0, |inputs| inputs.count),
@@ -78,8 +78,8 @@ fn inputs(datagram: &[u8]) -> u32 {
 
 #[test]
 fn gnet_g3_an_ack_of_six_of_ten_leaves_four() {
-    // There, 10 ticks less an acknowledgement of 6 left 6, labelled as others; and after a full
-    // one nothing was removed.
+    // `game_network` kept 6 of 10 ticks after an acknowledgement of 6, with wrong tick numbers, and
+    // removed none after a full one.
     let mut bench = Bench::new();
     for _ in 0..100 {
         let said = bench.step(7);
@@ -92,11 +92,11 @@ fn gnet_g3_an_ack_of_six_of_ten_leaves_four() {
         inputs(held[0].last().unwrap()) + 9,
         "ten more are on their way"
     );
-    // The server hears the sixth of them, and its next word says so.
+    // The server receives the sixth of them, and acknowledges it.
     bench.deliver(&held[5]);
     let said = bench.step(7);
     assert_eq!(inputs(said.last().unwrap()), newest + 1 - 6);
-    // A full acknowledgement leaves the one that came since.
+    // A full acknowledgement leaves only the input submitted since.
     bench.deliver(&said);
     let said = bench.step(7);
     assert_eq!(inputs(said.last().unwrap()), 1);
@@ -104,11 +104,12 @@ fn gnet_g3_an_ack_of_six_of_ten_leaves_four() {
 
 #[test]
 fn gnet_g4_overlapping_reports_make_one_history() {
-    // There, ten ticks and ten more from the eighth on were twelve instead of eighteen.
+    // `game_network` merged ten ticks and ten more from the eighth on into twelve instead of
+    // eighteen.
     let mut bench = Bench::new();
     let mut said = Vec::new();
     for tick in 0..60_u16 {
-        // Each report overlaps the ones before it, and every second is lost.
+        // Each report overlaps the previous ones, and every second one is lost.
         let report = bench.step(tick);
         if tick % 2 == 0 {
             bench.deliver(&report);
@@ -134,7 +135,7 @@ fn gnet_g4_overlapping_reports_make_one_history() {
 
 #[test]
 fn gnet_g5_a_quick_client_takes_nothing_from_a_slow_one() {
-    // There, one number stood for what all clients had sent.
+    // `game_network` used one counter for the inputs of all clients.
     let mut world = World::new(5, config(3), Link::perfect(), pad);
     world.links[0].latency = Duration::from_millis(55);
     world.run(300);
@@ -174,7 +175,7 @@ fn gnet_g10_a_client_speaks_once_a_tick_however_often_it_is_polled() {
         }
         while client.poll_turn(now).is_some() {}
     }
-    // Two seconds at 60 Hz, polled 10,000 times a second.
+    // Two seconds at 60 Hz, polled 10,000 times per second.
     let said = client.stats().datagrams_sent;
     assert!((115..=125).contains(&said), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Snapshots in a match that a player hosts: the players give them, to guests and to each other.
+//! Snapshots in a hosted match: players give them to guests and to each other.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::mesh_world::peer;
 use crate::world::{Link, MATCH, pad};
 
-/// What a host calls who is none of the players.
+/// The host's id for a peer that is no player.
 const GUEST: PeerId = PeerId(700);
 
-/// A match whose players give and load snapshots, and maybe a guest of its host.
+/// A match whose players offer and load snapshots, optionally with a guest of its host.
 struct Crowd {
     world: HostedWorld<u16>,
-    /// Events of each player that were looked at.
+    /// Number of events handled, by player.
     heard: Vec<usize>,
-    /// Who is to give its state.
+    /// Whether each player must offer its state.
     owed: Vec<bool>,
-    /// First tick of its own after each state that a player loaded.
+    /// First tick that a player simulated after each state that it loaded.
     loads: Vec<Vec<usize>>,
     guest: Option<Guest>,
 }
 
-/// Somebody who is none of the players, and of whom `host` knows.
+/// A peer that is no player, connected to `host` only.
 struct Guest {
     client: ClientPeer<u16>,
     host: usize,
     state: u64,
-    /// State after each tick that it saw.
+    /// State after each tick that it simulated.
     states: BTreeMap<usize, u64>,
-    /// What the last turn had of seat 2.
+    /// The input of seat 2 in the last turn.
     last: Option<(u16, Origin)>,
     events: Vec<ClientEvent>,
 }
@@ -55,7 +55,7 @@ impl Guest {
         }
     }
 
-    /// Takes what the players sent to nobody else, and says what it has to say.
+    /// Handles the datagrams sent to it, and sends its own.
     fn step(&mut self, world: &mut HostedWorld<u16>) {
         let now = world.local(self.host);
         for mut datagram in world.strays.drain(..) {
@@ -92,7 +92,7 @@ impl Guest {
         }
     }
 
-    /// It saw at least `count` ticks, and what happened in them.
+    /// It simulated at least `count` ticks, with the right states.
     fn assert_saw(&self, count: usize, truth: &[u64]) {
         assert!(self.states.len() >= count, "{:?}", self.events);
         for (tick, state) in &self.states {
@@ -144,7 +144,7 @@ impl Crowd {
         }
     }
 
-    /// Gives the newest state that is final.
+    /// Offers the newest final state.
     fn give(&mut self, index: usize) {
         let now = self.world.local(index);
         let player = &mut self.world.players[index];
@@ -158,7 +158,7 @@ impl Crowd {
         assert_eq!(given, Ok(()));
     }
 
-    /// Goes on from another player's state.
+    /// Loads another player's state.
     fn load(&mut self, index: usize, next: Tick) {
         let player = &mut self.world.players[index];
         let bytes = player.machine.take_snapshot().unwrap();
@@ -219,7 +219,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
     crowd.run_for(Duration::from_secs(1));
     let now = crowd.world.local(0);
     let machine = &mut crowd.world.players[0].machine;
-    // Who plays, who is out, and who we are to ourselves.
+    // A player, a removed player, and the host's own id.
     for known in [peer(1), peer(2), PeerId(u32::MAX)] {
         let refused = Err(JoinError::PeerTaken);
         assert_eq!(machine.join(now, known, Seat(2)), refused);
@@ -240,7 +240,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
     crowd.world.assert_progress(&[0, 1, 3]);
     let (_, origin) = crowd.world.players[0].turns.last().unwrap()[2];
     assert_eq!(origin, Origin::Absent);
-    // Somebody else may come, and one who watches may be put out too.
+    // Other peers may join, and a spectator may be removed.
     let now = crowd.world.local(0);
     let machine = &mut crowd.world.players[0].machine;
     assert_eq!(machine.watch(now, GUEST), Ok(()));
@@ -263,7 +263,7 @@ fn ls_16_a_guest_who_is_a_fan_may_ask_for_snapshots_and_no_other() {
         assert_eq!(let_in, Ok(()));
         crowd.guest = Some(Guest::new(&crowd.world, 0));
         crowd.run_for(Duration::from_secs(1));
-        // What it is given is for those whom it serves.
+        // It keeps a snapshot only for peers that it serves.
         crowd.guest = None;
         let now = crowd.world.local(0);
         let machine = &mut crowd.world.players[0].machine;
@@ -295,7 +295,7 @@ fn ls_16_snapshots_of_the_next_host_are_none_of_the_former_ones() {
     crowd.world.players[3].state ^= 1;
     crowd.run_for(Duration::from_secs(4));
     assert_repaired(&crowd, 1);
-    // Whoever hosts asks the lowest seat first.
+    // The host asks the lowest seat first.
     crowd.world.players[1].is_paused = true;
     crowd.run_for(Duration::from_secs(3));
     assert_eq!(crowd.world.players[3].machine.host(), Seat(0));

@@ -13,24 +13,24 @@ use crate::snapshots::{Crowd, LATE, is_desync};
 use crate::tree::{SERVER, Tree};
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Two relays, each the other's server.
+/// Two relays, each of which is the other's parent.
 struct Ring {
     fans: [SpectatorRelay; 2],
     now: Instant,
-    /// Datagrams between the two.
+    /// Datagrams between the two relays.
     sent: u32,
-    /// Datagrams to a spectator of the first.
+    /// Datagrams to a spectator of the first relay.
     shown: Vec<Vec<u8>>,
 }
 
-/// The id of each for the other, as server and as child.
+/// Each relay's id for the other, as parent and as child.
 const ABOVE: PeerId = PeerId(0);
 const BELOW: PeerId = PeerId(1);
-/// A spectator of the first.
+/// A spectator of the first relay.
 const CHILD: PeerId = PeerId(2);
 
 impl Ring {
-    /// Both have seen this many ticks before they are connected in a loop.
+    /// Each has received `ticks` before they are connected in a loop.
     fn new(ticks: [u32; 2]) -> Self {
         let now = Instant::from_millis(1);
         let mut welcome = vec![0x81, 2, 0, 0, 2, 0xff, 0xff, 0, 16];
@@ -43,7 +43,7 @@ impl Ring {
             fan.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
             for tick in 0..ticks {
                 let [.., high, low] = tick.to_be_bytes();
-                // A tick in which neither seat changes.
+                // A tick in which no seat changes.
                 let mut turns = [0x82, 0, 0, 0x80, high, low, 0x30];
                 fan.handle_datagram(now, Arrival::from(ABOVE), &mut turns);
             }
@@ -87,7 +87,7 @@ impl Ring {
     }
 }
 
-/// Datagrams of two relays per second, with nothing to forward.
+/// Datagrams that two relays send per second if there is nothing to forward.
 const REPORTS: u32 = 30;
 
 #[test]
@@ -117,7 +117,7 @@ fn ls_10_a_snapshot_that_is_wished_for_in_a_loop_keeps_nobody_waiting() {
     ring.run_for(Duration::from_secs(22));
     let bye = [0x84, CloseReason::Behind.code()];
     assert!(ring.shown.iter().any(|datagram| datagram == &bye));
-    // They keep asking each other, twice a second.
+    // The relays keep requesting a snapshot from each other.
     let sent = ring.sent;
     ring.run_for(Duration::from_secs(60));
     let said = ring.sent - sent;
@@ -144,7 +144,8 @@ fn ls_6_a_client_whose_clock_is_a_tenth_off_harms_itself_alone() {
             assert_eq!(late.count(), 0);
             assert_eq!(player.machine.stats().clock_jumps, 0);
         }
-        // It sees the same, and some of its inputs count: its clock follows by 2 %, and jumps.
+        // It sees the same match, and some of its inputs count: its clock follows at 2 %, and
+        // jumps.
         let (one, odd) = (&world.players[0], &world.players[2]);
         let len = one.states.len().min(odd.states.len());
         assert!(len > 2_350 && one.states[..len] == odd.states[..len]);
@@ -203,7 +204,7 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
     }
     let early: Vec<_> = levels.iter().map(|fan| tree.watch(*fan)).collect();
     tree.run(LATE);
-    // With a snapshot that passes all levels.
+    // With a snapshot that all levels forward.
     let late = tree.watch(levels[4]);
     tree.run(LATE + 500);
     for node in early.iter().chain([&late]) {
@@ -215,7 +216,7 @@ fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_belo
     for node in &early[..2] {
         tree.assert_saw(*node, LATE + 930);
     }
-    // Its children see something else from then on, or nothing.
+    // Its children see a different match from then on, or nothing.
     for node in early[2..].iter().chain([&late]) {
         let truth = tree.truth.clone();
         let states = &tree.viewer(*node).states;

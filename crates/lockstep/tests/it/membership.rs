@@ -11,7 +11,7 @@ use wire::{Arrival, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// The datagram of a client that has the welcome and lacks all ticks.
+/// The datagram of a client that has the welcome and no ticks.
 const READY: [u8; 6] = [0x01, 2, 0, 0, 0, 0];
 
 fn left<I>(world: &World<I>) -> Vec<(Seat, Tick, LeaveReason)> {
@@ -28,7 +28,7 @@ fn left<I>(world: &World<I>) -> Vec<(Seat, Tick, LeaveReason)> {
     left.collect()
 }
 
-/// From `tick` on, and not before, the remaining players see `seat` absent.
+/// From exactly `tick` on, the remaining players see `seat` absent.
 fn assert_absent_from(world: &World<u16>, seat: usize, tick: Tick) {
     let from = usize::try_from(tick.0).unwrap();
     let own = &world.players[seat].own;
@@ -312,8 +312,8 @@ fn a_player_gives_no_reason_that_is_the_servers_to_give() {
     }
 }
 
-/// A match of three that waits 5 s, and its server's events until `millis` after player 0 is ready
-/// at 1 s; players in `ready_at` are ready at those times.
+/// A match of three that waits 5 s, and its server's events up to `millis`; the players in
+/// `ready_at` become ready at those times, player 0 at 1 s.
 fn gather(ready_at: &[(u32, u64)], millis: u64) -> (MatchServer<u16>, Vec<ServerEvent>) {
     let now = Instant::from_millis(1);
     let mut config = config(3);
@@ -350,7 +350,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
     let (server, events) = gather(&[(0, 1_000)], 4_999);
     assert_eq!(events, [ServerEvent::Ready { seat: Seat(0) }]);
     assert_eq!(server.phase(), Phase::Gathering);
-    // Seat 1 is held by a silent player, seat 2 by none.
+    // Seat 1 is held by a silent player; seat 2 is free.
     let (mut server, events) = gather(&[(0, 1_000)], 5_100);
     let kick = ServerEvent::Left {
         seat: Seat(1),
@@ -378,7 +378,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
 
 #[test]
 fn nobody_is_waited_for_while_nobody_waits() {
-    // Not ready, and then ready and gone: no clock runs.
+    // Not ready, or ready and then gone: no timeout runs.
     let (mut server, events) = gather(&[], 60_000);
     assert_eq!((server.phase(), events.len()), (Phase::Gathering, 0));
     let now = Instant::from_millis(70_000);

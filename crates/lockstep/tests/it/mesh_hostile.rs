@@ -1,4 +1,4 @@
-//! Bytes that no honest peer of a mesh sends.
+//! Datagrams that no honest mesh peer sends.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::alloc::{allocations, held};
 use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh, peer, peers};
 use crate::world::{Link, MATCH, pad};
 
-/// A running match of three, of which seat 0 is hostile.
+/// A running match of three; seat 0 is hostile.
 fn world() -> MeshWorld<u16> {
     let mut world = MeshWorld::new(Seed::from_number(1), &mesh(3), Link::perfect(), pad);
     world.run_for(Duration::from_secs(2));
@@ -27,7 +27,7 @@ fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut datagram: Vec
     machine.handle_datagram(now, Arrival::from(from), &mut datagram);
 }
 
-/// A datagram of play whose bundles begin with tick `first`.
+/// A play datagram whose bundles start at tick `first`.
 fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
     let [_, _, next_high, next_low] = next.to_be_bytes();
     let [_, _, first_high, first_low] = first.to_be_bytes();
@@ -37,8 +37,8 @@ fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Three peers; seat 1 tells seat 0 at once that ticks begin in this many microseconds; seat 0
-/// receives seat 2 only after `late`. Returns the number of ticks within 4 s.
+/// Three peers: seat 1 tells seat 0 at once that ticks begin in `starts_in` microseconds, and seat
+/// 0 receives seat 2 only after `late`. Returns the number of ticks within 4 s.
 fn told_a_start(starts_in: i32, late: Duration) -> usize {
     let mut near = Link::perfect();
     near.latency = Duration::from_millis(20);
@@ -73,8 +73,8 @@ fn mesh_nobody_is_made_to_begin_too_early_or_too_late() {
 fn ls_11_mesh_nobody_plays_another_seat() {
     let mut world = world();
     let end = world.players[2].machine.ticks_confirmed() + 1;
-    // Seat 0 presses an undefined button ten ticks ahead, claims it for seat 1 too, and so does an
-    // unknown peer.
+    // Seat 0 presses an undefined button ten ticks ahead and sends the same for seat 1; an unknown
+    // peer does so too.
     let mut bundles = vec![0x20; 10];
     bundles.push(0b0100_0000);
     let mut forward = vec![0x46, 1];
@@ -106,13 +106,13 @@ fn mesh_one_who_tells_different_inputs_to_different_peers_is_found_out() {
     world.players[0].is_paused = true;
     let stamped = end + 30;
     let first = end.saturating_sub(4);
-    // To one it sends no press, to the other a pressed button.
+    // One peer gets no press, the other a pressed button.
     let quiet = vec![0x20; usize::try_from(stamped - first).unwrap()];
     let mut pressed = quiet.clone();
     pressed[20] = 0b0100_0111;
     inject(&mut world, 1, peer(0), play(end, first, &quiet));
     inject(&mut world, 2, peer(0), play(end, first, &pressed));
-    // Its own hashes are awaited until it is removed.
+    // Its hashes are awaited until it is removed.
     world.run_for(Duration::from_secs(4));
     for player in &world.players[1..] {
         let is_desync = |event: &MeshEvent| matches!(event, MeshEvent::Desync { .. });
@@ -125,7 +125,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
     let mut world = world();
     let before = *world.players[1].machine.stats();
     let end = world.players[1].machine.boundary() + 6;
-    // Future ticks of ours, which are read as old ones.
+    // An acknowledgement of future ticks, which is taken for an old one.
     inject(&mut world, 1, peer(0), play(end + 9, end, &[]));
     // Inputs 600 ticks ahead.
     inject(&mut world, 1, peer(0), play(end, end + 600, &[0x20; 8]));
@@ -139,7 +139,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
         peer(0),
         vec![0x43, 0, 3, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
     );
-    // No peer left, so there is nothing to request or forward.
+    // No peer has left, so there is nothing to request or forward.
     inject(&mut world, 1, peer(0), vec![0x45, 2, 0, 0, 0, 0]);
     let after = *world.players[1].machine.stats();
     assert_eq!(after.bundles_early, before.bundles_early + 8);
@@ -161,8 +161,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
 
 #[test]
 fn mesh_inputs_that_nobody_serves_end_the_match_in_the_end() {
-    // Seat 0 lies to seat 1 about the inputs that it holds of seat 2, which leaves, and goes
-    // silent.
+    // Seat 0 claims to hold inputs of seat 2 that no peer has; both are silent otherwise.
     let mut config = mesh(3);
     config.peer_timeout = Duration::from_millis(500);
     let mut world = MeshWorld::new(Seed::from_number(3), &config, Link::perfect(), pad);
@@ -244,7 +243,7 @@ fn l8_ls_10_mesh_mutated_datagrams_never_panic_or_grow_a_machine() {
                 datagram.clone_from(&out);
                 crate::hostile::mutate(&mut generator, &mut datagram);
                 let arrival = Arrival::from(peer(sender));
-                // A forged leave or statement would end the run; there are tests of their own.
+                // A forged leave or statement would end the run; other tests cover them.
                 if !matches!(datagram.first(), Some(0x42..0x45)) {
                     to.handle_datagram(now, arrival, &mut datagram);
                 }

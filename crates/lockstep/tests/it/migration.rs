@@ -1,4 +1,4 @@
-//! The host is killed, paused, leaves or is cut off; the others continue the same match.
+//! The host is killed, paused, leaves or is cut off; the others continue the match.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use wire::{Arrival, Generator, Seat, Seed};
 use crate::hosted_world::{HostedWorld, hosted, others};
 use crate::world::{Link, pad, seat};
 
-/// A link drawn by `generator`, up to a bad one.
+/// A random link, up to a bad one.
 fn any_link(generator: &mut Generator) -> Link {
     Link {
         latency: Duration::from_millis(generator.below(60)),
@@ -104,7 +104,8 @@ fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
         let host = world.host();
         world.players[host].is_paused = true;
         let next = others(count, host)[0];
-        // The timeout is 1 s: at once, during the election, during takeover, or later.
+        // The timeout is 1 s: the second loss is immediate, during the election, during takeover,
+        // or later.
         if generator.chance(700_000) {
             world.run_for(millis(&mut generator, 0, 2_500));
         }
@@ -135,7 +136,7 @@ fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
             world.players[host].is_paused = false;
         } else {
             world.part(&[host], &left, away);
-            // It closes ticks until its timeout, at whose end silence is noticed.
+            // It closes ticks until its timeout, when it detects the silence.
             let ticks = world.players[host].states.len();
             world.run_for(away);
             let alone = world.players[host].states.len() - ticks;
@@ -222,7 +223,7 @@ fn ls_16_a_host_that_leaves_is_replaced_at_once() {
         world.players[0].machine.leave(now, LeaveReason::Quit);
         let before = world.players[1].states.len();
         world.run_for(Duration::from_secs(1));
-        // A leave, a statement, a decision, a seat taken, a turn, at 50 to 60 ms each.
+        // A leave, a statement, a decision, a presence and a turn take 50 to 60 ms each.
         let made = world.players[1].states.len() - before;
         assert!(made >= 28, "{seats} players: {made} ticks");
         assert_eq!(world.players[0].machine.phase(), Phase::Closed);
@@ -261,8 +262,8 @@ fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
         gaps.sort();
         let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
         eprintln!("{latency} ms, {loss} %: median {median:?}, worst {worst:?}");
-        // Suspicion, statement, seat taken, turn: four latencies; plus the host's last datagram,
-        // and losses.
+        // Suspicion, statement, presence and turn take four latencies; plus the host's last
+        // datagram, and losses.
         let round_trip = Duration::from_millis(2 * (latency + 10));
         let least = Duration::from_secs(1) + Duration::from_millis(60);
         assert!(median <= least + round_trip * 3, "{median:?}");

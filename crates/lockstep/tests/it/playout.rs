@@ -1,4 +1,4 @@
-//! How long turns are held back: what it costs in latency, and what it saves in stalls.
+//! The playout delay: its cost in latency, and the stalls that it prevents.
 
 use core::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::world::{Link, World, config, pad};
 
 const TICK: Duration = Duration::from_nanos(16_666_667);
 
-/// By which two steps may be further apart than a tick without a stall: the clock follows the
-/// quickest arrival.
+/// Steps may be further apart than a tick by this much without a stall: the clock follows the
+/// lowest latency.
 const WOBBLE: Duration = Duration::from_millis(1);
 
-/// What players find, over all of them.
+/// Results over all players.
 #[derive(Debug)]
 struct Found {
-    /// From the tick boundary that stamps an input to the turn that has it, in milliseconds.
+    /// Time from the tick boundary that stamps an input to the turn that contains it, milliseconds.
     latency_ms: f64,
-    /// Time by which steps came more than a tick after the one before, in a second.
+    /// Time by which steps were more than a tick after the previous one, milliseconds per second.
     stalled_ms_per_s: f64,
-    /// That of the worst step in a thousand.
+    /// The stall of the worst step in a thousand, milliseconds.
     p999_stall_ms: f64,
-    /// Inputs that were filled in, in a minute of one player.
+    /// Substituted inputs per minute of one player.
     late_per_minute: f64,
 }
 
-/// Four players at 50 ms each way and 10 ms of jitter, who find their input delay, for six minutes
-/// after the first four.
+/// Four players with an adaptive input delay, at 50 ms each way and 10 ms of jitter; measures six
+/// minutes after the first four.
 fn find(seed: u64, loss_percent: u32, playout: Playout) -> Found {
     const MINUTES: usize = 6;
     let mut config = config(4);
@@ -79,11 +79,11 @@ fn find(seed: u64, loss_percent: u32, playout: Playout) -> Found {
 fn ls_g8_an_input_counts_within_167_ms_with_next_to_no_stall_at_50_ms_and_2_percent_loss() {
     let max = Duration::from_millis(200);
     let found = find(8, 2, Playout::Adaptive { max });
-    // The goal is 165: the delay that is found is a quarter of a tick longer half of the time.
+    // The goal is 165: the adapted delay is a quarter of a tick longer half of the time.
     assert!(found.latency_ms <= 167.0, "{found:?}");
     assert!(found.stalled_ms_per_s <= 0.1, "{found:?}");
     assert!(found.late_per_minute <= 2.0, "{found:?}");
-    // Held back by as little as the goal's floor has it, it stands still more.
+    // With the shorter delay on which the goal is based, the game stalls more.
     let short = find(8, 2, Playout::Fixed(Duration::from_millis(27)));
     assert!(
         short.stalled_ms_per_s > 2.0 * found.stalled_ms_per_s,
@@ -106,7 +106,7 @@ fn who_holds_turns_back_is_not_slow_and_comes_into_a_running_match() {
     let mut config = config(2);
     config.slow = SlowPolicy::Kick;
     let mut world = World::<u16>::new(16, config, Link::lossy(1), pad);
-    // 12 turns.
+    // 200 ms are 12 turns.
     world.set_playout(Playout::Fixed(Duration::from_millis(200)));
     world.run_for(Duration::from_secs(25));
     let is_told =

@@ -1,4 +1,4 @@
-//! When ticks close: by the clock, when all are heard, when enough are.
+//! When ticks close: by the clock, with all inputs, or with a quorum.
 
 use core::time::Duration;
 
@@ -31,7 +31,7 @@ fn assert_agreement(world: &World<u16>) {
 }
 
 fn substituted(world: &World<u16>, player: usize) -> usize {
-    // Before the first word of a player there is nothing of its.
+    // Substitutes before a player's first input do not count.
     let own = world.players[player].own.iter();
     own.skip_while(|(_, origin)| *origin == Origin::Substituted)
         .filter(|(_, origin)| *origin == Origin::Substituted)
@@ -77,7 +77,7 @@ fn ls_5_one_outage_costs_the_others_one_cap() {
     world.outages.push((3, from, from + Duration::from_secs(3)));
     world.run_for(Duration::from_secs(3));
     let closed = world.server.ticks_closed() - before;
-    // 180 less 12 of the cap, and what was on its way.
+    // 180 less the 12 of the cap, and the inputs in flight.
     assert!((164..=172).contains(&closed), "{closed}");
     assert_eq!(missed(&world), [Seat(3)]);
     world.run_for(Duration::from_secs(2));
@@ -101,7 +101,7 @@ fn a_tick_that_waited_moves_all_later_ones() {
     world.run_for(Duration::from_secs(1));
     let at = &world.players[0].turned_at[from..];
     let gaps = at.windows(2).map(|pair| pair[1].saturating_since(pair[0]));
-    // One gap of the cap, and no hurry afterwards: jitter is 10 ms.
+    // One gap of the cap, and then no burst of turns: jitter is 10 ms.
     let quick = gaps
         .clone()
         .filter(|gap| *gap < Duration::from_millis(5))
@@ -115,7 +115,7 @@ fn a_quorum_waits_for_no_more_than_it_needs() {
     let close = ClosePolicy::Quorum { seats: 3, cap: CAP };
     let mut world = world(Seed::from_number(7), close, 0);
     world.run(120);
-    // One is gone: the other three are enough.
+    // One player is cut off: the other three are a quorum.
     world
         .outages
         .push((3, world.now, world.now + Duration::from_secs(60)));
@@ -127,7 +127,7 @@ fn a_quorum_waits_for_no_more_than_it_needs() {
     let closed = world.server.ticks_closed() - before.0;
     assert!((118..=121).contains(&closed), "{closed}");
     assert_eq!(missed(&world), []);
-    // Two are gone: each tick of what is left waits for them, until each was missed once.
+    // Two are cut off: each remaining tick waits for them until each was missed once.
     world
         .outages
         .push((2, world.now, world.now + Duration::from_secs(60)));
@@ -170,7 +170,7 @@ fn who_leaves_is_waited_for_no_more() {
     )));
 }
 
-/// What players were told of stalls.
+/// The stall causes reported to a player.
 fn stalls(world: &World<u16>, player: usize) -> Vec<StallCause> {
     let events = world.players[player].events.iter();
     let causes = events.filter_map(|event| {
@@ -202,7 +202,7 @@ fn a_stall_is_put_down_to_link_or_server() {
     let outage = Duration::from_millis(500);
     world.outages.push((3, world.now, world.now + outage));
     world.run_for(Duration::from_secs(2));
-    // The others hear that the server waits; the one who is cut off hears nothing.
+    // The others learn that the server waits; the player that is cut off receives nothing.
     for player in 0..3 {
         assert_eq!(stalls(&world, player), [StallCause::Server]);
         let [late] = resumed(&world, player)[..] else {
@@ -217,7 +217,7 @@ fn a_stall_is_put_down_to_link_or_server() {
     assert!(late > outage / 2 && late < outage * 2, "{late:?}");
 }
 
-/// Who was named as slow, and with what, and who keeps up again.
+/// Slow seats with the cause, and `None` when they keep up again.
 fn slow(world: &World<u16>) -> Vec<(Seat, Option<SlowCause>)> {
     let events = world.server_events.iter();
     let slow = events.filter_map(|event| {
@@ -235,7 +235,7 @@ fn slow(world: &World<u16>) -> Vec<(Seat, Option<SlowCause>)> {
 #[test]
 fn a_player_for_whom_ticks_wait_is_named_as_slow() {
     let mut world = world(Seed::from_number(14), ClosePolicy::WaitAll { cap: CAP }, 0);
-    // Each of its ticks takes longer than the server's, by more than it can make up.
+    // Each of its ticks is longer than the server's, by more than it can correct.
     world.players[3].drift_ppm = -60_000;
     world.links[3].jitter = Duration::ZERO;
     world.run_for(Duration::from_secs(13));
@@ -260,7 +260,7 @@ fn a_silent_player_is_named_also_where_ticks_wait_for_ever() {
     world.run_for(Duration::from_secs(4));
     assert_eq!(world.server.ticks_closed(), closed);
     assert_eq!(slow(&world), [named], "once");
-    // Then all goes on, and it keeps up.
+    // Then the match continues, and the player keeps up.
     world.run_for(Duration::from_secs(13));
     assert!(world.server.ticks_closed() > closed + 700);
     assert_eq!(slow(&world), [named, (Seat(3), None)]);
@@ -281,7 +281,7 @@ fn a_slow_player_is_named_with_what_is_slow() {
     world.players[1].is_frozen = false;
     world.run_for(Duration::from_secs(20));
     assert_eq!(slow(&world), [(Seat(1), simulation), (Seat(1), None)]);
-    // Cut off for a second: named at once.
+    // A player cut off for a second is reported at once.
     world
         .outages
         .push((2, world.now, world.now + Duration::from_millis(1_500)));
@@ -336,7 +336,7 @@ fn a_player_whose_simulation_is_slow_watches_on_where_that_is_asked_for() {
             )
         };
         assert_eq!(world.server_events.iter().filter(is_left).count(), 1);
-        // It sees what the others play, its seat is absent, and it is asked for no hashes.
+        // It sees the others' inputs, its own seat is absent, and it is asked for no hashes.
         let len = world.players[1].states.len();
         assert!(len > 760, "{len}");
         assert_eq!(world.players[1].states, world.players[0].states[..len]);

@@ -1,4 +1,4 @@
-//! No datagram is longer than is promised, however wide inputs are and however long the path is.
+//! No datagram exceeds the documented length, for any input width and path latency.
 
 use core::time::Duration;
 
@@ -51,7 +51,7 @@ fn busy<const BYTES: usize>(generator: &mut Generator, _: &Wide<BYTES>) -> Wide<
     }))
 }
 
-/// In one frame of two some bytes change.
+/// Some bytes change in one frame of two.
 fn mixed<const BYTES: usize>(generator: &mut Generator, held: &Wide<BYTES>) -> Wide<BYTES> {
     let mut next = held.clone();
     if generator.chance(500_000) {
@@ -64,7 +64,7 @@ fn mixed<const BYTES: usize>(generator: &mut Generator, held: &Wide<BYTES>) -> W
     next
 }
 
-/// As many ticks as `latency` each way takes, and some for jitter.
+/// A delay that covers `latency` in both directions, and jitter.
 fn delay_for(latency: u64) -> InputDelay {
     let ticks = (2 * latency).div_ceil(16) + 6;
     InputDelay::adaptive(2, u8::try_from(ticks.min(60)).unwrap()).unwrap()
@@ -78,7 +78,7 @@ fn link(latency: u64, loss: u32) -> Link {
     }
 }
 
-/// A match whose last player has a path of `latency`.
+/// A match whose last player has a one-way latency of `latency`.
 fn play<const BYTES: usize>(
     seed: Seed,
     config: Config,
@@ -135,7 +135,7 @@ fn a_client_that_is_told_a_shorter_length_keeps_to_it() {
         config.datagram_len_max = 700;
         let world = play::<64>(Seed::from_number(5), config, 250, &client);
         assert!(world.longest <= 700, "{} bytes", world.longest);
-        // The server's turns fill what it may use, the clients' reports what they may.
+        // The server's turns and the clients' reports fill their limits.
         let longest = world.longest_reports;
         let expected = usize::from(len_max.max(400));
         assert!(
@@ -145,8 +145,8 @@ fn a_client_that_is_told_a_shorter_length_keeps_to_it() {
     }
 }
 
-/// On a path that carries datagrams of the promised length and no longer ones, the player on the
-/// long path plays on: its inputs count, and nobody puts it out.
+/// On a path that carries no datagram longer than documented, the player with the long path stays
+/// in the match, and its inputs count.
 fn stays_in<const BYTES: usize>(input_delay: InputDelay, latency: u64, loss: u32) {
     for_each_seed(&test_site!(), 4, |seed| {
         let mut config = config(2);
@@ -158,7 +158,7 @@ fn stays_in<const BYTES: usize>(input_delay: InputDelay, latency: u64, loss: u32
         assert!(world.longest <= DATAGRAM_LEN_MAX, "{}", world.longest);
         let left = |event: &&ServerEvent| matches!(event, ServerEvent::Left { .. });
         assert_eq!(world.server_events.iter().find(left), None);
-        // The first ticks have no inputs: the delay has yet to be found.
+        // The first ticks have no inputs, until the delay is adapted.
         let own = &world.players[1].own[120..];
         let confirmed = own
             .iter()
@@ -174,13 +174,14 @@ fn stays_in<const BYTES: usize>(input_delay: InputDelay, latency: u64, loss: u32
 
 #[test]
 fn sim_a_player_on_a_long_path_stays_in_a_match_of_512_bits() {
-    // All inputs of the delay that the server has not taken yet: over a hundred bytes more than a datagram.
+    // All inputs of the delay that the server has not acknowledged: over a hundred bytes more than
+    // a datagram.
     stays_in::<64>(InputDelay::fixed(60).unwrap(), 250, 20_000);
 }
 
 #[test]
 fn sim_a_player_on_a_long_path_stays_in_a_match_of_2048_bits() {
-    // A turn of two such inputs has a datagram to itself, so each lost one is a gap that has to be caught
-    // up with while new turns come.
+    // A turn with two such inputs fills a datagram, so each lost one is a gap to fill while new
+    // turns arrive.
     stays_in::<256>(delay_for(250), 250, 20_000);
 }

@@ -1,4 +1,4 @@
-//! A game that goes wrong is reported with the first tick and section that differ.
+//! A diverging game is reported with the first tick and section that differ.
 
 use core::time::Duration;
 use std::sync::LazyLock;
@@ -12,13 +12,13 @@ use wire::{Generator, Instant, Seat, Seed};
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Names of as many sections as there can be.
+/// The maximum number of section names.
 static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let names = (0..64).map(|index| &*format!("part{index}").leak());
     names.collect()
 });
 
-/// Where a game goes wrong: after the step of a tick, one bit of a section.
+/// A divergence: after the step of `tick`, one bit of a section is flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flip {
     pub(crate) tick: Tick,
@@ -26,12 +26,12 @@ pub(crate) struct Flip {
     pub(crate) bit: u64,
 }
 
-/// A game of several parts, each of which depends on the one before it.
+/// A game of several parts, each of which depends on the previous one.
 #[derive(Clone, Debug)]
 pub(crate) struct Game {
     parts: Vec<u64>,
     pub(crate) flip: Option<Flip>,
-    /// Reports ticks that this divides, and no others.
+    /// Only multiples of this tick are reported.
     pub(crate) reported: u32,
 }
 
@@ -74,9 +74,10 @@ impl Game {
 pub(crate) struct Match {
     pub(crate) world: World<u16>,
     pub(crate) games: Vec<Game>,
-    /// Where the server plays along.
+    /// The server's game, if it simulates.
     server_game: Option<Game>,
-    /// When a player's game went wrong, when the server named somebody, and when it said where.
+    /// When a player's game diverged, when the server reported the player, and when it reported
+    /// tick and section.
     pub(crate) wrong_at: Option<Instant>,
     pub(crate) named_at: Option<Instant>,
     pub(crate) found_at: Option<Instant>,
@@ -133,7 +134,7 @@ impl Match {
         }
     }
 
-    /// Runs until everybody who is to be told is, for at most `limit`.
+    /// Runs until the result is known and `told` players were notified, for at most `limit`.
     pub(crate) fn run(&mut self, told: usize, limit: Duration) {
         let end = self.world.now + limit;
         while self.world.now < end && (self.found_at.is_none() || told_of(&self.world).len() < told)
@@ -150,7 +151,7 @@ impl Match {
     }
 }
 
-/// Gives a state where it is wanted, and goes on from one that came.
+/// Offers a state if one is wanted, and continues from a received one.
 fn exchange(machine: &mut ClientPeer<u16>, now: Instant, game: &mut Game, event: &ClientEvent) {
     if matches!(event, ClientEvent::SnapshotWanted) {
         let parts = game.parts.iter().flat_map(|part| part.to_be_bytes());
@@ -173,7 +174,7 @@ fn play_along(server: &mut MatchServer<u16>, game: &mut Game) {
     }
 }
 
-/// What the server told: who, against whom, which tick and section, and why.
+/// A reported divergence: seat, compared seat, tick, cause, and section.
 type Told = (Seat, Option<Seat>, Tick, Cause, Option<(u8, String)>);
 
 pub(crate) fn divergences(world: &World<u16>) -> Vec<Told> {
@@ -207,7 +208,7 @@ fn alarms(world: &World<u16>) -> usize {
     world.server_events.iter().filter(is_alarm).count()
 }
 
-/// Players who were told, with what.
+/// Players that were notified, with the contents.
 fn told_of(world: &World<u16>) -> Vec<(usize, Seat, Tick, Cause, Option<&'static str>)> {
     let mut all = Vec::new();
     for (index, player) in world.players.iter().enumerate() {
@@ -231,7 +232,7 @@ fn pick<T: Copy>(generator: &mut Generator, from: &[T]) -> T {
     from[usize::try_from(index).unwrap()]
 }
 
-/// A match with everything drawn by the seed.
+/// A match whose parameters are all random.
 fn draw(seed: Seed) -> (Generator, Match) {
     let mut generator = seed.generator(71);
     let players = u16::try_from(generator.between(2, 6)).unwrap();
@@ -266,7 +267,7 @@ fn sim_ls_12_a_flipped_bit_is_told_by_tick_and_section() {
         let flip = flip(&mut generator, sections);
         game.games[culprit].flip = Some(flip);
         let simulates = game.server_game.is_some();
-        // The player, and whom it was compared with.
+        // The diverging player and, without a simulating server, its witness.
         let told = if simulates { 1 } else { 2 };
         game.run(told, Duration::from_secs(20));
 
@@ -300,7 +301,7 @@ fn sim_ls_12_clean_matches_with_sections_raise_no_alarm() {
     for_each_seed(&test_site!(), 24, |seed| {
         let (_, mut game) = draw(seed);
         game.run_for(Duration::from_secs(2));
-        // With few hashes, and a fifth of all lost, the first comparison may take longer.
+        // With few hashes and 20 % loss, the first comparison may take longer.
         if game.world.server.stats().hashes_compared == 0 {
             game.run_for(Duration::from_secs(4));
         }
@@ -313,7 +314,8 @@ fn sim_ls_12_clean_matches_with_sections_raise_no_alarm() {
 
 #[test]
 fn players_who_go_wrong_in_one_step_are_each_told_of() {
-    // In one hash step, and in different ticks and sections of it; with and without the server.
+    // Both flips are within one hash step, in different ticks and sections; with and without the
+    // server.
     for simulates in [false, true] {
         let mut config = config(5);
         config.hash_interval = 8.try_into().unwrap();
@@ -409,7 +411,7 @@ fn a_game_that_reports_hash_steps_alone_has_its_step_told() {
 
 #[test]
 fn a_ring_that_is_too_short_tells_the_first_tick_that_it_keeps() {
-    // The flip is in tick 50, the hash step in 56; a few ticks later it is known.
+    // The flip is in tick 50, the hash step in 56; a few ticks later the result is known.
     for (kept, ticks, has_section) in [(0, 56..=56, false), (6, 51..=56, true)] {
         let mut config = config(3);
         config.hash_interval = 8.try_into().unwrap();

@@ -13,7 +13,7 @@ use crate::alloc::{allocations, held};
 use crate::tree::{Role, SERVER, Tree, UP, peer};
 use crate::world::{Link, MATCH, config};
 
-/// Ticks after which the chain no longer holds the first.
+/// At this tick the chain no longer holds the first tick.
 const LATE: u32 = 1_100;
 
 fn fan_events(tree: &Tree, node: usize) -> &[SpectatorRelayEvent] {
@@ -43,10 +43,10 @@ fn sim_ls_1_two_levels_of_fans_show_what_players_play() {
             });
             tree.run(tree.server.ticks_closed() + 150);
         }
-        // Late, within the chain of every relay.
+        // Late spectators within the chain of every relay.
         tree.watch(branches[0]);
         tree.watch(root);
-        // Past it: the root requests a snapshot, and a branch requests it from the root.
+        // Past the chain, the root requests a snapshot, and a branch requests it from the root.
         tree.run(LATE + delay);
         let late = [tree.watch(branches[1]), tree.watch(root)];
         let newer = tree.fan(branches[2], SpectatorRelayConfig::default());
@@ -189,7 +189,7 @@ fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
     tree.ballast = 100_000;
     let mut config = SpectatorRelayConfig::default();
-    // 20 s per snapshot: by then the following ticks are gone.
+    // A snapshot takes 20 s; by then the following ticks are no longer in the chain.
     config.transfer.rate_bytes_per_s = 5_000;
     let root = tree.fan(SERVER, config);
     tree.run(LATE);
@@ -220,7 +220,7 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
         (1..=2).any(|player| tree.viewer(player).events.contains(&wanted))
     };
     tree.run(300);
-    // It requests as a relay does, every second.
+    // It requests a snapshot each second, as a relay does.
     for second in 1..=12 {
         let now = tree.now;
         let arrival = Arrival::from(peer(child));
@@ -231,7 +231,7 @@ fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
     let stats = tree.as_fan(root).stats().children;
     assert_eq!((stats.snapshots_begun, stats.dropped_malformed), (0, 12));
     tree.assert_saw(child, 1_000);
-    // A peer admitted as a relay may.
+    // A peer admitted as a relay may request one.
     let now = tree.now;
     let arrival = Arrival::from(peer(branch));
     tree.as_fan(root).handle_datagram(now, arrival, &mut [0x0b]);
@@ -307,14 +307,13 @@ fn a_fan_holds_no_more_than_it_was_told_to() {
     let mut whole = fan(SpectatorRelayConfig::default());
     give(&mut whole, now, UP, &welcome(65, [0xff; 2]));
     assert_eq!(whole.poll_event(), Some(too_large));
-    // It has a seat.
+    // The welcome gives a seat.
     let mut seated = fan(SpectatorRelayConfig::default());
     give(&mut seated, now, UP, &welcome(2, [0, 1]));
     assert_eq!(
         (seated.poll_event(), seated.stats().dropped_malformed),
         (None, 1)
     );
-    // Children.
     let mut config = SpectatorRelayConfig::default();
     config.children_max = 1;
     config.ready_timeout = Duration::from_secs(2);
@@ -357,7 +356,7 @@ fn ls_10_a_hostile_server_makes_a_fan_hold_a_chain_and_a_snapshot() {
             *first = kind;
         }
         if kind == 0x82 && datagram.len() > 6 {
-            // Of ticks near the first, unchanged.
+            // Ticks near the first, in which nothing changes.
             datagram[4] = 0;
             datagram[6..].fill(0x30);
         }

@@ -1,4 +1,4 @@
-//! Ticks that are longer for one whose simulation does not keep up.
+//! Ticks are stretched for a player whose simulation is too slow.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use wire::{Seat, Seed};
 
 use crate::world::{Link, World, config, pad, peer, stick};
 
-/// Four play; ticks may be longer by so much, for so long.
+/// Four players; ticks may be longer by up to `percent_max` %, for up to `hold`.
 fn stretching(percent_max: u8, hold: Duration) -> Config {
     let mut config = config(4);
     config.input_delay = InputDelay::adaptive(4, 30).unwrap();
@@ -18,8 +18,8 @@ fn stretching(percent_max: u8, hold: Duration) -> Config {
     config
 }
 
-/// Runs for a span, and returns how many ticks were closed in it, and the longest time between two
-/// turns of player 0.
+/// Runs for `span`. Returns the ticks closed in it, and the longest time between two turns of
+/// player 0.
 fn pace(world: &mut World<u16>, span: Duration) -> (u32, Duration) {
     let (closed, from) = (
         world.server.ticks_closed(),
@@ -72,18 +72,18 @@ fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
         assert_eq!(world.server.stats().ticks_stretched, 0);
         let usual = world.players.iter().map(|player| player.own.len()).min();
         let usual = usual.unwrap();
-        // A fifth more than a tick: 50 ticks a second are what it can do.
+        // A step takes a fifth longer than a tick: the player manages 50 ticks per second.
         world.players[3].step.0 = Duration::from_millis(20);
         world.run_for(Duration::from_secs(30));
         let (closed, gap) = pace(&mut world, Duration::from_secs(20));
         assert!((980..=1_020).contains(&closed), "{closed}");
-        // Two ticks and what comes with the next, or five where four in a row are lost.
+        // Two ticks and those in the next datagram, or five if four in a row are lost.
         let most = if link.loss == 0 { 60 } else { 120 };
         assert!(gap < Duration::from_millis(most), "{gap:?}");
         let lens = world.players.iter().map(|player| player.states.len());
         let (least, most) = (lens.clone().min().unwrap(), lens.max().unwrap());
         assert!(most - least < 60, "{least} {most}");
-        // It is as quick as the others again.
+        // It is as fast as the others again.
         world.players[3].step.0 = Duration::ZERO;
         world.run_for(Duration::from_secs(40));
         let (closed, _) = pace(&mut world, Duration::from_secs(10));
@@ -102,7 +102,7 @@ fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
 
 #[test]
 fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
-    // One whose game stands still, and one that is behind by ever more.
+    // A player whose game is stopped, and one that falls behind further and further.
     for step in [Duration::from_secs(1_000), Duration::from_millis(40)] {
         let hold = Duration::from_secs(10);
         let mut world = World::new(61, stretching(25, hold), Link::lossy(0), pad);
@@ -118,7 +118,7 @@ fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
         };
         assert_eq!((*seat, *reason), (Seat(3), LeaveReason::Slow));
         assert_eq!(world.server.spectator_count(), 1);
-        // All is as before after 25 s, and nobody else is taken for slow.
+        // The tick length is normal again after 25 s, and no other player counts as slow.
         world.run_for(Duration::from_secs(26));
         let (closed, _) = pace(&mut world, Duration::from_secs(10));
         assert!((599..=601).contains(&closed), "{closed}");
@@ -150,7 +150,7 @@ fn ls_10_who_is_heard_no_more_holds_nobody_up() {
     world.run_for(Duration::from_secs(5));
     world.players[3].is_frozen = true;
     world.run_for(Duration::from_millis(1_500));
-    // The last that it said is that some turns wait.
+    // Its last report says that some turns wait.
     world.players[3].is_paused = true;
     world.run_for(Duration::from_millis(2_500));
     let before = longest_tick(&mut world);
@@ -183,7 +183,7 @@ fn ls_10_who_leaves_while_behind_has_no_tick_longer_any_more() {
 
 #[test]
 fn ls_8_no_datagram_that_says_how_long_ticks_are_is_longer_than_any_may_be() {
-    // By how much the fullest was shorter than it may be.
+    // Unused bytes of the fullest datagram.
     let mut room = u16::MAX;
     for (len_max, forwards) in (260..=310)
         .step_by(10)
@@ -199,7 +199,7 @@ fn ls_8_no_datagram_that_says_how_long_ticks_are_is_longer_than_any_may_be() {
         world.run_for(Duration::from_secs(10));
         let stretched = world.server.stats().ticks_stretched;
         assert!(stretched > 300, "{stretched}");
-        // What it lacks then fills datagrams.
+        // After the outage, the missing ticks fill datagrams.
         let back = world.now + Duration::from_secs(2);
         world.outages.push((0, world.now, back));
         world.longest = 0;
@@ -209,7 +209,7 @@ fn ls_8_no_datagram_that_says_how_long_ticks_are_is_longer_than_any_may_be() {
         assert!(longest <= len_max, "{longest} of {len_max}");
         room = room.min(len_max - longest);
     }
-    // What says how long ticks are takes three.
+    // The stretch takes three bytes.
     assert!(room < 3, "{room}");
 }
 
@@ -242,7 +242,7 @@ fn a_short_pause_makes_no_tick_longer() {
     assert_eq!(world.server.stats().ticks_stretched, 0);
 }
 
-/// Has player 3 be behind for so many seconds, and keep up for as many.
+/// Player 3 is behind for `behind` seconds, and keeps up for `through` seconds.
 fn dawdle(world: &mut World<u16>, behind: u64, through: u64) {
     world.players[3].is_frozen = true;
     world.run_for(Duration::from_secs(behind));
@@ -262,7 +262,7 @@ fn ls_10_who_is_slow_now_and_then_holds_the_others_up_no_longer_than_who_always_
         world.run_for(Duration::from_secs(50));
         let left = world.server_events.iter().filter(|event| is_left(event));
         assert_eq!(left.count(), 1, "{behind} {through}");
-        // For as long as it may, and until they have gone back.
+        // The longest permitted time, and the time to return to normal.
         let stretched = world.server.stats().ticks_stretched;
         assert!(
             stretched <= 60 * (20 + 40),

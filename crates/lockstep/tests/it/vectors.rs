@@ -1,4 +1,4 @@
-//! The wire format is frozen: bytes in `testdata`, what they mean here.
+//! The wire format is frozen: the bytes in `testdata` decode to these values.
 
 use core::num::NonZeroU8;
 
@@ -119,7 +119,7 @@ fn down_vectors_mean_what_they_meant() {
     };
     let datagram = down("welcome");
     assert_eq!(decode_down(&datagram, None), Ok(Down::Welcome(welcome)));
-    // A match without seats, to somebody who watches.
+    // A match without seats, for a spectator.
     let mut empty = datagram;
     empty[3..7].copy_from_slice(&[0, 0, 0xff, 0xff]);
     assert_eq!(decode_down(&empty, None), Err(DecodeError::Malformed));
@@ -137,7 +137,7 @@ fn down_vectors_mean_what_they_meant() {
         assert_eq!((turns.slack, turns.first_low), (-3, 0xfffe));
         assert_eq!((turns.wanted_low, turns.stretch), (wanted, 0));
         let lens: Vec<_> = turns.bundles.iter().map(<[u8]>::len).collect();
-        // Three arrive; one presses a button and one falls silent; nothing happens.
+        // Three seats arrive; one presses a button and one is substituted; nothing changes.
         assert_eq!(lens, [2, 2, 1]);
     }
     let (usual, mut stretched) = (down("turns"), down("stretched"));
@@ -150,7 +150,7 @@ fn down_vectors_mean_what_they_meant() {
         ..longer
     };
     assert_eq!((longer.stretch, Ok(Down::Turns(usual))), (52, turns));
-    // By nothing, by more than a whole tick, and twice over.
+    // A stretch of 0; one over a whole tick; a stretch within a stretch; a kind without turns.
     for (high, low, kind) in [(0, 0, 0x82), (3, 0xe9, 0x82), (0, 1, 0x8d), (0, 1, 0x81)] {
         (stretched[1], stretched[2], stretched[3]) = (high, low, kind);
         let read = decode_down(&stretched, Some(SHAPE));
@@ -177,7 +177,7 @@ fn down_vectors_mean_what_they_meant() {
 
 #[test]
 fn vectors_of_snapshots_mean_what_they_meant() {
-    // What the sender of 70 bytes sends second, and what its receiver says to that alone.
+    // The second chunk of a 70-byte snapshot, and the acknowledgement of that chunk alone.
     let datagram = vector(DOWN, "chunk");
     let mut limits = TransferLimits::default();
     limits.datagram_len_max = 80;
@@ -212,8 +212,8 @@ fn vectors_of_snapshots_mean_what_they_meant() {
     assert_eq!((ack.id, ack.next, ack.latest), (7, 5, 16));
     assert_eq!(ack.arrived().collect::<Vec<_>>(), [7, 14]);
 
-    // Each way has its kinds, and cut short or with a byte behind it none means anything, but an
-    // acknowledgement whose bits are cut between two bytes.
+    // Each direction accepts only its own kinds. A truncated or extended datagram is rejected,
+    // except for an acknowledgement whose bits are cut between two bytes.
     for (file, direction) in [(UP, Direction::Up), (DOWN, Direction::Down)] {
         let (chunk, ack) = (vector(file, "chunk"), vector(file, "chunk_ack"));
         let kind = Err(DecodeError::UnknownKind(chunk[0]));
@@ -286,10 +286,10 @@ fn ladder_vectors_mean_what_they_meant() {
     assert_eq!(decode_up(&vector(UP, "answer_heard"), PAD), heard);
 }
 
-/// Values that no sender writes, put into vectors.
+/// Values that no sender writes.
 #[test]
 fn ladder_vectors_with_other_values_are_refused() {
-    // Form; no tick; bits past the count; known; sections; a long name; a name that is no text.
+    // Form; no tick; bits past the count; known; sections; a long name; a name that is not UTF-8.
     for (name, at, value) in [
         ("answer_ticks", 1, 3),
         ("answer_ticks", 4, 0),
@@ -319,8 +319,8 @@ fn ladder_vectors_with_other_values_are_refused() {
     }
 }
 
-/// Every vector, cut short anywhere or longer by a byte, is refused, but where the cut falls
-/// between two bundles.
+/// Every vector that is truncated or extended by a byte is rejected, unless the cut is between two
+/// bundles.
 #[test]
 fn a_vector_cut_short_is_refused() {
     for name in [

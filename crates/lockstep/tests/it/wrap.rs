@@ -1,7 +1,7 @@
-//! Matches that go past tick 65,536, where the halves of ticks that datagrams carry begin anew.
+//! Matches beyond tick 65,536, where the 16-bit tick numbers in datagrams wrap.
 //!
-//! A match begins with tick 0, so each of these plays 18 minutes first: over links without loss,
-//! which are the quickest to simulate.
+//! A match starts with tick 0, so each of these first plays 18 minutes, without loss, which is the
+//! fastest to simulate.
 
 use core::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::mesh_world::{MeshWorld, all, assert_agreement, mesh};
 use crate::tree::{SERVER, Tree};
 use crate::world::{Link, World, config, pad, peer, seat};
 
-/// First tick whose low half was another's.
+/// First tick whose low 16 bits repeat.
 const WRAP: u32 = 65_536;
 
-/// Until when each of these has ended: one that stands still fails.
+/// Latest end of each test; a match that stops fails.
 const END: Instant = Instant::from_millis(19 * 60 * 1_000);
 
-/// Where links begin to lose.
+/// Tick from which links lose datagrams.
 const NEAR: u32 = WRAP - 300;
 
 fn places(tick: u32) -> usize {
@@ -41,7 +41,7 @@ fn lossy() -> Link {
     link
 }
 
-/// A match of two that is about to pass the wrap.
+/// A match of two shortly before the wrap.
 fn world(config: Config) -> World<u16> {
     let mut world = World::new(1, config, quiet(), pad);
     while world.server.ticks_closed() < NEAR {
@@ -52,7 +52,7 @@ fn world(config: Config) -> World<u16> {
     world
 }
 
-/// Both saw the same, far past the wrap, and what they did of late counted.
+/// Both saw the same far beyond the wrap, and their latest inputs counted.
 fn assert_went_on(world: &World<u16>) {
     let [one, other] = &world.players[..] else {
         panic!("two play");
@@ -82,7 +82,8 @@ fn ls_1_an_outage_and_a_new_session_across_tick_65_536_change_nothing() {
     let mut config = config(2);
     config.forward_inputs = true;
     let mut world = world(config);
-    // One hears nothing from before it until past it, and comes back by turns alone.
+    // One player receives nothing from before the wrap until after it, and recovers from turns
+    // alone.
     let from = world.now + Duration::from_secs(4);
     world
         .outages
@@ -91,7 +92,7 @@ fn ls_1_an_outage_and_a_new_session_across_tick_65_536_change_nothing() {
         assert!(world.now < END);
         world.step();
     }
-    // The other's session is lost at each of some ticks about it.
+    // The other player loses its session at several ticks around the wrap.
     for _ in 0..5 {
         world.reconnect(1);
         world.run_for(Duration::from_millis(150));
@@ -105,7 +106,7 @@ fn ls_14_who_joins_anew_at_tick_65_536_catches_up() {
     let mut config = config(2);
     config.input_delay = InputDelay::adaptive(2, 20).unwrap();
     let mut world = world(config);
-    // Away from 300 ticks before it, and back with all it had just past it.
+    // Leaves 300 ticks before the wrap, and returns with its state shortly after it.
     world.server.leave(world.now, peer(1));
     world.players[1].is_paused = true;
     while world.server.ticks_closed() < WRAP + 10 {
@@ -161,7 +162,7 @@ fn ls_16_a_host_that_is_killed_at_tick_65_536_is_replaced() {
         .iter_mut()
         .flatten()
         .for_each(|link| *link = lossy());
-    // One of those who go on is cut off for a while first.
+    // One of the remaining players is cut off for a while first.
     run_until(&mut world, WRAP - 150);
     world.part(&[0], &[2], Duration::from_millis(800));
     run_until(&mut world, WRAP - 5);
@@ -177,7 +178,8 @@ fn ls_16_a_host_that_is_killed_at_tick_65_536_is_replaced() {
     assert!(!world.players[1].has_desync());
 }
 
-/// A mesh of three passes the wrap with an outage between two of them, and loses the third there.
+/// A mesh of three passes the wrap with an outage between two peers, and loses the third peer
+/// there.
 fn mesh_across(config: &MeshConfig) {
     let mut world = MeshWorld::new(Seed::from_number(1), config, quiet(), pad);
     let run_until = |world: &mut MeshWorld<u16>, tick: u32| {

@@ -7,7 +7,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_millis(1_000 + millis)
 }
 
-/// A chunk of a snapshot of `total` bytes, in which each byte is its chunk's index.
+/// Handles a chunk of a snapshot of `total` bytes, in which each byte is its chunk's index.
 fn take(incoming: &mut Incoming, now: u64, id: u8, total: u32, index: u32) {
     let bytes = vec![u8::try_from(index % 256).unwrap(); chunk_len(total, 2, index)];
     let chunk = Chunk {
@@ -25,7 +25,7 @@ fn receiver() -> Incoming {
     Incoming::new(Direction::Up, 10_000)
 }
 
-/// What it says at `now`: id, first missing, latest, and those past it.
+/// The acknowledgement due at `now`: id, first missing, latest, and those received past it.
 fn says(incoming: &mut Incoming, now: u64) -> Option<(u8, u32, u32, Vec<u32>)> {
     let mut out = Vec::new();
     if !incoming.poll_ack(at(now), &mut out) {
@@ -60,7 +60,7 @@ fn it_answers_after_20_ms_or_16_chunks_and_at_once_when_whole() {
     let bytes = incoming.take().unwrap();
     let expected: Vec<_> = (0..41).map(|place| place / 2).collect();
     assert_eq!(bytes, expected);
-    // A sender that missed the acknowledgement gets another, but not for each chunk.
+    // A sender that missed the acknowledgement gets another, but not one per chunk.
     take(&mut incoming, 104, 1, 41, 7);
     assert_eq!(says(&mut incoming, 104), None);
     assert_eq!(says(&mut incoming, 124), Some((1, 21, 20, vec![])));
@@ -92,20 +92,20 @@ fn ls_14_a_later_snapshot_ends_the_one_under_way() {
     let mut incoming = receiver();
     take(&mut incoming, 0, 255, 6, 0);
     take(&mut incoming, 0, 255, 6, 2);
-    // 0 follows 255.
+    // Id 0 follows 255.
     take(&mut incoming, 1, 0, 4, 1);
     assert_eq!(says(&mut incoming, 21), Some((0, 0, 1, vec![1])));
     take(&mut incoming, 22, 255, 6, 1);
     assert_eq!((incoming.stats().stale, incoming.take()), (1, None));
     take(&mut incoming, 23, 0, 4, 0);
     assert_eq!(incoming.take(), Some(vec![0, 0, 1, 1]));
-    // One that is whole, and not taken, is replaced too.
+    // A complete snapshot that was not taken is replaced too.
     take(&mut incoming, 24, 1, 2, 0);
     take(&mut incoming, 24, 100, 2, 0);
     assert_eq!(incoming.take(), Some(vec![0, 0]));
     take(&mut incoming, 25, 228, 2, 0);
     assert_eq!(incoming.stats().stale, 2, "128 ahead is as far behind");
-    // The answer to the old one is never given.
+    // No acknowledgement of the replaced transfer is sent.
     assert_eq!(says(&mut incoming, 25).map(|ack| ack.0), Some(100));
 }
 
@@ -114,16 +114,16 @@ fn ls_14_a_number_far_from_the_last_is_a_later_one_after_a_silence() {
     let mut incoming = receiver();
     take(&mut incoming, 0, 5, 2, 0);
     assert_eq!(incoming.take(), Some(vec![0, 0]));
-    // The sender had 130 transfers with others, or began to count anew.
+    // The sender made 130 transfers to other receivers, or restarted its numbering.
     take(&mut incoming, 10_000, 135, 4, 0);
     assert_eq!(incoming.stats().stale, 1);
     take(&mut incoming, 10_001, 135, 4, 0);
     take(&mut incoming, 10_002, 135, 4, 1);
     assert_eq!(incoming.take(), Some(vec![0, 0, 1, 1]));
-    // The same number is the same transfer, however late it is repeated.
+    // The same id is the same transfer, however late it is repeated.
     take(&mut incoming, 60_000, 135, 4, 1);
     assert_eq!((incoming.stats().duplicate, incoming.take()), (1, None));
-    // One that goes on is not ended by an earlier one.
+    // An earlier transfer does not end one in progress.
     take(&mut incoming, 60_001, 136, 6, 0);
     take(&mut incoming, 69_000, 136, 6, 1);
     take(&mut incoming, 78_000, 135, 4, 0);
@@ -140,7 +140,7 @@ fn ls_10_what_contradicts_the_first_chunk_changes_nothing() {
     take(&mut incoming, 0, 1, 6, 0);
     take(&mut incoming, 0, 1, 8, 1);
     take(&mut incoming, 0, 1, 4, 1);
-    // A transfer over the limit does not end the one under way.
+    // A transfer over the limit does not end the one in progress.
     take(&mut incoming, 0, 2, 10_001, 0);
     assert_eq!(incoming.stats().contradicting, 2);
     assert_eq!(incoming.stats().oversize, 2);
@@ -154,7 +154,7 @@ fn ls_10_what_contradicts_the_first_chunk_changes_nothing() {
     };
     incoming.on_chunk(at(0), &other);
     assert_eq!(incoming.stats().contradicting, 3);
-    // Other bytes for a chunk that is there.
+    // Different bytes for a chunk that is already there.
     other.stride = 2;
     other.index = 0;
     other.bytes = &[9; 2];
