@@ -199,7 +199,7 @@ impl Tunnel {
         }
     }
 
-    /// Emits `Readable` or `Finished` if the driver waits for it.
+    /// Emits `Readable`, or `Finished` at the end of the stream, if the driver waits for it.
     pub(super) fn tell_readable(&mut self, number: u64) {
         if !self.conns.get(&number).is_some_and(|conn| conn.wants.read) {
             return;
