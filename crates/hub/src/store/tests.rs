@@ -99,7 +99,7 @@ fn acknowledge(store: &mut Store<MemorySegments>, player: u64, upto: MailSeq) ->
     run(store, StoreOp::Ack { player, upto })
 }
 
-/// The segments that something was written to.
+/// The segments that contain data.
 fn used(disk: &mut MemorySegments) -> Vec<SegmentId> {
     let mut head = [0; HEAD_BYTES];
     let mut found = Vec::new();
@@ -112,14 +112,14 @@ fn used(disk: &mut MemorySegments) -> Vec<SegmentId> {
     found
 }
 
-/// A disk with one mail that was acknowledged, in the newest of several segments.
+/// A disk with one acknowledged mail, in the newest of several segments.
 fn one_acknowledged() -> MemorySegments {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     let mut seq = 0;
     while used(store.files_mut()).len() < 3 {
         seq += 1;
-        // The first waits for ever, and keeps its segment and those behind it.
+        // The first mail is never acknowledged, and keeps its segment and all later ones.
         let player = u64::from(seq > 1);
         append(&mut store, mail(epoch, seq, player, &vec![5; 60_000])).unwrap();
         let last = store.log.index().last_mail;
@@ -266,7 +266,7 @@ fn hub_1_after_a_failed_sync_nothing_is_acknowledged_and_what_is_read_again_is_o
         syncs,
         "a failed sync is not tried again"
     );
-    // The process starts again: the mail is in the page cache, and nowhere else.
+    // The process restarts: the mail is only in the page cache.
     let mut disk = store.into_files();
     disk.kill();
     let mut store = open(disk);

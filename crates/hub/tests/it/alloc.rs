@@ -1,4 +1,4 @@
-//! What a call and a mail allocate, once everything is warm.
+//! What a call and a mail allocate once everything is warm.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -16,16 +16,16 @@ use wire::{
 use crate::bare::{LINK, OTHER};
 use crate::world::{HUB, join_file, node_id};
 
-/// The system's allocator, counting for each thread, since tests run side by side.
+/// The system allocator with counters per thread, since tests run in parallel.
 struct Counting;
 
 thread_local! {
-    /// Allocations of this thread, and bytes it holds.
+    /// This thread's allocations and bytes held.
     static COUNT: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // A thread that ends frees memory after its counters are gone.
+    // An ending thread frees memory after its counters are dropped.
     COUNT
         .try_with(|cell| {
             let (count, held) = cell.get();
@@ -35,17 +35,17 @@ fn count(allocations: u64, bytes: i64) {
 }
 
 #[expect(unsafe_code, reason = "an allocator can only be watched by being one")]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, i64::try_from(layout.size()).unwrap());
-        // SAFETY: the caller's duties are handed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, -i64::try_from(layout.size()).unwrap());
-        // SAFETY: the caller's duties are handed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -53,14 +53,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A hub, its store and two nodes, joined by one buffer.
+/// A hub, its store and two nodes, connected by one buffer.
 struct Bench {
     hub: Hub,
     store: Store<MemorySegments>,
     nodes: [Node; 2],
     now: Instant,
     buf: Vec<u8>,
-    /// Allocations so far in: hub, nodes, store.
+    /// Allocations so far in the hub, the nodes and the store.
     counts: [u64; 3],
     answered: u64,
     handled: u64,
@@ -69,7 +69,6 @@ struct Bench {
 const LINKS: [ConnectionId; 2] = [LINK, OTHER];
 const BODY: Bytes = Bytes::from_static(&[7; 128]);
 
-/// Runs `work` and adds what it allocates to `count`.
 fn counted<R>(count: &mut u64, work: impl FnOnce() -> R) -> R {
     let before = COUNT.with(Cell::get).0;
     let result = work();
@@ -116,7 +115,7 @@ impl Bench {
         bench
     }
 
-    /// Takes everything everywhere until nothing moves.
+    /// Drains all parts until nothing is left to do.
     fn turn(&mut self) {
         let Self {
             hub, nodes, counts, ..
@@ -134,7 +133,7 @@ impl Bench {
                 while let Some(event) = counted(of_nodes, || node.poll_event()) {
                     moved = true;
                     match event {
-                        // One that stays open.
+                        // This request stays open.
                         NodeEvent::Request { body, .. } if body.is_empty() => {}
                         NodeEvent::Request { ticket, body, .. } => {
                             let replied = || node.reply(now, ticket, Ok(body.0));
@@ -175,8 +174,8 @@ impl Bench {
         }
     }
 
-    /// Runs `step` 1,000 times to warm up, then `rounds` times; returns how often 100 of them
-    /// allocated in the hub, in both nodes and in the store, and how much more is held.
+    /// Runs `step` 1,000 times to warm up, then `rounds` times. Returns the allocations per 100
+    /// rounds in the hub, in both nodes and in the store, and the increase of the bytes held.
     fn measure(&mut self, rounds: u64, mut step: impl FnMut(&mut Self)) -> ([u64; 3], i64) {
         for _ in 0..1_000 {
             step(self);
@@ -206,7 +205,7 @@ fn call(bench: &mut Bench) {
 #[test]
 fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
     let mut bench = Bench::new();
-    // Others are open: no table is empty.
+    // Other calls are open, so no table is empty.
     for _ in 0..32 {
         let (to, wait) = (Addr::Node(node_id(1)), Duration::from_secs(9));
         let now = bench.now;
@@ -215,8 +214,8 @@ fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
     let (per_100, held) = bench.measure(100_000, call);
     assert_eq!(bench.answered, 101_000);
     let [hub, nodes, store] = per_100;
-    // The request and the answer once each in the hub, in the nodes also as what the application
-    // gets; the rest are leaves of ordered tables that were empty or full.
+    // The hub allocates the request and the reply once each. The nodes also allocate them for the
+    // application. The rest are leaves of ordered tables that were empty or full.
     assert!(hub <= 500, "{hub} per 100 calls");
     assert!(nodes <= 600, "{nodes} per 100 calls");
     assert_eq!(store, 0, "a call never meets the store");
@@ -239,8 +238,8 @@ fn a_mail_allocates_21_times_and_nothing_grows() {
     assert_eq!(bench.handled, 21_000);
     assert_eq!(bench.store.mail_count(), 0);
     let [hub, nodes, store] = per_100;
-    // One mail at a time, the worst case: each makes a batch, a read and an acknowledgement of its
-    // own, and tables that are empty in between.
+    // The worst case is one mail at a time: each has its own batch, read and acknowledgement, and
+    // tables are empty in between.
     assert!(hub <= 900, "{hub} per 100 mails");
     assert!(nodes <= 200, "{nodes} per 100 mails");
     assert!(store <= 1_000, "{store} per 100 mails");

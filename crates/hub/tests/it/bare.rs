@@ -1,4 +1,4 @@
-//! A hub alone: the test is its store and its network.
+//! A hub alone: the test plays its store and its network.
 
 use hub::Redacted;
 use hub::address::Addr;
@@ -17,7 +17,7 @@ pub(crate) const LINK: ConnectionId = ConnectionId(1);
 pub(crate) const OTHER: ConnectionId = ConnectionId(2);
 pub(crate) const THIRD: ConnectionId = ConnectionId(3);
 
-/// A hub without store or network: the test is both.
+/// A hub without store or network: the test plays both.
 pub(crate) struct Bare {
     pub(crate) hub: Hub,
     pub(crate) commands: Vec<(CommandId, Command)>,
@@ -66,7 +66,7 @@ impl Bare {
         self.hub.handle_completed(NOW, id, Ok(joined));
     }
 
-    /// All that the hub writes to `link`, and whether it closes it.
+    /// Everything that the hub writes to `link`, and whether it closes it.
     pub(crate) fn written(&mut self, link: ConnectionId) -> (Vec<Vec<u8>>, bool) {
         let mut records = Vec::new();
         let mut closed = false;
@@ -116,7 +116,7 @@ pub(crate) fn claim(player: u64) -> ToHub<'static> {
     }
 }
 
-/// A hub that three nodes have joined, with all the credit they may want.
+/// A hub with three joined nodes and ample credit.
 pub(crate) fn three(config: HubConfig) -> Bare {
     let mut bare = Bare::new(config);
     for (index, link) in [LINK, OTHER, THIRD].into_iter().enumerate() {

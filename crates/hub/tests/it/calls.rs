@@ -1,4 +1,4 @@
-//! Calls: who is asked, who answers, and how each one ends.
+//! Calls: which node is called, which one answers, and how each call ends.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn call(world: &mut World, from: usize, to: Addr) -> hub::id::CallId {
         .unwrap()
 }
 
-/// Lets every node answer what it is asked with its own number.
+/// Makes every node answer its requests with its own number.
 fn answer_all(world: &mut World, events: Vec<(usize, NodeEvent)>) {
     let now = world.now;
     for (index, event) in events {
@@ -92,7 +92,7 @@ fn gonet_h8_calls_without_an_answer_end_in_time_and_leave_nothing() {
     world.run_ms(1_100);
     let events = world.take_events();
     assert_eq!(replies(&events), vec![Err(CallError::TimedOut); 100]);
-    // The answers come too late, and are counted.
+    // The late replies are counted.
     answer_all(&mut world, events);
     world.run_ms(100);
     assert_eq!(world.hub().machine.stats().replies_unknown, 100);

@@ -1,4 +1,4 @@
-//! Claims: of several nodes one holds a player.
+//! Claims: at most one node holds a player.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn hub_8_the_later_claim_wins_also_over_a_link_that_comes_back() {
     assert!(events.contains(&(0, lost)));
     assert!(events.contains(&(1, NodeEvent::Claimed(second.unwrap()))));
     assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(1)));
-    // Node 0 takes it while node 1 is away; node 1 names an older lease when it returns.
+    // Node 0 claims the player while node 1 is disconnected. Node 1 returns with an older lease.
     let away = Duration::from_millis(1);
     world.node(1);
     world.crash_hub(Power::Cut, away);

@@ -1,4 +1,4 @@
-//! Wall clocks that step, stand still in 1970, and are set right again.
+//! Wall clocks that step, read 1970, and are corrected.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const PLAYER: ClientId = ClientId(7);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY_MS: u64 = 86_400_000;
 
-/// Sends a mail that is kept for an hour.
+/// Sends a mail with an hour to live.
 fn send(world: &mut World) {
     let now = world.now;
     world
@@ -26,7 +26,7 @@ fn doubts(world: &World) -> usize {
     world.hub_events.iter().filter(is_doubt).count()
 }
 
-/// Runs for some seconds, with a reading of the clock in each.
+/// Runs for `secs`, and reads the clock every second.
 fn run_secs(world: &mut World, secs: u64) {
     for _ in 0..secs {
         world.run_ms(1_000);

@@ -1,4 +1,4 @@
-//! The machine contract of `wire::machine`, for a `Hub` and its `Node`s.
+//! The machine contract of `wire::machine` for a `Hub` and its `Node`s.
 
 mod records;
 
@@ -23,7 +23,7 @@ use wire::{
 use crate::world::{HUB, join_file, node_id};
 use records::{address, body, name, number, player, said_by_a_node, said_by_the_hub};
 
-/// A hub or a node, so that all make one group.
+/// A hub or a node, so that both fit in one group.
 enum Part {
     Hub(Box<Hub>),
     Node(Box<Node>, Vec<Ticket>),
@@ -52,7 +52,7 @@ impl Effect for Task {
     type Outcome = Done;
 }
 
-/// Calls the same method of either part.
+/// Calls the same method on either part.
 macro_rules! either {
     ($part:expr, $machine:ident => $call:expr) => {
         match $part {
@@ -94,7 +94,7 @@ impl StreamMachine for Part {
         match (self, outcome) {
             (Self::Hub(hub), Done::Store(outcome)) => hub.handle_completed(now, id, outcome),
             (Self::Node(node, _), Done::Dial(outcome)) => node.handle_completed(now, id, outcome),
-            // A stray completion of what this machine does not ask for.
+            // A stray completion that this machine did not request.
             (Self::Hub(_), Done::Dial(_)) | (Self::Node(..), Done::Store(_)) => {}
         }
     }
@@ -132,12 +132,12 @@ impl StreamMachine for Part {
     }
 }
 
-/// One hub, and nodes that all join it. Its store answers what it likes, when it likes.
+/// A hub with joined nodes. Its store answers anything at any time.
 struct Switch;
 
 const NODES: usize = 2;
 
-/// Small, so that a flood reaches every bound.
+/// Small, so that a flood reaches every limit.
 fn hub_config() -> HubConfig {
     let mut config = HubConfig::default();
     config.links_max = 6;
@@ -171,11 +171,11 @@ fn node_config(index: usize) -> NodeConfig {
     config
 }
 
-/// What an application does with its node.
+/// Random application calls to a node.
 fn act(node: &mut Node, tickets: &mut Vec<Ticket>, now: Instant, generator: &mut Generator) {
     let body = Bytes::from(body(generator));
     let wait = Duration::from_millis(generator.below(3_000));
-    // Whether there was room is the node's business here.
+    // Whether the node accepts them is irrelevant here.
     match generator.below(40) {
         0..=9 => drop(node.call(now, address(generator), body, wait)),
         10..=19 => drop(node.mail(now, player(generator), body, wait)),
@@ -206,7 +206,7 @@ fn act(node: &mut Node, tickets: &mut Vec<Ticket>, now: Instant, generator: &mut
     }
 }
 
-/// What a store may say to `op`, right or not.
+/// A valid or invalid outcome of `op`.
 fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
     match generator.below(4_000) {
         0 => return Err(StoreError::Failed),
@@ -292,7 +292,7 @@ impl StreamContractSubject for Switch {
         match generator.below(6) {
             0 => PeerIdentity::Anonymous,
             1 => PeerIdentity::Node(HUB),
-            // One of the nodes, or one that nobody knows.
+            // One of the nodes, or an unknown one.
             other => PeerIdentity::Node(node_id(usize::try_from(other - 2).unwrap())),
         }
     }
@@ -337,7 +337,7 @@ impl StreamContractSubject for Switch {
 
     fn limits(&self) -> Limits {
         let mut limits = Limits::new(MEMORY);
-        // Neither machine asserts that clocks go on: both keep the later time.
+        // Neither machine asserts that time moves forward: both keep the later time.
         limits.late_clock = true;
         limits.settle = Duration::from_secs(5);
         limits.steps = 120;
@@ -346,7 +346,7 @@ impl StreamContractSubject for Switch {
     }
 }
 
-/// Twice what a run holds at its worst. 1,000 hostile records that left 100 bytes each would be more.
+/// Twice the highest use of a run. 1,000 hostile records that left 100 bytes each would exceed it.
 const MEMORY: usize = 40_000;
 
 #[test]

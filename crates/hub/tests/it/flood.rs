@@ -1,4 +1,4 @@
-//! One node that does too much of everything: the others go on, and the hub stays small.
+//! One node that exceeds every limit: the others still work, and the hub's memory stays bounded.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn call(number: u64, to: usize, body: &[u8]) -> ToHub<'_> {
     }
 }
 
-/// The answers that `records` bring to calls.
+/// Results of calls in `records`.
 fn answers(records: &[Vec<u8>]) -> Vec<Result<usize, CallError>> {
     records
         .iter()
@@ -112,14 +112,14 @@ fn hub_6_a_store_that_answers_nothing_is_told_the_time_once() {
     let mut config = HubConfig::default();
     config.silence_max = Duration::MAX;
     let mut bare = Bare::new(config);
-    // With a join the hub learns of the newest time in the log; nothing expires before.
+    // With a join the hub learns the newest time in the log. Nothing expires before that.
     bare.join(LINK, 0, 0);
     for second in 1..1_000 {
         bare.hub.handle_timeout(NOW + Duration::from_secs(second));
         bare.drain_commands();
     }
     assert_eq!(bare.commands.len(), 1);
-    // Once it answers, it is told again.
+    // After the store answers, the hub issues the operation again.
     let (id, _) = bare.commands.pop().unwrap();
     let later = NOW + Duration::from_secs(1_001);
     bare.hub
@@ -185,7 +185,7 @@ fn hub_6_one_node_has_one_batch_of_counts_under_way() {
         bare.drain_commands();
     }
     assert_eq!(bare.commands.len(), 1);
-    // The next one is taken when that one has ended, well or not.
+    // The next one is taken when that one completes, with or without an error.
     for outcome in [Ok(Completed::Counted), Err(hub::StoreError::Busy)] {
         let (id, _) = bare.commands.pop().unwrap();
         bare.hub.handle_completed(NOW, id, outcome);
@@ -211,7 +211,7 @@ fn hub_5_a_flood_of_mail_leaves_room_for_mail_of_others() {
     bare.send(OTHER, &mail(1, &body));
     bare.drain_commands();
     assert_eq!(bare.commands.len(), before + 1);
-    // What is on disk takes no room any more.
+    // Stored mail no longer counts against the limit.
     for (id, _) in bare.commands.drain(..3) {
         bare.hub
             .handle_completed(NOW, id, Ok(Completed::Appended(Vec::new())));
@@ -270,7 +270,7 @@ fn hub_6_mail_that_is_being_read_counts_before_it_comes() {
         bare.hub.handle_completed(NOW, id, Ok(mails));
         bare.drain_commands();
     }
-    // What is not written keeps the others waiting.
+    // Unwritten data delays the other reads.
     assert!((8..12).contains(&seq), "{seq} reads");
     let given = bare.written(LINK).0.len();
     assert!(given >= 8);
@@ -372,7 +372,7 @@ fn hub_8_a_lease_of_another_node_takes_no_player() {
     let mut bare = three(config);
     bare.send(LINK, &claim(1));
     bare.send(LINK, &claim(2));
-    // Leases of this hub are counted: the newest one is no secret.
+    // Leases of this hub are sequential, so the newest one can be guessed.
     for lease in 0..4 {
         let forged = ToHub::Claim {
             player: ClientId(1),

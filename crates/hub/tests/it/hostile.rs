@@ -1,4 +1,4 @@
-//! What one hostile peer can do: little, and bounded.
+//! A hostile peer can do little, and within limits.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn oversize_bodies_notes_and_lists_are_refused() {
     };
     claim.encode(&mut encoded);
     assert_eq!(ToHub::decode(&encoded), Err(DecodeError::Count));
-    // Lists that promise more than they may, or more than is there.
+    // Lists with a count above the limit, or above the number of entries.
     assert_eq!(
         ToHub::decode(&[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 17]),
         Err(DecodeError::Count),
@@ -191,7 +191,8 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
     }
     let (records, _) = bare.written(LINK);
     assert!(records.len() >= 75, "calls are refused at once");
-    // What it makes itself and cannot be dropped ends its link: claims are answered one by one.
+    // If the queued answers to its own claims cannot be dropped, its link is closed: each claim
+    // gets its own answer.
     for id in 0..10_000 {
         bare.send(
             OTHER,
@@ -235,7 +236,7 @@ fn hub_6_calls_of_one_node_are_bounded() {
     }
     assert_eq!(bare.hub.stats().calls, 8);
     assert_eq!(bare.written(LINK).0.len(), 92);
-    // However long the caller says it waits.
+    // Regardless of the timeout that the caller gave.
     let later = NOW + Duration::from_secs(60);
     bare.hub.handle_timeout(later);
     assert_eq!(bare.hub.stats().calls_failed, 100);
@@ -445,7 +446,7 @@ fn a_node_talks_to_its_hub_only() {
         assert_eq!(node.poll_outbound(NOW, &mut buf), None);
     }
     assert_eq!(node.stats().strangers, 2);
-    // Where the join file names no hub, there is none to dial.
+    // If the join file names no hub, there is none to dial.
     let nobody = JoinFile::new(hub::join_file::NetworkSecret::new([0; 32]));
     let config = NodeConfig::default();
     assert!(Node::new(config, &nobody, InstanceId(1), Seed([1; 32]), NOW).is_none());

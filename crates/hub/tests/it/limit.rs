@@ -1,4 +1,4 @@
-//! Each time and bound of the configurations, at its edge.
+//! Each time and limit of the configurations, at its boundary.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Lets everything due until `end` happen, one deadline at a time.
+/// Runs every deadline up to `end`, one at a time.
 fn run(machine: &mut impl StreamMachine, end: Instant) {
     while let Some(at) = machine.poll_timeout().filter(|at| *at <= end) {
         machine.handle_timeout(at);
@@ -131,7 +131,7 @@ fn watch_changes_max_bounds_what_waits_for_a_watcher() {
     let (records, _) = bare.written(OTHER);
     assert_eq!(records.len(), 3, "joined, reset, complete");
     let spent: usize = records.iter().map(Vec::len).sum();
-    // From here on it has no credit for a word of presence.
+    // From here on it has no credit for a presence update.
     let topic = Name::new("news").unwrap();
     let body = vec![0; 1_000 - spent - 38];
     bare.send(
@@ -161,7 +161,7 @@ fn watch_changes_max_bounds_what_waits_for_a_watcher() {
     assert!(told.len() > 1_000, "and hears of all");
 }
 
-/// A node and what its driver does for it, in virtual time.
+/// A node and its driver, in virtual time.
 struct Lone {
     node: Node,
     now: Instant,
@@ -174,14 +174,13 @@ impl Lone {
         Self { node, now: NOW }
     }
 
-    /// Goes to the next deadline.
+    /// Advances to the next deadline.
     fn step(&mut self) -> Instant {
         self.now = self.node.poll_timeout().unwrap().max(self.now);
         self.node.handle_timeout(self.now);
         self.now
     }
 
-    /// Steps until the node dials.
     fn dialled(&mut self) -> (Instant, CommandId) {
         for _ in 0..100 {
             if let Some((id, _)) = self.node.poll_command() {
@@ -248,7 +247,8 @@ fn heartbeat_and_silence_max_keep_and_end_the_link_of_a_node() {
 
 #[test]
 fn silence_max_asks_for_no_more_of_a_link_than_is_written_down() {
-    // The silence ends with a record's last byte, and the one before it may just have come.
+    // The silence timeout ends with a record's last byte, and the previous record may have arrived
+    // just before.
     let rate = |silence: Duration| RECORD_BYTES_MAX / usize::try_from(silence.as_secs()).unwrap();
     assert!(rate(NodeConfig::default().silence_max) <= 22 << 10);
     assert!(rate(HubConfig::default().silence_max) <= 13 << 10);
@@ -276,7 +276,7 @@ fn hub_5_a_sender_that_finds_no_room_asks_with_one_mail_and_less_and_less_often(
         records.iter().filter(is_mail).count() as u64
     };
     assert_eq!(mails(lone.written()), MAILS);
-    // One flight, of which the hub speaks in pieces.
+    // One batch, which the hub acknowledges in parts.
     for last in [3, 50, MAILS] {
         lone.hear(LINK, &settled(last, MailVerdict::Busy));
     }
@@ -336,7 +336,7 @@ fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
         );
         (before, id) = (at, next);
     }
-    // One that is never completed is given up; so is a join that is never answered.
+    // A dial that never completes is abandoned, and so is a join without an answer.
     let (at, _) = lone.dialled();
     let wait = at.saturating_since(before);
     assert!(wait >= ms(3_400) && wait <= ms(3_800), "{wait:?}");

@@ -1,4 +1,4 @@
-//! Broadcasts, presence, joins and fences.
+//! Broadcasts, presence, joins and fencing.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ fn a_watcher_hears_what_there_is_and_then_what_changes() {
 #[test]
 fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
     let mut world = World::joined(1, 1);
-    // A second process with the same key; the first is cut off, and hears nothing of it.
+    // A second process with the same key starts. The first one is partitioned, and does not notice.
     let first = world.nodes[0].take();
     world.start_node(0, NodeConfig::default());
     world.run_ms(1_000);
@@ -153,7 +153,7 @@ fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
         })
     );
     assert!(world.hub_events.contains(&fenced));
-    // The first finds out when it comes back, and stays away.
+    // The first one is fenced when it reconnects, and stays away.
     world.nodes[0] = first;
     world.take_events();
     world.run_ms(10_000);

@@ -1,4 +1,4 @@
-//! Mail: what was acknowledged is handled once, whatever dies.
+//! Mail is handled exactly once if its storage was acknowledged, whatever crashes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::world::{Power, World, seeds};
 const NODES: usize = 3;
 const PLAYERS: u64 = 6;
 
-/// Where the players are and what they have handled, beside a world that breaks.
+/// The players' connections and handled mail, with a world that fails.
 struct Game {
     world: World,
-    /// Where each player's client is connected.
+    /// The node that each player's client is connected to.
     at: BTreeMap<ClientId, Option<(usize, ClaimId)>>,
-    /// Sessions whose node has not yet noticed that the client is gone.
+    /// Sessions whose node has not yet detected that the client left.
     stale: Vec<(usize, ClaimId)>,
     /// The last mail that each client has handled and persisted.
     last: BTreeMap<ClientId, MailSeq>,
     /// Handled tags of each player, in order.
     handled: BTreeMap<ClientId, Vec<u64>>,
-    /// Tags that wait to be stored, by node and number; the whole entry of a node that dies goes.
+    /// Tags that are not stored yet, by node and number. All of a node's are removed when it dies.
     waiting: BTreeMap<(usize, SenderSeq), u64>,
-    /// Tags that the hub has said are on disk, with their player.
+    /// Tags that the hub reported as stored, with their player.
     stored: BTreeMap<u64, ClientId>,
-    /// Sender's run and number in it, by tag.
+    /// Sender, its run and the number in that run, by tag.
     sent: BTreeMap<u64, (usize, u64, SenderSeq)>,
     runs: [u64; NODES],
     next_tag: u64,
@@ -68,7 +68,6 @@ impl Game {
         ClientId(self.world.generator.below(PLAYERS))
     }
 
-    /// A node sends some mail.
     fn send(&mut self, node: usize, count: u64) {
         for _ in 0..count {
             let player = self.player();
@@ -89,7 +88,7 @@ impl Game {
         }
     }
 
-    /// A player's client connects to a node, maybe while the hub thinks it is elsewhere.
+    /// A player's client connects to a node. The hub may still have it on another one.
     fn connect(&mut self, player: ClientId, node: usize) {
         let now = self.world.now;
         let last = self.last.get(&player).copied().unwrap_or_default();
@@ -134,7 +133,7 @@ impl Game {
         }
     }
 
-    /// One random thing happens.
+    /// Applies one random disturbance.
     fn disturb(&mut self) {
         let node = self.pick(NODES);
         let player = self.player();
@@ -170,7 +169,7 @@ impl Game {
     }
 
     fn run_ms(&mut self, millis: u64) {
-        // Clients answer as they are told, not after the fact.
+        // Clients answer promptly, not after the whole run.
         for _ in 0..millis.div_ceil(10) {
             self.world.run_ms(10);
             for (node, event) in self.world.take_events() {
@@ -191,7 +190,7 @@ impl Game {
                 claim, seq, body, ..
             } => {
                 let player = claim.player();
-                // The client is elsewhere: nobody is there to handle it.
+                // The client is on another node, so the mail is not handled here.
                 if self.at[&player] != Some((node, claim)) {
                     return;
                 }
@@ -210,7 +209,7 @@ impl Game {
         }
     }
 
-    /// Everything heals; then the promises are checked.
+    /// Repairs everything, and then checks the guarantees.
     fn settle(mut self, seed: u64) {
         if let Some(hub) = &mut self.world.hub {
             hub.store.files_mut().kill();
@@ -218,7 +217,8 @@ impl Game {
         let now = self.world.now;
         let sessions: Vec<_> = self.at.values_mut().filter_map(Option::take).collect();
         for (node, claim) in std::mem::take(&mut self.stale).into_iter().chain(sessions) {
-            // Of two nodes that claim while the hub is away it cannot know who came later.
+            // If two nodes claim a player while the hub is down, it cannot tell which claim was
+            // later.
             self.world.node(node).release(now, claim);
         }
         self.run_ms(4_000);
@@ -284,7 +284,7 @@ fn sim_hub_2_every_acknowledged_mail_is_handled_once_whatever_dies() {
         starts += game.world.hub_starts;
         game.settle(seed);
     }
-    // A world in which nothing happens shows nothing.
+    // A world without activity proves nothing.
     assert!(mails > 0 && starts > 1, "{mails} mails, {starts} starts");
 }
 

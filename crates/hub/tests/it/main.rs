@@ -3,7 +3,7 @@
     clippy::wildcard_enum_match_arm,
     reason = "a test looks for what it is about"
 )]
-//! A hub and its nodes, through their public seams only.
+//! A hub and its nodes, through their public interface only.
 
 mod alloc;
 mod bare;

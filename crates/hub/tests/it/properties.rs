@@ -1,4 +1,4 @@
-//! Decoders take anything; what is encoded is decoded.
+//! Decoders accept any input without a panic, and encoding round-trips.
 
 use hub::Redacted;
 use hub::address::Addr;

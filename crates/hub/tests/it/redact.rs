@@ -1,4 +1,4 @@
-//! What is said by call or mail stands in no debug output; what is said by call, on no disk.
+//! Debug output contains no body of a call or mail, and the disk contains no body of a call.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use wire::{ClientId, InstanceId, UnixTime};
 use crate::bare::{Bare, LINK, OTHER};
 use crate::world::{World, node_id};
 
-/// Stands for a token key.
+/// A stand-in for a token key.
 const KEY: &[u8] = b"key-of-32-bytes-that-no-log-says";
 
 fn key() -> Bytes {
     Bytes::from_static(KEY)
 }
 
-/// Fails where `value` prints some of the key, as text or as numbers.
+/// Panics if `value` prints a part of the key, as text or as numbers.
 fn check(value: &dyn std::fmt::Debug) {
     let text = format!("{value:?}{value:#?}").replace(char::is_whitespace, "");
     let numbers = format!("{:?}", &KEY[4..8]).replace(char::is_whitespace, "");
@@ -179,7 +179,7 @@ fn a_hub_and_its_nodes_print_nothing_of_what_is_under_way() {
         to: Addr::Node(node_id(1)),
         body: Redacted(KEY),
     };
-    // No credit: it stays in the outbox.
+    // No credit, so it stays in the outbox.
     bare.send(LINK, &call);
     check(&bare.hub);
     let mut world = World::joined(1, 2);

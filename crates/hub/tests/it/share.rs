@@ -1,4 +1,4 @@
-//! What one node, player or failure does not take from others.
+//! Resources that one node, player or failure cannot take from others.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn hub_5_players_who_acknowledge_nothing_do_not_stop_the_mail_of_others_on_their
         }
     }
     assert_eq!(handled, 40);
-    // One MiB in all, and what each may have though others have used that up.
+    // One MiB in total, plus the guaranteed share of each when others have used that up.
     assert!(given < 40 + 500 + 2 * SILENT, "{given}");
 }
 
@@ -90,7 +90,7 @@ fn unacknowledged_player_bytes_max_bounds_what_one_player_is_given() {
     assert_eq!(seq, 4, "3,128 bytes each");
 }
 
-/// A read that brings one mail, and leaves more.
+/// A read that returns one mail and has more.
 fn given(seq: u64, len: usize) -> Completed {
     let mail = hub::store::Mail {
         seq: MailSeq(seq),
@@ -115,7 +115,7 @@ fn hub_4_each_sender_hears_that_the_store_has_no_room() {
     bare.hub.handle_completed(NOW, id, Err(StoreError::Busy));
     for (link, count) in [(LINK, 3), (OTHER, 1)] {
         let (records, _) = bare.written(link);
-        // Written to the others meanwhile, and not looked at.
+        // Written to the others meanwhile, and not checked.
         let Some(record) = records.first() else {
             assert_eq!(link, OTHER);
             continue;
@@ -156,7 +156,8 @@ fn a_store_that_cannot_read_now_is_asked_again_with_the_next_tick() {
     }
 }
 
-/// Calls of `LINK` to `OTHER`, which is not written to, and those whose time is over by `wait`.
+/// Sends calls from `LINK` to `OTHER`, which does not read, and expires those with a deadline
+/// within `wait`.
 fn flood(bare: &mut Bare, timeout_ms: u32, wait: Duration) {
     let mut now = NOW;
     for number in 0..1_000 {
@@ -181,7 +182,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
         config.link_bytes_max = 100_000;
         let mut bare = three(config);
         flood(&mut bare, timeout_ms, Duration::from_millis(1));
-        // A caller that comes again is the same node.
+        // A caller that reconnects counts as the same node.
         let again = ConnectionId(9);
         bare.drain_commands();
         bare.join(again, 0, 0);
@@ -214,7 +215,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
             "{asked} requests of {bytes} bytes"
         );
         assert_eq!(bare.hub.stats().calls, asked as u64);
-        // Written, they count no more.
+        // Written calls no longer count.
         bare.send(again, &late);
         assert_eq!(requests(&bare.written(OTHER).0), 1, "{timeout_ms} ms");
     }
@@ -278,7 +279,7 @@ fn node_players_max_leaves_players_to_other_nodes() {
         bare.send(OTHER, &claim(player));
     }
     assert_eq!(bare.hub.player_count(), 90);
-    // Its own it claims again, and it takes no more of another's.
+    // It may claim its own player again, but cannot take another node's.
     bare.send(LINK, &claim(5));
     bare.send(LINK, &claim(1_000));
     let (records, _) = bare.written(LINK);
@@ -311,7 +312,7 @@ fn hub_5_players_of_a_node_that_is_gone_are_freed_some_at_a_time() {
     }
     bare.written(OTHER);
     bare.hub.handle_closed(NOW, LINK, CloseCause::Failed);
-    // At once nobody is held there any more, told or not.
+    // The node's players are released at once, with or without a notification.
     assert_eq!(bare.hub.holder(ClientId(PLAYERS - 1)), None);
     let gone = |records: &[Vec<u8>]| {
         let is_gone = |record: &&Vec<u8>| {

@@ -1,4 +1,4 @@
-//! The bytes on the wire and on disk are frozen: one file, one record.
+//! The formats on the wire and on disk are frozen: one line of a file per record.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ use wire::{ClientId, InstanceId, NodeId, UnixTime};
 const PLAYER: ClientId = ClientId(0x0102);
 const NODE: NodeId = NodeId([0xab; 32]);
 
-/// The lines `name hex` of a file; what stands behind `#` is a remark.
+/// The lines `name hex` of a file. `#` starts a comment.
 fn vectors(text: &str) -> BTreeMap<&str, Vec<u8>> {
     text.lines()
         .filter_map(|line| line.split('#').next()?.split_once(' '))
@@ -34,7 +34,7 @@ fn vectors(text: &str) -> BTreeMap<&str, Vec<u8>> {
         .collect()
 }
 
-/// Every record of `records` has its line, and there is no other line.
+/// Asserts that every record of `records` has its line, and that there is no other line.
 fn compare(file: &str, text: &str, records: Vec<(&str, Vec<u8>)>) {
     let expected = vectors(text);
     let found: BTreeMap<_, _> = records.into_iter().collect();

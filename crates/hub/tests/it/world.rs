@@ -1,5 +1,5 @@
-//! A seeded world: one hub on a disk that breaks, nodes, and streams between them that delay, end
-//! and lose what was under way. Virtual time; nothing waits.
+//! A seeded world in virtual time: one hub on a failing disk, nodes, and streams between them that
+//! delay, close and lose data in flight.
 
 mod process;
 mod stream;
@@ -37,13 +37,13 @@ pub(crate) struct World {
     agenda: BTreeMap<(Instant, u64), Action>,
     last_action: u64,
     last_connection: u32,
-    /// Longest delay of one record, one way.
+    /// Maximum one-way delay of a record.
     pub(crate) delay_ms_max: u64,
-    /// What the hub told, and what the nodes told.
+    /// Events of the hub, and of the nodes.
     pub(crate) hub_events: Vec<HubEvent>,
     pub(crate) events: Vec<(usize, NodeEvent)>,
     pub(crate) hub_starts: u64,
-    /// What the hub's wall clock reads at time zero when it starts, milliseconds.
+    /// The reading of the hub's wall clock at time zero, in ms.
     pub(crate) unix_ms: u64,
 }
 
@@ -104,7 +104,7 @@ impl World {
         world
     }
 
-    /// A world whose hub and nodes are up and joined.
+    /// A world with the hub up and all nodes joined.
     pub(crate) fn joined(seed: u64, nodes: usize) -> Self {
         let mut world = Self::new(seed, nodes);
         world.start_hub();
@@ -116,12 +116,12 @@ impl World {
         world
     }
 
-    /// What a wall clock reads now.
+    /// The current wall-clock time.
     pub(crate) fn unix(&self) -> UnixTime {
         UnixTime::from_millis(self.unix_ms + self.now.as_millis())
     }
 
-    /// The hub's wall clock steps, or is read.
+    /// Reports the wall-clock time to the hub.
     pub(crate) fn read_clock(&mut self) {
         let (now, unix) = (self.now, self.unix());
         self.hub().machine.set_unix_time(now, unix);
@@ -161,7 +161,6 @@ impl World {
         self.hub.as_mut().expect("the hub is up")
     }
 
-    /// Takes what the nodes told.
     pub(crate) fn take_events(&mut self) -> Vec<(usize, NodeEvent)> {
         std::mem::take(&mut self.events)
     }
@@ -281,7 +280,7 @@ impl World {
     }
 }
 
-/// Seeds of a simulation: one that `SEED` names, or as many as `SEEDS` says.
+/// Seeds of a simulation: the one in `SEED`, or as many as `SEEDS` says.
 pub(crate) fn seeds(default: u64) -> std::ops::Range<u64> {
     let number = |name| {
         std::env::var(name)
@@ -309,7 +308,6 @@ pub(crate) fn body(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// All of `values` once.
 pub(crate) fn set<T: Ord>(values: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     values.into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! What must not allocate: heartbeats, refused records, look-ups, timers that find nothing to do.
+//! Code that must not allocate: heartbeats, rejected records, look-ups, and timers without work.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -69,17 +69,17 @@ thread_local! {
 struct Counter;
 
 #[expect(unsafe_code, reason = "an allocator is counted by wrapping it")]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // At the end of a thread its counter is gone, and nothing is measured there.
+        // When a thread ends, its counter is already dropped, and nothing is measured.
         COUNT.try_with(|count| count.set(count.get() + 1)).ok();
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

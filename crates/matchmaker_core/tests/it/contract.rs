@@ -1,4 +1,4 @@
-//! The contract of machines, held by netsim's generic test.
+//! The machine contract, checked by netsim's generic test.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ fn sim_contract() {
     check_contract(&test_site!(), 200, &Subject::new());
 }
 
-/// One matchmaker with a pool of two and a fleet of two; its servers are made up by the script.
+/// A matchmaker with a pool of two and a fleet of two. The script plays its servers.
 struct Subject {
     servers: Vec<Server>,
 }
@@ -118,7 +118,7 @@ impl ContractSubject for Subject {
     }
 
     fn limits(&self) -> Limits {
-        // 64 waiting, 64 ended and 32 seated tickets of 3 KiB, 16 matches and their chairs, 4
+        // 64 waiting, 64 ended and 32 seated tickets of 3 KiB, 16 matches and their seats, 4
         // servers of 8 KiB, 200 timers, and 256 events, 64 replies and 40 commands of 4 KiB.
         let mut limits = Limits::new(160 * 3_072 + 48 * 512 + 4 * 8_192 + 200 * 192 + 360 * 4_096);
         limits.settle = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! A matchmaker with servers beside it, in memory, under a stepped clock.
+//! A matchmaker with servers, in memory, with a stepped clock.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use wire::{ClientId, CommandId, InstanceId, Instant, MatchId, Seed, UnixTime};
 pub(crate) const APP: u64 = 0x5EED;
 pub(crate) const UNIX: UnixTime = UnixTime::from_secs(1_800_000_000);
 
-/// A matchmaker, its clock, and what it said.
+/// A matchmaker, its clock, and its output.
 pub(crate) struct Harness {
     pub(crate) machine: Matchmaker<SimProvider>,
     pub(crate) now: Instant,
@@ -28,7 +28,8 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// A matchmaker for `teams` of `players` that has recovered and knows the time.
+    /// A matchmaker for `teams` of `players` that has finished recovery and knows the wall-clock
+    /// time.
     pub(crate) fn new(config: Config, size: (u8, u8), servers: &[&Server]) -> Self {
         Self::with_slots(config, size, servers, &[])
     }
@@ -61,7 +62,7 @@ impl Harness {
         }
     }
 
-    /// Takes all that waits to be taken.
+    /// Polls all output.
     pub(crate) fn drain(&mut self) {
         self.commands
             .extend(core::iter::from_fn(|| self.machine.poll_command()));
@@ -69,7 +70,7 @@ impl Harness {
             .extend(core::iter::from_fn(|| self.machine.poll_event()));
     }
 
-    /// Lets time pass, timers running when they are due.
+    /// Advances the time by `span`, and runs timers when they are due.
     pub(crate) fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(at) = self.machine.poll_timeout().filter(|at| *at <= end) {
@@ -81,7 +82,7 @@ impl Harness {
         self.now = end;
     }
 
-    /// Lets time pass while these servers renew their leases.
+    /// Advances the time while these servers renew their leases.
     pub(crate) fn pass_alive(&mut self, span: Duration, servers: &[&Server]) {
         let end = self.now + span;
         while self.now < end {
@@ -93,7 +94,7 @@ impl Harness {
         }
     }
 
-    /// Lets time pass while the holders of these tickets ask for them.
+    /// Advances the time while the holders of these tickets poll them.
     pub(crate) fn pass_asking(&mut self, span: Duration, tickets: &[TicketId]) {
         let end = self.now + span;
         while self.now < end {
@@ -124,20 +125,19 @@ impl Harness {
         assignment
     }
 
-    /// Completes a command.
     pub(crate) fn complete(&mut self, id: CommandId, outcome: Outcome) {
         self.machine.handle_completed(self.now, id, outcome);
         self.drain();
     }
 
-    /// Takes the oldest command that was given.
+    /// Takes the oldest pending command.
     pub(crate) fn command(&mut self) -> (CommandId, Command) {
         self.drain();
         assert!(!self.commands.is_empty(), "no command was given");
         self.commands.remove(0)
     }
 
-    /// Lets each server that is asked answer, until none is.
+    /// Lets servers answer their calls until none is left.
     pub(crate) fn serve(&mut self, servers: &mut [&mut Server]) {
         self.drain();
         while !self.commands.is_empty() {
@@ -151,7 +151,7 @@ impl Harness {
         }
     }
 
-    /// Submits for these players and has the match served.
+    /// Submits tickets for these players and serves the match.
     pub(crate) fn play(
         &mut self,
         clients: core::ops::Range<u64>,
@@ -163,7 +163,7 @@ impl Harness {
     }
 }
 
-/// A game server, as the matchmaker sees it.
+/// A game server, as seen by the matchmaker.
 pub(crate) struct Server {
     pub(crate) link: ServerLink,
     pub(crate) identity_keys: ServerKeys,
@@ -172,17 +172,17 @@ pub(crate) struct Server {
     pub(crate) capacity: u16,
     pub(crate) intake: Intake,
     pub(crate) matches: BTreeMap<MatchId, Vec<Seated>>,
-    /// Matches that no player has entered; here they are named one by one.
+    /// Matches that no player has entered, which the server reports one by one here.
     pub(crate) unentered: BTreeSet<MatchId>,
 }
 
 impl Server {
-    /// The server that `number` names, in its first run.
+    /// The server with this number, in its first run.
     pub(crate) fn new(number: u64, capacity: u16) -> Self {
         Self::run(number, capacity, 0)
     }
 
-    /// The same node in another run: another instance with another key.
+    /// The same node in another run: a new instance with a new key.
     pub(crate) fn run(number: u64, capacity: u16, run: u64) -> Self {
         let mut identity_seed = SimProvider::new(Seed::from_number(1_000 + number));
         let identity = Identity::generate(&mut identity_seed).unwrap();
@@ -236,7 +236,7 @@ impl Server {
         self.call(harness, &self.record().encode().unwrap())
     }
 
-    /// Registers and expects to be taken.
+    /// Registers, and panics if the matchmaker refuses.
     pub(crate) fn join(&self, harness: &mut Harness) {
         let reply = self.register(harness);
         assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
@@ -249,7 +249,7 @@ impl Server {
         self.call(harness, &body)
     }
 
-    /// Ends a match and says so.
+    /// Ends a match and reports it.
     pub(crate) fn end(&mut self, harness: &mut Harness, match_id: MatchId) -> Reply {
         self.matches.remove(&match_id);
         let mut body = Vec::new();
@@ -257,7 +257,6 @@ impl Server {
         self.call(harness, &body)
     }
 
-    /// Answers a call of the matchmaker.
     pub(crate) fn answer(&mut self, body: &[u8]) -> Vec<u8> {
         let assign = Assign::decode(body).unwrap();
         let used: usize = self.matches.values().map(Vec::len).sum();
@@ -288,7 +287,7 @@ impl Server {
             .open(&self.provider, audience, now, grant.token.as_bytes())
     }
 
-    /// Players that have a seat in one of its matches.
+    /// Players with a seat in one of its matches.
     pub(crate) fn players(&self) -> BTreeSet<ClientId> {
         let seated = self.matches.values().flatten();
         seated.map(|seated| seated.client_id).collect()

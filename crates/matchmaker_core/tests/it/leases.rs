@@ -1,4 +1,4 @@
-//! Server instances: who may register, how long they live, what becomes of their matches.
+//! Server instances: registration, leases, and their matches.
 
 use matchmaker_core::record::{Intake, RefuseReason, Reply, encode_bye};
 use matchmaker_core::{
@@ -28,7 +28,7 @@ fn an_instance_lives_as_long_as_it_renews_its_lease() {
         reason: DownReason::LeaseLost,
     };
     assert!(harness.events.contains(&down));
-    // It was given up for ever.
+    // It was retired permanently.
     assert_eq!(server.heartbeat(&mut harness), Reply::Retired);
     assert_eq!(server.register(&mut harness), Reply::Retired);
     assert_eq!(harness.machine.servers().count(), 0);
@@ -43,7 +43,7 @@ fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
     gone.join(&mut harness);
     let tickets = harness.play(0..2, &mut server);
     let seat = harness.assignment(tickets[0]).clone();
-    // 25 s of the leases are over when the hub goes away, for a minute.
+    // 25 s into the leases, the hub is down for a minute.
     harness.pass(secs(25));
     harness.commands.clear();
     harness.machine.handle_link_down(harness.now);
@@ -51,7 +51,7 @@ fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
     harness.pass_asking(secs(60), &waiting);
     harness.machine.handle_link_up(harness.now);
     assert_eq!(harness.assignment(tickets[0]), &seat);
-    // Nobody was told to end, nothing was started, no match was made.
+    // No match was ended or made, and no server was started.
     let is_stop = |(_, command): &(_, Command)| !matches!(command, Command::Call { .. });
     harness.drain();
     assert!(
@@ -59,7 +59,7 @@ fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
         "{:?}",
         harness.commands
     );
-    // Who comes back within what was left has its lease, as if nothing had been.
+    // A server that returns within the remaining time keeps its lease.
     harness.pass(core::time::Duration::from_millis(4_999));
     let Reply::Renewed { release, .. } = server.register(&mut harness) else {
         panic!("not renewed");
@@ -84,7 +84,7 @@ fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
     harness.machine.handle_link_up(harness.now);
     harness.pass(core::time::Duration::from_millis(1_999));
     server.join(&mut harness);
-    // Said twice, it is as said once.
+    // A repeated notification has no further effect.
     harness.machine.handle_link_up(harness.now);
     harness.pass(secs(30));
     assert_eq!(harness.machine.servers().count(), 0);
@@ -118,7 +118,7 @@ fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
     server.join(&mut harness);
     assert_eq!(harness.assignment(ticket).match_id, match_id);
     harness.pass(secs(1));
-    // It is full, and one with room is held ready.
+    // It is full, so a server with free room is started in advance.
     assert!(matches!(harness.command().1, Command::Spawn { .. }));
 }
 
@@ -131,14 +131,14 @@ fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() 
     let seat = harness.assignment(before[0]).clone();
 
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
-    // Asked for too early, the player waits.
+    // Submitted too early, so the player waits.
     let ticket = harness.submit(0);
     assert_eq!(harness.state(ticket), &TicketState::Queued);
     assert_eq!(server.heartbeat(&mut harness), Reply::Register);
     server.join(&mut harness);
     let after = harness.assignment(ticket);
     assert_eq!((after.match_id, after.seat), (seat.match_id, seat.seat));
-    // And whoever asks later gets back to the same match.
+    // A later ticket also gets a seat in the same match.
     let other = harness.submit(1);
     assert_eq!(harness.assignment(other).match_id, seat.match_id);
     assert_eq!(harness.machine.stats().adopted, 1);
@@ -153,7 +153,7 @@ fn mm_1_a_match_that_nobody_entered_is_not_taken_on() {
     let ticket = harness.play(0..2, &mut server)[0];
     let match_id = harness.assignment(ticket).match_id;
     server.unentered.insert(match_id);
-    // Of the matchmaker that knows it, it is one like the others.
+    // For the matchmaker that knows it, it is a normal match.
     harness.pass(secs(20));
     server.join(&mut harness);
     harness.assignment(ticket);
@@ -271,7 +271,7 @@ fn a_restarted_server_is_another_instance_and_the_old_one_is_gone() {
     let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
     assert_eq!(harness.state(ticket), &lost);
     assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [new.link]);
-    // They do not take turns.
+    // The two do not alternate.
     assert_eq!(old.register(&mut harness), Reply::Retired);
     assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [new.link]);
     let ticket = harness.play(0..1, &mut new)[0];
@@ -286,7 +286,7 @@ fn a_match_that_its_server_no_longer_names_is_over() {
     let ticket = harness.play(0..1, &mut server)[0];
     let match_id = harness.assignment(ticket).match_id;
     server.matches.clear();
-    // A heartbeat that was on its way when the match went live says nothing.
+    // A heartbeat that was in flight when the match went live does not count.
     server.heartbeat(&mut harness);
     harness.assignment(ticket);
     harness.pass(secs(10));
@@ -308,9 +308,9 @@ fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
     let match_id = harness.assignment(tickets[0]).match_id;
     server.unentered.insert(match_id);
     harness.pass_alive(secs(30), &[&server]);
-    // Another token, another minute.
+    // A new token is valid for another minute.
     harness.machine.reissue(harness.now, tickets[0]).unwrap();
-    // 60 s for the token, two clocks of 5 s each, and 5 s that a heartbeat may be on its way.
+    // 60 s for the token, 5 s of skew for each of two clocks, and 5 s for a heartbeat in flight.
     harness.pass_alive(secs(74), &[&server]);
     harness.assignment(tickets[0]);
     harness.pass(secs(1));
@@ -329,7 +329,7 @@ fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
         end: MatchEnd::NotEntered,
         result: Vec::new(),
     }));
-    // The seats are free, on both sides.
+    // The seats are free on both sides.
     server.matches.remove(&match_id);
     let next = harness.play(2..4, &mut server);
     harness.assignment(next[0]);
@@ -348,7 +348,7 @@ fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
     server.unentered.clear();
     harness.pass_alive(secs(3_600), &[&server]);
     harness.assignment(tickets[1]);
-    // Registering again, as with another key, says the same.
+    // A registration, such as with a new key, carries the same report.
     server.join(&mut harness);
     harness.assignment(tickets[1]);
 }
@@ -399,7 +399,7 @@ fn mm_9_a_server_that_does_not_answer_delays_its_own_match_only() {
     let (_never, command) = harness.command();
     assert!(matches!(command, Command::Call { to, .. } if to == dead.link));
     alive.join(&mut harness);
-    // Packing would go on with the dead server, were it not known to be busy: fill it.
+    // Packing would still prefer the dead server, so close its intake.
     let mut closed = dead.record();
     closed.intake = Intake::Closed;
     dead.call(&mut harness, &closed.encode().unwrap());
@@ -425,7 +425,7 @@ fn a_server_that_refuses_is_left_alone_until_its_next_heartbeat() {
     assert!(harness.commands.is_empty());
     server.heartbeat(&mut harness);
     let (id, _) = harness.command();
-    // Neither nonsense nor the outcome of another command is a yes.
+    // A malformed answer, or the outcome of another command, does not count as accepted.
     harness.complete(id, Outcome::Answered(vec![0; 99]));
     server.heartbeat(&mut harness);
     let (id, _) = harness.command();

@@ -21,10 +21,10 @@ fn tickets_max_refuses_and_a_ticket_that_comes_back_has_its_place() {
         harness.machine.submit(harness.now, &fifth),
         Err(SubmitError::Full)
     );
-    // Three are on their way to a server, and count.
+    // Three are being placed on a server, and count.
     assert_eq!(harness.machine.load().tickets_queued, 1);
     assert_eq!(harness.machine.load().tickets_waiting, 4);
-    // One in place of another is no more.
+    // A replacement does not add to the count.
     harness.submit(3);
     harness.machine.cancel(harness.now, tickets[0]).unwrap();
     assert_eq!(harness.machine.load().tickets_waiting, 3);
@@ -182,7 +182,7 @@ fn a_record_too_long_or_with_too_many_matches_is_refused() {
     let mut body = vec![1, 2, 1, 1, 1];
     body.resize(5 + 257 * 17, 0);
     assert_eq!(server.call(&mut harness, &body), malformed);
-    // The encoder keeps to it.
+    // The encoder enforces the limit too.
     body.clear();
     let ids = (0..=u16::MAX).map(|id| {
         let mut bytes = [0; 16];

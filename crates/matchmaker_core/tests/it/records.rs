@@ -1,4 +1,4 @@
-//! Records: what is encoded is decoded, nothing else is, and the bytes are frozen.
+//! Records round-trip, other bytes are rejected, and the format is frozen.
 
 use core::time::Duration;
 
@@ -138,7 +138,7 @@ fn matches_out_of_order_are_refused() {
     assert_eq!(server.call(&mut harness, &heartbeat(&[2, 1])), malformed);
     assert_eq!(server.call(&mut harness, &heartbeat(&[1, 1])), malformed);
     assert_ne!(server.call(&mut harness, &heartbeat(&[1, 2])), malformed);
-    // A flag that means nothing yet.
+    // An undefined flag.
     let mut strange = heartbeat(&[1, 2]);
     *strange.last_mut().unwrap() = 2;
     assert_eq!(server.call(&mut harness, &strange), malformed);

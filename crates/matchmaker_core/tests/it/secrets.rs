@@ -1,4 +1,4 @@
-//! No key byte is printed, whatever is printed.
+//! Debug output contains no key bytes.
 
 use core::fmt::Write as _;
 

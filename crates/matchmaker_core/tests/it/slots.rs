@@ -1,4 +1,5 @@
-//! The pool: processes are started as needed, kept warm, rested after failures, stopped unused.
+//! The pool: processes are started as needed, kept warm, backed off after failures, and stopped if
+//! unused.
 
 use core::time::Duration;
 
@@ -34,7 +35,7 @@ fn as_many_processes_are_started_as_the_waiting_matches_need() {
     let mut config = Config::default();
     config.warm = 0;
     let mut harness = Harness::with_slots(config, (2, 1), &[], &slots);
-    // Ten matches of two: three servers of eight seats, the first of which tells its seats.
+    // Ten matches of two need three servers of eight seats. The first server reports its seats.
     let tickets: Vec<_> = (0..20).map(|client| harness.submit(client)).collect();
     spawned(&mut harness, slots[0]);
     assert!(harness.commands.is_empty(), "{:?}", harness.commands);
@@ -44,7 +45,7 @@ fn as_many_processes_are_started_as_the_waiting_matches_need() {
             |(_, command): &&(CommandId, Command)| matches!(command, Command::Spawn { .. });
         harness.commands.iter().filter(is_spawn).count()
     };
-    // Four matches are on their way to it, six wait.
+    // Four matches are being placed on it, six wait.
     assert_eq!(harness.machine.load().matches_waiting, 6);
     assert_eq!(spawns(&harness), 2);
     slots[1].join(&mut harness);
@@ -80,7 +81,7 @@ fn bg5_an_unused_server_is_stopped_down_to_none() {
     assert_eq!(command, Command::Stop { slot: Slot(0), run });
     harness.complete(id, Outcome::Stopped);
     assert_eq!(harness.machine.servers().count(), 0);
-    // It comes back when it is needed.
+    // It is started again when it is needed.
     harness.submit(0);
     server = Server::run(1, 1, 1);
     spawned(&mut harness, &server);
@@ -120,7 +121,7 @@ fn bg2_a_process_that_never_registers_is_ended() {
     let (stop, command) = harness.command();
     let (slot, run) = (Slot(0), Some(run));
     assert_eq!(command, Command::Stop { slot, run });
-    // The command is lost: it comes again, and the late outcome of the first counts for nothing.
+    // The command is lost and repeated. A late outcome of the first one is ignored.
     harness.pass(secs(30));
     let (again, command) = harness.command();
     assert_eq!(command, Command::Stop { slot, run });
@@ -145,7 +146,7 @@ fn a_process_that_ends_takes_its_instance_with_it_at_once() {
     harness.machine.handle_exited(harness.now, run);
     let lost = TicketState::Ended(Ending::Failed(FailReason::ServerLost));
     assert_eq!(harness.state(ticket), &lost);
-    // Told twice, it counts once.
+    // A repeated report counts once.
     harness.machine.handle_exited(harness.now, run);
     harness.pass(secs(2));
     spawned(&mut harness, &server);
@@ -172,7 +173,7 @@ fn mm_9_a_spawn_that_is_never_answered_blocks_no_other_slot() {
     let first = harness.submit(0);
     spawned(&mut harness, &mute);
     let second = harness.submit(1);
-    // How many matches a server takes is not known before the first is there; that one is late.
+    // The capacity of a server is unknown before the first one registers, which is late here.
     harness.pass(Duration::from_millis(4_999));
     assert!(harness.commands.is_empty(), "{:?}", harness.commands);
     harness.pass(Duration::from_millis(1));
@@ -180,7 +181,7 @@ fn mm_9_a_spawn_that_is_never_answered_blocks_no_other_slot() {
     harness.complete(run, Outcome::Started);
     server.join(&mut harness);
     harness.serve(&mut [&mut server]);
-    // The older match has the server; the other waits for the slot that is mute.
+    // The older match has the server. The other waits for the slot that does not answer.
     harness.assignment(first);
     assert!(matches!(
         harness.state(second),
@@ -224,7 +225,7 @@ fn a_process_that_starts_while_no_server_can_call_has_time_to_register_afterward
         harness.machine.handle_link_up(harness.now);
         harness
     };
-    // Its time is over shortly after the cut, and in it.
+    // The deadline is shortly after the cut, or within it.
     for cut in [Duration::from_millis(900), secs(10)] {
         let mut harness = up_after(cut);
         harness.pass(Duration::from_millis(1_999));
@@ -241,7 +242,7 @@ fn a_process_that_starts_while_no_server_can_call_has_time_to_register_afterward
             harness.commands
         );
         assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [server.link]);
-        // It has no more than that.
+        // It gets two seconds, and no more.
         let mut harness = up_after(cut);
         harness.pass(secs(2));
         let (_, command) = harness.command();
@@ -249,7 +250,6 @@ fn a_process_that_starts_while_no_server_can_call_has_time_to_register_afterward
     }
 }
 
-/// Takes the command that starts `server`.
 fn spawned(harness: &mut Harness, server: &Server) -> CommandId {
     let (id, command) = harness.command();
     let is_expected = matches!(command, Command::Spawn { node, .. } if node == server.link.node);

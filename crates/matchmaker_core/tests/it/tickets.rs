@@ -1,4 +1,4 @@
-//! Tickets: order, one for each player, ends.
+//! Tickets: order, one per player, and how they end.
 
 use matchmaker_core::record::{Reply, encode_left};
 use matchmaker_core::{
@@ -112,7 +112,7 @@ fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
         assert_eq!(again.as_ref(), Ok(receipt));
     }
     assert_eq!(harness.machine.load().tickets_waiting, 0);
-    // A key is the player's own, and lasts as long as its ticket is known.
+    // A key belongs to one player, and is valid while its ticket is known.
     let other = harness.machine.submit(harness.now, &wish(4, 1)).unwrap();
     assert_ne!(other, cancelled);
     harness.pass(secs(100));
@@ -177,7 +177,8 @@ fn a_cancelled_ticket_ends_and_the_others_keep_their_places() {
     let server = Server::new(1, 4);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     let tickets: Vec<_> = (0..4).map(|client| harness.submit(client)).collect();
-    // Two matches wait for a server; the first breaks, and its other player plays with the third.
+    // Two matches wait for a server. The first one is cancelled, and its other player plays with
+    // the third.
     harness.machine.cancel(harness.now, tickets[0]).unwrap();
     assert_eq!(
         harness.state(tickets[0]),
@@ -235,11 +236,11 @@ fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
     assert_eq!(harness.state(gone), &TicketState::Queued);
     harness.pass_alive(secs(1), &[&server]);
     assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
-    // Whoever asks stays, and whoever has gone is not their opponent.
+    // A player that polls keeps its ticket, and is not matched with one that left.
     let patient = harness.submit(2);
     harness.pass_asking(secs(120), &[patient]);
     assert_eq!(harness.state(patient), &TicketState::Queued);
-    // To one that has its seat, or has ended, asking means nothing.
+    // Polling does not affect a ticket that is assigned or has ended.
     harness.machine.keep_ticket(harness.now, gone);
     harness.pass(secs(1));
     assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
@@ -254,7 +255,7 @@ fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time
     let young = [harness.submit(2), harness.submit(3)];
     let all = [old, young].concat();
     harness.pass_asking(secs(59), &all);
-    // Both pairs have failed once or twice, and still wait as pairs in the order they came in.
+    // Both pairs have failed once or twice, and still wait as pairs in their original order.
     let TicketState::Allocating { match_id } = *harness.state(old[0]) else {
         panic!("{:?}", harness.state(old[0]));
     };
@@ -353,7 +354,7 @@ fn no_match_is_made_before_the_time_is_known() {
     harness
         .machine
         .set_unix_time(harness.now, crate::harness::UNIX);
-    // Its lease is long over.
+    // Its lease has expired long ago.
     assert!(matches!(
         harness.state(ticket),
         TicketState::Allocating { .. }
@@ -380,7 +381,7 @@ fn a_match_on_its_way_is_broken_by_a_cancel_and_the_late_answer_ignored() {
     assert_eq!(harness.state(tickets[0]), &TicketState::Queued);
     assert_eq!(harness.machine.stats().completions_stray, 1);
     assert_eq!(harness.machine.stats().tokens, 0);
-    // The server learns from its next heartbeat that the match is off.
+    // The server learns from its next heartbeat that the match is cancelled.
     let kept: Vec<MatchId> = server.matches.keys().copied().collect();
     let Reply::Renewed { release, .. } = server.heartbeat(&mut harness) else {
         panic!("not renewed");

@@ -1,4 +1,4 @@
-//! Every time of the configuration decides, and not another.
+//! Each time in the configuration takes effect, and no other in its place.
 
 use core::num::NonZeroU8;
 

@@ -1,4 +1,4 @@
-//! Tokens: who can open which, until when, and that none comes twice.
+//! Tokens: which server can open which, until when, and that each is unique.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn mm_6_a_token_ends() {
     server.join(&mut harness);
     let ticket = harness.play(0..1, &mut server)[0];
     let grant = harness.assignment(ticket).grant.clone();
-    // Made 2 seconds after the clock was set; 5 seconds of skew are allowed.
+    // Issued 2 seconds after the clock was set. 5 seconds of skew are allowed.
     let open = |after: u64| server.open(grant.expose(), UNIX + secs(after)).map(|_| ());
     assert_eq!((open(2), open(306)), (Ok(()), Ok(())));
     assert_eq!(open(307), Err(TokenError::Expired));
@@ -117,12 +117,13 @@ fn mm_7_a_new_key_takes_over_and_an_old_one_does_not_come_back() {
     let old = server.key.clone();
     server.key = TokenKey::generate(&mut server.provider, 2).unwrap();
     server.join(&mut harness);
-    // Registered again as it is, and the matches are still there.
+    // It registers again unchanged, and its matches still exist.
     server.join(&mut harness);
     let after = harness.play(1..2, &mut server)[0];
     let opened = server.open(harness.assignment(after).grant.expose(), UNIX + secs(2));
     assert_eq!(opened.unwrap().header.key_id, 2);
-    // What was sealed before opens under the key that the server keeps beside the new one.
+    // Tokens sealed before open with the old key, which the server keeps in addition to the new
+    // one.
     let new = core::mem::replace(&mut server.key, old);
     server
         .open(harness.assignment(before).grant.expose(), UNIX + secs(2))
@@ -160,7 +161,7 @@ fn a_wall_clock_that_jumps_changes_tokens_and_nothing_else() {
         let grant = &harness.assignment(ticket).grant;
         server.open(grant.expose(), unix + secs(5)).unwrap();
     }
-    // A small step back still makes the newer token the later one.
+    // After a small backward step, a newer token still has a later time.
     let issued = |harness: &Harness| {
         let seat = harness.assignment(ticket);
         UnixTime::from_millis(seat.expires_at.as_millis() - 60_000)

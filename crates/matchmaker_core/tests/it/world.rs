@@ -1,4 +1,4 @@
-//! Simulations: players come and go, servers crash, calls are lost, the matchmaker restarts.
+//! Simulations: players join and leave, servers crash, calls are lost, the matchmaker restarts.
 
 mod fleet;
 mod process;
@@ -26,7 +26,7 @@ const CLIENTS: u64 = 40;
 const SLOTS: u64 = 4;
 const FLEET: u64 = 2;
 const STEP: Duration = Duration::from_millis(100);
-/// Steps with faults, then steps in which everything must come to its end.
+/// Steps with faults, then steps without, in which everything must finish.
 const ROUGH: u32 = 6_000;
 const CALM: u32 = 4_000;
 
@@ -48,14 +48,14 @@ fn sim_mm_1_mm_4_players_servers_and_restarts() {
         world.check_rest();
         total.set(total.get().plus(world.seen));
     });
-    // The runs have seen what they are for.
+    // The runs covered the intended cases.
     let seen = total.get();
     assert!(seen.matches > 20 && seen.restarts > 0, "{seen:?}");
     assert!(seen.crashes > 0 && seen.cancels > 20, "{seen:?}");
     assert!(seen.adopted > 0, "{seen:?}");
     assert!(seen.not_entered > 5 && seen.abandoned > 0, "{seen:?}");
     assert!(seen.outages > 0 && seen.missed_restarts > 0, "{seen:?}");
-    // The hole that the README describes is there, and is no larger.
+    // The gap that the README describes occurs, and is no larger.
     assert!(seen.in_two > 0, "{seen:?}");
 }
 
@@ -79,7 +79,7 @@ enum Faults {
     Off,
 }
 
-/// What a run has seen.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     matches: u64,
@@ -87,13 +87,13 @@ struct Seen {
     crashes: u64,
     cancels: u64,
     adopted: u64,
-    /// Matches that nobody entered in time.
+    /// Matches that no player entered in time.
     not_entered: u64,
-    /// Tickets whose holders had gone.
+    /// Tickets whose holders left.
     abandoned: u64,
-    /// Times in which no server could call.
+    /// Periods in which no server could call.
     outages: u64,
-    /// Servers that were cut off while the matchmaker restarted.
+    /// Servers that were partitioned while the matchmaker restarted.
     missed_restarts: u64,
     /// Steps in which a player could use tokens of two matches.
     in_two: u64,
@@ -119,27 +119,27 @@ impl Seen {
 struct World {
     harness: Harness,
     generator: Generator,
-    /// Life of the matchmaker, counted; outcomes of an earlier one reach nobody.
+    /// Number of the matchmaker's current life. Outcomes for an earlier one are dropped.
     life: u64,
     unix_offset_ms: u64,
     processes: Vec<Process>,
-    /// How often each node has run.
+    /// Number of runs per node.
     runs: BTreeMap<u64, u64>,
-    /// Outcomes on their way.
+    /// Outcomes in flight.
     outcomes: Vec<(Instant, u64, CommandId, Outcome)>,
-    /// Calls to servers on their way.
+    /// Calls to servers in flight.
     calls: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)>,
     tickets: BTreeMap<ClientId, TicketId>,
-    /// Players who have gone without a word, and do not ask for their tickets.
+    /// Players that left without notice and do not poll their tickets.
     gone: BTreeSet<ClientId>,
-    /// When the hub comes back.
+    /// When the hub returns.
     outage_until: Option<Instant>,
-    /// All tokens seen: whose, where, in which match.
+    /// All tokens seen: player, server and match.
     tokens: BTreeMap<TokenId, Token>,
     psks: BTreeSet<[u8; 32]>,
-    /// The last grant that each player was seen to have.
+    /// The last grant seen for each player.
     grants: BTreeMap<ClientId, GrantText>,
-    /// Instances that the present matchmaker gave up.
+    /// Instances that the current matchmaker retired.
     down: BTreeSet<ServerLink>,
     seen: Seen,
     log: Vec<String>,
@@ -210,7 +210,7 @@ impl World {
         usize::try_from(self.generator.below(bound as u64)).unwrap()
     }
 
-    /// Starts a process for the node `number`.
+    /// Starts a process on the node `number`.
     fn boot(&mut self, number: u64, slot: Option<Slot>, run: Option<(CommandId, u64)>) {
         let count = self.runs.entry(number).or_default();
         *count += 1;
@@ -241,13 +241,13 @@ impl World {
             let span = secs(self.generator.between(1, 45));
             let process = &mut self.processes[index];
             process.cut_until = now + span;
-            // The present matchmaker may not have heard of it.
+            // The current matchmaker may not know of it.
             if process.must_register {
                 process.unheard.extend(process.server.matches.keys());
             }
         }
         if self.generator.chance(1_500) {
-            // Forwards only: a server that has seen the later time would refuse nothing less.
+            // Forward only: after a step back, servers would still use the latest time they have seen.
             self.unix_offset_ms += self.generator.between(0, 3_600_000);
         }
         if self.generator.chance(700) {
@@ -261,12 +261,12 @@ impl World {
         }
     }
 
-    /// Whether what this process says arrives, and what is said to it.
+    /// Whether messages from and to this process are lost.
     fn is_cut_off(&self, process: &Process) -> bool {
         self.outage_until.is_some() || process.cut_until > self.harness.now
     }
 
-    /// Ends a process; its parent sees it at once, if it is the present matchmaker.
+    /// Ends a process. Its parent notices at once, if that is the current matchmaker.
     fn kill(&mut self, index: usize) {
         let process = self.processes.remove(index);
         if let Some((run, life)) = process.run
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// Another matchmaker takes over, which knows nothing; servers learn of it from its presence.
+    /// Starts a new matchmaker without state. Servers learn of it from its presence.
     fn restart(&mut self) {
         self.seen.restarts += 1;
         self.seen.adopted += self.harness.machine.stats().adopted;
@@ -313,7 +313,7 @@ impl World {
         }
         if faults == Faults::On && self.generator.chance(20_000) {
             let client = ClientId(self.generator.below(CLIENTS));
-            // Whoever was away is back.
+            // Players that left return.
             if !self.gone.remove(&client) {
                 self.gone.insert(client);
             }
@@ -337,7 +337,7 @@ impl World {
             } else if is_open && faults == Faults::On && self.generator.chance(10_000) {
                 self.harness.machine.reissue(now, ticket.unwrap()).ok();
             } else if faults == Faults::On && self.generator.chance(5_000) {
-                // Asks anew, whatever it has.
+                // Submits again, whatever ticket it has.
                 if let Ok(receipt) = self
                     .harness
                     .machine
@@ -361,7 +361,7 @@ impl World {
                 && process.lets_in(token.client, token.match_id)
                 && token.expires_at > unix
                 && !self.gone.contains(&token.client)
-                // Some matches nobody has a mind to enter.
+                // Some matches are never entered.
                 && token.match_id.0[0] >= 64
                 && self.generator.chance(20_000)
                 && process.server.unentered.remove(&token.match_id)
@@ -388,7 +388,7 @@ impl World {
                     }
                     let number = u64::from(slot.0);
                     assert_eq!(Server::new(number, 1).link.node, node);
-                    // Nobody runs two processes with one key: the old one, if any, is gone.
+                    // No two processes share a key: the old one, if any, is removed.
                     self.processes.retain(|process| process.slot != Some(slot));
                     self.boot(number, Some(slot), Some((id, life)));
                     self.answer(id, life, &Outcome::Started, faults);

@@ -1,4 +1,4 @@
-//! Who drops, changes, replays and forges what a link carries.
+//! Adversaries that drop, change, replay and forge datagrams of a link.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn sim_no_forgery_is_taken_for_an_answer() {
             adversary.strike(&mut world);
             world.run_for(Duration::from_millis(10));
         }
-        // B can be reached by replays alone, and answers those.
+        // B receives only replays, and answers those.
         assert_eq!(world.link_stats(a, b).delivered, 0);
         assert!(world.link_stats(b, a).sent > 0);
         assert!(answered(&world, a) <= usize::try_from(world.link_stats(b, a).sent).unwrap());

@@ -1,4 +1,4 @@
-//! The contract of datagram machines: a sound one keeps it, and each broken one is found.
+//! The contract of datagram machines: a correct one passes, and each broken one is found.
 
 use std::net::SocketAddr;
 
@@ -74,7 +74,7 @@ fn p8_finds_that_a_missing_completion_blocks_others() {
     assert_found(Fault::WaitsForAll, Rule::Completion);
 }
 
-/// The first seed that fails does so for this reason, and within ten seeds.
+/// Asserts that the first failing seed fails by this rule, within ten seeds.
 fn assert_found(fault: Fault, rule: Rule) {
     let violation = (0..10)
         .find_map(|number| examine(&Pingers(fault), Seed::from_number(number)).err())
@@ -88,7 +88,7 @@ fn a_check_that_comes_past_a_point_fails() {
     check_contract(&test_site!(), 1, &Peaceful);
 }
 
-/// Pingers that nobody attacks: most of their script is not checked.
+/// Pingers without attacks, so most of their script is not checked.
 struct Peaceful;
 
 impl ContractSubject for Peaceful {
@@ -175,7 +175,8 @@ impl ContractSubject for Pingers {
     }
 
     fn stuck(&self, machines: &[Pinger]) -> Option<String> {
-        // Pings go on to the end of the script, so each machine still awaits or has heard answers.
+        // Pings continue to the end of the script, so each machine has received answers or still
+        // waits for some.
         let quiet = machines
             .iter()
             .position(|machine| !machine.has_pinged_while_waiting())?;

@@ -1,4 +1,4 @@
-//! Machines whose peers are numbers.
+//! Machines that address peers by number.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -38,7 +38,8 @@ fn peers_are_found_by_their_numbers_and_strangers_are_not_heard() {
     assert_eq!(world[other].machine.dropped(), 1, "the stranger");
 }
 
-/// Sends five bytes in two datagrams to each peer in its outbox, and tells who sent how much.
+/// Sends five bytes in two datagrams to each peer in its outbox, and reports how much each peer
+/// sent.
 #[derive(Default)]
 struct Numbered {
     outbox: VecDeque<u8>,

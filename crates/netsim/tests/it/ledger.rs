@@ -1,4 +1,4 @@
-//! A small stream machine, sound or broken in one way.
+//! A small stream machine, correct or broken in one way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,32 +8,32 @@ use wire::{
     StreamMachine, Writer,
 };
 
-/// Stores the numbers that peers send it, and confirms each once it is stored.
+/// Stores the numbers that peers send, and confirms each once it is stored.
 pub(crate) struct Ledger {
     fault: Fault,
     now: Instant,
-    /// In the order in which records go out.
+    /// In the order in which records are sent.
     connections: BTreeMap<ConnectionId, Connection>,
     commands: VecDeque<(CommandId, Store)>,
-    /// Numbers that are being stored, and who waits for them.
+    /// Numbers that are being stored, and the connection that waits for each.
     open: BTreeMap<CommandId, (ConnectionId, u64)>,
     next_command: u64,
     greeting_at: Option<Instant>,
-    /// What only [`Fault::Hoards`] keeps.
+    /// Used only with [`Fault::Hoards`].
     hoard: Vec<Vec<u8>>,
 }
 
-/// What is wrong with a ledger.
+/// The defect of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Writes whatever the credit.
+    /// Writes regardless of credit.
     IgnoresCredit,
-    /// Keeps what waits for connections that have ended, and writes it.
+    /// Keeps the queue of closed connections, and writes it.
     WritesToTheDead,
-    /// Greets whenever it is told of a timeout.
+    /// Sends a greeting on every timeout call.
     EarlyTimer,
-    /// Keeps every record that it has seen.
+    /// Keeps every record it has seen.
     Hoards,
 }
 
@@ -49,7 +49,7 @@ impl Effect for Store {
 struct Connection {
     credit: usize,
     outbox: VecDeque<(u8, u64)>,
-    /// To be closed after its outbox.
+    /// Closes once its outbox is empty.
     closing: bool,
 }
 
@@ -67,7 +67,6 @@ impl Ledger {
         }
     }
 
-    /// Sends a number to every connection.
     pub(crate) fn publish(&mut self, now: Instant, number: u64) {
         self.tell(now);
         for connection in self.connections.values_mut() {
@@ -214,7 +213,7 @@ impl StreamMachine for Ledger {
 pub(crate) const NUMBER: u8 = 1;
 const CONFIRMED: u8 = 2;
 const GREETING: u8 = 3;
-/// Kind, number, and padding, so that few records use a connection's credit up.
+/// Kind, number, and padding, so that few records use up a connection's credit.
 const RECORD_LEN: usize = 1_000;
 pub(crate) const OPEN_MAX: usize = 32;
 pub(crate) const OUTBOX_MAX: usize = 128;

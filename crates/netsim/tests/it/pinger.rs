@@ -1,4 +1,4 @@
-//! A small datagram machine, sound or broken in one way.
+//! A small datagram machine, correct or broken in one way.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,54 +10,54 @@ use wire::{
     Writer,
 };
 
-/// Asks peers for answers, gives answers, and looks names up.
+/// Pings peers, answers pings, and looks up names.
 pub(crate) struct Pinger {
     fault: Fault,
     now: Instant,
     unix: Option<UnixTime>,
     generator: Generator,
-    /// Whom the heartbeat goes to: the last peer that was pinged.
+    /// Destination of the heartbeat: the last peer that was pinged.
     friend: Option<SocketAddr>,
     heartbeat_at: Option<Instant>,
     outbox: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     pending: VecDeque<Ping>,
     commands: VecDeque<(CommandId, Lookup)>,
-    /// Look-ups without an answer.
+    /// Pending look-ups.
     open: VecDeque<CommandId>,
     next_command: u64,
-    /// What only [`Fault::Hoards`] keeps.
+    /// Used only with [`Fault::Hoards`].
     hoard: Vec<Vec<u8>>,
-    /// Pings sent while a look-up was open.
+    /// Pings sent while a look-up was pending.
     pings_while_open: u64,
     pub(crate) stats: Stats,
 }
 
-/// What is wrong with a pinger.
+/// The defect of a pinger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Takes an earlier `now` at its word.
+    /// Accepts a `now` that is earlier than the last.
     GoesBack,
-    /// Gives the same event again and again.
+    /// Returns the same event again and again.
     EndlessDrain,
     /// Sends heartbeats when polled, without a timer.
     Restless,
-    /// Sends a heartbeat whenever it is told of a timeout.
+    /// Sends a heartbeat on every timeout call.
     EarlyTimer,
-    /// Leaves the deadline where it was.
+    /// Does not advance the deadline.
     BusyLoop,
-    /// Draws from something that is not the seed.
+    /// Uses randomness that does not depend on the seed.
     OwnRandomness,
     /// Reads past the end of a short ping.
     Panics,
-    /// Keeps what it does not understand.
+    /// Keeps datagrams that it cannot parse.
     Hoards,
-    /// Believes completions of commands that it never gave.
+    /// Accepts completions of commands that it never issued.
     BelievesStrangers,
-    /// Believes a second completion.
+    /// Accepts a second completion.
     BelievesTwice,
-    /// Pings nobody while a look-up is open.
+    /// Does not ping while a look-up is pending.
     WaitsForAll,
 }
 
@@ -113,7 +113,7 @@ impl Pinger {
         self
     }
 
-    /// Asks `peer` for an answer; false where too many are awaited.
+    /// Pings `peer`. Returns false if too many answers are pending.
     pub(crate) fn ping(&mut self, now: Instant, peer: SocketAddr) -> bool {
         let now = self.tell(now);
         let waits = self.fault == Fault::WaitsForAll && !self.open.is_empty();
@@ -138,7 +138,7 @@ impl Pinger {
         true
     }
 
-    /// Looks something up; false where too many look-ups are open.
+    /// Starts a look-up. Returns false if too many are pending.
     pub(crate) fn look_up(&mut self, now: Instant) -> bool {
         self.tell(now);
         if self.open.len() >= PENDING_MAX {
@@ -170,7 +170,7 @@ impl Pinger {
     }
 
     fn tell(&mut self, now: Instant) -> Instant {
-        // A real machine has a debug assertion here; the tests of point 1 run in debug builds too.
+        // A real machine has a debug assertion here. The tests of point 1 also run in debug builds.
         self.now = if self.fault == Fault::GoesBack {
             now
         } else {
@@ -279,7 +279,7 @@ impl Machine for Pinger {
         }
         let (peer, bytes) = self.outbox.pop_front()?;
         buf.extend_from_slice(&bytes);
-        // The time of sending, so that a clock that goes back shows.
+        // The send time, so that a clock that goes back is detected.
         buf.extend_from_slice(&now.as_nanos().to_be_bytes());
         Some(Transmit::to(peer))
     }
@@ -310,6 +310,6 @@ pub(crate) const HEART: u8 = 3;
 pub(crate) const PENDING_MAX: usize = 16;
 pub(crate) const OUTBOX_MAX: usize = 64;
 pub(crate) const EVENTS_MAX: usize = 64;
-/// Time in which an answer is awaited.
+/// Timeout of an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What a run over seeds says, read from a test binary that is run again.
+//! The output of a run over seeds, read from a test binary that is run again.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -67,5 +67,5 @@ fn run(variables: &[(&str, &str)]) -> Output {
         .unwrap()
 }
 
-/// Names the seed that fails.
+/// Environment variable with the seed that fails.
 const FATAL: &str = "NETSIM_FATAL_SEED";

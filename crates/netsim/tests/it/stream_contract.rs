@@ -1,4 +1,4 @@
-//! The contract of stream machines: a sound one keeps it, and each broken one is found.
+//! The contract of stream machines: a correct one passes, and each broken one is found.
 
 use netsim::contract::{Rule, examine_stream};
 use netsim::{Limits, StreamContractSubject, check_stream_contract, test_site};
@@ -57,7 +57,7 @@ impl StreamContractSubject for Ledgers {
     }
 
     fn poke(&self, _index: usize, machine: &mut Ledger, now: Instant, generator: &mut Generator) {
-        // Now and then more than the credit of a connection carries.
+        // Sometimes more than a connection's credit admits.
         let burst = if generator.chance(20_000) { 100 } else { 1 };
         for _ in 0..burst {
             machine.publish(now, generator.next_u64());

@@ -51,7 +51,7 @@ fn equal_seeds_give_equal_traces_and_others_differ() {
 
 #[test]
 fn the_trace_of_a_run_is_frozen() {
-    // Equal on every platform; changes with the link model, the pinger, or the order of events.
+    // Equal on every platform. Changes with the link model, the pinger, or the order of events.
     let (mut world, peers) = pair(1);
     world.set_default_link(hostile_link());
     chat(&mut world, peers, 50);
@@ -178,7 +178,7 @@ fn clocks_start_apart_and_drift_apart() {
     let (mut world, [a, b]) = pair_with(Seed::from_number(1), config);
     ping(&mut world, a, B);
     world.kill(b);
-    // The question expires after a second of the node's own clock, which gains 5 %.
+    // The ping times out after a second of the node's own clock, which gains 5 %.
     let end = world.wait_for(PATIENCE, |world| !world[a].app.events.is_empty());
     assert_eq!(end.unwrap().as_nanos(), 952_380_953);
     assert_eq!(world[a].app.events[0].0, Instant::ZERO + offset + PATIENCE);
@@ -234,7 +234,7 @@ fn a_node_has_several_addresses_and_moves() {
     let b = world.add(config, |now| peer(2, now));
     ping(&mut world, a, "10.0.1.2:7000");
     world.run_for(PATIENCE);
-    // The pinger leaves the source to the system, which takes the first address.
+    // The pinger leaves the source address to the system, which takes the first one.
     assert_eq!(answered(&world, a), 0);
     world.unbind_address(address(B));
     ping(&mut world, a, "10.0.1.2:7000");
@@ -322,7 +322,7 @@ fn an_application_acts_on_events_commands_and_time() {
     );
 }
 
-/// Looks something up ten times a second, and pings whoever it found.
+/// Looks up a name ten times per second, and pings the peer it found.
 struct Ticker {
     next: Instant,
     ticks: u32,
@@ -358,7 +358,7 @@ impl App<Pinger> for Ticker {
     }
 }
 
-/// Sends questions both ways for a while; returns how many were asked.
+/// Sends pings in both directions for a while, and returns their number.
 fn chat(world: &mut World, [a, b]: [Handle<Peer>; 2], rounds: u32) -> usize {
     let mut asked = 0;
     for _ in 0..rounds {

@@ -165,7 +165,7 @@ fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
     let mut memory = 0;
     for round in 0..50_u16 {
         while !outbox.is_full() {
-            // A new neighbour in each round, so that a lane's old entry belongs to another one.
+            // A new neighbor in each round, so that a lane's old entry belongs to another one.
             push(&mut outbox, round, Packing::Trunks, &frame(1, 100));
         }
         drain(&mut outbox);

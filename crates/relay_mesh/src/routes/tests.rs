@@ -8,7 +8,7 @@ fn id(number: usize) -> NodeId {
     NodeId(id)
 }
 
-/// All simple paths over at most `relays_max` relays, the best first.
+/// All simple paths over at most `relays_max` relays, best first.
 fn all_ways(graph: &Graph, from: usize, to: usize, limits: RouteLimits) -> Vec<Route> {
     fn extend(
         graph: &Graph,
@@ -173,7 +173,7 @@ fn mesh_r3_a_changed_link_costs_a_fraction_of_the_rows() {
     let mut routes = SourceRoutes::compute(&graph, NodeIndex(0), limits);
     let (all, mut most, mut sum) = (routes.rows(), 0, 0);
     for round in 0..300_u64 {
-        // Every third is a link of the source.
+        // Every third change affects a link of the source.
         let a = if round % 3 == 0 {
             0
         } else {

@@ -11,7 +11,7 @@ const SLOTS: LinkSlots = LinkSlots {
     max: 16,
 };
 
-/// Free relays of which nothing is known, with numbers in the lottery as drawn by a seed.
+/// Free relays without measurements, with random keys drawn from a seed.
 fn strangers(seed: u64, count: u16) -> Vec<Candidate> {
     let mut generator = Seed::from_number(seed).generator(0);
     let stranger = |link| Candidate {
@@ -26,7 +26,7 @@ fn strangers(seed: u64, count: u16) -> Vec<Candidate> {
     (0..count).map(stranger).collect()
 }
 
-/// The same, all of them measured: the higher its number the farther a node is.
+/// The same, all measured: a higher number means a longer delay.
 fn measured(count: u16) -> Vec<Candidate> {
     let mut all = strangers(1, count);
     for (of, millis) in all.iter_mut().zip(10..) {
@@ -61,12 +61,12 @@ fn places_of_the_default_are_48_for_all_and_16_16_8_and_16_for_guests() {
         16
     );
     assert_eq!(LinkSlots::new(16).soft_max, 14);
-    // Guests with a cause beyond their 16 places have those of the nearest.
+    // Needed inbound peers beyond their 16 slots take those for low latency.
     let near = [0, 16, 17, 32, 99].map(|peers| slots.with_needed_inbound(peers).low_latency);
     assert_eq!(near, [16, 16, 15, 0, 0]);
     assert_eq!(slots.needed_inbound(), 32);
     assert_eq!(slots.full_mesh_resume(), 42);
-    // Beyond what a record names, all places are for peers.
+    // Beyond the size of a record, all slots are for peers.
     let wide = LinkSlots::new(1_000);
     assert_eq!(
         (wide.full_mesh_max, wide.low_latency, wide.max),
@@ -102,12 +102,12 @@ fn the_nearest_relays_are_chosen_whatever_else_is_known() {
     for of in &mut all {
         of.random_key |= 1 << 63;
     }
-    // These are drawn.
+    // These two win the lottery.
     (all[38].random_key, all[39].random_key) = (0, 1);
     let chosen = select(&SLOTS, &all, &[], &none);
     assert_eq!(links(&chosen, LinkReason::LowLatency), [3, 4, 5, 6]);
     assert_eq!(links(&chosen, LinkReason::Random), [38, 39]);
-    // What was measured comes before what was not, however low its estimate.
+    // Measured nodes precede unmeasured ones, however low the estimate is.
     all[3].measured = None;
     all[3].estimate = Cost::from_millis(1);
     let chosen = select(&SLOTS, &all, &[], &none);
@@ -145,7 +145,7 @@ fn needed_nodes_are_chosen_whatever_their_line_but_for_those_who_refuse_or_are_u
     assert_eq!(links(&chosen, LinkReason::Required), [21, 22, 23]);
 }
 
-/// Each of 1,000 nodes draws 8 others: all are reached from one, in few steps.
+/// Each of 1,000 nodes draws 8 others: all are reachable from one, in few hops.
 #[test]
 fn links_drawn_by_lot_alone_make_one_network_of_small_diameter() {
     for (count, steps_max) in [(60, 4), (1_000, 5)] {

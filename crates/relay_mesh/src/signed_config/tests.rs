@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("../../../../docs/signed-config.md");
 /// The key of RFC 6979, appendix A.2.5.
 const KEY: &str = include_str!("../../../crypto/testdata/pem/rfc6979.pem");
 
-/// The first block of `language` in the page.
+/// The first code block of `language` on the page.
 fn block(language: &str) -> &'static str {
     let fence = format!("```{language}\n");
     let (_, after) = PAGE.split_once(&fence).expect("a block");

@@ -1,8 +1,8 @@
-//! What a folder does as it is used, closed, moved and opened again.
+//! A folder in use, closed, moved and reopened.
 
 use super::*;
 
-/// A folder that is gone when the test ends.
+/// A temporary folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -71,7 +71,7 @@ fn the_newest_segments_stay_open_whatever_is_read() {
     }
     for id in [last - 1, last] {
         assert!(files.open.contains_key(&SegmentId(id)));
-        // Written without a descriptor more: the name is gone.
+        // Written through the open descriptor: the path no longer exists.
         std::fs::rename(files.path(SegmentId(id)), folder.0.join("moved")).unwrap();
         files.write(SegmentId(id), 0, b"written").unwrap();
         files.sync(SegmentId(id)).unwrap();
@@ -113,7 +113,7 @@ fn hub_1_a_folder_that_is_gone_is_a_disk_that_failed_and_not_one_that_is_full() 
     store.execute([(CommandId(1), Command::Store(join))], &mut outcomes);
     while store.tidy() {}
     std::fs::rename(&folder.0, &away.0).unwrap();
-    // Until what is open is used up, and the next segment finds no folder.
+    // Until the open segment is full and the next one cannot be created.
     for number in 1..=64 {
         let mail = NewMail {
             to: Addr::Player(ClientId(number)),

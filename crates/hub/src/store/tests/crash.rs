@@ -1,21 +1,21 @@
-//! A log that dies again and again, and a model of what its sender and reader know.
+//! A log that crashes repeatedly, and a model of what its sender and reader know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// What a sender and a reader know, next to a store that dies again and again.
+/// What a sender and a reader of the store know.
 #[derive(Default)]
 struct Model {
     /// The sender's next number.
     next: u64,
-    /// Mails that were reported as stored, by mailbox, in order of sending.
+    /// Mails that were reported as stored, by mailbox, in send order.
     stored: BTreeMap<u64, Vec<u64>>,
-    /// Mails whose report was lost.
+    /// Mails with a lost report.
     unknown: BTreeSet<u64>,
-    /// Acknowledged up to here, by mailbox.
+    /// Highest acknowledged number by mailbox.
     acked: BTreeMap<u64, MailSeq>,
-    /// Bodies that an acknowledgement covers.
+    /// Acknowledged bodies.
     handled: BTreeSet<u64>,
 }
 
@@ -39,7 +39,7 @@ fn hub_h13_no_mail_is_lost_or_doubled_over_random_crash_points() {
     assert!(died_open > 0, "nor one that is always recovered at once");
 }
 
-/// One log's life: 25 runs, each with a fault or a crash at a random operation.
+/// Runs one log 25 times, each with a fault or a crash at a random operation.
 fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
     let mut model = Model {
         next: 1,
@@ -51,14 +51,14 @@ fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
         match generator.below(4) {
             0 => disk.fail_sync_after(generator.below(30)),
             1 => disk.stop_after(generator.below(60)),
-            // In recovery, which takes about five operations.
+            // During recovery, which takes about five operations.
             2 => disk.stop_after(generator.below(8)),
             _ => {}
         }
         let mut store = match Store::open(disk, small(), LOG) {
             Ok(store) => store,
             Err(OpenFailure { mut files, .. }) => {
-                // It died while it recovered, and goes on from there.
+                // It crashed during recovery, and continues from there.
                 died_open += 1;
                 if generator.chance(500_000) {
                     files.power_cut(generator);
@@ -117,7 +117,7 @@ fn step(
             let player = generator.below(3);
             let mails = read_all(store, player);
             let Some(last) = mails.last() else { return };
-            // Noted before: an acknowledgement whose report is lost may be on disk.
+            // Recorded before the call: an acknowledgement with a lost report may be on disk.
             model
                 .handled
                 .extend(mails.iter().map(|mail| mail.sender_seq.0));
@@ -135,7 +135,7 @@ fn send_some(
     epoch: Epoch,
     generator: &mut Generator,
 ) {
-    // What is unknown is sent again first, as a sender does.
+    // Like a sender, repeats the mails of unknown state first.
     let again: Vec<u64> = model.unknown.iter().copied().collect();
     let fresh: Vec<u64> = (model.next..)
         .take(usize::try_from(generator.below(12)).unwrap())

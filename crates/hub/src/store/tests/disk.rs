@@ -1,4 +1,4 @@
-//! Disks that fail for a while or for good, that fill up, and that are at work without a pause.
+//! Disks that fail temporarily or permanently, fill up, or are never idle.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn hub_6_a_store_that_never_rests_stays_within_its_bound_of_the_disk() {
     let epoch = join(&mut store, 1);
     let mut most = 0;
     for seq in 1..=3_000 {
-        // One of ten waits while 200 others come, so that each segment has mail to be copied.
+        // One of ten mails waits while 200 others arrive, so each segment has mail to copy.
         let (slow, is_slow) = (seq / 10 % 20, seq % 10 == 0);
         let player = if is_slow { 1 + slow } else { 0 };
         append(&mut store, mail(epoch, seq, player, &vec![5; 20_000])).unwrap();
@@ -116,7 +116,7 @@ fn a_segment_that_is_gone_from_the_middle_stops_the_start() {
         let opened = Store::open(without, small(), LOG).map(drop);
         let error = opened.map_err(|failure| failure.error);
         match place {
-            // Nobody can tell it from one that was removed when its mail was acknowledged.
+            // It cannot be distinguished from one that was removed when its mail was acknowledged.
             0 => assert_eq!(error, Ok(())),
             _ if *segment == *used.last().unwrap() => {}
             _ => assert_eq!(error, Err(OpenError::Missing(*segment))),
@@ -162,7 +162,7 @@ fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
             (LOG, time),
             "what was last believed counts"
         );
-        // Not with each tick, though.
+        // The time is not written on every tick.
         let syncs = store.files_mut().syncs();
         let soon = time + core::time::Duration::from_secs(59);
         run(&mut store, StoreOp::Expire { now: soon }).unwrap();
@@ -172,7 +172,7 @@ fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
     disk.power_cut(&mut Seed::from_number(1).generator(0));
     let mut store = Store::open(disk, small(), LogId(99)).unwrap();
     assert_eq!(told(&mut store), (LOG, NOW));
-    // In the next segment too, where the first is gone.
+    // The time is in the next segment too, after the first one was removed.
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
         append(&mut store, mail(epoch, seq, 9, &vec![5; 20_000])).unwrap();

@@ -1,4 +1,4 @@
-//! Who may take how much of the room, and for whom some is left.
+//! Storage quotas and reserves.
 
 use super::*;
 
@@ -77,13 +77,13 @@ fn hub_1_on_a_full_disk_counts_and_joins_leave_room_for_acknowledgements() {
         seq += 1;
         while store.tidy() {}
     }
-    // Counts of what is known are taken until no room is left to them.
+    // Counts of known entries are accepted until their share is full.
     let mut batch = 0;
     while count(&mut store, epoch, batch + 1, 0).is_ok() {
         batch += 1;
         assert!(batch < 10_000, "counts are never out of room");
     }
-    // A node that starts again and again can join, and that ends too.
+    // A node that restarts repeatedly can still join, until that limit is reached too.
     assert!(matches!(
         join_as(&mut store, 8, 1),
         Ok(Completed::Joined { .. })

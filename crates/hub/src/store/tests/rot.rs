@@ -1,4 +1,4 @@
-//! Bytes that changed on the disk, or are gone from it.
+//! Bytes that changed on the disk, or are missing.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_record_of_another_release_stops_the_start() {
                 time: NOW,
             });
             crate::log::format::encode(&start, SegmentId(1), 0, &mut record);
-            // Version 2, with a checksum that holds.
+            // Version 2 with a valid checksum.
             record[HEAD_BYTES + 10] = 2;
             let payload = record.split_off(HEAD_BYTES);
             let mut crc = crc32c::crc32c(&1_u64.to_be_bytes());
@@ -109,7 +109,7 @@ fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
         .unwrap();
     let place = usize::try_from(entry.place.offset).unwrap();
     let disk = store.into_files();
-    // Each byte of the head, and a sector that the disk has lost.
+    // Each byte of the header, and an unreadable sector.
     for at in place..place + HEAD_BYTES {
         let mut rotten = disk.clone();
         rotten.flip_bit(entry.place.segment, at, 1);
@@ -141,7 +141,7 @@ fn a_segment_that_was_cut_short_loses_what_was_cut_and_no_more() {
             let Ok(mut store) = Store::open(cut, small(), LOG) else {
                 continue;
             };
-            // What is left goes on.
+            // The remaining mail stays usable.
             let before = store.mail_count();
             let Ok(Completed::Joined {
                 epoch, mail_mark, ..

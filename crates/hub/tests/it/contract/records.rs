@@ -1,4 +1,4 @@
-//! Records that a hostile peer may say, drawn at random, and the parts they are made of.
+//! Random records of a hostile peer, and their parts.
 
 use hub::Redacted;
 use hub::address::Addr;
@@ -18,12 +18,12 @@ pub(super) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// One of a few, so that players meet.
+/// One of a few players, so that collisions occur.
 pub(super) fn player(generator: &mut Generator) -> ClientId {
     ClientId(generator.below(40))
 }
 
-/// Small, close to the end, or anything.
+/// Small, close to the maximum, or any number.
 pub(super) fn number(generator: &mut Generator) -> u64 {
     match generator.below(4) {
         0 => u64::MAX - generator.below(3),

@@ -1,4 +1,4 @@
-//! The process of the hub: its start, its disk and its end.
+//! The hub's process: its start, its disk and its end.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub(crate) struct HubProcess {
     pub(crate) store: Store<MemorySegments>,
     commands: Vec<(CommandId, Command)>,
     store_runs: bool,
-    /// Which start of the hub this is.
+    /// The number of this start of the hub.
     pub(super) start: u64,
 }
 
-/// Whether a process that ends takes the machine with it.
+/// Whether the machine loses power when the process ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Power {
     Stays,
@@ -43,7 +43,7 @@ impl World {
         let store = match Store::open(disk, self.store_config, log) {
             Ok(store) => store,
             Err(mut failure) => {
-                // It died while it recovered, and goes on from there.
+                // It crashed during recovery, and continues from there.
                 failure.files.power_cut(&mut self.generator);
                 self.disk = Some(failure.files);
                 self.after(Duration::from_millis(50), Action::HubUp);
@@ -63,7 +63,7 @@ impl World {
         self.drain_hub();
     }
 
-    /// Ends the hub's process, with or without the power, and starts it again after `down`.
+    /// Ends the hub's process, with or without a power cut, and restarts it after `down`.
     pub(crate) fn crash_hub(&mut self, power: Power, down: Duration) {
         let Some(process) = self.hub.take() else {
             return;
@@ -82,7 +82,7 @@ impl World {
         self.after(down, Action::HubUp);
     }
 
-    /// The hub's machine burns down; another takes its place, with an empty disk.
+    /// Replaces the hub's machine by one with an empty disk.
     pub(crate) fn replace_disk(&mut self) {
         self.crash_hub(Power::Stays, Duration::from_millis(500));
         self.disk = Some(MemorySegments::new(1 << 30));
@@ -98,7 +98,7 @@ impl World {
         hub.store.execute(commands, &mut outcomes);
         while hub.store.tidy() {}
         if hub.store.files_mut().is_stopped() {
-            // The process died in the middle of it.
+            // The process crashed during the operation.
             let power = Power::draw(&mut self.generator);
             self.crash_hub(power, Duration::from_millis(200));
             return;

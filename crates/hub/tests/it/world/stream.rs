@@ -5,7 +5,7 @@ use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity,
 
 use super::{Action, HUB, World, node_id};
 
-/// Bytes under way in one direction of a stream.
+/// Bytes in flight in one direction of a stream.
 const WINDOW: usize = 256 * 1_024;
 
 pub(super) struct Stream {
@@ -21,7 +21,7 @@ pub(super) enum End {
 }
 
 impl World {
-    /// Resets one stream, with all that was under way on it.
+    /// Resets one stream and drops its data in flight.
     pub(crate) fn reset_some_stream(&mut self) {
         let count = self.streams.len() as u64;
         let at = usize::try_from(self.generator.below(count)).unwrap();
@@ -91,7 +91,7 @@ impl World {
         self.drain_node(index);
     }
 
-    /// Ends a stream at both ends; what is under way is lost.
+    /// Closes a stream at both ends and drops its data in flight.
     pub(crate) fn break_stream(&mut self, id: ConnectionId) {
         self.tell_closed(id, End::Hub);
         self.tell_closed(id, End::Node);

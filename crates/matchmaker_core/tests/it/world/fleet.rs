@@ -10,7 +10,7 @@ use wire::{CommandId, Instant};
 use super::{Faults, PLAYERS, TEAMS, World};
 
 impl World {
-    /// Each server calls when it is time, ends matches, and ends itself without a lease.
+    /// Servers call when due, end matches, and exit when their lease expires.
     pub(super) fn servers(&mut self, faults: Faults) {
         let now = self.harness.now;
         let mut index = 0;
@@ -23,7 +23,7 @@ impl World {
         }
     }
 
-    /// Returns whether the process goes on.
+    /// Returns whether the process continues.
     fn work(&mut self, index: usize, faults: Faults) -> bool {
         let now = self.harness.now;
         let loss = if faults == Faults::On { 100_000 } else { 0 };
@@ -35,7 +35,7 @@ impl World {
             process.server.matches.remove(&match_id);
             let mut body = Vec::new();
             encode_result(match_id, b"won", &mut body);
-            // Said once; where it is lost, the next heartbeat tells.
+            // Sent once. If it is lost, the next heartbeat reports the end.
             if !self.generator.chance(loss) && !is_cut_off {
                 process.server.call(&mut self.harness, &body);
             }
@@ -89,7 +89,7 @@ impl World {
         true
     }
 
-    /// Calls reach their servers, outcomes the matchmaker.
+    /// Delivers calls to their servers, and outcomes to the matchmaker.
     pub(super) fn deliver(&mut self, faults: Faults) {
         let now = self.harness.now;
         let (due, later) = self.calls.drain(..).partition(|call| call.0 <= now);
@@ -98,7 +98,7 @@ impl World {
         for (_, life, id, to, body) in due {
             let is_down = self.outage_until.is_some();
             let found = self.processes.iter_mut().find(|process| {
-                // A call reaches whatever runs on the node.
+                // A call reaches whichever process runs on the node.
                 process.server.link.node == to.node && process.cut_until <= now && !is_down
             });
             let outcome = match found {
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Sends an outcome on its way: late, twice or never.
+    /// Sends an outcome: late, twice or never.
     pub(super) fn answer(&mut self, id: CommandId, life: u64, outcome: &Outcome, faults: Faults) {
         let now = self.harness.now;
         if faults == Faults::On && self.generator.chance(30_000) {
@@ -141,7 +141,7 @@ impl World {
     }
 }
 
-/// Exactly as many players as there are seats, all different, in teams of one size.
+/// Asserts that there are exactly as many distinct players as seats, in teams of equal size.
 fn check_match(players: &[Seated]) {
     let size = usize::from(TEAMS) * usize::from(PLAYERS);
     let distinct: BTreeSet<_> = players.iter().map(|seated| seated.client_id).collect();

@@ -1,4 +1,4 @@
-//! What holds after every step, and when all is at rest.
+//! Invariants that hold after every step, and when nothing is left to do.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl World {
         assert!(bytes < 1 << 20, "{bytes} bytes for {load:?}");
     }
 
-    /// Reads the grant of each assigned ticket: it opens at its server, there only, and is new.
+    /// Reads the grant of each assigned ticket: it is new, and opens only at its server.
     fn collect_tokens(&mut self) {
         let unix = self.unix();
         for client in 0..CLIENTS {
@@ -73,7 +73,7 @@ impl World {
                     assert!(self.psks.insert(*token.grant.psk.expose()));
                 }
             }
-            // None where the server has crashed, and the matchmaker does not know it yet.
+            // None, if the server has crashed and the matchmaker does not know yet.
             assert!(
                 opened_by.iter().all(|link| *link == seat.server),
                 "{opened_by:?}"
@@ -82,13 +82,13 @@ impl World {
         }
     }
 
-    /// No player could use two tokens for two matches at the same time: servers let in who has a
-    /// seat in a match that they run.
+    /// Asserts that no player could use tokens of two matches at the same time. Servers admit a
+    /// player with a seat in a match that they run.
     ///
-    /// One exception: of a server that was cut off before it registered with a new matchmaker, that
-    /// one knows nothing, and may place its players elsewhere. There a token made before is good
-    /// until it ends, whatever becomes of either match. Of the tokens that one matchmaker made, never
-    /// two are good.
+    /// One exception: a new matchmaker knows nothing of a server that was partitioned before it
+    /// registered, and may place its players elsewhere. An older token is valid there until it
+    /// expires, whatever happens to either match. Two tokens of one matchmaker are never valid at
+    /// the same time.
     fn check_one_match_each(&mut self) {
         let unix = self.unix();
         self.tokens.retain(|_, token| token.expires_at > unix);
@@ -124,8 +124,8 @@ impl World {
         }
     }
 
-    /// A server that can be heard holds no seats for long that nobody takes: the life of a token,
-    /// what clocks and calls add to it, a cut of 45 s or an outage, and lost heartbeats.
+    /// A reachable server does not hold unused seats for long: the lifetime of a token, the
+    /// allowance for clocks and calls, a cut of 45 s or an outage, and lost heartbeats.
     fn check_seats(&self) {
         let held_max = secs(60 + 15 + 2 * 45 + 45);
         for process in &self.processes {
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// When nothing is asked and nothing breaks, nothing waits.
+    /// Asserts that nothing waits if there are no requests and no faults.
     pub(super) fn check_rest(&mut self) {
         let load = self.harness.machine.load();
         let size = usize::from(TEAMS) * usize::from(PLAYERS);

@@ -1,4 +1,4 @@
-//! How far and how fast frames pass.
+//! Limits on how far and how fast frames are forwarded.
 
 use super::*;
 use crate::hop::HOPS_LEFT_MAX;
@@ -18,8 +18,8 @@ fn a_label_is_held_to_its_rate() {
     }
 }
 
-/// Two relays that pass each other's frames along a chain of `count` labels each, all of one owner.
-/// Returns the first label of the chain, at the first relay.
+/// Two relays that forward each other's frames along a chain of `count` labels each, all with one
+/// owner. Returns the first label of the chain, at the first relay.
 fn chain(
     provider: &SimProvider,
     (a, b): (&mut Plane, &mut Plane),
@@ -97,7 +97,7 @@ fn mesh_a1_pgx6_pgd_p6_a_looped_route_passes_a_frame_no_further_than_a_route_can
 fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
     for kind in KINDS {
         let mut rig = Rig::new(kind);
-        // Each label may pass 100,000 bytes at once, and all of the owner's 250,000.
+        // Each label has a burst of 100,000 bytes, and its owner 250,000 in total.
         let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
         let mut passed = 0;
         for binding in bindings {
@@ -112,7 +112,7 @@ fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
     }
 }
 
-/// The length of a body whose frame has 1,000 bytes.
+/// The length of a body that makes a frame of 1,000 bytes.
 const fn body(kind: HopKind) -> usize {
     match kind {
         HopKind::Sealed => 968,
