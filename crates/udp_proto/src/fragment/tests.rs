@@ -106,7 +106,7 @@ fn a_place_does_not_keep_the_list_of_a_long_message() {
     );
 }
 
-/// What a peer may send, as far as the reassembler is concerned.
+/// A fragment that a peer may send, as the reassembler sees it.
 #[derive(Clone, Debug)]
 struct Step {
     message: usize,
@@ -120,7 +120,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = (0_usize..4, 2_u16..5, 0_u16..5, 1_usize..4, 0_u8..20).prop_map(
         |(message, count, index, tail_len, drops)| Step {
             message,
-            // Mostly the count that goes with the message, so that some become complete.
+            // Mostly the count that belongs to the message, so that some messages complete.
             count: if drops == 1 {
                 count
             } else {

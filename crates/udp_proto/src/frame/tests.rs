@@ -1,4 +1,4 @@
-//! Round trips, refusals, and any bytes at all.
+//! Round trips, rejections and random bytes.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn decode(bytes: &[u8]) -> Vec<Result<Frame<'_>, FrameError>> {
     Frames::new(bytes, &table()).collect()
 }
 
-/// What a frame is made of, owned.
+/// The owned contents of a frame.
 #[derive(Clone, Debug)]
 enum Made {
     Ping,
@@ -147,8 +147,8 @@ proptest! {
             prop_oneof![any::<u8>(), 0..0x12_u8, 0x80..0xA0_u8], 0..200
         ),
     ) {
-        // What decodes encodes to no more than it came from; a message at the packet's end may
-        // have gone without the length that encoding writes.
+        // A decoded frame encodes to at most its source's length. A message at the end of the
+        // packet may have omitted the length that encoding writes.
         let table = table();
         let mut again = Vec::new();
         let mut failed = false;
@@ -297,7 +297,7 @@ fn an_ack_reports_run_gap_and_bits() {
     let reported: Vec<u64> = (0..3_000).filter(|&below| ack.reports(below)).collect();
     assert_eq!(reported, [0, 1, 2, 4, 6, 19]);
     assert_eq!(ack.lowest_below(), 19);
-    // 1,562 units of 16 microseconds; the rest is cut off.
+    // 1,562 units of 16 microseconds; the remainder is truncated.
     assert_eq!(ack.delay(), Some(Duration::from_micros(24_992)));
     let second = Duration::from_millis(1_049);
     assert_eq!(AckFrame::delay_field(second), AckFrame::DELAY_NONE);

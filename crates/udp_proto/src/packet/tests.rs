@@ -1,4 +1,4 @@
-//! Numbers, headers and first bytes.
+//! Packet numbers, headers and first bytes.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn number(value: u64) -> PacketNumber {
     PacketNumber::new(value).unwrap()
 }
 
-/// The nearest number by trying all three that can be; the higher of two equally near.
+/// The nearest number, found by trying all three candidates; the higher of two equally near.
 fn nearest(expected: u64, low: u64, window: u64) -> u64 {
     let middle = expected - expected % window + low;
     [

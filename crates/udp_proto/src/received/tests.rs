@@ -1,4 +1,4 @@
-//! Reports against a set, and when they leave.
+//! ACKs compared with a set model, and when reports are dropped.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ proptest! {
         let mut received = Received::new(number(start), MAX_ACK_DELAY);
         let mut arrivals: Vec<u64> = offsets.iter().map(|offset| start + offset).collect();
         let len = arrivals.len() as u64;
-        // A few swaps, so that some come late.
+        // A few swaps, so that some packets arrive late.
         for swap in 0..20 {
             let a = order.rotate_left(swap) % len;
             let b = order.rotate_right(swap * 3) % len;
@@ -70,7 +70,7 @@ proptest! {
         }
         let (mut noted, mut told) = (BTreeSet::new(), BTreeSet::new());
         for (value, turn) in arrivals.into_iter().zip(0_u32..) {
-            // What came below the window of its time was not noted.
+            // A packet below the window when it arrived was not recorded.
             let is_noted = noted.last().is_none_or(|&largest| value + 1_024 > largest);
             if withheld.rotate_left(turn) & 5 == 5 {
                 received.withhold(number(value));
@@ -79,7 +79,7 @@ proptest! {
                 told.extend(is_noted.then_some(value));
             }
             noted.extend(is_noted.then_some(value));
-            // None is let in twice, and what is withheld is so for good.
+            // No packet is accepted twice, and a withheld packet stays withheld.
             let before = received.clone();
             received.on_packet(at(0), number(value), Elicits::Ack);
             prop_assert_eq!(received.check(number(value)), before.check(number(value)));
@@ -108,8 +108,8 @@ proptest! {
         prop_assert_eq!(reported(&out, number(start)), wanted);
     }
 
-    /// Two sides of a pipe that loses and delays ACKs and their confirmations: what arrived and
-    /// is younger than the window is known to the peer, or still reported.
+    /// Two sides of a pipe that loses and delays ACKs and their confirmations. A received packet
+    /// within the window is known to the peer or still reported.
     #[test]
     fn twp_a2_no_report_is_dropped_before_the_peer_has_it(
         start in starts(),
@@ -118,7 +118,7 @@ proptest! {
         let mut received = Received::new(number(start), MAX_ACK_DELAY);
         let mut noted = BTreeSet::new();
         let mut known = BTreeSet::new();
-        // ACKs written, whole ones, not yet confirmed.
+        // Complete ACKs that were written and are not yet confirmed.
         let mut under_way: Vec<(BTreeSet<u64>, Described)> = Vec::new();
         let mut newest = start;
         for (step, action, pick) in steps {
@@ -193,7 +193,7 @@ fn a_gap_is_reported_at_once_when_it_opens_and_closes() {
     received.write_ack(at(1), ROOM, &mut Vec::new()).unwrap();
     received.on_packet(at(2), number(1), Elicits::Ack);
     assert!(received.ack_due(at(2)));
-    // The first packet of all that is not the first number.
+    // The first packet does not have the first number.
     let mut received = fresh();
     received.on_packet(at(0), number(1), Elicits::Ack);
     assert!(received.ack_due(at(0)));
@@ -319,7 +319,7 @@ fn the_delay_counts_from_the_arrival_of_the_largest() {
     assert_eq!(received.largest(), Some(number(6)));
 }
 
-/// What is withheld costs nothing once it has left the window.
+/// A withheld packet uses no memory once it is below the window.
 #[test]
 fn a_second_window_is_kept_only_while_something_in_it_is_withheld() {
     let mut received = fresh();

@@ -1,4 +1,4 @@
-//! Acknowledgement, loss and timers of a sender alone; `pipe` joins it to a receiver.
+//! Acknowledgement, loss and timers of a sender alone; `pipe` connects it to a receiver.
 
 mod pipe;
 
@@ -101,7 +101,7 @@ fn acked_and_lost_contents_are_reported_once_in_order() {
         sender.send(millis, Elicits::Ack);
     }
     assert_eq!(sender.sent.in_flight_packets(), 6);
-    // 5 and 1 arrived; 0 and 2 are 3 or more below, 3 and 4 are not.
+    // 5 and 1 arrived. 0 and 2 are lost: they are 3 or more below 5. 3 and 4 are not.
     let summary = sender.ack(50, 5, 0, &[0b100]).unwrap();
     let expected = [
         (0, Outcome::Lost),
@@ -114,7 +114,7 @@ fn acked_and_lost_contents_are_reported_once_in_order() {
     assert_eq!(summary.rtt_sample, Some(Duration::from_millis(45)));
     assert_eq!(sender.sent.in_flight_packets(), 2);
     assert!(sender.sent.in_flight().eq([3, 4]));
-    // The same again tells nothing new, and measures nothing.
+    // A repeated ACK reports nothing new and gives no RTT sample.
     let again = sender.ack(51, 5, 0, &[0b100]).unwrap();
     assert_eq!((again.acked_packets, again.rtt_sample), (0, None));
     assert_eq!(sender.told(), []);
@@ -126,7 +126,7 @@ fn a_packet_is_lost_nine_eighths_of_a_round_trip_after_it_left() {
     sender.send(0, Elicits::Ack);
     sender.send(8, Elicits::Ack);
     sender.ack(88, 1, 0, &[]).unwrap();
-    // 90 ms after 0.
+    // 90 ms after packet 0.
     assert_eq!(sender.sent.loss_deadline(), Some(at(90)));
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), Some(at(90)));
     assert_eq!(sender.timeout(89), Timeout::Checked(Summary::default()));
@@ -144,10 +144,10 @@ fn a_late_ack_of_a_lost_packet_is_counted_and_makes_the_sender_patient() {
     }
     sender.ack(80, 20, 9, &[]).unwrap();
     sender.told();
-    // 11..=20 had arrived; now 10 does, ten below the largest of before.
+    // 11..=20 had arrived; now 10 arrives, ten below the previous largest.
     let summary = sender.ack(81, 21, 11, &[]).unwrap();
     assert_eq!(summary.spurious_packets, 1);
-    // What it held need not be sent again.
+    // Its content need not be retransmitted.
     assert_eq!(sender.told(), [(10, Outcome::Acked), (21, Outcome::Acked)]);
     assert_eq!(sender.sent.reorder_threshold(), 11);
 }
@@ -161,7 +161,7 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
     sender.ack(80, 9, 0, &[]).unwrap();
     let lost = [0, 1, 2, 3, 4, 5, 6].map(|content| (content, Outcome::Lost));
     assert_eq!(sender.told(), [&lost[..], &[(9, Outcome::Acked)]].concat());
-    // 7 and 8 are in flight, and 7 that are lost count as room.
+    // 7 and 8 are in flight; 7 lost packets also use room.
     let room = sender.sent.contents_room();
     assert_eq!(room, SentPackets::<u64>::CONTENTS_MAX - 2);
     for _ in 0..room {
@@ -171,7 +171,7 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
     assert_eq!(sender.sent.push(71), Err(ContentsFull(71)));
     sender.sent.discard();
     assert_eq!(sender.sent.contents_room(), room);
-    // They come late, and only those in flight are told.
+    // They arrive late, and only those in flight are reported.
     assert_eq!(sender.ack(81, 9, 9, &[]).unwrap().spurious_packets, 7);
     assert_eq!(sender.told(), [(7, Outcome::Acked), (8, Outcome::Acked)]);
     assert_eq!(
@@ -180,7 +180,7 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
     );
 }
 
-/// An ACK reaches 1,023 below its largest.
+/// An ACK covers 1,023 numbers below its largest.
 #[test]
 fn no_packet_leaves_whose_ack_would_not_reach_down_to_the_oldest_in_flight() {
     let mut sender = Sender::new(0);
@@ -202,7 +202,7 @@ fn no_packet_leaves_whose_ack_would_not_reach_down_to_the_oldest_in_flight() {
     assert_eq!(fill(&mut sender), oldest + ReplayWindow::LEN);
     sender.ack(3, oldest, 0, &[]).unwrap();
     assert!(!sender.sent.is_full());
-    // With one left above the largest that was acknowledged, it counts from there.
+    // With one packet left above the largest acknowledged, the PTO counts from that packet.
     let (first, second) = (sender.send(4, Elicits::Ack), sender.send(4, Elicits::Ack));
     sender.ack(5, first, 0, &[]).unwrap();
     assert_eq!(fill(&mut sender), second + ReplayWindow::LEN);
@@ -248,8 +248,8 @@ fn twp_a4_acks_of_what_was_never_sent_are_refused_and_change_nothing() {
         sender.send(0, Elicits::Ack);
     }
     let lies: [(u64, u16, &[u8]); 6] = [
-        // Not yet sent; skipped as the largest, in the run, in the bits; before the first in the
-        // run and in the bits.
+        // Not yet sent; skipped as the largest, in the run, in the bits; before the first number in
+        // the run and in the bits.
         (first + 11, 0, &[]),
         (first + 5, 0, &[]),
         (first + 8, 3, &[]),
@@ -277,7 +277,7 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2048_packets() {
         let mut generator = wire::Seed::from_number(seed).generator(0);
         let mut sender = Sender::new(0);
         let mut policy = crate::skip::SkipPolicy::new(number(0), &mut generator);
-        // It acknowledges all it can guess, every 100 packets.
+        // The attacker acknowledges all it can guess, every 100 packets.
         let caught = (1..=2_048_u64).find(|packets| {
             while policy.skips(sender.sent.next_number().unwrap(), &mut generator) {
                 sender.sent.skip();
@@ -331,12 +331,12 @@ fn memory_and_work_stay_bounded_whatever_is_acked() {
     }
     assert_eq!(sender.sent.slots.len(), SentPackets::<u64>::SLOTS_MAX);
     assert!(sender.sent.slots.capacity() <= SentPackets::<u64>::SLOTS_MAX);
-    // The ring filled in steps and the first 2,952 were given up.
+    // The ring grew in steps, and the first 2,952 packets were dropped.
     let summary = sender.ack(5_000, 4_999, 0, &[0xFF; 128]).unwrap();
     assert_eq!(summary.lost_packets + summary.acked_packets, 5_000);
     assert_eq!(summary.acked_packets, 1_025);
     assert_eq!(summary.slots_visited, 2_049);
-    // Contents are bounded apart from packets.
+    // Contents have a limit of their own, apart from packets.
     let mut held = 0;
     while sender.sent.push(7).is_ok() {
         held += 1;
@@ -373,14 +373,14 @@ fn a_delayed_ack_counts_while_its_number_is_unambiguous() {
     let summary = sender.ack(41, 7, 0, &[]).unwrap();
     assert_eq!(sender.told(), [(7, Outcome::Acked)]);
     assert_eq!(summary.rtt_sample, Some(Duration::from_millis(41)));
-    // An older packet that claims more than a newer one is no honest receiver's.
+    // An honest receiver never acknowledges more in an older packet than in a newer one.
     sender.ack_packet = 3;
     assert_eq!(sender.ack(42, 10, 0, &[]), Ok(Summary::default()));
 }
 
 proptest! {
-    /// Any ACK at all: an error with nothing changed, or every content is told at most once; or
-    /// first as lost and then, late, as acknowledged.
+    /// For any ACK: either an error that changes nothing, or each content is reported at most once,
+    /// or first as lost and later as acknowledged.
     #[test]
     fn twp_m3_any_ack_is_applied_or_refused(
         first in prop_oneof![Just(0), Just((1_u64 << 16) - 300), Just((1_u64 << 62) - 900)],
@@ -470,7 +470,7 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
             untracked_frames: 0,
         });
     }
-    // The last was not acknowledged: the one before it is the newest that was.
+    // The last was not acknowledged; the one before it is the newest that was.
     let summary = sender.ack(9, 1, 1, &[]).unwrap();
     assert_eq!(summary.described, described[1]);
     assert_eq!(summary.acked_packets, 1);
@@ -478,8 +478,8 @@ fn a_confirmed_ack_of_ours_is_handed_back() {
     assert_eq!(summary.described, described[2]);
 }
 
-/// A packet every 16 ms, of which the first is lost: half a second later nothing holds the record any more,
-/// and until then a late acknowledgement is known for what it is.
+/// One packet every 16 ms; the first is lost. Half a second later its record is dropped. Until
+/// then, a late acknowledgement is recognized.
 #[test]
 fn lost_packets_are_remembered_for_half_a_second_and_three_ptos() {
     for late_at in [450, 570] {
@@ -491,7 +491,7 @@ fn lost_packets_are_remembered_for_half_a_second_and_three_ptos() {
             if step == 0 {
                 continue;
             }
-            // All but the first, 10 ms later; and at last the first, too.
+            // All but the first are acknowledged 10 ms later, and the first at the end.
             let is_late = now + 10 >= late_at;
             let run = u16::try_from(step - u64::from(!is_late)).unwrap();
             let summary = sender.ack(now + 10, step, run, &[]).unwrap();
@@ -499,15 +499,14 @@ fn lost_packets_are_remembered_for_half_a_second_and_three_ptos() {
             let most = if now < 600 { 40 } else { 1 };
             assert!(sender.sent.slots.len() <= most, "{step}");
         }
-        // It counts as lost with the fourth, at 58 ms at the latest.
+        // It counts as lost together with the fourth, at 58 ms at the latest.
         assert_eq!(spurious, u32::from(late_at < 558), "{late_at}");
         assert!(sender.sent.slots.capacity() <= 64);
         assert_eq!(sender.sent.lost, 0);
     }
 }
 
-/// The round trip grows after the loss, and with it the time for which a late acknowledgement is known
-/// for what it is.
+/// If the RTT grows after the loss, so does the time in which a late acknowledgement is recognized.
 #[test]
 fn lost_packets_are_remembered_by_the_current_rtt() {
     let mut sender = Sender::new(0);
@@ -526,7 +525,7 @@ fn lost_packets_are_remembered_by_the_current_rtt() {
     assert_eq!(summary.spurious_packets, 1);
 }
 
-/// Nobody acknowledges what only acknowledges: it makes place for what follows, and nothing grows.
+/// Packets that elicit no ACK are never acknowledged: later ones replace them, and no memory grows.
 #[test]
 fn packets_that_elicit_nothing_are_forgotten_where_nothing_is_acknowledged() {
     let mut sender = Sender::new(0);
@@ -564,7 +563,8 @@ fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
     for _ in 0..200 {
         sender.send(0, Elicits::Ack);
     }
-    // The last one alone: the two below it may still come, the others are lost and remembered.
+    // Only the last packet is acknowledged: the two below it may still arrive, the others are lost
+    // and remembered.
     sender.ack(50, 209, 0, &[]).unwrap();
     assert_eq!(sender.sent.largest_acked(), Some(number(209)));
     let before = sender.sent.memory();
@@ -575,7 +575,7 @@ fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
     assert_eq!(sender.sent.next_number(), Some(number(210)));
     let after = sender.sent.memory();
     assert!(after < before && after >= 3 * size_of::<Slot>(), "{after}");
-    // Both still count, and nothing else is told.
+    // Both still count, and nothing else is reported.
     sender.told();
     sender.ack(51, 209, 2, &[]).unwrap();
     let both = [207, 208].map(|number| (number, Outcome::Acked));
@@ -598,7 +598,7 @@ fn a_session_that_has_ended_forgets_what_is_in_flight() {
     assert_eq!(sender.sent.in_flight().count(), 0);
     assert!(sender.sent.memory() < 10 * size_of::<Slot>());
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), None);
-    // Numbers go on, and what comes late says nothing.
+    // Numbering continues, and late acknowledgements give no sample.
     assert_eq!(sender.send(1, Elicits::Ack), 100);
     let summary = sender.ack(2, 99, 99, &[]).unwrap();
     assert_eq!((summary.acked_packets, sender.told()), (0, vec![]));
@@ -617,14 +617,14 @@ fn numbers_never_sent_are_remembered_36_at_a_time_in_memory_had_from_the_start()
     }
     assert_eq!(sender.sent.skipped.len(), 36);
     assert_eq!(sender.sent.skipped.capacity(), room);
-    // The last of them and the one before are odd: an ACK of either is a lie.
+    // Both were skipped, so an ACK of either is invalid.
     assert_eq!(sender.ack(9, 144, 1, &[]), Err(AckUnsent));
     assert_eq!(sender.ack(9, 144, 0, &[0b10]), Err(AckUnsent));
     assert!(sender.ack(9, 144, 0, &[0b101]).is_ok());
 }
 
-/// More packets than the record has places for, and no acknowledgement: what the oldest held is told of as
-/// lost, and what nobody wants to hear of is counted so.
+/// More packets than the record holds, and no acknowledgement: the contents of the oldest are
+/// reported as lost, and untracked frames are counted as lost.
 #[test]
 fn packets_evicted_from_a_full_record_count_as_lost() {
     let mut sender = Sender::new(0);
@@ -650,7 +650,6 @@ fn packets_evicted_from_a_full_record_count_as_lost() {
         sender.told(),
         [0, 1, 2].map(|number| (number, Outcome::Lost))
     );
-    // Told once.
     let summary = sender.ack(1, places + 2, 1_023, &[]).unwrap();
     assert_eq!(summary.acked_packets, 1_024);
     assert!(sender.told().iter().all(|(number, _)| *number > 2));
@@ -681,7 +680,6 @@ fn unreliable_packets_alone_may_not_fill_the_flight() {
 
 const MIN: u16 = Mtu::MIN.get();
 
-/// Sends a packet of `len` bytes.
 fn send(sender: &mut Sender, millis: u64, len: u16, kind: SentKind) {
     let number = sender.sent.next_number().unwrap();
     sender.sent.push(number.get()).unwrap();
@@ -718,7 +716,7 @@ fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
         (MIN - 1, SentKind::MtuProbe, false),
     ] {
         let mut sender = Sender::new(0);
-        // The first two are lost and the third arrives; so does a short one.
+        // The first two are lost; the third and a short one arrive.
         for _ in 0..3 {
             send(&mut sender, 0, len, kind);
         }

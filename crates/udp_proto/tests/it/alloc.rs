@@ -1,4 +1,4 @@
-//! What must not allocate: packets and messages in the steady state.
+//! Packets and messages must not allocate in the steady state.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -42,7 +42,7 @@ impl Pair {
         }
     }
 
-    /// Sends one message each way, and hands over all that comes of it, 1/60 s later.
+    /// Sends one message each way and delivers everything, 1/60 s later.
     fn tick(&mut self, channel: ChannelId) {
         self.line.now += Duration::from_millis(16);
         let (now, payload) = (self.line.now, [7; 100]);
@@ -93,7 +93,7 @@ impl Pair {
     }
 }
 
-/// Hands over what `from` has to send; returns whether there was any.
+/// Delivers what `from` has to send; returns whether there was any.
 fn carry(
     now: wire::Instant,
     from: &mut Party<Native>,
@@ -154,18 +154,18 @@ thread_local! {
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// How often this thread has asked for memory.
+/// Number of allocations by this thread.
 pub(crate) fn allocated() -> u64 {
     COUNT.get()
 }
 
-/// Bytes that this thread has asked for and not given back; negative where it frees what others
-/// asked for.
+/// Bytes that this thread allocated and has not freed; negative if it frees what other threads
+/// allocated.
 pub(crate) fn held() -> i64 {
     HELD.get()
 }
 
-/// Bytes that this thread holds at most while `work` runs, beyond what it holds before.
+/// Peak bytes that this thread holds while `work` runs, above what it held before.
 #[cfg(feature = "codec")]
 pub(crate) fn peak(work: impl FnOnce()) -> i64 {
     let before = HELD.get();
@@ -174,7 +174,7 @@ pub(crate) fn peak(work: impl FnOnce()) -> i64 {
     PEAK.get() - before
 }
 
-/// At the end of a thread its counters are gone, and nothing is measured there.
+/// At thread exit the counters no longer exist, and nothing is measured.
 fn hold(bytes: i64) {
     HELD.try_with(|held| held.set(held.get().wrapping_add(bytes)))
         .ok();

@@ -1,4 +1,4 @@
-//! Forged sources: what somebody is sent who never asked, and what proves an address.
+//! Forged source addresses: how much an unvalidated address is sent, and what validates it.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,8 +11,8 @@ use crate::harness::RELIABLE;
 use crate::hostile::stranger;
 use crate::rogue::Rogue;
 
-/// Whatever comes from an address that never proves itself, it gets less than 0.35 of its bytes
-/// and no more datagrams than it sent, at any moment.
+/// An address that is never validated gets, at any moment, less than 0.35 of the bytes sent from it
+/// and at most as many datagrams.
 #[test]
 fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
     for number in 0..8 {
@@ -37,7 +37,7 @@ fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
         let (mut got, mut gave) = ((0, 0), (0, 0));
         for step in 0..2_000 {
             if step == 500 {
-                // From here on the packets of the session meet one that is closing.
+                // From here on, the session's packets reach a closing session.
                 let theirs = line.server.sessions()[0];
                 line.server
                     .machine
@@ -55,7 +55,7 @@ fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
                     continue;
                 }
                 got = (got.0 + 1, got.1 + bytes.len());
-                // A cookie is answered by the HELLO that it is for.
+                // The client answers a cookie with its HELLO.
                 if bytes[0] == 0xC2 {
                     let hello = store.iter_mut().find(|hello| {
                         hello.len() == 1_200 && hello[0] == 0xC1 && hello[17..25] == bytes[5..13]
@@ -75,7 +75,8 @@ fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
     }
 }
 
-/// Opens a session by a copy of the first packet from a forged source; returns its packet.
+/// Opens a session with a copy of the first packet from a forged source; returns the original
+/// packet.
 pub(crate) fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId, Vec<u8>) {
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
@@ -88,7 +89,7 @@ pub(crate) fn open_by_a_copy(line: &mut Line, victim: SocketAddr) -> (SessionId,
     (session, first)
 }
 
-/// Sums what the server sends to `victim`, bytes; the client gets the rest.
+/// Returns the bytes that the server sends to `victim`; the rest goes to the client.
 fn drain_server(line: &mut Line, victim: SocketAddr) -> usize {
     let mut sum = 0;
     for Sent { to, bytes } in line.server.drain(line.now) {
@@ -108,7 +109,7 @@ fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
     let victim = stranger(3);
     let (session, first) = open_by_a_copy(&mut line, victim);
     let theirs = line.server.machine.sessions().next().unwrap();
-    // The server has much to say, and its probes repeat it.
+    // The server has much to send, and its probes repeat it.
     for _ in 0..20 {
         line.server
             .machine
@@ -123,7 +124,8 @@ fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
     }
     assert!(got > 0, "the copy did open the session");
     assert!(got <= first.len() + 1_200, "{got} for {}", first.len());
-    // The genuine packet is a replay; the client's next one moves the session to the client.
+    // The original packet is now a replay. The client's next packet moves the session to the
+    // client.
     line.server.take(line.now, line.client.at, &first);
     let mut after = 0;
     for _ in 0..300 {
@@ -144,8 +146,8 @@ fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
     assert_eq!(line.client.messages.len(), 20, "and everything arrived");
 }
 
-/// A copier who wins some of the races gets the session's address to move, but never to stay, nor
-/// a copy of an acknowledgement to prove it.
+/// An attacker who wins some races moves the session's address, but not permanently. A copied
+/// acknowledgement does not validate his address.
 #[test]
 fn twp_k6_a_copied_acknowledgement_proves_no_address() {
     let mut line = Line::new(18);
@@ -178,7 +180,7 @@ fn twp_k6_a_copied_acknowledgement_proves_no_address() {
     assert_eq!(line.client.messages.len(), 1);
 }
 
-/// Hands over what both have to send, once; what the server sends to `relay` gets to the client, too.
+/// Delivers what both have to send, once; what the server sends to `relay` also reaches the client.
 fn pass_on(line: &mut Line, relay: SocketAddr) {
     for Sent { bytes, .. } in line.client.drain(line.now) {
         line.server.take(line.now, line.client.at, &bytes);
@@ -190,7 +192,7 @@ fn pass_on(line: &mut Line, relay: SocketAddr) {
     }
 }
 
-/// The server's session, with a large message for the client; what it sends at once to `to`, bytes.
+/// Queues a large message for the client at the server; returns the bytes sent at once to `to`.
 fn flood(line: &mut Line, to: SocketAddr) -> usize {
     let theirs = line.server.machine.sessions().next().unwrap();
     let message = vec![9; 20_000];
@@ -203,7 +205,7 @@ fn flood(line: &mut Line, to: SocketAddr) -> usize {
     to_it.map(|sent| sent.bytes.len()).sum()
 }
 
-/// An ACCEPT that went to one address alone: the keys of the first packet come from there.
+/// The ACCEPT was sent to one address only, so keys in a first packet from there validate it.
 #[test]
 fn a_token_session_is_sent_all_at_once_where_its_accept_went() {
     let mut line = Line::new(20);
@@ -213,9 +215,9 @@ fn a_token_session_is_sent_all_at_once_where_its_accept_went() {
     assert!(sent > 20_000, "{sent}");
 }
 
-/// A HELLO that a copier sent first, with the source of a victim whose answers he hears; the client's own
-/// comes behind it. The first packet's copy comes first, too: yet the victim's address is not
-/// proved by an ACCEPT that the client had from elsewhere.
+/// An attacker sends a copied HELLO first, with the source of a victim whose traffic he reads; the
+/// client's own follows. His copy of the first packet is first, too. The victim's address is still
+/// not validated by an ACCEPT that the client received at another address.
 #[test]
 fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
     let mut line = Line::new(21);
@@ -226,7 +228,8 @@ fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
     line.server.take(line.now, victim, &hello);
     let accept = line.server.drain(line.now).remove(0);
     assert_eq!(accept.to, victim);
-    // The client's own: from another address than the first it is asked for a cookie, and shows it.
+    // The client's own HELLO is from another address than the first, so the server asks for a
+    // cookie, and the client returns it.
     line.server.take(line.now, line.client.at, &hello);
     let at = line.client.at;
     for _ in 0..2 {
@@ -237,7 +240,7 @@ fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
     let sent = flood(&mut line, victim);
     let gave = hello.len() + first.len();
     assert!(accept.bytes.len() + sent <= gave + 1_200, "{sent}");
-    // And the client's address is: it showed the cookie.
+    // The client's address is validated: it returned the cookie.
     let next = {
         line.now += Duration::from_millis(500);
         line.client.wake(line.now);
@@ -248,8 +251,8 @@ fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
     assert!(sent > 20_000, "{sent}");
 }
 
-/// A copier who relays the only HELLO that comes, and its ACCEPT, from an address of his own: he holds no
-/// keys, and the session is the client's with his first packet.
+/// An attacker relays the only HELLO and its ACCEPT from his own address. He has no keys, so the
+/// session belongs to the client with its first packet.
 #[test]
 fn an_attacker_that_relays_the_hello_does_not_get_the_session() {
     let mut line = Line::new(22);
@@ -265,7 +268,7 @@ fn an_attacker_that_relays_the_hello_does_not_get_the_session() {
     let theirs = line.server.machine.sessions().next().unwrap();
     let at = line.server.machine.peer_address(theirs);
     assert_eq!(at, Some(line.client.at));
-    // What the client has not answered for is bounded there as before.
+    // The limit for an unvalidated address still applies there.
     assert!(flood(&mut line, copier) == 0);
     line.run(1_000);
     assert_eq!(line.client.messages.len(), 1);

@@ -1,4 +1,4 @@
-//! HELLOs said again, greedy and wrong ones: what each costs a server, and which of them open.
+//! Repeated, excessive and invalid HELLOs: what each costs a server, and which open a session.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,7 +13,7 @@ use crate::harness::{Keys, SERVER, address};
 use crate::hostile::stranger;
 use crate::rogue::{Rogue, confirm, no_point};
 
-/// A server whose calls are counted, and a hand-written client's HELLO for it.
+/// A server with counted crypto calls, and a hand-written client's HELLO for it.
 fn counted(number: u64, config: Config) -> (Party<Counting<SimProvider>>, Keys, Counts) {
     let seed = Seed::from_number(number);
     let (keys, counts) = (Keys::new(seed), Counts::default());
@@ -47,7 +47,7 @@ fn twp_k8_a_repeated_hello_gets_the_same_accept_for_no_further_work() {
         let again = answer(&mut server, START, address(CLIENT), &rogue.hello).unwrap();
         assert_eq!(again, accept);
     }
-    // From elsewhere a cookie is needed, and then the answer is the same.
+    // From another address a cookie is needed; then the answer is the same.
     let retry = answer(&mut server, START, stranger(1), &rogue.hello).unwrap();
     assert_eq!((retry[0], retry.len()), (0xC2, 45));
     rogue.follow(&retry);
@@ -100,8 +100,8 @@ fn twp_k5_rejected_hellos_cost_no_curve_operation_and_no_slot() {
     assert_eq!(server.machine.stats().dropped_psk, 50);
 }
 
-/// A token has four attempts at a time. Whoever begins a fifth, tenth, thirtieth has spent nothing
-/// that others need: his network's eighth of the budget is 12 at once.
+/// A token allows four attempts at a time. A fifth, tenth or thirtieth spends nothing of the shared
+/// budget: an eighth per network is 12 at once.
 #[test]
 fn twp_k5_an_attempt_that_may_not_begin_spends_no_budget() {
     let (mut server, mut keys, counts) = counted(26, Config::default());
@@ -125,19 +125,19 @@ fn twp_k5_a_replayed_hello_adds_nothing_and_its_owner_connects() {
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
-    // The copier is first, from one address, and then comes from a hundred more.
+    // The attacker is first, from one address, and then from a hundred more.
     for source in 0..100 {
         line.server.take(line.now, stranger(source << 8), &hello);
     }
     line.server.drain(line.now);
     assert_eq!(line.server.machine.session_count(), 1);
     assert_eq!(line.server.machine.stats().accepted, 1);
-    // The owner is asked for a cookie, once, and is in.
+    // The owner is asked for a cookie once and connects.
     line.server.take(line.now, line.client.at, &hello);
     line.settle();
     assert_eq!(line.client.sessions(), [session]);
     assert_eq!(line.server.machine.stats().accepted, 1);
-    // And ever after the token opens nothing.
+    // After that the token opens nothing.
     for source in 0..100 {
         line.server.take(line.now, stranger(source << 8), &hello);
     }
@@ -159,13 +159,13 @@ fn a_key_that_is_no_point_costs_one_try_and_no_slot() {
     }
     assert_eq!(server.machine.stats().dropped_bad_point, 6);
     assert_eq!(server.machine.session_count(), 0);
-    // The token's four attempts were given back.
+    // The token's four attempts were returned.
     let good = Rogue::new(9, &token);
     assert!(answer(&mut server, START, address(CLIENT), &good.hello).is_some());
 }
 
-/// Two attempts of one player, both accepted before either opens, the newer token's first;
-/// returns the first packets.
+/// Two attempts of one player, both accepted before either opens, the newer token first; returns
+/// the first packets.
 fn two_attempts(config: &Config, number: u64) -> (Party, [Vec<u8>; 2]) {
     let seed = Seed::from_number(number);
     let mut keys = Keys::new(seed);
@@ -195,7 +195,7 @@ fn two_half_open_attempts_of_a_player_do_not_both_open() {
         assert_eq!(server.sessions().len(), 1);
         assert!(server.closes().is_empty(), "the newer one stays");
     }
-    // The other way round the newer token decides, unless the first comer stays.
+    // In the opposite order the newer token decides, unless the policy keeps the existing session.
     for (policy, sessions) in [(DuplicatePolicy::Replace, 2), (DuplicatePolicy::Reject, 1)] {
         let mut config = Config::default();
         config.duplicate = policy;

@@ -1,4 +1,4 @@
-//! What a client with a token and the right keys may do to a server: nothing but end its session.
+//! A client with a token and the right keys can harm only its own session.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::direct::{CLIENT, Line, Party, Sent};
 use crate::harness::{RELIABLE, address};
 use crate::rogue::{Rogue, RogueSession, confirm, confirm_with};
 
-/// A server, and a client of ours that is no endpoint.
+/// A server and a hand-written client.
 pub(crate) struct Bout {
     pub(crate) line: Line,
     pub(crate) session: RogueSession,
@@ -19,7 +19,7 @@ pub(crate) struct Bout {
 }
 
 impl Bout {
-    /// With an ACCEPT taken and no packet sent.
+    /// After the ACCEPT, before the first packet.
     fn half_open(number: u64) -> Self {
         Self::half_open_with(number, Config::default())
     }
@@ -65,7 +65,7 @@ impl Bout {
             .collect()
     }
 
-    /// The code of the only end that the server's application heard of.
+    /// The code of the only `Closed` event at the server.
     pub(crate) fn end(&self) -> Option<CloseReason> {
         let closes = self.server().closes();
         assert!(closes.len() <= 1);
@@ -102,7 +102,7 @@ fn varint(len: usize) -> Vec<u8> {
     }
 }
 
-/// 350 empty messages, all that a packet has room for.
+/// 350 empty messages fill a packet.
 #[test]
 fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
     let messages = |count: usize| message(0, 0, &[]).repeat(count);
@@ -124,9 +124,10 @@ fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
     }
 }
 
-/// What a hostile session costs its server goes by what arrives, frame by frame.
+/// The inbound limit counts frames, so it bounds what a hostile session costs.
 ///
-/// It prints the share of a core that the server spends, keeping what it delivers included; the time decides nothing.
+/// Prints the share of a core that the server uses, including what it keeps to deliver; no
+/// assertion depends on the time.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the real time it takes is shown")]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
@@ -140,7 +141,7 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
     let mut packets = 0_u64;
     let mut spent = Duration::ZERO;
     for _ in 0..5_000 {
-        // 1,000 packets a second, each with as much as it may hold.
+        // 1,000 packets per second, each as full as possible.
         bout.line.now += Duration::from_millis(1);
         let packet = bout.session.packet(&full);
         let now = bout.line.now;
@@ -158,7 +159,7 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
         share * 32.0
     );
     let taken = bout.server().messages.len();
-    // Half a second's worth at once, and five seconds'.
+    // A burst of half a second, and five seconds at the limit.
     assert!(taken <= limit / 2 + 5 * limit, "{taken} messages");
     assert!(taken >= 5 * limit, "{taken} messages");
     let stats = bout.server().machine.stats();
@@ -177,7 +178,7 @@ fn a_hand_written_client_connects_and_sends() {
     assert_eq!((channel.0, text.as_slice()), (1, &b"by hand"[..]));
 }
 
-/// Padding may stand anywhere, and what is behind it is a frame as any other.
+/// Padding is allowed anywhere; a frame behind it is parsed as usual.
 #[test]
 fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
     let mut bout = Bout::open(1);
@@ -203,7 +204,7 @@ fn nothing_is_delivered_or_acknowledged_before_confirm() {
     let mut bout = Bout::half_open(2);
     assert!(bout.say(&message(1, 0, b"too soon")).is_empty());
     assert!(bout.say(&[0x01]).is_empty());
-    // A CONFIRM behind a frame that cannot be read is none.
+    // A CONFIRM behind an unreadable frame does not count.
     let garbled = [&[0x10][..], &confirm(&Config::default())].concat();
     assert!(bout.say(&garbled).is_empty());
     assert_eq!(bout.server().machine.stats().dropped_unconfirmed, 3);
@@ -214,8 +215,8 @@ fn nothing_is_delivered_or_acknowledged_before_confirm() {
     assert!(bout.server().messages.is_empty(), "it was not kept");
 }
 
-/// Who holds the keys and says CLOSE ends the attempt at once: no slot is held for him, no session
-/// told of, nobody replaced; and the token may begin another attempt.
+/// A CLOSE with valid keys ends the attempt at once: its slot is freed, no session is reported or
+/// replaced, and the token may start another attempt.
 #[test]
 fn a_close_before_or_with_confirm_ends_the_attempt() {
     let close = [0x04, 0, 0, 0];
@@ -236,7 +237,7 @@ fn a_close_before_or_with_confirm_ends_the_attempt() {
     }
 }
 
-/// A first packet that breaks the protocol behind its CONFIRM takes no older session's place.
+/// A first packet with a violation behind its CONFIRM replaces no older session.
 #[test]
 fn a_first_packet_with_a_violation_replaces_no_session() {
     let mut line = Line::new(9);
@@ -255,7 +256,7 @@ fn a_first_packet_with_a_violation_replaces_no_session() {
     assert_eq!(line.server.machine.sessions().collect::<Vec<_>>(), [theirs]);
 }
 
-/// What the peer says with its CLOSE is told, after what it said before.
+/// The text of the peer's CLOSE is reported after the messages before it.
 #[test]
 fn the_text_of_a_close_and_preceding_messages_are_delivered() {
     let mut bout = Bout::open(10);
@@ -289,7 +290,7 @@ fn wrong_channels_or_parameters_end_the_attempt_and_not_the_token() {
         };
         assert_eq!(u16::from_be_bytes([high, low]), code.to_wire());
         assert!(bout.server().events.is_empty(), "it never was a session");
-        // The owner of the token comes again and does better.
+        // The token's owner retries correctly.
         let mut rogue = Rogue::new(4, &bout.credentials);
         let now = bout.line.now;
         bout.line.server.take(now, address(CLIENT), &rogue.hello);
@@ -370,7 +371,7 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
     }
 }
 
-/// Reliable bytes beyond the window, all behind a gap so that none can be read.
+/// Reliable bytes beyond the window, all behind a gap, so that none can be read.
 #[test]
 fn sending_beyond_the_window_ends_the_session_and_memory_stays_below_it() {
     let mut bout = Bout::open(6);
@@ -405,7 +406,7 @@ fn unreliable_fragments_hold_a_bounded_memory() {
     assert_eq!(bout.end(), None);
 }
 
-/// Noise behind the seal: each packet is taken, or ends the session.
+/// Random plaintext in valid packets: each is accepted or ends the session.
 #[test]
 fn sim_any_plaintext_is_taken_or_ends_the_session() {
     netsim::for_each_seed(&netsim::test_site!(), 60, |seed: Seed| {
@@ -426,7 +427,7 @@ fn sim_any_plaintext_is_taken_or_ends_the_session() {
             bout.line.now += Duration::from_micros(generator.below(5_000));
             bout.line.server.wake(bout.line.now);
         }
-        // It is all over in the end, and the server lets others in.
+        // At the end all sessions are closed, and the server accepts new ones.
         bout.line.run(13_000);
         let connected = |event: &Event| matches!(event, Event::Connected { .. });
         assert_eq!(bout.server().events.len(), 2);
@@ -436,7 +437,7 @@ fn sim_any_plaintext_is_taken_or_ends_the_session() {
     });
 }
 
-/// Mostly well-formed, with numbers that are near limits.
+/// Mostly well-formed, with numbers near limits.
 fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
     let odd = [
         0, 1, 2, 63, 64, 127, 128, 1_023, 1_024, 32_767, 32_768, 65_534, 65_535,
@@ -474,7 +475,7 @@ fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
     }
 }
 
-/// A4: who acknowledges what he did not see meets a number that was never sent.
+/// A4: a peer that acknowledges packets it did not receive hits a skipped number.
 #[test]
 fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
     for number in 20..30 {
@@ -492,14 +493,14 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
             let packets = bout.line.server.drain(now);
             sent += packets.len();
             let Some(last) = packets.last() else {
-                // An honest one shows that the address is reached.
+                // An honest ACK validates the address.
                 bout.say(&[&[0x02][..], &newest, &[0xFF, 0xFF, 0, 0]].concat());
                 bout.line.now += Duration::from_millis(1);
                 continue;
             };
             let last = &last.bytes;
             newest = last[5..7].to_vec();
-            // The newest, and 30 below it, whether they came or not.
+            // The newest and 30 below it, received or not.
             let ack = [&[0x02][..], &last[5..7], &[0xFF, 0xFF, 30, 0]].concat();
             if sent > 40 && sent % 20 == 0 {
                 bout.say(&ack);

@@ -1,4 +1,4 @@
-//! Who is not heard: by prefix, by word of the application, and for what was sealed by nobody else.
+//! Blocking: by prefix, by the application, and after violations.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::harness::{Keys, SERVER, address};
 use crate::rogue::{Rogue, confirm};
 use netsim::provider::SimProvider;
 
-/// A frame of a type that there is not.
+/// A frame of an unknown type.
 const BREACH: [u8; 1] = [0x30];
 /// An ACK of packet 0.
 const ACK_OF_0: [u8; 7] = [0x02, 0, 0, 0xFF, 0xFF, 0, 0];
@@ -40,7 +40,7 @@ fn hear(party: &mut Party, now: Instant, (peer, real_source): (&str, Option<&str
     party.machine.handle_datagram(now, arrival, &mut copy);
 }
 
-/// Neither length nor first byte is looked at, of whatever is sent from there.
+/// Datagrams from a blocked prefix are dropped before their length and first byte are checked.
 #[test]
 fn u13_datagrams_from_a_blocked_prefix_are_not_read() {
     let (mut server, mut keys) = server(1, Config::default());
@@ -85,7 +85,7 @@ fn u13_a_block_holds_from_the_next_datagram_ends_with_its_span_and_is_taken_back
     let before = dropped(&line);
     line.run(20_000);
     assert_eq!((dropped(&line), line.server.closes()), (before, vec![]));
-    // Longer than the session lives without a word.
+    // Silent for longer than the idle timeout.
     line.server
         .machine
         .block(line.now, here, Some(SPAN))
@@ -106,8 +106,8 @@ fn u13_a_block_holds_from_the_next_datagram_ends_with_its_span_and_is_taken_back
     assert!(line.server.machine.blocked().is_empty());
 }
 
-/// A block of a player behind an exit meets him and nobody else behind it; an exit that does not say
-/// whom it speaks for is heard.
+/// Blocking a player behind an exit affects no other player there. An exit that does not report the
+/// player's address is not blocked.
 #[test]
 fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
     let exit = "192.0.2.200:9";
@@ -133,7 +133,7 @@ fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
     assert!(!is_heard("192.0.2.201:9", None), "no exit of ours");
 }
 
-/// Off by default; and where it is on, it is the player who is kept out, wherever he comes from.
+/// Off by default. If enabled, it blocks the player from any address.
 #[test]
 fn u13_block_breaches_bans_a_player_after_a_violation() {
     for span in [None, Some(SPAN)] {
@@ -166,8 +166,8 @@ fn u13_block_breaches_bans_a_player_after_a_violation() {
     }
 }
 
-/// Two attempts of one player: the first opens and breaks the protocol, and the second, which was let in
-/// before that, does not open any more.
+/// Two attempts of one player: the first opens and violates the protocol. The second, accepted
+/// before that, no longer opens.
 #[test]
 fn u13_block_breaches_meets_an_attempt_that_has_not_opened() {
     for span in [None, Some(SPAN)] {
@@ -209,8 +209,8 @@ fn u13_block_breaches_ends() {
     }
 }
 
-/// In open mode there is only the address, and it is believed once its owner has answered from it: a
-/// first packet whose source was forged blocks nobody.
+/// In open mode only the address identifies a peer, and it counts only once validated: a first
+/// packet with a forged source blocks nobody.
 #[test]
 fn u13_an_address_is_blocked_only_where_its_owner_has_answered() {
     for has_answered in [false, true] {
@@ -238,7 +238,7 @@ fn u13_an_address_is_blocked_only_where_its_owner_has_answered() {
     }
 }
 
-/// Ends that a peer in good faith may meet keep nobody out.
+/// Close reasons that an honest peer may cause block no address.
 #[test]
 fn u13_a_regular_end_and_silence_block_no_address() {
     let config = config(|config| config.block_breaches = Some(SPAN));
@@ -254,8 +254,8 @@ fn u13_a_regular_end_and_silence_block_no_address() {
     assert_eq!(line.server.machine.stats().blocked_for_breaches, 0);
 }
 
-/// What a driver remembers of a flow behind an exit, it may forget where there is no session; a handshake
-/// that anybody can begin is none.
+/// A driver may drop its state of a flow behind an exit if the flow has no session. A handshake
+/// that anybody can start does not count.
 #[test]
 fn u13_only_peers_with_a_session_are_listed() {
     let (mut server, _) = server(8, Config::default());

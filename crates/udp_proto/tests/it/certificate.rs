@@ -1,5 +1,5 @@
-//! Servers that a root key vouches for: who believes them, who does not and says why, and how keys
-//! are changed without a client that is locked out.
+//! Server certificates: which clients accept them, how rejections are reported, and how keys are
+//! rotated without locking clients out.
 
 use crypto::certificate::Subject;
 use crypto::{Certificate, CertificateError, Identity, PublicKey};
@@ -23,7 +23,7 @@ fn root(number: u64) -> PublicKey {
     *identity(number).public_key()
 }
 
-/// The root key `number` vouches for `key`.
+/// A certificate for `key`, signed by root key `number`.
 pub(crate) fn certificate(number: u64, key: PublicKey) -> Certificate {
     vouch(number, APP.0, (key, INSTANCE, END))
 }
@@ -42,7 +42,7 @@ fn vouch(
     Certificate::issue(&mut provider, &identity(number), app_id, &subject).unwrap()
 }
 
-/// Trust in root keys, for whichever server.
+/// Trusts root keys, for any server.
 pub(crate) fn roots(numbers: &[u64]) -> ServerIdentity {
     ServerIdentity::Roots {
         keys: numbers.iter().map(|number| root(*number)).collect(),
@@ -50,7 +50,7 @@ pub(crate) fn roots(numbers: &[u64]) -> ServerIdentity {
     }
 }
 
-/// A line whose server shows `certificate` of its key.
+/// A line whose server presents `certificate` of its key.
 pub(crate) fn line(number: u64, certificate: impl Fn(PublicKey) -> Certificate) -> Line {
     let config = config(|config| config.sessions_per_source_max = 64);
     Line::with(number, config, move |listen| {
@@ -59,7 +59,7 @@ pub(crate) fn line(number: u64, certificate: impl Fn(PublicKey) -> Certificate) 
     })
 }
 
-/// Dials with a token, and returns how it failed.
+/// Dials with a token and returns how it failed.
 fn attempt(line: &mut Line, server: ServerIdentity) -> Option<ConnectFailure> {
     let credentials = line.token(line.now.as_millis());
     attempt_with(line, server, credentials)
@@ -100,7 +100,7 @@ fn b4_a_client_with_a_root_key_connects_to_a_certified_server() {
         assert_eq!(attempt(&mut line, server.clone()), None);
         assert_eq!(attempt_with(&mut line, server, Credentials::Open), None);
     }
-    // Who pins the key itself, or its hash, needs no root.
+    // A client that pins the key or its hash needs no root.
     for server in [
         ServerIdentity::Keys(vec![key]),
         ServerIdentity::Node(key.node_id()),
@@ -174,7 +174,7 @@ fn twp_k4_a_client_with_only_a_root_key_requires_a_certificate() {
         attempt(&mut line, roots(&[90])),
         Some(ConnectFailure::NotTheServer { rejected: 1.. })
     ));
-    // The pinned key of the server is no root key, and vouches for nobody by being there.
+    // The server's pinned key is not a root key and signs no certificates.
     let own = ServerIdentity::Roots {
         keys: vec![line.keys.public()],
         server: None,
@@ -185,7 +185,7 @@ fn twp_k4_a_client_with_only_a_root_key_requires_a_certificate() {
     ));
 }
 
-/// The root key is changed: who knows both is served throughout, at run time and without a restart.
+/// Root key rotation: a client that trusts both keys connects throughout, without a server restart.
 #[test]
 fn b4_root_keys_rotate_with_two() {
     let mut line = line(5, |key| certificate(90, key));
@@ -201,7 +201,7 @@ fn b4_root_keys_rotate_with_two() {
     assert_eq!(line.server.closes(), [], "sessions stay");
 }
 
-/// A server gets another identity key: who pins both is served by either.
+/// Identity key rotation: a client that pins both keys connects to either.
 #[test]
 fn b4_identity_keys_rotate_with_two() {
     let (old, new) = (Keys::new(Seed::from_number(6)), identity(95));
@@ -222,7 +222,7 @@ fn b4_identity_keys_rotate_with_two() {
     ));
 }
 
-/// A certificate is renewed before it ends: nobody is refused, whichever he is shown.
+/// A certificate is renewed before it expires: clients accept either one.
 #[test]
 fn b4_a_certificate_is_renewed_while_the_server_runs() {
     let end = |seconds| UnixTime::from_secs(UNIX.as_secs() + seconds);

@@ -1,4 +1,4 @@
-//! What the steady state allocates: nothing.
+//! Channels allocate nothing in the steady state.
 
 use udp_proto::Message;
 use udp_proto::channel::{ChannelConfig, ChannelId, ChannelTable, Content, MsgFrame, Priority};
@@ -6,14 +6,14 @@ use udp_proto::inbox::Inbox;
 use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Instant, Reader};
 
-/// Whether what becomes of each message is asked for.
+/// Whether message outcomes are tracked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tracking {
     On,
     Off,
 }
 
-/// Two halves that face each other, every buffer reused.
+/// Two connected ends; every buffer is reused.
 struct Link {
     outbox: Outbox,
     inbox: Inbox,
@@ -53,8 +53,7 @@ impl Link {
         }
     }
 
-    /// Sends a message of 100 bytes on `channel` and all packets that there are, of which every
-    /// `lost`th is lost.
+    /// Sends a message of 100 bytes on `channel` and all pending packets; every `lost`th is lost.
     fn exchange(&mut self, now: Instant, channel: u8, lost: u64) {
         let mut message = [7; 100];
         message[..8].copy_from_slice(&self.packets.to_be_bytes());
@@ -116,7 +115,7 @@ impl Link {
     }
 }
 
-/// Sends a message a millisecond on every kind of channel, with and without loss.
+/// Sends one message per millisecond on each kind of channel, with and without loss.
 fn run(tracking: Tracking) {
     for (channel, lost) in (0..4).flat_map(|channel| [(channel, u64::MAX), (channel, 3)]) {
         let mut link = Link::new(tracking);

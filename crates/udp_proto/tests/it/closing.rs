@@ -1,4 +1,4 @@
-//! Ends of sessions: at once, in order, by whichever side, and told of once.
+//! Ends of sessions: immediate or orderly, by either side, reported once.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::direct::{Line, Party, Sent};
 use crate::harness::SERVER;
 use crate::harness::{RELIABLE, UNRELIABLE, address};
 
-/// The text of the only end that `party` heard of.
+/// The text of the only `Closed` event of `party`.
 fn text(party: &Party) -> Vec<u8> {
     let texts = party.events.iter().filter_map(|event| match event {
         Event::Closed { text, .. } => Some(text.to_vec()),
@@ -94,7 +94,7 @@ fn u15_a_dial_is_kicked_like_it_is_closed() {
     assert_eq!(line.client.machine.session_count(), 0);
 }
 
-/// The text is cut at 128 bytes, and codes that tell what only we can know never leave.
+/// The text is cut at 128 bytes, and codes for local causes are never sent.
 #[test]
 fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
     for (number, code, heard) in [
@@ -126,8 +126,8 @@ fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
     assert_eq!(text(&line.client).len(), 128);
 }
 
-/// A peer that does not hear CLOSE is told again with the 1st, 2nd, 4th ... packet of his, without
-/// the text.
+/// If the peer did not receive CLOSE, it is repeated, without the text, for the peer's 1st, 2nd,
+/// 4th ... packet.
 #[test]
 fn u15_close_answers_the_first_second_fourth_and_so_on_packet() {
     let mut bout = Bout::open_with(9, udp_proto::Config::default());
@@ -153,10 +153,10 @@ fn u15_close_answers_the_first_second_fourth_and_so_on_packet() {
     assert_eq!(answered, [1, 2, 4, 8, 16, 32]);
 }
 
-/// Both ends' events of each session, in order.
+/// Events of each session at both ends, in order.
 type Lives = BTreeMap<(bool, SessionId), Vec<&'static str>>;
 
-/// Takes what a party has to say, and writes down its events, `Readable` too.
+/// Drains what a party has to send and records its events, `Readable` included.
 fn drain(party: &mut Party, now: Instant, lives: &mut Lives) -> Vec<Sent> {
     let is_client = party.at != address(SERVER);
     let mut sent = Vec::new();
@@ -187,7 +187,7 @@ fn drain(party: &mut Party, now: Instant, lives: &mut Lives) -> Vec<Sent> {
     sent
 }
 
-/// Something that an application does.
+/// A random action of an application.
 fn act(line: &mut Line, generator: &mut Generator) {
     let sides = [&mut line.client, &mut line.server];
     let [client, server] = sides;
@@ -218,7 +218,7 @@ fn storm(number: u64) -> Lives {
     let mut generator = Seed::from_number(number).generator(3);
     let mut line = Line::new(number);
     let mut lives = Lives::new();
-    // Datagrams under way: when they come, to the client or not.
+    // Datagrams in flight: arrival time, and whether they go to the client.
     let mut queue: Vec<(Instant, bool, Vec<u8>)> = Vec::new();
     for step in 0..600 {
         line.now += Duration::from_millis(20);
@@ -260,7 +260,7 @@ fn storm(number: u64) -> Lives {
             }
         }
     }
-    // Whoever heard nothing gives up.
+    // Sessions without a received CLOSE time out.
     for _ in 0..60 {
         line.now += Duration::from_secs(1);
         for is_client in [true, false] {
@@ -296,7 +296,7 @@ fn sim_twp_t6_connected_and_closed_are_raised_once_each() {
     assert!(ends.iter().all(|ends| *ends > 300), "{ends:?}");
 }
 
-/// However it ends: what came before can be read, and the counters too, until the next event is asked for.
+/// After any end, earlier messages and the counters stay readable until the next event is polled.
 #[test]
 fn u15_messages_before_a_timeout_stay_readable() {
     let mut line = Line::new(31);
@@ -310,7 +310,7 @@ fn u15_messages_before_a_timeout_stay_readable() {
     for Sent { bytes, .. } in line.client.drain(now) {
         line.server.take(now, line.client.at, &bytes);
     }
-    // The application looks at no event, and nothing else comes.
+    // The application polls no event, and nothing else arrives.
     let (machine, mut buffer) = (&mut line.server.machine, Vec::new());
     for millis in 0..12_000 {
         let now = now + Duration::from_millis(millis);

@@ -1,4 +1,4 @@
-//! Typed messages: what is written is read, and what is hostile is bounded.
+//! Typed messages: round trips, and bounds for hostile input.
 
 use core::fmt::Debug;
 use std::collections::{BTreeMap, BTreeSet, LinkedList};
@@ -72,7 +72,6 @@ fn step() -> Step {
     }
 }
 
-/// What a handler has heard.
 #[derive(Debug, Default, PartialEq)]
 struct Handled {
     steps: Vec<Step>,
@@ -102,7 +101,7 @@ fn round_trip<C: Codec>() {
     assert_eq!(registry.dispatch(&mut heard, from, &bytes), Ok(Chat::ID));
     assert_eq!(heard.chats, [Chat("hi".to_owned())]);
 
-    // Each cut and each byte too many is refused, and reaches no handler.
+    // Each truncation and each extra byte is rejected and reaches no handler.
     registry.encode(&step(), &mut bytes).unwrap();
     let mut heard = Handled::default();
     for len in 0..bytes.len() {
@@ -148,7 +147,7 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
         sender.encode(&step(), &mut bytes),
         Err(EncodeError::Unregistered(0x0203))
     );
-    // Whether a type is taken or sent is one end's own business; all else must agree.
+    // Whether an end sends or receives a type is local; all else must match.
     let taker = Registry::<Postcard, Handled>::new()
         .takes(|heard: &mut Handled, _, chat: Chat| heard.chats.push(chat))
         .unwrap();
@@ -162,11 +161,11 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
     );
 }
 
-/// What an application may well use.
+/// A type that an application may use.
 #[expect(clippy::disallowed_types, reason = "nothing asks for its order")]
 type Table<K, V> = std::collections::HashMap<K, V>;
 
-/// Costs a byte on the wire and 400 in memory.
+/// One byte on the wire and 400 in memory.
 type Fat = Option<[[u64; 10]; 5]>;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -175,7 +174,7 @@ enum Tree {
     Fork(Box<Self>),
 }
 
-/// Decodes `bytes` as a `T`, and returns the outcome and the most that was held for it.
+/// Decodes `bytes` as a `T`; returns the outcome and the peak memory.
 fn decode<C: Codec, T: DeserializeOwned>(
     bytes: &[u8],
     limits: Limits,
@@ -192,7 +191,7 @@ fn limits(memory_max: usize, depth_max: u16) -> Limits {
     limits
 }
 
-/// A length of nearly 2^32, in the format of both codecs, and `count` bytes of `fill` behind it.
+/// A length of nearly 2^32, in the format of both codecs, followed by `count` bytes of `fill`.
 fn claim<C: Codec>(fill: u8, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if C::CODE == Postcard::CODE {
@@ -214,13 +213,13 @@ fn bounded<C: Codec>() {
         assert!(known.contains(&outcome.unwrap_err()), "{what}: {outcome:?}");
         assert!(held <= allowed, "{what} holds {held} bytes");
     };
-    // Claimed lengths are allocated by nobody, whatever is in the list.
+    // A claimed length is never allocated up front, whatever the element type.
     check("text", decode::<C, String>(&short, usual));
     check("bytes", decode::<C, Vec<u8>>(&short, usual));
     check("fat", decode::<C, Vec<Fat>>(&short, usual));
     check("map", decode::<C, BTreeMap<u32, Fat>>(&short, usual));
     check("lists", decode::<C, Vec<Vec<Vec<u8>>>>(&short, usual));
-    // What costs next to nothing on the wire is paid for in memory.
+    // Values that are short on the wire are charged by their size in memory.
     let long = claim::<C>(0, 30_000);
     assert_eq!(
         decode::<C, Vec<Fat>>(&long, usual).0,
@@ -241,7 +240,7 @@ fn bounded<C: Codec>() {
     C::encode(&vec![vec![None::<u8>]; 5_000], &mut sets).unwrap();
     check("sets", decode::<C, Vec<BTreeSet<Fat>>>(&sets, usual));
     check("lists of one", decode::<C, Vec<Vec<Fat>>>(&sets, usual));
-    // And one of many entries keeps more than half of its nodes empty, at worst.
+    // In a map of many entries more than half of the node space may be empty.
     let mut map = Vec::new();
     let entries: BTreeMap<u32, Option<u8>> = (0..20_000).map(|key| (key, None)).collect();
     C::encode(&entries, &mut map).unwrap();
@@ -256,7 +255,7 @@ fn bounded<C: Codec>() {
         decode::<C, Table<u32, Option<u8>>>(&map, usual),
     );
 
-    // The links of a list are not counted, as `Limits` says: two pointers and a place for each value.
+    // A list's links are not counted, as `Limits` states: two pointers and a slot for each value.
     let (outcome, held) = decode::<C, LinkedList<u8>>(&claim::<C>(0, 2 * MEMORY), usual);
     assert_eq!(outcome, Err(DecodeError::TooLarge));
     assert!(
@@ -264,13 +263,13 @@ fn bounded<C: Codec>() {
         "{held}"
     );
 
-    // And what costs nothing at all ends, too: 4,000,000,000 of it would take a while.
+    // Decoding zero-sized values ends early, too: 4,000,000,000 of them would take long.
     check("nothing", decode::<C, Vec<()>>(&short, usual));
 
-    // A list that fits is taken, and one a little longer is not.
+    // A list that fits is accepted; a slightly longer one is not.
     let mut bytes = Vec::new();
     C::encode(&vec![5_u64; 1_000], &mut bytes).unwrap();
-    // The first counts four times: a short list has room for four.
+    // The first counts four times: a short list allocates room for four.
     let needed = 1_003 * 8 + 1_000 + size_of::<Vec<u64>>();
     assert_eq!(decode::<C, Vec<u64>>(&bytes, limits(needed, 3)).0, Ok(()));
     assert_eq!(
@@ -341,7 +340,7 @@ fn random<C: Codec, T: DeserializeOwned + Serialize + Debug>(seed: u64) {
         let mut bytes = vec![0; len];
         generator.fill(&mut bytes);
         if generator.chance(500_000) {
-            // An honest message with some bytes changed goes deeper.
+            // A valid message with some bytes changed reaches deeper code.
             bytes = honest.clone();
             for _ in 0..=generator.below(3) {
                 let at = usize::try_from(generator.below(bytes.len() as u64)).unwrap();
@@ -349,7 +348,7 @@ fn random<C: Codec, T: DeserializeOwned + Serialize + Debug>(seed: u64) {
             }
         }
         let (_, held) = decode::<C, T>(&bytes, limits(MEMORY, 64));
-        // Text that bincode reads before it is paid for, too.
+        // Includes text that bincode reads before it is charged.
         assert!(held <= allowed + 65_536, "{held} for {bytes:?}");
     }
 }

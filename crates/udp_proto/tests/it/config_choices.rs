@@ -1,4 +1,4 @@
-//! Each choice of [`Config`] and [`Target`]: what it changes, and whom it shuts out.
+//! Each choice of [`Config`] and [`Target`]: its effect, and which peers it rejects.
 
 use crypto::{PublicKey, Suite};
 use netsim::provider::SimProvider;
@@ -92,7 +92,7 @@ fn addresses_have_one_form_and_those_that_cannot_answer_are_refused() {
     let refused = line.client.machine.connect(line.now, in_vain).unwrap_err();
     let text = "nothing can answer from 192.0.2.1:0: port 0 is no port of a server";
     assert_eq!(refused.to_string(), text);
-    // Nothing is kept, and nothing was sent.
+    // No state is kept, and nothing was sent.
     assert_eq!(line.client.machine.poll_timeout(), None);
 }
 
@@ -115,7 +115,7 @@ fn suite_is_chosen_if_offered() {
             .unwrap();
         line.run(100);
         assert_eq!(line.server.messages, [(RELIABLE, b"sealed".to_vec())]);
-        // Who offers the first only gets the first.
+        // A client that offers only the first gets the first.
         let token = line.token(2);
         let rogue = Rogue::new(1, &token);
         line.server.take(line.now, network(1), &rogue.hello);
@@ -146,7 +146,7 @@ fn cid_len_is_what_packets_bear() {
             .filter(|(is_client, bytes)| !is_client && bytes[0] & 0xC0 == 0x40)
             .map(|(_, bytes)| bytes.len())
             .max();
-        // Flags, connection id, number, type of the message, data, tag; all was acknowledged.
+        // Flags, connection id, number, message type, data, tag; everything was acknowledged.
         let expected = 1 + cid_len.bytes() + 2 + 1 + 50 + 16;
         assert_eq!(longest, Some(expected));
         assert_eq!(line.client.messages, [(UNRELIABLE, vec![1; 50])]);
@@ -214,7 +214,7 @@ fn channels_must_be_the_same_at_both_ends() {
             .send(line.now, session, ChannelId(3), b"x"),
         Err(SendError::UnknownChannel(ChannelId(3)))
     );
-    // A client with the usual two is told why it may not stay.
+    // A client with the default two gets the reason for the rejection.
     let provider = SimProvider::new(Seed::from_number(22));
     line.client = Party::new("203.0.113.10:4000", Config::default(), provider);
     let credentials = line.token(2);
@@ -259,7 +259,7 @@ fn u22_message_types_versions_and_codec_must_be_the_same_at_both_ends() {
     assert_eq!(line.server.sessions().len(), 1);
 }
 
-/// Without connection ids packets are told apart by address, so one address has one session.
+/// Without connection ids, packets are matched by address, so one address has one session.
 #[test]
 fn cid_len_zero_takes_an_address_once_also_while_dialling() {
     let none = config(|config| config.cid_len = CidLen::Zero);

@@ -1,4 +1,4 @@
-//! The contract of machines, kept by a server, its clients and nodes of a mesh together.
+//! The machine contract, checked for a server, its clients and mesh nodes together.
 
 use core::cell::Cell;
 use core::net::SocketAddr;
@@ -19,10 +19,10 @@ use wire::{Generator, InstanceId, Instant, NodeId, Seed, UnixTime};
 use crate::harness::{APP, INSTANCE, Keys, RELIABLE, UNRELIABLE, runs_its_own_seeds};
 use crate::rogue::{Rogue, no_point};
 
-/// Machine 0 accepts tokens and strangers, 1 and 2 are its clients, 3 and 4 are nodes of a mesh.
+/// Machine 0 accepts tokens and strangers; 1 and 2 are its clients; 3 and 4 are mesh nodes.
 #[derive(Default)]
 struct Group {
-    /// Sessions opened and datagrams dropped in the runs that ask for what is stuck, by machine.
+    /// Sessions opened and datagrams dropped, by machine, in the runs that call `stuck`.
     seen: [Cell<(u64, u64)>; 5],
 }
 
@@ -34,7 +34,7 @@ fn at(index: usize) -> SocketAddr {
     SocketAddr::from(([198, 51, octet, 1], 7_000))
 }
 
-/// The same in every run, so that pokes need no state; made once, since curves are slow.
+/// The same in every run, so that pokes need no state; made once, since key generation is slow.
 fn with_keys<R>(act: impl FnOnce(&mut Keys) -> R) -> R {
     static KEYS: LazyLock<Mutex<Keys>> =
         LazyLock::new(|| Mutex::new(Keys::new(Seed::from_number(77))));
@@ -51,8 +51,8 @@ fn node_identity(index: usize) -> Identity {
     Identity::from_pem(&NODES[index - 3].to_pem()).unwrap()
 }
 
-/// The HELLO of a stranger. Its key is one of a few: what a key pair costs its maker is not what
-/// the contract is about, and a flood is thousands of them.
+/// A stranger's HELLO. Its key is one of a few: the contract does not test key generation, and a
+/// flood has thousands of HELLOs.
 fn hello(number: u64, credentials: &Credentials, change: impl FnOnce(&mut Hello<'_>)) -> Vec<u8> {
     static KEYS: LazyLock<Vec<PublicKey>> = LazyLock::new(|| {
         let mut provider = SimProvider::new(Seed::from_number(78));
@@ -179,7 +179,7 @@ impl ContractSubject for Group {
                 let longest = [40, 1_200, 18_000, 70_000][usize::from(generator.chance(100_000))
                     + 2 * usize::from(generator.chance(20_000))];
                 let len = usize::try_from(generator.below(longest)).unwrap();
-                // Too long or no room: that is an answer, too.
+                // An error for length or room is a valid outcome, too.
                 let _result = machine.send(now, session, channel, &vec![1; len]);
             }
         }
@@ -194,10 +194,10 @@ impl ContractSubject for Group {
         let number = generator.next_u64();
         let token = Self::token(unix(Instant::from_millis(86_400_000)), generator);
         Some(match generator.below(7) {
-            // All is well, and nothing will follow.
+            // A valid HELLO without a follow-up.
             0 => hello(number, &token, |_| {}),
             1 => hello(number, &Credentials::Open, |_| {}),
-            // A thief without the PSK.
+            // A stolen token without the PSK.
             2 => {
                 let Credentials::Token { token, .. } = token else {
                     return None;
@@ -205,11 +205,11 @@ impl ContractSubject for Group {
                 let psk = Secret32::new([9; 32]);
                 hello(number, &Credentials::Token { token, psk }, |_| {})
             }
-            // A client that knows all, and whose key is no point.
+            // A valid client with a key that is no point on the curve.
             3 => hello(number, &token, |hello| hello.client_ephemeral = no_point()),
-            // A version that nobody speaks.
+            // An unsupported version.
             4 => hello(number, &token, |hello| hello.version_max = u32::MAX),
-            // A packet of a session that might be.
+            // A packet of a session that may exist.
             5 => {
                 let mut packet = vec![0x40, 0, 0];
                 packet.extend_from_slice(&number.to_be_bytes());
@@ -217,7 +217,7 @@ impl ContractSubject for Group {
                 packet.resize(60, 3);
                 packet
             }
-            // A reply that nobody asked for.
+            // An unsolicited reply.
             _ => {
                 let mut reply = vec![0xC2 + number.to_be_bytes()[1] % 4];
                 reply.extend_from_slice(&0x5457_0001_u32.to_be_bytes());
@@ -232,7 +232,7 @@ impl ContractSubject for Group {
         machine.memory()
     }
 
-    /// What 8 sessions and 64 attempts may hold: window, queues, reassembly and sent packets of each
+    /// Memory of 8 sessions and 64 attempts: window, queues, reassembly and sent packets of each
     /// session.
     fn limits(&self) -> Limits {
         let session = (1 << 20) + 2 * (64 << 10) + (64 << 10) + (128 << 10) + (384 << 10);
@@ -242,7 +242,7 @@ impl ContractSubject for Group {
         limits
     }
 
-    /// Nothing waits for a command, so nothing is stuck; but what happened is counted.
+    /// No command is pending, so nothing is stuck; counts what happened.
     fn stuck(&self, machines: &[Self::Machine]) -> Option<String> {
         for (seen, machine) in self.seen.iter().zip(machines) {
             let (opened, dropped) = seen.get();
@@ -257,7 +257,7 @@ impl ContractSubject for Group {
 fn sim_contract() {
     let group = Group::default();
     check_contract(&test_site!(), 200, &group);
-    // One seed alone may pass without a session; most do not.
+    // A single seed may open no session; most do.
     let is_whole_run = runs_its_own_seeds();
     for (index, seen) in group.seen.iter().enumerate() {
         let (opened, dropped) = seen.get();

@@ -1,4 +1,4 @@
-//! Messages of an unreliable channel that are sent again until their deadline.
+//! Messages of an unreliable channel that are retransmitted until their deadline.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,36 +9,34 @@ use wire::{Instant, Seed};
 
 use crate::harness::{Scene, UNRELIABLE};
 
-/// Longest way of a datagram in [`run`], milliseconds.
+/// Maximum one-way delay in [`run`], milliseconds.
 const WAY_MS: u64 = 45;
 
 /// Longest message that is not split, bytes.
 const WHOLE: u64 = 1_120;
 
-/// What became of the messages of one run.
+/// Outcomes of the messages of one run.
 #[derive(Debug, Default)]
 struct Tally {
     sent: usize,
     came: usize,
     delivered: usize,
-    /// Told as expired, and came all the same: only what acknowledges them was lost.
+    /// Reported as expired but delivered: only the acknowledgements were lost.
     came_unheard: usize,
 }
 
-/// What is sent.
 #[derive(Clone, Copy)]
 struct Load {
-    /// How long each message is of use.
     deadline: Duration,
-    /// Whether they are sent again until then.
+    /// Whether they are retransmitted until then.
     is_repeated: bool,
     /// Longest message, bytes.
     longest: u64,
-    /// Time from one to the next, milliseconds.
+    /// Interval between messages, milliseconds.
     period: u32,
 }
 
-/// Messages of 20 bytes and more over 6 s, at 30 % of loss each way and 50 to 90 ms of round trip.
+/// Messages of at least 20 bytes over 6 s, with 30 % loss each way and an RTT of 50 to 90 ms.
 fn run(seed: Seed, load: Load, tally: &mut Tally) {
     let Load {
         deadline,
@@ -102,7 +100,7 @@ fn run(seed: Seed, load: Load, tally: &mut Tally) {
     judge(&sent, &fates, &came, load, tally);
 }
 
-/// Checks that each message was told of once, and truly.
+/// Checks that each message was reported once and correctly.
 fn judge(
     sent: &BTreeMap<MessageId, u32>,
     fates: &BTreeMap<MessageId, (MessageOutcome, Instant)>,
@@ -128,7 +126,7 @@ fn judge(
                 tally.came_unheard += usize::from(arrival.is_some());
             }
             MessageOutcome::Lost if !load.is_repeated => {}
-            // Parts of it came, and the others not while these were kept.
+            // Some parts arrived, but the others not before these were dropped.
             MessageOutcome::Lost if load.longest > WHOLE => {}
             other => panic!("{other:?}"),
         }
@@ -165,7 +163,7 @@ fn sim_u9_at_30_percent_loss_most_meet_their_deadline_and_none_repeats() {
     }
 }
 
-/// Three pieces, and a deadline within the 250 ms that a receiver waits for the rest.
+/// Three fragments, and a deadline within the 250 ms that a receiver waits for the rest.
 #[test]
 fn sim_u9_split_messages_are_completed_before_a_short_deadline() {
     let again = Load {
@@ -189,8 +187,9 @@ fn sim_u9_split_messages_are_completed_before_a_short_deadline() {
     }
 }
 
-/// The receiver does not know the deadline, and keeps parts for two seconds and of eight messages only:
-/// what is called delivered has come for all that, and most of what has come is called so.
+/// The receiver does not know the deadline and keeps parts for two seconds, of eight messages only.
+/// Still, each message reported delivered has arrived, and most that arrived are reported
+/// delivered.
 #[test]
 fn sim_u9_split_messages_reported_delivered_have_arrived() {
     let mut tally = Tally::default();

@@ -1,5 +1,5 @@
-//! What a sender is told was delivered is what its peer's application got, whatever the network reorders
-//! and however long the peer's process stands still.
+//! A message reported delivered has reached the peer's application, even if the network reorders
+//! packets and the peer's process pauses.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,20 @@ use wire::{Generator, Seed};
 use crate::direct::{Line, Sent};
 use crate::harness::{Peer, Scene, UNRELIABLE, runs_its_own_seeds};
 
-/// How often a message leaves.
+/// How often a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     Once,
     UntilDeadline,
 }
 
-/// What a process does first that stood still.
+/// What a process does first after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Timer,
     Packet,
 }
 
-/// What the runs came to.
 #[derive(Debug, Default)]
 struct Tally {
     sent: usize,
@@ -33,7 +32,7 @@ struct Tally {
     delivered: usize,
 }
 
-/// Bursts of split messages to a server that stands still now and then.
+/// Bursts of split messages to a server that pauses now and then.
 struct Run {
     scene: Scene,
     client: Handle<Peer>,
@@ -152,8 +151,8 @@ fn sim_u9_delivered_is_true_under_reordering_loss_and_stalls() {
     }
 }
 
-/// The second half of a message lies in the socket of a process that stands still: what its sender is
-/// told, and what comes.
+/// The second half of a message waits in the socket of a paused process; returns the reported
+/// outcomes and the number of arrived messages.
 fn stall(millis: u64, first: First) -> (Vec<MessageOutcome>, usize) {
     let mut line = Line::new(4);
     let (ours, _) = line.join(1);
@@ -171,7 +170,7 @@ fn stall(millis: u64, first: First) -> (Vec<MessageOutcome>, usize) {
     assert_eq!(halves.len(), 2);
     line.server.take(line.now, at, &halves[0].bytes);
     let mut answers = line.server.drain(line.now);
-    // The other is lost, and goes again.
+    // The other half is lost and retransmitted.
     let mut second = None;
     while second.is_none() {
         line.now += Duration::from_millis(1);

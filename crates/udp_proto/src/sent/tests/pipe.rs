@@ -1,4 +1,5 @@
-//! Two sides in virtual time, joined by a pipe that loses, delays and reorders by a seed.
+//! Two sides in virtual time, connected by a pipe that loses, delays and reorders packets as the
+//! seed decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +12,26 @@ use crate::packet::TruncatedNumber;
 use crate::replay::ReplayWindow;
 use crate::skip::SkipPolicy;
 
-/// What the pipe and the traffic are like.
+/// Properties of the pipe and the traffic.
 #[derive(Clone, Copy)]
 struct World {
     seed: u64,
-    /// First packet number of both directions.
+    /// First packet number in both directions.
     first: u64,
     loss_per_million: u32,
-    /// One way, in microseconds.
+    /// One-way delay, in microseconds.
     latency: u64,
-    /// Added to some packets, up to this, in microseconds.
+    /// Maximum extra delay of some packets, in microseconds.
     jitter: u64,
-    /// Between two packets of data, in microseconds.
+    /// Interval between data packets, in microseconds.
     interval: u64,
-    /// Packets of data from A.
+    /// Number of data packets from A.
     packets: u64,
-    /// Whether B sends data, too.
     two_way: bool,
     /// Added to the delay that B reports, in units of 16 microseconds.
     delay_lie: u16,
 }
 
-/// One end.
 struct Side {
     sent: SentPackets<u64>,
     rtt: RttEstimator,
@@ -47,7 +46,7 @@ struct Side {
     delay_lie: u16,
 }
 
-/// A packet under way.
+/// A packet in flight.
 struct Packet {
     number: TruncatedNumber,
     truth: u64,
@@ -55,12 +54,11 @@ struct Packet {
     ack: Vec<u8>,
 }
 
-/// Both ends and the pipe.
 struct Run {
     world: World,
     generator: Generator,
     sides: [Side; 2],
-    /// By arrival and order of sending: to which side, what.
+    /// Packets by arrival and send order, with the receiving side.
     pipe: BTreeMap<(Instant, u64), (usize, Packet)>,
     now: Instant,
     order: u64,
@@ -169,7 +167,7 @@ impl Run {
         let mut ack = Vec::new();
         let mut described = None;
         if side.received.wants_ack() {
-            // Beside data there is sometimes little room.
+            // Data sometimes leaves little room.
             let room = if elicits == Elicits::Ack && number.get().is_multiple_of(2) {
                 42
             } else {
@@ -211,7 +209,7 @@ impl Run {
         self.pipe.insert((when, self.order), (1 - from, packet));
     }
 
-    /// Hands over what has arrived.
+    /// Delivers what has arrived.
     fn deliver(&mut self) {
         while let Some(entry) = self.pipe.first_entry() {
             if entry.key().0 > self.now {
@@ -252,7 +250,7 @@ impl Run {
                 .on_ack(ack, &mut side.rtt, |content, outcome| {
                     let fresh = match outcome {
                         Outcome::Acked => {
-                            // A1: acknowledged means opened and accepted.
+                            // A1: an acknowledged packet was opened and accepted.
                             assert!(accepted.contains(&content));
                             acked.insert(content)
                         }
@@ -285,8 +283,8 @@ const WORLD: World = World {
     delay_lie: 0,
 };
 
-/// Every packet is told as acknowledged or lost, and as both where its acknowledgement was late; and
-/// what is acknowledged was accepted.
+/// Each packet is reported as acknowledged or lost, and as both only if its acknowledgement was
+/// late. Acknowledged packets were accepted.
 fn assert_all_told(run: &Run) {
     for side in &run.sides {
         assert_eq!(side.sent.in_flight_packets(), 0);
@@ -335,8 +333,8 @@ fn twp_a2_with_1000_in_flight_and_loss_both_ways_all_that_arrived_is_acked() {
         assert_all_told(&run);
         let [a, b] = &run.sides;
         assert!(a.sent.largest_acked().is_some());
-        // What was lost in the pipe is told lost, and next to nothing of what arrived is; of
-        // 3,500 that arrived, a bit field of 32 leaves 2,200 unreported.
+        // Packets lost in the pipe are reported lost, and almost none of those that arrived are. Of
+        // 3,500 that arrived, a bit field of 32 would leave 2,200 unreported.
         let wrongly_lost = a.lost.intersection(&a.accepted).count();
         let acked = a.acked.len();
         let late: u32 = a.spurious.values().sum();
@@ -352,7 +350,7 @@ fn twp_a2_with_1000_in_flight_and_loss_both_ways_all_that_arrived_is_acked() {
 #[test]
 fn twp_a6_reordering_by_64_without_loss_is_learnt() {
     for seed in 0..4 {
-        // A tenth of the packets comes up to 64 places late.
+        // A tenth of the packets arrive up to 64 places late.
         let mut run = Run::new(World {
             seed,
             jitter: 64_000,
@@ -365,7 +363,7 @@ fn twp_a6_reordering_by_64_without_loss_is_learnt() {
         let early = side.lost.range(..1_000).count();
         let later = side.lost.range(1_000..).count();
         assert!(later < 50, "seed {seed}: {early} then {later} of 5,000");
-        // A sender that did not learn would count most of the delayed ones as lost.
+        // A sender that does not adapt would count most of the delayed packets as lost.
         assert!(early > 0, "seed {seed}: nothing was reordered");
         assert!(side.sent.reorder_threshold() > 3);
     }
@@ -398,7 +396,7 @@ fn twp_a5_two_idle_ends_fall_silent() {
         two_way: true,
         ..WORLD
     });
-    // Ends only when no timer is armed and nothing is under way.
+    // Ends only when no timer is armed and nothing is in flight.
     run.run();
     assert!(run.now < at(1_000));
     assert!(run.order < 40, "{} packets for 20 of data", run.order);

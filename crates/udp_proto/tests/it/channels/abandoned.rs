@@ -1,4 +1,4 @@
-//! Split messages that the receiver gave up before all of them came: none is called delivered.
+//! Split messages that the receiver dropped before they were complete: none is reported delivered.
 
 use core::time::Duration;
 
@@ -12,14 +12,13 @@ use super::pipe::ROOM;
 
 const OURS: &[u8] = &[99; 3_300];
 
-/// How often a message leaves.
+/// How often a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     Once,
     UntilDeadline,
 }
 
-/// A sender and a receiver, and the packets between them.
 struct Pair {
     table: ChannelTable,
     outbox: Outbox,
@@ -53,7 +52,7 @@ impl Pair {
         self.outbox.send_tracked(Instant::ZERO, &message).unwrap();
     }
 
-    /// All packets that leave now.
+    /// All packets that can be sent now.
     fn packets(&mut self, now: Instant) -> Vec<(Vec<Content>, Vec<u8>)> {
         let mut packets = Vec::new();
         while self.outbox.has_work() {
@@ -72,7 +71,7 @@ impl Pair {
         packets
     }
 
-    /// Brings a packet to the receiver, and its acknowledgement back where it has one.
+    /// Delivers a packet, and its acknowledgement if it gets one.
     fn bring(&mut self, now: Instant, (contents, bytes): &(Vec<Content>, Vec<u8>)) -> bool {
         self.inbox.handle_timeout(now);
         let mut reader = Reader::new(bytes);
@@ -102,7 +101,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-/// What is given up for elders that left before it and come after its first part.
+/// Older messages, sent earlier, arrive after its first part and evict it.
 #[test]
 fn u9_late_older_messages_evict_one_that_is_not_reported_delivered() {
     // Eight short ones, and one of 58 fragments.
@@ -120,7 +119,7 @@ fn u9_late_older_messages_evict_one_that_is_not_reported_delivered() {
             let packets = pair.packets(at(0));
             let (before, ours) = packets.split_at(packets.len() - 3);
             assert!(pair.bring(at(10), &ours[0]) && pair.bring(at(10), &ours[1]));
-            // All of the elders but their last parts.
+            // All parts of the older messages except the last.
             let parts = len.div_ceil(1_120);
             for (_, packet) in before
                 .iter()
@@ -150,7 +149,7 @@ fn u9_late_older_messages_evict_one_that_is_not_reported_delivered() {
     }
 }
 
-/// The receiver's process stands still longer than it keeps parts.
+/// The receiver's process pauses for longer than it keeps parts.
 #[test]
 fn u9_messages_completed_too_late_are_not_reported_delivered() {
     for leaves in [Leaves::Once, Leaves::UntilDeadline] {
@@ -167,7 +166,8 @@ fn u9_messages_completed_too_late_are_not_reported_delivered() {
     }
 }
 
-/// A copy of what was put together is acknowledged: the acknowledgement of the first may be lost.
+/// A duplicate of a complete message is acknowledged, because the first acknowledgement may be
+/// lost.
 #[test]
 fn u9_duplicates_of_complete_messages_are_acknowledged_of_abandoned_not() {
     let mut pair = Pair::new();
@@ -183,7 +183,7 @@ fn u9_duplicates_of_complete_messages_are_acknowledged_of_abandoned_not() {
     for (number, packet) in packets.iter().enumerate() {
         assert_eq!(pair.bring(at(2_001), packet), number < 3, "{number}");
     }
-    // 1,024 numbers later neither can be told.
+    // 1,024 numbers later the two cases are indistinguishable.
     for _ in 0..1_024 {
         pair.outbox
             .send(at(2_001), ChannelId(0), &[1; 2_000])

@@ -1,4 +1,4 @@
-//! What arrives, and in which order.
+//! Which messages arrive, and in which order.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +10,8 @@ use wire::{Generator, Instant, Reader, Seed};
 
 use super::pipe::{Faults, Pipe};
 
-/// Channel 0 is unreliable, 1 and 2 are reliable and ordered, 2 of lower priority and with long
-/// messages, 3 is sequenced, and 4 reliable and unordered.
+/// Channel 0 is unreliable; 1 and 2 are reliable and ordered, 2 with lower priority and long
+/// messages; 3 is sequenced; 4 is reliable and unordered.
 fn table() -> ChannelTable {
     let mut bulk = ChannelConfig::reliable_ordered();
     bulk.priority = Priority::LAST;
@@ -27,7 +27,7 @@ fn table() -> ChannelTable {
     .unwrap()
 }
 
-/// Message `number`, which tells what it is and whether it is whole.
+/// Message `number`; its content shows its number and whether it is complete.
 fn message(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let mut state = number.wrapping_mul(2_654_435_761) | 1;
@@ -134,8 +134,7 @@ fn twp_m1_m2_every_channel_delivers_what_its_kind_promises() {
     );
 }
 
-/// A packet is lost: what it held holds up what is behind it in its own ordered channel,
-/// and nothing else.
+/// A lost packet delays later messages of its own ordered channel only.
 #[test]
 fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
     const COUNT: u8 = 4;
@@ -178,7 +177,8 @@ fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
         }
         let came = usize::from(COUNT - 1 - held);
         assert_eq!(of(&read, hole).len(), came, "behind the hole in {hole}");
-        // It comes, and a copy of it: once, in its place where that counts.
+        // The packet and a copy arrive: each message is delivered once, and in order if its channel
+        // is ordered.
         outbox.on_lost(Instant::ZERO, lost.unwrap());
         let mut packet = Vec::new();
         outbox.fill(Instant::ZERO, ROOM_OF_ONE, &mut packet, &mut |_| ());
@@ -254,7 +254,7 @@ fn an_idle_outbox_releases_its_memory_and_continues() {
                 pipe.step();
             }
             sent.push((ChannelId(channel), message));
-            // In the midst of things it takes nothing away.
+            // In the middle of traffic it drops nothing.
             let [sender, receiver] = &mut pipe.sides;
             sender.outbox.shrink();
             receiver.inbox.shrink();
@@ -391,7 +391,7 @@ fn twp_m7_a_stalled_reader_blocks_its_sender_until_it_reads() {
     assert_eq!(pipe.sides[0].in_flight(), 0, "the sender has not stopped");
     assert!(!pipe.sides[0].outbox.has_work());
     assert!(!pipe.sides[0].outbox.is_empty());
-    // The bound of a block store, a ring and their records, each grown by half at most.
+    // Bound of a block store, a ring and their records, each with growth by half.
     let held = pipe.sides[1].inbox.memory();
     assert!(held < window * 5 / 2, "{held} for a window of {window}");
 
@@ -416,7 +416,7 @@ fn twp_m7_a_stalled_reader_blocks_its_sender_until_it_reads() {
 
 #[test]
 fn twp_m7_messages_as_long_as_the_window_allows_never_wait_for_each_other() {
-    // Three channels whose longest messages take three quarters of the window each.
+    // Three channels, each with a longest message of three quarters of the window.
     let mut row = ChannelConfig::reliable_ordered();
     row.message_bytes_max = 190_000;
     row.queue_bytes_max = 1 << 20;

@@ -1,4 +1,4 @@
-//! What an authenticated peer may try.
+//! Attacks by an authenticated peer.
 
 use core::time::Duration;
 
@@ -27,10 +27,10 @@ fn frame(channel: u8, id: u16, fragment: Option<(u16, u16)>, data: &[u8]) -> Msg
     }
 }
 
-/// A fragment that its channel allows, of a message that may never be complete.
+/// A fragment valid on its channel, of a message that may never be complete.
 fn any_fragment(generator: &mut Generator) -> (u16, Option<(u16, u16)>, usize) {
     let id = generator.below(40) + generator.below(2) * 900;
-    // Mostly what goes with the id.
+    // Mostly consistent with the id.
     let odd = u64::from(generator.chance(300));
     let count = 16 - id % 5 - odd;
     let index = generator.below(count);
@@ -56,7 +56,7 @@ fn twp_m4_unreliable_reassembly_stays_inside_its_budget() {
             received += len;
             match inbox.on_message(now, &frame(0, id, fragment, &data[..len])) {
                 Ok(_) => {}
-                // The generator contradicts itself, as a peer may; that one is gone.
+                // The generator contradicts itself, as a peer may; that message is dropped.
                 Err(ChannelError::Fragment(FragmentError::Contradiction)) => {
                     inbox = Inbox::new(ChannelTable::default(), WINDOW, 0);
                     received = 0;
@@ -67,7 +67,7 @@ fn twp_m4_unreliable_reassembly_stays_inside_its_budget() {
             most = most.max(charged);
             assert!(charged <= UNRELIABLE_BUDGET);
             assert!(charged <= received + 8 * (64 + 2));
-            // Both budgets, with what vectors that grow by half keep.
+            // Both budgets, with vectors that grow by half.
             assert!(
                 inbox.memory() < 2 * UNRELIABLE_BUDGET * 8 / 5,
                 "{}",
@@ -97,7 +97,7 @@ fn twp_m4_the_ninth_message_and_the_one_over_budget_evict_the_oldest() {
     }
     assert_eq!(inbox.counts().reassemblies_dropped, 1);
     assert_eq!(inbox.reassembly_charged(), 8 * (FRAGMENT_LEN + 64));
-    // The late half of the one that was given up begins nothing.
+    // The late half of a dropped message starts no new one.
     let late = inbox.on_message(Instant::ZERO, &frame(0, 0, Some((1, 2)), &data));
     assert_eq!(late, Ok(Reception::GivenUp));
     assert_eq!(inbox.counts().repeated, 1);
@@ -175,7 +175,7 @@ fn twp_m7_reliable_data_over_the_grant_ends_the_session() {
 
 #[test]
 fn twp_m7_memory_for_reliable_data_is_bounded_whatever_its_form() {
-    // Empty messages in and out of turn, tails of messages that never come, and full fragments.
+    // Empty messages in and out of order, tails of incomplete messages, and full fragments.
     let data = [7; FRAGMENT_LEN];
     let forms = [
         ("in turn, empty", None, 0, 0),
@@ -202,7 +202,7 @@ fn twp_m7_memory_for_reliable_data_is_bounded_whatever_its_form() {
     }
 }
 
-/// A peer within his credit, whose messages are read as they come in full.
+/// A peer within its credit; its messages are read once complete.
 struct Rogue {
     inbox: Inbox,
     next: u16,
@@ -220,7 +220,8 @@ impl Rogue {
         }
     }
 
-    /// Sends one half of `count` messages, then the other of all but `left`; these are then read.
+    /// Sends one half of `count` messages, then the other half of all but `left`; the complete ones
+    /// are read.
     fn fill(&mut self, count: u16, left: u16, lens: [(u16, usize); 2]) {
         let [(first, first_len), (second, second_len)] = lens;
         self.send(0..count, first, first_len);
@@ -235,7 +236,7 @@ impl Rogue {
     }
 }
 
-/// Where one of each form is left behind, too: what is held keeps nothing else.
+/// Even with one message of each form left incomplete, no other memory is retained.
 #[test]
 fn twp_m7_memory_is_bounded_for_one_form_after_the_other_too() {
     let rows = [
@@ -372,7 +373,7 @@ proptest! {
                 }
             }
         }
-        // A frame of one byte makes a record and a block; 13 KiB are the slots of 1,024 numbers.
+        // A one-byte frame makes a record and a block; 13 KiB are the slots of 1,024 numbers.
         prop_assert!(inbox.memory() < received * 100 + (32 << 10));
         let mut message = Vec::new();
         while inbox.recv(&mut message).is_some() {

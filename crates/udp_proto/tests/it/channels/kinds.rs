@@ -1,4 +1,4 @@
-//! Sequenced channels, and reliable ones without order: what is theirs alone.
+//! Behavior specific to sequenced and to reliable unordered channels.
 
 use core::time::Duration;
 
@@ -109,7 +109,7 @@ fn twp_m2_a_sequenced_message_in_fragments_is_given_up_once_overtaken() {
     take(&mut inbox, &frame(SEQUENCED, 4, Some((1, 2)), &data)).unwrap();
     assert!(read(&mut inbox).is_empty());
     assert_eq!(inbox.counts().overtaken, 1);
-    // A newer one that has only begun overtakes nobody.
+    // An incomplete newer message does not supersede older ones.
     for (id, index) in [(8, 0), (7, 0), (7, 1), (8, 1)] {
         take(&mut inbox, &frame(SEQUENCED, id, Some((index, 2)), &data)).unwrap();
     }
@@ -148,7 +148,7 @@ fn twp_m1_an_unordered_message_does_not_wait_for_earlier_ones() {
     assert!(inbox.is_empty());
     take(&mut inbox, &frame(UNORDERED, 1, Some((0, 2)), &data)).unwrap();
     assert_eq!(read(&mut inbox)[0].len(), FRAGMENT_LEN + 4);
-    // All again, in both forms that are the same; and the one that was missing.
+    // All again, in both equivalent forms, and the missing one.
     take(&mut inbox, &frame(UNORDERED, 2, None, b"two")).unwrap();
     take(&mut inbox, &frame(UNORDERED, 1, Some((1, 2)), b"tail")).unwrap();
     assert!(inbox.is_empty());
@@ -162,7 +162,7 @@ fn twp_m1_an_unordered_message_does_not_wait_for_earlier_ones() {
 fn twp_m1_an_unordered_number_outside_the_window_is_a_repeat_or_ends_the_session() {
     for first_id in [0, (1 << 16) - 500, (1 << 32) - 500] {
         let mut inbox = inbox(first_id);
-        // All but the first: the window cannot move.
+        // All but the first: the window cannot advance.
         for id in 1..ID_WINDOW {
             take(&mut inbox, &frame(UNORDERED, first_id + id, None, &[])).unwrap();
         }
@@ -233,7 +233,8 @@ fn twp_m7_a_stalled_unordered_reader_blocks_its_sender() {
     assert_eq!(pipe.sides[1].read.len(), sent);
 }
 
-/// The queue drops thousands of messages before a number leaves: what leaves is not far ahead.
+/// The queue drops thousands of messages before they get a number, so the next number sent is not
+/// far ahead.
 #[test]
 fn twp_m6_messages_dropped_in_a_sequenced_queue_take_no_number() {
     let faults = Faults {
@@ -300,7 +301,7 @@ proptest! {
                 }
             }
         }
-        // A frame of one byte makes a record and a block; the rest are the slots of 1,024 numbers.
+        // A one-byte frame makes a record and a block; the rest are the slots of 1,024 numbers.
         prop_assert!(inbox.memory() < received * 100 + (32 << 10));
     }
 }

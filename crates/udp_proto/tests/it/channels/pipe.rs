@@ -1,7 +1,7 @@
-//! Two outboxes and inboxes, and a pipe between them that loses, repeats and reorders packets.
+//! Two outboxes and inboxes, connected by a pipe that loses, duplicates and reorders packets.
 //!
 //! Packets are neither sealed nor paced. Each carries the numbers of the 100 that its sender
-//! received last; a packet is lost when one sent 3 later was received, or when it is overdue.
+//! received last. A packet is lost when one sent 3 later was received, or when it is overdue.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,47 +11,44 @@ use udp_proto::inbox::{Inbox, Reception};
 use udp_proto::outbox::{End, FillPolicy, Outbox, Room};
 use wire::{Generator, Instant, Reader};
 
-/// What the pipe does to packets, in both directions.
+/// Faults of the pipe, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
-    /// Packets in a million that are lost.
+    /// Lost packets per million.
     pub(super) loss: u32,
-    /// Packets in a million that come twice.
+    /// Duplicated packets per million.
     pub(super) duplication: u32,
-    /// Shortest and longest time under way, milliseconds. Packets overtake each other.
+    /// Minimum and maximum delay in milliseconds; packets may be reordered.
     pub(super) delay_ms: (u64, u64),
 }
 
-/// A world of two sides.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) sides: [Side; 2],
     pub(super) now: Instant,
     faults: Faults,
     generator: Generator,
-    /// Packets under way, by arrival, with the side that they go to.
+    /// Packets in flight by arrival, with the receiving side.
     under_way: BTreeMap<(Instant, u64), (usize, Packet)>,
     packets: u64,
 }
 
-/// One side of the pipe.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
     pub(super) table: ChannelTable,
-    /// Messages in the order in which they were read.
+    /// Messages in read order.
     pub(super) read: Vec<(ChannelId, Vec<u8>)>,
     /// Whether the application reads.
     pub(super) reads: bool,
-    /// Packets sent and not yet known to have arrived or to be lost.
+    /// Packets sent and not yet acknowledged or lost.
     in_flight: BTreeMap<u64, Sent>,
     next_number: u64,
-    /// Packets that arrived.
     arrived: BTreeSet<u64>,
-    /// The last of them, the newest arrival first.
+    /// The most recent arrivals, newest first.
     arrivals: VecDeque<u64>,
-    /// When a packet is overdue.
+    /// Time after which a packet counts as lost.
     patience: Duration,
     owes_ack: bool,
 }
@@ -66,13 +63,13 @@ struct Sent {
 #[derive(Clone, Debug)]
 struct Packet {
     number: u64,
-    /// In the order of their arrival, the last one first.
+    /// In arrival order, newest first.
     acked: Vec<u64>,
     window: Option<u64>,
     frames: Vec<u8>,
 }
 
-/// Plaintext of a packet, bytes.
+/// Plaintext bytes of a packet.
 pub(super) const ROOM: usize = 1_171;
 
 impl Pipe {
@@ -108,7 +105,7 @@ impl Pipe {
         }
     }
 
-    /// Lets a millisecond pass.
+    /// Advances by one millisecond.
     pub(super) fn step(&mut self) {
         self.now += Duration::from_millis(1);
         while let Some(entry) = self.under_way.first_entry()
@@ -128,7 +125,7 @@ impl Pipe {
         }
     }
 
-    /// Lets time pass until nothing reliable waits; panics after `limit`.
+    /// Advances time until no reliable message is pending; panics after `limit`.
     pub(super) fn settle(&mut self, limit: Duration) {
         let deadline = self.now + limit;
         while self.sides.iter().any(|side| !side.outbox.is_empty()) {
@@ -169,7 +166,7 @@ impl Side {
     }
 
     fn packet(&mut self, now: Instant) -> Option<Packet> {
-        // Never above the 1,024 that a replay window and an ACK frame reach back.
+        // Stays below the 1,024 that a replay window and an ACK frame cover.
         let may_send = self.in_flight.len() < 1_000;
         let window = self.inbox.window_to_send();
         let mut frames = Vec::new();
@@ -184,7 +181,7 @@ impl Side {
             let count = self.outbox.fill(now, room, &mut frames, &mut |frame| {
                 contents.push(frame.content);
             });
-            // Where nothing is left to send or to hear of, the channels go on from their numbers.
+            // If nothing is left to send or to acknowledge, the channels resume from their numbers.
             self.outbox.compact();
             assert_eq!(count, contents.len());
             assert!(frames.len() <= ROOM);

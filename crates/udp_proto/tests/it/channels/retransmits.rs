@@ -1,4 +1,5 @@
-//! Unreliable messages that are sent again until their deadline, as an outbox and an inbox see them.
+//! Unreliable messages that are retransmitted until their deadline, as an outbox and an inbox
+//! handle them.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +52,7 @@ fn packet(outbox: &mut Outbox, now: Instant) -> Vec<Content> {
     fill(outbox, now, FillPolicy::Any).0
 }
 
-/// Sends one that is sent again for 100 ms.
+/// Sends a message that is retransmitted for 100 ms.
 fn insist(outbox: &mut Outbox, now: Instant, channel: u8, bytes: &[u8]) -> MessageId {
     let message = Message::new(ChannelId(channel), bytes).until_deadline();
     outbox.send_tracked(now, &message).unwrap()
@@ -126,7 +127,7 @@ fn u9_an_acknowledged_copy_delivers_once_and_stops_retransmission() {
         for content in &first {
             outbox.on_lost(at(5), *content);
         }
-        // One half arrived in both copies: that is not twice the half.
+        // One half arrived in both copies: the message is still incomplete.
         let again = packet(&mut outbox, at(6));
         assert_eq!(again, first[..1]);
         outbox.on_acked(first[0]);
@@ -189,7 +190,7 @@ fn u9_kept_messages_stay_within_the_queue_limit() {
         contents.extend(packet(&mut outbox, at(number)));
         most = most.max(outbox.memory());
     }
-    // Two rings that grow by half; records of some 100 bytes, doubled; what tracks them.
+    // Two rings that grow by half; records of about 100 bytes, doubled; and their tracking.
     assert!(
         most < 2 * QUEUE * 8 / 5 + 1_024 * 2 * 120 + 4_096 * 24,
         "{most}"
@@ -211,8 +212,8 @@ fn u9_kept_messages_stay_within_the_queue_limit() {
     assert_eq!(told(&mut outbox), vec![MessageOutcome::Dropped; again]);
 }
 
-/// A message is of use for less long than the one before it, and its time is over when that leaves: it does
-/// not go with it, and is told of as what it is.
+/// A message with a shorter lifetime than the one before it expires when that one is sent: it is
+/// not sent, and it is reported as expired.
 #[test]
 fn u9_an_expired_message_is_not_sent() {
     for is_repeated in [false, true] {
@@ -265,7 +266,7 @@ fn u9_messages_1_024_numbers_behind_are_not_retransmitted() {
             inbox.on_message(Instant::ZERO, &frame).unwrap();
         }
     }
-    // The peer takes it for old now, and the next one after one more.
+    // The peer now treats it as old, and the next one after one more message.
     assert_eq!(told(&mut outbox), [MessageOutcome::Lost; 2]);
     let repeated = inbox.counts().repeated;
     inbox.on_message(Instant::ZERO, &single(0, b"x")).unwrap();
@@ -313,13 +314,13 @@ fn u9_twp_m2_a_copy_of_a_single_fragment_is_dropped_and_a_contradiction_closes()
     let refused = inbox.on_message(now, &single(6, &long));
     let error = ChannelError::Fragment(FragmentError::Length(FRAGMENT_LEN + 1));
     assert_eq!(refused, Err(error));
-    // Half of a split message, and then as if it were one frame.
+    // Half of a split message, and then the same number as a single frame.
     let half = Position { index: 0, count: 2 };
     let begun = of(0, 9, Some(half), &[1; FRAGMENT_LEN]);
     inbox.on_message(now, &begun).unwrap();
     let error = ChannelError::Fragment(FragmentError::Contradiction);
     assert_eq!(inbox.on_message(now, &single(9, b"x")), Err(error));
-    // Elsewhere a message that is one frame has a number without it.
+    // On other channels a message in one frame has no explicit number.
     for channel in [1, 2] {
         let place = Position { index: 0, count: 1 };
         let refused = inbox.on_message(now, &of(channel, 0, Some(place), b"x"));
@@ -334,7 +335,7 @@ fn u9_twp_m2_a_copy_of_a_single_fragment_is_dropped_and_a_contradiction_closes()
     );
 }
 
-/// A message whose fate is open: its fragments not acknowledged, and its deadline.
+/// A pending message: its unacknowledged fragments and its deadline.
 type Open = BTreeMap<(ChannelId, MessageId), (BTreeSet<u16>, Instant)>;
 
 fn arrive(open: &mut Open, content: Content) {
@@ -344,9 +345,9 @@ fn arrive(open: &mut Open, content: Content) {
 }
 
 proptest! {
-    /// Whatever happens to packets: told once, delivered where all of it was acknowledged and nowhere
-    /// else; expired never before the deadline, and nothing leaves after it, but the rest of a split
-    /// message that is not sent again, for 2 s after its first part.
+    /// For any packet losses: each message is reported once, and as delivered exactly if all of it
+    /// was acknowledged. It never expires before its deadline, and nothing is sent after that,
+    /// except the rest of a split message without retransmission, for 2 s after its first part.
     #[test]
     fn u9_messages_until_their_deadline_agree_with_a_model(
         steps in prop::collection::vec((0_u8..9, 0_u8..2, any::<u16>()), 1..400),
@@ -431,7 +432,7 @@ proptest! {
             }
             prop_assert!(open.values().all(|(left, _)| !left.is_empty()), "arrived, and not told");
         }
-        // All that is in flight is lost: everything is told of in time.
+        // All packets in flight are lost: each message is reported in time.
         now += Duration::from_secs(1);
         outbox.handle_timeout(now);
         while outbox.has_work() {

@@ -1,4 +1,4 @@
-//! What goes into a packet, and what waits.
+//! What is sent in a packet, and what waits.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn outbox(rows: &[ChannelConfig]) -> Outbox {
     Outbox::new(ChannelTable::new(rows).unwrap(), WINDOW, 0)
 }
 
-/// One packet: its plaintext and what is in it.
+/// One packet: its plaintext and its contents.
 fn fill(outbox: &mut Outbox, now: Instant, bytes: usize, end: End) -> (Vec<u8>, Vec<Content>) {
     let (mut out, mut contents) = (Vec::new(), Vec::new());
     let room = Room {
@@ -49,7 +49,7 @@ fn content(channel: u8, message: u64, fragment: u16) -> Content {
     Content::new(ChannelId(channel), MessageId(message), fragment)
 }
 
-/// A probe goes out beside what it repeats, and both may be late.
+/// A probe is sent in addition to what it repeats, and both may be late.
 #[test]
 fn a_fragment_is_retransmitted_once_every_packet_with_it_is_lost() {
     let lone = content(0, 0, 0);
@@ -70,7 +70,7 @@ fn a_fragment_is_retransmitted_once_every_packet_with_it_is_lost() {
     }
     assert_eq!(packet(&mut outbox), [lone]);
     assert!(!outbox.has_work());
-    // One of those given up came late.
+    // One of the packets declared lost arrived late.
     outbox.on_acked(lone);
     assert!(outbox.is_empty());
     // Lost while the next probe waits to be written: it counts once.
@@ -137,7 +137,7 @@ fn only_the_last_frame_of_a_packet_is_without_length_and_never_one_that_is_padde
     }
 }
 
-/// What the replaced system puts around each is 5 bytes.
+/// The replaced system adds 5 bytes to each.
 #[test]
 fn u11_small_messages_share_a_packet_with_1_to_5_bytes_around_each() {
     for row in [
@@ -245,7 +245,8 @@ fn channels_of_one_priority_share_byte_for_byte() {
     assert!(most - least < most / 6, "{bytes:?}");
 }
 
-/// Whatever its kind, a channel takes no packet from one of the same priority that has as much to say.
+/// A channel takes no packets from another of the same priority with as much queued, whatever their
+/// kinds are.
 #[test]
 fn channels_of_one_priority_share_whatever_their_kinds_are() {
     let kinds = [
@@ -328,7 +329,7 @@ fn a_full_reliable_queue_hands_back_and_a_full_unreliable_one_forgets() {
     assert_eq!(id, Ok(MessageId(10)));
     assert_eq!(outbox.counts().displaced, 1);
     assert_eq!(packet(&mut outbox)[0], content(0, 1, 0));
-    // What is acknowledged makes room; what is written does not.
+    // Acknowledgement frees room; writing does not.
     while outbox.has_work() {
         packet(&mut outbox);
     }
@@ -352,7 +353,7 @@ fn refuses_what_no_channel_or_window_takes() {
         long.unwrap_err().to_string(),
         "message of 17921 bytes is over the limit of 17920"
     );
-    // The channel allows 64 KiB, the peer's window three quarters of 40,000.
+    // The channel allows 64 KiB, the peer's window three quarters of 40,000 bytes.
     assert!(outbox.send(now, ChannelId(1), &vec![0; 30_001]).is_err());
     assert!(outbox.send(now, ChannelId(1), &vec![0; 29_900]).is_ok());
 }
@@ -393,7 +394,7 @@ fn an_old_report_about_a_fragment_changes_nothing() {
     outbox.on_acked(again[0]);
     outbox.on_lost(Instant::ZERO, again[0]);
     assert_eq!(packet(&mut outbox), [content(0, 0, 2)]);
-    // Reports about what was never sent.
+    // Reports about content that was never sent.
     for bad in [content(0, 0, 3), content(0, 1, 0), content(9, 0, 0)] {
         outbox.on_acked(bad);
         outbox.on_lost(Instant::ZERO, bad);
@@ -442,10 +443,11 @@ fn a_message_that_waits_for_credit_is_not_overtaken_by_its_equals() {
         sent.extend(packet(&mut outbox));
     }
     assert!(sent.iter().all(|content| content.message().0 == 0));
-    // The short ones would fit into what is left, but then the long one might wait for ever.
+    // The short messages would fit into the remaining room, but then the long one might never be
+    // sent.
     outbox.send(now, ChannelId(1), &[1; 100]).unwrap();
     assert!(!outbox.has_work());
-    // What has priority may.
+    // A message of higher priority may use the room.
     outbox.send(now, ChannelId(2), &[2; 100]).unwrap();
     assert_eq!(packet(&mut outbox), [content(2, 0, 0)]);
     outbox.on_window(window as u64 + 60_000);

@@ -1,4 +1,4 @@
-//! What an outbox tells of tracked messages.
+//! What an outbox reports about tracked messages.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::Instant;
 
 use super::pipe::ROOM;
 
-/// A channel of each kind, in the order of their codes.
+/// One channel of each kind, in the order of their codes.
 fn outbox() -> Outbox {
     let mut rows = [
         ChannelConfig::unreliable(),
@@ -75,7 +75,7 @@ fn u9_a_lost_message_is_reported_lost_half_a_second_later() {
     }
 }
 
-/// F1 and F3 of `MpGameServer`: a fragment is sent again, and the message is told of once.
+/// F1 and F3 of `MpGameServer`: a fragment is retransmitted, and the message is reported once.
 #[test]
 fn u9_a_reliable_message_is_delivered_once_complete() {
     for channel in [2, 3] {
@@ -121,7 +121,7 @@ fn u9_a_reliable_message_is_delivered_once_complete() {
 type Missing = BTreeSet<u16>;
 
 proptest! {
-    /// Whatever happens to packets, each tracked message is settled once, and no other.
+    /// For any packet losses, each tracked message is reported once, and no other.
     #[test]
     fn u9_agrees_with_a_model(
         steps in prop::collection::vec((0_u8..8, 0_u8..4, any::<u16>()), 1..300),
