@@ -168,7 +168,7 @@ fn a_server_whose_clock_jumps_is_followed() {
     assert_eq!(shown(&mut others, 3_540), 3_400);
     let stats = others.stats();
     assert_eq!((stats.restarts, stats.dropped_late), (2, 32));
-    // After a pause of the game, the display jumps.
+    // After a pause in which the game read nothing, the delay is the same.
     for sent in (3_500..).step_by(50).take(40) {
         others.push(at(sent + 40), at(sent), i64::try_from(sent).unwrap());
     }

@@ -14,7 +14,7 @@ fn at(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-/// What comes out until `now`, a look each millisecond.
+/// Items returned up to `now`, with one poll per millisecond.
 fn drain(buffer: &mut JitterBuffer<u64>, from: u64, now: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     for now in from..=now {
@@ -49,7 +49,7 @@ fn what_comes_unevenly_goes_out_evenly() {
 fn what_comes_too_late_is_dropped_and_makes_the_next_wait() {
     let max = millis(200);
     let mut buffer = JitterBuffer::new(Playout::Adaptive { max }, 64);
-    // One in ten is overtaken by the two after it.
+    // One in ten is overtaken by the next two.
     let sent = (0..100).map(|number| number * 20);
     let arrivals = sent.map(|sent| (sent + if sent % 200 == 100 { 1_000 } else { 950 }, sent));
     let mut arrivals: Vec<_> = arrivals.collect();
@@ -61,11 +61,11 @@ fn what_comes_too_late_is_dropped_and_makes_the_next_wait() {
         from = now;
     }
     let stats = *buffer.stats();
-    // The first two teach it.
+    // The first two raise the delay.
     assert!((1..=2).contains(&stats.dropped_late), "{stats:?}");
     assert!(buffer.delay() >= millis(50) && buffer.delay() <= max);
     assert!(out.is_sorted_by_key(|(_, sent)| *sent));
-    // One that was handed out comes again: not late, but a second one.
+    // An item that was already returned arrives again: it is a duplicate, not late.
     let (_, newest) = *out.last().unwrap();
     buffer.push(at(4_000), at(newest), newest);
     assert_eq!(
@@ -116,7 +116,7 @@ proptest! {
         delay in 0_u64..60,
     ) {
         let mut buffer = JitterBuffer::new(Playout::Fixed(millis(delay)), 1_024);
-        // Items that wait and all that were, the quickest, and the newest that was handed out.
+        // Waiting items, all seen items, the lowest latency, and the newest returned item.
         let (mut waiting, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let (mut base, mut handed) = (u64::MAX, None);
         let mut now = 1_000;

@@ -1,5 +1,5 @@
-//! The examples of `docs/lockstep-protocol.md`: what the library writes, what it reads in them, and
-//! that the page explains these bytes.
+//! The examples of `docs/lockstep-protocol.md`: the library writes and reads these bytes, and the
+//! page explains them.
 
 use wire::{MatchId, Seat};
 
@@ -37,7 +37,7 @@ fn vector(name: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The bits that the page explains under the mark of `name`, one row after the other.
+/// The bits that the page explains after the mark of `name`, in order.
 fn explained(name: &str) -> String {
     let (_, text) = PAGE
         .split_once(&format!("<!-- example: {name} -->"))
@@ -55,7 +55,7 @@ fn explained(name: &str) -> String {
         .collect()
 }
 
-/// Bundles of `seats`, from a row in which all are confirmed and neutral to each of `rows`.
+/// Bundles of `seats` that lead from a row of confirmed neutral inputs to each of `rows`.
 fn bundles(seats: u16, rows: &[&[([u8; 2], Origin)]]) -> Vec<Vec<u8>> {
     let mut before = Row::initial(seats, PAD, &[0, 0]);
     for seat in (0..seats).map(Seat) {
@@ -217,7 +217,7 @@ fn the_examples_of_the_page_say_what_it_explains() {
     }
 }
 
-/// The kinds of the page are those that are read, and no others.
+/// The page lists exactly the kinds that decode.
 #[test]
 fn the_page_has_a_row_for_each_kind_that_is_read() {
     let shape = Shape {
@@ -244,7 +244,7 @@ fn the_page_has_a_row_for_each_kind_that_is_read() {
         let is_in = |line: &str| {
             let ends = line.match_indices(&name).map(|(at, _)| at + name.len());
             let mut rests = ends.map(|end| line[end..].chars().next());
-            // Not the beginning of a longer number.
+            // The number must not be a prefix of a longer one.
             rests.any(|next| next.is_none_or(|next| !next.is_ascii_hexdigit()))
         };
         let has_row = kinds
@@ -259,7 +259,7 @@ fn the_page_has_a_row_for_each_kind_that_is_read() {
     }
 }
 
-/// Numbers and codes of the page that a change of the code would leave behind.
+/// Numbers and codes in the page that must follow changes of the code.
 #[test]
 fn the_page_has_the_bounds_and_codes_that_are_enforced() {
     let fragments = crate::state_channel::FRAGMENTS_MAX;
@@ -316,7 +316,7 @@ fn the_page_has_the_bounds_and_codes_that_are_enforced() {
     assert_eq!(players.count(), leave.len());
 }
 
-/// A number below a million as pages write it.
+/// A number below a million with a comma, as in the page.
 fn with_comma(number: u32) -> String {
     let (thousands, rest) = (number / 1_000, number % 1_000);
     if thousands == 0 {

@@ -10,7 +10,7 @@ fn adaptive(max: u64) -> PlayoutDelay {
     PlayoutDelay::new(Playout::Adaptive { max: millis(max) })
 }
 
-/// Takes `count` arrivals that were each so late, one a tick.
+/// Handles `count` arrivals with the same lateness, one per tick.
 fn run(delay: &mut PlayoutDelay, now: &mut Instant, count: u32, late: Duration) {
     for _ in 0..count {
         *now += TICK;
@@ -32,11 +32,11 @@ fn it_goes_up_at_once_and_down_slowly() {
     run(&mut delay, &mut now, 2, millis(30));
     assert!(delay.get() >= millis(30));
     run(&mut delay, &mut now, 598, millis(30));
-    // Two are worse: what was late twice is covered with the second.
+    // Two arrivals are later. The second repetition of a lateness covers it.
     run(&mut delay, &mut now, 2, millis(60));
     let high = delay.get();
     assert!(high >= millis(60) && high <= millis(80), "{high:?}");
-    // Two windows on it is forgotten, and given back by 4 ms a second.
+    // Two windows later it no longer counts, and the delay falls by 4 ms per second.
     run(&mut delay, &mut now, 1_190, millis(10));
     let before = delay.get();
     assert!(before >= millis(60), "{before:?}");
@@ -56,22 +56,23 @@ fn an_outage_changes_next_to_nothing() {
     let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
     run(&mut delay, &mut now, 2_000, millis(10));
     assert_eq!(delay.get(), millis(10));
-    // 500 ms without a word, then all at once: the last of them are less late, and of the same outage.
+    // No arrival for 500 ms, then all at once. The last of these are less late, but part of the
+    // same outage.
     for late in (0..30).map(|tick| millis(500).saturating_sub(TICK * tick)) {
         delay.on_late(now, late);
     }
     assert!(delay.get() <= millis(12), "{:?}", delay.get());
     run(&mut delay, &mut now, 600, millis(10));
     assert!(delay.get() <= millis(12), "{:?}", delay.get());
-    // A way that is longer from then on is none.
+    // If the path stays slower, it is no outage.
     delay.on_late(now, millis(900));
     run(&mut delay, &mut now, 3, millis(80));
     assert!(delay.get() >= millis(80), "{:?}", delay.get());
     run(&mut delay, &mut now, 60 * 60, millis(10));
-    // What comes late after it counts as ever.
+    // Late arrivals after an outage count as usual.
     run(&mut delay, &mut now, 2, millis(50));
     assert!(delay.get() >= millis(50), "{:?}", delay.get());
-    // A single one that came late is an outlier, and so is one that is too late for any delay.
+    // A single late arrival is an outlier, and so is one later than the maximum delay.
     let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
     run(&mut delay, &mut now, 2_000, millis(10));
     run(&mut delay, &mut now, 1, millis(90));
@@ -98,8 +99,8 @@ fn it_never_exceeds_its_maximum() {
 
 #[test]
 fn what_is_missed_in_the_long_run_is_a_tenth_of_a_millisecond_a_second() {
-    // 2 % of datagrams are lost, each tick is in four of them: one in 50 comes a tick later, one in
-    // 2,500 two, with up to 10 ms of jitter each.
+    // 2 % of datagrams are lost and each tick is in four of them: one tick in 50 arrives one tick
+    // late, one in 2,500 two ticks late, each with up to 10 ms of jitter.
     let mut generator = wire::Seed::from_number(1).generator(0);
     let (mut delay, mut now) = (adaptive(200), Instant::ZERO);
     let (mut missed, mut held, mut played) = (0, Duration::ZERO, Duration::ZERO);
@@ -140,7 +141,7 @@ fn moments_follow_the_quickest_arrival_of_late() {
     assert_eq!(clock.play_at(at(1_300)), Some(at(5_360)));
     assert_eq!(clock.played(at(5_360)), Some(at(1_300)));
     assert_eq!(clock.lead(at(5_000), at(1_000)), Duration::from_millis(50));
-    // The path gets 20 ms slower: after a whole window that counts.
+    // The path gets 20 ms slower, which counts after a whole window.
     for sent in (1_300..).step_by(100).take(128) {
         clock.on_arrival(at(sent + 4_070), at(sent));
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Order-sensitive, so that an input left out, doubled or swapped shows.
+/// Depends on the order of inputs, to detect missing, repeated and swapped ones.
 fn step(state: &mut u64, input: &u8) {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -53,7 +53,7 @@ fn b1_a_wrong_guess_is_corrected_with_the_inputs_the_server_has_not_come_to() {
         prediction.predict(input, step).unwrap();
     }
     let before = *prediction.state();
-    // Another player pushed us between inputs 2 and 3.
+    // Another player pushed the character between inputs 2 and 3.
     let correction = prediction.reconcile(2, &99, step).unwrap();
     let expected = after(99, &[3, 4, 5]);
     assert_eq!(
@@ -63,13 +63,13 @@ fn b1_a_wrong_guess_is_corrected_with_the_inputs_the_server_has_not_come_to() {
     assert_eq!(*prediction.state(), expected);
     let waiting: Vec<_> = prediction.unacknowledged().collect();
     assert_eq!(waiting, [(5, &5), (4, &4), (3, &3)]);
-    // What was corrected is predicted from then on.
+    // The corrected state is the base of later predictions.
     assert_eq!(prediction.reconcile(3, &after(99, &[3]), step), None);
     // The server lost input 4.
     let lost = after(99, &[3, 5]);
     let correction = prediction.reconcile(5, &lost, step).unwrap();
     assert_eq!((*correction.before, *correction.after), (expected, lost));
-    // And pushes us while we do nothing.
+    // A push without any input.
     assert!(prediction.reconcile(5, &12, step).is_some());
     assert_eq!(prediction.reconcile(5, &12, step), None);
     let stats = prediction.stats();
@@ -82,7 +82,7 @@ fn b1_a_wrong_guess_is_corrected_with_the_inputs_the_server_has_not_come_to() {
 #[test]
 fn what_was_overtaken_or_never_was_is_dropped_and_counted() {
     let mut prediction = Prediction::new(0, 16);
-    // None yet: a state before the first input counts, and no number does.
+    // Before the first input a state is accepted, but no input number is.
     assert!(prediction.reconcile(0, &1, step).is_some());
     assert_eq!(prediction.reconcile(1, &2, step), None);
     assert_eq!(prediction.reconcile(u16::MAX, &2, step), None);
@@ -114,14 +114,14 @@ fn what_is_past_the_history_is_handed_back_and_counted() {
             (prediction.stats().inputs, prediction.stats().refused),
             (held, 3)
         );
-        // The longest work that a state can cost.
+        // The most steps that a state can cost.
         let mut steps = 0;
         prediction.reconcile(0, &5, |state, input| {
             steps += 1;
             step(state, input);
         });
         assert_eq!(steps, held);
-        // Heard again, it goes on; nothing has grown.
+        // An acknowledgement lets prediction continue, without larger buffers.
         prediction.reconcile(u16::try_from(held).unwrap(), &5, step);
         assert!(prediction.predict(7, step).is_ok());
         assert_eq!(prediction.steps.capacity(), places);
@@ -151,7 +151,7 @@ fn numbers_may_wrap() {
     assert_eq!(*prediction.state(), state);
 }
 
-/// Keeps all inputs for ever, and makes every step again each time.
+/// Keeps all inputs, and simulates every step again each time.
 struct Model {
     inputs: Vec<u8>,
     acknowledged: usize,
@@ -181,7 +181,8 @@ proptest! {
                     model.inputs.push(input);
                 }
             } else {
-                // Of one too many, one acknowledged already, or any between; changed or not.
+                // The number is one too many, already acknowledged, or in between; the state
+                // changed or not.
                 let number = u16::try_from(newest).unwrap().wrapping_add(1).wrapping_sub(back);
                 let known = usize::from(number) <= newest && usize::from(number) >= model.acknowledged;
                 let to = if known { usize::from(number) } else { newest };

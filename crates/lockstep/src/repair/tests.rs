@@ -15,7 +15,7 @@ const LIMITS: RepairLimits = RepairLimits {
     gain: 5,
 };
 
-/// A chain in which every bundle is one byte.
+/// A chain of one-byte bundles.
 fn chain(end: u32) -> Chain {
     let mut chain = Chain::new(Shape {
         seats: 1,
@@ -79,7 +79,7 @@ fn a_short_run_holds_older_ones_that_are_not_acknowledged() {
     );
     ack(&mut repair, 8, 3, false);
     assert_eq!(slice_with(&mut repair, 8, &limits), (3..8, false));
-    // What was never sent goes out whatever it takes, and no older one then.
+    // Unsent ticks are sent regardless of size, and then without older ones.
     assert_eq!(slice_with(&mut repair, 20, &limits), (8..20, false));
 }
 
@@ -94,7 +94,7 @@ fn ticks_closed_in_a_burst_all_go_out() {
 fn a_gap_gets_the_oldest_first_once_a_round_trip() {
     let mut repair = Repair::new(&LIMITS);
     ack(&mut repair, 12, 10, false);
-    // A round trip of 3 ticks is known now, and all went out once.
+    // A round trip of 3 ticks is measured, and all ticks were sent once.
     repair.unsent = Tick(60);
     ack(&mut repair, 60, 10, true);
     assert_eq!(slice(&mut repair, 60), (10..30, true), "as many as fit");
@@ -142,7 +142,7 @@ fn an_old_word_changes_nothing() {
     assert_eq!(slice(&mut repair, 13), (10..13, false));
 }
 
-/// A chain in which a datagram holds one bundle.
+/// A chain of which one bundle fills a datagram.
 fn wide_chain(end: u32) -> Chain {
     let mut chain = Chain::new(Shape {
         seats: 1,

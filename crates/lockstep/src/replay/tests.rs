@@ -1,4 +1,4 @@
-//! What is written is read, what has changed is found, and play comes to the same states.
+//! Written replays read back, changes are detected, and playback reaches the same states.
 
 mod bounds;
 mod damage;
@@ -35,7 +35,7 @@ impl Input for Pad {
 #[derive(Clone, Debug, Default)]
 struct Game {
     state: u64,
-    /// Tick at which it goes wrong, once.
+    /// Tick at which it diverges, once.
     diverges_at: Option<Tick>,
 }
 
@@ -85,7 +85,7 @@ fn hash(game: &Game) -> u64 {
     hasher.finish()
 }
 
-/// Each player toggles one of 12 buttons in a frame of ten.
+/// Each player toggles one of 12 buttons in one frame of ten.
 fn rows(seats: u16, ticks: u32, seed: u64) -> Vec<Row> {
     let mut generator = Seed::from_number(seed).generator(0);
     let mut row = Row::initial(seats, Pad::WIDTH, &[0, 0]);
@@ -105,7 +105,7 @@ fn rows(seats: u16, ticks: u32, seed: u64) -> Vec<Row> {
     rows
 }
 
-/// Some inputs of any origin besides.
+/// Like `rows`, with some inputs of other origins.
 fn mixed_rows(seats: u16, ticks: u32, seed: u64) -> Vec<Row> {
     let mut generator = Seed::from_number(seed).generator(1);
     let mut rows = rows(seats, ticks, seed);
@@ -128,7 +128,7 @@ fn config(seats: u16, hash_interval: u8, keyframe_interval: u32) -> ReplayConfig
     config
 }
 
-/// Plays `rows` and records them, sealed before each tick of `seals`, without an end.
+/// Plays and records `rows`, with a seal before each tick of `seals` and without an end.
 fn recording(
     config: ReplayConfig,
     rows: &[Row],

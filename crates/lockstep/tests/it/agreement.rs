@@ -1,4 +1,4 @@
-//! All participants play the same game, whatever the network does.
+//! All participants simulate the same match under any network conditions.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::{Generator, Seed};
 
 use crate::world::{Link, World, config, pad, stick};
 
-/// All turns that any two players returned are the same turns, and led to the same states.
+/// All turns that any two players returned are equal and led to the same states.
 fn assert_agreement<I>(world: &World<I>) {
     let longest = |a: &&crate::world::Player<I>| a.states.len();
     let first = world.players.iter().max_by_key(longest).unwrap();
@@ -40,7 +40,7 @@ fn l9_eight_players_agree_after_10_000_ticks_at_5_percent_loss() {
     assert!(world.server.stats().hashes_compared >= 8 * 9_900);
 }
 
-/// A link drawn by `generator`, up to a bad one.
+/// A random link, up to a bad one.
 fn any_link(generator: &mut Generator) -> Link {
     Link {
         latency: Duration::from_millis(generator.below(120)),
@@ -71,7 +71,7 @@ where
     world
 }
 
-/// Guarantees 1, 2, 4 and 12 for one world.
+/// Asserts guarantees 1, 2, 4 and 12.
 pub(crate) fn assert_guarantees<I>(world: &World<I>)
 where
     I: Clone + PartialEq + core::fmt::Debug,
@@ -113,7 +113,7 @@ fn sim_ls_1_all_agree_on_every_tick_and_ls_4_every_input_counts_or_its_owner_is_
 
 #[test]
 fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
-    // An authenticating transport lets none of these through; still nothing breaks.
+    // An authenticating transport would drop all of these; still nothing breaks.
     for_each_seed(&test_site!(), 8, |seed| {
         let mut world = World::seeded(seed, config(3), Link::lossy(2), pad);
         world.run_for(Duration::from_millis(500));
@@ -151,7 +151,7 @@ fn ls_5_ticks_close_on_time_whatever_clients_do() {
 
 #[test]
 fn ls_6_ls_g13_an_outage_of_one_stalls_nobody_else_and_is_made_up_at_once() {
-    // Without loss or jitter, so that every late turn is caused by the outage.
+    // Without loss or jitter, so that the outage causes every late turn.
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = World::new(6, config(4), link, stick);

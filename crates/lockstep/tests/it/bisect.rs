@@ -1,4 +1,4 @@
-//! Players that prolong a bisection as much as they can.
+//! Players that prolong a bisection as much as possible.
 
 use core::time::Duration;
 
@@ -120,7 +120,8 @@ fn who_never_answers_holds_nobody_up_and_costs_a_bounded_number_of_questions() {
         } else {
             assert_eq!(found, [expected(1)]);
         }
-        // As the subject or as its witness: 4 s for an answer, and 4 s for the notification.
+        // For each player, whether suspected or witness: 4 s for an answer, and 4 s for the
+        // notification.
         for peer in 0..3 {
             let asked = table.asked.iter().filter(|(to, _)| *to == PeerId(peer));
             assert!(asked.count() <= 2 * 41, "{peer}");
@@ -157,7 +158,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     let before = held();
     let refused = table.server.stats().bisect_refused;
     for _ in 0..1_000 {
-        // Of another tick, of another form, and by a player that was not asked.
+        // Answers for another tick, of another form, and from a player that was not asked.
         table.say(1, sections(1, b"units"));
         table.say(1, ticks.clone());
         table.say(1, heard.clone());
@@ -166,7 +167,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
     assert_eq!(table.server.stats().bisect_refused, refused + 4_000);
     assert_eq!(held(), before);
     assert_eq!(table.found(), []);
-    // Names must be text.
+    // Names must be printable UTF-8.
     let malformed = table.server.stats().dropped_malformed;
     table.say(1, sections(0, b"\x1b[2J"));
     assert_eq!(table.server.stats().dropped_malformed, malformed + 1);

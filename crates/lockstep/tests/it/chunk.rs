@@ -1,4 +1,4 @@
-//! Chunks that nobody honest sends, and what they cost.
+//! Chunks that no honest sender sends, and their cost.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -32,34 +32,34 @@ fn ls_10_an_announcement_costs_nothing_until_its_bytes_arrive() {
     let mut incoming = Incoming::new(Direction::Down, u32::MAX);
     let start = held();
     assert!(start - before <= 2_048, "{}", start - before);
-    // 4 GiB, and the farthest chunk of it that is taken at all.
+    // A snapshot of 4 GiB, and its furthest accepted chunk.
     incoming.on_chunk(NOW, &chunk(u32::MAX, AHEAD_MAX, &bytes));
     assert!(held() - start <= 1_100, "{}", held() - start);
     incoming.on_chunk(NOW, &chunk(u32::MAX, AHEAD_MAX + 1, &bytes));
     incoming.on_chunk(NOW, &chunk(u32::MAX, 4_294_966, &bytes));
     assert_eq!(incoming.stats().too_far, 2);
-    // Every second one: never whole, and at most twice what came.
+    // Every second chunk: never complete, and at most twice the received bytes are held.
     let mut arrived = 1_000;
     for index in (2..AHEAD_MAX).step_by(2) {
         incoming.on_chunk(NOW, &chunk(u32::MAX, index, &bytes));
         arrived += 1_000;
         assert!(held() - start <= 2 * arrived + 2_100);
     }
-    // And all from the beginning: what is kept past the missing one and what is before it, each
-    // at most twice.
+    // All chunks from the start: those kept past the missing one and those before it, each at most
+    // twice.
     for index in 0..3_000 {
         incoming.on_chunk(NOW, &chunk(u32::MAX, index, &bytes));
         arrived += 1_000;
         assert!(held() - start <= 2 * arrived + 4_100, "{index}");
     }
-    // Another transfer, and all of that is given back.
+    // Another transfer frees all of that.
     let other = Chunk {
         id: 2,
         ..chunk(u32::MAX, 0, &bytes)
     };
     incoming.on_chunk(NOW, &other);
     assert!(held() - start <= 1_100, "{}", held() - start);
-    // Over the limit, not even that.
+    // Over the limit, nothing is held.
     let mut incoming = Incoming::new(Direction::Down, 10_000);
     let start = (held(), allocations());
     incoming.on_chunk(NOW, &chunk(10_001, 0, &bytes));
@@ -107,9 +107,9 @@ fn ls_9_a_transfer_takes_memory_at_its_start_and_for_what_arrives() {
         }
     }
     assert_eq!(sender, 0);
-    // Doublings from a chunk to 2 MB, and of what was kept past a missing one.
+    // Doublings from one chunk to 2 MB, and those of the chunks kept past a missing one.
     assert!(receiver < 40, "{receiver}");
-    // All of it, not a byte more, and nothing besides.
+    // The result takes exactly its length, and nothing else is held.
     let before = held();
     let snapshot = incoming.take().unwrap();
     assert_eq!((snapshot.len(), snapshot.capacity()), (len, len));

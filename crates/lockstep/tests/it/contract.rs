@@ -11,7 +11,7 @@ use wire::{Arrival, CommandId, Generator, Instant, Machine, Seat, Seed, Transmit
 
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// Either role, so that a server and its clients make one group.
+/// Either role, so that a server and its clients form one group.
 #[derive(Debug)]
 enum Role {
     Server(Box<MatchServer<u16>>),
@@ -62,7 +62,7 @@ impl Machine for Role {
     }
 }
 
-/// A state of two sections, of which the second differs.
+/// A state of two sections; the second depends on `number`.
 fn state(number: u32) -> StateHasher {
     let mut hasher = StateHasher::new(MATCH);
     hasher.section("one");
@@ -71,7 +71,7 @@ fn state(number: u32) -> StateHasher {
     hasher
 }
 
-/// A server and two clients; to clients the server is peer 0, to the server they are 1 and 2.
+/// A server and two clients. For clients the server is peer 0; for the server they are 1 and 2.
 struct Match;
 
 const CLIENTS: u16 = 2;
@@ -142,7 +142,7 @@ impl ContractSubject for Match {
     }
 
     fn hostile(&self, index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
-        // An arbitrary report with 64 inputs; turns of two unchanged ticks.
+        // A random report with 64 inputs; turns of two unchanged ticks.
         let low = generator.next_u32().to_be_bytes();
         let mut datagram = if index == 0 {
             vec![0x02, low[0], low[1], 0x60, 0x20, 0xc0, 0x81, 0x00]
@@ -165,7 +165,7 @@ impl ContractSubject for Match {
 
     fn limits(&self) -> Limits {
         // 1,024 bundles, three times as many hashes, as many ticks of two sections, two logs of 320
-        // inputs, and queues. A predicting client's rows take less than a server's hashes.
+        // inputs, and queues. The rows of a predicting client take less than a server's hashes.
         Limits::new(1_024 * (6 + 6 + 8 + 3 * 8 + 16 + 2 * 4) + 2 * 320 * 6 + 8_192)
     }
 

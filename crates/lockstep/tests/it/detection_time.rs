@@ -1,4 +1,4 @@
-//! How soon a game that went wrong is named, and where it began told; what hashes cost.
+//! How soon a diverged game is reported, then located; and the cost of hashes.
 
 use core::time::Duration;
 
@@ -9,8 +9,8 @@ use wire::Seed;
 use crate::sections::{Flip, Match, divergences, flip};
 use crate::world::{Link, World, config, pad};
 
-/// From a player's going wrong to the server's naming it, and from there to its telling tick and section,
-/// at 50 ms each way.
+/// Time from a player's divergence to the server's report, and from there to tick and section, at
+/// 50 ms each way.
 fn search_times(seed: Seed, players: u16, loss: u32, interval: u8) -> (Duration, Duration) {
     let mut generator = seed.generator(72);
     let mut config = config(players);
@@ -20,7 +20,7 @@ fn search_times(seed: Seed, players: u16, loss: u32, interval: u8) -> (Duration,
     let world = World::seeded(generator.seed(), config, link, pad);
     let mut game = Match::new(world, 5);
     let flip = Flip {
-        // Not before the round trip is known.
+        // Not before the round trip is measured.
         tick: Tick(u32::try_from(generator.between(60, 120)).unwrap()),
         ..flip(&mut generator, 5)
     };
@@ -33,7 +33,7 @@ fn search_times(seed: Seed, players: u16, loss: u32, interval: u8) -> (Duration,
     (named.saturating_since(wrong), found.saturating_since(named))
 }
 
-/// The second of these, for 3 players.
+/// The second of these times, for 3 players.
 fn search_time(seed: Seed, loss: u32, interval: u8) -> Duration {
     search_times(seed, 3, loss, interval).1
 }
@@ -47,7 +47,7 @@ fn sim_ls_g15_a_desync_is_named_within_150_ms() {
             let waits = (0..25).map(|_| search_times(seeds.seed(), players, 2, 1).0);
             let mut waits: Vec<_> = waits.collect();
             waits.sort();
-            // One lost hash holds nothing back; a burst of losses would.
+            // One lost hash delays nothing; a burst of losses would.
             eprintln!("{players} players: {:?} at most", waits[24]);
             assert!(waits[24] <= limit, "{players}: {waits:?}");
         }
@@ -61,8 +61,8 @@ fn sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips() {
         let mut seeds = seed.generator(73);
         assert_eq!(search_time(seeds.seed(), 0, 1), round_trip);
         assert!(search_time(seeds.seed(), 0, 8) <= 2 * round_trip);
-        // At 2 % loss the median is as good; a loss costs a round trip and a few ticks, and what is
-        // lost again twice as much.
+        // At 2 % loss the median is as good. A loss costs a round trip and a few ticks; a second
+        // loss of the same datagram costs twice as much.
         let waits = (0..25).map(|_| search_time(seeds.seed(), 2, 8));
         let mut waits: Vec<_> = waits.collect();
         waits.sort();

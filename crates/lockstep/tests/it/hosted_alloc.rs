@@ -1,4 +1,4 @@
-//! A hosted match allocates nothing in the steady state, before and after its host is gone.
+//! A hosted match allocates nothing in the steady state, before and after its host stops.
 
 use core::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::hosted_world::hosted;
 use crate::mesh_world::{peer, peers};
 use crate::world::{MATCH, pad, seat};
 
-/// Players joined by one buffer; `loss` of a million datagrams are dropped.
+/// Players connected through a buffer; `loss` of a million datagrams are dropped.
 struct Bench {
     players: Vec<HostedPeer<u16>>,
     pads: Vec<u16>,
-    /// No earlier one runs.
+    /// First running player.
     first: usize,
     now: Instant,
     buf: Vec<u8>,
@@ -103,7 +103,7 @@ fn ls_9_hosted_memory_is_a_clients_and_of_a_host_a_servers_too() {
     for player in &bench.players {
         let server = player.server().map_or(0, lockstep::MatchServer::memory_len);
         let own = player.memory_len() - player.client().memory_len() - server;
-        // Events that wait, at most 257, and links.
+        // Waiting events, at most 257, and links.
         assert!(own < 257 * 88 + 8 * 160 + 4_096, "{own}");
     }
     let before = held();

@@ -1,4 +1,4 @@
-//! What a hosted match is refused for, and what its limits come to.
+//! Invalid configurations of a hosted match, and minimum timeouts.
 
 use core::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_hosted_match_that_cannot_be_played_is_refused() {
     config.server.datagram_len_max = 9;
     let error = new(config, Seat(0), &three);
     assert!(matches!(error, Some(HostedConfigError::Server(_))));
-    // Patience is at least 8 ticks, and player_patience twice that.
+    // The host timeout is at least 8 ticks, and the player timeout twice that.
     let mut config = hosted(3, 0);
     config.host_timeout = Duration::ZERO;
     config.player_timeout = Duration::ZERO;

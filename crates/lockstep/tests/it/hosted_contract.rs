@@ -10,7 +10,6 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::mesh_world::{peer, peers};
 use crate::world::{Link, MATCH, pad, seat};
 
-/// Four players.
 struct Group;
 
 const PLAYERS: u16 = 4;
@@ -63,12 +62,12 @@ impl ContractSubject for Group {
     fn hostile(&self, index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
         let low = generator.next_u32().to_be_bytes();
         let ours = 1 << index;
-        // What ends the match for somebody is rare, lest it end at once.
+        // Messages that end the match for a player are rare, so that it runs for a while.
         Some(match generator.below(60) {
-            // There, in doubt or not, of the first view mostly.
+            // Presences, suspecting the host or not, mostly of the first view.
             6..20 => vec![0x50, VERSION, low[0] & low[1] & 1, 0, 0x0f, low[2] & 1],
             0 => vec![0x51],
-            // Some are suspected, one of them the host now and then.
+            // Statements that suspect some players, sometimes the host.
             1 | 3..6 => {
                 let suspects = (1 + low[0] % 14) & !ours;
                 let mut datagram = vec![0x52, 0, 0, 0x0f, 0, suspects, 0, 0];
@@ -77,7 +76,7 @@ impl ContractSubject for Group {
                 }
                 datagram
             }
-            // They are out.
+            // Decisions that exclude them.
             2 => {
                 let next = (1 + low[0] % 14) | ours;
                 let mut datagram = vec![0x53, 1, 0, 0x0f, 0, next, 0, 0];

@@ -1,5 +1,5 @@
-//! A player who lies to the others of a hosted match: it may end the match for some, and never makes
-//! two of one.
+//! A player that lies to the others of a hosted match may end the match for some, but cannot split
+//! it in two.
 
 use core::time::Duration;
 
@@ -12,8 +12,7 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::mesh_world::peer;
 use crate::world::{Link, pad};
 
-/// Something that the player of `liar` might say of who plays, in a match of `count` in whatever
-/// view.
+/// A random membership message of player `liar`, in a match of `count` and in any view.
 fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u8> {
     let ours = 1 << liar;
     let any = u16::try_from(generator.below(1 << 6)).unwrap() & members;
@@ -39,7 +38,7 @@ fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u
             ticks(&mut said, generator, out(next));
             said
         }
-        // Four quiet ticks of some host, passed on.
+        // Four ticks without changes from some host, forwarded.
         _ => {
             let mut said = vec![0x55, 0, 0];
             said.extend_from_slice(&u16::try_from(generator.below(500)).unwrap().to_be_bytes());
@@ -74,8 +73,8 @@ fn sim_ls_16_a_player_who_lies_about_who_plays_never_makes_two_matches() {
             world.run_for(Duration::from_millis(generator.below(150)));
         }
         world.run_for(Duration::from_secs(25));
-        // Whoever goes on is with more than half of some view, and so with all others who do; the
-        // liar may be told and tell whatever it likes.
+        // A continuing player is with more than half of some view, and so with all other continuing
+        // ones. The liar may see anything.
         let honest: Vec<_> = world.on().into_iter().filter(|on| *on != liar).collect();
         let before: Vec<_> = honest
             .iter()
@@ -90,7 +89,7 @@ fn sim_ls_16_a_player_who_lies_about_who_plays_never_makes_two_matches() {
             .collect();
         seeds += 1;
         survived += u32::from(!moving.is_empty());
-        // Where nobody is gone, whatever changes comes of lies.
+        // If no player is gone, all changes result from lies.
         let is_changed = |index: &usize| {
             let player = &world.players[*index];
             player.machine.epoch() > 0 || player.closed().is_some()
@@ -138,7 +137,7 @@ fn ls_16_a_former_hosts_ticks_are_dropped_and_counted() {
     let end = world.players[2].machine.ticks_confirmed();
     let [_, _, high, low] = end.to_be_bytes();
     let now = world.local(2);
-    // Four ticks of which seat 0 presses a button in each, and then one of a player who never hosted.
+    // Four ticks in which seat 0 presses a button, and the same from a player that never hosted.
     let mut turns = [0x82, 0, 0, 0x80, high, low, 0x20, 0x20, 0x20, 0x20];
     let machine = &mut world.players[2].machine;
     machine.handle_datagram(now, Arrival::from(peer(0)), &mut turns);

@@ -1,4 +1,4 @@
-//! Players of a hosted match are cut off from each other: one side goes on, the other is told.
+//! A partition of a hosted match: one side continues, the other is notified.
 
 use core::time::Duration;
 
@@ -26,14 +26,14 @@ fn sim_ls_16_a_partition_leaves_one_match() {
         } else {
             (other, one)
         };
-        // Those who are enough go on within seconds, with 60 ticks a second.
+        // The side that is large enough continues within seconds, at 60 ticks per second.
         world.run_for(Duration::from_secs(14));
         for index in &on {
             let player = &world.players[*index];
             assert!(player.is_on() && player.states.len() > 600, "{index}");
         }
-        // Who still hears a host that stands gives it up ten seconds after its last word, which may be
-        // as late as ten seconds after the first of the others was cut off.
+        // A player that still receives a paused host drops it ten seconds after its last turn. That
+        // turn may be ten seconds later than the start of the partition.
         world.run_for(Duration::from_secs(10));
         let has_moved = out.contains(&host);
         world.assert_progress(&on);
@@ -41,7 +41,7 @@ fn sim_ls_16_a_partition_leaves_one_match() {
             let hosts = world.players[*index].hosts();
             assert_eq!(hosts.len(), usize::from(has_moved), "{hosts:?}");
         }
-        // It heals, and nothing comes of that.
+        // The partition heals, which changes nothing.
         world.run_for(Duration::from_secs(10));
         world.assert_progress(&on);
         for index in &out {
@@ -81,7 +81,7 @@ fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
         let mut world = any_world(seed, &mut generator, count as u64);
         world.run_for(Duration::from_secs(2));
         let host = world.host();
-        // Too few to choose a host are cut off for longer than patience, and come back.
+        // Too few players to elect a host are cut off for longer than the timeout, and return.
         let away: Vec<_> = others(count, host)
             .into_iter()
             .take((count - 1) / 2)
@@ -101,7 +101,8 @@ fn ls_16_who_goes_on_with_one_who_has_given_it_up_is_told_so() {
     link.latency = Duration::from_millis(25);
     let mut world = HostedWorld::new(Seed::from_number(7), &hosted(3, 2), link, pad);
     world.run_for(Duration::from_secs(2));
-    // Player 1 hears the other, and is not heard: what it hears is enough for both to go on.
+    // Player 1 receives player 0 but not the reverse: as far as it knows, both are enough to
+    // continue.
     let now = world.now;
     world
         .outages

@@ -1,4 +1,4 @@
-//! Who comes while ticks close, and who comes back.
+//! Clients that join a running match, and clients that return.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ fn two_of_three(seed: Seed, link: Link) -> World<u16> {
     world
 }
 
-/// The tick from which the server says that the inputs of `seat` count.
+/// The tick from which the server counts the inputs of `seat`.
 fn entered(world: &World<u16>, seat: Seat) -> Option<Tick> {
     world.server_events.iter().rev().find_map(|event| {
         if let ServerEvent::Entered { seat: who, tick } = event {
@@ -43,7 +43,7 @@ fn assert_agreement(world: &World<u16>) {
     assert!(!world.server_events.iter().any(is_desync));
 }
 
-/// Gaps between turns of `player` from its turn `from` on that are longer than a tick.
+/// Number of gaps longer than a tick between turns of `player`, from its turn `from` on.
 fn stalls(world: &World<u16>, player: usize, from: usize) -> usize {
     let at = &world.players[player].turned_at[from..];
     let period = Duration::from_nanos(16_666_667);
@@ -77,11 +77,11 @@ fn sim_ls_14_who_joins_a_running_match_catches_up_and_plays() {
             .iter()
             .filter(|(_, origin)| *origin == Origin::Confirmed);
         assert!(played.count() > 150, "and its inputs come in time");
-        // Its hashes are compared as the others' are.
+        // Its hashes are compared like the others'.
         world.players[2].diverges_at = Some(Tick(joined + 400));
         world.run(joined + 500);
         let named = world.server_events.iter().any(|event| {
-            // Where hashes of the first tick are lost, a later one shows it.
+            // If hashes of the first tick are lost, a later one shows the difference.
             matches!(event, ServerEvent::Desync { tick, seats, .. }
                 if (joined + 400..=joined + 408).contains(&tick.0) && *seats == [Seat(2)])
         });
@@ -121,7 +121,7 @@ fn sim_ls_14_who_comes_back_within_the_chain_needs_no_snapshot() {
         assert!(tick.since(Tick(closed)) < 60, "{closed} {tick}");
         let last = usize::try_from(closed).unwrap() - 1;
         let wait = world.players[1].turned_at[last].saturating_since(back);
-        // A round trip, the ticks of the wait, one datagram a tick; and losses.
+        // A round trip, the ticks of the wait at one datagram per tick, and losses.
         assert!(wait < Duration::from_millis(700), "{wait:?}");
         let own = &world.players[1].own[usize::try_from(tick.0).unwrap()..];
         let played = own
@@ -140,7 +140,7 @@ fn whoever_joins_and_never_says_a_word_is_put_out() {
         .server
         .join(now, crate::world::peer(2), Seat(2))
         .unwrap();
-    // Welcomes go out for 30 s, and the seat is absent meanwhile.
+    // Welcomes are sent for 30 s; the seat is absent meanwhile.
     world.run_for(Duration::from_millis(29_900));
     let left = |world: &World<u16>| {
         let is_left = |event: &&ServerEvent| {
@@ -167,7 +167,7 @@ fn what_a_seat_sent_before_is_not_the_next_holders() {
     config.input_delay = lockstep::InputDelay::fixed(30).unwrap();
     let mut world = World::new(6, config, Link::perfect(), |_, _| 0xffff_u16);
     world.run(200);
-    // Thirty inputs of the leaver are there already.
+    // Thirty inputs of the leaving player have already arrived.
     world.keep_out(2);
     world.run_for(Duration::from_millis(20));
     world.play = |_, _| 0x0101;

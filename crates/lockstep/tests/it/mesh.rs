@@ -15,7 +15,7 @@ fn clean(latency: u64) -> Link {
     link
 }
 
-/// A link drawn by `generator`, up to a bad one.
+/// A random link, up to a bad one.
 fn any_link(generator: &mut Generator) -> Link {
     Link {
         latency: Duration::from_millis(generator.below(120)),
@@ -26,7 +26,7 @@ fn any_link(generator: &mut Generator) -> Link {
     }
 }
 
-/// A mesh of any size on any links, with any delays and any window.
+/// A mesh of random size, links, delays and window.
 fn any_world(seed: Seed) -> MeshWorld<u16> {
     let mut generator = seed.generator(77);
     let mut config = mesh(u16::try_from(generator.between(2, 6)).unwrap());
@@ -52,13 +52,13 @@ fn has_desync<I>(player: &MeshPlayer<I>) -> bool {
     player.events.iter().any(is_desync)
 }
 
-/// Every own input in a turn is the newest submitted for that tick.
+/// Every own input in a turn is the newest one submitted for that tick.
 fn assert_own_inputs(world: &MeshWorld<u16>) {
     for (index, player) in world.players.iter().enumerate() {
         for (tick, turn) in (0..).map(Tick).zip(&player.turns) {
             let (input, origin) = turn[index];
             assert_eq!(origin, Origin::Confirmed);
-            // A higher delay repeats the previous input, which is reported.
+            // An increased delay repeats the previous input, which is reported.
             let is_repeated = player.events.iter().any(|event| {
                 matches!(event, MeshEvent::InputDelay { tick: next, repeated, .. }
                     if tick < *next && tick.plus(*repeated) >= *next)
@@ -93,7 +93,7 @@ fn sim_ls_1_mesh_all_agree_on_every_tick_and_sim_ls_12_mesh_raises_no_false_alar
     });
 }
 
-/// The state that the turns of a player lead to, one after the other.
+/// The state after all turns of a player.
 fn replayed(player: &MeshPlayer<u16>) -> u64 {
     player.turns.iter().fold(0, |state, turn| {
         let mut hasher = StateHasher::new(MATCH);
@@ -126,7 +126,7 @@ fn sim_ls_3_mesh_rollback_equals_its_own_replay_for_every_window() {
 
 #[test]
 fn mesh_with_a_window_needs_no_delay() {
-    // 50 ms are 3 ticks: with 8 to predict, own inputs are in the very next step.
+    // 50 ms are 3 ticks: with a window of 8, own inputs are in the next step.
     let mut config = mesh(4);
     config.input_delay = 0;
     config.window = 8;
@@ -141,7 +141,7 @@ fn mesh_with_a_window_needs_no_delay() {
     assert_own_inputs(&world);
 }
 
-/// Ticks a second between two moments of the run, in seconds from its beginning.
+/// Ticks per second between two times, in seconds from the start.
 fn rate<I>(player: &MeshPlayer<I>, from: u64, to: u64) -> f64 {
     let at = |secs: u64| Instant::from_millis(1_000 + secs * 1_000);
     let count = |end: Instant| player.stepped_at.partition_point(|stepped| *stepped < end);
@@ -369,7 +369,8 @@ fn ls_8_mesh_repair_is_bounded_and_each_input_is_encoded_once() {
     let after = *world.players[1].machine.stats();
     assert!(world.longest <= 300, "{}", world.longest);
     let ticks = after.datagrams_sent - before.datagrams_sent;
-    // Three bundles of at most 6 bytes and a head of 21 with a hash or two; the budget besides.
+    // Three bundles of at most 6 bytes and a head of 21 with one or two hashes, plus the catch-up
+    // budget.
     let bound = ticks * (3 * 6 + 40) + 2_000 + 2 * 6_000 * 6;
     assert!(after.bytes_sent - before.bytes_sent <= bound, "{after:?}");
     assert!(after.catch_up_datagrams > 0);

@@ -1,4 +1,4 @@
-//! A mesh allocates nothing in the steady state, and holds what it says.
+//! A mesh allocates nothing in the steady state, and its reported memory is right.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::mesh_commit::committing;
 use crate::mesh_world::{mesh, peer, peers};
 use crate::world::{MATCH, pad, seat};
 
-/// Peers joined by one buffer; `loss` of a million datagrams are dropped.
+/// Peers connected through a buffer; `loss` of a million datagrams are dropped.
 struct Bench {
     peers: Vec<MeshPeer<u16>>,
     pads: Vec<u16>,
@@ -116,14 +116,14 @@ fn ls_9_mesh_memory_is_taken_at_the_start_and_as_documented() {
     let now = Instant::from_millis(1);
     let machine = MeshPeer::<u32>::new(config, (MATCH, Seat(0)), &peers, seed, now).unwrap();
     let bytes = held() - before;
-    // For each seat 1,024 bundles of at most 6 bytes, as many hashes of 8, and 128 foreseen inputs
-    // of 8; 98 rows of 128 bytes; 1,024 own hashes and moments.
+    // For each seat 1,024 bundles of at most 6 bytes, as many hashes of 8, and 128 predicted inputs
+    // of 8; 98 rows of 128 bytes; 1,024 own hashes and times.
     let bound = 16 * (1_024 * (6 + 6 + 8) + 128 * 8) + 98 * 128 + 1_024 * (8 + 8 + 8) + 24_576;
     assert!(bytes < bound, "{bytes} {bound}");
     let counted = i64::try_from(machine.memory_len()).unwrap();
     assert!(counted.abs_diff(bytes) < 16_384, "{counted} {bytes}");
-    // Where inputs are committed to: heads of 17 bytes and salts of 8 for 512 ticks of each other seat,
-    // and 1,024 own heads of 16 bytes and salts of 8.
+    // With commitments: heads of 17 bytes and salts of 8 for 512 ticks of each other seat, and
+    // 1,024 own heads of 16 bytes and salts of 8.
     let before = held();
     let mut config = committing(16);
     config.window = 32;

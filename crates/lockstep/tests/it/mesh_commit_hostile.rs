@@ -1,4 +1,5 @@
-//! Those who would see first, have two histories, or have a mesh stand still that commits.
+//! Peers that try to see inputs before they commit, to have two histories, or to stop a mesh with
+//! commitments.
 
 use core::time::Duration;
 
@@ -10,14 +11,14 @@ use crate::mesh_commit::{committing, ends, inject};
 use crate::mesh_world::{MeshWorld, all, assert_agreement, peer};
 use crate::world::{Link, pad};
 
-/// A link that takes this long and loses nothing.
+/// A link with this latency and without loss.
 fn link(millis: u64) -> Link {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(millis);
     link
 }
 
-/// First tick that `from` has not committed to before `to`, in what was sent so far.
+/// First tick that `from` has not committed to in its recorded datagrams to `to`.
 fn committed_end(world: &MeshWorld<u16>, from: usize, to: usize, seats: u16) -> Tick {
     let about = Tick(world.players[to].machine.ticks_confirmed());
     let record = world.record.as_ref().unwrap().iter();
@@ -27,7 +28,7 @@ fn committed_end(world: &MeshWorld<u16>, from: usize, to: usize, seats: u16) -> 
     ends.max().unwrap()
 }
 
-/// A commitment to nothing that anybody could show, to the ticks before `end`, without inputs.
+/// A commitment to the ticks before `end` that no input matches, without inputs.
 fn empty_promise(end: Tick, next: Tick) -> Vec<u8> {
     let mut datagram = vec![0x47];
     datagram.extend(end.low().to_be_bytes());
@@ -38,7 +39,7 @@ fn empty_promise(end: Tick, next: Tick) -> Vec<u8> {
     datagram
 }
 
-/// Ticks that seat 1 showed before seat 0, by what it sent to seat 1, had committed to them.
+/// Ticks that seat 1 revealed before seat 0 had committed to them in datagrams to seat 1.
 fn shown_early(world: &MeshWorld<u16>, begin: Tick) -> Vec<u32> {
     let (mut committed, mut shown) = (begin, begin);
     let mut early = Vec::new();
@@ -62,7 +63,7 @@ fn mesh_commit_who_promises_what_it_cannot_show_may_see_first_and_plays_no_more(
         let mut config = committing(3);
         config.input_delay = 12;
         let mut world = MeshWorld::new(Seed::from_number(4), &config, link(20), pad);
-        // It commits later than the others, who would wait for it.
+        // Seat 0 commits later than the others, which wait for it.
         config.input_delay = 0;
         world.replace(0, &config);
         world.record = Some(Vec::new());
@@ -89,7 +90,7 @@ fn mesh_commit_who_promises_what_it_cannot_show_may_see_first_and_plays_no_more(
                     "{ahead}: seat 0 saw tick {tick} first, and plays it"
                 );
             }
-            // What is over too much is no promise at all.
+            // A commitment too far ahead is ignored.
             assert_eq!(player.left().len(), usize::from(ahead < 40), "{ahead}");
             assert_eq!(early.is_empty(), ahead >= 40, "{ahead}");
             assert!(
@@ -106,14 +107,14 @@ fn mesh_commit_who_promises_what_it_cannot_show_may_see_first_and_plays_no_more(
 fn mesh_commit_what_nobody_proved_counts_for_nobody_when_its_sender_is_left_out() {
     let mut world = MeshWorld::new(Seed::from_number(8), &committing(3), link(20), pad);
     world.run_for(Duration::from_secs(2));
-    // Seat 1 hears more of seat 2 than seat 0 does.
+    // Seat 1 receives more of seat 2 than seat 0 does.
     let now = world.now;
     let minute = Duration::from_mins(1);
     world.outages.push((2, 0, now, now + minute));
     world.run_for(Duration::from_millis(150));
     world.players[2].is_paused = true;
     world.run_for(Duration::from_millis(100));
-    // Seat 0 gets inputs in its name that it never committed to.
+    // Seat 0 receives inputs in its own name that it never committed to.
     let known = Tick(world.players[0].machine.ticks_confirmed());
     let count = 30_u16;
     let mut datagram = vec![0x47];
@@ -141,7 +142,7 @@ fn mesh_commit_what_nobody_proved_counts_for_nobody_when_its_sender_is_left_out(
     assert_agreement(&[one, other]);
 }
 
-/// Ticks that are final for whoever has the fewest.
+/// The smallest number of final ticks of any player.
 fn fewest(world: &MeshWorld<u16>) -> usize {
     let ticks = world.players.iter().map(|player| player.states.len());
     ticks.min().unwrap()

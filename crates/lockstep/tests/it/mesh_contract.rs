@@ -8,7 +8,6 @@ use wire::{Generator, Instant, Seed};
 use crate::mesh_world::{MeshWorld, mesh, peer, peers};
 use crate::world::{Link, MATCH, pad, seat};
 
-/// Three peers.
 struct Group;
 
 const PEERS: u16 = 3;
@@ -63,12 +62,12 @@ impl ContractSubject for Group {
     fn hostile(&self, _: usize, generator: &mut Generator) -> Option<Vec<u8>> {
         let low = generator.next_u32().to_be_bytes();
         Some(match generator.below(6) {
-            // Inputs of two quiet ticks, anywhere, and a question for a hash.
+            // Inputs of two unchanged ticks at random positions, and a request for a hash.
             0..3 => vec![
                 0x41, 0x40, low[0], low[1], low[2], low[3], 0, 0, 1, low[1], low[2], low[2],
                 low[3], 0x20, 0x20,
             ],
-            // All but one are suspected; the rest hold everything.
+            // All peers but one are suspected; the others hold everything.
             3 => {
                 let mut datagram = vec![0x43, 0, 7, 0, 1 + low[0] % 6, 0, 0];
                 datagram.extend_from_slice(&[0xff; 12]);
@@ -86,7 +85,7 @@ impl ContractSubject for Group {
     }
 
     fn limits(&self) -> Limits {
-        // For each seat 1,024 bundles and hashes, and inputs foreseen; own hashes and moments.
+        // For each seat 1,024 bundles and hashes, and predicted inputs; own hashes and times.
         Limits::new(3 * (1_024 * (4 + 6 + 8) + 128 * 6) + 1_024 * 16 + 24_576)
     }
 

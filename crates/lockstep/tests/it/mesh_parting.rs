@@ -1,4 +1,4 @@
-//! Peers leave, fall silent and are cut off; the remaining ones continue as one.
+//! Peers leave, fall silent and are cut off; the remaining ones continue one match.
 
 use core::time::Duration;
 
@@ -16,8 +16,9 @@ fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
     world.players.iter().filter(is_on).collect()
 }
 
-/// All remaining peers have one history, agree on removals, and wait for no one; an excluded peer
-/// shares it up to the tick it was given, except for what was lost with peers that left later.
+/// All remaining peers have the same history, agree on removals, and wait for no peer. An excluded
+/// peer shares the history up to the tick at which it was excluded, except for inputs that were
+/// lost with peers that left later.
 fn assert_one_match(world: &MeshWorld<u16>) {
     let on = playing(world);
     let Some(first) = on.iter().max_by_key(|player| player.states.len()) else {
@@ -42,7 +43,7 @@ fn assert_one_match(world: &MeshWorld<u16>) {
     }
 }
 
-/// Ticks that a peer makes in the next second.
+/// Ticks of each peer in the next second.
 fn progress(world: &mut MeshWorld<u16>) -> Vec<usize> {
     let ticks = |world: &MeshWorld<u16>| -> Vec<_> {
         world
@@ -60,8 +61,8 @@ fn progress(world: &mut MeshWorld<u16>) -> Vec<usize> {
         .collect()
 }
 
-/// Cuts `index` off from the others, each direction of each link at a random time within `span`
-/// milliseconds, so that they hold different parts of its inputs.
+/// Cuts `index` off from the others. Each direction of each link is cut at a random time within
+/// `span` milliseconds, so that they hold different amounts of its inputs.
 fn cut_off(world: &mut MeshWorld<u16>, generator: &mut Generator, index: usize, span: u64) {
     let end = world.now + Duration::from_secs(1_000);
     for other in (0..world.players.len()).filter(|other| *other != index) {
@@ -91,7 +92,7 @@ fn sim_ls_1_mesh_survivors_agree_on_the_inputs_of_one_cut_off_mid_stream() {
             panic!("one left: {:?}", first.events);
         };
         assert_eq!(left, seat(gone));
-        // Up to there it was heard, from there on it is absent, and the gone one agrees.
+        // Its inputs count up to that tick, it is absent from there on, and its own history agrees.
         let tick = usize::try_from(tick.0).unwrap();
         for (index, turn) in first.turns.iter().enumerate() {
             let origin = turn[gone].1;
@@ -114,7 +115,7 @@ fn sim_ls_1_mesh_two_leave_at_once_or_one_while_the_other_is_agreed_upon() {
         let one = usize::try_from(generator.below(config.seats.into())).unwrap();
         let other = (one + 1) % world.players.len();
         cut_off(&mut world, &mut generator, one, 300);
-        // The timeout is 2 s: sometimes the second leaves just as the first is being removed.
+        // The timeout is 2 s: sometimes the second leaves while the first is being removed.
         if generator.chance(700_000) {
             world.run_for(Duration::from_millis(generator.between(1_800, 2_500)));
         }
@@ -155,7 +156,7 @@ fn sim_ls_1_mesh_a_partition_leaves_one_match() {
         let made = progress(&mut world);
         assert!(on.iter().all(|index| made[*index] >= 58), "{made:?}");
         assert!(out.iter().all(|index| made[*index] == 0));
-        // It heals, and nothing comes of that.
+        // The partition heals, which changes nothing.
         world.run_for(Duration::from_secs(15));
         assert_one_match(&world);
         assert_eq!(playing(&world).len(), on.len());
@@ -245,7 +246,7 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
             );
         }
         assert_eq!(world.players[1].machine.phase(), Phase::Closed);
-        // The next leaves the last one alone, which continues, though its seat is the higher.
+        // The next leave leaves one peer, which continues although its seat is the higher.
         let now = world.local(0);
         world.players[0].machine.leave(now);
         world.run_for(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! A host stands still while too few follow it, and no longer.
+//! A host pauses the match only while too few players follow it.
 
 use core::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::world::{Link, pad};
 
 #[test]
 fn ls_16_a_host_whom_all_leave_while_it_stands_plays_on_alone() {
-    // Datagrams stay in order: after the word that it leaves, nothing of a player counts.
+    // Datagrams stay in order: after a player's leave, its other datagrams are ignored.
     let link = Link {
         latency: Duration::from_millis(20),
         ..Link::perfect()
     };
     let mut world = HostedWorld::new(Seed::from_number(20), &hosted(2, 1), link, pad);
     world.run_for(Duration::from_secs(2));
-    // The other hears it all the time.
+    // Player 0 receives the host all the time.
     let back = world.now + Duration::from_millis(1_500);
     world.outages.push((0, 1, world.now, back));
     world.run_for(Duration::from_millis(1_480));
     assert!(world.players[1].machine.stats().holds > 0, "it stands");
-    // The first of three leaves is lost, the others are all that it hears.
+    // The first of three leaves is lost; the host receives only the others.
     let now = world.local(0);
     world.players[0].machine.leave(now, LeaveReason::Quit);
     world.run_for(Duration::from_secs(1));
@@ -31,8 +31,9 @@ fn ls_16_a_host_whom_all_leave_while_it_stands_plays_on_alone() {
     world.assert_progress(&[1]);
 }
 
-/// Ticks that the host of four, which waits for all, closes between 1.4 s and 1.8 s after it heard
-/// nobody any more. One of the others is heard again after 1.5 s, two after `others`.
+/// A host of four that waits for all loses contact with the other players. Returns the ticks that
+/// it closes between 1.4 s and 1.8 s later. One player is received again after 1.5 s, two after
+/// `others`.
 fn closed_meanwhile(others: Duration) -> u32 {
     let mut config = hosted(4, 1);
     config.server.close = ClosePolicy::WaitAll {
@@ -43,7 +44,7 @@ fn closed_meanwhile(others: Duration) -> u32 {
         ..Link::perfect()
     };
     let mut world = HostedWorld::new(Seed::from_number(21), &config, near, pad);
-    // Its inputs come just in time, and so are what the ticks wait for.
+    // Its inputs arrive last, so ticks wait for them.
     let far = Duration::from_millis(60);
     (world.links[2][1].latency, world.links[1][2].latency) = (far, far);
     world.run_for(Duration::from_secs(3));

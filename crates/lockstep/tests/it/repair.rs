@@ -1,4 +1,4 @@
-//! What goes over the wire: bytes a second, copies, and the bound after an outage.
+//! Traffic: bytes per second, copies, and the bound after an outage.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use lockstep::{InputDelay, Phase, ServerEvent};
 
 use crate::world::{Link, World, config, pad, stick};
 
-/// Payload bytes a second that a client sends and is sent, over 30 s.
+/// Payload bytes per second that a client sends and receives, over 30 s.
 fn rates<I>(world: &mut World<I>) -> (u64, u64)
 where
     I: lockstep::Input + Clone + PartialEq + core::fmt::Debug,
@@ -74,7 +74,7 @@ fn ls_8_repair_is_bounded_whatever_is_lost() {
     let mut world = World::new(13, config, link(50, 2), stick);
     world.run(200);
     let len_max = 8 + 4 * 45;
-    // Half of what player 0 is sent is lost from here on, and now and then all of it.
+    // Half of the datagrams to player 0 are lost from now on, and at times all of them.
     world.links[0].loss = 500_000;
     for second in 0..10 {
         let start = world.now + Duration::from_millis(second * 1_000);
@@ -87,7 +87,7 @@ fn ls_8_repair_is_bounded_whatever_is_lost() {
     world.run_for(Duration::from_secs(10));
     let ticks = u64::from(world.server.ticks_closed() - ticks);
     let bytes = world.server.stats().bytes_sent - before;
-    // Everyone's share, and for the one behind its burst and 10 s of its rate.
+    // Each player's share, plus the burst and 10 s of the rate for the one behind.
     let bound = ticks * 8 * len_max + 4_000 + 10 * 12_000;
     assert!(bytes <= bound, "{bytes} of {bound}");
     assert!(world.server.stats().catch_up_datagrams > 20);
@@ -107,7 +107,7 @@ fn ls_8_repair_is_bounded_whatever_is_lost() {
 
 #[test]
 fn ls_7_what_arrives_is_kept_and_counts() {
-    // Whole round trips more often lost than not: every tick that once arrived is used.
+    // Most round trips are lost: every tick that arrived once is used.
     let mut world = World::new(14, config(2), Link::lossy(40), pad);
     world.run(600);
     for player in &world.players {
@@ -125,7 +125,7 @@ fn ls_7_what_arrives_is_kept_and_counts() {
 
 #[test]
 fn a_client_that_sees_a_gap_need_not_be_found_behind() {
-    // The first ticks are lost, so no round trip is known: by age alone it would take 433 ms.
+    // The first ticks are lost, so no round trip is measured: by age alone it would take 433 ms.
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(10);
     let mut world = World::new(15, config(2), link, pad);
@@ -136,7 +136,7 @@ fn a_client_that_sees_a_gap_need_not_be_found_behind() {
     world.outages.push((0, world.now, end));
     world.run(60);
     let healed = world.players[0].turned_at[0].saturating_since(end);
-    // Turns, the report of the gap, and the lost ticks: three ways and three waits for a tick.
+    // Turns, the report of the gap, and the lost ticks: three latencies and three waits for a tick.
     let bound = 3 * link.latency + Duration::from_nanos(3 * 16_666_667);
     assert!(healed <= bound, "{healed:?}");
 }

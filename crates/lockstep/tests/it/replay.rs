@@ -1,4 +1,4 @@
-//! A match that was recorded is the match that was played, and files cost what is documented.
+//! A replay equals the match that was played, and files have the documented size.
 
 use lockstep::replay::{
     Ending, ReplayConfig, ReplayLimits, ReplayPlayer, ReplayReader, ReplayWriter, first_difference,
@@ -10,7 +10,7 @@ use wire::{Generator, Seat};
 use crate::alloc::{Bench, allocations, held};
 use crate::world::{Link, MATCH, World, config, pad};
 
-/// The game of [`World`]: order-sensitive over all inputs and origins.
+/// The game of [`World`]; its state depends on the order of all inputs and origins.
 #[derive(Clone, Debug, Default)]
 struct HashComparator(u64);
 
@@ -53,7 +53,7 @@ impl SnapshotBytes for Page {
     }
 }
 
-/// Records what the server closes, as a server that simulates does.
+/// Records the ticks that the server closes, as a simulating server does.
 struct Recorder {
     writer: ReplayWriter<u16>,
     game: HashComparator,
@@ -195,7 +195,7 @@ fn ls_10_no_file_makes_a_reader_hold_more_than_its_limits() {
     assert!(counted.abs_diff(bytes) < 1_024, "{counted} {bytes}");
     drop(replay);
 
-    // Whatever a file says, hostile or broken: memory is freed, and was within the bound.
+    // For hostile or damaged files as well, memory stays within the bound and is freed.
     limits.keyframes_max = 16;
     let mut generator = wire::Seed::from_number(5).generator(0);
     let mut below =

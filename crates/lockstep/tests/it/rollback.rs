@@ -1,4 +1,4 @@
-//! Games that go ahead of closed ticks come to what those who wait come to.
+//! Games that predict reach the same states as games that wait for closed ticks.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ fn dense(window: u8) -> ClientConfig {
     client(window, SavePolicy::Dense)
 }
 
-/// A link of this many milliseconds each way, without loss or jitter.
+/// A link with this latency in milliseconds, without loss or jitter.
 fn quiet(millis: u64) -> Link {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(millis);
@@ -113,7 +113,8 @@ fn a_window_over_32_counts_as_32() {
     }
 }
 
-/// At how many boundaries in a thousand the game had not made the step of the input just stamped.
+/// Of 1,000 boundaries, those at which the game had not simulated the tick of the input just
+/// stamped.
 fn late_per_mille(world: &RollbackWorld) -> usize {
     let behind = world
         .players
@@ -134,7 +135,7 @@ fn sim_ls_own_inputs_show_in_the_frame_they_are_made_with_a_window_of_8_at_50_ms
         world.run(600);
         world.assert_final(600);
         assert_eq!(late_per_mille(&world), 0);
-        // A loss costs one tick's wait at most where it takes the oldest tick.
+        // A loss costs at most one tick of waiting, if it affects the oldest tick.
         let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(2));
         world.run(600);
         world.assert_final(600);
@@ -162,7 +163,7 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
     world.run(120);
     let loads = |world: &RollbackWorld| world.players[0].rollback.steps().loads.clone();
     let before = loads(&world).len();
-    // Only its own inputs can surprise it.
+    // Only its own inputs can be mispredicted.
     world.players[1].is_mute = true;
     world.run_for(Duration::from_secs(1));
     let settled = loads(&world).len();
@@ -265,7 +266,7 @@ fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alar
         let [(named, seats)] = &desyncs[..] else {
             panic!("{desyncs:?}");
         };
-        // Where hashes of the first step are lost, a later one shows it.
+        // If hashes of the first step are lost, a later one shows the difference.
         let steps = Tick(step)..=Tick(step + 4 * interval);
         assert!(steps.contains(named), "{named} {step}");
         assert!(named.0.is_multiple_of(interval) && *seats == [seat]);
@@ -328,7 +329,7 @@ fn inputs_that_are_told_early_are_guessed_right() {
         let clients = [dense(10), dense(10)];
         let seed = Seed::from_number(7);
         let mut world = RollbackWorld::new(seed, config, &clients, quiet(60));
-        // The other player is close to the server, and heard eight ticks before the close.
+        // The other player is close to the server: its inputs arrive eight ticks before the close.
         world.players[1].link = quiet(2);
         world.run(1_200);
         world.assert_final(1_200);
@@ -354,8 +355,8 @@ fn ls_10_early_inputs_of_a_lying_server_cost_at_most_one_way_back_each() {
     let memory = rollback.steps().machine.memory_len();
     let state = rollback.game().state;
     for round in 0..2_000_u32 {
-        // Both seats press one of 16 buttons in a tick that may be closed, open, or far off; then
-        // turns of no tick.
+        // Both seats press one of 16 buttons in a tick that is closed, open, or far ahead; then
+        // come turns without ticks.
         let [_, _, high, low] = (end + round % 200).wrapping_sub(20).to_be_bytes();
         let button = u8::try_from(round / 200).unwrap();
         let mut bits = 0xe0_u16 << 8 | u16::from(button) << 8;

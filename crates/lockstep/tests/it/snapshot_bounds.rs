@@ -1,4 +1,4 @@
-//! How long a snapshot may be and may take, and how often it is given.
+//! Maximum length and duration of a snapshot, and limits on requests.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::{Seat, Seed};
 use crate::snapshots::{Crowd, LATE, is_desync};
 use crate::world::{Link, config, peer};
 
-/// A match of four whose snapshots come from `source`, and as few things as can be set otherwise.
+/// A match of four with snapshots from `source`, otherwise mostly with defaults.
 fn given_by(source: SnapshotSource) -> Config {
     let mut config = config(4);
     config.snapshots = source;
@@ -48,7 +48,7 @@ fn a_snapshot_that_would_come_too_late_is_refused() {
     crowd.run(100);
     let now = crowd.world.now;
     let server = &mut crowd.world.server;
-    // 768 ticks are 12.8 s, in which 1.28 MB go out; one datagram in nine may be lost.
+    // 768 ticks are 12.8 s, in which 1.28 MB are sent; one datagram in nine may be lost.
     let long = vec![0; 1_200_000];
     assert_eq!(
         server.offer_snapshot(now, &long),
@@ -65,7 +65,7 @@ fn a_player_whose_snapshot_would_come_too_late_is_asked_no_longer() {
     crowd.ballast = 1_200_000;
     crowd.run(LATE);
     crowd.world.join_anew(3);
-    // All three are known to be of no use with the first piece of each.
+    // Each of the three is known to be too late from its first chunk.
     crowd.run_for(Duration::from_secs(1));
     let closed = ClientEvent::Closed(CloseReason::Behind);
     assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
@@ -95,7 +95,7 @@ fn ls_14_a_newcomer_who_takes_no_snapshot_loses_its_seat() {
     assert_eq!(crowd.count(is_behind), 0);
     crowd.run_for(Duration::from_secs(1));
     assert_eq!(crowd.count(is_behind), 1);
-    // The seat is another's.
+    // Another client takes the seat.
     crowd.world.join_anew(3);
     crowd.run_for(Duration::from_secs(4));
     assert!(crowd.entered().is_some());
@@ -118,7 +118,7 @@ fn ls_14_a_snapshot_that_was_refused_is_asked_for_again() {
     crowd.ballast -= 8;
     crowd.run_for(Duration::from_secs(2));
     assert!(crowd.entered().is_some());
-    // Nothing is asked for any more.
+    // No further snapshot is requested.
     let wanted = |event: &ServerEvent| *event == ServerEvent::SnapshotWanted;
     assert_eq!(crowd.count(wanted), 5);
     crowd.run_for(Duration::from_secs(25));
@@ -144,7 +144,7 @@ fn ls_14_a_newcomer_to_whom_the_server_gives_no_snapshot_loses_its_seat() {
         crowd.count(|event| *event == ServerEvent::SnapshotWanted),
         1
     );
-    // The seat is another's, and has its own time.
+    // The seat's new client has its own time limit.
     crowd.world.join_anew(3);
     crowd.run_for(Duration::from_secs(5));
     assert_eq!(crowd.count(is_behind), 1);
@@ -175,7 +175,7 @@ fn ls_14_who_waits_for_a_snapshot_has_20_s_though_another_waited_before() {
         let closed = ClientEvent::Closed(CloseReason::Behind);
         assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
         assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
-        // The application is asked again for whoever waits still.
+        // The application is asked again for clients that still wait.
         let wanted = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
         assert_eq!(wanted, 2);
         if gives {
@@ -202,7 +202,7 @@ fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
     config.transfer.rate_bytes_per_s = 100_000;
     let mut crowd = Crowd::with_config(Seed::from_number(24), config, Link::perfect());
     crowd.ballast = 1_000_000;
-    // 10 s for all of it, and half is lost.
+    // The whole transfer may take 10 s, and half of the datagrams are lost.
     crowd.world.links[3].loss = 500_000;
     crowd.run(LATE);
     crowd.world.join_anew(3);
@@ -240,7 +240,7 @@ fn who_gave_no_snapshot_once_is_asked_again_when_one_has_proved_right() {
     };
     let config = given_by(SnapshotSource::Players);
     let mut crowd = Crowd::with_config(Seed::from_number(26), config, Link::perfect());
-    // The one who is asked first: all have no turns waiting.
+    // Seat 0 is asked first, because no player has pending turns.
     crowd.miser = Some(0);
     crowd.run(LATE);
     crowd.world.join_anew(3);

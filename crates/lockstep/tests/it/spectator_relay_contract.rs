@@ -1,4 +1,4 @@
-//! The machine contract of `wire::machine`, for fans among a server, a player and spectators.
+//! The machine contract of `wire::machine`, for relays with a server, a player and spectators.
 
 use core::convert::Infallible;
 
@@ -63,11 +63,11 @@ impl Machine for Role {
     }
 }
 
-/// Everybody calls everybody by the place in the group: 0 the server, 1 a player, 2 a fan and 3 a
-/// fan below it, 4 a spectator of the server, 5 of the lower fan.
+/// The index in the group is everybody's peer id: 0 the server, 1 a player, 2 a relay, 3 a relay
+/// below it, 4 a spectator of the server, 5 one of the lower relay.
 struct Branches;
 
-/// From whom each has the match.
+/// Each node's parent.
 const PARENTS: [usize; 6] = [0, 0, 0, 2, 0, 3];
 
 impl ContractSubject for Branches {
@@ -177,8 +177,7 @@ impl ContractSubject for Branches {
     }
 
     fn limits(&self) -> Limits {
-        // A server's chain, logs, hashes of players and of its own; a fan's chain, times of ticks,
-        // and the datagrams that are laid out.
+        // A server's chain, logs and hashes; a relay's chain, tick times, and prepared datagrams.
         Limits::new(160 << 10)
     }
 

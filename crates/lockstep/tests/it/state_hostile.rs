@@ -1,4 +1,4 @@
-//! State datagrams that nobody honest sends, and what they cost.
+//! State datagrams that no honest peer sends, and their cost.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::alloc::{allocations, held};
 
 const NOW: Instant = Instant::from_millis(1);
 
-/// A fragment with as many bytes as it says.
+/// A fragment that is as long as its header states.
 fn fragment(number: u32, total: u32, count: u16, index: u16) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);
@@ -56,7 +56,7 @@ fn l6_a_receiver_holds_three_states_of_its_longest_and_no_more() {
         stats.overtaken,
     ];
     assert!(counts.iter().all(|count| *count > 0), "{stats:?}");
-    // Over the limit, nothing at all.
+    // Over the limit, nothing is held.
     let mut receiver = StateReceiver::new(LEN_MAX);
     let datagram = fragment(1, LEN_MAX + 1, 20, 0);
     let start = (held(), allocations());
@@ -89,7 +89,7 @@ fn l6_a_lying_receiver_changes_nothing_for_itself_but_what_it_gets() {
         sender.handle_datagram(NOW, ack);
         sender.stats().refused > before
     };
-    // Of what was never sent.
+    // Acknowledgements of states that were never sent.
     assert!(refused(&mut sender, &[0xc2, 0, 0, 0, 1]));
     assert!(refused(&mut sender, &[0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 0x80]));
     assert!(refused(&mut sender, &[0xc0, 0, 0, 0, 1]));
@@ -97,12 +97,12 @@ fn l6_a_lying_receiver_changes_nothing_for_itself_but_what_it_gets() {
     assert!(sender.poll(NOW, &mut datagram));
     assert!(refused(&mut sender, &[0xc2, 0, 0, 0, 2]));
     assert_eq!(sender.acknowledged(), None);
-    // Parts that were not sent yet are sent all the same.
+    // Fragments not yet sent are sent although they were acknowledged.
     assert!(!refused(&mut sender, &[0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 0xff]));
     datagram.clear();
     assert!(sender.poll(NOW, &mut datagram));
     assert_eq!(decode_state_part(&datagram).unwrap().index, 1);
-    // All of it has come, says the receiver, but is not whole: the next state goes out.
+    // All fragments are acknowledged, but the state is not: the next state is sent.
     assert!(sender.poll(NOW, &mut datagram));
     assert!(!refused(&mut sender, &[0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 0xff]));
     let later = NOW + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What players keep, forget and fetch as another host takes over.
+//! What players keep, drop and request when another host takes over.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use wire::{Generator, Seat, Seed};
 use crate::hosted_world::{HostedWorld, hosted};
 use crate::world::{Link, pad};
 
-/// Commands of a strategy game: 32 bytes that are others in each tick.
+/// Commands of a strategy game: 32 bytes that change in each tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Commands([u64; 4]);
 
@@ -33,13 +33,13 @@ fn commands(generator: &mut Generator, _: &Commands) -> Commands {
     Commands(core::array::from_fn(|_| generator.next_u64()))
 }
 
-/// Steps that the last two of three players make more than once in the 4 s after the host is gone, a
-/// second of which is silence; and in the 3 s before.
+/// Steps that the last two of three players repeat: in the 4 s after the host stops, which include
+/// one second of silence, and in the 3 s before.
 fn made_again(seed: u64, window: u8) -> (u64, u64) {
     let mut config = hosted(3, 0);
     config.client.window = window;
     config.server.forward_inputs = true;
-    // What others do is heard before it is their tick's turn.
+    // The inputs of other players arrive before their tick.
     let link = Link {
         latency: Duration::from_millis(5),
         ..Link::perfect()
@@ -71,7 +71,8 @@ fn ls_16_what_was_foreseen_of_a_former_hosts_ticks_is_forgotten() {
         for seed in 0..4 {
             let (after, before) = made_again(seed, window);
             eprintln!("window {window}, seed {seed}: {before} steps made again, then {after}");
-            // What was simulated when the host was gone, once; with what it said, hundreds more.
+            // Each step simulated when the host stopped is repeated once. If predictions for the
+            // old host's ticks were kept, hundreds more would be.
             assert!(after <= before + 2 * 2 * u64::from(window), "{after}");
         }
     }
@@ -83,7 +84,7 @@ fn ls_16_a_next_host_that_fetches_for_long_is_waited_for() {
     link.latency = Duration::from_millis(100);
     let mut world = HostedWorld::new(Seed::from_number(22), &hosted(4, 0), link, commands);
     world.run_for(Duration::from_secs(2));
-    // It hears nothing of the host for 8 s, and then the host is gone.
+    // It receives nothing from the host for 8 s, and then the host stops.
     let (from, to) = (world.now, world.now + Duration::from_secs(60));
     world.outages.push((0, 1, from, to));
     world.run_for(Duration::from_secs(8));
@@ -105,12 +106,12 @@ fn ls_16_a_next_host_that_fetches_for_long_is_waited_for() {
         .map(|player| player.machine.stats().forwards_sent)
         .sum();
     eprintln!("{lacks} ticks in {forwards} datagrams");
-    // One for each eight ticks, and one each 40 ms of some 15 s.
+    // One per eight ticks, and one per 40 ms for about 15 s.
     assert!(forwards < 500, "{forwards}");
 }
 
-/// Five players of whom the first, who hosts, is gone; the last says so, and sleeps for `span` before
-/// it hears what comes of that. Then it has 3 s.
+/// Five players. The host, player 0, stops; player 4 reports it, and is paused for `span` before it
+/// learns the outcome. Afterwards it has 3 s.
 fn asleep_in_an_election(span: Duration) -> HostedWorld<u16> {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(20);
@@ -121,7 +122,7 @@ fn asleep_in_an_election(span: Duration) -> HostedWorld<u16> {
     while !world.players[4].events.contains(&lost) {
         world.step();
     }
-    // For longer than anybody takes for an answer, what is on its way included.
+    // Longer than the timeout for an answer, including datagrams in flight.
     world.part(&[4], &[1, 2, 3], Duration::from_millis(450));
     world.players[4].is_paused = true;
     world.run_for(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! The authors' test finds games that depend on more than their turns, and no others.
+//! The sync test detects games that depend on more than their turns, and no others.
 
 use lockstep::{Divergence, Sim, StateHasher, SyncFault, SyncTest, Tick, Turn};
 use wire::Seed;
@@ -16,12 +16,12 @@ fn a_sound_game_passes_at_every_distance() {
     }
 }
 
-/// A game that goes wrong in one tick, in one way.
+/// A game with one defect in one tick.
 #[derive(Debug, Default)]
 struct Faulty {
     sound: Game,
     fault: Fault,
-    /// No part of what is saved.
+    /// State that is not saved.
     unsaved: u64,
 }
 
@@ -29,11 +29,11 @@ struct Faulty {
 enum Fault {
     #[default]
     None,
-    /// The step of this tick depends on how often steps were made.
+    /// The step of this tick depends on the number of steps simulated.
     Counts(u32),
-    /// The state before this tick is loaded with a bit flipped.
+    /// Loading the state before this tick flips a bit.
     Loads(u32),
-    /// What this tick does not save shows in the step after next.
+    /// A value that this tick does not save affects the step after next.
     Forgets(u32),
 }
 

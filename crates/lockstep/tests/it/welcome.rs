@@ -1,4 +1,4 @@
-//! Servers that describe a match which nobody can play, or only just.
+//! Welcomes with parameters that are invalid or barely playable.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use lockstep::message::{DecodeError, Down, decode_down};
 use lockstep::{ClientConfig, ClientPeer, PeerId, Phase};
 use wire::{Arrival, Instant, Seed};
 
-/// What a server may choose in its welcome.
+/// The parameters that a server chooses in its welcome.
 #[derive(Clone, Copy, Debug)]
 struct MatchParameters {
     period_nanos: u32,
@@ -22,7 +22,7 @@ const ORDINARY: MatchParameters = MatchParameters {
     hash_interval: 1,
 };
 
-/// A welcome to a match of one seat and 16 buttons.
+/// A welcome to a match of one seat with 16 buttons.
 fn welcome(parameters: MatchParameters) -> Vec<u8> {
     let mut out = vec![0x81, 2, 0, 0, 1, 0, 0, 0, 16];
     out.extend_from_slice(&parameters.period_nanos.to_be_bytes());
@@ -32,7 +32,7 @@ fn welcome(parameters: MatchParameters) -> Vec<u8> {
     out
 }
 
-/// Turns from `tick` on, all quiet.
+/// Turns from `tick` on, without changes.
 fn turns(tick: u16, count: usize) -> Vec<u8> {
     let mut out = vec![0x82, 0, 0, 0x80];
     out.extend_from_slice(&tick.to_be_bytes());
@@ -44,8 +44,8 @@ fn give(client: &mut ClientPeer<u16>, now: Instant, mut datagram: Vec<u8>) {
     client.handle_datagram(now, Arrival::from(PeerId(0)), &mut datagram);
 }
 
-/// How often a client wakes in `span` after a welcome and one turn, and how much it says; ends
-/// after `most` of either.
+/// Wakes and datagrams of a client in `span` after a welcome and one turn; stops after `most` of
+/// either.
 fn wakes(parameters: MatchParameters, span: Duration, most: u64) -> (u64, u64) {
     let beginning = Instant::from_millis(1);
     let seed = Seed::from_number(1);
@@ -67,14 +67,14 @@ fn wakes(parameters: MatchParameters, span: Duration, most: u64) -> (u64, u64) {
     (wakes, said)
 }
 
-/// How a field is set, which values are taken, and which are refused.
+/// A setter for a field, its valid values, and its invalid ones.
 type Field = (
     fn(&mut MatchParameters, u32),
     &'static [u32],
     &'static [u32],
 );
 
-/// Whether a client, and the decoder by itself, refuses a welcome as malformed.
+/// Whether the client and the decoder reject a welcome as malformed.
 fn is_refused(change: fn(&mut MatchParameters, u32), value: u32) -> bool {
     let mut parameters = ORDINARY;
     change(&mut parameters, value);
@@ -127,8 +127,8 @@ fn what_no_sender_writes_is_no_welcome() {
 
 #[test]
 fn no_welcome_makes_a_client_spin() {
-    // Whatever is taken for a welcome, five minutes are at most one wake and one word for each
-    // millisecond, give or take the 2 % by which a tick may be shorter.
+    // For any accepted welcome, five minutes cause at most one wake and one datagram per
+    // millisecond, within the 2 % by which a tick may be shorter.
     let span = Duration::from_secs(300);
     for period_nanos in [1, 999_999, 1_000_000, 1_000_000_000, u32::MAX] {
         for (input_delay, repair, hash_interval) in [(1, 1, 1), (60, 8, u8::MAX), (0, 0, 0)] {
@@ -150,7 +150,7 @@ fn no_welcome_makes_a_client_spin() {
 
 #[test]
 fn a_client_that_slept_for_years_wakes_in_a_few_steps() {
-    // Past the last tick number at 1,000 ticks a second, and past what fits 63 bits.
+    // Beyond the last tick number at 1,000 ticks per second, and beyond 63 bits.
     for millis in [60_000, 50 * 86_400_000, u64::MAX / 1_000_000] {
         let beginning = Instant::from_millis(1);
         let seed = Seed::from_number(1);

@@ -1,4 +1,5 @@
-//! The bytes of a hosted match: frozen in `testdata/hosted.hex`, written and read alike.
+//! The wire format of a hosted match, frozen in `testdata/hosted.hex`: written and read bytes
+//! agree.
 
 use super::*;
 use crate::input::Width;
@@ -25,7 +26,7 @@ fn vector(name: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Writes a message again.
+/// Encodes a message.
 fn written(message: &HostedMessage<'_>, seats: u16) -> Vec<u8> {
     let mut out = Vec::new();
     match message {
@@ -136,13 +137,13 @@ fn what_no_player_of_a_hosted_match_writes_is_refused() {
         bytes.push(0);
         assert!(decode_hosted(&bytes, SHAPE).is_err(), "{name}");
     }
-    // Version; epoch; no members; a seat that is none; doubt.
+    // Version; epoch; no members; a seat that is no member; doubt flag.
     for (at, value) in [(1, 3), (2, 16), (4, 0), (3, 1), (5, 2)] {
         let mut bytes = vector("presence");
         bytes[at] = value;
         assert!(decode_hosted(&bytes, SHAPE).is_err(), "{at} {value}");
     }
-    // Epoch; suspects who are no members; all suspected.
+    // Epoch; suspects that are no members; all members suspected.
     for (at, value) in [(1, 16), (5, 1), (5, 0x0e)] {
         let mut bytes = vector("statement");
         bytes[at] = value;

@@ -1,4 +1,4 @@
-//! The bytes of a mesh: frozen in `testdata/mesh.hex`, written and read alike.
+//! The wire format of a mesh, frozen in `testdata/mesh.hex`: written and read bytes agree.
 
 use super::play::LaneBundles;
 use super::*;
@@ -25,7 +25,7 @@ fn vector(name: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Writes a message again.
+/// Encodes a message.
 fn written(message: &MeshMessage<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     match message {

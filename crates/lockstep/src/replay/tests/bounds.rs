@@ -1,4 +1,4 @@
-//! What is refused, at either end.
+//! Limits of the writer and the reader.
 
 use super::*;
 use crate::config::TickRate;
@@ -79,7 +79,7 @@ fn limits_are_held() {
     }
 }
 
-/// Puts checksums and checks right, as whoever forges a file does.
+/// Writes a file with valid checksums, as a forger does.
 fn forged(header: &ReplayHeader, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     header.write(&mut file);
@@ -99,7 +99,7 @@ fn forged(header: &ReplayHeader, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
 fn what_no_writer_writes_is_refused_though_its_checksums_are_right() {
     let plain = file(config(2, 4, 8), &rows(2, 1, 33));
     let header = open(&plain).header().clone();
-    // Nothing happens: eight ticks and two hashes.
+    // Eight ticks without changes, and two hashes.
     let quiet = [&[0x30][..], &[0; 8], &[0x30; 4], &[0; 8], &[0x30; 3]].concat();
     let (ticks, end) = ((1, quiet), |count: u32| {
         (4, [&count.to_be_bytes()[..], &[0; 32]].concat())

@@ -1,9 +1,9 @@
-//! Files that are cut off, changed, or put together anew.
+//! Files that are truncated, changed, or reassembled.
 
 use super::*;
 use crate::bundle;
 
-/// A file with all that there is: ticks, hashes, keyframes, seals, an end.
+/// A file with ticks, hashes, keyframes, seals and an end.
 fn small() -> (Vec<u8>, Vec<Row>) {
     let rows = mixed_rows(3, 75, 11);
     let mut config = config(3, 8, 33);
@@ -14,7 +14,7 @@ fn small() -> (Vec<u8>, Vec<Row>) {
     (file, rows)
 }
 
-/// Where records begin and end, by their own account, and the kind of each.
+/// Kind and byte range of each record, according to its header.
 fn records(file: &[u8]) -> Vec<(u8, core::ops::Range<usize>)> {
     let mut at = 36 + 8 + 4 + 2 + 4;
     let mut records = Vec::new();
@@ -27,7 +27,7 @@ fn records(file: &[u8]) -> Vec<(u8, core::ops::Range<usize>)> {
     records
 }
 
-/// Where the bundle of each tick ends.
+/// End offset of each tick's bundle.
 fn bundle_ends(file: &[u8]) -> Vec<usize> {
     let shape = open(file).header().shape;
     let (mut ends, mut tick) = (Vec::new(), 0_u32);
@@ -60,7 +60,7 @@ fn ls_15_a_changed_byte_anywhere_is_reported() {
                 assert!(at < 54, "{error:?} at {at}");
                 continue;
             };
-            // What is before it can still be played.
+            // The part before the damage can still be played.
             assert!((54..=at).contains(&offset));
             let cut = ReplayReader::open(&changed[..offset], &limits).unwrap();
             assert_eq!(cut.ending(), Ending::Cut { unchecked: 0 });
@@ -129,7 +129,7 @@ fn records_left_out_doubled_or_moved_are_found() {
         let (mut without, mut twice) = (all.clone(), all.clone());
         without.remove(at);
         twice.insert(at, at);
-        // Without its end it is cut off, and says so.
+        // Without its end the file is reported as cut.
         for order in [without, twice].iter().filter(|_| at < last) {
             assert_checksum(&join(order));
         }

@@ -1,10 +1,10 @@
-//! Play, seek, verify.
+//! Playback, seeking and verification.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// States before each tick, the last one behind all.
+/// States before each tick, and the state after the last.
 fn linear(replay: &ReplayReader<'_>) -> Vec<u64> {
     let mut player = player(replay);
     let mut states = vec![player.sim().state];
@@ -32,7 +32,6 @@ fn ls_15_seek_equals_linear_play_for_every_tick_from_anywhere() {
             assert_eq!(player.next(), Tick(tick));
             assert_eq!(player.sim().state, states[usize::try_from(tick).unwrap()]);
         }
-        // And on from there.
         player.seek(Tick(201)).unwrap();
         while player.step().is_some() {}
         assert_eq!(player.sim().state, states[230]);
@@ -61,7 +60,7 @@ fn ls_15_verify_names_the_first_tick_whose_state_differs() {
             ..Game::default()
         };
         let mut player = ReplayPlayer::new(&replay, game).unwrap();
-        // A keyframe tells too, where it comes before the next hash.
+        // A keyframe shows the difference if it is before the next hash.
         let (hash, keyframe) = (wrong.next_multiple_of(8), (wrong + 1).next_multiple_of(30));
         match player.verify() {
             Err(Mismatch::State { tick, .. }) => {
@@ -143,7 +142,7 @@ fn two_replays_differ_first_where_they_say() {
     let rows = mixed_rows(3, 90, 7);
     let first = file(config(3, 8, 0), &rows);
     let compare = |other: &[u8]| first_difference(&open(&first), &open(other));
-    // Another recorder of the same match keeps other things.
+    // Recorders of the same match with other intervals agree.
     assert_eq!(compare(&file(config(3, 5, 20), &rows)), None);
     let shorter = file(config(3, 8, 0), &rows[..70]);
     let length = Difference::Length { tick: Tick(70) };
@@ -168,7 +167,7 @@ fn two_replays_differ_first_where_they_say() {
         writer.turn(&turn, || hash(&game), &mut other).unwrap();
     }
     writer.finish(&mut other);
-    // Tick 44 has a hash in one of them only.
+    // Only one of the files has a hash for tick 44.
     let state = Difference::State { tick: Tick(48) };
     assert_eq!(compare(&other), Some(state));
     let mut config = config(3, 8, 0);

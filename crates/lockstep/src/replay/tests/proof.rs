@@ -79,13 +79,13 @@ fn the_format_is_frozen() {
     let mut player = player(&replay);
     assert_eq!(player.verify().map(|it| it.ticks), Ok(5));
     assert_eq!(player.sim().state, game.state);
-    // The chain by hand, from the documented parts.
+    // The chain calculated from the documented parts.
     let match_part = &file[..31 + 3 + 1 + 2];
     let link = |before: &[u8], bundle: &[u8]| -> Vec<u8> {
         Sha256::digest([&[1], before, bundle].concat()).to_vec()
     };
     let mut head = Sha256::digest([&[0], match_part].concat()).to_vec();
-    // Seat 0 arrives with a button; presses one; holds; presses one; holds.
+    // Seat 0 arrives with a button pressed; presses one; holds; presses one; holds.
     for bundle in [&b"\x74\x08"[..], b"\x4b\x40", b"\x30", b"\x4a\x40", b"\x30"] {
         let at = bundle::check(bundle, replay.header().shape);
         assert_eq!(at, Ok(bundle.len()));
