@@ -1,7 +1,8 @@
-//! What a server's driver costs with datagrams sent one by one, several a system call, and cut up by the
-//! system; from interleaved runs in one process, over loopback sockets.
+//! CPU cost of a server's driver when it sends datagrams one by one, several per system call, and
+//! segmented by the system (GSO). Runs are interleaved in one process, over loopback sockets.
 //!
-//! `cargo bench --bench batching [-- ROUNDS]`, 3 by default. Times are CPU time of the server's thread.
+//! `cargo bench --bench batching [-- ROUNDS]`, 3 by default. Times are CPU time of the server's
+//! thread.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 #![expect(
@@ -34,7 +35,7 @@ const WAYS: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented]
 const BULK: ChannelId = ChannelId(2);
 const MEGABYTE: usize = 1 << 20;
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times a server's driver that sends and receives one by one, several a system call, and segmented.
 
@@ -67,14 +68,14 @@ fn main() {
     }
 }
 
-/// How much is sent to how many.
+/// The amount of data and the number of clients.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     clients: usize,
-    /// Ticks that are measured, 60 a second; none where all is sent as fast as it goes.
+    /// Measured ticks at 60 Hz, or `None` for a transfer at full speed.
     ticks: u32,
-    /// Megabytes that one client is sent, one after the other.
+    /// Megabytes sent to one client, one after the other.
     megabytes: u64,
 }
 
@@ -91,7 +92,7 @@ const LOAD: Case = Case {
     megabytes: 0,
 };
 
-/// What one run found.
+/// Results of one run.
 struct Found {
     cpu: Duration,
     wall: Duration,
@@ -99,7 +100,8 @@ struct Found {
 }
 
 impl Found {
-    /// CPU time for each datagram in or out: where the machine is busy, players say more in a tick.
+    /// CPU time per datagram sent or received. On a busy machine, a tick has more messages of each
+    /// player.
     fn nanos_a_datagram(&self) -> u128 {
         let datagrams = self.counters.datagrams_in + self.counters.datagrams_out;
         self.cpu.as_nanos() / u128::from(datagrams.max(1))
@@ -131,7 +133,7 @@ fn run(case: Case, batching: Batching) -> Found {
     let span = Duration::from_secs(1) / 60;
     let mut next = clock.now();
     while !server.is_finished() {
-        // Newcomers slower than the endpoint's budget of handshakes.
+        // New clients connect more slowly than the endpoint's handshake budget.
         for _ in 0..6 {
             if crowd.len() < case.clients {
                 crowd.push(Client::dial(address, key));
@@ -155,7 +157,7 @@ fn sleep(span: Duration) {
     thread::sleep(span);
 }
 
-/// Serves until it has measured.
+/// Serves until the measurement is complete.
 fn serve(case: Case, batching: Batching, told: &Sender<(SocketAddr, PublicKey)>) -> Found {
     let clock = Clock::new();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
@@ -209,7 +211,7 @@ fn measure(requests: &servicer::Requests<Infallible>, mut work: impl FnMut()) ->
 
 type Server = Driver<Endpoint<Ring>, Game>;
 
-/// Turns 60 times a second, sending each player a message, until `is_over`.
+/// Runs 60 ticks per second, with a message to each player, until `is_over`.
 fn tick(driver: &mut Server, mut is_over: impl FnMut(&Game) -> bool) {
     let clock = Clock::new();
     let mut next = clock.now();
@@ -225,7 +227,7 @@ fn tick(driver: &mut Server, mut is_over: impl FnMut(&Game) -> bool) {
     }
 }
 
-/// Sends so many megabytes to the one player, each when it has acknowledged the last.
+/// Sends the megabytes to the only player. Each starts when the client has confirmed the last.
 fn transfer(driver: &mut Server, megabytes: u64) {
     let wanted = driver.application().acknowledged + megabytes;
     let mut sent = driver.application().acknowledged;
@@ -234,7 +236,8 @@ fn transfer(driver: &mut Server, megabytes: u64) {
         if sent == acknowledged && sent < wanted {
             let message = vec![0x5A; MEGABYTE];
             driver.act(|now, endpoint, game| {
-                // Its answer may come before the last acknowledgements, which make room.
+                // The client's confirmation may arrive before the last acknowledgements, which free
+                // the queue.
                 let is_sent = game
                     .sessions
                     .first()
@@ -259,7 +262,7 @@ fn config(mut config: Config) -> Config {
     config
 }
 
-/// Who is here, and how often they have said that a megabyte came.
+/// The sessions, and how many megabytes the clients have confirmed.
 #[derive(Default)]
 struct Game {
     sessions: Vec<SessionId>,
@@ -304,7 +307,7 @@ impl Application<Endpoint<Ring>> for Game {
     }
 }
 
-/// A player on a socket of its own.
+/// A player with its own socket.
 struct Client {
     endpoint: Endpoint<Ring>,
     session: SessionId,
@@ -337,7 +340,7 @@ impl Client {
         }
     }
 
-    /// What it does in a frame: in those of a game it says something.
+    /// Runs a frame. In a case with ticks, the player sends a message.
     fn turn(&mut self, case: Case) {
         let now = Clock::new().now();
         while let Ok((len, from)) = self.socket.recv_from(&mut self.buffer) {

@@ -1,9 +1,10 @@
-//! CPU time of one message of 100 B to 1,000 clients over TCP and TLS, beside bare loops of writes, from
-//! interleaved rounds in one process; then what the server costs at rest, and how long its end takes.
+//! CPU time to send one message of 100 B to 1,000 clients over TCP and TLS, compared with bare
+//! write loops in interleaved rounds of one process. Then the cost of the idle server and the time
+//! of its shutdown.
 //!
-//! `cargo bench --bench broadcast [-- ROUNDS [THREADS]]`: 41 rounds by default, 11 at least; as many threads
-//! that serve as the server chooses by default. Linux only: it asks the scheduler for the time of single
-//! threads.
+//! `cargo bench --bench broadcast [-- ROUNDS [THREADS]]`: 41 rounds by default, at least 11. The
+//! server chooses the number of its threads by default. Linux only, because it reads per-thread CPU
+//! times from the scheduler.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
@@ -27,16 +28,16 @@ use servicer::{
     StreamServicer, TcpServicers, TlsIdentity, raise_descriptor_limit,
 };
 
-/// Clients.
+/// Number of clients.
 const COUNT: usize = 1_000;
 
-/// Messages of a round, one after the other.
+/// Messages per round, sent one after the other.
 const MESSAGES: u32 = 5;
 
-/// How long it is at rest.
+/// Duration of the idle measurement.
 const REST: Duration = Duration::from_secs(20);
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times a message of 100 B to 1,000 clients over TCP and TLS, beside bare loops.
 
@@ -116,14 +117,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Name that the server's threads begin with.
+/// Prefix of the names of the server's threads.
 const SERVER: &str = "bench-tcp";
 
-/// A reliable server whose clients run on one thread.
+/// A reliable server, with its clients on one thread.
 struct Ours {
     server: ReliableServer,
     heard: Arc<AtomicU64>,
-    /// What the clients shall have heard by now.
+    /// Total messages that the clients should have received by now.
     expected: u64,
     _crowd: servicer::tcp::StreamHandle<()>,
 }
@@ -160,8 +161,8 @@ impl Ours {
         Ok(ours)
     }
 
-    /// Sends one message to all; returns the CPU time of the application and the server until all have
-    /// it, and adds to `wall` how long that took.
+    /// Sends one message to all. Returns the CPU time of the application and the server until all
+    /// have received it, and adds the elapsed time to `wall`.
     fn broadcast(&mut self, wall: &mut Duration) -> Duration {
         let clock = Clock::new();
         let (before, began) = (cpu_time_of_threads(SERVER), clock.now());
@@ -173,12 +174,12 @@ impl Ours {
         self.expected += u64::try_from(COUNT).unwrap_or(0);
         self.wait();
         *wall += clock.now().saturating_since(began);
-        // What a servicer does after its last write belongs to it, too.
+        // Includes the work that the server does after its last write.
         std::thread::park_timeout(Duration::from_millis(2));
         sending + cpu_time_of_threads(SERVER).saturating_sub(before)
     }
 
-    /// Waits until the clients have heard all.
+    /// Waits until the clients have received all messages.
     fn wait(&self) {
         while self.heard.load(Ordering::Relaxed) < self.expected {
             std::thread::park_timeout(Duration::from_micros(200));

@@ -1,8 +1,9 @@
-//! What it costs to open a frame and seal it anew once a millisecond, after a receive that slept, and what
-//! it costs in a loop.
+//! Cost of opening a frame and sealing it again, once a millisecond after a receive that slept, and
+//! in a loop.
 //!
-//! `cargo bench --bench cold [-- PASSES]`, 2,000 of each by default. Times are of the monotonic clock round
-//! the work alone; the median counts. In turn, so that each finds the caches as the others left them.
+//! `cargo bench --bench cold [-- PASSES]`, 2,000 of each by default. It measures the monotonic
+//! clock around the work alone and reports the median. The variants alternate, so that each finds
+//! the caches as the others left them.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 #![expect(
@@ -21,12 +22,12 @@ use std::thread;
 use crypto::{Aead, Provider, Ring, RustCrypto, Secret32, Suite};
 use servicer::Clock;
 
-/// A frame of 100 bytes with its headers, as a relay takes it.
+/// Length of a frame of 100 bytes with its headers, as a relay receives it.
 const FRAME: usize = 143;
-/// Time between two receives, about.
+/// Approximate time between two receives.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times opening and sealing a frame after a wait, and in a loop.
 
@@ -77,7 +78,7 @@ fn main() {
 
 type Work = Box<dyn FnMut(u64, &mut [u8; FRAME])>;
 
-/// Medians, nanoseconds.
+/// Returns medians in nanoseconds.
 fn measure(
     works: &mut [(&str, Work)],
     passes: usize,
@@ -102,7 +103,7 @@ fn measure(
     found.into_iter().map(median).collect()
 }
 
-/// Opens a frame and seals it for the next hop, under keys that differ.
+/// Opens a frame and seals it for the next hop under a different key.
 fn aead<P: Provider>(provider: &P, suite: Suite) -> Work {
     let [before, next] = [1, 2].map(|key| provider.aead(suite, &Secret32::new([key; 32])));
     let mut sealed = [0; FRAME];
@@ -120,7 +121,7 @@ fn aead<P: Provider>(provider: &P, suite: Suite) -> Work {
     })
 }
 
-/// Two hashes of a frame, as of one whose hops have tags alone; of the standard library.
+/// Hashes a frame twice with the standard library's hash, as for hops with tags only.
 fn tags(number: u64, frame: &mut [u8; FRAME]) {
     for key in [1, 2] {
         let mut hasher = DefaultHasher::new();

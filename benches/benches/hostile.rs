@@ -1,9 +1,9 @@
-//! What hostile sessions with valid keys cost their server: as many packets as it opens, each full of empty
-//! unreliable messages.
+//! Server cost of hostile sessions with valid keys, which send as many packets as the server
+//! accepts, each full of empty unreliable messages.
 //!
-//! `cargo bench --bench hostile [-- SESSIONS]`, 32 by default. CPU time is of the server's calls alone, for
-//! ten seconds of virtual time; one line says how much of a core that is. A packet of
-//! more than 30 messages is not among them: it ends its session.
+//! `cargo bench --bench hostile [-- SESSIONS]`, 32 by default. It measures the CPU time of the
+//! server's calls during ten seconds of virtual time, and prints it as a share of a core. Packets
+//! have at most 30 messages, because more end the session.
 
 #![expect(clippy::print_stdout, reason = "the figure is what it is for")]
 #![expect(
@@ -19,11 +19,11 @@ use benches::pair::{Lane, Side, UNRELIABLE};
 use udp_proto::{Config, Credentials, Target};
 use wire::Instant;
 
-/// Virtual time that is played.
+/// Seconds of virtual time.
 const SECONDS: u32 = 10;
-/// Steps a second; in each, every session sends two full packets.
+/// Steps per second. In each, every session sends two full packets.
 const STEPS: u32 = 500;
-/// Messages in a packet at most, twice.
+/// Messages per step: two packets with the maximum of 30.
 const MESSAGES: usize = 60;
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
 struct Room {
     server: Side,
     clients: Vec<Side>,
-    /// Time spent in the server's calls.
+    /// CPU time of the server's calls.
     spent: Duration,
 }
 
@@ -87,7 +87,7 @@ impl Room {
         room
     }
 
-    /// Has every client send as much as it may.
+    /// Every client sends as much as it may.
     fn step(&mut self, now: Instant) {
         for client in &mut self.clients {
             let session = client.session.expect("open");
@@ -101,7 +101,7 @@ impl Room {
         self.exchange(now);
     }
 
-    /// Takes what clients send to the server, and back.
+    /// Exchanges datagrams between the clients and the server.
     fn exchange(&mut self, now: Instant) {
         let mut lane = Lane::default();
         for client in &mut self.clients {

@@ -1,12 +1,13 @@
-//! CPU time that a player costs a server in a tick, end to end: real sockets on loopback, encryption, a
-//! driver, and a match server for each eight players; beside bare loops that take and send as many datagrams
-//! of the same lengths, from interleaved rounds of one run. Goal G5 of lockstep. Linux only.
+//! CPU time per player and tick of a server, end to end: real loopback sockets, encryption, a
+//! driver, and a match server per eight players. It is compared with bare loops which receive and
+//! send as many datagrams of equal lengths, in interleaved rounds of one run. Goal G5 of lockstep.
+//! Linux only.
 //!
-//! A player and tick is a datagram in and one out, but for what is lost or late; so the CPU time of a pair of
-//! datagrams stands beside it, which is what the loops are measured by.
+//! A player and tick is one datagram in and one out, except for losses and delays. The loops are
+//! measured per pair of datagrams, so the server's CPU time per pair is printed too.
 //!
-//! `cargo bench --bench players [-- PLAYERS RATE ROUNDS]`; without them 600 players at 60 Hz, then the
-//! goal's numbers, 2,504 at 60 Hz and 4,000 at 30 Hz, three rounds each.
+//! `cargo bench --bench players [-- PLAYERS RATE ROUNDS]`; by default 600 players at 60 Hz, then
+//! the goal's numbers, 2,504 at 60 Hz and 4,000 at 30 Hz, three rounds each.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 #![expect(
@@ -25,13 +26,13 @@ use harness::statistics::median;
 use harness::usage::answer;
 use servicer::Clock;
 
-/// From when all are there until it is measured.
+/// Time between the last connection and the measurement.
 const SETTLING: Duration = Duration::from_secs(2);
-/// How long players are served and measured, in each round.
+/// Duration of a measurement with players, per round.
 const SERVED: Duration = Duration::from_secs(10);
-/// How long a loop is measured, in each round.
+/// Duration of a loop's measurement, per round.
 const LOOPED: Duration = Duration::from_secs(4);
-/// How long all may take to come.
+/// Time limit for all players to connect.
 const GATHERING: Duration = Duration::from_secs(60);
 
 const LOOPS: [(Work, &str); 3] = [
@@ -40,7 +41,7 @@ const LOOPS: [(Work, &str); 3] = [
     (Work::Single, "loop, one a call"),
 ];
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times what a player costs a server in a tick, over sockets.
 
@@ -77,30 +78,30 @@ fn plan(players: u32, rate: u32) -> Plan {
     }
 }
 
-/// What one round of players found.
+/// Results of one round with players.
 struct Served {
-    /// CPU time for each player and tick, in nanoseconds.
+    /// CPU time per player and tick, in nanoseconds.
     nanos: f64,
-    /// CPU time of a datagram in and one out, in nanoseconds.
+    /// CPU time per datagram in and datagram out, in nanoseconds.
     pair_nanos: f64,
-    /// Of one core.
+    /// Share of one core.
     share: f64,
-    /// Datagrams in and out for each player and tick.
+    /// Datagrams in and out per player and tick.
     datagrams: [f64; 2],
     lengths: Lengths,
-    /// Ticks closed, of those whose time came.
+    /// Share of due ticks that were closed.
     closed: f64,
-    /// Ticks that players heard of, of those that their server closed.
+    /// Share of closed ticks that players received.
     heard: f64,
-    /// Inputs filled in, of all.
+    /// Share of inputs that were substituted.
     substituted: f64,
-    /// Turns that players took, of those that were due.
+    /// Share of due turns that players took.
     turns: f64,
-    /// Their share of a core.
+    /// The players' share of a core.
     clients_share: f64,
     pauses: u64,
     lost: u32,
-    /// How late ticks were closed, in order.
+    /// Sorted delays of tick closings.
     lateness: Vec<Duration>,
 }
 
@@ -110,7 +111,7 @@ fn measure(plan: Plan, rounds: u32) {
         plan.players(),
         plan.rate
     );
-    // How long datagrams are, for the loops of the first round.
+    // Determines datagram lengths for the loops of the first round.
     let trial = Plan {
         matches: 10,
         ..plan
@@ -158,7 +159,7 @@ fn measure(plan: Plan, rounds: u32) {
     println!("{}", verdict(&served, [ours / bare, pairs / bare]));
 }
 
-/// Says whether what the goal asks for was reached with these players.
+/// Returns whether the goal was reached with these players.
 fn verdict(served: &[Served], [ratio, of_pairs]: [f64; 2]) -> String {
     let least = |of: fn(&Served) -> f64| served.iter().map(of).fold(f64::INFINITY, f64::min);
     let (closed, turns) = (least(|round| round.closed), least(|round| round.turns));
@@ -179,13 +180,14 @@ fn verdict(served: &[Served], [ratio, of_pairs]: [f64; 2]) -> String {
     )
 }
 
-/// Where clients took fewer of their turns, what the server spends on a player and tick says nothing.
+/// Minimum share of the clients' turns. With fewer, the server's cost per player and tick is
+/// meaningless.
 const TURNS_LEAST: f64 = 0.98;
 
-/// Ticks that close, of those that are due in ten seconds: half of one is under way at either end.
+/// Minimum share of due ticks that close. In ten seconds, half a tick is in progress at either end.
 const CLOSED_LEAST: f64 = 0.999;
 
-/// The goal: the server's CPU time for a player and tick, beside that of a datagram in and one out.
+/// The goal: maximum ratio of CPU time per player and tick to that of a datagram in and one out.
 const RATIO_MOST: f64 = 1.25;
 
 /// Serves players for `span`.
@@ -277,7 +279,8 @@ impl Served {
     }
 }
 
-/// Runs a loop; returns the CPU time of a datagram in and one out, in nanoseconds, and the share of a core.
+/// Runs a loop. Returns the CPU time per datagram in and datagram out in nanoseconds, and the share
+/// of a core.
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 fn run_loop(plan: Plan, work: Work, lengths: Lengths) -> [f64; 2] {
     let mut floor = Floor::new(plan, work, lengths);
@@ -292,7 +295,7 @@ fn run_loop(plan: Plan, work: Work, lengths: Lengths) -> [f64; 2] {
     [cpu * 2e9 / datagrams as f64, cpu / LOOPED.as_secs_f64()]
 }
 
-/// The duration that so many of a thousand in `sorted` do not exceed.
+/// Returns the quantile of `sorted`, in thousandths.
 fn part(sorted: &[Duration], thousandths: usize) -> Duration {
     let last = sorted.len().saturating_sub(1);
     sorted
@@ -301,7 +304,7 @@ fn part(sorted: &[Duration], thousandths: usize) -> Duration {
         .unwrap_or_default()
 }
 
-/// The system's load over 1, 5 and 15 minutes, where it tells.
+/// Returns the system's load over 1, 5 and 15 minutes, if available.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")

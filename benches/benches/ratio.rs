@@ -1,6 +1,6 @@
-//! CPU time of each case beside its floor, from interleaved rounds in one process.
+//! CPU time of each case compared with its floor, from interleaved rounds in one process.
 //!
-//! `cargo bench --bench ratio [-- ROUNDS]`, 21 by default, 11 at least.
+//! `cargo bench --bench ratio [-- ROUNDS]`, 21 by default, at least 11.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
@@ -18,7 +18,7 @@ struct Line {
     floor: Box<dyn Case>,
 }
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times each case beside its floor, in memory.
 
@@ -88,7 +88,7 @@ fn lines() -> Vec<Line> {
     ]
 }
 
-/// A message each way, with nothing around.
+/// A message in each direction over bare packets.
 fn bare_packets() -> Box<dyn Case> {
     let (mut up, mut down) = (BareDirection::new(), BareDirection::new());
     let message = [0x5A; MESSAGE_LEN];
@@ -98,7 +98,7 @@ fn bare_packets() -> Box<dyn Case> {
     }))
 }
 
-/// The system's load over 1, 5 and 15 minutes, where it tells.
+/// Returns the system's load over 1, 5 and 15 minutes, if available.
 fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(
         |_| "unknown".to_owned(),

@@ -1,4 +1,4 @@
-//! What it takes to check a replay and to play it, with a game that does nothing.
+//! Time to verify a replay and to play it, with a game that does nothing.
 //!
 //! ```text
 //! cargo bench -p tickwire-benches --bench replay
@@ -17,7 +17,7 @@ const ID: MatchId = MatchId([1; 16]);
 const TICKS: u32 = 36_000;
 const SERVER: PeerId = PeerId(9_999);
 
-/// A game that does nothing, whose hash is that of nothing.
+/// A game that does nothing, with a constant hash.
 #[derive(Debug, Default)]
 struct Empty;
 
@@ -31,7 +31,7 @@ impl Sim for Empty {
     fn hash(&self, _: &mut StateHasher) {}
 }
 
-/// Eight players, each of whom toggles one of 12 buttons in a frame of ten.
+/// Records eight players, each of which toggles one of 12 buttons in one tick of ten.
 fn recording() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut now = Instant::ZERO;
     let mut config = Config::default();

@@ -1,4 +1,4 @@
-//! What the sync test of a game costs, beside the game's own steps and hashes.
+//! Cost of the sync test in addition to the game's own steps and hashes.
 //!
 //! `cargo bench --bench rollback [-- ROUNDS]`, 15 by default. Times are CPU time of one thread.
 
@@ -13,11 +13,12 @@ use harness::usage::answer;
 use lockstep::{Sim, StateHasher, SyncTest, Turn};
 use wire::{MatchId, Seed};
 
-/// Players, and ticks that are made again each tick; as in the measurement of the field's best.
+/// Players and resimulated ticks per tick, as in the published measurement of the fastest other
+/// library.
 const PLAYERS: u16 = 8;
 const DISTANCE: u8 = 7;
 
-/// A game of next to no state.
+/// A game with minimal state.
 #[derive(Clone, Debug, Default)]
 struct Trivial(u64);
 
@@ -50,7 +51,7 @@ impl Sim for Trivial {
     }
 }
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times the sync test of a game beside its own steps and hashes.
 
@@ -68,7 +69,7 @@ fn main() {
     let mut test = SyncTest::new(Trivial::default(), PLAYERS, DISTANCE);
     let mut tick = 0_usize;
     let ours = move || {
-        // One player in turn does something else.
+        // One player after the other changes its input.
         if let Some(input) = inputs.get_mut(tick % usize::from(PLAYERS)) {
             *input = generator.next_u32();
         }

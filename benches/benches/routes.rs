@@ -1,4 +1,4 @@
-//! CPU time of one node's routes in a mesh of 1,000 nodes, all linked with all, beside the goals.
+//! CPU time of one node's route computation in a full mesh of 1,000 nodes, compared with the goals.
 //!
 //! `cargo bench -p tickwire-benches --bench routes [-- ROUNDS]`, 21 by default.
 
@@ -7,7 +7,7 @@
 use benches::relay::routing::{Routing, times};
 use harness::usage::answer;
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times the routes of one node in a mesh of 1,000 nodes.
 

@@ -1,8 +1,8 @@
-//! CPU time that a spectator costs a server in a tick, unsealed and sealed; goal G4 of lockstep.
+//! CPU time per spectator and tick of a server, unsealed and sealed; goal G4 of lockstep.
 //!
-//! `cargo bench --bench spectators [-- ROUNDS]`, 21 by default, 5 at least. Beside it stands the bare
-//! copy of such a datagram into a buffer, and where it is sealed, a header, an AEAD and a replay window,
-//! from interleaved rounds. Sockets are none.
+//! `cargo bench --bench spectators [-- ROUNDS]`, 21 by default, at least 5. It is compared, in
+//! interleaved rounds, with a plain copy of the datagram into a buffer and, if sealed, with a
+//! header, an AEAD and a replay window. No sockets are used.
 
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
@@ -11,7 +11,7 @@ use benches::hall::{Hall, Part};
 use benches::measure::{Repeat, compare};
 use harness::usage::answer;
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times what a spectator costs a server in a tick.
 

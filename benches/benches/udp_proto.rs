@@ -1,4 +1,4 @@
-//! The cases of `ratio`, timed by criterion in CPU time: each group holds a case and its floor.
+//! The cases of `ratio`, measured by criterion in CPU time. Each group has a case and its floor.
 
 use core::time::Duration;
 
@@ -53,7 +53,7 @@ fn group(criterion: &mut Criterion, name: &str, mut ours: impl Case, mut floor: 
     group.finish();
 }
 
-/// Short enough that no key is worn: it seals 2^23 packets.
+/// Short enough that no key reaches its limit of 2^23 packets.
 fn brief() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_secs(1))

@@ -10,17 +10,17 @@ pub struct Comparison {
     pub name: &'static str,
     /// The goals.
     pub goals: &'static [Goal],
-    /// Goals that tests show.
+    /// Goals shown by tests.
     pub shown: &'static [Shown],
     /// Columns of the tables.
     pub stacks: &'static [&'static str],
-    /// The stack whose value stands beside each goal.
+    /// The stack whose value is printed next to each goal.
     pub peer: Option<&'static str>,
-    /// Cases and metrics of the summary, in its order.
+    /// Cases and metrics of the summary, in order.
     pub summary: &'static [[&'static str; 2]],
     /// Packages whose versions are listed.
     pub packages: &'static [&'static str],
-    /// How values were taken; `{rounds}` and `{load_rounds}` are replaced.
+    /// How the values were measured; `{rounds}` and `{load_rounds}` are replaced.
     pub method: &'static str,
 }
 
@@ -29,14 +29,14 @@ pub struct Comparison {
 pub struct Shown {
     /// Number of the goal.
     pub id: &'static str,
-    /// What holds.
+    /// The guarantee.
     pub what: &'static str,
     /// The functions of the tests.
     pub tests: &'static [&'static str],
 }
 
 impl Shown {
-    /// Returns one line for people.
+    /// Returns a line of plain text.
     #[must_use]
     pub fn line(&self) -> String {
         let Self { id, what, tests } = self;
@@ -51,7 +51,7 @@ impl Shown {
     }
 }
 
-/// The machine, and how it was used.
+/// The machine and its load.
 #[derive(Debug)]
 pub struct Machine {
     /// Name of the processor.
@@ -62,24 +62,24 @@ pub struct Machine {
     pub rounds: [u32; 2],
 }
 
-/// The texts that a run writes.
+/// The texts generated from a run.
 #[derive(Debug)]
 pub struct Tables {
-    /// Machine, number of goals met, main values, and the goals that are not met.
+    /// Machine, number of goals met, main values, and missed goals.
     pub summary: String,
     /// All goals and values.
     pub all: String,
 }
 
 impl Comparison {
-    /// Judges every goal.
+    /// Evaluates every goal.
     #[must_use]
     pub fn judge(&self, rows: &Rows) -> Vec<Judgement> {
         let goals = self.goals.iter();
         goals.map(|goal| goal.judge(rows, self.peer)).collect()
     }
 
-    /// Returns the marks around the summary in a page.
+    /// Returns the markers around the summary in a page.
     #[must_use]
     pub fn marks(&self) -> [String; 2] {
         let name = self.name;
@@ -89,7 +89,8 @@ impl Comparison {
         ]
     }
 
-    /// Puts a summary between its marks in `page`; `None` if the page does not have both, in order.
+    /// Replaces the text between the markers in `page`; `None` if the page does not have both, in
+    /// order.
     #[must_use]
     pub fn insert(&self, page: &str, summary: &str) -> Option<String> {
         let [begin, end] = self.marks();
@@ -109,7 +110,7 @@ impl Comparison {
         found.collect()
     }
 
-    /// Makes the texts.
+    /// Generates the texts.
     #[must_use]
     pub fn tables(
         &self,
@@ -175,7 +176,7 @@ impl Comparison {
         format!("{processor}, load average {before} before and {after} after; {method}.{versions}")
     }
 
-    /// A table with a column for each stack: rows of `keys`, in their order, or all. A key without
+    /// A table with a column per stack. Rows are `keys` in their order, or all. A key without
     /// values has no row.
     fn values(&self, rows: &Rows, keys: Option<&[[&str; 2]]>) -> String {
         let found = rows.by_case();
@@ -200,7 +201,7 @@ impl Comparison {
     }
 }
 
-/// How many goals have which verdict.
+/// Counts the goals per verdict.
 fn count(judged: &[Judgement]) -> String {
     let count = |verdict| judged.iter().filter(|it| it.verdict == verdict).count();
     format!(

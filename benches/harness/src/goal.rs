@@ -1,4 +1,4 @@
-//! Goals, and whether measured values reach them.
+//! Goals, and whether measured values meet them.
 
 use std::fmt;
 
@@ -15,34 +15,35 @@ pub struct Goal {
     pub case: &'static str,
     /// The metric.
     pub metric: &'static str,
-    /// What the value must be.
+    /// The bound on the value.
     pub bound: Bound,
 }
 
-/// What a value must be.
+/// A bound on a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// At most this.
     AtMost(f64),
     /// At least this.
     AtLeast(f64),
-    /// This many times less than the best of these stacks in the same case.
+    /// At least this many times less than the best of these stacks in the same case.
     TimesLess(f64, &'static [&'static str]),
     /// At most this many times the value of a stack in a case.
     TimesOf(f64, &'static str, &'static str),
     /// At most this much more than the value of a stack in the same case.
     Over(f64, &'static str),
-    /// Not measured by the programs of the comparison: where it is.
+    /// Measured outside this comparison, at the given place.
     Elsewhere(&'static str),
 }
 
-/// Share of turns that a stack's clients took. A load with less says nothing about its server.
+/// Share of turns that a stack's clients took. With a lower share, a load test says nothing about
+/// the server.
 const CLIENT_TURNS: &str = "client_turns_fraction";
 /// The minimum of [`CLIENT_TURNS`].
 const CLIENT_TURNS_MIN: f64 = 0.98;
 
 impl Goal {
-    /// Judges the goal. `peer` is a stack whose value is listed beside.
+    /// Evaluates the goal. `peer` is a stack whose value is also listed.
     #[must_use]
     pub fn judge(&self, rows: &Rows, peer: Option<&'static str>) -> Judgement {
         let of = |stack: &str, case: &str| rows.value(stack, case, self.metric);
@@ -77,7 +78,7 @@ impl Goal {
         }
     }
 
-    /// What was reached, and whether that is enough; `None` if a value is missing.
+    /// Returns the value and whether it meets the bound, or `None` if a value is missing.
     fn reached(&self, rows: &Rows) -> Option<(String, bool)> {
         let of = |stack: &str, case: &str| rows.value(stack, case, self.metric);
         let ours = of(self.stack, self.case);
@@ -85,7 +86,7 @@ impl Goal {
             Bound::AtMost(most) => (Digits(ours?).to_string(), ours? <= most),
             Bound::AtLeast(least) => (Digits(ours?).to_string(), ours? >= least),
             Bound::TimesLess(factor, peers) => {
-                // A peer that is left out would make us look better.
+                // Every peer must have a value, because a missing one could make ours look better.
                 let values = peers.iter().map(|peer| of(peer, self.case));
                 let values = values.collect::<Option<Vec<_>>>()?;
                 let best = values.into_iter().min_by(f64::total_cmp)?;
@@ -106,7 +107,8 @@ impl Goal {
         })
     }
 
-    /// Whether the clients of all stacks concerned took their turns, if the case has clients.
+    /// Returns whether the clients of all compared stacks took their turns, if the case has
+    /// clients.
     fn is_decided(&self, rows: &Rows) -> bool {
         let peers = match self.bound {
             Bound::TimesLess(_, peers) => peers,
@@ -124,7 +126,7 @@ impl Goal {
     }
 }
 
-/// A bound in words, for a goal of this case.
+/// Formats a bound for a goal of this case.
 struct Aim<'a>(Bound, &'a str);
 
 impl fmt::Display for Aim<'_> {
@@ -147,31 +149,31 @@ impl fmt::Display for Aim<'_> {
     }
 }
 
-/// A goal and what was measured.
+/// A goal with its measured values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// Number of the goal.
     pub id: &'static str,
-    /// Stack, case and metric; or where the goal is measured.
+    /// Stack, case and metric, or the place of the measurement.
     pub what: String,
     /// The goal.
     pub aim: String,
-    /// What was reached.
+    /// The measured value.
     pub measured: String,
     /// Our value.
     pub ours: Option<f64>,
-    /// The peer's value in the same case.
+    /// The other stack's value in the same case.
     pub peer: Option<f64>,
-    /// Whether that is enough.
+    /// Whether the goal is met.
     pub verdict: Verdict,
 }
 
-/// Whether a goal is reached.
+/// Whether a goal is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is reached.
+    /// The goal is met.
     Met,
-    /// It is not.
+    /// The goal is missed.
     Missed,
     /// The machine was too busy: clients did not take their turns.
     Undecided,
@@ -180,7 +182,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the word in tables; empty if nothing was measured.
+    /// Returns the text in tables; empty if nothing was measured.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -193,7 +195,7 @@ impl Verdict {
 }
 
 impl Judgement {
-    /// Returns one line for people.
+    /// Returns a line of plain text.
     #[must_use]
     pub fn line(&self) -> String {
         let Self {
@@ -233,7 +235,7 @@ impl Judgement {
     }
 }
 
-/// A number with about three digits.
+/// A number with about three significant digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Digits(pub f64);
 
@@ -246,7 +248,7 @@ impl fmt::Display for Digits {
             1.0.. => write!(f, "{value:.2}"),
             0.001.. => write!(f, "{value:.3}"),
             _ if value == 0.0 => f.write_str("0"),
-            // A small value is not shown as zero.
+            // A small value is not rounded to zero.
             _ => write!(f, "{value:.1e}"),
         }
     }
@@ -277,7 +279,7 @@ mod tests {
                 ("tickwire", "u100", CPU, 300.0),
                 ("renet", "u100", CPU, 7_000.0),
                 ("quinn-proto", "u100", CPU, quinn),
-                // Plain text, and named by no goal.
+                // Unencrypted, and not part of any goal.
                 ("enet", "u100", CPU, 200.0),
             ])
         };
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(verdict(rows(0.98, 1.0)), Verdict::Met);
         assert_eq!(verdict(rows(0.97, 1.0)), Verdict::Undecided);
         assert_eq!(verdict(rows(1.0, 0.97)), Verdict::Undecided);
-        // A goal of our value alone does not depend on other stacks.
+        // A goal about our own value does not depend on other stacks.
         let alone = judged("load1000", CPU, Bound::AtMost(2.0), &rows(1.0, 0.5));
         assert_eq!(alone.verdict, Verdict::Met);
     }

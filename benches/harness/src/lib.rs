@@ -1,7 +1,7 @@
-//! What all comparisons share.
+//! Shared parts of all comparisons.
 //!
-//! A program that measures prints each value as a [`Row`](row::Row), a line of JSON.
-//! `cargo xtask peers` collects the rows, compares them with the [`Goal`](goal::Goal)s of a
+//! A benchmark program prints each value as a [`Row`](row::Row), a line of JSON. `cargo xtask
+//! peers` collects the rows, compares them with the [`Goal`](goal::Goal)s of a
 //! [`Comparison`](comparison::Comparison), and writes its tables.
 
 #![forbid(unsafe_code)]

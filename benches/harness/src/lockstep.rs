@@ -17,11 +17,11 @@ pub const COMPARISON: Comparison = Comparison {
              time",
 };
 
-/// Ours with a server.
+/// Tickwire with a server.
 const SERVER: &str = "tickwire-server";
-/// Ours among equals.
+/// Tickwire peer to peer.
 const MESH: &str = "tickwire-mesh";
-/// The peer that ratios are taken with.
+/// The stack that ratios refer to.
 const PEER: &str = "ggrs";
 
 const CPU: &str = "cpu_us_per_frame";
@@ -54,7 +54,7 @@ const GOALS: [Goal; 60] = [
         "G5",
         "sealed players over loopback: `cargo bench --bench players`",
     ),
-    // 60.0: what three digits show.
+    // 60.0 when rounded to three digits.
     mesh("G6", "p2/lockstep-d4", FPS, AtLeast(59.95)),
     mesh("G6", "p4/lockstep-d4", FPS, AtLeast(59.95)),
     mesh("G6", "p8/lockstep-d4", FPS, AtLeast(59.95)),
@@ -79,14 +79,14 @@ const GOALS: [Goal; 60] = [
     server("G10", "p8", DOWN, TimesLess(14.0, &[PEER])),
     mesh("G10", "p8", UP_PAYLOAD, AtMost(15_000.0)),
     mesh("G10", "p8", "up_unsealed_bytes_per_s", AtMost(30_000.0)),
-    // The design sizes it without encryption, which ggrs has not; sealed, as it is sent, it is this.
+    // The design's number is without encryption, which ggrs does not have; this one includes it.
     mesh("G10", "p8", UP, AtMost(30_000.0)),
     server("G11", "p8/stick-100", UP_PAYLOAD, AtMost(2_000.0)),
     server("G11", "p8/stick-100", DOWN_PAYLOAD, AtMost(9_000.0)),
     server("G12", "p64", DOWN_PAYLOAD, AtMost(10_000.0)),
     server("G12", "p64", "longest_datagram_bytes", AtMost(1_200.0)),
     server("G13", "p4/outage", "others_stalled_ms", AtMost(0.0)),
-    // A round trip and two ticks, seen at the next turn.
+    // A round trip and two ticks, observed at the next turn.
     server("G13", "p4/outage", "caught_up_ms", AtMost(137.4)),
     elsewhere(
         "G14",
@@ -96,7 +96,7 @@ const GOALS: [Goal; 60] = [
     server("G15", "p4/desync", "desync_p50_ms", AtMost(150.0)),
     mesh("G15", "p2/desync", "desync_p50_ms", AtMost(150.0)),
     mesh("G15", "p4/desync", "desync_p50_ms", AtMost(150.0)),
-    // The lines before say of one half of them that it is told in time; the goal is of all.
+    // The goals above cover the median; this one covers all desyncs.
     server("G15", "p2/desync", IN_TIME, AtLeast(1.0)),
     server("G15", "p4/desync", IN_TIME, AtLeast(1.0)),
     mesh("G15", "p2/desync", IN_TIME, AtLeast(1.0)),

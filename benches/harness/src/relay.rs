@@ -1,5 +1,5 @@
-//! A relay of `relay_mesh` compared with bare forwarders: the program `peers-relay` of `benches`, and
-//! figures that the crate's tests print.
+//! A relay of `relay_mesh` compared with bare forwarders: the program `peers-relay` of `benches`,
+//! and figures printed by the crate's tests.
 
 use crate::comparison::{Comparison, Shown};
 use crate::goal::Bound::{AtLeast, AtMost, Over, TimesOf};
@@ -17,18 +17,18 @@ pub const COMPARISON: Comparison = Comparison {
     method: "CPU times are medians of {rounds} interleaved rounds",
 };
 
-/// The stack of figures that tests print.
+/// Stack name of figures that tests print.
 pub const OURS: &str = "tickwire";
-/// The forwarder that ratios are taken with. It carries the same datagrams without link headers.
+/// The forwarder that ratios refer to. It carries the same datagrams without link headers.
 const PLAIN: &str = "plain";
 
 const CPU: &str = "cpu_ns_per_packet";
 const PASS: &str = "cpu_ns_per_pass";
-/// Sessions that leave a route in the second in which most do.
+/// Share of sessions that leave a route in the second with the most changes.
 const MOVED: &str = "moved_per_s_percent";
-/// Nodes that know the links of a dead one as down, after 10 s.
+/// Share of nodes that know the links of a dead node as down, after 10 s.
 const DEATH: &str = "death_known_10s_percent";
-/// What a whole node gets beside probes, with all acknowledgements and dials.
+/// Bytes that a complete node receives, except probes, with all acknowledgements and dials.
 const CONTROL: &str = "control_bytes_per_s";
 
 const GOALS: [Goal; 52] = [
@@ -42,8 +42,8 @@ const GOALS: [Goal; 52] = [
     goal("F5", "paced_sealed100", PASS, Over(750.0, PLAIN)),
     goal("F6", "flows", "threads", AtMost(5.0)),
     goal("F6", "flows", "bytes_per_label", AtMost(256.0)),
-    // Sessions, probes and records go on meanwhile; a frame itself allocates nothing, which a test
-    // of the crate counts.
+    // Sessions, probes and records run concurrently. A frame itself allocates nothing; a test of
+    // the crate counts that.
     goal("F7", "sealed100", "allocations_per_packet", AtMost(0.01)),
     goal("F8", "hop", "bytes_around", AtMost(40.0)),
     goal("F8", "sealed", "bytes_around", AtMost(48.0)),
@@ -59,7 +59,7 @@ const GOALS: [Goal; 52] = [
     goal("R1", "routes", "alternatives_n1000/ms", AtMost(20.0)),
     goal("R2", "routes", "all_pairs_n1000/ms", AtMost(250.0)),
     goal("R3", "routes", "link_change_n1000/ms", AtMost(0.2)),
-    // Costs of routes with up to three relays over those with any number.
+    // Costs of routes with up to three relays compared with any number of relays.
     goal("R4", "routes", "over_unbounded_percent", AtMost(0.1)),
     goal("S1", "stability", "switches_per_h", AtMost(10.0)),
     goal("S1", "stability", "excess_ms", AtMost(1.2)),
@@ -68,7 +68,7 @@ const GOALS: [Goal; 52] = [
     goal("S3", "best_swings", MOVED, AtMost(10.0)),
     goal("S3", "load_shared", MOVED, AtMost(10.0)),
     goal("M1", "planned", "moves", AtLeast(1_000.0)),
-    // Half of them, and a hundred.
+    // Coverage: at least half of the moves, and at least 100 moves.
     goal("M1", "planned", "shared_percent", AtLeast(50.0)),
     goal("M1", "planned", "bereft", AtLeast(100.0)),
     goal("M1", "planned", "lost", AtMost(0.0)),
@@ -97,7 +97,8 @@ const GOALS: [Goal; 52] = [
     goal("G1", "control1000", "bytes_per_s", AtMost(25_000.0)),
     goal("G1", "control1000", "known_2s_percent", AtLeast(99.0)),
     goal("G1", "control1000", "known_10s_percent", AtLeast(100.0)),
-    // The goals are for 1,000 whole nodes, which take most of an hour: with `NODES=1000` in the environment.
+    // The goals are for 1,000 complete nodes, which take almost an hour: set `NODES=1000` in the
+    // environment.
     goal("G1", "whole100", CONTROL, AtMost(25_000.0)),
     goal("G1", "whole1000", CONTROL, AtMost(25_000.0)),
     goal("G2", "whole100", "probe_bytes_per_s", AtMost(10_000.0)),
@@ -283,7 +284,7 @@ mod tests {
         let judged = GOALS.iter().map(|goal| goal.id);
         let shown = SHOWN.iter().map(|shown| shown.id);
         let found: BTreeSet<_> = judged.chain(shown).collect();
-        // F4 is left out: Quilkin is not built here.
+        // F4 is left out, because Quilkin is not built here.
         let all = "A1 A2 A3 A4 A5 C1 C2 F1 F2 F3 F5 F6 F7 F8 F9 G1 G2 G3 M1 M2 M3 M4 M5 M6 M7 R1 \
                    R2 R3 R4 S1 S2 S3";
         assert_eq!(found, all.split_whitespace().collect());

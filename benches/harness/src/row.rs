@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One value, as programs print it and the report holds it.
+/// One value, in the format of programs and the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The stack that was measured.
@@ -19,7 +19,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Makes a row.
+    /// Creates a row.
     pub fn new(
         stack: impl Into<Cow<'static, str>>,
         case: impl Into<Cow<'static, str>>,
@@ -34,7 +34,7 @@ impl Row {
         }
     }
 
-    /// Prints it as a line of JSON. NaN and infinity are `null`, and are not read back.
+    /// Prints it as a line of JSON. NaN and infinity become `null`, which `parse` rejects.
     #[expect(clippy::print_stdout, reason = "programs report by rows on stdout")]
     pub fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
@@ -42,15 +42,16 @@ impl Row {
         }
     }
 
-    /// Reads a line that a program printed; `None` if it is no row.
+    /// Parses a line that a program printed; `None` if it is not a row.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Reads the figure that a test printed, `figure: kill_shadow gap_ms_p99 270`, as a row of `stack`.
+    /// Parses a figure that a test printed, `figure: kill_shadow gap_ms_p99 270`, as a row of
+    /// `stack`.
     ///
-    /// Other text may stand before it: a test's name has no end of line when the test begins.
+    /// Other text may precede it, because the test's name is not followed by a line break.
     #[must_use]
     pub fn parse_figure(stack: &'static str, line: &str) -> Option<Self> {
         let (_, figure) = line.split_once("figure: ")?;
@@ -118,7 +119,7 @@ impl Rows {
         found
     }
 
-    /// Returns the report: a JSON list, a row a line.
+    /// Returns the report: a JSON list with one row per line.
     #[must_use]
     pub fn to_json(&self) -> String {
         let rows: Vec<_> = self

@@ -1,12 +1,12 @@
 //! Medians and quantiles of measured values.
 
-/// The middle value; of an even number the higher one of the two. NaN without values.
+/// Returns the median; the higher of two middle values if the count is even. NaN without values.
 #[must_use]
 pub fn median(values: Vec<f64>) -> f64 {
     quantile(values, 1, 2)
 }
 
-/// The value that `part` of `of` values lie below. NaN without values.
+/// Returns the value which exceeds `part` of `of` values. NaN without values.
 #[must_use]
 pub fn quantile(mut values: Vec<f64>, part: usize, of: usize) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -9,7 +9,7 @@ pub const COMPARISON: Comparison = Comparison {
     name: "udp",
     goals: &GOALS,
     shown: &[],
-    // Ours first; the unencrypted peer and the floor last.
+    // Tickwire first; the unencrypted stack and the floor last.
     stacks: &[
         OURS,
         "tickwire-woken",
@@ -35,7 +35,7 @@ pub const COMPARISON: Comparison = Comparison {
 };
 
 const OURS: &str = "tickwire";
-/// Peers that encrypt, in memory.
+/// Encrypting stacks, in memory.
 const PEERS: &[&str] = &["renet", "quinn-proto"];
 
 const CPU: &str = "cpu_ns_per_message";
@@ -48,7 +48,7 @@ const GOALS: [Goal; 18] = [
     goal("u100", ALLOCATIONS, AtMost(0.0)),
     goal("r100", CPU, TimesLess(2.8, PEERS)),
     goal("r100", ALLOCATIONS, AtMost(1.0)),
-    // 1.00: what two digits show.
+    // 1.00 when rounded to two digits.
     goal("r100", "datagrams_per_message", AtMost(1.004)),
     goal("u1000", CPU, TimesLess(2.8, PEERS)),
     goal("packed32x100", CPU, TimesLess(2.1, PEERS)),

@@ -1,22 +1,21 @@
-//! Help of the programs that measure, so that none of them measures when it is asked what it does.
+//! `--help` of the benchmark programs. Without it, a program would start to measure.
 
 use std::io::{self, Write};
 use std::process::exit;
 
-/// What the arguments of a program ask for.
+/// The request in a program's arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    /// To do its work.
+    /// Run the program.
     Work,
-    /// To say what it does.
+    /// Print the help.
     Help,
-    /// What it does not know.
+    /// An unknown option.
     Unknown(String),
 }
 
-/// Prints `usage` and ends the program when `--help` or `-h` is among its arguments; ends it with
-/// code 2 when an option is neither in `options` nor one that `cargo bench` adds. A reader of the
-/// output may have gone.
+/// Prints `usage` and exits if `--help` or `-h` is among the arguments. Exits with code 2 if an
+/// option is neither in `options` nor one that `cargo bench` adds. A closed stdout is ignored.
 pub fn answer(usage: &str, options: &[&str]) {
     match asked(std::env::args().skip(1), options) {
         Asked::Work => {}

@@ -1,41 +1,41 @@
-//! What is sent in memory, in each case.
+//! The in-memory cases.
 
 use core::time::Duration;
 
 use crate::stack::Delivery;
 
-/// A case in memory: who sends what, how often.
+/// An in-memory case: which end sends which messages, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What rows call it.
+    /// Name in rows.
     pub name: &'static str,
-    /// How messages travel.
+    /// Delivery of the messages.
     pub delivery: Delivery,
-    /// Bytes of each.
+    /// Bytes per message.
     pub len: usize,
-    /// How many each sender sends each tick.
+    /// Messages per sender and tick.
     pub count: usize,
-    /// Who sends.
+    /// Which ends send.
     pub direction: Direction,
-    /// Messages that may be under way; beyond it a tick sends none.
+    /// Maximum messages in flight. Beyond it, a tick sends none.
     pub window: u64,
-    /// From one tick to the next; what one end sends, the other gets half of it later.
+    /// Length of a tick. A datagram takes half of it to the other end.
     pub tick: Duration,
 }
 
-/// Who sends.
+/// Which ends send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Both ends.
     Both,
-    /// The client.
+    /// Only the client.
     Up,
 }
 
 /// A tick of 60 Hz.
 const TICK: Duration = Duration::from_nanos(16_666_667);
 
-/// All of them.
+/// All cases.
 pub const CASES: [Case; 5] = [
     Case::game("u100", Delivery::Unreliable, 100),
     Case::game("r100", Delivery::Reliable, 100),
@@ -45,7 +45,7 @@ pub const CASES: [Case; 5] = [
         direction: Direction::Up,
         ..Case::game("packed32x100", Delivery::Unreliable, 100)
     },
-    // One after another: a message leaves when the one before has come.
+    // One at a time: a message is sent when the last one has arrived.
     Case {
         direction: Direction::Up,
         window: 0,
@@ -55,7 +55,7 @@ pub const CASES: [Case; 5] = [
 ];
 
 impl Case {
-    /// One message each way each tick.
+    /// One message per direction and tick.
     const fn game(name: &'static str, delivery: Delivery, len: usize) -> Self {
         Self {
             name,

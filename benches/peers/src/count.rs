@@ -1,6 +1,6 @@
-//! What is counted, not timed: allocations, datagrams, memory.
+//! Counted values: allocations, datagrams, memory.
 //!
-//! In a program of its own, so that no count slows what is timed.
+//! They have a separate program, so that counting does not slow the timed runs.
 
 use crate::case::{CASES, Case};
 use crate::idle::bytes_per_connection;
@@ -12,23 +12,23 @@ use crate::stack::renet::Renet;
 use crate::stack::tickwire::Tickwire;
 use harness::row;
 
-/// What a counting allocator tells of this thread.
+/// Readings of a counting allocator for this thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {
-    /// How often it has asked for memory.
+    /// Number of allocations.
     pub allocated: fn() -> u64,
-    /// Bytes asked for and not given back.
+    /// Bytes allocated and not freed.
     pub held: fn() -> i64,
 }
 
-/// Messages before it is counted.
+/// Messages before the count starts.
 const WARM_UP: u64 = 10_000;
-/// Messages that are counted: both ends', as the goal has it.
+/// Messages counted, of both ends together, as in the goal.
 const MESSAGES: u64 = 200_000;
-/// The same of 64 KiB.
+/// The same for messages of 64 KiB.
 const LONG_MESSAGES: u64 = 500;
 
-/// Prints a row for each count.
+/// Prints a row per count.
 pub fn rows(allocator: Allocator) {
     of_stack::<Tickwire>(allocator);
     of_stack::<Renet>(allocator);

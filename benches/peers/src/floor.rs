@@ -1,31 +1,31 @@
-//! The bare floor: header, AEAD and replay window of each packet, and nothing else.
+//! The floor: only header, AEAD and replay window of each packet.
 
 use benches::floor::BareDirection;
 
 use crate::case::{Case, Direction};
 use crate::pair::{Carried, Link};
 
-/// What rows call it.
+/// Name in rows.
 pub const NAME: &str = "floor";
 
-/// Room for messages in a datagram of 1,200 bytes: less header and tag, and 2 bytes for each
-/// message, the least by which a receiver could tell them apart.
+/// Space for messages in a datagram of 1,200 bytes: without header and tag. Each message needs
+/// another 2 bytes, the minimum that lets a receiver separate them.
 const ROOM: usize = 1_200 - 23;
 
-/// A link that has no connection, acknowledgement, loss, timer or event.
+/// A link without connection, acknowledgement, loss, timer or event.
 #[derive(Debug)]
 pub struct Floor {
     directions: Vec<BareDirection>,
-    /// Lengths of the packets that carry what one sender sends in a tick.
+    /// Lengths of the packets of one sender and tick.
     packets: Vec<usize>,
-    /// Messages of a tick, all senders.
+    /// Messages of all senders per tick.
     messages: u64,
     bytes: Vec<u8>,
     carried: Carried,
 }
 
 impl Floor {
-    /// A floor under `case`.
+    /// Creates the floor of `case`.
     pub fn new(case: Case) -> Self {
         let senders = match case.direction {
             Direction::Both => 2,
@@ -41,7 +41,7 @@ impl Floor {
     }
 }
 
-/// Lengths of the fewest packets that carry the messages of a tick.
+/// Returns the lengths of the fewest packets which carry a tick's messages.
 fn packets(case: Case) -> Vec<usize> {
     if case.len > ROOM {
         let mut packets = vec![ROOM; case.len / ROOM];

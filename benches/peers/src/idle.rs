@@ -1,25 +1,25 @@
-//! Memory of a server whose clients are connected and say nothing.
+//! Memory of a server whose clients are connected and idle.
 
 use core::time::Duration;
 
 use crate::lane::Lane;
 use crate::stack::{End, SERVER, Stack, client_address, client_number};
 
-/// How many clients.
+/// Number of clients.
 const CLIENTS: u32 = 1_000;
-/// From one turn to the next.
+/// Time between two turns.
 const TURN: Duration = Duration::from_millis(50);
-/// Between two clients who connect: fewer a second than any stack's budget of handshakes.
+/// Time between two connects; the rate is below any stack's handshake budget.
 const APART: Duration = Duration::from_millis(5);
-/// How long they say nothing: less than any stack's idle timeout.
+/// Idle time, less than any stack's idle timeout.
 const SILENCE: Duration = Duration::from_secs(8);
 
-/// Returns how many bytes the server holds for each of its connections; `held` says how many bytes
-/// this thread holds.
+/// Returns how many bytes the server holds per connection; `held` returns how many bytes this
+/// thread holds.
 ///
 /// # Panics
 ///
-/// Where not all of them connect, or one is lost.
+/// If a client does not connect or is lost.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub fn bytes_per_connection<S: Stack>(held: fn() -> i64) -> f64 {
     let mut crowd = Crowd::<S>::new(held);
@@ -34,7 +34,7 @@ pub fn bytes_per_connection<S: Stack>(held: fn() -> i64) -> f64 {
             crowd.turn(number as usize..=number as usize);
             crowd.now += APART;
         }
-        // Who has come before keeps his connection.
+        // Keeps the earlier connections alive.
         if number.is_multiple_of(50) {
             crowd.turn(0..=number as usize);
         }
@@ -52,13 +52,13 @@ pub fn bytes_per_connection<S: Stack>(held: fn() -> i64) -> f64 {
 
 struct Crowd<S: Stack> {
     server: S::Server,
-    /// Clients, each with what is under way to it.
+    /// Clients, each with the datagrams in flight to it.
     clients: Vec<(S::Client, Lane)>,
     to_server: Lane,
     from_server: Lane,
     now: Duration,
     held: fn() -> i64,
-    /// What the server has taken and not given back since it was made.
+    /// Bytes allocated and not freed by the server since its creation.
     bytes: i64,
 }
 
@@ -77,7 +77,7 @@ impl<S: Stack> Crowd<S> {
         }
     }
 
-    /// A turn of these clients, and of the server.
+    /// Runs a turn of these clients and of the server.
     fn turn(&mut self, numbers: core::ops::RangeInclusive<usize>) {
         let (now, held, server) = (self.now, self.held, &mut self.server);
         for number in numbers {
@@ -102,7 +102,7 @@ impl<S: Stack> Crowd<S> {
     }
 }
 
-/// How much more is held after `work`.
+/// Returns by how many bytes `work` raises the held memory.
 fn change(held: fn() -> i64, work: impl FnOnce()) -> i64 {
     let before = held();
     work();

@@ -1,21 +1,21 @@
-//! Datagrams under way from one end to others.
+//! Datagrams in flight from one end to others.
 
 use core::net::SocketAddr;
 
-/// Datagrams under way, in buffers that are used again.
+/// Datagrams in flight, in reused buffers.
 #[derive(Debug, Default)]
 pub struct Lane {
     packets: Vec<Packet>,
-    /// How many of them are under way; those behind are spare.
+    /// Number of packets in flight; the rest are spare.
     used: usize,
 }
 
-/// What one send would hand to the system.
+/// The bytes of one send call.
 #[derive(Debug)]
 struct Packet {
     destination: SocketAddr,
     bytes: Vec<u8>,
-    /// Length of each datagram in `bytes`, the last one maybe shorter.
+    /// Length of each datagram in `bytes`; the last may be shorter.
     segment: usize,
 }
 
@@ -29,14 +29,14 @@ impl Packet {
     }
 }
 
-/// Room for what one send hands to the system: ten datagrams, as quinn sends at most.
+/// Capacity for one send call: ten datagrams, as in quinn.
 const CAPACITY: usize = 16_384;
 
 impl Lane {
-    /// Has `write` fill an empty buffer; it returns where the bytes go and how long each datagram
-    /// is, or `None` where there is nothing to send.
+    /// Lets `write` fill an empty buffer. It returns the destination and the length of each
+    /// datagram, or `None` if there is nothing to send.
     ///
-    /// Returns whether there was something.
+    /// Returns whether something was written.
     pub fn push(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Option<(SocketAddr, Option<usize>)>,
@@ -63,14 +63,14 @@ impl Lane {
         self.used += 1;
     }
 
-    /// Makes room for `count` pushes that allocate nothing.
+    /// Reserves space for `count` pushes without allocations.
     pub fn reserve(&mut self, count: usize) {
         while self.packets.len() < count {
             self.packets.push(Packet::with_capacity(CAPACITY));
         }
     }
 
-    /// The first packet that is not under way.
+    /// Returns the first spare packet.
     fn next(&mut self) -> &mut Packet {
         if self.used == self.packets.len() {
             self.packets.push(Packet::with_capacity(0));
@@ -78,7 +78,7 @@ impl Lane {
         &mut self.packets[self.used]
     }
 
-    /// Hands each datagram to `take` with its destination, oldest first; none is left.
+    /// Passes each datagram with its destination to `take`, oldest first, and empties the lane.
     pub fn deliver(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8])) {
         for packet in &mut self.packets[..self.used] {
             for datagram in packet.bytes.chunks_mut(packet.segment) {
@@ -88,7 +88,7 @@ impl Lane {
         self.used = 0;
     }
 
-    /// Returns how many datagrams are under way.
+    /// Returns the number of datagrams in flight.
     pub fn datagrams(&self) -> u64 {
         let counts = self.packets[..self.used]
             .iter()

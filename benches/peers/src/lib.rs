@@ -1,7 +1,7 @@
-//! The same work done by Tickwire and by other stacks, side by side in one run.
+//! The same workload for Tickwire and other stacks, in one run.
 //!
-//! `cargo xtask peers udp` builds and runs it, judges what it prints and writes the table of
-//! `docs/benchmarks.md`, where the method stands.
+//! `cargo xtask peers udp` builds and runs it, evaluates the results, and writes the table of
+//! `docs/benchmarks.md`, which describes the method.
 
 #![forbid(unsafe_code)]
 #![expect(

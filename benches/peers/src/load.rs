@@ -1,7 +1,8 @@
-//! Many clients over loopback sockets, and the server's share of it.
+//! Many clients over loopback sockets, and the server's CPU time.
 //!
-//! The server is a process of its own, so that its CPU time is told apart. Clients are the machines
-//! of [`crate::stack`], alike for all stacks; the server is what each stack gives its users.
+//! The server is a separate process, so that its CPU time can be separated. Clients are the
+//! machines of [`crate::stack`], which run alike for all stacks. The server is each stack's public
+//! server API.
 
 mod crowd;
 pub mod server;
@@ -20,20 +21,20 @@ use nix::unistd::Pid;
 use crate::stack::Stack;
 use crowd::Crowd;
 
-/// How many clients send how often; each message has 100 bytes and is sent once.
+/// Number of clients and message rate. Each message has 100 bytes and is unreliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What rows call it.
+    /// Name in rows.
     pub name: &'static str,
-    /// How many.
+    /// Number of clients.
     pub clients: u32,
-    /// Ticks of the server, a second: it takes what came, and sends what is due.
+    /// Server ticks per second. In each, it receives, and sends due messages.
     pub tick_hz: u32,
-    /// Messages that each client sends and gets, a second.
+    /// Messages per second that each client sends and receives.
     pub message_hz: u32,
 }
 
-/// All of them.
+/// All plans.
 pub const PLANS: [Plan; 3] = [
     Plan {
         name: "load1000",
@@ -47,7 +48,7 @@ pub const PLANS: [Plan; 3] = [
         tick_hz: 20,
         message_hz: 20,
     },
-    // What MpGameServer's documents state as its goal.
+    // The goal in MpGameServer's documentation.
     Plan {
         name: "mpgs_goal",
         clients: 128,
@@ -56,49 +57,49 @@ pub const PLANS: [Plan; 3] = [
     },
 ];
 
-/// Bytes of a message.
+/// Bytes per message.
 pub const MESSAGE_LEN: usize = 100;
-/// Bytes that every server asks the kernel to hold for it: what a tick of 3,000 clients needs.
+/// Socket buffer size that every server requests: enough for a tick of 3,000 clients.
 pub const BUFFER: usize = 4 << 20;
 
-/// How long clients may take to connect; who has not by then counts as silent.
+/// Time limit for clients to connect. Those not connected count as silent.
 const CONNECTING: Duration = Duration::from_secs(12);
-/// From the last connection until it is measured.
+/// Time between the last connection and the measurement.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long it is measured.
+/// Duration of the measurement.
 const MEASURED: Duration = Duration::from_secs(4);
 
-/// What one run found.
+/// Results of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// CPU time of the server for each message that it or a client read.
+    /// CPU time of the server per message that it or a client read.
     pub ns_per_message: f64,
-    /// Messages that were read, of those that the plan asks for.
+    /// Share of the plan's messages that were read.
     pub delivered: f64,
-    /// CPU time of the server, of one core's.
+    /// The server's share of one core.
     pub server_share: f64,
-    /// Turns that clients took, of those that the plan asks for: where they had no time for more,
-    /// what is not delivered says nothing of the server.
+    /// Share of the plan's turns that clients took. If they had no time for more, missing messages
+    /// say nothing about the server.
     pub client_turns: f64,
 }
 
 impl Plan {
-    /// The plan of this name.
+    /// Returns the plan with this name.
     pub fn named(name: &str) -> Option<Self> {
         PLANS.into_iter().find(|plan| plan.name == name)
     }
 
-    /// Messages that both sides read in `span`, where none is lost.
+    /// Returns how many messages both sides read in `span` without losses.
     fn messages(&self, span: Duration) -> f64 {
         f64::from(self.clients * self.message_hz) * 2.0 * span.as_secs_f64()
     }
 }
 
-/// Runs `plan` once, with the server of this name for clients of `S`.
+/// Runs `plan` once, with the named server and clients of `S`.
 ///
 /// # Panics
 ///
-/// Where nobody is let in: who is idle must not be taken for one that works little.
+/// If no client connects, because an idle server would look efficient.
 pub fn run<S: Stack>(name: &'static str, plan: Plan) -> Found {
     let mut server = Server::start(name, plan);
     let mut crowd = Crowd::<S>::new(plan, &server.door, server.address);
@@ -126,21 +127,21 @@ pub fn run<S: Stack>(name: &'static str, plan: Plan) -> Found {
     let messages = (after.0 - before.0 + after.2 - before.2) as f64;
     Found {
         ns_per_message: cpu.as_secs_f64() * 1e9 / messages,
-        // What was under way when the span began may add to it.
+        // Messages in flight at the start may add to it.
         delivered: (messages / plan.messages(span)).min(1.0),
         server_share: cpu.as_secs_f64() / span.as_secs_f64(),
         client_turns: (f64::from(clients.1) / plan.messages(span) * 2.0).min(1.0),
     }
 }
 
-/// A server in a process of its own; it ends when this is dropped.
+/// A server in a separate process, which ends when this is dropped.
 struct Server {
     child: Child,
-    /// A line asks how many messages it has read; the end of it ends the process.
+    /// A line requests the number of read messages; the end of the pipe ends the process.
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     address: SocketAddr,
-    /// What clients must know of it.
+    /// Data that clients need to connect.
     door: Vec<u8>,
 }
 
@@ -166,7 +167,7 @@ impl Server {
         }
     }
 
-    /// Messages that it has read.
+    /// Returns the number of messages that the server has read.
     fn told(&mut self) -> u64 {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
@@ -174,7 +175,7 @@ impl Server {
         line.parse().expect("a number")
     }
 
-    /// CPU time that it has used.
+    /// Returns the server's CPU time.
     fn cpu_time(&self) -> Duration {
         let pid = i32::try_from(self.child.id()).expect("a pid");
         let clock = clock_getcpuclockid(Pid::from_raw(pid)).expect("it runs");
@@ -190,7 +191,7 @@ impl Drop for Server {
     }
 }
 
-/// CPU time that this process, which holds the clients, has used.
+/// Returns the CPU time of this process, which runs the clients.
 fn own_cpu_time() -> Duration {
     let time: TimeSpec =
         clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has one");
@@ -203,7 +204,7 @@ fn line(answers: &mut impl BufRead) -> io::Result<String> {
     Ok(line.trim_end_matches('\n').to_owned())
 }
 
-/// Bytes as text.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let digits = digits.filter_map(|digit| char::from_digit(digit.into(), 16));

@@ -1,4 +1,4 @@
-//! Two ends in memory, driven alike whatever the stack.
+//! Two ends in memory, run alike for every stack.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,19 +7,19 @@ use crate::case::{Case, Direction};
 use crate::lane::Lane;
 use crate::stack::{Delivery, End, SERVER, Stack, client_address};
 
-/// Something that carries messages, tick by tick.
+/// A link that carries messages, tick by tick.
 pub trait Link {
     /// Runs one tick.
     fn tick(&mut self);
 
-    /// Returns what was carried since it is warm.
+    /// Returns what was carried since the warm-up.
     fn carried(&self) -> Carried;
 
-    /// Runs ticks until `messages` more have come; returns how many did.
+    /// Runs ticks until `messages` more have arrived. Returns how many did.
     ///
     /// # Panics
     ///
-    /// Where none comes for 10,000 ticks.
+    /// If none arrives within 10,000 ticks.
     fn carry(&mut self, messages: u64) -> u64 {
         let before = self.carried().messages;
         let (mut last, mut idle) = (before, 0);
@@ -34,12 +34,12 @@ pub trait Link {
     }
 }
 
-/// What a link has carried.
+/// Messages and datagrams that a link has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Messages that were read.
+    /// Messages read.
     pub messages: u64,
-    /// Datagrams, of both ends.
+    /// Datagrams of both ends.
     pub datagrams: u64,
 }
 
@@ -55,16 +55,17 @@ pub struct Pair<S: Stack> {
     /// Messages that the client has sent.
     sent: u64,
     datagrams: u64,
-    /// What was carried before it was warm.
+    /// Counts at the end of the warm-up.
     cold: Carried,
 }
 
 impl<S: Stack> Pair<S> {
-    /// Connects, and runs 1,000 ticks to be warm.
+    /// Connects, and runs 1,000 ticks as a warm-up.
     ///
     /// # Panics
     ///
-    /// Where they do not connect within a minute of theirs, or less than 99 % of messages come.
+    /// If they do not connect within a minute of virtual time, or less than 99 % of messages
+    /// arrive.
     pub fn new(case: Case) -> Self {
         let server = S::server(1);
         let client = S::client(&server, 1, Duration::ZERO);
@@ -144,14 +145,14 @@ impl<S: Stack> Link for Pair<S> {
     }
 }
 
-/// What an end sends in a frame.
+/// The messages that an end sends in a frame.
 struct Sends<'a> {
     delivery: Delivery,
     count: usize,
     message: &'a [u8],
 }
 
-/// A frame of one end: take what came, settle, send, drain.
+/// Runs a frame of one end: receive, run timers and read, send, drain.
 fn frame(
     now: Duration,
     end: &mut impl End,
@@ -176,7 +177,7 @@ mod tests {
     use crate::stack::renet::Renet;
     use crate::stack::tickwire::Tickwire;
 
-    /// Every message of every case comes, and only once.
+    /// Every message of every case arrives exactly once.
     fn carries_all<S: Stack>() {
         for case in CASES {
             let mut pair = Pair::<S>::new(case);

@@ -1,4 +1,4 @@
-//! What a server spends on a first datagram that it does not let in.
+//! Cost of a first datagram that a server rejects.
 
 use core::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::lane::Lane;
 use crate::stack::quinn_proto::{QuinnEnd, QuinnProto};
 use crate::stack::{End, Stack, client_address};
 
-/// A QUIC server that answers every first datagram by a RETRY: what TWP/1 does where a cookie is
-/// needed.
+/// A QUIC server which answers every first datagram with a RETRY, like TWP/1 when it requires a
+/// cookie.
 pub struct QuinnRetry {
     server: QuinnEnd,
     hello: Vec<u8>,
@@ -16,11 +16,11 @@ pub struct QuinnRetry {
     now: Duration,
 }
 
-/// Between two of them: 200,000 a second, as in `benches::flood`.
+/// Interval between datagrams: 200,000 per second, as in `benches::flood`.
 const INTERVAL: Duration = Duration::from_micros(5);
 
 impl QuinnRetry {
-    /// Makes the server, and the datagram that comes again and again.
+    /// Creates the server and the repeated datagram.
     pub fn new() -> Self {
         let server = QuinnProto::server(1);
         let mut client = QuinnProto::client(&server, 1, Duration::ZERO);
@@ -37,7 +37,7 @@ impl QuinnRetry {
         }
     }
 
-    /// Has it come once more, from another address, and answers.
+    /// Delivers it from another address and answers.
     pub fn refuse(&mut self) {
         self.now += INTERVAL;
         self.sources += 1;

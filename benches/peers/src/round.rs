@@ -1,4 +1,4 @@
-//! Interleaved rounds: every stack does the same work in each of them.
+//! Interleaved rounds: every stack does the same work in each.
 
 use core::time::Duration;
 
@@ -7,24 +7,24 @@ use harness::statistics::median;
 
 use crate::pair::Link;
 
-/// CPU time that one stack gets in a round, about.
+/// Approximate CPU time per stack and round.
 const SHARE: Duration = Duration::from_millis(15);
 
-/// Something that can be done any number of times.
+/// A repeatable workload.
 pub struct Contender {
-    /// Of which stack.
+    /// Name of the stack.
     pub stack: &'static str,
-    /// Does it about so many times; returns how many times, and the CPU time in nanoseconds.
+    /// Runs about this many repetitions. Returns how many, and the CPU time in nanoseconds.
     run: Box<dyn FnMut(u64) -> (u64, f64)>,
 }
 
 impl Contender {
-    /// A link that carries messages.
+    /// Creates a workload from a link that carries messages.
     pub fn link(stack: &'static str, mut link: impl Link + 'static) -> Self {
         Self::repeat(stack, move |messages| link.carry(messages))
     }
 
-    /// `run` does it about so many times and returns how many times.
+    /// `run` does about the given number of repetitions and returns how many.
     pub fn repeat(stack: &'static str, mut run: impl FnMut(u64) -> u64 + 'static) -> Self {
         Self::timed(stack, move |count| {
             let mut done = 0;
@@ -33,7 +33,7 @@ impl Contender {
         })
     }
 
-    /// As [`repeat`](Self::repeat), where `run` takes the time itself.
+    /// Like [`repeat`](Self::repeat), but `run` measures the time itself.
     pub fn timed(
         stack: &'static str,
         mut run: impl FnMut(u64) -> (u64, Duration) + 'static,
@@ -48,8 +48,8 @@ impl Contender {
     }
 }
 
-/// Has all of them run in turn, `rounds` times, who is first changing with each; returns the median
-/// nanoseconds of one repetition of each.
+/// Runs all of them in turn, `rounds` times, in rotating order. Returns each one's median
+/// nanoseconds per repetition.
 pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<f64> {
     let shares: Vec<u64> = contenders.iter_mut().map(share).collect();
     let mut times = vec![Vec::new(); contenders.len()];
@@ -64,7 +64,7 @@ pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<f64> {
     times.into_iter().map(median).collect()
 }
 
-/// How many repetitions take about a share; it is warm when this is known.
+/// Returns how many repetitions take about a share of a round. This also warms it up.
 fn share(contender: &mut Contender) -> u64 {
     let share = SHARE.as_secs_f64() * 1e9;
     let mut count = 1;

@@ -1,4 +1,4 @@
-//! Handshakes: what each costs the server.
+//! CPU cost of a handshake to the server.
 
 use core::time::Duration;
 
@@ -8,23 +8,23 @@ use crypto::{Identity, Provider, Ring, Role};
 use crate::lane::Lane;
 use crate::stack::{End, SERVER, Stack, client_address};
 
-/// A server, and one new client after another.
+/// A server to which one new client after another connects.
 pub struct Handshakes<S: Stack> {
     server: S::Server,
-    /// Clients so far.
+    /// Number of clients so far.
     clients: u32,
     to_server: Lane,
     to_client: Lane,
     now: Duration,
 }
 
-/// From one turn to the next while connecting, as on a path with this round trip.
+/// Time between turns of a handshake, like the round trip of a path.
 const TURN: Duration = Duration::from_millis(10);
-/// Turns that connecting may take.
+/// Maximum turns of a handshake.
 const TURNS_MAX: u32 = 1_000;
 
 impl<S: Stack> Handshakes<S> {
-    /// Makes the server.
+    /// Creates the server.
     pub fn new() -> Self {
         Self {
             server: S::server(4),
@@ -35,13 +35,13 @@ impl<S: Stack> Handshakes<S> {
         }
     }
 
-    /// Connects `count` clients, one after another; returns how many, and the server's CPU time.
+    /// Connects `count` clients, one after another. Returns how many, and the server's CPU time.
     pub fn run(&mut self, count: u64) -> (u64, Duration) {
         (count, (0..count).map(|_| self.connect()).sum())
     }
 
-    /// Connects one, and parts; returns the CPU time of the server until both know of the
-    /// connection and have nothing more to say of it.
+    /// Connects and disconnects one client. Returns the server's CPU time until both ends have
+    /// established the connection and have nothing more to send for it.
     fn connect(&mut self) -> Duration {
         self.clients += 1;
         let mut client = S::client(&self.server, self.clients, self.now);
@@ -51,7 +51,7 @@ impl<S: Stack> Handshakes<S> {
             turns += 1;
             assert!(turns < TURNS_MAX, "{}: no connection", S::NAME);
         }
-        // What confirms: QUIC's HANDSHAKE_DONE and its acknowledgement, connection ids.
+        // For confirmations: QUIC's HANDSHAKE_DONE with its acknowledgement, and connection ids.
         for _ in 0..2 {
             time += self.turn(&mut client);
         }
@@ -61,7 +61,7 @@ impl<S: Stack> Handshakes<S> {
             turns += 1;
             assert!(turns < TURNS_MAX, "{}: it does not end", S::NAME);
         }
-        // Until the server remembers nothing, and every budget is whole again.
+        // Until the server has dropped all state and all budgets are restored.
         for _ in 0..20 {
             self.now += TURN * 20;
             self.turn(&mut client);
@@ -69,7 +69,7 @@ impl<S: Stack> Handshakes<S> {
         time
     }
 
-    /// The client's turn and then the server's; returns the CPU time of the second.
+    /// Runs the client's turn and then the server's. Returns the CPU time of the latter.
     fn turn(&mut self, client: &mut S::Client) -> Duration {
         let now = self.now;
         self.to_client
@@ -96,7 +96,7 @@ impl<S: Stack> Default for Handshakes<S> {
     }
 }
 
-/// The elliptic-curve operations of a server, with P-256 and a signature, and nothing else.
+/// Only the elliptic-curve operations of a server, with P-256 and a signature.
 pub struct BareServer {
     provider: Ring,
     signing_key: <Ring as Provider>::SigningKey,
@@ -105,7 +105,7 @@ pub struct BareServer {
 }
 
 impl BareServer {
-    /// Draws an identity.
+    /// Generates an identity.
     pub fn new() -> Self {
         let mut provider = Ring::new();
         let identity = Identity::generate(&mut provider).expect("entropy");
@@ -118,7 +118,7 @@ impl BareServer {
         }
     }
 
-    /// One key pair, one agreement, one signature.
+    /// Runs one key generation, one key agreement and one signature.
     pub fn shake_hands(&mut self) {
         let provider = &mut self.provider;
         let (mut ours, key) = provider.ephemeral(Role::Accepter).expect("entropy");

@@ -1,4 +1,4 @@
-//! What a stack must do to be measured: be two ends without a socket.
+//! The interface of a measured stack: two ends without a socket.
 
 pub mod enet;
 pub mod quinn_proto;
@@ -10,82 +10,81 @@ use core::time::Duration;
 
 use crate::lane::Lane;
 
-/// One implementation of connections over datagrams.
+/// An implementation of connections over datagrams.
 pub trait Stack {
-    /// What rows call it.
+    /// Name in rows.
     const NAME: &'static str;
-    /// The end that listens.
+    /// The listening end.
     type Server: End;
-    /// An end that dials.
+    /// The connecting end.
     type Client: End;
 
-    /// Makes a server at [`SERVER`] for so many clients.
+    /// Creates a server at [`SERVER`] for this many clients.
     fn server(clients: usize) -> Self::Server;
 
-    /// Returns what clients must know of a server, such as its key.
+    /// Returns the data that clients need to connect, such as the server's key.
     fn door(server: &Self::Server) -> Vec<u8>;
 
-    /// Makes a client that begins to connect to the server with this door at `server`. What a
-    /// matchmaker would give it, such as a token, is made here too; where `door` has nothing to
-    /// make one from, it comes without.
+    /// Creates a client which starts to connect to the server at `server`, with the data in `door`.
+    /// Also creates what a matchmaker would issue, such as a token, if `door` has the data for it.
     fn dial(door: &[u8], server: SocketAddr, number: u32, now: Duration) -> Self::Client;
 
-    /// Makes a client at [`client_address`] of `number` that begins to connect.
+    /// Creates a client at [`client_address`] of `number` which starts to connect.
     fn client(server: &Self::Server, number: u32, now: Duration) -> Self::Client {
         Self::dial(&Self::door(server), SERVER, number, now)
     }
 }
 
-/// One end, driven as a game loop drives it: take, settle, send, drain.
+/// One end, run like a game loop: receive, run timers and read, send, drain.
 pub trait End {
-    /// Takes one datagram.
+    /// Receives one datagram.
     fn take(&mut self, now: Duration, from: SocketAddr, datagram: &mut [u8]);
 
-    /// Runs timers that are due, and reads and counts every message that came.
+    /// Runs due timers, and reads and counts all received messages.
     fn settle(&mut self, now: Duration);
 
-    /// Queues `message` for the other end, for each of them where there are several.
+    /// Queues `message` for the other end, or for each of them if there are several.
     fn send(&mut self, now: Duration, delivery: Delivery, message: &[u8]);
 
-    /// Moves all that is to be sent to `lane`.
+    /// Moves all outgoing datagrams to `lane`.
     fn drain(&mut self, now: Duration, lane: &mut Lane);
 
-    /// Ends its connections in order.
+    /// Closes its connections gracefully.
     fn close(&mut self, now: Duration);
 
-    /// Returns how many connections are open.
+    /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
-    /// Returns how many messages were read.
+    /// Returns the number of messages read.
     fn received(&self) -> u64;
 
-    /// Gives back what it keeps only because it has no socket.
+    /// Frees memory that it holds only because it has no socket.
     fn shrink(&mut self) {}
 }
 
-/// How a message travels.
+/// Delivery of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Sent once.
     Unreliable,
-    /// Sent until it is acknowledged, in order.
+    /// Retransmitted until acknowledged, in order.
     Reliable,
-    /// As reliable, and as fast as the path takes it. Only Tickwire tells it apart: its reliable
-    /// messages keep to a rate.
+    /// Reliable, at the path's maximum rate. Only Tickwire distinguishes it: its reliable messages
+    /// have a rate limit.
     Bulk,
 }
 
-/// Where servers are.
+/// The address of servers.
 pub const SERVER: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_777);
 
-/// Where the client of this number is: each in a /24 of its own, from 1.0.0.0/24 on.
+/// Returns the address of a client: each in its own /24, from 1.0.0.0/24 on.
 pub fn client_address(number: u32) -> SocketAddr {
     let prefix = 0x01_0000 + number % 0xBE_0000;
     SocketAddr::from((Ipv4Addr::from_bits(prefix << 8 | 9), 4_000))
 }
 
-/// The number of the client at `address`.
+/// Returns the number of the client at `address`.
 pub fn client_number(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else {
         panic!("clients have addresses of version 4");

@@ -1,4 +1,4 @@
-//! `peers-count`: prints allocations, datagrams and memory of every case, a row a line.
+//! `peers-count`: prints allocations, datagrams and memory of every case, one row per line.
 
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use harness::usage::answer;
 use peers::count::{Allocator, rows};
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Counts allocations, datagrams and memory of every case; prints a row a line.
 
@@ -25,13 +25,13 @@ thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-/// What an allocation takes of glibc's heap: 8 bytes of its own, in steps of 16, 32 at least.
+/// Size of an allocation in glibc's heap: 8 bytes of overhead, in multiples of 16, at least 32.
 fn taken(layout: Layout) -> i64 {
     let taken = (layout.size() + 8).next_multiple_of(16).max(32);
     i64::try_from(taken).unwrap_or(i64::MAX)
 }
 
-/// At the end of a thread its counters are gone, and nothing is measured there.
+/// When a thread ends, its counters are gone and nothing is measured.
 fn count(allocations: u64, bytes: i64) {
     COUNT
         .try_with(|count| count.set(count.get() + allocations))

@@ -1,5 +1,5 @@
-//! `peers [--rounds N] [--load-rounds N] [--only CASE] [--stack NAME]`: prints what was timed, a row a
-//! line.
+//! `peers [--rounds N] [--load-rounds N] [--only CASE] [--stack NAME]`: prints measured times, one
+//! row per line.
 
 #![forbid(unsafe_code)]
 
@@ -22,19 +22,19 @@ use peers::stack::quinn_proto::QuinnProto;
 use peers::stack::renet::{CLIENTS_MAX, Renet};
 use peers::stack::tickwire::Tickwire;
 
-/// What to do.
+/// Parsed arguments.
 struct Arguments {
-    /// Rounds of what is done in memory.
+    /// Rounds of the in-memory cases.
     rounds: u32,
-    /// Rounds of what is done over sockets.
+    /// Rounds of the cases over sockets.
     load_rounds: u32,
-    /// The one case to do.
+    /// The only case to run.
     only: Option<String>,
-    /// The one stack to have do it, such as for a profile.
+    /// The only stack to run, for example for a profile.
     stack: Option<String>,
 }
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Times what messages, handshakes and refusals cost each stack; prints a row a line.
 
@@ -96,7 +96,7 @@ impl Arguments {
     }
 }
 
-/// What messages cost in memory, both ends.
+/// Cost of messages in memory, for both ends.
 fn in_memory(case: Case, arguments: &Arguments) {
     let mut contenders = vec![
         pair::<Tickwire>(case),
@@ -118,7 +118,7 @@ fn pair<S: Stack + 'static>(case: Case) -> Contender {
     Contender::link(S::NAME, pair)
 }
 
-/// What a connection costs the server.
+/// Cost of a connection to the server.
 fn handshakes(arguments: &Arguments) {
     let mut bare = BareServer::new();
     let mut contenders = vec![
@@ -140,7 +140,7 @@ fn shakes<S: Stack + 'static>() -> Contender {
     Contender::timed(S::NAME, move |count| handshakes.run(count))
 }
 
-/// What a first datagram costs a server that refuses it, beside a hash over as many bytes.
+/// Cost of a first datagram to a server that rejects it, compared with a hash over as many bytes.
 fn refusals(arguments: &Arguments) {
     let (mut no_cookie, mut stolen) = (Flood::without_cookie(), Flood::with_stolen_token());
     let (mut retry, hash) = (QuinnRetry::new(), BareHash::new());
@@ -180,7 +180,7 @@ struct Runs {
     found: Vec<Found>,
 }
 
-/// What a server spends on many clients.
+/// Cost of many clients to a server.
 fn over_sockets(plan: Plan, arguments: &Arguments) {
     let of = |stack, run| Runs {
         stack,
@@ -190,7 +190,7 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
     let mut runs = vec![
         of(Tickwire::NAME, load::run::<Tickwire>),
         of("tickwire-woken", load::run::<Tickwire>),
-        // Its clients are quinn-proto's; the server is quinn.
+        // The clients are quinn-proto's; the server is quinn.
         of("quinn", load::run::<QuinnProto>),
         of("quinn-ticked", load::run::<QuinnProto>),
         of(Enet::NAME, load::run::<Enet>),
@@ -222,7 +222,7 @@ fn over_sockets(plan: Plan, arguments: &Arguments) {
     }
 }
 
-/// Allows this process a socket for each client.
+/// Raises the file limit to a socket per client.
 fn allow_sockets() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard limit");

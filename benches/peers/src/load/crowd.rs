@@ -1,4 +1,4 @@
-//! The clients of a load, on one thread, each on a socket of its own.
+//! The clients of a load test, on one thread, each with its own socket.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use super::{MESSAGE_LEN, Plan, now, sleep_until};
 use crate::lane::Lane;
 use crate::stack::{Delivery, End, Stack};
 
-/// Clients that take their turns one after another, spread over the tick.
+/// Clients whose turns are spread over the tick.
 pub(super) struct Crowd<S: Stack> {
     plan: Plan,
     clients: Vec<Client<S::Client>>,
@@ -20,22 +20,22 @@ pub(super) struct Crowd<S: Stack> {
     buffer: Vec<u8>,
     message: [u8; MESSAGE_LEN],
     began: Instant,
-    /// Turns that clients have taken.
+    /// Number of turns that clients have taken.
     turns: u32,
 }
 
 struct Client<E> {
     end: E,
     socket: UdpSocket,
-    /// When its next turn is.
+    /// Time of its next turn.
     turn_at: Instant,
 }
 
-/// Clients that begin to connect in a second: fewer than any stack's budget of handshakes.
+/// New connections per second, below any stack's handshake budget.
 const NEWCOMERS_HZ: u32 = 400;
 
 impl<S: Stack> Crowd<S> {
-    /// Nobody, yet.
+    /// Creates a load without clients.
     pub(super) fn new(plan: Plan, door: &[u8], server: SocketAddr) -> Self {
         Self {
             plan,
@@ -50,7 +50,7 @@ impl<S: Stack> Crowd<S> {
         }
     }
 
-    /// Has all of them connect, for `limit` at most.
+    /// Connects all clients, for at most `limit`.
     pub(super) fn run_until_connected(&mut self, limit: Duration) {
         let interval = Duration::from_secs(1) / NEWCOMERS_HZ;
         let end = now() + limit;
@@ -68,22 +68,22 @@ impl<S: Stack> Crowd<S> {
         }
     }
 
-    /// Has all of them take their turns for `span`.
+    /// Runs all clients for `span`.
     pub(super) fn run_for(&mut self, span: Duration) {
         self.run_until(now() + span);
     }
 
-    /// Messages that they have read.
+    /// Returns the number of messages that clients have read.
     pub(super) fn received(&self) -> u64 {
         self.clients.iter().map(|it| it.end.received()).sum()
     }
 
-    /// Turns that they have taken.
+    /// Returns the number of turns that clients have taken.
     pub(super) const fn turns(&self) -> u32 {
         self.turns
     }
 
-    /// How many are connected.
+    /// Returns the number of connected clients.
     pub(super) fn connected(&self) -> usize {
         let ends = self.clients.iter();
         ends.filter(|client| client.end.connections() > 0).count()
@@ -100,7 +100,7 @@ impl<S: Stack> Crowd<S> {
         });
     }
 
-    /// Has each take the turns that are due until `end`; who is late takes one after another.
+    /// Runs the due turns of each client until `end`. Late turns follow one another at once.
     fn run_until(&mut self, end: Instant) {
         let interval = Duration::from_secs(1) / self.plan.message_hz;
         while now() < end {
@@ -117,7 +117,7 @@ impl<S: Stack> Crowd<S> {
         }
     }
 
-    /// What a client does in a frame.
+    /// Runs a client's frame.
     fn turn(&mut self, at: usize) {
         let (client, now) = (&mut self.clients[at], now() - self.began);
         self.turns += 1;
@@ -134,11 +134,11 @@ impl<S: Stack> Crowd<S> {
         }
         client.end.drain(now, &mut self.lane);
         self.lane.deliver(|to, datagram| {
-            // What the system does not take is lost, as it is for a game.
+            // A datagram that the system rejects is lost, as in a game.
             client.socket.send_to(datagram, to).ok();
         });
     }
 }
 
-/// Least sleep: what is due meanwhile is done together.
+/// Minimum sleep. Turns that become due in this time run together.
 const PAUSE: Duration = Duration::from_micros(500);

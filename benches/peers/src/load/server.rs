@@ -1,5 +1,6 @@
-//! The server of a load: what a user of each stack would write. Most look at their sockets once a tick;
-//! quinn's tasks wake for whatever comes. Tickwire and quinn can do both, and both are measured.
+//! The server of a load test, written as a user of each stack would. Most poll their sockets once
+//! per tick; quinn's tasks wake for each datagram. Tickwire and quinn support both, and both are
+//! measured.
 
 mod enet;
 mod quinn;
@@ -15,20 +16,20 @@ use std::time::Instant;
 
 use super::{BUFFER, MESSAGE_LEN, Plan, hex, now, sleep_until};
 
-/// The first argument of a process that is to be a server.
+/// First argument of a server process.
 pub const ROLE: &str = "serve";
 
-/// Messages that were read.
+/// Number of messages read.
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
-/// What is sent.
+/// The message.
 const MESSAGE: [u8; MESSAGE_LEN] = [0x5A; MESSAGE_LEN];
 
 /// Serves until stdin ends.
 ///
 /// # Panics
 ///
-/// Where there is no such stack.
+/// If there is no such stack.
 pub fn serve(stack: &str, plan: Plan) {
     match stack {
         "tickwire" => tickwire::serve(plan),
@@ -41,7 +42,7 @@ pub fn serve(stack: &str, plan: Plan) {
     }
 }
 
-/// Tells where the server is and what its clients must know, and answers from now on.
+/// Prints the server's address and connection data, and answers requests from then on.
 #[expect(clippy::print_stdout, reason = "a pipe to whoever started it")]
 fn listen(address: SocketAddr, door: &[u8]) {
     println!("{address} {}", hex(door));
@@ -55,17 +56,17 @@ fn listen(address: SocketAddr, door: &[u8]) {
     });
 }
 
-/// Counts messages that were read.
+/// Adds to the number of messages read.
 fn count(messages: u64) {
     RECEIVED.fetch_add(messages, Ordering::Relaxed);
 }
 
-/// Messages that were read so far.
+/// Returns the number of messages read.
 fn received() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
 }
 
-/// A socket on loopback with large buffers, for stacks that take one as it is.
+/// A loopback socket with large buffers, for stacks that accept a socket.
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let reference = socket2::SockRef::from(&socket);
@@ -75,21 +76,21 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// Ticks at a fixed rate, and which of them send.
+/// Ticks at a fixed rate; some of them send.
 struct Ticks {
     began: Instant,
     plan: Plan,
-    /// Ticks so far.
+    /// Number of ticks so far.
     count: u32,
-    /// Messages that each client was sent.
+    /// Number of messages sent to each client.
     sent: u32,
 }
 
-/// One of them.
+/// One tick.
 struct Tick {
-    /// Since the last one.
+    /// Time since the last tick.
     passed: Duration,
-    /// Whether each client is sent a message.
+    /// Whether each client gets a message.
     sends: bool,
 }
 
@@ -103,18 +104,18 @@ impl Ticks {
         }
     }
 
-    /// When the next one is.
+    /// Returns the time of the next tick.
     fn next_at(&self) -> Instant {
         self.began + Duration::from_secs(1) * self.count / self.plan.tick_hz
     }
 
-    /// Waits for the next one.
+    /// Waits for the next tick.
     fn wait(&mut self) -> Tick {
         sleep_until(self.next_at());
         self.take()
     }
 
-    /// Takes the next one, which has come.
+    /// Starts the next tick, which is due.
     fn take(&mut self) -> Tick {
         let before =
             self.began + Duration::from_secs(1) * self.count.saturating_sub(1) / self.plan.tick_hz;

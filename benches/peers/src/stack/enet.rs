@@ -1,4 +1,4 @@
-//! `rusty_enet`: no encryption, no authentication; what the same work costs in the clear.
+//! `rusty_enet`, without encryption or authentication: the cost of the same work in plaintext.
 
 use core::cell::{Cell, RefCell};
 use core::convert::Infallible;
@@ -11,14 +11,14 @@ use rusty_enet::{Event, Host, HostSettings, MTU_MAX, Packet, PacketReceived, Pee
 use super::{Delivery, End, Stack};
 use crate::lane::Lane;
 
-/// Plain text.
+/// Plaintext connections.
 #[derive(Debug)]
 pub struct Enet;
 
-/// Channels: one for each kind of delivery.
+/// Number of channels: one per kind of delivery.
 pub const CHANNELS: usize = 2;
 
-/// The channel that carries such messages.
+/// Returns the channel for a delivery.
 pub const fn channel(delivery: Delivery) -> u8 {
     match delivery {
         Delivery::Unreliable => 0,
@@ -26,7 +26,7 @@ pub const fn channel(delivery: Delivery) -> u8 {
     }
 }
 
-/// A message as enet takes it.
+/// Returns a message as an enet packet.
 pub fn packet(delivery: Delivery, message: &[u8]) -> Packet {
     match delivery {
         Delivery::Unreliable => Packet::unreliable(message),
@@ -34,13 +34,13 @@ pub fn packet(delivery: Delivery, message: &[u8]) -> Packet {
     }
 }
 
-/// What stands for a socket.
+/// A replacement for a socket.
 #[derive(Clone, Default)]
 struct Wire(Rc<RefCell<Buffers>>);
 
 #[derive(Default)]
 struct Buffers {
-    /// Datagrams that were taken, each with its sender; those up to `read` the host has read.
+    /// Received datagrams with their senders. The host has read those before `read`.
     inbound: Vec<(SocketAddr, Vec<u8>)>,
     taken: usize,
     read: usize,
@@ -108,7 +108,7 @@ impl EnetEnd {
         let settings = HostSettings {
             peer_limit,
             channel_limit: CHANNELS,
-            // Counted from a second on: at 0 enet takes a time for one that was never set.
+            // Starts at one second, because enet treats time 0 as unset.
             time: Box::new(move || clock.get() + Duration::from_secs(1)),
             ..HostSettings::default()
         };
@@ -124,7 +124,7 @@ impl EnetEnd {
         }
     }
 
-    /// Has the host take what waits, run its timers and tell.
+    /// The host receives, runs its timers and reports events.
     fn service(&mut self) {
         while let Some(event) = self.host.service().expect("it cannot fail") {
             match event {
@@ -173,7 +173,7 @@ impl End for EnetEnd {
     fn drain(&mut self, now: Duration, lane: &mut Lane) {
         self.now.set(now);
         self.host.flush();
-        // Nothing is copied: what was empty comes back to be filled.
+        // Swaps buffers instead of copying.
         core::mem::swap(lane, &mut self.wire.0.borrow_mut().outbound);
     }
 

@@ -1,8 +1,8 @@
 //! quinn-proto with rustls and ring.
 //!
-//! AES-128-GCM, as Tickwire has it, a P-256 certificate, and no resumption, whose tickets would
-//! cost the server more. Else as the defaults are: MTU discovery, CUBIC, pacing, and up to ten
-//! datagrams a poll, which is how quinn calls it.
+//! AES-128-GCM as in Tickwire, a P-256 certificate, and no resumption, because tickets would cost
+//! the server more. Otherwise the defaults: MTU discovery, CUBIC, pacing, and up to ten datagrams
+//! per poll, as quinn does.
 
 mod config;
 mod stream;
@@ -25,22 +25,22 @@ use stream::Streams;
 use super::{Delivery, End, Stack};
 use crate::lane::Lane;
 
-/// TLS 1.3.
+/// QUIC with TLS 1.3.
 #[derive(Debug)]
 pub struct QuinnProto;
 
-/// What quinn asks of one poll where the system segments: `MAX_TRANSMIT_SEGMENTS` of quinn 0.11.
+/// Datagrams per poll with GSO: `MAX_TRANSMIT_SEGMENTS` of quinn 0.11.
 const SEGMENTS: usize = 10;
 
 /// An endpoint and its connections.
 pub struct QuinnEnd {
     endpoint: Endpoint,
     connections: BTreeMap<ConnectionHandle, Peer>,
-    /// What clients must know.
+    /// Data that clients need to connect.
     door: Vec<u8>,
-    /// What the endpoint answers without a connection.
+    /// The endpoint's replies without a connection.
     replies: Lane,
-    /// The instant that times count from.
+    /// Origin of the times.
     base: Instant,
     received: u64,
 }
@@ -64,7 +64,7 @@ impl Stack for QuinnProto {
         end
     }
 
-    /// The certificate.
+    /// Returns the certificate.
     fn door(server: &QuinnEnd) -> Vec<u8> {
         server.door.clone()
     }
@@ -97,7 +97,7 @@ impl Peer {
         }
     }
 
-    /// Runs timers and reads; returns how many messages came.
+    /// Runs timers and reads. Returns how many messages arrived.
     fn settle(&mut self, handle: ConnectionHandle, endpoint: &mut Endpoint, now: Instant) -> u64 {
         let connection = &mut self.connection;
         if connection.poll_timeout().is_some_and(|at| at <= now) {
@@ -135,7 +135,7 @@ impl Peer {
 }
 
 impl QuinnEnd {
-    /// An endpoint that listens where it is configured to.
+    /// Creates an endpoint, which listens if there is a server configuration.
     fn new(server: Option<ServerConfig>, now: Duration) -> Self {
         let config = Arc::new(EndpointConfig::default());
         Self {
@@ -148,7 +148,7 @@ impl QuinnEnd {
         }
     }
 
-    /// Answers a first datagram by a RETRY; drops what it wrote.
+    /// Answers a first datagram with a RETRY and discards it.
     pub fn retry(&mut self, now: Duration, from: SocketAddr, datagram: &[u8], buf: &mut Vec<u8>) {
         let bytes = BytesMut::from(datagram);
         let event = self
@@ -166,7 +166,7 @@ impl QuinnEnd {
 impl End for QuinnEnd {
     fn take(&mut self, now: Duration, from: SocketAddr, datagram: &mut [u8]) {
         let at = self.base + now;
-        // quinn, too, copies each out of the buffer that the socket filled.
+        // quinn also copies each datagram out of the receive buffer.
         let bytes = BytesMut::from(&*datagram);
         let Self {
             endpoint,

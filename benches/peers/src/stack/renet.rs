@@ -1,6 +1,6 @@
-//! renet over renetcode: what `renet_netcode` joins, without its sockets.
+//! renet over renetcode, joined as in `renet_netcode` but without sockets.
 //!
-//! Default channels; the budget of bytes a tick is lifted, so that 64 KiB leave at once.
+//! Default channels, without the limit of bytes per tick, so that 64 KiB can be sent at once.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,11 +19,11 @@ use crate::lane::Lane;
 #[derive(Debug)]
 pub struct Renet;
 
-/// What its tokens are sealed with.
+/// The key that seals tokens.
 pub const PRIVATE_KEY: [u8; 32] = [0x42; 32];
-/// The application that all benches are of.
+/// The protocol id of all benches.
 pub const PROTOCOL: u64 = 0x62_656e_6368;
-/// Clients at most: what renetcode allows.
+/// Maximum clients in renetcode.
 pub const CLIENTS_MAX: usize = 1_024;
 
 /// The configuration of both ends.
@@ -35,7 +35,7 @@ pub fn config() -> ConnectionConfig {
     }
 }
 
-/// What a matchmaker gives client `number`.
+/// Returns what a matchmaker issues to client `number`.
 pub fn authentication(number: u32, now: Duration, server: SocketAddr) -> ClientAuthentication {
     let client_id = u64::from(number);
     let servers = vec![server];
@@ -54,7 +54,7 @@ pub fn authentication(number: u32, now: Duration, server: SocketAddr) -> ClientA
     }
 }
 
-/// What `renet_netcode` is given for a server.
+/// Returns the server configuration for `renet_netcode`.
 pub fn server_config(clients: usize, now: Duration, address: SocketAddr) -> ServerConfig {
     ServerConfig {
         current_time: now,
@@ -67,7 +67,7 @@ pub fn server_config(clients: usize, now: Duration, address: SocketAddr) -> Serv
     }
 }
 
-/// Which channel carries such messages.
+/// Returns the channel for a delivery.
 pub const fn channel(delivery: Delivery) -> DefaultChannel {
     match delivery {
         Delivery::Unreliable => DefaultChannel::Unreliable,
@@ -110,13 +110,13 @@ impl Stack for Renet {
 pub struct Server {
     netcode: NetcodeServer,
     connections: RenetServer,
-    /// Datagrams of netcode's own.
+    /// netcode's own datagrams.
     replies: Lane,
     settled_at: Duration,
     received: u64,
 }
 
-/// Does what netcode found out.
+/// Handles a result of netcode.
 fn handle(result: ServerResult<'_, '_>, server: &mut RenetServer, replies: &mut Lane) {
     match result {
         ServerResult::None => {}
@@ -223,7 +223,7 @@ impl End for Server {
 pub struct Client {
     netcode: NetcodeClient,
     connection: RenetClient,
-    /// Datagrams of netcode's own.
+    /// netcode's own datagrams.
     replies: Lane,
     settled_at: Duration,
     received: u64,

@@ -20,7 +20,7 @@ use crate::lane::Lane;
 #[derive(Debug)]
 pub struct Tickwire;
 
-/// An endpoint, and what its application keeps.
+/// An endpoint and its application state.
 #[derive(Debug)]
 pub struct TickwireEnd {
     endpoint: Endpoint<Ring>,
@@ -29,7 +29,7 @@ pub struct TickwireEnd {
     received: u64,
 }
 
-/// A server, and what a matchmaker has of it.
+/// A server, and the data that a matchmaker has about it.
 pub struct TickwireServer {
     end: TickwireEnd,
     door: Vec<u8>,
@@ -53,7 +53,7 @@ impl Stack for Tickwire {
         TickwireServer { end, door }
     }
 
-    /// The public key; and where clients come with tokens, the key that these are sealed with.
+    /// Returns the public key and, if clients connect with tokens, the key that seals these.
     fn door(server: &TickwireServer) -> Vec<u8> {
         server.door.clone()
     }
@@ -82,10 +82,10 @@ impl Stack for Tickwire {
     }
 }
 
-/// The channel for what is large.
+/// The channel for large messages.
 const BULK: ChannelId = ChannelId(2);
 
-/// Returns `config` as both ends of all cases have it; without the same channels none opens a session.
+/// Returns `config` with the settings of both ends in all cases. A session requires equal channels.
 pub(crate) fn configured(mut config: Config) -> Config {
     config.channels = ChannelTable::new(&[
         ChannelConfig::unreliable(),
@@ -93,7 +93,7 @@ pub(crate) fn configured(mut config: Config) -> Config {
         ChannelConfig::bulk(),
     ])
     .expect("a table");
-    // As the other stacks' caps: 64 KiB a millisecond are no player's.
+    // No inbound limits, as in the other stacks: no player sends 64 KiB per millisecond.
     config.inbound.packets = u32::MAX;
     config.inbound.packets_burst = u32::MAX;
     config.inbound.bytes = u32::MAX;

@@ -28,7 +28,7 @@ pub(super) fn serve(plan: Plan) {
         count(received);
         if tick.sends {
             let delivery = Delivery::Unreliable;
-            // One packet for all of them; enet counts who still needs it.
+            // One packet shared by all; enet counts the references.
             host.broadcast(channel(delivery), &packet(delivery, &MESSAGE));
         }
         host.flush();

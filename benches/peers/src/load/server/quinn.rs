@@ -1,4 +1,4 @@
-//! quinn on tokio's single thread, a task for each connection.
+//! quinn on tokio's single-threaded runtime, with a task per connection.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -14,13 +14,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{MESSAGE, Plan, Ticks, count, listen, received, socket};
 use crate::stack::quinn_proto::{Certified, server_config};
 
-/// Who is here.
+/// The open connections.
 type Connections = Rc<RefCell<Vec<Connection>>>;
 
-/// How often all tasks have their turn without a message that is read, before a tick is over.
+/// Consecutive turns of all tasks without a received message after which a tick ends.
 const IDLE_TURNS: u32 = 16;
 
-/// Serves as quinn's users do: tasks run as soon as there is something for them.
+/// Serves as quinn's users do: a task runs as soon as it has work.
 pub(super) fn serve(plan: Plan) {
     let connections = Connections::default();
     let tasks = LocalSet::new();
@@ -28,7 +28,7 @@ pub(super) fn serve(plan: Plan) {
     tasks.block_on(&runtime(), accept(connections));
 }
 
-/// Serves as a game does that looks at its sockets once a tick: between two of them no task runs.
+/// Serves like a game which polls its sockets once per tick: no task runs between ticks.
 pub(super) fn serve_ticked(plan: Plan) {
     let connections = Connections::default();
     let (runtime, tasks) = (runtime(), LocalSet::new());
@@ -50,7 +50,7 @@ fn runtime() -> Runtime {
         .expect("descriptors")
 }
 
-/// Sends what is due, a tick at a time.
+/// Sends due messages in each tick.
 async fn tick(plan: Plan, connections: Connections) {
     let mut ticks = Ticks::new(plan);
     let mut timer = interval(Duration::from_secs(1) / plan.tick_hz);
@@ -63,7 +63,7 @@ async fn tick(plan: Plan, connections: Connections) {
     }
 }
 
-/// Lets all tasks run until nothing more comes.
+/// Runs all tasks until nothing more arrives.
 async fn settle() {
     let mut idle = 0;
     while idle < IDLE_TURNS {
@@ -81,7 +81,7 @@ fn send_to_all(connections: &Connections) {
     }
 }
 
-/// Lets in whoever comes.
+/// Accepts connections.
 async fn accept(connections: Connections) {
     let socket = socket();
     let address = socket.local_addr().expect("bound");
@@ -99,7 +99,7 @@ async fn accept(connections: Connections) {
     }
 }
 
-/// Lets one in, and reads what it says until it leaves.
+/// Accepts a connection and reads its messages until it closes.
 async fn hear(incoming: quinn::Incoming, connections: Connections) {
     let Ok(connection) = incoming.await else {
         return;

@@ -1,4 +1,4 @@
-//! `renet_netcode`, as its documents have it.
+//! `renet_netcode`, as in its documentation.
 
 use bytes::Bytes;
 use renet::{DefaultChannel, RenetServer};

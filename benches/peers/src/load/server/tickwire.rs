@@ -13,7 +13,7 @@ use wire::{CommandId, Instant};
 use super::{MESSAGE, Plan, Ticks, count, listen};
 use crate::stack::tickwire::configured;
 
-/// The game: who is here, and what they say.
+/// The game: its sessions and their messages.
 struct Game {
     sessions: Vec<SessionId>,
     message: Vec<u8>,
@@ -66,7 +66,7 @@ impl Application<Endpoint<Ring>> for Game {
     }
 }
 
-/// Serves as a game does that looks at its sockets once a tick.
+/// Serves like a game which polls its sockets once per tick.
 pub(super) fn serve(plan: Plan) {
     let (mut driver, _requests) = open();
     let mut ticks = Ticks::new(plan);
@@ -80,8 +80,8 @@ pub(super) fn serve(plan: Plan) {
     }
 }
 
-/// Serves from a thread that wakes for whatever comes, as the background form of `tickwire` does; the
-/// game's ticks come as requests.
+/// Serves on a thread which wakes for each datagram, like the background driver of `tickwire`. The
+/// game's ticks are requests to it.
 pub(super) fn serve_woken(plan: Plan) {
     let (driver, requests) = open();
     std::thread::spawn(move || {
@@ -95,7 +95,7 @@ pub(super) fn serve_woken(plan: Plan) {
     driver.run();
 }
 
-/// A server at a port of its own, who tells where.
+/// Opens a server on its own port and prints the address.
 fn open() -> (Driver<Endpoint<Ring>, Game>, Requests<()>) {
     let now = Clock::new().now();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
@@ -113,7 +113,7 @@ fn open() -> (Driver<Endpoint<Ring>, Game>, Requests<()>) {
         message: Vec::new(),
     };
     let mut config = servicer::Config::default();
-    // All that came since the last tick.
+    // All datagrams since the last tick.
     config.datagrams_per_turn = NonZeroUsize::new(65_536).expect("not 0");
     let made = Driver::new(vec![socket], endpoint, game, config).expect("descriptors");
     listen(address, &door);

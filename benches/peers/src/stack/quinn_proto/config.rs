@@ -1,4 +1,4 @@
-//! What both ends of a QUIC connection are configured with; quinn takes the same.
+//! Configuration of both ends of a QUIC connection, also for quinn.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What the certificate is for.
+/// The certificate's host name.
 pub(super) const NAME: &str = "localhost";
 
-/// A certificate that signs itself, P-256, and its key.
+/// A self-signed P-256 certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Certified {
     certificate: CertificateDer<'static>,
@@ -19,7 +19,7 @@ pub struct Certified {
 }
 
 impl Certified {
-    /// Draws a key.
+    /// Generates a key.
     #[expect(clippy::new_without_default, reason = "it draws another each time")]
     pub fn new() -> Self {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a name");
@@ -35,7 +35,8 @@ impl Certified {
     }
 }
 
-/// ring, with the one suite that Tickwire takes too. QUIC needs it for its first packets anyway.
+/// Returns ring with the only suite that Tickwire also uses. QUIC needs it for its first packets
+/// anyway.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256],
@@ -43,7 +44,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// A server with this certificate that gives no tickets.
+/// Returns a server configuration with this certificate and without session tickets.
 pub fn server_config(certified: &Certified) -> ServerConfig {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(certified.key.clone()));
     let mut tls = rustls::ServerConfig::builder_with_provider(provider())
@@ -57,7 +58,7 @@ pub fn server_config(certified: &Certified) -> ServerConfig {
     ServerConfig::with_crypto(Arc::new(tls))
 }
 
-/// A client that trusts this certificate and asks for no tickets.
+/// Returns a client configuration which trusts this certificate and requests no tickets.
 pub fn client_config(certificate: &[u8]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots

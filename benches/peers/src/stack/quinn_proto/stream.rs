@@ -1,19 +1,20 @@
-//! Messages over streams of QUIC: one stream each way for all, four bytes of length before each.
+//! Messages over QUIC streams: one stream per direction, with a length prefix of four bytes per
+//! message.
 
 use quinn_proto::{Connection, Dir, StreamId};
 
 /// The streams of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Ours, once something was written.
+    /// The outgoing stream, once it is open.
     outbound: Option<StreamId>,
-    /// Length and message, to be written at once.
+    /// Length and message, to be written in one call.
     scratch: Vec<u8>,
-    /// What has come of a message and its length.
+    /// The received part of a length and its message.
     inbound: Vec<u8>,
 }
 
-/// Bytes of a message's length.
+/// Bytes of a message's length prefix.
 const PREFIX: usize = 4;
 
 impl Streams {
@@ -31,7 +32,7 @@ impl Streams {
         assert_eq!(written, Ok(self.scratch.len()), "the windows have room");
     }
 
-    /// Reads what came, in order; returns how many messages are whole.
+    /// Reads in order. Returns how many messages are complete.
     pub(super) fn read(&mut self, connection: &mut Connection, id: StreamId) -> u64 {
         let mut whole = 0;
         let mut stream = connection.recv_stream(id);
@@ -49,12 +50,12 @@ impl Streams {
                 }
             }
         }
-        // What the windows have to be told leaves with the next packets.
+        // Window updates are sent with the next packets.
         let _ = chunks.finalize();
         whole
     }
 
-    /// Bytes that are missing of the length, or of the message.
+    /// Returns how many bytes are missing of the length, or of the message.
     fn missing(&self) -> usize {
         match self.inbound.first_chunk() {
             None => PREFIX - self.inbound.len(),
