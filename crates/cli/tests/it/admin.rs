@@ -64,7 +64,7 @@ impl Scene {
                 token_file: format!("{}.token", config.name).into(),
             });
         }
-        // Probes would be counted as players' datagrams.
+        // Probes would count as players' datagrams.
         let probes = ["stay", "go", "new"].map(|game| (game.to_owned(), FileProbe::None));
         sandbox.config_mut(EXIT).unwrap().probes.extend(probes);
         let server = UdpSocket::bind((sandbox.host(9), 0)).unwrap();
@@ -138,7 +138,6 @@ impl Scene {
         })
     }
 
-    /// Runs `tickwire admin VERB` for a node.
     fn admin(&self, node: usize, verb: &str, arguments: &[&str]) -> Output {
         let name = &self.sandbox.config(node).unwrap().name;
         tickwire_admin(verb)
@@ -149,14 +148,14 @@ impl Scene {
             .unwrap()
     }
 
-    /// Signs a document with `key` and puts it to a node.
+    /// Signs a document with `key` and sends it to a node.
     fn put(&self, node: usize, document: &PathBuf, key: &str) -> Output {
         let key = self.path(key);
         let arguments = [document, &key].map(|path| path.to_str().unwrap());
         self.admin(node, "put", &[arguments[0], "--key", arguments[1]])
     }
 
-    /// Sends `word` until the echo returns.
+    /// Sends `word` until the echo arrives.
     fn play(&self, player: &UdpSocket, word: &[u8]) -> bool {
         let mut buffer = [0; 2_000];
         player
@@ -188,7 +187,7 @@ fn unix() -> u64 {
     Clock::new().unix_time().as_secs()
 }
 
-/// Sleeps; returns false, so that a search goes on.
+/// Sleeps; returns false, so that a search continues.
 fn wait(span: Duration) -> bool {
     let (_open, nothing) = mpsc::channel::<()>();
     nothing.recv_timeout(span).is_ok()

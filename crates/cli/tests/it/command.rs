@@ -124,7 +124,7 @@ fn an_invalid_file_is_reported_in_one_sentence() {
             .arg("--join-file")
             .arg(net.path(join_file));
         let (hub, matchmaker) = (End::of(&mut hub), End::of(&mut matchmaker));
-        // Hub and matchmaker read the same file, and each names its missing entry.
+        // Hub and matchmaker read the same file, and each reports its missing entry.
         if !hub.stderr.contains("does not list") {
             assert_eq!(
                 (hub.code, &hub.stderr),
@@ -354,7 +354,7 @@ fn a_host_may_be_a_name() {
         end.assert(2, what);
         assert!(end.stderr.contains("localhost:8080"), "{}", end.stderr);
     }
-    // The address to listen on, too.
+    // The listen address must resolve as well.
     let nowhere = "no-such-host.invalid:0";
     let words = ["--plain-http", "--no-servers"];
     matchmaker(&net, nowhere, &words).assert(2, "the host has no address");

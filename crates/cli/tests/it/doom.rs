@@ -26,14 +26,13 @@ const NAMES: [(&str, FileRole); 3] = [
 const ENTRY_PORT: u16 = 2_343;
 /// Bytes that [`babble`] sends: many times the traffic of an idle relay.
 const BABBLE_BYTES: u64 = 400_000;
-/// The server's title.
 const TITLE: &str = "Tickwire mesh test";
 
 #[test]
 #[ignore = "needs chocolate-doom"]
 fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     let mut sandbox = Sandbox::new(&NAMES).unwrap();
-    // The direct link is slow, so the relay is better by far.
+    // The direct link is slow, so the route over the relay is much better.
     sandbox.link(ENTRY, EXIT, 150);
     sandbox.link(ENTRY, RELAY, 15);
     sandbox.link(RELAY, EXIT, 15);
@@ -46,7 +45,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
 
     let mut nodes = [ENTRY, RELAY, EXIT].map(|node| sandbox.start(node, tickwire_relay()).unwrap());
     for node in &nodes {
-        // Both links must be up, or the entry would use the only path it knows.
+        // If only one link were up, the entry would use the only path it knows.
         for _ in 0..2 {
             let met = |news| matches!(news, ProcessEvent::LinkUp { .. }).then_some(());
             node.wait_for(PATIENCE, met).unwrap();
@@ -72,7 +71,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     eprintln!("{text}the relay passed {frames} frames on and heard {bytes} bytes");
     assert!(frames >= 2, "question and answer: {frames}");
 
-    // Beyond the nodes' own traffic, the players' datagrams pass the relay.
+    // The players' datagrams pass the relay, in addition to the nodes' own traffic.
     let before = stats(&mut nodes[RELAY]);
     babble(entry);
     let after = stats(&mut nodes[RELAY]);
@@ -80,7 +79,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
     eprintln!("of {BABBLE_BYTES} bytes from a player the relay heard {bytes}");
     assert!(bytes > BABBLE_BYTES / 2, "{bytes}");
 
-    // Without its exit the mesh carries nothing.
+    // Without its exit the mesh forwards nothing.
     nodes[EXIT].kill().unwrap();
     let (text, is_answered) = query(entry);
     assert!(!is_answered, "{text}");
@@ -91,7 +90,7 @@ fn pg9_pgd_p2_a_doom_client_finds_its_server_through_the_mesh() {
 /// Configures the game at the entry's and the exit's address.
 fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     let exit = sandbox.id(EXIT).unwrap();
-    // One path, so that what arrives has passed the relay.
+    // Only one path, so that all datagrams pass the relay.
     let game = FileGame {
         name: "doom".to_owned(),
         protocol: FileProtocol::Udp,
@@ -164,7 +163,7 @@ fn query(server: SocketAddr) -> (String, bool) {
         .unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    // It asks three times, two seconds apart, then says so.
+    // The client queries three times, two seconds apart, and then prints this.
     let is_answered = output.status.success() && !text.contains("No response");
     (text, is_answered)
 }
@@ -189,7 +188,7 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Self { child, address };
-        // Once it answers directly, the mesh can be tested.
+        // When it answers directly, the mesh can be tested.
         let end = Clock::new().now() + PATIENCE;
         while !query(address).1 {
             assert!(Clock::new().now() < end, "the server does not answer");
@@ -205,7 +204,7 @@ impl Drop for Server {
     }
 }
 
-/// Debian installs games outside of a service's `PATH`.
+/// Debian installs games outside the `PATH` of a service.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]);

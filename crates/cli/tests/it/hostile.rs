@@ -1,4 +1,4 @@
-//! Hostile input at the HTTP port: an error or a closed connection, nothing else.
+//! Hostile input at the HTTP port causes an error or a closed connection, nothing else.
 
 mod patience;
 
@@ -152,7 +152,7 @@ fn idle_connections_are_evicted_oldest_first() {
             .set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();
     }
-    // No timeout has passed, so each closed connection was evicted.
+    // No timeout has expired, so each closed connection was evicted.
     let mut ended = BTreeSet::new();
     until("two are closed", || {
         for (number, stream) in streams.iter_mut().enumerate() {
@@ -172,13 +172,13 @@ fn idle_connections_are_evicted_oldest_first() {
     }
 }
 
-/// All connections that one source may have, each silent in its own way, keep no other client of
-/// the same address out.
+/// When one source uses all its connections for idle ones of any kind, another client of the same
+/// address still gets in.
 #[test]
 fn a_share_full_of_idle_connections_keeps_no_client_out() {
     let net = Net::new();
     let mut config = edge();
-    // Timeouts end none of them.
+    // No timeout closes one.
     config.read_timeout = PATIENCE;
     let share = config.connections_per_source_max;
     let matchmaker = net.matchmaker_with(None, quick(), config);
@@ -223,7 +223,7 @@ fn clients_behind_a_trusted_proxy_have_their_own_rate() {
     until("the rate of one is used up", || {
         (ask_for("192.0.2.1").status == 429).then_some(())
     });
-    // Its own header is ignored, and others are not limited.
+    // Its own header is ignored, and other sources are not limited.
     let said = "192.0.2.77, 192.0.2.1";
     until("no other name helps", || {
         (ask_for(said).status == 429).then_some(())
@@ -284,7 +284,7 @@ fn all_junk_is_counted_by_reason() {
             offer(edge, &bytes);
         }
     }
-    // Each status request is one more connection, open and asked.
+    // Each status request is one more opened connection and one more request.
     let mut looks = 0;
     let after = until("all connections have ended", || {
         looks += 1;
@@ -305,7 +305,7 @@ fn all_junk_is_counted_by_reason() {
     let refused = words(&after) - words(&before);
     let fates = [of("answered"), of("dropped"), of("asked"), refused];
     assert_eq!(fates.iter().sum::<u64>(), of("requests"), "{after}");
-    // Junk is classified by its kind.
+    // Each kind of junk is counted under its error.
     assert!(of("bad_http") > 10_000 && of("cut") > 5_000, "{after}");
     assert!(refused > 1_000, "{after}");
     assert!(after["refused"].as_object().unwrap().len() >= 6, "{after}");
@@ -350,7 +350,6 @@ fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
     said
 }
 
-/// The edge's counters.
 fn counts(edge: SocketAddr) -> Value {
     ask(edge, "GET /v1/status", &[], "").json["edge"].clone()
 }
@@ -373,7 +372,7 @@ fn a_source_has_its_rate() {
     config.requests_per_second = 1;
     config.requests_burst = 3;
     let matchmaker = net.matchmaker_with(None, quick(), config);
-    // In one write, so that the bucket does not refill in between.
+    // One write, so that the bucket does not refill in between.
     let one = "GET /v1/status HTTP/1.1\r\nHost: e\r\n\r\n";
     let last = "GET /v1/status HTTP/1.1\r\nHost: e\r\nConnection: close\r\n\r\n";
     let bytes = one.repeat(49) + last;
@@ -398,7 +397,7 @@ fn the_number_of_long_polls_is_bounded() {
     let held = submit(edge, 1);
     let waiting = {
         let held = held.clone();
-        // If it is the second, it is refused and retries.
+        // If it arrives second, it is refused and retries.
         thread::spawn(move || {
             until("the ticket has ended", || {
                 let answer = about(edge, "GET", &held, "?wait=30");
@@ -428,7 +427,7 @@ fn every_limit_of_one_source_holds() {
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
     let held = submit(edge, 1);
-    // One connection at a time.
+    // Only one connection is allowed at a time.
     let ask = |rest: &str| until("the place is free", || try_about(edge, &held, rest));
     ask("?wait=3").assert_refused(400, "bad_wait");
     ask("?wait=2").assert_refused(429, "too_many_waits");

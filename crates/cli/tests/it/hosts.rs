@@ -38,8 +38,8 @@ const NODES: [(&str, FileRole); 5] = [
     ("far", FileRole::Relay),
     ("seed", FileRole::Relay),
 ];
-/// One-way delays, ms: direct, over each relay, over the bootstrap node; between relays too long
-/// for routes over two.
+/// One-way delays, ms: direct, over each relay, over the bootstrap node. Those between relays are
+/// too long for a route over two.
 const DELAYS: [(usize, usize, u64); 10] = [
     (ENTRY, EXIT, 60),
     (ENTRY, NEAR, 10),
@@ -149,7 +149,6 @@ impl Stage {
         met.unwrap_or_else(|| panic!("node {node} met {up} of {count}"));
     }
 
-    /// Kills a node.
     fn kill(&mut self, node: usize) {
         self.nodes[node].take().unwrap().kill().unwrap();
     }
@@ -238,7 +237,6 @@ impl Drop for Stage {
     }
 }
 
-/// Results of play.
 #[derive(Debug)]
 struct Tally {
     asked: u32,

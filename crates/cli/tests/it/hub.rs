@@ -30,7 +30,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
         let body = Bytes::copy_from_slice(&number.to_be_bytes());
         sender.tell(Do::Mail(PLAYER, body));
     }
-    // After the first acknowledgement the hub is killed, with the rest in flight.
+    // After the first acknowledgement the hub is killed while the other mail is in flight.
     while !matches!(sender.next(), NodeEvent::MailStored(_)) {}
     hub.kill();
     let hub = net.hub_process();
@@ -85,7 +85,7 @@ fn acknowledged(sender: &Talker, receiver: &Talker, last: (hub::ClaimId, MailSeq
             // The store is ordered: a later claim is answered after the acknowledgement.
             receiver.tell(Do::Claim(PLAYER));
             while !matches!(receiver.next(), NodeEvent::Claimed(_)) {}
-            // Whatever was delivered by now precedes the acknowledgement.
+            // All earlier deliveries precede the acknowledgement.
             assert!(!matches!(
                 receiver.soon(Duration::from_millis(100)),
                 Some(NodeEvent::Mail { .. })

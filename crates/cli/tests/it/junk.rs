@@ -1,5 +1,5 @@
 //! Junk at every port: random bytes, and truncated and bit-flipped captures of real sessions, ten
-//! thousand of each. All is counted by reason and has no effect.
+//! thousand of each. All are counted by reason and have no effect.
 
 mod relay;
 mod stream;
@@ -26,7 +26,7 @@ struct Source {
     captures: Vec<Vec<u8>>,
     /// Longest random piece, bytes.
     len_max: usize,
-    /// Frames after the first of each piece, since a trunk holds several.
+    /// Frames after the first of each piece, because a datagram between nodes holds several.
     frames_further: u64,
 }
 

@@ -106,7 +106,7 @@ fn a_match_continues_while_the_hub_is_down_beyond_the_lease() {
     server.link.entered(played).unwrap();
     hub.kill();
     server.wait_for(&Heard::CutOff);
-    // After another lease time the match runs on both sides.
+    // After another lease time the match still runs on both sides.
     assert_eq!(server.link.wait_end(Duration::from_secs(3)), None);
     let now = about(edge, "GET", &players[1], "");
     assert_eq!(now.text("state"), "assigned");
@@ -171,7 +171,7 @@ fn mm_7_the_link_rotates_keys_and_the_matchmaker_follows() {
     let seat = assigned(edge, &players[0]);
     let grant = seat.text("grant");
     let keys = server.keys.lock().unwrap().clone();
-    // The previous key is in use until its tokens expire, so there is no third one.
+    // The previous key is used until its tokens expire, so there is no third one.
     assert_eq!(keys.len(), 1);
     assert!(crate::server::open(&keys[0], server.instance, grant).is_ok());
     assert!(server.open(grant).is_err(), "sealed under the old key");

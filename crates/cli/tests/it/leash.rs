@@ -1,4 +1,4 @@
-//! No process outlives the one that started it.
+//! No process outlives its parent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,23 +14,23 @@ use demo::process::descendants;
 use servicer::Clock;
 use wire::Instant;
 
-/// A run whose match plays.
+/// A run with a match in progress.
 struct Playing {
     child: Child,
-    /// Kept open: the run ends with it.
+    /// Kept open: the run ends when it closes.
     _stdout: BufReader<ChildStdout>,
     processes: BTreeSet<u32>,
-    /// Folder of its keys only.
+    /// Contains only the run's key folders.
     temp: PathBuf,
 }
 
-/// Starts a run and waits until its match plays.
+/// Starts a run and waits until its match is in progress.
 fn playing(name: &str) -> Playing {
     let temp = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Left by an earlier test run.
     fs::remove_dir_all(&temp).ok();
     fs::create_dir_all(&temp).unwrap();
-    // A stale folder of an earlier run does no harm.
+    // A stale folder of an earlier run must not matter.
     fs::create_dir(temp.join(format!("{PREFIX}stale"))).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tickwire"))
         .args(["demo", "--seconds", "60", "--players", "2"])
@@ -67,7 +67,7 @@ fn folders(temp: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until none of `processes` runs; returns those that do after `patience`.
+/// Waits until none of `processes` runs; returns those that still run after `patience`.
 fn survivors(processes: &BTreeSet<u32>, patience: Duration) -> BTreeSet<u32> {
     let until = Clock::new().now() + patience;
     let (_open, nothing) = mpsc::channel::<()>();
@@ -106,7 +106,7 @@ fn end(child: &mut Child, signal: &str) {
     child.wait().unwrap();
 }
 
-/// Sends `signal` to a run's first process, and checks 5 s later what is left.
+/// Sends `signal` to a run's first process, and checks after 5 s what is left.
 fn end_and_look(name: &str, signal: &str) {
     let _alone = crate::alone();
     let mut playing = playing(name);
@@ -127,8 +127,8 @@ fn nothing_is_left_5_s_after_ctrl_c() {
     end_and_look("interrupted", "-INT");
 }
 
-/// A terminal signals a whole process group: only the first process may be in it, or none would be
-/// left to remove the keys.
+/// A terminal signals a whole process group. Only the first process may be in it; otherwise none
+/// would be left to remove the keys.
 #[test]
 #[cfg(unix)]
 fn a_terminal_signals_only_the_first_process() {

@@ -31,12 +31,12 @@ pub(crate) const SERVERS: usize = 3;
 pub(crate) struct Net {
     folder: PathBuf,
     pub(crate) hub_address: SocketAddr,
-    /// Held until the hub takes it, so that no other test gets the port.
+    /// Kept open until the hub binds it, so that no other test gets the port.
     port: Option<TcpListener>,
 }
 
-/// A loopback address of this test only: between closing the port and the hub's bind no other
-/// program can take it.
+/// A loopback address of this test only: no other program can take the port between its closing and
+/// the hub's bind.
 fn own_host() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -112,12 +112,11 @@ impl Net {
         self.port.take().unwrap()
     }
 
-    /// Starts the hub in this process.
     pub(crate) fn hub(&mut self) -> HubProcess {
         self.port = None;
         let identity = self.identity("hub");
         let data = self.path("data");
-        // A process that another test starts holds the port between fork and exec.
+        // A process that another test starts keeps the port open between fork and exec.
         until("the port is given up", || {
             let hub = HubProcess::start(HubOptions::new(&identity, self.join_file(), &data));
             match hub {
@@ -205,7 +204,7 @@ pub(crate) struct Program {
     child: Child,
     /// Kept open for further output.
     stdout: BufReader<ChildStdout>,
-    /// The last word of its first line.
+    /// The last word of its first output line.
     pub(crate) said: String,
 }
 
@@ -235,7 +234,6 @@ impl Program {
         }
     }
 
-    /// Its next line of output.
     pub(crate) fn next_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();

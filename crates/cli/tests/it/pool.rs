@@ -1,4 +1,4 @@
-//! Game servers started by the matchmaker, as real processes, none of which is left behind.
+//! Game servers that the matchmaker starts as real processes; none is left behind.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Stdio};
@@ -142,7 +142,7 @@ fn mm_7_no_key_of_a_token_reaches_a_log_or_a_disk() {
         players[0].resume_key.clone().into_bytes(),
     ];
     for note in &notes {
-        // The key after its id, which is not secret.
+        // The part of the key after its id; the id is not secret.
         secrets.push(note.key[4..].to_vec());
     }
     for secret in secrets {

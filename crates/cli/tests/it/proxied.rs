@@ -12,7 +12,6 @@ use crate::mesh_node::{PATIENCE, tickwire_relay};
 /// Signature, version and command, UDP over IPv4, 12 bytes.
 const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C";
 
-/// The header of a datagram from `player` to `server`.
 fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let mut header = HEADER.to_vec();
     for end in [player, server] {

@@ -1,4 +1,4 @@
-//! The README's commands and game server, as a reader runs them.
+//! The README's commands and game server, run as in the README.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroU8;
@@ -55,7 +55,7 @@ impl Drop for Started {
     }
 }
 
-/// A script in place of the game server, which starts this test program.
+/// A script in place of the game server; it starts this test program.
 fn my_game_server(folder: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join("my-game-server");

@@ -91,8 +91,8 @@ fn frames_are_forwarded_by_shard_threads_without_strays() {
     let before = of_shards();
     let answers = (0..500).filter(|number| play(*number)).count();
     assert!(answers > 450, "{answers}");
-    // Labels rotate over the shards, and each direction has one, so another shard forwards at least
-    // one.
+    // Labels rotate over the shards and each direction has one, so another shard forwards at least
+    // one direction.
     let passed = of_shards();
     let passed = passed.iter().zip(before).map(|(now, before)| now - before);
     let beside: u64 = passed.skip(1).sum();
@@ -115,7 +115,7 @@ fn a_node_has_from_one_to_eight_shards() {
         let why = sandbox.config(0).unwrap().setup(&directory).unwrap_err();
         let sentence = format!("shards: found {shards}; expected 1 to 8");
         assert!(why.to_string().contains(&sentence), "{why}");
-        // A configuration made in code is checked by the node.
+        // The node also checks a configuration made in code.
         sandbox.config_mut(0).unwrap().shards = 1;
         let mut setup = sandbox.config(0).unwrap().setup(&directory).unwrap();
         setup.node.shards = shards;

@@ -199,7 +199,7 @@ fn aborted_and_killed_runs_are_reported_with_the_reason() {
             .args(["-KILL", &victim.to_string()])
             .status();
         assert!(status.unwrap().success());
-        // A run whose reader closes the pipe ends too.
+        // A run ends too if its reader closes the pipe.
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
         let status = child.wait().unwrap();
         let report = read(&path);

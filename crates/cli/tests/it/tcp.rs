@@ -23,13 +23,13 @@ const ENTRY: usize = 0;
 /// Most relays of a route.
 const RELAYS_MAX: usize = 3;
 const GAME_PORT: u16 = 4_680;
-/// One-way delays, ms: to the next node of the row, and to others.
+/// One-way delays, ms: to the next node of the row, and to the others.
 const NEXT_MS: u64 = 2;
 const OTHER_MS: u64 = 80;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An entry, relays and an exit in a row, each nearest to the next, and a game server in this
-/// process.
+/// An entry, relays and an exit in a row, in which each is nearest to the next, and a game server
+/// in this process.
 struct Row {
     nodes: Vec<Option<NodeProcess>>,
     server: TcpListener,
@@ -37,7 +37,7 @@ struct Row {
 }
 
 impl Row {
-    /// Starts a row with so many relays; `change` edits each configuration first.
+    /// Starts a row with `relays` relays; `change` edits each configuration first.
     fn new(relays: usize, change: impl Fn(usize, &mut FileConfig)) -> Self {
         let mut names = vec![("entry", FileRole::Entry)];
         let all = [
@@ -69,7 +69,7 @@ impl Row {
             server: Some(server.local_addr().unwrap()),
             ..game
         }];
-        // Every accepted connection must be a player's.
+        // A probe would be accepted like a player's connection.
         config.probes.insert("web".to_owned(), FileProbe::None);
         for node in 0..names.len() {
             let config = sandbox.config_mut(node).unwrap();
@@ -93,7 +93,6 @@ impl Row {
         self.nodes[node].as_ref().unwrap()
     }
 
-    /// Kills a node.
     fn kill(&mut self, node: usize) {
         self.nodes[node].take().unwrap().kill().unwrap();
     }

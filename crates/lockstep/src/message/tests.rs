@@ -26,7 +26,6 @@ fn bits_of(hex: &str) -> String {
     nibbles.concat()
 }
 
-/// Bytes of the vector `name`.
 fn vector(name: &str) -> Vec<u8> {
     let mut lines = WORKED.lines().filter_map(|line| line.split_once(" = "));
     let (_, hex) = lines.find(|(key, _)| *key == name).unwrap();

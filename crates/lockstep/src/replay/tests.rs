@@ -31,7 +31,7 @@ impl Input for Pad {
     }
 }
 
-/// A game whose state depends on the order of all inputs and origins.
+/// A game with a state that depends on the order of all inputs and origins.
 #[derive(Clone, Debug, Default)]
 struct Game {
     state: u64,

@@ -22,7 +22,7 @@ fn confirmed(inputs: [u8; 3]) -> Row {
     row(inputs, [Origin::Confirmed; 3])
 }
 
-/// A step whose result depends on all its arguments and on the order of steps.
+/// The result depends on all arguments and on the order of steps.
 fn step(state: u64, tick: Tick, row: &Row) -> u64 {
     let mut hasher = crate::checksum::StateHasher::new(wire::MatchId([1; 16]));
     hasher.u64(state);

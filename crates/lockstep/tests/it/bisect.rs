@@ -89,7 +89,6 @@ impl Table {
         }
     }
 
-    /// Reported seat, tick and cause.
     fn found(&self) -> Vec<(Seat, Tick, Cause)> {
         let found = self.events.iter().filter_map(|event| {
             if let ServerEvent::Divergence {

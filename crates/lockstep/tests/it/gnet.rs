@@ -68,7 +68,6 @@ impl Bench {
     }
 }
 
-/// Number of inputs in a datagram.
 fn inputs(datagram: &[u8]) -> u32 {
     match decode_up(datagram, lockstep::Width::bits::<16>()) {
         Ok(Up::Report(report)) => report.inputs.map_or(0, |inputs| inputs.count),

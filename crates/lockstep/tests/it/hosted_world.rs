@@ -286,13 +286,13 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// The host, according to the first player whose match continues.
+    /// The host that the first running player follows.
     pub(crate) fn host(&self) -> usize {
         let on = self.players.iter().find(|player| player.is_on());
         usize::from(on.unwrap().machine.host().0)
     }
 
-    /// The indices of the players whose match continues.
+    /// The indices of the players with a running match.
     pub(crate) fn on(&self) -> Vec<usize> {
         let players = self.players.iter().enumerate();
         players
@@ -309,7 +309,7 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// Runs until all of `who` have `ticks` final ones, for at most `most`.
+    /// Runs until all of `who` have `ticks` final ticks, for at most `most`.
     pub(crate) fn run_until(&mut self, who: &[usize], ticks: usize, most: Duration) {
         let end = self.now + most;
         while self.now < end && who.iter().any(|of| self.players[*of].states.len() < ticks) {
@@ -425,9 +425,9 @@ impl<I: Input + Clone> HostedWorld<I> {
 }
 
 impl<I: Input + Clone + PartialEq + core::fmt::Debug> HostedWorld<I> {
-    /// All players whose match continues have the same history and host, and saw no desync.
-    /// Excluded players share the history up to the tick at which they were excluded. Returns how
-    /// many continue.
+    /// All running players have the same history and host, and saw no desync. Excluded players
+    /// share the history up to the tick at which they were excluded. Returns the number of running
+    /// players.
     pub(crate) fn assert_one_match(&self) -> usize {
         for (index, player) in self.players.iter().enumerate() {
             assert!(!player.has_desync(), "{:?}", player.events);

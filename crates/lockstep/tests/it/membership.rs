@@ -378,7 +378,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
 
 #[test]
 fn nobody_is_waited_for_while_nobody_waits() {
-    // Not ready, or ready and then gone: no timeout runs.
+    // No player is ready, or one became ready and left: no timeout runs.
     let (mut server, events) = gather(&[], 60_000);
     assert_eq!((server.phase(), events.len()), (Phase::Gathering, 0));
     let now = Instant::from_millis(70_000);

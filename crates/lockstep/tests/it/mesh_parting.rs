@@ -9,7 +9,7 @@ use wire::{Generator, Seat, Seed};
 use crate::mesh_world::{MeshPlayer, MeshWorld, all, assert_agreement, mesh};
 use crate::world::{Link, pad, seat};
 
-/// Peers whose match continues.
+/// Peers with a running match.
 fn playing(world: &MeshWorld<u16>) -> Vec<&MeshPlayer<u16>> {
     let is_on =
         |player: &&MeshPlayer<u16>| player.machine.phase() == Phase::Running && !player.is_paused;

@@ -32,7 +32,7 @@ pub(crate) struct MeshPlayer<I> {
     /// The newest input submitted for each tick.
     pub(crate) submitted: BTreeMap<Tick, I>,
     pub(crate) events: Vec<MeshEvent>,
-    /// Ticks whose state hashes its game does not report.
+    /// Ticks for which its game reports no state hash.
     pub(crate) unreported: Range<u32>,
     /// Tick at which the game diverges, once.
     pub(crate) diverges_at: Option<Tick>,
@@ -167,7 +167,6 @@ impl<I: Input + Clone> MeshPlayer<I> {
     }
 }
 
-/// The state after a turn.
 fn after<I: Input>(state: u64, turn: &Turn<'_, I>) -> u64 {
     let mut hasher = StateHasher::new(MATCH);
     hasher.u64(state);

@@ -317,7 +317,7 @@ fn ls_16_who_is_gone_for_good_is_counted_no_more() {
 fn ls_16_the_next_host_fetches_what_it_lacks() {
     let mut world = HostedWorld::new(Seed::from_number(10), &hosted(4, 0), Link::lossy(5), pad);
     world.run_for(Duration::from_secs(2));
-    // It does not receive the host for 8 s, and then the host is gone.
+    // It receives nothing from the host for 8 s, and then the host stops.
     let (from, to) = (world.now, world.now + Duration::from_secs(60));
     world.outages.push((0, 1, from, to));
     world.run_for(Duration::from_secs(8));

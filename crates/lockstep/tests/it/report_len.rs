@@ -12,7 +12,6 @@ use super::world::{Link, World, config};
 /// Longest datagram with the default configurations; docs/lockstep-protocol.md, Bounds.
 const DATAGRAM_LEN_MAX: usize = 1_100;
 
-/// An input of `BYTES` bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Wide<const BYTES: usize>([u8; BYTES]);
 
@@ -78,7 +77,7 @@ fn link(latency: u64, loss: u32) -> Link {
     }
 }
 
-/// A match whose last player has a one-way latency of `latency`.
+/// A match in which the last player has a one-way latency of `latency`.
 fn play<const BYTES: usize>(
     seed: Seed,
     config: Config,

@@ -70,7 +70,7 @@ impl Sim for Game {
     }
 }
 
-/// A client machine whose steps are checked before the runner gets them.
+/// A client machine with a check of each step before the runner gets it.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) machine: ClientPeer<u16>,

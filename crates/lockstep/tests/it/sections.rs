@@ -70,7 +70,7 @@ impl Game {
     }
 }
 
-/// A world whose players play this game instead of the world's own.
+/// A world with this game instead of its own.
 pub(crate) struct Match {
     pub(crate) world: World<u16>,
     pub(crate) games: Vec<Game>,
@@ -232,7 +232,7 @@ fn pick<T: Copy>(generator: &mut Generator, from: &[T]) -> T {
     from[usize::try_from(index).unwrap()]
 }
 
-/// A match whose parameters are all random.
+/// A match with random parameters.
 fn draw(seed: Seed) -> (Generator, Match) {
     let mut generator = seed.generator(71);
     let players = u16::try_from(generator.between(2, 6)).unwrap();

@@ -17,7 +17,7 @@ pub(crate) const LATE: u32 = 1_100;
 /// Longest accepted state.
 const LEN_MAX: u32 = 1 << 20;
 
-/// A match whose players, and optionally the server, offer and load snapshots.
+/// A match with snapshots from the players, and optionally from the server.
 pub(crate) struct Crowd {
     pub(crate) world: World<u16>,
     /// The server's own game, if it simulates.

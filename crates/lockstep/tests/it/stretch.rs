@@ -1,4 +1,4 @@
-//! Ticks are stretched for a player whose simulation is too slow.
+//! Ticks are stretched for a player with a slow simulation.
 
 use core::time::Duration;
 
@@ -102,7 +102,7 @@ fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
 
 #[test]
 fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
-    // A player whose game is stopped, and one that falls behind further and further.
+    // A player with a stopped game, and one that falls further and further behind.
     for step in [Duration::from_secs(1_000), Duration::from_millis(40)] {
         let hold = Duration::from_secs(10);
         let mut world = World::new(61, stretching(25, hold), Link::lossy(0), pad);

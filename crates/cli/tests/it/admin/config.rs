@@ -1,4 +1,4 @@
-//! Documents: signed, put to one node, in force at all, kept across kills.
+//! Documents: signed, sent to one node, in force at all, kept when nodes are killed.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn pg12_pgx7_a_document_spreads_to_all_nodes_and_survives_a_kill() {
     assert!(scene.play(&scene.player(), b"again"));
     drop(nodes);
 
-    // A damaged store is rejected.
+    // A damaged store stops the node.
     let store = scene.path("paris.config");
     let mut bytes = fs::read(&store).unwrap();
     let last = bytes.len() - 20;

@@ -1,4 +1,4 @@
-//! Nodes that are asked to end.
+//! Nodes that a signal stops.
 
 use std::process::Command;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn pgx12_a_signal_drains_a_node_and_then_ends_it() {
         node.wait_for(PATIENCE, |news| {
             matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
         });
-        // The end of stdin does not end it.
+        // Closing stdin does not stop it.
         assert_eq!(node.stop(Duration::from_secs(1)).unwrap(), None);
         send(signal, &node);
         let status = node.stop(PATIENCE).unwrap().unwrap();

@@ -35,7 +35,7 @@ impl Scene {
             if let Ok((server, _)) = server.accept() {
                 return Some((server, player.take()?));
             }
-            // A reset connection never arrives.
+            // If the connection was reset, it never arrives.
             let stream = player.as_mut()?;
             stream.set_nonblocking(true).unwrap();
             let waits = stream

@@ -53,7 +53,7 @@ fn clients_that_read_no_responses_time_out() {
             let mut stream = TcpStream::connect(edge).unwrap();
             let patience = Some(Duration::from_millis(20));
             stream.set_write_timeout(patience).unwrap();
-            // Until the edge stops reading, because its responses are not read, or closes.
+            // Ends when the edge closes, or stops reading because its responses are not read.
             while stream.write_all(requests.as_bytes()).is_ok() {}
             stream
         })

@@ -88,7 +88,7 @@ fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
     let near = stage.id(NEAR);
     stage.play_until(|relays| relays == [near]);
     stage.play(3 * SECOND);
-    // Each relay in use is slowed in turn, so that packets move.
+    // Each relay in use is slowed in turn, so that traffic changes its route.
     for slow in [NEAR, FAR] {
         for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
             let order = ProcessCommand::Link {
@@ -118,7 +118,7 @@ fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
         let text = address.to_string();
         assert!(!holds(&bytes, text.as_bytes()), "nor as text");
     }
-    // In the clear, at the ends, both are found: the search works.
+    // Outside the mesh both appear in clear text, so the search works.
     let [entry, exit] = at_ends.map(Capture::end);
     assert!(holds(&entry, PATTERN) && holds(&entry, &address.octets()));
     for capture in [entry, exit] {

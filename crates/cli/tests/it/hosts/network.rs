@@ -63,7 +63,6 @@ impl Network {
         ip(&format!("netns exec {}", self.name(host)))
     }
 
-    /// Runs a command line on a host.
     pub(super) fn run(&self, host: usize, line: &str) {
         let mut command = self.command(host);
         command.args(line.split(' '));
@@ -107,7 +106,6 @@ impl Network {
         self.run(host, "nft delete table inet t");
     }
 
-    /// A socket on a host.
     pub(super) fn socket(&self, host: usize, port: u16) -> UdpSocket {
         let address = SocketAddr::new(self.ip(host), port);
         self.inside(host, move || UdpSocket::bind(address).unwrap())

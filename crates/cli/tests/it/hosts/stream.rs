@@ -189,7 +189,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
     });
     let (_nobody, never) = std::sync::mpsc::channel::<()>();
     for word in 0..count {
-        // Its other end is held above, so this blocks.
+        // Its sender is held above, so this blocks until the timeout.
         never
             .recv_timeout(due(word).saturating_since(clock.now()))
             .ok();
@@ -218,7 +218,7 @@ fn mesh_c2_tcp_latency_over_two_relays_and_over_a_lossy_direct_link() {
         let connect = move || TcpStream::connect_timeout(&to, PATIENCE);
         stage.network.inside(PLAYER, connect)
     };
-    // The first messages set the paths up.
+    // The first messages set up the paths.
     crate::net::until("the entry has an exit", || {
         let mut stream = connect(ports[0].1).ok()?;
         let mut room = WORD;

@@ -1,4 +1,4 @@
-//! Ports of mesh nodes: for peers, players, and game servers' answers.
+//! Junk at the ports of mesh nodes: for peers, players, and game servers' answers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use udp_proto::{AppId, Config, Credentials, Endpoint, ServerIdentity, Target};
 use super::{COUNT, KINDS, Source};
 use crate::net::{PATIENCE, until};
 
-/// Sent before the counter is read: less than any socket buffers.
+/// Datagrams sent before the counter is read; fewer than fit any socket buffer.
 const BATCH: u64 = 50;
 
 /// Whether the system delivers only the game server's datagrams to its socket.
@@ -25,7 +25,7 @@ const IS_CONNECTED: bool = cfg!(all(target_os = "linux", not(tickwire_portable))
 fn start(sandbox: &mut Sandbox, node: usize) -> Relay {
     let directory = sandbox.directory().to_owned();
     let mut setup = sandbox.config_mut(node).unwrap().setup(&directory).unwrap();
-    // Otherwise frames over the rate would be counted as such.
+    // Otherwise frames over the rate limits would be counted separately.
     setup.node.label_rate = u32::MAX;
     setup.node.flow_rate = u32::MAX;
     Relay::start(setup, |_| {}).unwrap()
@@ -43,7 +43,7 @@ fn bind(host: std::net::IpAddr) -> UdpSocket {
     socket
 }
 
-/// Sends `COUNT` pieces of each kind to `to`, from the sockets in turn, no faster than `taken`
+/// Sends `COUNT` pieces of each kind to `to` from the sockets in turn, no faster than `taken`
 /// counts them.
 fn pelt(taken: impl Fn() -> u64, to: SocketAddr, from: &[&UdpSocket], source: &mut Source) {
     let before = taken();
@@ -56,7 +56,7 @@ fn pelt(taken: impl Fn() -> u64, to: SocketAddr, from: &[&UdpSocket], source: &m
     });
 }
 
-/// Sends them and calls `after` with the number so far.
+/// Sends the pieces, and calls `after` with the number sent so far.
 fn hurl(to: SocketAddr, from: &[&UdpSocket], source: &mut Source, after: impl Fn(u64)) {
     let mut sent = 0;
     for kind in KINDS {
@@ -69,7 +69,7 @@ fn hurl(to: SocketAddr, from: &[&UdpSocket], source: &mut Source, after: impl Fn
     }
 }
 
-/// Forwards datagrams between its clients and `to`, and keeps them.
+/// Forwards datagrams between its clients and `to`, and records them.
 struct Wiretap {
     /// The clients' side.
     front: UdpSocket,
@@ -160,7 +160,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason() {
     let to_one = Wiretap::captures(&tap.answers);
     let stranger = bind(sandbox.host(10));
 
-    // Nothing else arrives meanwhile.
+    // No other datagrams arrive meanwhile.
     tap.is_open.store(false, Ordering::Relaxed);
     for (seed, relay, from, captures) in
         [(1, &two, &tap.back, to_two), (2, &one, &tap.front, to_one)]
@@ -194,7 +194,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason() {
         assert!(relay.is_running());
     }
 
-    // They find each other again.
+    // The nodes reconnect.
     let before = stats(&two).endpoint.packets;
     tap.is_open.store(true, Ordering::Relaxed);
     until("they talk again", || {
@@ -251,7 +251,7 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     sandbox.config_mut(0).unwrap().games = vec![game];
     let (entry, exit) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
     let (player, stranger) = (bind(sandbox.host(21)), bind(sandbox.host(22)));
-    // The exit's socket to the game server is a port too.
+    // The exit's socket to the game server gets junk too.
     let upstream = until("a packet has crossed the mesh", || {
         player.send_to(b"hello", players).unwrap();
         server.recv_from(&mut [0; 64]).ok().map(|(_, from)| from)
@@ -262,7 +262,7 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     let mut source = Source::new(3, captures.clone(), 1_400);
     let strangers = [&stranger, &player];
     let counted = if IS_CONNECTED {
-        // The kernel drops them all, uncounted.
+        // The kernel drops them all without counting.
         hurl(upstream, &strangers, &mut source, |_| ());
         0
     } else {
@@ -283,8 +283,8 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     assert_eq!(heard, [answer.clone(), answer.clone(), answer]);
     assert_eq!(stats(&exit).node.strangers - before, counted);
 
-    // Any bytes at the entry are a player's: delivered, or dropped for a reason. Batches wait for
-    // the previous one, since the exit's socket buffer is bounded.
+    // The entry takes any bytes for a player's datagram: it is delivered, or dropped for a reason.
+    // Each batch waits for the previous one, because the exit's socket buffer is bounded.
     let fates = || {
         let (near, far) = (stats(&entry), stats(&exit));
         let dropped = [&near, &far].map(|stats| {

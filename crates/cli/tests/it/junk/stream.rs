@@ -1,4 +1,4 @@
-//! Stream ports: the hub's and the matchmaker's.
+//! Junk at the stream ports of hub and matchmaker.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn offer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Forwards connections to `to`, and records what clients send.
+/// Forwards connections to `to`, and records the clients' bytes.
 fn record(listener: TcpListener, to: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&said);
@@ -152,7 +152,7 @@ fn junk_at_the_matchmakers_port_is_answered_or_closed() {
         assert!(!fates.contains_key(&500), "{fates:?}");
         match kind {
             Kind::Random => assert_eq!(taken + broken, 0, "{fates:?}"),
-            // A truncated or changed header may be one that is ignored.
+            // The truncated or changed header may be an ignored one.
             Kind::Cut => assert!(taken < COUNT / 10, "{fates:?}"),
             Kind::Flipped => assert!(taken < COUNT, "{fates:?}"),
         }

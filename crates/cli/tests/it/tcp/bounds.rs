@@ -16,7 +16,7 @@ fn descriptors(node: &NodeProcess) -> usize {
 }
 
 /// Bytes accepted for a reader that stalls: socket buffers at both ends and in this process, each
-/// twice the requested size, and the mesh's own.
+/// twice the requested size, and the mesh's own buffers.
 const HELD_MAX: usize = 2 * (256 << 10) + 2 * (512 << 10) + (512 << 10) + (32 << 10);
 
 #[test]
@@ -57,13 +57,13 @@ fn pg8_a_stalled_reader_stops_only_its_sender() {
 fn pg8_pgd_p1_p3_a_thousand_players_and_no_descriptor_leaks() {
     servicer::raise_descriptor_limit().unwrap();
     let row = Row::new(1, |_, config| {
-        // An entry may have seven eighths of them at the exit.
+        // One entry may use seven eighths of the exit's connections.
         config.limits.tcp_connections = Some(1_200);
         config.limits.tcp_per_address = Some(1_200);
     });
     let ends = [ENTRY, row.exit()];
     let count = || ends.map(|end| descriptors(row.node(end)));
-    // Every descriptor opened from now on is a connection's.
+    // Every descriptor opened from now on belongs to a connection.
     let open = row.node(ENTRY).wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::Listening { .. }).then_some(())
     });
@@ -124,7 +124,7 @@ fn tcp_connections_is_a_limit_and_further_players_wait() {
     let second = until("there is a second place", || {
         row.passed(dial(row.player_ip(), row.entry()).ok()?)
     });
-    // The system accepts it, the node does not.
+    // The system accepts the connection, but the node does not.
     let mut third = dial(row.player_ip(), row.entry()).unwrap();
     third.write_all(b"let me in").unwrap();
     third.set_read_timeout(Some(5 * PAUSE)).unwrap();
@@ -172,7 +172,6 @@ fn pgx11_tcp_per_address_bounds_the_connections_of_one_address() {
     assert!(row.passed(other).is_some(), "another address has its own");
 }
 
-/// Limits the open files of a process.
 fn limit_files(node: &NodeProcess, files: &str) {
     let pid = node.id().to_string();
     let limit = format!("--nofile={files}");

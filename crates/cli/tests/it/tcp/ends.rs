@@ -67,7 +67,7 @@ fn pgx12_a_draining_node_closes_tcp_ports_and_keeps_connections() {
     drop(player);
     assert_eq!(end_of(&mut server).unwrap(), 0);
     drop(server);
-    // An idle tunnel does not delay the end.
+    // An idle tunnel does not delay the node's exit.
     row.server.set_nonblocking(true).unwrap();
     until("nothing is left", || {
         // Connections accepted before the port closed are dropped.

@@ -57,7 +57,7 @@ fn pgx10_only_trusted_proxies_may_send_headers() {
     });
     let player: SocketAddr = "203.0.113.9:4000".parse().unwrap();
     assert_eq!(told, (player, b"GET /".to_vec()));
-    // In pieces, and with payload after the header.
+    // The header in pieces, with payload after it.
     let pieces: Vec<&[u8]> = LINE.chunks(7).chain([&b"x"[..]]).collect();
     assert_eq!(heard(&row, proxy, &pieces).unwrap().0, player);
     // A proxy without a header, with a malformed one, or with an endless one is reset.
@@ -124,7 +124,7 @@ fn pgx10_no_byte_of_an_untrusted_header_reaches_the_server() {
     };
     let mut pair = join();
     hears(&mut pair);
-    // Bytes that may start a header are held until they cannot.
+    // Bytes that may start a header are held until they cannot be one.
     let (mut player, mut server) = pair;
     player.write_all(b"PRO").unwrap();
     server.set_read_timeout(Some(5 * PAUSE)).unwrap();
@@ -134,7 +134,7 @@ fn pgx10_no_byte_of_an_untrusted_header_reaches_the_server() {
     let mut got = [0; 5];
     server.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"PROBE");
-    // A slow header is no exception.
+    // A slow header is held as well.
     let mut pair = join();
     hears(&mut pair);
     let (mut player, mut server) = pair;

@@ -1,4 +1,4 @@
-//! Silent connections and new ones.
+//! Silent connections do not keep new ones out.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -45,7 +45,7 @@ fn greeted() -> Row {
 
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 250, 50, 7);
 
-/// Whether a client at `from` that sends `words` hears the server within `wait`.
+/// Whether a client at `from` that sends `words` receives the server's greeting within `wait`.
 fn is_greeted(row: &Row, from: Ipv4Addr, words: &[u8], wait: Duration) -> bool {
     let greeted = dial(from.into(), row.entry()).and_then(|mut player| {
         player.set_read_timeout(Some(wait))?;
@@ -73,7 +73,7 @@ fn mesh_a7_silent_connections_of_many_networks_are_evicted() {
     let silent: Vec<TcpStream> = (0..SILENT)
         .map(|number| dial(from(number).into(), row.entry()).unwrap())
         .collect();
-    // While none is idle and the exit's share is used up, a new connection is reset.
+    // As long as no connection is idle and the exit's share is used up, a new one is reset.
     let (clock, newcomer) = (Clock::new(), Ipv4Addr::new(127, 248, 1, 1));
     let began = clock.now();
     until("a newcomer is let in", || {
