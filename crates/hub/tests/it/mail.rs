@@ -217,8 +217,7 @@ impl Game {
         let now = self.world.now;
         let sessions: Vec<_> = self.at.values_mut().filter_map(Option::take).collect();
         for (node, claim) in std::mem::take(&mut self.stale).into_iter().chain(sessions) {
-            // If two nodes claim a player while the hub is down, it cannot tell which claim was
-            // later.
+            // If two nodes claim a player while the hub is down, it cannot order the claims.
             self.world.node(node).release(now, claim);
         }
         self.run_ms(4_000);

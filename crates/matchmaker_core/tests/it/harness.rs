@@ -28,8 +28,7 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// A matchmaker for `teams` of `players` that has finished recovery and knows the wall-clock
-    /// time.
+    /// A matchmaker for `teams` of `players` that has recovered and knows the wall-clock time.
     pub(crate) fn new(config: Config, size: (u8, u8), servers: &[&Server]) -> Self {
         Self::with_slots(config, size, servers, &[])
     }

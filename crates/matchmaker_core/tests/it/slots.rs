@@ -1,5 +1,4 @@
-//! The pool: processes are started as needed, kept warm, backed off after failures, and stopped if
-//! unused.
+//! The pool: processes are started as needed, kept warm, backed off after failures, and stopped.
 
 use core::time::Duration;
 

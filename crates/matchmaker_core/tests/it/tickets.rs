@@ -177,8 +177,7 @@ fn a_cancelled_ticket_ends_and_the_others_keep_their_places() {
     let server = Server::new(1, 4);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     let tickets: Vec<_> = (0..4).map(|client| harness.submit(client)).collect();
-    // Two matches wait for a server. The first one is cancelled, and its other player plays with
-    // the third.
+    // Two matches wait for a server. One is cancelled, and its other player plays with the third.
     harness.machine.cancel(harness.now, tickets[0]).unwrap();
     assert_eq!(
         harness.state(tickets[0]),

@@ -122,8 +122,7 @@ fn mm_7_a_new_key_takes_over_and_an_old_one_does_not_come_back() {
     let after = harness.play(1..2, &mut server)[0];
     let opened = server.open(harness.assignment(after).grant.expose(), UNIX + secs(2));
     assert_eq!(opened.unwrap().header.key_id, 2);
-    // Tokens sealed before open with the old key, which the server keeps in addition to the new
-    // one.
+    // Tokens sealed before open with the old key, which the server keeps besides the new one.
     let new = core::mem::replace(&mut server.key, old);
     server
         .open(harness.assignment(before).grant.expose(), UNIX + secs(2))

@@ -38,8 +38,7 @@ fn peers_are_found_by_their_numbers_and_strangers_are_not_heard() {
     assert_eq!(world[other].machine.dropped(), 1, "the stranger");
 }
 
-/// Sends five bytes in two datagrams to each peer in its outbox, and reports how much each peer
-/// sent.
+/// Sends five bytes in two datagrams to each peer in its outbox, and reports bytes per peer.
 #[derive(Default)]
 struct Numbered {
     outbox: VecDeque<u8>,

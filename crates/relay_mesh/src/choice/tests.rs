@@ -254,8 +254,8 @@ fn flows_spread_over_routes_that_are_as_good() {
         taken[index] += 1;
     }
     assert_eq!(taken[4], 0, "3 ms worse is not as good");
-    // Two of four are selected: the cheapest is among them half of the time, and the most expensive
-    // never wins.
+    // Two of four are selected: the cheapest is one of them half of the time, the dearest never
+    // wins.
     assert!((900..1_100).contains(&taken[0]), "{taken:?}");
     assert!(taken[1] > 300 && taken[2] > 300, "{taken:?}");
 }

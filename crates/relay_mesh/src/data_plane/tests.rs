@@ -88,7 +88,7 @@ fn exporter(provider: &SimProvider, number: u8) -> Exporter {
     agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2
 }
 
-/// Links two planes: `a` dialed, and `b` is its neighbour by the second id of the pair.
+/// Links two planes: `a` dialled, and `b` is its neighbour by the second id of the pair.
 fn join(
     provider: &SimProvider,
     (number, kind): (u8, HopKind),

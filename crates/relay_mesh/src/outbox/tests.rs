@@ -69,8 +69,7 @@ fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
         .unwrap();
 }
 
-/// Drains the queue. Returns the destination, segment length if there are several, and frames of
-/// each send.
+/// Drains the queue. Returns destination, segment length (if several) and frames of each send.
 fn drain(outbox: &mut Outbox) -> Vec<(u32, Option<u16>, Vec<Vec<u8>>)> {
     let mut bursts = Vec::new();
     let mut out = Vec::new();
@@ -165,7 +164,7 @@ fn nothing_waits_for_more_to_come_and_memory_is_bounded() {
     let mut memory = 0;
     for round in 0..50_u16 {
         while !outbox.is_full() {
-            // A new neighbor in each round, so that a lane's old entry belongs to another one.
+            // A new neighbour in each round, so that a lane's old entry belongs to another one.
             push(&mut outbox, round, Packing::Trunks, &frame(1, 100));
         }
         drain(&mut outbox);

@@ -310,8 +310,7 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     );
     assert_eq!(setup.take_held(FlowId(3)), []);
     assert_eq!(setup.take_held(FlowId(1)), [], "the far end refused it");
-    // The relay's label for the refused flow was never bound, and was granted over the first
-    // session.
+    // The relay's label for the refused flow was granted over the first session and never bound.
     assert_eq!(
         setup.into_held(),
         [

@@ -62,7 +62,7 @@ fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
 }
 
 /// If a node was reached at an address that its name no longer resolves to, that address is not
-/// dialed again.
+/// dialled again.
 #[test]
 fn sim_a_node_is_not_dialled_where_its_name_no_longer_leads() {
     let shape = Shape {
@@ -208,8 +208,7 @@ fn sim_tcp_players_are_carried_to_where_their_server_moved() {
     assert_eq!(mesh.process(EXIT).streams.dialled, [old, new]);
 }
 
-/// A session queues about 1,300 flow ends at once. The remaining ones are sent when the queue has
-/// room again.
+/// A session queues about 1,300 flow ends. The others are sent when the queue has room again.
 #[test]
 fn sim_all_players_are_served_again_after_their_server_was_replaced() {
     let mut mesh = Mesh::new(Seed::from_number(64), &Shape::default());

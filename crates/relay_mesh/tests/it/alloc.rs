@@ -49,8 +49,7 @@ pub(crate) fn allocations() -> u64 {
     COUNT.with(Cell::get)
 }
 
-/// Asserts what the relay allocates for 100,000 frames, handed in one by one after 1,000 warm-up
-/// frames.
+/// Asserts what the relay allocates for 100,000 single frames, after a warm-up of 1,000 frames.
 fn pass(adjust: Adjust) {
     let (mut mesh, datagrams) = unseen(adjust, 245, Lens::One);
     let mut frames = frames(&datagrams);

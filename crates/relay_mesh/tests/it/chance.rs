@@ -53,8 +53,7 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
 fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
-        // The direct path is the best. It is 20 ms longer over the first relay, and 40 ms over the
-        // second.
+        // The direct path is the best. The first relay makes it 20 ms longer, and the second 40 ms.
         let nodes = mesh.nodes.clone();
         mesh.world.set_links(nodes[ENTRY], nodes[EXIT], link(20));
         mesh.run(START + 4_000);

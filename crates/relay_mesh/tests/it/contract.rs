@@ -177,8 +177,8 @@ impl ContractSubject for Trio {
         if generator.chance(100_000) {
             return Some(Outcome::Failed);
         }
-        // The contract's driver does not number sockets, so names beyond the first few stand for
-        // new ones.
+        // The contract's driver does not number sockets: names beyond the first few stand for new
+        // ones.
         let opened = match command {
             Some(Command::Close { .. }) => return Some(Outcome::Closed),
             Some(Command::Listen { .. }) => 1,

@@ -183,7 +183,7 @@ fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone()
 #[test]
 fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
     let mut rig = Rig::with(6, &Shape::default());
-    // The member is a neighbor of the relay. For the relay, the exit becomes unreachable.
+    // The member is a neighbour of the relay. For the relay, the exit becomes unreachable.
     let exit = rig.mesh.ids[EXIT];
     let (relay, other) = (rig.mesh.nodes[RELAY].index(), rig.mesh.nodes[EXIT].index());
     rig.mesh.world.partition(&[relay], &[other]);

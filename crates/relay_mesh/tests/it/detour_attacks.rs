@@ -1,4 +1,4 @@
-//! Neighbors and far ends that try to start, take over, feed or end detours.
+//! Neighbours and far ends that try to start, take over, feed or end detours.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -145,8 +145,8 @@ fn mesh_a1_what_goes_directly_beside_a_detour_is_rationed() {
     let mut mesh = Mesh::new(wire::Seed::from_number(85), &Shape::default());
     part(&mut mesh);
     mesh.run(START + 6_000);
-    // Hundreds of newcomers are announced to the exit, which has not answered from the address that
-    // is dialed.
+    // Hundreds of newcomers are announced to the exit, which never answered from the dialled
+    // address.
     let bytes = count_bytes(&mut mesh, [ENTRY, EXIT]);
     gather(&mut mesh, 1_000, ms(3_000));
     let most = most_in_a_second(&mut mesh, &bytes, 8);

@@ -191,8 +191,7 @@ fn pgx12_a_relay_that_drains_gives_out_no_labels() {
     assert_eq!(trip, ms(172), "twice 5 + 80 + 1");
 }
 
-/// The session with a draining relay ends before its flows have moved. This does not count as a
-/// failure.
+/// The session with a draining relay ends before its flows have moved. That is not a failure.
 #[test]
 fn sim_pgx12_a_relay_that_drains_and_ends_at_once_is_left_as_drained() {
     for_each_seed(&test_site!(), 2, |seed| {

@@ -20,8 +20,8 @@ use crate::member::join_at;
 #[test]
 fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
     let mut mesh = Mesh::new(Seed::from_number(30), &Shape::default());
-    // The path over both relays would be the cheapest, but the entry has no session with the second
-    // one.
+    // The path over both relays would be the cheapest, but the entry has no session with the
+    // second.
     let nodes = mesh.nodes.clone();
     for (a, b) in [(ENTRY, RELAY), (RELAY, RELAY + 1), (RELAY + 1, EXIT)] {
         mesh.world.set_links(nodes[a], nodes[b], link(5));

@@ -81,8 +81,7 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 
 #[test]
 fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
-    // The entry's defaults would admit fewer, so that relays are not asked for more than they
-    // grant.
+    // The entry's defaults would admit fewer, so relays are not asked for more than they grant.
     let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;
         config.request_rate = 1_024;
@@ -206,8 +205,7 @@ fn a_relay_that_gives_one_label_now_and_then_does_not_keep_a_hundred_waiting() {
     }
 }
 
-/// The first relay always has labels for 36 players and the player of the mesh. Flows end after 3
-/// s.
+/// The first relay has labels for 36 players and the mesh's own player. Flows end after 3 s.
 fn short_of_labels(mode: Mode) -> Shape {
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {

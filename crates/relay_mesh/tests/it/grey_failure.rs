@@ -20,8 +20,7 @@ enum Fault {
     /// Drops 3 of 10.
     Thin,
     Delay(u64),
-    /// Delays all datagrams of at least this many bytes by this many ms: data, and probes as long
-    /// as data.
+    /// Delays datagrams of at least this many bytes by this many ms: data, and equally long probes.
     DelayLong(usize, u64),
 }
 
@@ -343,8 +342,7 @@ fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
     });
 }
 
-/// After the link is up, the entry's line drops datagrams of more than 1,280 bytes including
-/// headers.
+/// After the link is up, the entry's line drops datagrams of more than 1,280 bytes with headers.
 #[test]
 fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
     for_each_seed(&test_site!(), 2, |seed| {

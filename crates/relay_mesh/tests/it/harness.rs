@@ -201,8 +201,7 @@ impl Mesh {
         mesh
     }
 
-    /// One-way delays: 80 ms directly, 30 over the first relay, 40 over the second, 60 over the
-    /// third.
+    /// One-way delays: 80 ms directly, 30 over the first relay, 40 and 60 over the others.
     fn lay_out(&mut self) {
         let (entry, exit) = (self.nodes[ENTRY], self.nodes[EXIT]);
         self.world.set_links(entry, exit, link(80));

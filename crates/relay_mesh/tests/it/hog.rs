@@ -11,8 +11,7 @@ use wire::{Arrival, Instant, Seed};
 use crate::crowd::gather;
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, shape};
 
-/// Opens a flow from another port every `gap`, proves its address for each, and keeps all of them
-/// active.
+/// Opens a flow from another port every `gap`, proves each address, and keeps all flows active.
 struct Hog {
     ports: u16,
     gap: Duration,

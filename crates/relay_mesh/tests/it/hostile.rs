@@ -103,8 +103,7 @@ fn pgx11_forged_players_get_their_ration_and_no_more() {
         mesh.world
             .bind_address(victim, SocketAddr::from(([198, 18, 5, 1], 2_000 + host)));
     }
-    // 200 victims in one network. 4 datagrams are sent in the name of each before any answer can
-    // arrive.
+    // 200 victims in one network. Each has 4 datagrams sent in its name before any answer arrives.
     for round in 0..4_u64 {
         for host in 0..200_u16 {
             let victim = SocketAddr::from(([198, 18, 5, 1], 2_000 + host));

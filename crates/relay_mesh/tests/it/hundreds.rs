@@ -1,5 +1,5 @@
 //! Worlds of dozens to hundreds of whole nodes, more than a node has link slots: how they choose
-//! neighbors, and how faults affect that.
+//! neighbours, and how faults affect that.
 //!
 //! The environment variable `NODES` sets the size of the largest world. The default is 100.
 

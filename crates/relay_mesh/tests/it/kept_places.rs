@@ -18,8 +18,8 @@ struct Guest {
     at_relay: SessionId,
 }
 
-/// Makes the peer hold a label of the entry that leads on to the relay. An unused label ends after
-/// 30 s.
+/// Makes the peer hold a label of the entry that leads on to the relay. Unused labels end after 30
+/// s.
 fn hold(rig: &mut Rig, guest: &Guest) {
     let (entry, relay) = (rig.mesh.ids[ENTRY], rig.mesh.ids[RELAY]);
     rig.member = guest.member;
@@ -36,8 +36,7 @@ fn has_link(rig: &Rig, of: NodeId) -> bool {
     links.any(|link| link.node == of)
 }
 
-/// While the exit is away, inbound peers take all slots of an entry, each with a label that leads
-/// on.
+/// While the exit is away, inbound peers with labels that lead on take all slots of an entry.
 #[test]
 fn mesh_a1_guests_that_carry_keep_nobody_from_whom_it_needs() {
     let shape = shape(|index, config, _| {

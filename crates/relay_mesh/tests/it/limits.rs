@@ -21,7 +21,7 @@ use crate::member::{Rig, join};
 
 #[test]
 fn links_max_bounds_neighbours_whoever_dials() {
-    // The relay has four neighbors.
+    // The relay has four neighbours.
     let mut mesh = Mesh::new(
         Seed::from_number(1),
         &shape(|index, config, _| {
@@ -41,12 +41,12 @@ fn links_max_bounds_neighbours_whoever_dials() {
     let relay = &mesh.process(RELAY).node;
     assert_eq!(relay.links().count(), 6, "two of thirty got in");
     assert!(relay.stats().links_refused >= 28, "{:?}", relay.stats());
-    // Two neighbors, plus sessions that are still closing.
+    // Two neighbours, plus sessions that are still closing.
     assert!(relay.memory() < before + 28 * 32_768, "{}", relay.memory());
     let now = mesh.now();
     assert!(mesh.player().gap(now.saturating_sub(ms(3_000)), now) < ms(50));
 
-    // A node that may have two neighbors dials two of its bootstrap list.
+    // A node that may have two neighbours dials two of its bootstrap list.
     let mut mesh = Mesh::new(
         Seed::from_number(2),
         &shape(|index, config, ids| {
@@ -77,7 +77,7 @@ fn peers_max_bounds_whom_invented_records_make_known() {
     let mut rig = Rig::with(
         3,
         &shape(|index, config, _| {
-            // Its four neighbors, the member, and one more.
+            // Its four neighbours, the member, and one more.
             config.peers_max = if index == RELAY { 6 } else { 5 };
         }),
     );
@@ -282,8 +282,7 @@ fn label_rate_bounds_what_a_flow_carries() {
     assert!(over > 1_000, "{over}");
 }
 
-/// The larger rate of labels for TCP does not apply to UDP players: each end limits what its own
-/// side sends.
+/// The larger label rate for TCP does not apply to UDP: each end limits what its own side sends.
 #[test]
 fn mesh_a5_flow_rate_bounds_what_a_player_sends_and_gets() {
     fn at_entry(index: usize, config: &mut relay_mesh::Config, _: &[NodeId]) {

@@ -119,8 +119,7 @@ fn sim_mesh_b6_a_node_that_is_no_member_is_reported_by_both_ends() {
     assert_eq!(at_relay[0].0, NodeRefusal::NotMember);
 }
 
-/// A mesh without faults reports nothing. Neither does a bootstrap node's restart within a few
-/// seconds.
+/// A mesh without faults reports nothing, even if a bootstrap node restarts within seconds.
 #[test]
 fn sim_mesh_b6_links_that_come_about_are_not_reported() {
     let mut mesh = Mesh::new(Seed::from_number(34), &shape(|_, _, _| {}));
@@ -149,7 +148,7 @@ fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
     mesh.restart(ENTRY, 1);
     mesh.run(40_000);
     assert_eq!(copies(&mesh), 0);
-    // Its neighbors return its earlier record once they are back.
+    // Its neighbours return its earlier record once they are back.
     let (entry, nodes) = (mesh.nodes[ENTRY], mesh.nodes.clone());
     mesh.kill(ENTRY);
     mesh.restart(ENTRY, 2);

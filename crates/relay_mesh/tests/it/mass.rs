@@ -10,8 +10,7 @@ use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, link, ms, shape};
 
-/// The time until `count` new players are served that arrive within 2 s, while a thousand others
-/// play.
+/// The time until `count` players that arrive within 2 s are served, while a thousand others play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
     let mut mesh = Mesh::new(seed, &shape(|_, _, _| {}));
     part(&mut mesh);

@@ -1,5 +1,4 @@
-//! Sessions between nodes after an outage: a stopped process, or a path that loses in one
-//! direction.
+//! Sessions between nodes after an outage: a stopped process, or loss in one direction.
 
 use crypto::Secret32;
 use netsim::{Chance, Loss, for_each_seed, test_site};
@@ -109,8 +108,8 @@ fn outages(seed: Seed, (opener, fault, span): (Opener, Fault, u64), age: u64) ->
     [gap(mesh.player()), gap(&mesh.world[newcomer])]
 }
 
-/// A stopped process still has sessions that its neighbors closed 10 s into the stop. New sessions
-/// from the neighbors replace them at once, whichever side opened the old ones.
+/// A stopped process still has sessions that its neighbours closed 10 s into the stop. New sessions
+/// from the neighbours replace them at once, whichever side opened the old ones.
 #[test]
 fn sim_mesh_a8_a_stopped_end_serves_players_within_a_second_of_its_return() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -159,7 +158,7 @@ fn with_resets(index: usize, config: &mut Config) {
     config.reset_secret = Some(Secret32::new([number; 32]));
 }
 
-/// An end is killed and restarted. It dials no one, since it knows no node. Its neighbor gets a
+/// An end is killed and restarted. It dials no one, since it knows no node. Its neighbour gets a
 /// stateless reset at once, whichever side opened the session, and dials.
 #[test]
 fn sim_mesh_a9_the_neighbour_of_a_node_that_was_started_again_dials_it_at_once() {

@@ -249,7 +249,7 @@ fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {
 }
 
 /// Idle connections fill another entry's share of an exit. New connections of that entry evict
-/// them.
+/// some.
 #[test]
 fn mesh_a7_an_idle_connection_gives_way_in_the_share_of_another_entry() {
     let mut mesh = Mesh::new(Seed::from_number(5), &shape(two_entries));
@@ -295,7 +295,7 @@ fn mesh_a1_a_connection_that_goes_out_where_it_came_in_has_two_places() {
     mesh.stop_player();
     mesh.run(START);
     for host in 1..=20 {
-        // Each one's server is dialed before the next connects.
+        // Each one's server is dialled before the next connects.
         connect(&mut mesh, ENTRY, 0, &format!("203.0.113.{host}")).ok();
         mesh.run(100);
     }

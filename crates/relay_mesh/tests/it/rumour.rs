@@ -1,4 +1,4 @@
-//! Control planes under a liar, a partition, flapping links, and a neighbor that sends too much.
+//! Control planes under a liar, a partition, flapping links, and a neighbour that sends too much.
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
@@ -11,7 +11,7 @@ use crate::swarm::Swarm;
 use crate::toy::ToyProvider;
 use crate::world::{World, up};
 
-/// A member claims to all its neighbors, in unsigned deltas, that the links of all others cost 3 s.
+/// A member claims in unsigned deltas to all its neighbours that others' links cost 3 s.
 #[test]
 fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
     for_each_seed(&test_site!(), 2, |seed| {
@@ -187,7 +187,7 @@ fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
     });
 }
 
-/// A dishonest neighbor of both halves advertises origins to both that do not exist.
+/// A dishonest neighbour of both halves advertises origins to both that do not exist.
 #[test]
 fn mesh_a1_halves_meet_beside_a_neighbour_that_invents_origins() {
     let mut world = World::new(4, 13);

@@ -439,7 +439,7 @@ fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
     assert_eq!(versions(mesh), [2; 5], "and the second time not at all");
 }
 
-/// Documents offered by a neighbor and through the admin interface, at every node: P10.
+/// Documents offered by a neighbour and through the admin interface, at every node: P10.
 #[test]
 fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
     let mut rig = Rig::with(10, &shape(signed));

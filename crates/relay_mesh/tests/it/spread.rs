@@ -87,7 +87,7 @@ fn mesh_g3_links_of_a_dead_node_are_known_as_down_within_a_second() {
     for node in world.nodes.iter().filter(|node| node.is_alive) {
         assert_eq!(node.table().digest().entries().len(), 9);
     }
-    // It does not return from a neighbor.
+    // It does not return from a neighbour.
     world.disconnect(4, 5);
     world.connect(4, 5);
     world.run(1_000);
@@ -109,7 +109,7 @@ fn mesh_g3_a_node_whose_clock_was_ahead_is_known_after_a_restart_however_long_it
         for &index in down {
             world.restart(index);
         }
-        // Its neighbors know as little as itself. The nodes behind them know more.
+        // Its neighbours know as little as itself. The nodes behind them know more.
         for index in 0..4 {
             world.link(index, index + 1, 10);
         }

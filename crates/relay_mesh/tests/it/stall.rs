@@ -46,7 +46,7 @@ fn sim_pgx13_an_entry_that_stood_still_blames_nobody_for_it() {
             mesh.run(span + 1_000);
         }
         assert_eq!(mesh.process(ENTRY).node.stats().stalls, 6);
-        // Its neighbors saw late probes and report that, but no path is dead.
+        // Its neighbours saw late probes and report that, but no path is dead.
         let moves = mesh.moves(ENTRY, from);
         let mut causes = moves.iter().map(|(_, _, cause)| *cause);
         assert!(causes.all(|cause| cause != RouteCause::Killed), "{moves:?}");

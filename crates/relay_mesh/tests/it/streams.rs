@@ -24,7 +24,7 @@ use crate::signed::{ALL, put_games, rule, signed};
 pub(crate) struct Streams {
     pub(crate) ports: Vec<TcpPort>,
     pub(crate) held: BTreeMap<ConnId, Stream>,
-    /// Servers that were dialed.
+    /// Servers that were dialled.
     pub(crate) dialled: Vec<SocketAddr>,
     /// Why servers are unreachable, if they are.
     refusal: Option<Refusal>,

@@ -3,7 +3,7 @@
 //!
 //! Whole nodes would take hours at that size. These are only their control planes, connected by a
 //! queue with delays, loss and the headers of sessions. Probes and sessions are not simulated.
-//! Neighbors detect a node's death after 1 to 3 s, as with probes.
+//! Neighbours detect a node's death after 1 to 3 s, as with probes.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl<P: Provider> Swarm<P> {
         let mut world = World::with(seed, count, provider);
         world.loss = 20_000;
         let mut pairs = BTreeSet::new();
-        // Circles with random step sizes: every node has two neighbors in each.
+        // Circles with random step sizes: every node has two neighbours in each.
         let mut steps = BTreeSet::new();
         while steps.len() < degree / 2 {
             let bound = u64::try_from(count / 2).unwrap();
@@ -125,7 +125,7 @@ impl<P: Provider> Swarm<P> {
         self.world.nodes.iter().map(|node| node.received).collect()
     }
 
-    /// Kills one node. Its neighbors detect that within 1 to 3 s.
+    /// Kills one node. Its neighbours detect that within 1 to 3 s.
     fn kill(&mut self, dead: usize) -> Vec<(usize, usize)> {
         self.world.nodes[dead].is_alive = false;
         let mut neighbours = self.world.neighbours(dead);

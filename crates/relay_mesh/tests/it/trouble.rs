@@ -166,7 +166,7 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    /// Kills nodes, a tenth of them each second. Half of a node's neighbors detect it after 1 to 2
+    /// Kills nodes, a tenth of them each second. Half of a node's neighbours detect it after 1 to 2
     /// s, the others after 2 to 3 s. Returns the ends of their links.
     fn die(&mut self, dead: &[usize]) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
@@ -228,8 +228,7 @@ impl Troubled {
         links
     }
 
-    /// One node claims to all its neighbors, in unsigned deltas, that a link of every other node
-    /// costs 3 s.
+    /// One node claims in unsigned deltas that a link of every other node costs 3 s.
     fn one_lies(&mut self) {
         let count = self.swarm.world.nodes.len();
         let liar = count / 2;
@@ -298,8 +297,7 @@ impl Troubled {
         (bent, down)
     }
 
-    /// Partitions the nodes at random. After the merge each half knows what the other learned
-    /// meanwhile.
+    /// Partitions the nodes at random. After the merge each half knows the changes of the other.
     fn halves_part_and_meet(&mut self, parted: u64, limit: u64) {
         let half = self.halves();
         let mut across = Vec::new();

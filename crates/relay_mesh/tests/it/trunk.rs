@@ -59,8 +59,7 @@ fn mesh_f3_frames_of_one_batch_leave_in_one_go() {
     }
 }
 
-/// Asserts what the relay allocates for 100,000 frames of varying lengths that arrive and leave as
-/// trunks.
+/// Asserts what the relay allocates for 100,000 frames of varying lengths in trunks.
 fn pass_trunks(adjust: Adjust) {
     let (mut mesh, mut datagrams) = unseen(adjust, 245, Lens::Many);
     datagrams.retain(|datagram| datagram[0] == KIND);

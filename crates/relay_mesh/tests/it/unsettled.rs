@@ -1,5 +1,4 @@
-//! Interrupted path set-ups: nodes that restart, and members that send arbitrary requests in
-//! parallel.
+//! Interrupted path set-ups: nodes that restart, and members that send arbitrary requests.
 
 use relay_mesh::Mode;
 use relay_mesh::hop::LabelName;

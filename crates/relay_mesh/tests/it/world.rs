@@ -140,7 +140,7 @@ impl<P: Provider> World<P> {
         }
     }
 
-    /// Kills a node. Its neighbors detect that at once.
+    /// Kills a node. Its neighbours detect that at once.
     pub(crate) fn kill(&mut self, dead: usize) {
         self.nodes[dead].is_alive = false;
         for index in self.neighbours(dead) {
@@ -194,7 +194,7 @@ impl<P: Provider> World<P> {
         self.now = end;
     }
 
-    /// Sends a message to a neighbor that the node's control plane would not send.
+    /// Sends a message to a neighbour that the node's control plane would not send.
     pub(crate) fn say(&mut self, from: usize, to: usize, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
@@ -279,7 +279,7 @@ impl<P: Provider> World<P> {
         self.drain(to);
     }
 
-    /// Sends a node's queued messages, those to one neighbor in as few datagrams as possible.
+    /// Sends a node's queued messages, those to one neighbour in as few datagrams as possible.
     fn drain(&mut self, from: usize) {
         let mut batches: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         let mut message = Vec::new();

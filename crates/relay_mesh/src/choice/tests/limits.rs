@@ -104,8 +104,7 @@ fn escape_windows_and_escape_worth_both_must_be_reached() {
     }
 }
 
-/// How long the flow stays on a route that is 100 ms worse, after `returns` false alarms and then
-/// `seconds`.
+/// Time on a route that is 100 ms worse, after `returns` false alarms and then `seconds`.
 fn borne(config: ChoiceConfig, returns: u32, seconds: u64) -> u64 {
     let config = ChoiceConfig {
         hold: Duration::from_secs(3_600),
@@ -168,8 +167,7 @@ fn regret_half_life_is_the_time_in_which_it_halves() {
     }
 }
 
-/// The first change if the routes lose these shares, in millionths, and the current one costs 50
-/// ms.
+/// The first change if the routes lose these shares, in millionths. The current one costs 50 ms.
 fn change_at_loss(config: ChoiceConfig, (current, best): (u32, u32), dearer: u16) -> Option<u64> {
     let mut world = world(config);
     world.loss = vec![Loss::from_ppm(current), Loss::from_ppm(best)];

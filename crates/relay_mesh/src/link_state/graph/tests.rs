@@ -151,7 +151,7 @@ fn a_signed_word_and_what_this_node_measures_count_in_full() {
     assert_eq!(world.link(1, 2, &[(1, 10)]), Some(2_000));
     assert_eq!(world.link(0, 1, &[(1, 10)]), Some(1_600));
     assert_eq!(world.link(0, 1, &[(1, 1_900)]), Some(1_900));
-    // A delta may report a lower cost than the record, too.
+    // A delta above the cap still counts up to the record's delay.
     world.deplore(Instant::from_millis(2_000), 2, &[1]);
     let cost = CostModel::default().loss(LossCode(180)).units() / 10;
     assert_eq!(world.link(1, 2, &[]), Some(2_000 + cost));

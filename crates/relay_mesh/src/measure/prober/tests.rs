@@ -182,8 +182,7 @@ fn mesh_a8_a_link_that_died_lately_is_up_within_half_a_second_of_its_return() {
     }
 }
 
-/// A new session over the same path needs three answers instead of ten, and keeps the earlier round
-/// trips.
+/// A new session on the same path needs three answers instead of ten, and keeps old round trips.
 #[test]
 fn mesh_a8_a_link_that_was_up_is_up_again_after_three_answers_of_its_next_session() {
     let mut world = World::new(40, 20);

@@ -235,8 +235,7 @@ impl Crowd {
         self.world.partition(&[one], &others);
     }
 
-    /// Runs for `seconds`, and checks every second that no node exceeds its maximum number of
-    /// links.
+    /// Runs for `seconds`, and checks every second that no node exceeds its maximum of links.
     pub(crate) fn run_checked(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.world.run_for(ms(1_000));
