@@ -1,4 +1,4 @@
-//! D1: one seed gives the same bytes, whichever AEAD seals them.
+//! D1: one seed gives the same bytes with any AEAD implementation.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::direct::{Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE};
 use crate::key_update::{copies, every};
 
-/// All of [`SimProvider`] but its AEADs, which are those of `P`.
+/// [`SimProvider`] with the AEADs of `P`.
 struct Sealed<P> {
     sim: SimProvider,
     aead: P,
@@ -61,7 +61,7 @@ impl<P: Provider> Provider for Sealed<P> {
     }
 }
 
-/// Every datagram of a session that changes keys over a line that loses and repeats.
+/// Every datagram of a session with key updates over a line with loss and duplication.
 fn bytes<P: Provider>(suite: Suite, provider: impl Fn() -> P) -> Vec<Vec<u8>> {
     let seed = Seed::from_number(1);
     let end = |number| Sealed {
@@ -87,7 +87,7 @@ fn bytes<P: Provider>(suite: Suite, provider: impl Fn() -> P) -> Vec<Vec<u8>> {
             };
             let open: Vec<_> = from.machine.sessions().collect();
             for session in open {
-                // Its queue may be full.
+                // The queue may be full.
                 let message = vec![7; len];
                 from.machine.send(line.now, session, channel, &message).ok();
             }

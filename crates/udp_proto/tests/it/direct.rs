@@ -1,4 +1,4 @@
-//! Endpoints without a world: datagrams go from hand to hand, and the test is the clock.
+//! Endpoints without a simulated world: the test delivers datagrams and advances the clock.
 
 use core::net::SocketAddr;
 use core::num::NonZeroU32;
@@ -14,19 +14,18 @@ use wire::{Arrival, Instant, Seed, UnixTime};
 
 use crate::harness::{APP, INSTANCE, Keys, SERVER, address};
 
-/// Where `Line` begins; not zero, so that time can be taken off.
+/// Start time of `Line`; not zero, so that tests can subtract from it.
 pub(crate) const START: Instant = Instant::from_millis(1_000);
-/// The wall clock at [`START`].
 pub(crate) const UNIX: UnixTime = UnixTime::from_secs(1_735_689_600);
 
-/// One datagram on its way.
+/// A datagram in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) to: SocketAddr,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// An endpoint, its address, and what it has said.
+/// An endpoint, its address, and its events and messages.
 pub(crate) struct Party<P: Provider = SimProvider> {
     pub(crate) machine: Endpoint<P>,
     pub(crate) at: SocketAddr,
@@ -41,7 +40,7 @@ impl<P: Provider> Party<P> {
         party
     }
 
-    /// One that nobody has told the time.
+    /// An endpoint without a wall clock time.
     pub(crate) fn without_clock(at: &str, config: Config, provider: P) -> Self {
         Self {
             machine: Endpoint::new(config, APP, provider, START).expect("seeded"),
@@ -51,7 +50,7 @@ impl<P: Provider> Party<P> {
         }
     }
 
-    /// A server that takes tokens, at [`SERVER`].
+    /// A server in token mode, at [`SERVER`].
     pub(crate) fn server(
         config: Config,
         keys: &Keys,
@@ -79,14 +78,14 @@ impl<P: Provider> Party<P> {
         self.machine.connect(now, target).expect("allowed")
     }
 
-    /// Hands a copy of `bytes` to the machine, as coming from `from`.
+    /// Passes a copy of `bytes` to the machine, as received from `from`.
     pub(crate) fn take(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) {
         let mut copy = bytes.to_vec();
         self.machine
             .handle_datagram(now, Arrival::from(from), &mut copy);
     }
 
-    /// Everything it has to send, with events and messages put aside.
+    /// Returns all datagrams to send; events and messages are stored.
     pub(crate) fn drain(&mut self, now: Instant) -> Vec<Sent> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
@@ -114,7 +113,8 @@ impl<P: Provider> Party<P> {
     }
 
     pub(crate) fn wake(&mut self, now: Instant) {
-        // Whether or not it says so: of what no drain has seen yet, `poll_timeout` knows nothing.
+        // Called even if no timer is due: `poll_timeout` does not cover events since the last
+        // drain.
         self.machine.handle_timeout(now);
     }
 
@@ -135,13 +135,13 @@ impl<P: Provider> Party<P> {
     }
 }
 
-/// A client and a server on a perfect line.
+/// A client and a server on a line without faults.
 pub(crate) struct Line<P: Provider = SimProvider> {
     pub(crate) now: Instant,
     pub(crate) keys: Keys,
     pub(crate) server: Party<P>,
     pub(crate) client: Party<P>,
-    /// What each side has sent, in order; `true` where the client did.
+    /// Sent datagrams in order; `true` for the client's.
     pub(crate) record: Vec<(bool, Vec<u8>)>,
 }
 
@@ -181,7 +181,7 @@ impl<P: Provider> Line<P> {
         self.keys.token(unix, player, address(SERVER))
     }
 
-    /// Hands datagrams over until both rest; returns how many there were.
+    /// Delivers datagrams until neither end sends any; returns their number.
     pub(crate) fn settle(&mut self) -> usize {
         let before = self.record.len();
         loop {
@@ -203,7 +203,7 @@ impl<P: Provider> Line<P> {
         }
     }
 
-    /// Lets time pass, one timer after the other.
+    /// Advances time, one timer after the other.
     pub(crate) fn run(&mut self, millis: u64) {
         let end = self.now + Duration::from_millis(millis);
         loop {
@@ -223,7 +223,7 @@ impl<P: Provider> Line<P> {
         self.settle();
     }
 
-    /// Connects with a token; returns the session at the client and at the server.
+    /// Connects with a token; returns the client's and the server's session.
     pub(crate) fn join(&mut self, player: u64) -> (SessionId, SessionId) {
         let credentials = self.token(player);
         let session = self.client.dial(self.now, &self.keys, credentials);
@@ -233,7 +233,7 @@ impl<P: Provider> Line<P> {
     }
 }
 
-/// Gives the same credentials again.
+/// Copies the credentials.
 pub(crate) fn again(credentials: &Credentials) -> Credentials {
     match credentials {
         Credentials::Token { token, psk } => Credentials::Token {
@@ -245,7 +245,7 @@ pub(crate) fn again(credentials: &Credentials) -> Credentials {
     }
 }
 
-/// The usual configuration without rates: for tests in which much happens at one time.
+/// The default configuration without rates, for tests with much traffic at one moment.
 pub(crate) fn unhurried() -> Config {
     let mut config = Config::default();
     config.realtime_rate = NonZeroU32::MAX;
@@ -257,20 +257,20 @@ pub(crate) fn unhurried() -> Config {
     config
 }
 
-/// The same, but for this.
+/// The default configuration with `change`.
 pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
     let mut config = unhurried();
     change(&mut config);
     config
 }
 
-/// Address `number` of a /24 of its own.
+/// Address `number`, each in a /24 of its own.
 pub(crate) fn network(number: u16) -> SocketAddr {
     let [a, b] = number.to_be_bytes();
     SocketAddr::from(([100, a, b, 1], 5_000))
 }
 
-/// How its dials have failed.
+/// Connect failures of its dials.
 pub(crate) fn failures(party: &Party) -> Vec<ConnectFailure> {
     let failure = |event: &Event| match event {
         Event::ConnectFailed { failure, .. } => Some(*failure),
@@ -279,7 +279,7 @@ pub(crate) fn failures(party: &Party) -> Vec<ConnectFailure> {
     party.events.iter().filter_map(failure).collect()
 }
 
-/// Where and whom the client of `line` dials.
+/// A target for the client of `line`.
 pub(crate) fn target(line: &Line, credentials: Credentials) -> Target {
     Target {
         addresses: vec![address(SERVER)],

@@ -1,4 +1,4 @@
-//! Losses of a session's first packets, on links that lose nothing else.
+//! Loss of a session's first packets, on links without other loss.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::direct::{START, unhurried};
 use crate::harness::RELIABLE;
 use crate::link::Link;
 
-/// Takes away the first packets behind the handshake of one side, the client where `by_client`.
+/// Drops the first packets after the handshake of one side, the client if `by_client`.
 fn early((by_client, mut count): (bool, usize)) -> impl FnMut(bool, &[u8]) -> bool {
     move |from_client, bytes| {
         let is_taken = by_client == from_client && bytes[0] < 0x80 && count > 0;
@@ -17,8 +17,8 @@ fn early((by_client, mut count): (bool, usize)) -> impl FnMut(bool, &[u8]) -> bo
     }
 }
 
-/// The server's first packets are lost, and much waits at it for a client that says nothing: what the
-/// server may send does not hang on bytes that such a client never sends.
+/// The server's first packets are lost, and it has much to send to a silent client: its send limit
+/// must not depend on bytes that such a client never sends.
 #[test]
 fn three_lost_datagrams_at_the_start_delay_a_token_session_and_do_not_end_it() {
     for lost in 0..4 {
@@ -45,8 +45,8 @@ fn three_lost_datagrams_at_the_start_delay_a_token_session_and_do_not_end_it() {
     }
 }
 
-/// The client's first packets are lost, and each that follows is full: CONFIRM, without which nothing
-/// of them is heard, gets a place all the same.
+/// The client's first packets are lost, and all later ones are full. CONFIRM still gets room;
+/// without it the server ignores them.
 #[test]
 fn confirm_is_repeated_however_much_is_queued() {
     for lost in 0..4 {
@@ -58,7 +58,7 @@ fn confirm_is_repeated_however_much_is_queued() {
             if let Some(session) = link.dialled()
                 && now >= next_at
             {
-                // More than its rate, and no message leaves room for CONFIRM beside it.
+                // More than its rate, and no message leaves room for CONFIRM.
                 next_at = now + Duration::from_millis(10);
                 let client = &mut link.line.client.machine;
                 for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Two endpoints that mean well.
+//! Two honest endpoints.
 
 use core::time::Duration;
 
@@ -165,7 +165,7 @@ fn twp_t2_a_server_paused_for_10_s_times_out_no_client() {
     scene.world.stall(scene.server, Duration::from_secs(10));
     for _ in 0..100 {
         for (client, session) in &joined {
-            // The queue of a stalled peer may be full; that is not what is tested.
+            // The queue of a stalled peer may be full, which this test does not check.
             scene.world.apply(*client, |host, now| {
                 host.machine.send(now, *session, UNRELIABLE, b"tick").ok();
             });

@@ -1,4 +1,4 @@
-//! Who gets the room in flight where more is sent than it holds.
+//! How channels share the packets in flight if more is queued than fits.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::harness::{Peer, SERVER, Scene, address};
 const FIRST: ChannelId = ChannelId(0);
 const LAST: ChannelId = ChannelId(1);
 
-/// Channel 0 goes before all others, 1 comes behind it with a priority of its own.
+/// Channel 0 has the highest priority; 1 has a lower one of its own.
 fn scene(
     first: ChannelConfig,
     (last, level): (ChannelConfig, u8),
@@ -39,7 +39,7 @@ fn scene(
     (scene, client, session)
 }
 
-/// Messages of a packet each, 8,000 a second, for `millis`: eight times what fits in flight.
+/// One-packet messages, 8,000 per second for `millis`: eight times what fits in flight.
 fn flood(
     scene: &mut Scene,
     client: Handle<Peer>,
@@ -52,7 +52,7 @@ fn flood(
             for channel in channels {
                 scene.world.apply(client, |host, now| {
                     let machine: &mut Endpoint<_> = &mut host.machine;
-                    // A full queue is what a flood is about.
+                    // A flood fills the queue.
                     machine.send(now, session, *channel, &[0; 1_100]).ok();
                 });
             }
@@ -111,12 +111,12 @@ fn two_floods_share_three_quarters_to_a_quarter_by_priority() {
     );
     flood(&mut scene, client, session, &[FIRST, LAST], 6_000);
     let (first, last) = (came(&scene, FIRST), came(&scene, LAST));
-    // Six flights of 1,024 have left, a round trip of a second apart, and five or six have come.
+    // Six flights of 1,024 were sent, one RTT of a second apart, and five or six arrived.
     assert!((768 * 5..=768 * 6).contains(&first), "{first}, {last}");
     assert!((256 * 5..=256 * 7).contains(&last), "{first}, {last}");
 }
 
-/// What is bulk has no claim on room that realtime messages take, but for two packets of it.
+/// Bulk has no share of the room that realtime messages use, except two packets.
 #[test]
 fn bulk_under_a_flood_without_a_rate_still_moves() {
     let (mut scene, client, session) =

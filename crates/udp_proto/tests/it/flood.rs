@@ -1,10 +1,9 @@
-//! Floods of HELLOs, straight into one server at the rate of 200,000 a second.
+//! Floods of HELLOs, directly into one server, 200,000 per second.
 //!
-//! Hashes are counted as [`CallCounts::hash`](netsim::provider::CallCounts::hash) does: one for
-//! each SHA-256 and each HMAC, whatever its length. Three are spent at most on a HELLO whose token
-//! nobody sealed: the cookie's mac, the attempt's hash, and the token's key or a RETRY's cookie. A
-//! stolen token without its PSK costs four more of fixed length, those of the key schedule that
-//! its mac is checked with.
+//! Hashes are counted as in [`CallCounts::hash`](netsim::provider::CallCounts::hash): one for each
+//! SHA-256 and each HMAC of any length. A HELLO with an invalid token costs at most three: the
+//! cookie's MAC, the attempt's hash, and the token's key or a RETRY's cookie. A stolen token
+//! without its PSK costs four more of fixed length, for the key schedule that checks its MAC.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -20,13 +19,13 @@ use crate::rogue::Rogue;
 
 type Counted = Counting<SimProvider>;
 
-/// Between two datagrams of a flood of 200,000 a second.
+/// Time between two datagrams at 200,000 per second.
 const GAP: Duration = Duration::from_micros(5);
-/// One way between an honest client and the server.
+/// One-way delay between an honest client and the server.
 const DELAY: Duration = Duration::from_millis(25);
-/// Most hashes for a HELLO that no token key has sealed the token of.
+/// Maximum hashes for a HELLO with a token that no token key sealed.
 const HASHES_MAX: u64 = 3;
-/// Most hashes for a HELLO with a stolen token.
+/// Maximum hashes for a HELLO with a stolen token.
 const HASHES_STOLEN_MAX: u64 = 7;
 
 fn server(number: u64, config: Config) -> (Party<Counted>, Keys, Counts) {
@@ -37,16 +36,16 @@ fn server(number: u64, config: Config) -> (Party<Counted>, Keys, Counts) {
     (server, keys, counts)
 }
 
-/// Any address of the internet, as forged ones are.
+/// A random IPv4 address, as a forged source.
 fn anywhere(generator: &mut Generator) -> SocketAddr {
     let [a, b, c, d] = generator.next_u32().to_be_bytes();
     SocketAddr::from(([a % 126 + 1, b, c, d], 4_000))
 }
 
-/// Forgeries of one kind each, good but for what makes them forged.
+/// Forged HELLOs of each kind, each valid except for its one fault.
 struct Forgeries {
     hellos: Vec<Vec<u8>>,
-    /// The id of an attempt that waits, so that the forged one has to be hashed.
+    /// The id of a pending attempt, so that the server has to hash the forged HELLO.
     pending: [u8; 8],
 }
 
@@ -54,15 +53,15 @@ struct Forgeries {
 enum Kind {
     /// Open mode, without a cookie.
     NoCookie,
-    /// Open mode, with a cookie of this second that nobody made.
+    /// Open mode, with a forged cookie of the current second.
     ForgedCookie,
-    /// A token with the right head and a random body.
+    /// A token with a valid head and a random body.
     RandomToken,
-    /// The same, a forged cookie, and the id of an attempt that waits.
+    /// The same, with a forged cookie and the id of a pending attempt.
     RandomTokenKnownId,
-    /// A good token, and a mac of a guessed PSK.
+    /// A valid token, and a MAC made with a guessed PSK.
     StolenToken,
-    /// The same, a forged cookie, and the id of an attempt that waits.
+    /// The same, with a forged cookie and the id of a pending attempt.
     StolenTokenKnownId,
 }
 
@@ -148,7 +147,7 @@ fn twp_f1_a_refused_hello_costs_few_hashes_no_curve_no_slot_and_no_memory() {
         assert!(hashes <= limit, "{kind:?}: {hashes}");
         now += GAP;
     }
-    // The limits are reached, so they say something.
+    // The limits are reached, so they are tight.
     assert_eq!(worst["StolenTokenKnownId"], HASHES_STOLEN_MAX, "{worst:?}");
     assert_eq!(worst["RandomTokenKnownId"], HASHES_MAX, "{worst:?}");
     assert_eq!((counts.now() - before.0).elliptic_curve(), 0);
@@ -158,10 +157,10 @@ fn twp_f1_a_refused_hello_costs_few_hashes_no_curve_no_slot_and_no_memory() {
     assert!(growth < 1 << 20, "{growth} bytes");
 }
 
-/// To whom (`None`: the server), from whom, and what.
+/// Receiver (`None`: the server), source and bytes.
 type Mail = (Option<usize>, SocketAddr, Vec<u8>);
 
-/// Honest clients behind a line with a delay, and a flood that has none.
+/// Honest clients on a line with delay, and a flood without delay.
 struct Siege {
     now: Instant,
     server: Party<Counted>,
@@ -177,7 +176,7 @@ impl Siege {
             .insert((self.now + DELAY, self.posted), (to, from, bytes));
     }
 
-    /// Hands over what has arrived by now, and posts what comes of it.
+    /// Delivers what has arrived, and sends the answers.
     fn turn(&mut self) {
         while let Some(entry) = self.mail.first_entry()
             && entry.key().0 <= self.now
@@ -220,8 +219,8 @@ fn honest(index: u16, seed: u64) -> Party {
     Party::new(&at.to_string(), Config::default(), provider)
 }
 
-/// 200 forged HELLOs of all kinds each millisecond, from everywhere. 100 clients dial meanwhile,
-/// half with tokens and half without, and 8 players play.
+/// 200 forged HELLOs of all kinds per millisecond, from random addresses. Meanwhile 100 clients
+/// dial, half with tokens and half without, and 8 players play.
 #[test]
 fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     let (server, mut keys, counts) = server(2, Config::default());
@@ -278,7 +277,7 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
         }
     });
     let calls = counts.now() - before;
-    // The last client dialled 200 ms ago, and all have had less than a second.
+    // The last client dialled 200 ms ago, and each had less than a second.
     let connected = siege.clients[8..]
         .iter()
         .filter(|client| !client.sessions().is_empty())
@@ -286,7 +285,7 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     assert_eq!(flooded, 100_000);
     assert!(connected >= 99, "{connected} of 100");
     assert_eq!(siege.server.messages.len(), said, "no player lost a packet");
-    // Three for each honest client, and nothing for the flood.
+    // Three for each honest client, none for the flood.
     assert!(calls.elliptic_curve() <= 300, "{calls:?}");
     assert_eq!(siege.server.sessions().len(), connected + 8);
     assert_eq!(
@@ -295,7 +294,8 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     );
 }
 
-/// Whoever owns a /24 and answers cookies gets an eighth of slots and of the curve's time.
+/// The owner of a /24 that answers cookies gets an eighth of the slots and of the public-key
+/// budget.
 #[test]
 fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
     let config = Config::default();
@@ -329,7 +329,7 @@ fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
     let slots = config.half_open_max / 8;
     assert_eq!(server.machine.session_count(), slots, "it took its share");
     assert!(server.machine.stats().dropped_half_open > 0);
-    // All others find the door open, with a token or without.
+    // Clients from other networks connect, with a token or without.
     let mut client = honest(1, 3);
     let token = keys.token(UNIX, 1, address(SERVER));
     let target = again(&token);
@@ -339,8 +339,8 @@ fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
     assert_eq!(client.sessions().len(), 1);
 }
 
-/// Whoever owns many /24s, answers cookies and never goes on sends 2.1 MB/s of HELLOs: newcomers find a slot
-/// all the same, at once.
+/// An attacker with many /24s answers cookies, never confirms and sends 2.1 MB/s of HELLOs. New
+/// clients still get a slot at once.
 #[test]
 fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
     for networks in [24_u16, 160] {
@@ -391,7 +391,7 @@ fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
         let mut took: Vec<Duration> = dialled.iter().filter_map(|(_, took)| *took).collect();
         took.sort_unstable();
         assert_eq!(took.len(), 40, "{networks} networks: no newcomer failed");
-        // Two round trips: RETRY, and ACCEPT.
+        // Two round trips: RETRY and ACCEPT.
         let ways = DELAY * 4 + Duration::from_millis(5);
         assert!(took[20] <= ways, "{networks} networks: {took:?}");
         let stats = siege.server.machine.stats();
@@ -414,7 +414,7 @@ fn exchange(now: Instant, client: &mut Party, server: &mut Party<Counted>) {
     }
 }
 
-/// Random packets for a session from elsewhere do not touch it.
+/// Random packets for a session from another address do not affect it.
 #[test]
 fn twp_f2_random_packets_on_a_known_connection_id_change_no_delivery() {
     let (mut server, mut keys, _) = server(4, Config::default());

@@ -1,4 +1,4 @@
-//! Rates, windows and what they do to a bottleneck.
+//! Rates, windows and their effect on a bottleneck.
 
 #![expect(
     clippy::print_stdout,

@@ -18,7 +18,7 @@ pub(crate) const INSTANCE: InstanceId = InstanceId(0x1122_3344_5566_7788);
 pub(crate) const UNRELIABLE: ChannelId = ChannelId(0);
 pub(crate) const RELIABLE: ChannelId = ChannelId(1);
 
-/// The provider of an application: ring's, or in Rust alone where the crate is built without.
+/// The provider of an application: ring, or pure Rust if the crate is built without ring.
 #[cfg(feature = "ring")]
 pub(crate) use crypto::Ring as Native;
 #[cfg(not(feature = "ring"))]
@@ -26,17 +26,16 @@ pub(crate) use crypto::RustCrypto as Native;
 
 pub(crate) type Peer<P = SimProvider> = Host<Endpoint<P>, Log>;
 
-/// Writes down what happens, and sends messages back where it echoes.
+/// Records events and messages, and echoes messages if configured.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) is_echo: bool,
     pub(crate) events: Vec<Event>,
     pub(crate) messages: Vec<(SessionId, ChannelId, Vec<u8>)>,
-    /// When each of both was told, and which it was.
+    /// The time and kind of each record.
     pub(crate) told: Vec<(Instant, LogEntry)>,
 }
 
-/// What an endpoint tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogEntry {
     /// The next of [`Log::events`].
@@ -51,7 +50,7 @@ impl<P: Provider> App<Endpoint<P>> for Log {
             let mut message = Vec::new();
             while let Some(channel) = machine.receive(now, session, &mut message) {
                 if self.is_echo {
-                    // A full queue is the test's business.
+                    // A full queue is for the test to check.
                     machine.send(now, session, channel, &message).ok();
                 }
                 self.messages
@@ -99,7 +98,7 @@ impl Log {
     }
 }
 
-/// Whether a simulation runs the seeds it was written for, and so may count what they add up to.
+/// Whether a simulation runs its default seeds; only then may it assert sums over them.
 pub(crate) fn runs_its_own_seeds() -> bool {
     let is_set = |name: &&str| std::env::var_os(name).is_some();
     !["SEED", "SEEDS", "FROM"].iter().any(is_set)
@@ -109,7 +108,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().expect("a test's own address")
 }
 
-/// What the matchmaker would hold, and the server's identity.
+/// The matchmaker's keys and the server's identity.
 pub(crate) struct Keys {
     pub(crate) identity: Identity,
     pub(crate) token_key: TokenKey,
@@ -184,7 +183,7 @@ pub(crate) fn endpoint(seed: Seed, config: Config, now: Instant) -> Endpoint<Sim
     Endpoint::new(config, APP, SimProvider::new(seed), now).expect("seeded")
 }
 
-/// A world with a server that echoes.
+/// A world with an echo server.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) keys: Keys,
@@ -219,7 +218,7 @@ impl Scene {
         }
     }
 
-    /// Adds a client at an address of its own.
+    /// Adds a client with an address of its own.
     pub(crate) fn client(&mut self) -> Handle<Peer> {
         self.client_with(Config::default())
     }

@@ -1,4 +1,4 @@
-//! Packets and junk of those who have no keys: forged, changed and random ones.
+//! Packets from senders without keys: forged, modified and random.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,13 +9,13 @@ use wire::{Generator, Instant, Seed};
 use crate::direct::{CLIENT, Line, Party};
 use crate::harness::{RELIABLE, SERVER, UNRELIABLE, address};
 
-/// Address `number` of those whom neither end knows.
+/// Address `number` of those that neither end knows.
 pub(crate) fn stranger(number: u32) -> SocketAddr {
     let [_, a, b, c] = number.to_be_bytes();
     SocketAddr::from(([100, a, b, c], 9_000))
 }
 
-/// A session with packets of several kinds that the server has not seen yet.
+/// A session with packets of several kinds that the server has not received yet.
 fn unseen_packets(line: &mut Line, count: usize) -> Vec<Vec<u8>> {
     let (session, _) = line.join(1);
     line.run(100);
@@ -37,7 +37,7 @@ fn unseen_packets(line: &mut Line, count: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// All that can be seen of a session's state from outside; counters of what was dropped excepted.
+/// The externally visible state of a session, except counters of drops.
 fn view(party: &Party, session: SessionId) -> String {
     let machine = &party.machine;
     let stats = machine.session_stats(session).map(|mut stats| {
@@ -53,31 +53,32 @@ fn view(party: &Party, session: SessionId) -> String {
     )
 }
 
-/// Has `party` hold the key of the next phase ready, by a copy of a packet with the bit flipped.
+/// Makes `party` derive the key of the next phase, with a copy of a packet with the phase bit
+/// flipped.
 fn forge_key_phase(party: &mut Party, now: Instant, from: &str, packet: &[u8]) {
     let memory = party.machine.memory();
     let mut forged = packet.to_vec();
     forged[0] ^= 0x20;
-    // A number that none was above.
+    // A number above all others.
     forged[5] = 0x3F;
     party.take(now, address(from), &forged);
     assert!(party.machine.memory() > memory);
 }
 
-/// Each bit of more than 1,000 packets, of twelve sessions.
+/// Each bit of more than 1,000 packets, in twelve sessions.
 #[test]
 fn twp_k2_r4_no_packet_opens_with_a_bit_flipped_and_none_changes_anything() {
     let count: usize = (8..20).map(flip_each_bit).sum();
     assert!(count >= 1_000, "{count} packets");
 }
 
-/// Returns how many packets there were.
+/// Returns the number of packets.
 fn flip_each_bit(seed: u64) -> usize {
     let mut line = Line::new(seed);
     let packets = unseen_packets(&mut line, 90);
     let theirs = line.server.sessions()[0];
     line.server.drain(line.now);
-    // The key of the next phase is the one thing that a forged packet may leave behind.
+    // The next phase's key is the only state that a forged packet may create.
     forge_key_phase(&mut line.server, line.now, CLIENT, &packets[0]);
     let before = *line.server.machine.stats();
     let state = view(&line.server, theirs);
@@ -93,7 +94,7 @@ fn flip_each_bit(seed: u64) -> usize {
     let stats = *line.server.machine.stats();
     assert_eq!(stats.taken(), before.taken(), "of {flips}");
     assert_eq!(stats.dropped() - before.dropped(), flips);
-    // Any drop may be by the first byte, the header, the connection id, the window or the tag.
+    // A drop may be due to the first byte, header, connection id, window or tag.
     let by_reason = stats.dropped_first_byte - before.dropped_first_byte
         + (stats.dropped_header - before.dropped_header)
         + (stats.dropped_malformed - before.dropped_malformed)
@@ -105,7 +106,7 @@ fn flip_each_bit(seed: u64) -> usize {
     assert!(stats.dropped_forged - before.dropped_forged > flips / 2);
     assert_eq!(view(&line.server, theirs), state);
     assert!(line.server.drain(line.now).is_empty());
-    // The genuine ones open afterwards, all of them.
+    // Afterwards all original packets open.
     for packet in &packets {
         line.server.take(line.now, line.client.at, packet);
     }
@@ -136,7 +137,7 @@ fn twp_r4_r5_forged_packets_cause_no_event_close_block_or_byte() {
     let events = (line.server.events.len(), line.client.events.len());
     for _ in 0..10_000 {
         for (sample, is_to_server) in samples.iter().zip([true, false]) {
-            // The header of a true packet, with any number, and noise behind it.
+            // The header of a valid packet with a random number, and random bytes behind it.
             let mut forged = sample[..5].to_vec();
             forged[0] |= [0x00, 0x10, 0x20, 0x30][usize::try_from(generator.below(4)).unwrap()];
             let len = usize::try_from(generator.between(17, 200)).unwrap();
@@ -164,7 +165,7 @@ fn twp_r4_r5_forged_packets_cause_no_event_close_block_or_byte() {
     assert_eq!(after, events);
 }
 
-/// A HELLO-sized datagram for `generator`'s mood: noise, a cut capture, or one with bits flipped.
+/// A HELLO-sized datagram: random bytes, a truncated capture, or one with bits flipped.
 fn junk(kind: usize, captures: &[Vec<u8>], generator: &mut Generator) -> Vec<u8> {
     let index = generator.below(u64::try_from(captures.len()).unwrap());
     let mut bytes = captures[usize::try_from(index).unwrap()].clone();
@@ -230,7 +231,7 @@ fn junk_at_every_port_is_counted_by_reason_and_does_nothing() {
         (line.client.events.clone(), line.server.events.clone()),
         events
     );
-    // The session never noticed.
+    // The session is unaffected.
     let messages = line.server.messages.len();
     line.client
         .machine

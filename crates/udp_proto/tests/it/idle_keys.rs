@@ -1,4 +1,4 @@
-//! What a session at rest does for a peer who keeps it from resting.
+//! An idle session drops its expanded keys; a peer that sends often does not defeat that.
 
 use core::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::authenticated::Bout;
 use crate::direct::Sent;
 use crate::harness::address;
 
-/// 100 PINGs a second for 20 s: each has to be opened and each third or so answered, but the session, whose
-/// keepalive is a second, folds its keys twice in that time and not with each answer.
+/// 100 PINGs per second for 20 s. Each must be opened and about each third answered, but with a
+/// keepalive of a second the session expands its keys twice in that time, not for each answer.
 #[test]
 fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
     let mut bout = Bout::open_with(61, Config::default());
@@ -36,7 +36,7 @@ fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
     assert!((20..=41).contains(&folds), "{folds}");
 }
 
-/// 1,000 a second for 10 s, of which none opens.
+/// 1,000 per second for 10 s; none opens.
 #[test]
 fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
     let mut bout = Bout::open_with(62, Config::default());

@@ -1,4 +1,4 @@
-//! Each limit of [`KeyLimits`], reached, and not by one packet sooner.
+//! Each limit of [`KeyLimits`], reached exactly.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ fn joined(config: Config) -> (Line, (SessionId, SessionId)) {
     (line, ends)
 }
 
-/// A packet of the client, which the server answers.
+/// A packet of the client that the server answers.
 fn tick(line: &mut Line, session: SessionId) {
     line.client
         .machine
@@ -44,7 +44,7 @@ fn phase_packets_is_how_many_packets_a_phase_seals() {
         let runs: Vec<usize> = bits.chunk_by(|a, b| a == b).map(<[u8]>::len).collect();
         assert!(runs.len() >= 4, "{runs:?}");
         if is_client {
-            // Who speaks more gets there first, and the other follows.
+            // The end that sends more reaches the limit first, and the other follows.
             assert!(runs[..4].iter().all(|run| *run == 100), "{runs:?}");
         }
         assert!(runs.iter().all(|run| *run <= 100), "{runs:?}");
@@ -97,7 +97,7 @@ fn seals_max_closes_with_64_seals_left_for_close() {
     assert_eq!(sealed(&line), 300 - 64 + 1, "and the CLOSE");
 }
 
-/// Where keys may be changed in time, no key is worn out.
+/// If key updates are possible in time, no key reaches its limit.
 #[test]
 fn seals_max_is_not_reached_where_keys_are_changed() {
     let (mut line, ends) = joined(limited(|limits| {
@@ -118,12 +118,12 @@ fn failed_opens_max_closes_at_exactly_so_many_forged_packets() {
     let genuine = genuine.unwrap().1.clone();
     let mut forged = genuine.clone();
     *forged.last_mut().unwrap() ^= 1;
-    // Above all numbers seen, in either phase, and by turns.
+    // Above all received numbers, alternating between the phases.
     forged[5] = 0x10;
     for number in 0..499 {
         forged[0] ^= KEY_PHASE * u8::from(number % 3 == 0);
         line.server.take(line.now, line.client.at, &forged);
-        // A replay is not opened, and does not count.
+        // A replay is not opened and does not count.
         line.server.take(line.now, line.client.at, &genuine);
     }
     line.settle();

@@ -1,4 +1,4 @@
-//! What may be done with the key phase bit by whoever has no key, and by whoever has one.
+//! Attacks on the key phase bit, with and without the keys.
 
 use core::time::Duration;
 
@@ -36,7 +36,7 @@ fn the_answer_to_a_new_key_is_a_new_key_in_the_very_next_packet() {
     assert_eq!(bout.end(), None);
 }
 
-/// A peer may go on only when it knows that we have its key.
+/// A peer may update again only after it knows that we have its new key.
 #[test]
 fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
     for is_acknowledged in [true, false] {
@@ -55,7 +55,7 @@ fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
     }
 }
 
-/// Who acknowledges our new key and keeps its own old one has not answered.
+/// A peer that acknowledges our new key under its old one has not followed the update.
 #[test]
 fn an_acknowledgement_of_a_new_key_under_the_old_one_ends_the_session() {
     for is_answered in [true, false] {
@@ -82,7 +82,7 @@ fn an_acknowledgement_of_a_new_key_under_the_old_one_ends_the_session() {
     }
 }
 
-/// The first packet of all has no other phase than the first.
+/// The first packet must have the first phase.
 #[test]
 fn the_first_packet_bears_no_later_phase() {
     let mut line = Line::new(4);
@@ -104,25 +104,25 @@ fn the_first_packet_bears_no_later_phase() {
     assert_eq!(line.server.sessions().len(), 1);
 }
 
-/// R4: whoever forges the bit costs one expansion a second and the memory of one key, and holds up
-/// no genuine packet.
+/// R4: forged phase bits cost one key expansion per second and the memory of one key, and delay no
+/// valid packet.
 #[test]
 fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second_and_changes_nothing() {
     let quiet = Siege::run(0);
     let siege = Siege::run(20);
     assert!(siege.spent.open > quiet.spent.open + 30_000, "{siege:?}");
-    // It rested, and begins with a key each way.
+    // It was idle and starts with one key per direction.
     assert!(quiet.spent.aead <= 2, "{quiet:?}");
     let expanded = siege.spent.aead - quiet.spent.aead;
     assert!((10..=20).contains(&expanded), "{siege:?}");
-    // The secret, the key and the iv.
+    // The secret, the key and the IV.
     assert_eq!(siege.spent.hmac - quiet.spent.hmac, 3 * expanded);
     assert!(siege.memory > quiet.memory, "{siege:?} {quiet:?}");
     assert!(siege.memory <= quiet.memory + 2_000, "{siege:?} {quiet:?}");
 }
 
-/// A session that rests holds no expanded keys. Messages find them again, and whoever sends many PINGs
-/// makes it expand them twice a keepalive at most.
+/// An idle session holds no expanded keys. Messages expand them again; many PINGs do so at most
+/// twice per keepalive.
 #[test]
 fn keys_of_an_idle_session_are_not_expanded_for_each_ping() {
     let (seed, counts) = (Seed::from_number(6), Counts::default());
@@ -135,7 +135,7 @@ fn keys_of_an_idle_session_are_not_expanded_for_each_ping() {
     let busy = line.server.machine.memory();
     line.run(20_000);
     assert!(line.server.machine.memory() + 100 < busy);
-    // One exchange each keepalive, a key for each way.
+    // One exchange per keepalive, one key per direction.
     let before = counts.now();
     line.run(20_000);
     let rested = (counts.now() - before).aead;
@@ -150,16 +150,16 @@ fn keys_of_an_idle_session_are_not_expanded_for_each_ping() {
     assert!((counts.now() - before).aead <= 2, "once for all of them");
 }
 
-/// What 20 s of traffic cost a server.
+/// A server's costs for 20 s of traffic.
 #[derive(Debug)]
 struct Siege {
     spent: CallCounts,
-    /// At the most.
+    /// Peak memory.
     memory: usize,
 }
 
 impl Siege {
-    /// With so many packets of a forged phase each 10 ms.
+    /// With `forgeries` packets of a forged phase every 10 ms.
     fn run(forgeries: u32) -> Self {
         let (seed, counts) = (Seed::from_number(5), Counts::default());
         let provider = |number, counts: &Counts| {
@@ -178,7 +178,7 @@ impl Siege {
         for turn in 0..2_000 {
             line.run(10);
             for _ in 0..forgeries {
-                // Any number: most lie above all that opened, some below.
+                // Random numbers: most above all that opened, some below.
                 let number = u16::try_from(generator.below(0x4000)).unwrap();
                 forged[5..7].copy_from_slice(&number.to_be_bytes());
                 line.server.take(line.now, line.client.at, &forged);
@@ -194,7 +194,7 @@ impl Siege {
         assert_eq!(line.server.messages.len(), 200);
         let closes = [line.client.closes(), line.server.closes()];
         assert_eq!(closes, [vec![], vec![]]);
-        // A genuine change gets through between forged ones.
+        // A valid update succeeds between forged ones.
         line.server.take(line.now, line.client.at, &forged);
         line.client.machine.update_keys(line.now, ends.0).unwrap();
         line.run(100);

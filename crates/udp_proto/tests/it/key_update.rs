@@ -1,4 +1,4 @@
-//! Changes of keys between two ends that keep to the rules.
+//! Key updates between two honest ends.
 
 use core::time::Duration;
 
@@ -10,18 +10,18 @@ use wire::{Generator, Seed};
 use crate::direct::{Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE};
 
-/// The first byte's bit.
+/// Key phase bit in the first byte.
 pub(crate) const KEY_PHASE: u8 = 0x20;
 
-/// Keys are changed as often as they may be.
+/// Keys are updated as often as allowed.
 pub(crate) fn every(packets: u64) -> Config {
     let mut config = Config::default();
     config.key_limits = KeyLimits::default().with_phase_packets(packets);
     config
 }
 
-/// How often each end has changed its key, and has heard that the other did: the client's two, then
-/// the server's.
+/// Each end's own key updates and those it saw from its peer: the client's two counts, then the
+/// server's.
 pub(crate) fn phases<P: Provider>(line: &Line<P>, ends: (SessionId, SessionId)) -> [u64; 4] {
     let client = line.client.machine.session_stats(ends.0).unwrap();
     let server = line.server.machine.session_stats(ends.1).unwrap();
@@ -55,7 +55,7 @@ fn a_call_at_one_end_changes_the_keys_of_both_once() {
             0 => (&mut line.client.machine, ends.0),
             _ => (&mut line.server.machine, ends.1),
         };
-        // Asked for twice, done once.
+        // Requested twice, done once.
         machine.update_keys(line.now, session).unwrap();
         machine.update_keys(line.now, session).unwrap();
         line.settle();
@@ -97,7 +97,8 @@ fn both_ends_at_once_change_keys_once() {
     }
 }
 
-/// One that waits for its acknowledgement, and for three probe timeouts, comes by itself later.
+/// An update that waits for its acknowledgement and for three probe timeouts is done later without
+/// another call.
 #[test]
 fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_probe_timeouts() {
     let (mut line, ends) = joined(Config::default());
@@ -114,7 +115,7 @@ fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_pro
     }
     line.run(2_000);
     assert_eq!(phases(&line, ends), [2; 4]);
-    // Acknowledged at once, and asked for again: 3 probe timeouts of 25 ms and some later.
+    // Acknowledged at once and requested again: 3 probe timeouts of 25 ms, and a margin.
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     line.settle();
     let start = line.now;
@@ -128,7 +129,7 @@ fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_pro
     assert!(pto >= Duration::from_millis(25), "{pto:?}");
 }
 
-/// What was sealed before the change and comes behind it is taken for three probe timeouts.
+/// Packets sealed before the update that arrive after it are accepted for three probe timeouts.
 #[test]
 fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_longer() {
     for (wait, is_taken) in [(0, true), (60, true), (150, false)] {
@@ -154,7 +155,7 @@ fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_long
         line.server.drain(line.now);
         let count = if is_taken { 3 } else { 0 };
         assert_eq!(line.server.messages.len(), count, "{wait} ms later");
-        // The old key is expanded once, and goes with its time.
+        // The old key is expanded once and dropped at its deadline.
         if is_taken {
             assert!(line.server.machine.memory() > held);
         }
@@ -166,7 +167,8 @@ fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_long
     }
 }
 
-/// The peer's answer is there, and what it sealed before that comes behind it: no peer broke a rule.
+/// Packets that the peer sealed before its response to the update but that arrive later are no
+/// violation.
 #[test]
 fn packets_overtaken_by_the_peers_response_are_accepted() {
     let (mut line, ends) = joined(Config::default());
@@ -180,7 +182,7 @@ fn packets_overtaken_by_the_peers_response_are_accepted() {
     line.server.take(line.now, line.client.at, &first[0].bytes);
     line.now += Duration::from_millis(30);
     line.server.wake(line.now);
-    // Its ACK of the first packet of our phase, and of no other.
+    // It acknowledges only the first packet of our phase.
     let answers = line.server.drain(line.now);
     assert!(!answers.is_empty());
     for Sent { bytes, .. } in answers {
@@ -195,22 +197,22 @@ fn packets_overtaken_by_the_peers_response_are_accepted() {
     assert_eq!(line.client.closes(), []);
 }
 
-/// The secret of the phase before does not wait for a keepalive to be forgotten.
+/// The secret of the previous phase is dropped before the next keepalive.
 #[test]
 fn a_phase_that_is_over_is_forgotten_when_its_time_is() {
     let (mut line, ends) = joined(Config::default());
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     line.run(60);
     assert_eq!(phases(&line, ends), [1; 4]);
-    // Both spoke less than 60 ms ago, so keepalives are 700 ms away.
+    // Both sent less than 60 ms ago, so keepalives are 700 ms away.
     for machine in [&line.client.machine, &line.server.machine] {
         let next = machine.poll_timeout().unwrap();
         assert!(next < line.now + Duration::from_millis(400), "{next:?}");
     }
 }
 
-/// Two ends that change keys as often as they may, by count and by call and both at once, over a
-/// line that loses, repeats and delays; every seal is on record.
+/// Two ends update keys as often as allowed, by count, by call and both, over a line with loss,
+/// duplication and delay; every seal is recorded.
 #[test]
 fn twp_k1_no_two_seals_share_key_and_nonce_over_thousands_of_key_phases() {
     let log = NonceLog::default();
@@ -273,7 +275,7 @@ pub(crate) fn copies(generator: &mut Generator) -> u64 {
     }
 }
 
-/// R2: all that was ever sent comes again, at any later time and whatever the phase.
+/// R2: every packet sent is replayed later, in any phase.
 #[test]
 fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
     let mut line = Line::with(3, every(64), |listen| listen);
@@ -316,14 +318,14 @@ fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
     assert!(replayed == 60_000 && phases[0] > 200, "{phases:?}");
 }
 
-/// Keys of other phases are held for three probe timeouts and no longer, and a change in good order
-/// needs no memory.
+/// Keys of other phases are held for three probe timeouts only, and an orderly update needs no
+/// extra memory.
 #[test]
 fn a_key_update_leaves_memory_unchanged() {
     for number in 0..20 {
         let mut line = Line::with(number, Config::for_server(), |listen| listen);
         let ends = line.join(1);
-        // What keepalives need comes and goes.
+        // The memory for keepalives varies.
         let held = |line: &mut Line| {
             let mut least = [usize::MAX; 2];
             for _ in 0..100 {
@@ -335,15 +337,15 @@ fn a_key_update_leaves_memory_unchanged() {
             }
             least
         };
-        // Each end has spoken first at some time, which its own jitter decides, and given back what it
-        // held of the handshake.
+        // By then each end has sent first at some time, which its jitter decides, and freed its
+        // handshake state.
         line.run(30_000);
         let before = held(&mut line);
         line.client.machine.update_keys(line.now, ends.0).unwrap();
         line.run(100);
         assert_eq!(phases(&line, ends), [1; 4]);
         line.run(30_000);
-        // But for the record of a packet or two that asked for nothing.
+        // Except for the record of a packet or two that elicited no ACK.
         for (after, before) in held(&mut line).into_iter().zip(before) {
             assert!(after <= before + 2 * 48, "{number}: {after} {before}");
         }

@@ -1,5 +1,4 @@
-//! Faults that others' stacks had, each held against this one; the anchors are advisories and
-//! repairs that are public.
+//! Faults of other stacks, each checked here; the references are public advisories and fixes.
 
 use core::time::Duration;
 
@@ -13,8 +12,8 @@ use crate::direct::{CLIENT, Line, Party, UNIX, again};
 use crate::harness::{INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::hostile::stranger;
 
-/// renet 2a5080d: a full slice whose index is past its count, on an unreliable channel, ended the
-/// process of the server.
+/// renet 2a5080d: a full slice with an index beyond its count, on an unreliable channel, crashed
+/// the server.
 #[test]
 fn renet_a_slice_past_its_count_ends_its_session_and_no_other() {
     for (index, count) in [
@@ -36,8 +35,8 @@ fn renet_a_slice_past_its_count_ends_its_session_and_no_other() {
     }
 }
 
-/// netcode up to 1.3.5: a server that was stopped and started again counted its nonces from 0 under
-/// the keys of a token that was used again.
+/// netcode up to 1.3.5: a restarted server counted its nonces from 0 under the keys of a reused
+/// token.
 #[test]
 fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
     let log = NonceLog::default();
@@ -60,7 +59,7 @@ fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
             machine.send(now, session, RELIABLE, &[1; 30]).unwrap();
             line.run(5);
         }
-        // Another process with the same key and name; both clients know the same token.
+        // Another process with the same key and name; both clients have the same token.
         let (now, keys) = (line.now, &line.keys);
         line.server = Party::server(Config::default(), keys, provider(), |listen| listen);
         line.server.machine.set_unix_time(now, UNIX);
@@ -70,8 +69,8 @@ fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
     assert_eq!(log.reuses(), []);
 }
 
-/// quinn-proto RUSTSEC-2026-0185: data out of order was held without a bound. A peer sends every
-/// fragment but the first, of as many messages as there may be.
+/// quinn-proto RUSTSEC-2026-0185: out-of-order data was buffered without a bound. A peer sends
+/// every fragment but the first, of as many messages as allowed.
 #[test]
 fn quinn_out_of_order_data_is_bounded_by_the_window() {
     let config = Config::for_server();
@@ -96,13 +95,13 @@ fn quinn_out_of_order_data_is_bounded_by_the_window() {
     assert!(sent > window && most > window / 2, "{most} of {sent}");
 }
 
-/// quiche before 0.24.4, CVE-2025-4820: acknowledging what was never sent made the sender faster.
+/// quiche before 0.24.4, CVE-2025-4820: acknowledging unsent packets raised the send rate.
 #[test]
 fn quiche_an_acknowledgement_of_what_was_never_sent_ends_the_session() {
     for ack in [
         &[0x02, 0x3F, 0xFF, 0, 0, 0, 0][..],
         &[0x03, 0, 0, 0x80, 0, 0, 0, 0xFF, 0x07, 0],
-        // What was sent, and below it what was not.
+        // A sent packet, and below it an unsent one.
         &[0x02, 0, 0, 0, 0, 0, 1, 0x80],
     ] {
         let mut bout = Bout::open_with(4, Config::default());
@@ -115,7 +114,7 @@ fn quiche_an_acknowledgement_of_what_was_never_sent_ends_the_session() {
     }
 }
 
-/// `RakNet` issue 102: a range in one packet, of a stranger too, had the receiver count to 2^32.
+/// `RakNet` issue 102: one ACK range, even from a stranger, made the receiver count to 2^32.
 #[test]
 fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
     let ack = |largest: u32, run: [u8; 2], bits: usize| {
@@ -123,7 +122,7 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
         let head = [&[0x03][..], &largest.to_be_bytes(), &[0, 0], &run, &[len]].concat();
         [head, vec![0xFF; bits]].concat()
     };
-    // A run of 16,383, of 1,024; more bits than there may be; the most that there may be.
+    // A run of 16,383, of 1,024; more bits than allowed; the maximum allowed.
     for (frame, code) in [
         (ack(0xFFFF, [0xFF, 0x7F], 0), CloseCode::Frame),
         (ack(0xFFFF, [0x80, 0x08], 0), CloseCode::Frame),
@@ -133,7 +132,7 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
         let mut bout = Bout::open_with(5, Config::default());
         bout.say(&frame);
         assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{frame:02x?}");
-        // Without the keys nobody has it read at all.
+        // Without the keys it is not parsed at all.
         let mut line = Line::new(5);
         let (_, theirs) = line.join(1);
         let memory = line.server.machine.memory();
@@ -144,7 +143,7 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
     }
 }
 
-/// `GnuTLS` work item 1839 and reliable f0e3be1: fragments of two messages became one.
+/// `GnuTLS` work item 1839 and reliable f0e3be1: fragments of two messages were combined into one.
 #[test]
 fn gnutls_fragments_of_two_messages_never_become_one() {
     let (whole, end) = ([1; FRAGMENT_LEN], [2; 10]);
@@ -153,14 +152,14 @@ fn gnutls_fragments_of_two_messages_never_become_one() {
         bout.say(&fragment(channel, 0, (0, 2), &whole));
         bout.say(&fragment(channel, 1, (1, 2), &end));
         assert!(bout.server().messages.is_empty() && bout.end().is_none());
-        // The same number, and another count.
+        // The same number with another count.
         bout.say(&fragment(channel, 0, (2, 3), &end));
         assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Fragment)));
         assert!(bout.server().messages.is_empty());
     }
 }
 
-/// `WireGuard` CVE-2021-46873: a handshake from a clock that was ahead kept later ones out.
+/// `WireGuard` CVE-2021-46873: a handshake from a clock that ran ahead blocked later ones.
 #[test]
 fn wireguard_a_token_from_the_future_locks_no_one_out() {
     let mut line = Line::new(7);
@@ -174,7 +173,7 @@ fn wireguard_a_token_from_the_future_locks_no_one_out() {
         assert!(line.server.events.is_empty());
     }
     line.join(2);
-    // The server's own clock was ahead for a while, and is put right; what was used then is forgotten.
+    // The server's own clock ran ahead and is corrected; tokens used in between are forgotten.
     let unix = UNIX + line.now.saturating_since(crate::direct::START);
     let ahead = unix + Duration::from_hours(24);
     line.server.machine.set_unix_time(line.now, ahead);
@@ -187,7 +186,7 @@ fn wireguard_a_token_from_the_future_locks_no_one_out() {
     assert_eq!(line.server.messages.len(), 1);
 }
 
-/// netcode issue 84: who had seen a token and was there first used it up before its owner.
+/// netcode issue 84: an attacker with a copied token could use it up before its owner.
 #[test]
 fn netcode_84_a_copied_token_still_opens_for_its_owner() {
     let mut line = Line::new(8);
@@ -196,7 +195,7 @@ fn netcode_84_a_copied_token_still_opens_for_its_owner() {
     let hello = line.client.drain(line.now).remove(0).bytes;
     for number in 0..20 {
         line.server.take(line.now, stranger(number), &hello);
-        // He may even follow a RETRY: he has real addresses.
+        // He may even answer a RETRY, because his addresses are real.
         for answer in line.server.drain(line.now) {
             if answer.bytes[0] == 0xC2 {
                 let mut again = hello.clone();

@@ -1,4 +1,4 @@
-//! The longest messages there are.
+//! Messages of the maximum length.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ fn config() -> Config {
     config
 }
 
-/// A tenth of what goes each way is lost, and what is not comes out of order.
+/// A tenth of the packets is lost each way, and the rest is reordered.
 fn link() -> LinkConfig {
     LinkConfig::default()
         .with_loss(Loss::Bernoulli(Chance::percent(10)))
@@ -41,7 +41,7 @@ fn outcomes(scene: &Scene, client: Handle<Peer>) -> Vec<MessageOutcome> {
     settled.collect()
 }
 
-/// A client of a server that only listens, on a path that loses nothing yet.
+/// A client of a server that only listens, on a path without loss yet.
 fn begin(seed: Seed) -> (Scene, Handle<Peer>, SessionId) {
     let mut scene = Scene::with(seed, config(), |listen| listen);
     let server = scene.server;
@@ -87,8 +87,8 @@ fn sim_u10_8_mib_arrive_at_10_percent_loss_and_are_reported_once() {
             assert!(messages[number - 1].2 == bytes, "whole");
         }
         assert_eq!(outcomes(&scene, client), [MessageOutcome::Delivered; 2]);
-        // One copy in our queue. At the peer the pieces, in memory that grows by half, and a copy that
-        // waits for the application.
+        // One copy in our queue. At the peer the fragments, in memory that grows by half, and a
+        // copy for the application.
         assert!(most[0] < rest[0] + LEN * 5 / 4, "{most:?}");
         assert!(most[1] < rest[1] + LEN * 11 / 4, "{most:?}");
         scene.world.set_default_link(LinkConfig::default());
@@ -96,7 +96,7 @@ fn sim_u10_8_mib_arrive_at_10_percent_loss_and_are_reported_once() {
         assert_eq!(outcomes(&scene, client).len(), 2, "told once");
         for (peer, rest) in [client, server].into_iter().zip(rest) {
             let held = memory(&scene, peer);
-            // Between one keepalive and the next, its keys and up to eight packets are held.
+            // Between keepalives, its keys and up to eight packets are held.
             assert!(held <= rest + 8 * 48 + 256, "given back, {held} <= {rest}");
         }
     });

@@ -1,4 +1,4 @@
-//! Each bound of [`Config`], reached.
+//! Each limit of [`Config`] is reached and enforced.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, config, failures, ne
 use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::rogue::{Rogue, confirm};
 
-/// A server alone, with tokens and open mode.
+/// A server without clients, in token and open mode.
 fn server(number: u64, config: Config) -> (Party, Keys) {
     let seed = Seed::from_number(number);
     let keys = Keys::new(seed);
@@ -60,7 +60,7 @@ fn sessions_max_refuses_by_name_and_stops_dials() {
     assert_eq!(line.server.machine.session_count(), 3);
 }
 
-/// A crashed player returns: its old session, which is about to go, does not count against it.
+/// A player reconnects after a crash: its old session, which will be replaced, does not count.
 #[test]
 fn a_player_reconnects_despite_full_server_and_source_limits() {
     type Limit = (fn(&mut Config), CloseCode);
@@ -77,7 +77,7 @@ fn a_player_reconnects_despite_full_server_and_source_limits() {
             line.join(player);
             line.now += Duration::from_millis(10);
         }
-        // Three of one address; the second starts anew, a moment later and without a word.
+        // Three of one address; the second reconnects a moment later without a CLOSE.
         let provider = SimProvider::new(Seed::from_number(number + 10));
         line.client = Party::new(CLIENT, Config::default(), provider);
         let (session, theirs) = line.join(2);
@@ -90,7 +90,7 @@ fn a_player_reconnects_despite_full_server_and_source_limits() {
         );
         assert_eq!(line.server.machine.session_count(), 3);
         assert!(line.server.machine.session_stats(theirs).is_some());
-        // For another there is no more room than before.
+        // There is no additional room for another player.
         let credentials = line.token(4);
         line.client.dial(line.now, &line.keys, credentials);
         line.run(100);
@@ -99,7 +99,7 @@ fn a_player_reconnects_despite_full_server_and_source_limits() {
     }
 }
 
-/// What returning players get beyond `sessions_max` is bounded, too.
+/// The slots that returning players get beyond `sessions_max` are bounded, too.
 #[test]
 fn half_open_max_bounds_the_slots_beyond_sessions_max() {
     let small = config(|config| {
@@ -153,7 +153,7 @@ fn sessions_per_source_max_counts_by_address_and_spares_loopback_and_trusted_exi
     assert_eq!(thrice(network(2), None), kinds([accept, accept, refuse]));
     assert_eq!(thrice(address("127.0.0.1:1"), None), kinds([accept; 3]));
     assert_eq!(thrice(exit, None), kinds([accept; 3]));
-    // The exit tells whom it speaks for: the player's own limit holds.
+    // The exit reports the player's address, so the player's own limit applies.
     let told = Some(network(3));
     assert_eq!(thrice(exit, told), kinds([accept, accept, refuse]));
     assert_eq!(thrice(network(1), None), kinds([refuse; 3]));
@@ -206,7 +206,7 @@ fn events_max_stops_taking_datagrams() {
         client.dial(START, &keys, token);
         clients.push(client);
     }
-    // The server's events are left where they are.
+    // The server's events are not drained.
     let mut buffer = Vec::new();
     for client in &mut clients {
         for _ in 0..3 {
@@ -240,14 +240,14 @@ fn token_cache_max_refuses_new_tokens_until_old_ones_expire() {
     assert!(knock_as(&mut server, START, UNIX, 2));
     assert!(!knock_as(&mut server, START, UNIX, 3));
     assert_eq!(server.machine.stats().dropped_overload, 1);
-    // 60 s of life, and 5 s of skew.
+    // 60 s lifetime and 5 s clock skew.
     let span = Duration::from_secs(66);
     server.wake(START + span);
     server.machine.set_unix_time(START + span, UNIX + span);
     assert!(knock_as(&mut server, START + span, UNIX + span, 4));
 }
 
-/// 100 at once, and then as many a second as configured; each class has its own.
+/// 100 at once, and then the configured number per second; each class has its own budget.
 #[test]
 fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
     let (mut server, mut keys) = server(
@@ -271,7 +271,7 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
         };
         answer.map(|bytes| bytes[0])
     };
-    // Half of the unvalidated budget is spent on the quick; then a cookie is asked for.
+    // Half of the unvalidated budget goes to HELLOs without a cookie; then a cookie is required.
     for _ in 0..51 {
         assert_eq!(next(&mut server, START, false), Some(0xC3));
     }
@@ -281,7 +281,7 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
     }
     assert_eq!(next(&mut server, START, true), None);
     assert_eq!(server.machine.stats().dropped_accept_budget, 1);
-    // 10 more with a cookie after one second, and one without: 49 + 20 - 50 are above a half.
+    // After one second, 10 more with a cookie and one without: 49 + 20 - 50 are above a half.
     let later = START + Duration::from_secs(1);
     for _ in 0..20 {
         assert_eq!(next(&mut server, later, true), Some(0xC3));
@@ -292,7 +292,8 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
     assert_eq!(next(&mut server, later, true), None);
 }
 
-/// M7: who never reads holds no more than its window and stops the sender; reading resumes it.
+/// M7: an application that never reads holds at most its window and stops the sender; reading
+/// resumes it.
 #[test]
 fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
     let small = config(|config| config.receive_window = 100_000);
@@ -311,7 +312,7 @@ fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
             Err(error) => assert_eq!(error, SendError::Full),
         }
         line.now += Duration::from_millis(1);
-        // By hand: the server's application reads nothing in the first half.
+        // Driven by hand: the server's application reads nothing in the first half.
         line.client.wake(line.now);
         line.server.wake(line.now);
         for Sent { bytes, .. } in line.client.drain(line.now) {
@@ -348,7 +349,7 @@ fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
     assert!(sent > 900, "{sent}: it went on when the application read");
 }
 
-/// Both ends hold a lot, then nothing, and a keepalive later they have given it back.
+/// Both ends hold much, then nothing; one keepalive later they have freed it.
 #[test]
 fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
     let mut line = Line::new(25);
@@ -370,7 +371,7 @@ fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
                     .send(now, theirs, channel, &message)
                     .unwrap();
             }
-            // Nothing arrives, so that all of it is held as in flight.
+            // Nothing is delivered, so everything counts as in flight.
             packets.push((line.client.drain(now), line.server.drain(now)));
         }
         let busy = memory(&line);
@@ -388,7 +389,7 @@ fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
             }
         }
     }
-    // An end by the peer: only what came is kept, until the slot goes.
+    // The peer ends the session: only received data is kept, until the slot is freed.
     line.server.machine.shutdown(line.now);
     line.now += Duration::from_millis(501);
     line.server.wake(line.now);

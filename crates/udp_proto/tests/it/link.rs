@@ -1,4 +1,4 @@
-//! A client, a server, and a link between them that takes time and loses what a test says.
+//! A client, a server, and a link with delay and the loss that a test defines.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,21 +9,21 @@ use wire::Instant;
 
 use crate::direct::{Line, Sent};
 
-/// What is asked of each datagram, and whether the client sent it: is it lost?
+/// Whether a datagram is lost, given its bytes and whether the client sent it.
 type Loses = Box<dyn FnMut(bool, &[u8]) -> bool>;
 
 pub(crate) struct Link {
     pub(crate) line: Line,
-    /// One way of a datagram, by whether the client sent it and the client's address.
+    /// One-way delay of a datagram, by whether the client sent it and the client's address.
     pub(crate) delay: fn(bool, SocketAddr) -> Duration,
     loses: Loses,
-    /// What is on its way, by arrival: whether the client sent it, and the client's address.
+    /// Datagrams in flight by arrival: whether the client sent it, and the client's address.
     flying: BTreeMap<(Instant, usize), (bool, SocketAddr, Vec<u8>)>,
     sent: usize,
 }
 
 impl Link {
-    /// A client who dials with a token, 25 ms from the server.
+    /// A client that dials with a token, 25 ms from the server.
     pub(crate) fn new(
         number: u64,
         config: Config,
@@ -59,7 +59,7 @@ impl Link {
             .collect()
     }
 
-    /// Puts what both have to send on the link.
+    /// Puts the datagrams of both on the link.
     pub(crate) fn collect(&mut self) {
         let now = self.line.now;
         for (by_client, sent) in [
@@ -78,8 +78,8 @@ impl Link {
         }
     }
 
-    /// Goes on to what happens next, `until` at the latest. What is sent to an address that the client
-    /// had before comes to it, too.
+    /// Advances to the next event, at most to `until`. Datagrams to an earlier address of the
+    /// client reach it, too.
     pub(crate) fn step(&mut self, until: Instant) {
         self.collect();
         let timeouts = [
@@ -105,7 +105,6 @@ impl Link {
         self.line.server.wake(now);
     }
 
-    /// Lets time pass.
     pub(crate) fn run(&mut self, millis: u64) {
         let end = self.line.now + Duration::from_millis(millis);
         while self.line.now < end {

@@ -1,4 +1,4 @@
-//! What an endpoint that accepts sessions keeps, gives up and refuses when it is told to again.
+//! Repeated `listen` calls: what an endpoint keeps, drops and rejects.
 
 use crypto::{Identity, Secret32};
 use netsim::provider::SimProvider;
@@ -32,7 +32,7 @@ fn twp_k7_a_used_token_stays_used_whatever_listens() {
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, again(&credentials));
     line.settle();
-    // A second call would begin anew; it is refused, and who is there stays.
+    // A second call would reset the state; it is rejected, and sessions stay.
     assert_eq!(listen(&mut line), Err(ListenError::AlreadyListening));
     let code = CloseCode::NoError;
     line.client
@@ -43,7 +43,7 @@ fn twp_k7_a_used_token_stays_used_whatever_listens() {
     line.client.dial(line.now, &line.keys, again(&credentials));
     line.run(11_000);
     assert_eq!(line.server.sessions().len(), 1);
-    // Behind a shutdown a call is right, and the token is as used as before.
+    // After a shutdown the call succeeds, and the token remains used.
     line.server.machine.shutdown(line.now);
     line.run(1_000);
     assert_eq!(listen(&mut line), Ok(()));
@@ -51,7 +51,7 @@ fn twp_k7_a_used_token_stays_used_whatever_listens() {
     line.run(11_000);
     assert_eq!(line.server.sessions().len(), 1);
     assert!(line.server.machine.stats().dropped_token_used >= 2);
-    // Others come in.
+    // New clients connect.
     line.join(2);
     assert_eq!(line.server.sessions().len(), 2);
 }
@@ -99,7 +99,7 @@ fn the_network_secret_changes_while_it_listens() {
     dial(&mut line).unwrap();
     line.run(500);
     assert_eq!(line.server.sessions().len(), 1);
-    // Who has the old secret alone is not let in any more; who is in stays.
+    // A peer with only the old secret is rejected; open sessions stay.
     assert!(line.server.machine.set_network(Some(secret(2))));
     line.client.machine.set_allowed_nodes(None);
     dial(&mut line).unwrap();
@@ -119,7 +119,7 @@ fn the_network_secret_changes_while_it_listens() {
     assert_eq!(dial(&mut line), Err(ConnectError::NoIdentity));
 }
 
-/// Of a full batch, HELLOs wait for what belongs to sessions; a driver asks for each datagram.
+/// In a full batch, HELLOs may wait, but not packets of sessions; a driver asks for each datagram.
 #[test]
 fn a_hello_may_wait_and_nothing_else() {
     let line = Line::new(99);

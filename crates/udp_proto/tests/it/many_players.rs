@@ -1,25 +1,26 @@
-//! A game's usual crowd at one server.
+//! A typical number of players on one server.
 
 use udp_proto::{EndpointStats, SessionId};
 use wire::Seed;
 
 use crate::harness::{Scene, UNRELIABLE};
 
-/// What `MpGameServer`'s documents name as its goal.
+/// The goal in `MpGameServer`'s documentation.
 const CLIENTS: u64 = 128;
-/// Messages of each a second.
+/// Messages per player and second.
 const RATE: u64 = 32;
 const SECONDS: u64 = 3;
 
-/// Work, where `kind xtask peers udp` measures time: what a server sends is a datagram for each
-/// message. What it gets is two at most: at 32 a second a client's ACK does not wait for its next message.
+/// Counts datagrams, while `kind xtask peers udp` measures time. The server sends one datagram per
+/// message. It receives at most two: at 32 per second a client's ACK does not wait for its next
+/// message.
 #[test]
 fn u26_echoes_to_128_clients_cost_three_datagrams_a_message() {
     let mut scene = Scene::new(Seed::from_number(26));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|player| {
             let client = scene.join(player);
-            // Apart, as handshakes are rationed.
+            // Spread out, because handshakes are rate limited.
             scene.run(10);
             client
         })
@@ -35,7 +36,7 @@ fn u26_echoes_to_128_clients_cost_three_datagrams_a_message() {
 
     for milli in 0..SECONDS * 1_000 {
         for (number, (client, session)) in (0..).zip(&clients) {
-            // Not all in one turn.
+            // Spread over the interval.
             let turn = (milli + number) * RATE % 1_000;
             if turn < RATE {
                 scene.send(*client, *session, UNRELIABLE, &[7; 100]);
@@ -53,7 +54,7 @@ fn u26_echoes_to_128_clients_cost_three_datagrams_a_message() {
         assert_eq!(echoed, RATE * SECONDS);
     }
     let (received, sent) = (after.0 - before.0, after.1 - before.1);
-    // But for what is sent before the first and after the last.
+    // Except for datagrams before the first message and after the last.
     let most = |each| each * messages + CLIENTS;
     assert!((messages..=most(2)).contains(&received), "{received}");
     assert!((messages..=most(1)).contains(&sent), "{sent}");

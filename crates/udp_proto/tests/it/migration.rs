@@ -1,4 +1,4 @@
-//! Peers that change their address, and those who only say so.
+//! Peers that change their address, or claim to.
 
 #![expect(
     clippy::print_stdout,
@@ -24,7 +24,7 @@ use nat::Nat;
 
 const TICK_MS: u64 = 16;
 
-/// What the server was told of changed addresses.
+/// Address changes that the server reported.
 fn moves(log: &Log) -> Vec<(SessionId, SocketAddr)> {
     let told = |event: &Event| match event {
         Event::AddressChanged { session, address } => Some((*session, *address)),
@@ -33,15 +33,14 @@ fn moves(log: &Log) -> Vec<(SessionId, SocketAddr)> {
     log.events.iter().filter_map(told).collect()
 }
 
-/// A game of 100 bytes of both kinds each tick, each answered by 90.
+/// A game with 100 bytes of both kinds per tick, each answered with 90.
 struct Game {
     nat: Nat,
-    /// How many messages the server has answered.
+    /// Messages that the server has answered.
     answered: usize,
-    /// Milliseconds since its start.
     millis: u64,
     sent: u32,
-    /// When an unreliable answer came to the client last.
+    /// Time of the client's last unreliable answer.
     received_at: u64,
     longest_gap: u64,
 }
@@ -99,13 +98,13 @@ impl Game {
         }
     }
 
-    /// Counts gaps from now on.
+    /// Resets the longest gap.
     fn mark(&mut self) {
         self.received_at = self.millis;
         self.longest_gap = 0;
     }
 
-    /// Lets what was lost come again.
+    /// Waits until lost messages were retransmitted.
     fn settle(&mut self) {
         for _ in 0..100 {
             self.nat.scene.run(50);
@@ -113,7 +112,8 @@ impl Game {
         }
     }
 
-    /// Every reliable message has come to the server once and in order, and the answer back.
+    /// Checks that every reliable message arrived at the server once and in order, and its answer
+    /// at the client.
     fn check_reliable(&self) {
         for log in [
             self.nat.scene.log(self.nat.scene.server),
@@ -130,8 +130,8 @@ impl Game {
     }
 }
 
-/// T4, for round trips and moments of all kinds: the gap begins with the rebinding, since what was
-/// under way to the old port is lost.
+/// T4, for several RTTs and moments: the gap starts with the rebinding, since datagrams in flight
+/// to the old port are lost.
 #[test]
 fn twp_t4_a_nat_rebinding_costs_a_round_trip_and_a_tick() {
     for (number, one_way) in [10, 30, 75, 150].into_iter().enumerate() {
@@ -171,7 +171,7 @@ fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
         game.run(1_008);
         game.mark();
         let home = game.nat.rebind(address("192.0.2.77:40000"));
-        // The new way is shorter, and the old way's round trips say nothing of it.
+        // The new path is shorter, and samples of the old one do not count.
         let shorter = Duration::from_millis(one_way / 2);
         game.nat.set_links(link.with_delay(shorter));
         game.run(3_000);
@@ -190,7 +190,7 @@ fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
     }
 }
 
-/// Nobody sends but for keepalives: the session is found again by the first that is answered.
+/// Only keepalives are sent: the session migrates with the first that is answered.
 #[test]
 fn twp_t4_an_idle_session_migrates_with_its_next_packets() {
     let link = LinkConfig::default().with_delay(Duration::from_millis(40));
@@ -203,7 +203,7 @@ fn twp_t4_an_idle_session_migrates_with_its_next_packets() {
     assert!(server_and_client_are_open(&nat));
 }
 
-/// Rebindings of either kind at random times, with loss both ways.
+/// Rebindings of either kind at random times, with loss each way.
 #[test]
 fn sim_twp_t4_m1_sessions_survive_rebindings_under_loss() {
     let mut changes = 0;

@@ -1,4 +1,4 @@
-//! Defects of `MpGameServer`, each held against this crate.
+//! Defects of `MpGameServer`, each checked against this crate.
 
 use core::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::harness::{Keys, RELIABLE, Scene, UNRELIABLE, address};
 use crate::outcomes::told;
 use crate::rogue::Rogue;
 
-/// S1: hello types and forged plaintext from the peer's own address do nothing to a session.
+/// S1: HELLOs and forged plaintext from the peer's own address do not affect a session.
 #[test]
 fn mpgs_s1_plaintext_is_not_taken_into_a_session() {
     let mut line = Line::new(1);
     let (session, theirs) = line.join(1);
     line.run(300);
     let events = (line.client.events.len(), line.server.events.len());
-    // What the handshake consisted of, once more, and what a message and a CLOSE look like bare.
+    // The handshake's datagrams again, and a message and a CLOSE in plaintext.
     let mut forged: Vec<Vec<u8>> = line.record.iter().map(|(_, b)| b.clone()).collect();
     forged.push([&[0x80, 0][..], b"injected"].concat());
     forged.push(vec![0x04, 0, 1, 0]);
@@ -37,8 +37,8 @@ fn mpgs_s1_plaintext_is_not_taken_into_a_session() {
     assert!(line.server.machine.session_stats(theirs).is_some());
 }
 
-/// S2: a HELLO from the address of a live session, even one that is good for a session of its own,
-/// changes nothing of the live one.
+/// S2: a HELLO from the address of a live session does not change that session, even if it opens
+/// one of its own.
 #[test]
 fn mpgs_s2_a_hello_from_the_peers_address_does_not_rekey_its_session() {
     let mut line = Line::new(2);
@@ -57,7 +57,7 @@ fn mpgs_s2_a_hello_from_the_peers_address_does_not_rekey_its_session() {
     assert_eq!(line.server.sessions().len(), 1);
 }
 
-/// S3: what is older than any window is a duplicate, not news.
+/// S3: a packet older than the window is rejected as a duplicate.
 #[test]
 fn mpgs_s3_a_replay_after_300_or_5000_packets_is_not_delivered() {
     let mut line = Line::new(3);
@@ -90,8 +90,8 @@ fn mpgs_s3_a_replay_after_300_or_5000_packets_is_not_delivered() {
     assert!(replayed > 5_000, "{replayed}");
 }
 
-/// S4: a nonce is a packet's number under a key of its own direction, and not the wall clock's second:
-/// 70,000 packets each way within one second, while that clock is set back and forth.
+/// S4: a nonce is the packet number under a key per direction, not the wall clock's second: 70,000
+/// packets each way within one second, while that clock is set back and forth.
 #[test]
 fn mpgs_s4_no_nonce_repeats_in_70_000_packets_under_any_clock() {
     let log = NonceLog::default();
@@ -120,8 +120,8 @@ fn mpgs_s4_no_nonce_repeats_in_70_000_packets_under_any_clock() {
     assert_eq!(log.reuses(), []);
 }
 
-/// S5: the signature covers both keys and the HELLO, so what the server said to another client
-/// connects nobody.
+/// S5: the signature covers both keys and the HELLO, so an ACCEPT for another client connects
+/// nobody.
 #[test]
 fn mpgs_s5_an_accept_of_another_handshake_is_rejected() {
     let mut line = Line::new(8);
@@ -139,18 +139,18 @@ fn mpgs_s5_an_accept_of_another_handshake_is_rejected() {
     );
     other.dial(line.now, &line.keys, credentials);
     let hello = other.drain(line.now).remove(0).bytes;
-    // As it was, and with the hello id that the other client looks for.
+    // Unchanged, and with the hello id that the other client expects.
     let mut fitting = recorded.clone();
     fitting[5..13].copy_from_slice(&hello[17..25]);
     for bytes in [&recorded, &fitting] {
         other.take(line.now, line.server.at, bytes);
-        // At most it asks again.
+        // At most it retransmits its HELLO.
         let sent = other.drain(line.now);
         assert!(sent.iter().all(|sent| sent.bytes == hello) && sent.len() <= 1);
         assert!(other.events.is_empty());
     }
     assert_eq!(other.machine.stats().dropped_reply, 2);
-    // The genuine answer still does.
+    // The real answer still connects it.
     line.server.take(line.now, other.at, &hello);
     let accept = line.server.drain(line.now).remove(0).bytes;
     other.take(line.now, line.server.at, &accept);
@@ -158,7 +158,7 @@ fn mpgs_s5_an_accept_of_another_handshake_is_rejected() {
     assert_eq!(other.sessions().len(), 1);
 }
 
-/// S6: spoofed hellos without a token leave nothing behind.
+/// S6: spoofed HELLOs without a token leave no state.
 #[test]
 fn mpgs_s6_a_spoofed_hello_leaves_no_state() {
     let mut line = Line::new(4);
@@ -176,7 +176,7 @@ fn mpgs_s6_a_spoofed_hello_leaves_no_state() {
     assert_eq!(line.server.machine.memory(), before);
 }
 
-/// S7: what a stranger sends is read at fixed offsets; no length, type or nesting of his is followed.
+/// S7: unauthenticated data is read at fixed offsets; no length, type or nesting in it is followed.
 #[test]
 fn mpgs_s7_unauthenticated_bytes_reach_no_parser_and_no_memory() {
     let (seed, counts) = (Seed::from_number(9), Counts::default());
@@ -186,7 +186,7 @@ fn mpgs_s7_unauthenticated_bytes_reach_no_parser_and_no_memory() {
     let (memory, before) = (server.machine.memory(), counts.now());
     let mut sent = 0;
     for first in 0..=u8::MAX {
-        // A list of one, of one, of one ..; the longest length; a text; zeros.
+        // Nested lists of one; the maximum length; a text; zeros.
         for filler in [0x91, 0xFF, 0x7B, 0x00] {
             for len in [1, 23, 64, 1_200, 1_500] {
                 let mut bytes = vec![filler; len];
@@ -204,7 +204,7 @@ fn mpgs_s7_unauthenticated_bytes_reach_no_parser_and_no_memory() {
     assert_eq!((calls.hash(), calls.elliptic_curve()), (0, 0));
 }
 
-/// F1: a lost fragment is sent again with its header, and the message arrives.
+/// F1: a lost fragment is retransmitted with its header, and the message arrives.
 #[test]
 fn mpgs_f1_a_lost_fragment_is_retransmitted() {
     for lost in 0..6 {
@@ -228,7 +228,7 @@ fn mpgs_f1_a_lost_fragment_is_retransmitted() {
     }
 }
 
-/// F4: reliable messages keep their order, whatever is lost on the way.
+/// F4: reliable messages keep their order under loss.
 #[test]
 fn mpgs_f4_reliable_messages_keep_their_order() {
     let mut line = Line::new(6);
@@ -270,7 +270,7 @@ fn track(line: &mut Line, session: udp_proto::SessionId, count: usize) -> Vec<Me
     (0..count).map(say).collect()
 }
 
-/// F2: a message in fragments is told about, once, and leaves nothing behind.
+/// F2: a split message is reported once and leaves no state.
 #[test]
 fn mpgs_f2_a_split_message_is_reported_and_leaves_no_state() {
     let mut line = Line::new(10);
@@ -289,12 +289,12 @@ fn mpgs_f2_a_split_message_is_reported_and_leaves_no_state() {
         line.server.messages.clear();
         held.push(line.client.machine.memory());
     }
-    // A keepalive may be under way when it is looked at.
+    // A keepalive may be in flight at the measurement.
     let least = |rounds: &[usize]| rounds.iter().min().copied();
     assert_eq!(least(&held[..10]), least(&held[10..]), "{held:?}");
 }
 
-/// F3: what becomes of a reliable message is said once, however often it was sent.
+/// F3: the outcome of a reliable message is reported once, however often it was retransmitted.
 #[test]
 fn mpgs_f3_a_reliable_message_is_reported_once_at_200_ms_and_half_lost() {
     let mut scene = Scene::new(Seed::from_number(11));
@@ -325,8 +325,8 @@ fn mpgs_f3_a_reliable_message_is_reported_once_at_200_ms_and_half_lost() {
     assert_eq!(heard, expected);
 }
 
-/// F5: each datagram of the handshake is sent again where it is lost, the client's last one too: what
-/// one end calls connected the other soon does.
+/// F5: each lost datagram of the handshake is retransmitted, the client's last one too. If one end
+/// is connected, the other soon is.
 #[test]
 fn mpgs_f5_a_handshake_survives_the_loss_of_each_of_its_datagrams() {
     for lost in 0..6 {
@@ -359,7 +359,7 @@ fn mpgs_f5_a_handshake_survives_the_loss_of_each_of_its_datagrams() {
     }
 }
 
-/// F6: bursts before one acknowledgement are acknowledged in full.
+/// F6: bursts before one acknowledgement are acknowledged completely.
 #[test]
 fn mpgs_f6_bursts_of_34_64_128_and_1_000_before_one_ack_are_all_acknowledged() {
     for burst in [34_u64, 64, 128, 1_000] {
@@ -370,14 +370,14 @@ fn mpgs_f6_bursts_of_34_64_128_and_1_000_before_one_ack_are_all_acknowledged() {
         let before = stats(&line);
         for number in 0..burst {
             let (now, machine) = (line.now, &mut line.client.machine);
-            // Every third is of the other sort, of which fewer may be in flight.
+            // Every third is unreliable, because fewer reliable ones may be in flight.
             let channel = [RELIABLE, UNRELIABLE][usize::from(number % 3 == 0)];
             machine.send(now, session, channel, &[1; 40]).unwrap();
             for Sent { bytes, .. } in line.client.drain(now) {
                 line.server.take(now, line.client.at, &bytes);
             }
         }
-        // All that the server says of it is in its last datagram.
+        // The server's last datagram acknowledges all of it.
         line.now += Duration::from_millis(25);
         line.server.wake(line.now);
         let said = line.server.drain(line.now);

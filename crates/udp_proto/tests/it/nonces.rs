@@ -1,4 +1,4 @@
-//! K1: no key seals twice under one nonce.
+//! K1: no key seals twice with the same nonce.
 
 mod lifetime;
 
@@ -11,8 +11,8 @@ use wire::Seed;
 use crate::direct::{CLIENT, Line, Party, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
 
-/// Sessions that end and begin again, lost and repeated handshakes, restarts of both ends, lossy
-/// traffic with probes, changes of address, and CLOSE said several times; one log holds every seal of all of them.
+/// Reconnects, lost and repeated handshakes, restarts of both ends, lossy traffic with probes,
+/// address changes, and repeated CLOSE; one log records every seal.
 #[test]
 fn twp_k1_no_two_seals_share_key_and_nonce() {
     let log = NonceLog::default();
@@ -42,12 +42,12 @@ fn twp_k1_no_two_seals_share_key_and_nonce() {
                 .machine
                 .close(line.now, session, CloseCode::App, b"again")
                 .unwrap(),
-            // A crash of either end; the same token is tried once more by the next process.
+            // Either end crashes; the next process tries the same token once more.
             1 => {
                 line.client = Party::new(CLIENT, config.clone(), provider());
                 line.client.dial(line.now, &line.keys, credentials);
             }
-            // A server that crashes, or that shuts down and is started again.
+            // A server crashes, or shuts down and restarts.
             turn => {
                 if turn == 3 {
                     line.server.machine.shutdown(line.now);
@@ -72,7 +72,7 @@ fn twp_k1_no_two_seals_share_key_and_nonce() {
 
 type Recorded = Line<Recording<SimProvider>>;
 
-/// The first HELLO and the first ACCEPT are lost, and all come twice after that.
+/// The first HELLO and the first ACCEPT are lost; all later datagrams are duplicated.
 fn shake_hands(line: &mut Recorded) {
     line.client.drain(line.now);
     for step in 0..8 {
@@ -91,8 +91,8 @@ fn shake_hands(line: &mut Recorded) {
     }
 }
 
-/// Messages both reliable and not, of which a part is lost, and of the answers too; the client comes
-/// from one port after the other, to which copies go and challenges.
+/// Reliable and unreliable messages, with some of them and of the answers lost. The client changes
+/// its port repeatedly, which triggers copies and challenges.
 fn talk(line: &mut Recorded, session: SessionId) {
     for number in 0..800_u32 {
         let channel = [UNRELIABLE, RELIABLE][usize::from(number % 2 == 0)];

@@ -1,14 +1,14 @@
-//! One end sends, the other only acknowledges: nothing of its own has the sender acknowledge that.
+//! One end sends, the other only acknowledges and gets no acknowledgements of its own.
 
 use core::time::Duration;
 
 use crate::direct::{Line, Sent};
 use crate::harness::UNRELIABLE;
 
-/// 20 s of 200 messages a second, of which each ninth is lost.
+/// 200 messages per second for 20 s, with each ninth lost.
 ///
-/// The receiver learns which of its reports came, so that they need not reach back over the 1,023
-/// numbers that 128 bytes of bits can name.
+/// The receiver learns which of its reports arrived, so that they need not cover the 1,023 numbers
+/// that 128 bytes of bits can name.
 #[test]
 fn a_pure_receiver_reports_only_recent_packets() {
     let mut line = Line::new(71);
@@ -42,8 +42,8 @@ fn a_pure_receiver_reports_only_recent_packets() {
     }
     assert!(line.server.messages.len() > 3_500);
     assert!(early > 50 && reports > 500, "{early}, {reports}");
-    // Header and tag 18 or more, the frame's head 8 at most, and bits for 128 numbers and those that
-    // came meanwhile.
+    // Header and tag of at least 18 bytes, a frame head of at most 8, and bits for 128 numbers and
+    // those received meanwhile.
     assert!(longest <= 64, "{longest} bytes");
     let stats = line.client.machine.session_stats(session).unwrap();
     assert!(stats.packets_acknowledged > 3_500, "{stats:?}");

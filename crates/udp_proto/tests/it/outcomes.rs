@@ -1,4 +1,4 @@
-//! What a sender is told of its messages: once, and what is true.
+//! Message outcomes: each is reported once and is correct.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use wire::{Generator, Seed};
 use crate::direct::{Line, Party, config};
 use crate::harness::{Peer, RELIABLE, Scene, UNRELIABLE, runs_its_own_seeds};
 
-/// A channel of each kind, in the order of their codes.
+/// One channel of each kind, in the order of their codes.
 fn rows() -> [ChannelConfig; 4] {
     [
         ChannelConfig::unreliable(),
@@ -27,7 +27,7 @@ fn all_kinds() -> Config {
     config(|config| config.channels = ChannelTable::new(&rows()).unwrap())
 }
 
-/// What `events` say of messages, in order.
+/// Message outcomes in `events`, in order.
 pub(crate) fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
     let settled = events.iter().filter_map(|event| match event {
         Event::Settled {
@@ -45,13 +45,13 @@ fn outcomes(party: &Party) -> Vec<MessageOutcome> {
     told(&party.events).into_iter().map(|(.., it)| it).collect()
 }
 
-/// One client that tracks every message it sends.
+/// A client that tracks every message.
 struct Sender {
     scene: Scene,
     client: Handle<Peer>,
     session: SessionId,
     generator: Generator,
-    /// The number that is in the message, by channel and number of the message.
+    /// The number in the message, by channel and message id.
     sent: BTreeMap<(ChannelId, MessageId), u32>,
 }
 
@@ -76,7 +76,7 @@ impl Sender {
 
     fn say(&mut self, number: u32) {
         let channel = ChannelId(u8::try_from(self.generator.below(4)).unwrap());
-        // A split message may arrive in full, and still not be put together in time.
+        // A split message may arrive completely and still not be reassembled in time.
         let longest = if channel == ChannelId(0) {
             1_000
         } else {
@@ -99,8 +99,8 @@ impl Sender {
         }
     }
 
-    /// Checks that each message was told about once, and truly. Returns how many came and were
-    /// called lost.
+    /// Checks that each message was reported once and correctly. Returns how many arrived and were
+    /// reported lost.
     fn check(&self) -> usize {
         let server = self.scene.log(self.scene.server);
         let came: BTreeSet<(ChannelId, u32)> = server
@@ -119,7 +119,7 @@ impl Sender {
             let has_come = came.contains(&(channel, number));
             let delivery = rows()[usize::from(channel.0)].delivery;
             match outcome {
-                // A newer one may have come before it.
+                // A newer one may have arrived first.
                 MessageOutcome::Delivered if delivery == Delivery::Sequenced => {}
                 MessageOutcome::Delivered => assert!(has_come, "{channel:?} {number}"),
                 MessageOutcome::Lost => {
@@ -179,8 +179,8 @@ fn sim_u9_each_outcome_is_reported_once_and_is_true() {
     });
     if runs_its_own_seeds() {
         assert!(told_of[&0] > 8_000 && told_of[&1] > 500, "{told_of:?}");
-        // Only where acknowledgements were lost for half a second on end. Told at once, one loss of
-        // nine would be false.
+        // Only if acknowledgements were lost for half a second in a row. If reported at once, one
+        // loss of nine would be false.
         assert!(false_losses <= told_of[&1] / 500, "{false_losses}");
     }
 }
@@ -195,7 +195,7 @@ fn u9_an_unreliable_message_past_its_ttl_is_reported_expired() {
     let id = machine.send_tracked(line.now, session, &message).unwrap();
     let patient = Message::new(UNRELIABLE, b"later, too").with_ttl(Duration::from_secs(1));
     let other = machine.send_tracked(line.now, session, &patient).unwrap();
-    // The driver does not come to send.
+    // The driver does not run, so nothing is sent.
     line.now += Duration::from_millis(30);
     line.client.wake(line.now);
     line.settle();
@@ -234,7 +234,7 @@ fn u9_displacement_by_an_untracked_message_is_reported() {
     assert_eq!((message, outcome), (id, MessageOutcome::Displaced));
 }
 
-/// Three ends: the peer falls silent, the peer closes, and we close without time to linger.
+/// Three ends: the peer times out, the peer closes, and we close without a linger time.
 #[test]
 fn u9_twp_t6_at_the_end_of_a_session_each_open_message_is_dropped_before_closed() {
     for end in 0..3 {
@@ -253,12 +253,12 @@ fn u9_twp_t6_at_the_end_of_a_session_each_open_message_is_dropped_before_closed(
             ids.push((channel, id, MessageOutcome::Dropped));
         }
         if end < 2 {
-            // They leave, and never arrive.
+            // They are sent and lost.
             line.client.drain(line.now);
         }
         match end {
             0 => {
-                // 10 s of silence, and the most that a driver who is late is given.
+                // 10 s of silence, and the maximum grace for a late driver.
                 line.now += Duration::from_secs(21);
                 line.client.wake(line.now);
             }
@@ -332,7 +332,7 @@ fn u9_no_more_than_4096_messages_are_tracked_and_memory_for_them_is_bounded() {
     let refused = machine.send_tracked(line.now, session, &message);
     assert_eq!(refused, Err(SendError::TooManyTracked));
     machine.send(line.now, session, RELIABLE, b"x").unwrap();
-    // 41 bytes of the queue, its record and fragment, and of the tracker 24; grown by doubling.
+    // 41 bytes of the queue, its record and fragment, and 24 of the tracker; capacities double.
     let grown = machine.memory() - before;
     assert!(grown < 4_096 * 2 * (1 + 48 + 2 + 24), "{grown}");
     line.run(2_000);

@@ -1,4 +1,4 @@
-//! K11: endpoints over each pair of providers, in every mode and suite, through a change of keys.
+//! K11: endpoints with each pair of providers, in every mode and suite, across a key update.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use wire::{InstanceId, Instant, Seed};
 use crate::direct::{CLIENT, Party, START, Sent, UNIX};
 use crate::harness::{Keys, RELIABLE, SERVER, UNRELIABLE, address};
 
-/// Makes a test for each ordered pair: who dials, who accepts.
+/// Makes a test for each ordered pair of dialing and accepting provider.
 macro_rules! pairs {
     ($($(#[$limiter:meta])* $name:ident: $client:expr, $server:expr;)+) => {$(
         $(#[$limiter])*
@@ -66,7 +66,7 @@ fn sim(purpose: u64) -> SimProvider {
     SimProvider::new(Seed::from_number(11).generator(purpose).seed())
 }
 
-/// How a client comes in.
+/// How a client connects.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Token,
@@ -87,13 +87,13 @@ fn twp_k11_sessions_of_every_mode_and_suite_work<A: Provider, B: Provider>(
     }
 }
 
-/// A client and a server on a perfect line.
+/// A client and a server on a line without faults.
 struct Pair<A: Provider, B: Provider> {
     now: Instant,
     keys: Keys,
     client: Party<A>,
     server: Party<B>,
-    /// First byte of each packet of the client and of the server.
+    /// First byte of each packet, of the client and of the server.
     flags: [Vec<u8>; 2],
 }
 
@@ -112,7 +112,7 @@ impl<A: Provider, B: Provider> Pair<A, B> {
         }
     }
 
-    /// Shakes hands; returns the session at the client and at the server.
+    /// Runs the handshake; returns the client's and the server's session.
     fn connect(&mut self, mode: Mode) -> (SessionId, SessionId) {
         let (server, credentials) = match mode {
             Mode::Token => {
@@ -142,7 +142,7 @@ impl<A: Provider, B: Provider> Pair<A, B> {
         (session, self.server.sessions()[0])
     }
 
-    /// 200 packets with a message each way, and new keys after half of them.
+    /// 200 packets with a message each way, with a key update after half of them.
     fn talk(&mut self, (ours, theirs): (SessionId, SessionId), what: &str) {
         for number in 0..200_u8 {
             if number == 100 {

@@ -1,4 +1,4 @@
-//! Nodes of one network, which prove an identity each.
+//! Nodes of one network, each with an identity.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -28,7 +28,7 @@ fn node(world: &mut World, number: u8, secret: u8) -> Node {
     Node { handle, id, at }
 }
 
-/// Whether a node says so where it has lost a session.
+/// Whether a node sends resets for lost sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resets {
     On,
@@ -40,7 +40,7 @@ fn identity(number: u8) -> Identity {
     Identity::generate(&mut SimProvider::new(seed.generator(1).seed())).unwrap()
 }
 
-/// A process of a node in one of its lives.
+/// One process (`life`) of a node.
 fn peer((number, secret): (u8, u8), (resets, life): (Resets, u64), now: Instant) -> Peer {
     let mut config = Config::default();
     config.mtu_check = Some(Mtu::MESH);
@@ -91,7 +91,8 @@ fn proofs(log: &Log) -> Vec<&Proof> {
         .collect()
 }
 
-/// A node that dialled comes from another host: its session goes on, and the path is checked again.
+/// A node that dialled migrates to another host: its session continues, and the path is validated
+/// again.
 #[test]
 fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
     let mut world = World::new(Seed::from_number(11));
@@ -108,7 +109,7 @@ fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
     let told: Vec<_> = log(&world, &b)
         .events
         .iter()
-        // That the old path fell silent halves a rate until the new one is found.
+        // The silent old path halves a rate until the new path is found.
         .filter(|event| !matches!(event, Event::Connected { .. } | Event::RateChanged { .. }))
         .collect();
     let checked = Event::MtuChecked {
@@ -128,7 +129,7 @@ fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
     assert_eq!(log(&world, &b).messages.len(), 1);
 }
 
-/// Two nodes that say so where they have lost a session, and the session that the first opened 3 s ago.
+/// Two nodes with resets, and the session that the first opened 3 s ago.
 fn pair_with_resets(world: &mut World) -> [Node; 2] {
     let pair = [1, 2].map(|number| {
         let at = SocketAddr::from(([198, 51, 100, number], 9_000));
@@ -141,7 +142,7 @@ fn pair_with_resets(world: &mut World) -> [Node; 2] {
     pair
 }
 
-/// The node that was started again dials nobody; the other one says nothing but keepalives.
+/// The restarted node dials nobody; the other one sends only keepalives.
 #[test]
 fn twp_t8_a_node_detects_a_restart_of_its_peer_whichever_dialled() {
     for (restarted, has_moved) in [(0, false), (0, true), (1, false)] {
@@ -167,7 +168,7 @@ fn twp_t8_a_node_detects_a_restart_of_its_peer_whichever_dialled() {
     }
 }
 
-/// The same reset from the address of the node that dialled, and from another one.
+/// The same reset from the address of the node that dialled, and from another address.
 #[test]
 fn a_reset_of_a_node_that_dialled_is_believed_from_its_address_only() {
     let mut world = World::new(Seed::from_number(15));
@@ -190,8 +191,8 @@ fn a_reset_of_a_node_that_dialled_is_believed_from_its_address_only() {
     }
 }
 
-/// From one node to the other nothing arrives, so that one gives the session up, and dials in vain. When the path
-/// carries again, what the other still sends shows it.
+/// Datagrams in one direction are lost, so one node times the session out and its dials fail. When
+/// the path works again, packets of the old session show it, and the dial is repeated at once.
 #[test]
 fn twp_a_dial_is_repeated_at_once_when_its_peer_still_sends() {
     let mut worst = Duration::ZERO;
@@ -218,7 +219,7 @@ fn twp_a_dial_is_repeated_at_once_when_its_peer_still_sends() {
     assert!(worst <= Duration::from_millis(700), "{worst:?}");
 }
 
-/// Whoever forges packets from the address dialled gets four HELLOs a second sent there, and no more.
+/// Packets with the dialled address as forged source cause at most four HELLOs per second to it.
 #[test]
 fn twp_forged_packets_draw_four_hellos_a_second_at_most() {
     let mut world = World::new(Seed::from_number(17));
@@ -235,7 +236,8 @@ fn twp_forged_packets_draw_four_hellos_a_second_at_most() {
     assert!((25..=45).contains(&hellos), "{hellos} in 9 s");
 }
 
-/// A node that was stopped keeps its session by the stall guard; its peer gave it up and opens another.
+/// A paused node keeps its session through the stall guard; its peer timed it out and opens
+/// another.
 #[test]
 fn twp_a_session_timed_out_by_its_peer_yields_to_the_new_one() {
     for opener_is_stopped in [true, false] {
@@ -288,7 +290,7 @@ fn both_sides_prove_their_identity_and_check_1280_bytes() {
     });
     world.run_for(Duration::from_secs(1));
     assert_eq!(log(&world, &b).messages[0].2, b"hello");
-    // Both ends make the same keys for layers above.
+    // Both ends export the same keys for layers above.
     let other = log(&world, &b).sessions()[0];
     let key = |node: &Node, session| {
         let machine = &world.get(node.handle).unwrap().machine;
@@ -396,7 +398,7 @@ fn of_a_double_dial_the_session_of_the_smaller_id_survives_on_both_sides() {
     }
 }
 
-/// Keys change between nodes as between client and server, and the exporter stays what it was.
+/// Key updates work between nodes, and the exporter output does not change.
 #[test]
 fn nodes_change_keys_and_export_the_same_as_before() {
     let mut world = World::new(Seed::from_number(6));

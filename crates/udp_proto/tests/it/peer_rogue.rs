@@ -1,4 +1,4 @@
-//! What a holder of the network secret may try with an identity that is not its own.
+//! Attacks by a holder of the network secret with another node's identity.
 
 use core::time::Duration;
 
@@ -17,12 +17,12 @@ struct Bout {
     session: RogueSession,
     accepter: NodeId,
     own: Identity,
-    /// Plaintexts of what the server answered.
+    /// Plaintexts of the server's answers.
     heard: Vec<Vec<u8>>,
 }
 
 impl Bout {
-    /// Up to the ACCEPT, in the way of a node.
+    /// Runs the handshake up to the ACCEPT, as a node.
     fn new(number: u64) -> Self {
         let seed = Seed::from_number(number);
         let (keys, counts) = (Keys::new(seed), Counts::default());
@@ -34,7 +34,7 @@ impl Bout {
             })
         });
         let mut rogue = Rogue::new(number, &Credentials::Open);
-        // The secret before the present one is good, too.
+        // The previous network secret is valid, too.
         rogue.psk = Some(Secret32::new([6; 32]));
         rogue.sign();
         for _ in 0..2 {
@@ -58,7 +58,7 @@ impl Bout {
         panic!("no ACCEPT");
     }
 
-    /// IDENTITY of `claimed`, signed by our own key over `confirm`.
+    /// IDENTITY of `claimed`, signed with our own key over `confirm`.
     fn identity(&self, claimed: &Identity, confirm: &[u8]) -> Vec<u8> {
         let mut message = b"tw1 peer identity".to_vec();
         message.extend_from_slice(&self.session.th1);
@@ -105,7 +105,7 @@ fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     let mut altered = confirm.clone();
     altered[8] ^= 1;
     let before = bout.counts.now();
-    // Another's key, and after it one that would be good: the slot has had its verify.
+    // Another node's key, followed by a valid one: each slot gets only one verification.
     bout.say(&confirm, &stolen);
     let own = bout.identity(&bout.own, &confirm);
     for _ in 0..5 {
@@ -114,7 +114,7 @@ fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     }
     assert_eq!((bout.counts.now() - before).verify, 1);
     assert!(bout.server.events.is_empty());
-    // He hears why at once and holds no slot.
+    // The client gets the reason at once and holds no slot.
     assert!(
         matches!(bout.heard[0][..], [0x04, 0, 21, ..]),
         "{:?}",
@@ -123,13 +123,13 @@ fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     bout.server.wake(START + Duration::from_secs(2));
     assert_eq!(bout.server.machine.session_count(), 0);
 
-    // The parameters of CONFIRM are signed with it.
+    // The signature covers the parameters of CONFIRM.
     let mut bout = Bout::new(3);
     let own = bout.identity(&bout.own, &confirm);
     bout.say(&altered, &own);
     assert!(bout.server.events.is_empty());
 
-    // An IDENTITY of another handshake says nothing in this one.
+    // An IDENTITY of another handshake is invalid here.
     let mut bout = Bout::new(4);
     let earlier = Bout::new(5);
     bout.own = Identity::from_pem(&earlier.own.to_pem()).unwrap();

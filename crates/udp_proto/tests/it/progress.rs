@@ -1,4 +1,4 @@
-//! What reports and repeats never keeps messages from leaving, and no drain is without end.
+//! Reports and repeats never block messages, and every drain ends.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::harness::{RELIABLE, UNRELIABLE, address};
 use crate::hostile::stranger;
 use crate::rogue::{Rogue, confirm};
 
-/// CONFIRM goes with every packet until it is acknowledged, and leaves no room for a full fragment.
+/// CONFIRM is in every packet until it is acknowledged, and leaves no room for a full fragment.
 #[test]
 fn fragments_queued_at_connect_share_packets_with_confirm() {
     let mut line = Line::new(1);
@@ -41,7 +41,8 @@ fn fragments_queued_at_connect_share_packets_with_confirm() {
     );
 }
 
-/// The longest message beside the longest ACK: the ACK is cut, and yields.
+/// The longest message and the longest ACK do not fit in one packet: the ACK is truncated or left
+/// out.
 #[test]
 fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
     for len in [1_100, 1_120, 1_150, 1_160, 1_166] {
@@ -53,7 +54,7 @@ fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
         let first = session.packet(&confirm(&Config::default()));
         line.server.take(line.now, address(CLIENT), &first);
         line.server.drain(line.now);
-        // 500 packets, each second of which is lost.
+        // 500 packets; each second one is lost.
         for _ in 0..500 {
             session.lose();
             let ping = session.packet(&[0x01]);
@@ -70,7 +71,7 @@ fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
         }
         let sent = line.server.drain(line.now);
         assert!((6..=9).contains(&sent.len()), "{} packets", sent.len());
-        // The whole report leaves soon after.
+        // The complete report is sent soon after.
         line.now += Duration::from_millis(30);
         line.server.wake(line.now);
         let reports = line.server.drain(line.now);
@@ -78,7 +79,7 @@ fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
     }
 }
 
-/// 30 messages in each packet, and no acknowledgement for a long time.
+/// 30 messages per packet, and no acknowledgement for a long time.
 #[test]
 fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
     let mut line = Line::new(3);
@@ -113,12 +114,12 @@ fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
     assert_eq!(received, (0..reliable).collect::<Vec<_>>());
 }
 
-/// What has to wait, be it for a packet of the peer or for an answer that never comes, is not asked
-/// about again and again: a driver would spin.
+/// A session that waits, for a packet of the peer or for an answer that never arrives, does not set
+/// deadlines in the past: a driver would spin.
 #[test]
 fn a_session_that_may_not_send_is_due_a_few_times_a_second() {
     let mut line = Line::new(4);
-    // The server owes much to an address that has shown nothing, and hears no more of it.
+    // The server has much to send to an unvalidated address that is now silent.
     open_by_a_copy(&mut line, stranger(3));
     let theirs = line.server.machine.sessions().next().unwrap();
     for channel in [RELIABLE, UNRELIABLE] {

@@ -1,4 +1,4 @@
-//! What a session keeps of packets that it has sent.
+//! A session's records of sent packets.
 
 use core::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::direct::Line;
 use crate::harness::{RELIABLE, UNRELIABLE};
 use crate::link::Link;
 
-/// Most memory of client and server in a minute of 60 messages a second each way, where so many
-/// datagrams in a thousand are lost.
+/// Peak memory of client and server in a minute of 60 messages per second each way, with `loss`
+/// lost datagrams per thousand.
 fn most_in_a_minute(loss: u64) -> [usize; 2] {
     let mut generator = Seed::from_number(7).generator(0);
     let mut link = Link::new(31, Config::default(), move |_, bytes| {
@@ -36,8 +36,8 @@ fn most_in_a_minute(loss: u64) -> [usize; 2] {
     most
 }
 
-/// One packet in a hundred is lost, and what is known of it is of use for half a second or three probe
-/// timeouts: not for the 1,024 packets that come behind it.
+/// One packet in a hundred is lost. Its record is kept for half a second or three probe timeouts,
+/// not for the 1,024 packets after it.
 #[test]
 fn a_lost_packet_does_not_hold_the_record_of_all_that_follow() {
     let (without, with) = (most_in_a_minute(0), most_in_a_minute(10));
@@ -46,8 +46,8 @@ fn a_lost_packet_does_not_hold_the_record_of_all_that_follow() {
     }
 }
 
-/// Whoever only answers sends packets that nobody acknowledges. They are forgotten, however long the
-/// other side speaks.
+/// An end that only answers sends packets that are never acknowledged. Their records are dropped,
+/// however long the other side sends.
 #[test]
 fn packets_that_only_acknowledge_are_forgotten_in_time() {
     let mut link = Link::new(32, Config::default(), |_, _| false);
@@ -66,8 +66,8 @@ fn packets_that_only_acknowledge_are_forgotten_in_time() {
     assert!(link.line.now.saturating_since(crate::direct::START) > Duration::from_secs(100));
 }
 
-/// 30 messages a packet, of which nobody wants to hear: they take no place on the record, and packets leave
-/// until the places in flight are used up. Counted, these would be 6,144 after 205 packets.
+/// 30 untracked messages per packet take no space in the record, and packets are sent until the
+/// limit in flight. If they counted, 205 packets would reach 6,144.
 #[test]
 fn untracked_unreliable_messages_are_not_recorded() {
     let mut line = Line::new(33);

@@ -1,4 +1,4 @@
-//! What each refusal of a HELLO costs, exactly; hashes are counted as in `flood`.
+//! The exact cost of each rejected HELLO; hashes are counted as in `flood`.
 
 use crypto::Secret32;
 use netsim::provider::{Counting, Counts, SimProvider};
@@ -9,8 +9,8 @@ use crate::direct::{Party, START, UNIX};
 use crate::harness::{Keys, SERVER, address};
 use crate::rogue::Rogue;
 
-/// Three with tokens, one without a word, and three with network secrets: nobody's, the one before,
-/// the present one.
+/// Three with tokens, one in open mode, and three with network secrets: an unknown one, the
+/// previous and the current.
 fn rogues(keys: &mut Keys) -> Vec<Rogue> {
     (0..7_u8)
         .map(|number| {
@@ -25,8 +25,8 @@ fn rogues(keys: &mut Keys) -> Vec<Rogue> {
         .collect()
 }
 
-/// What docs/protocol.md, section 9, says that each refusal costs at the most: in each the cookie is
-/// there and the id is that of an attempt that waits, so that both are looked at.
+/// The maximum cost of each rejection in docs/protocol.md, section 9: each HELLO has a cookie and
+/// the id of a pending attempt, so both are checked.
 #[test]
 fn twp_f1_each_refusal_costs_the_hashes_that_the_protocol_states() {
     let seed = Seed::from_number(4);
@@ -64,7 +64,7 @@ fn twp_f1_each_refusal_costs_the_hashes_that_the_protocol_states() {
             rogue.follow(&retry);
         }
     }
-    // A cookie that nobody made: it is looked at all the same.
+    // A forged cookie: it is still checked.
     let altered = |index: usize, byte: usize| {
         let mut hello = rogues[index].hello.clone();
         hello[101] = 32;

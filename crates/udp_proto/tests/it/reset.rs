@@ -1,4 +1,4 @@
-//! Stateless reset: a server that was started again says so, and nobody else can.
+//! Stateless reset: a restarted server sends it, and nobody else can forge it.
 
 #![expect(
     clippy::print_stdout,
@@ -38,7 +38,7 @@ fn open(seed: u64, server: Config, client: Config) -> (Line, SessionId) {
     (line, session)
 }
 
-/// Starts the server again, with the identity that it had.
+/// Restarts the server with the same identity.
 fn restart(line: &mut Line, config: Config, shape: impl Fn(Listen) -> Listen) {
     let provider = SimProvider::new(Seed::from_number(99));
     let now = line.now;
@@ -46,8 +46,8 @@ fn restart(line: &mut Line, config: Config, shape: impl Fn(Listen) -> Listen) {
     line.server.wake(now);
 }
 
-/// With connection ids of any length at the client: by its next packet, in the time that this takes
-/// there and back.
+/// With connection ids of any length at the client: its next packet triggers the reset, which
+/// arrives after one round trip.
 #[test]
 fn twp_t8_a_client_detects_a_restart_with_its_next_packet() {
     for (seed, len) in [(51, CidLen::Zero), (52, CidLen::Four), (53, CidLen::Eight)] {
@@ -69,7 +69,7 @@ fn twp_t8_a_client_detects_a_restart_with_its_next_packet() {
         assert_eq!(line.client.machine.session_count(), 0);
         assert_eq!(line.client.machine.stats().resets_taken, 1);
         assert_eq!(line.server.machine.stats().resets_sent, 1);
-        // And returns with a new token at once.
+        // The client reconnects with a new token at once.
         line.client.events.clear();
         line.server.events.clear();
         line.join(1);
@@ -78,7 +78,7 @@ fn twp_t8_a_client_detects_a_restart_with_its_next_packet() {
     }
 }
 
-/// A packet that is shorter than what is answered is followed by a probe that is not.
+/// A packet shorter than the minimum that is answered is followed by a probe that is long enough.
 #[test]
 fn twp_t8_a_quiet_client_detects_a_restart_with_its_first_probe() {
     for message in [&b""[..], &b"short"[..]] {
@@ -118,8 +118,8 @@ fn twp_t8_without_a_secret_or_with_short_ids_the_session_times_out() {
     }
 }
 
-/// The reset that ends the session of `line`, made by a server that was started again, and the
-/// session's server beside it.
+/// The reset that ends the session of `line`, sent by a restarted server, while the session's
+/// server still runs.
 fn genuine_reset(line: &mut Line, session: SessionId) -> Vec<u8> {
     let now = line.now;
     line.client
@@ -166,8 +166,8 @@ fn unknown(generator: &mut Generator, len: usize) -> Vec<u8> {
     packet
 }
 
-/// Nobody is hit harder than he was paid for, no two servers answer each other, and a flood of one
-/// network gets an eighth of a thousand a second.
+/// A reset is shorter than its trigger, two servers never answer each other, and a flood from one
+/// network gets an eighth of a thousand per second.
 #[test]
 fn twp_k6_resets_are_few_and_short() {
     let mut line = Line::with(57, long_ids(), with_secret(1));
@@ -183,7 +183,7 @@ fn twp_k6_resets_are_few_and_short() {
             assert!(answer.bytes.len() * 100 <= packet.len() * 35);
             sent += answer.bytes.len();
             resets += 1;
-            // What another server says to that.
+            // Another server's answer to the reset.
             line.server.take(line.now, stranger(2), &answer.bytes);
             assert!(line.server.drain(line.now).is_empty());
         }
@@ -193,7 +193,7 @@ fn twp_k6_resets_are_few_and_short() {
     assert_eq!(line.server.machine.stats().resets_sent, resets);
 }
 
-/// What a server knows it does not reset, whatever is sent to it in its name.
+/// A server never resets a session that it has, whatever is sent to it.
 #[test]
 fn a_live_session_is_never_reset() {
     let (mut line, _) = open(58, long_ids(), long_ids());
@@ -213,8 +213,8 @@ fn a_live_session_is_never_reset() {
     assert_eq!(line.server.machine.stats().resets_sent, 0);
 }
 
-/// What the server said before it was started again can be read when the reset is told; and who then
-/// dials at once finds the place and the address free.
+/// The server's messages from before the restart are readable when the reset is reported. A client
+/// that dials at once then finds the slot and the address free.
 #[test]
 fn twp_t8_messages_before_a_reset_stay_readable() {
     let settings = config(|config| {

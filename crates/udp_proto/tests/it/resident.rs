@@ -1,4 +1,4 @@
-//! What hostile sessions take of the machine's memory: the resident size of a process that has nothing else.
+//! Resident memory of hostile sessions, measured in a process of its own.
 
 #![cfg(target_os = "linux")]
 
@@ -14,15 +14,15 @@ use crate::direct::{Party, START, UNIX, network};
 use crate::harness::{Keys, SERVER, address};
 use crate::rogue::{Rogue, confirm};
 
-/// Sessions of the process that is measured: 4,096 take a minute.
+/// Sessions of the measured process; 4,096 take a minute.
 const SESSIONS: u16 = 128;
-/// Sets another number of them, for a run by hand.
+/// Overrides the number of sessions, for a manual run.
 const SESSIONS_SET: &str = "TICKWIRE_TEST_SESSIONS";
-/// What names the form of the hostile messages to that process.
+/// Names the form of the hostile messages for that process.
 const FORM: &str = "TICKWIRE_TEST_FORM";
 
-/// 4,096 sessions whose peers have valid keys, fill what they may with what nobody reads, and leave messages
-/// incomplete, stay within the gibibyte that docs/operations.md promises.
+/// 4,096 sessions with valid keys fill what they may with unread data and leave messages
+/// incomplete. They stay within the gibibyte that docs/operations.md promises.
 #[test]
 fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
     let mut failed = Vec::new();
@@ -46,7 +46,7 @@ fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
     assert_eq!(failed, [], "KiB a session");
 }
 
-/// The process that is measured, where it is told a form.
+/// The measured process; does nothing without a form.
 #[test]
 fn measured() {
     let Ok(form) = std::env::var(FORM) else {
@@ -94,7 +94,7 @@ fn measured() {
                     .machine
                     .handle_datagram(now, Arrival::from(*from), &mut packet);
             }
-            // Nobody reads what has come.
+            // The application reads nothing.
             let mut sent = Vec::new();
             while server.machine.poll_transmit(now, &mut sent).is_some() {
                 sent.clear();
@@ -113,7 +113,7 @@ fn measured() {
     eprintln!("KiB-a-session={kib} said={said}");
 }
 
-/// Packets of a peer that fills a window of `window` bytes, and all that unreliable messages may hold.
+/// Packets of a peer that fills a window of `window` bytes and the limit for unreliable messages.
 fn hostile(form: &str, window: usize) -> Vec<Vec<u8>> {
     let whole = |count: usize, from: u16| -> Vec<Vec<u8>> {
         (0..count)
@@ -121,7 +121,7 @@ fn hostile(form: &str, window: usize) -> Vec<Vec<u8>> {
             .collect()
     };
     let pieces = |bytes: usize, from: u16| -> Vec<Vec<u8>> {
-        // All but the first of each message, which therefore stays incomplete.
+        // All fragments but the first of each message, which stays incomplete.
         (0..bytes / 1_120)
             .map(|index| {
                 let (id, index) = (index / 57, index % 57 + 1);
@@ -141,7 +141,7 @@ fn hostile(form: &str, window: usize) -> Vec<Vec<u8>> {
             frames.chunks(30).map(<[Vec<u8>]>::concat).collect()
         }
     };
-    // Unreliable ones in pieces, then whole and unread, then empty and unread.
+    // Unreliable messages: fragments, then complete and unread, then empty and unread.
     packets.extend((0..60_u16).map(|id| fragment(0, id, (0, 2), &[7; 1_120])));
     packets.extend((0..60).map(|_| message(0, 0, &[7; 1_120])));
     packets.extend((0..40).map(|_| message(0, 0, &[]).repeat(30)));

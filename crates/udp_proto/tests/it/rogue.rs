@@ -1,4 +1,4 @@
-//! A client written from the paper by hand, which may send what no endpoint would.
+//! A client written by hand from the specification, which can send what no endpoint would.
 
 use crypto::{
     Agreed, Initial, OpeningKey, Provider, PublicKey, Role, SealingKey, Secret32, SessionSecrets,
@@ -16,7 +16,7 @@ use wire::Seed;
 
 use crate::harness::APP;
 
-/// One attempt: its key, its HELLO and what only its maker knows.
+/// One attempt: its key, its HELLO and its secrets.
 pub(crate) struct Rogue {
     pub(crate) provider: SimProvider,
     pub(crate) psk: Option<Secret32>,
@@ -24,10 +24,10 @@ pub(crate) struct Rogue {
     ephemeral: Option<SimEphemeral>,
 }
 
-/// What an ACCEPT gives.
+/// A session after the ACCEPT.
 pub(crate) struct RogueSession {
     pub(crate) sealing: SealingKey<SimAead>,
-    /// Of the server's phases 0 and 1.
+    /// For the server's phases 0 and 1.
     pub(crate) opening: [OpeningKey<SimAead>; 2],
     /// The key phase bit of our packets.
     key_phase: u8,
@@ -40,7 +40,7 @@ impl Rogue {
         Self::with(number, credentials, |_| {})
     }
 
-    /// As [`new`](Self::new), with fields changed before the mac is made.
+    /// As [`new`](Self::new), with fields changed before the MAC is computed.
     pub(crate) fn with(
         number: u64,
         credentials: &Credentials,
@@ -53,8 +53,8 @@ impl Rogue {
         rogue
     }
 
-    /// As [`with`](Self::with), with another's key: such a one never reads an ACCEPT, and costs no
-    /// curve.
+    /// As [`with`](Self::with), with another's key: it can never read an ACCEPT, and costs no key
+    /// generation.
     pub(crate) fn with_key(
         mut provider: SimProvider,
         key: PublicKey,
@@ -92,7 +92,7 @@ impl Rogue {
         rogue
     }
 
-    /// Writes the mac that proves the PSK.
+    /// Writes the MAC that proves the PSK.
     pub(crate) fn sign(&mut self) {
         let Some(psk) = &self.psk else { return };
         let initial = Initial::new(&self.provider, Some(psk));
@@ -107,7 +107,7 @@ impl Rogue {
         set_cookie(&mut self.hello, &retry.cookie);
     }
 
-    /// Reads the ACCEPT without a look at its signature.
+    /// Reads the ACCEPT without checking its signature.
     pub(crate) fn accept(&mut self, datagram: &[u8]) -> RogueSession {
         let ephemeral = self.ephemeral.as_mut().expect("its own key");
         let clear = AcceptClear::decode(datagram).expect("an ACCEPT");
@@ -145,7 +145,7 @@ impl Rogue {
 }
 
 impl RogueSession {
-    /// Seals a packet around any plaintext.
+    /// Seals a packet with any plaintext.
     pub(crate) fn packet(&mut self, plaintext: &[u8]) -> Vec<u8> {
         let number = self.sealing.next_number().to_be_bytes();
         let mut packet = vec![0x40 | self.key_phase];
@@ -163,19 +163,19 @@ impl RogueSession {
         packet
     }
 
-    /// Begins the next key phase, whether or not it may.
+    /// Starts the next key phase, allowed or not.
     pub(crate) fn update(&mut self) {
         self.sealing.update(&SimProvider::new(Seed::from_number(0)));
         self.key_phase ^= 0x20;
     }
 
-    /// Leaves out a packet number, as if that packet was lost.
+    /// Skips a packet number, as if that packet was lost.
     pub(crate) fn lose(&mut self) {
         self.sealing.skip().expect("fresh key");
     }
 
-    /// Opens a packet of the server's first two phases with a connection id of 4 bytes and a number
-    /// of 2.
+    /// Opens a packet of the server's first two phases with a 4-byte connection id and a 2-byte
+    /// number.
     pub(crate) fn open(&self, packet: &[u8]) -> Option<Vec<u8>> {
         let (head, sealed) = packet.split_at_checked(7)?;
         let number = u16::from_be_bytes([head[5], head[6]]);
@@ -203,7 +203,7 @@ pub(crate) fn confirm_with(config: &Config, params: &[u8; 40]) -> Vec<u8> {
     frame
 }
 
-/// 65 bytes that look like a key and are no point of the curve.
+/// 65 bytes that look like a key but are no point on the curve.
 pub(crate) fn no_point() -> PublicKey {
     let mut bytes = [7; 65];
     bytes[0] = 4;

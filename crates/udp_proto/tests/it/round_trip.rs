@@ -1,4 +1,4 @@
-//! What the handshake says about the round trip, and what it cannot say.
+//! RTT samples from the handshake, and when it gives none.
 
 use core::time::Duration;
 
@@ -54,14 +54,14 @@ fn a_handshake_without_repeats_is_the_first_sample_with_and_without_a_retry() {
     }
 }
 
-/// Which HELLO an ACCEPT answers cannot be told where two were sent (Karn's ambiguity).
+/// If two HELLOs were sent, the client cannot know which one the ACCEPT answers (Karn's ambiguity).
 #[test]
 fn a_retransmitted_hello_gives_no_rtt_sample() {
     let mut line = Line::new(2);
     let credentials = line.token(1);
     line.client.dial(line.now, &line.keys, credentials);
     assert_eq!(to_server(&mut line), 1);
-    // The ACCEPT takes longer than the client waits: 20 ms after its second HELLO it is there.
+    // The ACCEPT takes longer than the client's timeout: it arrives 20 ms after the second HELLO.
     let accept = line.server.drain(line.now).remove(0).bytes;
     line.now = line.client.machine.poll_timeout().unwrap();
     line.client.wake(line.now);
@@ -71,7 +71,7 @@ fn a_retransmitted_hello_gives_no_rtt_sample() {
     let session = line.client.machine.sessions().next().unwrap();
     let none = line.client.machine.session_stats(session).unwrap();
     assert_eq!((none.rtt, none.rtt_min), (Duration::ZERO, Duration::ZERO));
-    // The first packet that is acknowledged measures it.
+    // The first acknowledged packet gives the sample.
     for _ in 0..2 {
         to_server(&mut line);
         to_client(&mut line);
@@ -79,7 +79,7 @@ fn a_retransmitted_hello_gives_no_rtt_sample() {
     assert_eq!(samples(&line)[0], WAY * 2);
 }
 
-/// The same at the server: an ACCEPT that was repeated, or a first packet that was.
+/// The same at the server, for a repeated ACCEPT or a repeated first packet.
 #[test]
 fn a_retransmitted_accept_or_first_packet_gives_no_rtt_sample() {
     for is_accept_lost in [true, false] {
@@ -110,7 +110,7 @@ fn a_retransmitted_accept_or_first_packet_gives_no_rtt_sample() {
         line.now += Duration::from_millis(30);
         line.client.wake(line.now);
         to_server(&mut line);
-        // It carried a CLOSE to what waited, and the delay that the client told is taken off.
+        // It also carried a CLOSE, and the client's reported delay is subtracted.
         let measured = stats(&line, theirs)[1].rtt;
         assert!(
             measured >= WAY * 2 && measured <= WAY * 2 + Duration::from_millis(30),

@@ -1,5 +1,5 @@
-//! Random schedules: any channels, configurations, losses, sizes and moves, and then a quiet time in
-//! which all that is reliable arrives.
+//! Random schedules of channels, configurations, losses, sizes and migrations, followed by a phase
+//! without faults in which all reliable messages arrive.
 
 use core::net::SocketAddr;
 use core::num::NonZeroU32;
@@ -18,21 +18,21 @@ use wire::{Generator, Instant, Seed};
 use crate::direct::{CLIENT, Party, START, Sent, UNIX, unhurried};
 use crate::harness::{Keys, SERVER, address};
 
-/// How long all is well at most until everything has come; the slowest rate takes minutes.
+/// Maximum length of the phase without faults; the slowest rate takes minutes.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// One end, what it has sent and what it was told.
+/// One end, its sent messages and its events.
 struct End {
     party: Party,
     session: Option<SessionId>,
     is_readable: bool,
-    /// Numbers of messages, by channel.
+    /// Numbers of received messages, by channel.
     got: BTreeMap<ChannelId, Vec<u32>>,
     sent: BTreeMap<ChannelId, Vec<u32>>,
     tracked: BTreeSet<(ChannelId, MessageId)>,
     settled: BTreeMap<(ChannelId, MessageId), MessageOutcome>,
     closed: Vec<Event>,
-    /// When it woke last, and how often at that time.
+    /// Time of the last wakeup, and the number of wakeups at that time.
     woke: (Instant, u32),
 }
 
@@ -97,7 +97,6 @@ impl End {
         }
     }
 
-    /// Sends a message of a random length on a random channel.
     fn send(&mut self, now: Instant, generator: &mut Generator, table: &ChannelTable) {
         let Some(session) = self.session else {
             return;
@@ -187,17 +186,17 @@ fn random_config(generator: &mut Generator, rows: &[ChannelConfig]) -> Config {
     config
 }
 
-/// What happens to datagrams until all is well.
+/// Faults of datagrams until the phase without faults.
 struct Weather {
-    /// Packets in a million that are lost, and that come twice.
+    /// Lost and duplicated packets per million.
     loss: u32,
     duplication: u32,
-    /// Shortest way, and what it is longer by at most, milliseconds.
+    /// Minimum delay and maximum extra delay, milliseconds.
     delay: u64,
     jitter: u64,
-    /// Longer datagrams never come.
+    /// Longer datagrams are lost.
     longest: usize,
-    /// Nothing comes.
+    /// Everything is lost in this interval.
     dark: (Instant, Instant),
     moves: bool,
     ends_at: Instant,
@@ -239,7 +238,7 @@ struct World {
     weather: Weather,
     now: Instant,
     act_at: Instant,
-    /// What is on its way, by arrival: to whom, from where.
+    /// Datagrams in flight by arrival: receiver and source.
     flying: BTreeMap<(Instant, usize), (usize, SocketAddr, Vec<u8>)>,
     serial: usize,
 }
@@ -274,7 +273,7 @@ impl World {
         self.now < self.weather.ends_at
     }
 
-    /// Lets both send, and read where all is well.
+    /// Lets both send, and reads in the phase without faults.
     fn collect(&mut self) {
         for end in 0..2 {
             loop {
@@ -320,7 +319,7 @@ impl World {
         }
     }
 
-    /// What players and networks do.
+    /// Random actions of players and networks.
     fn act(&mut self) {
         let generator = &mut self.generator;
         self.act_at = self.now + Duration::from_millis(generator.between(1, 40));
@@ -347,7 +346,7 @@ impl World {
         }
     }
 
-    /// Returns whether all is told, and as much of what is reliable has come as was sent.
+    /// Whether all outcomes are reported and all reliable data has arrived.
     fn is_done(&self) -> bool {
         let is_complete = |from: &End, to: &End| {
             let has_come = |(channel, sent): (&ChannelId, &Vec<u32>)| {
@@ -361,7 +360,7 @@ impl World {
         is_open && is_complete(server, client) && is_complete(client, server)
     }
 
-    /// Goes on to what happens next; returns whether there is anything to wait for.
+    /// Advances to the next event; returns whether there is one.
     fn step(&mut self) -> bool {
         self.collect();
         if !self.is_bad() && self.is_done() {
@@ -400,7 +399,7 @@ impl World {
         true
     }
 
-    /// What was sent has come, as its channel promises it.
+    /// Checks that messages arrived as their channel promises.
     fn check(&self) {
         for (end, other) in [(0, 1), (1, 0)] {
             let (end, other) = (&self.ends[end], &self.ends[other]);
@@ -444,8 +443,8 @@ fn sim_twp_m1_m2_whatever_is_scheduled_all_that_is_reliable_arrives() {
     for_each_seed(&test_site!(), 200, run);
 }
 
-/// The first packets are lost, and so much waits behind them that CONFIRM yielded to it for ever: the server
-/// heard nothing of what came.
+/// The first packets were lost, and so much was queued that CONFIRM never got room: the server
+/// ignored all packets.
 #[test]
 fn a_schedule_that_displaces_confirm_opens_its_session() {
     run(Seed::from_number(317));

@@ -1,4 +1,4 @@
-//! What a peer has given up, and is sent again all the same, harms nothing else.
+//! Retransmissions of messages that the peer has dropped do not affect other traffic.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -9,24 +9,24 @@ use wire::Seed;
 
 use crate::harness::{Scene, UNRELIABLE};
 
-/// Bytes of what the game sends beside.
+/// Bytes of a message of the game.
 const GAME_LEN: usize = 200;
-/// Of these, a second.
+/// Game messages per second.
 const RATE: u64 = 30;
 const SECONDS: u64 = 20;
 
-/// What became of everything.
 struct Found {
     outcomes: Vec<MessageOutcome>,
     before: SessionStats,
     after: SessionStats,
     lowest_rate: u32,
-    /// Of the game's own messages, how many came.
+    /// Game messages that arrived.
     came: usize,
 }
 
-/// Sends `count` split messages of which parts come before a path falls silent, both ways, for longer than
-/// a peer waits; then the path is whole, and a game goes on over it at `game_hz`.
+/// Sends `count` split messages. Some of their parts arrive before the path fails in both
+/// directions, for longer than the peer's reassembly timeout. Then the path works again, and a game
+/// runs over it at `game_hz`.
 fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
     let mut scene = Scene::new(Seed::from_number(seed));
     let server = scene.server;
@@ -68,7 +68,7 @@ fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
         }
         lowest_rate
     };
-    // Until what the outage itself cost is over.
+    // Until the effects of the outage itself are over.
     play(&mut scene, 4);
     let before = stats(&scene);
     let lowest_rate = play(&mut scene, SECONDS);
@@ -119,8 +119,8 @@ fn sim_u9_messages_given_up_are_not_retransmitted_alone() {
     }
 }
 
-/// Messages that take 2.9 s at the session's rate, of a peer who waits 2 s for the last part: without loss, and
-/// whether they are sent again or not.
+/// Messages that take 2.9 s at the session's rate, while the peer waits 2 s for the last part:
+/// without loss, with and without retransmission.
 #[test]
 fn sim_u9_too_slow_split_messages_cost_a_working_path_nothing() {
     for (seed, is_repeated) in [(1, false), (2, true)] {

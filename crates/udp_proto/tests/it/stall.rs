@@ -1,4 +1,4 @@
-//! The stall guard: a process that was paused does not give its peers up for that.
+//! The stall guard: a paused process does not time out its peers because of the pause.
 
 use core::time::Duration;
 
@@ -13,9 +13,9 @@ fn idle(millis: u64) -> Config {
     config(|config| config.idle_timeout = IdleTimeout::new(Duration::from_millis(millis)).unwrap())
 }
 
-/// A pause that begins after 1.5 s in which nothing came from the clients, so that all of them have
-/// been silent for longer than the idle timeout when it ends. Of each the driver finds something in
-/// the socket, but of most only behind its first batches.
+/// The pause starts after 1.5 s without a packet from the clients, so all of them are silent for
+/// longer than the idle timeout when it ends. The driver finds a packet of each in the socket, but
+/// most only behind its first batches.
 #[test]
 fn twp_t2_64_clients_survive_a_pause_of_10_s() {
     let mut scene = Scene::with(Seed::from_number(61), idle(11_000), |listen| listen);
@@ -34,7 +34,7 @@ fn twp_t2_64_clients_survive_a_pause_of_10_s() {
         for _ in 0..millis / 50 {
             for (client, session) in &joined {
                 scene.world.apply(*client, |host, now| {
-                    // The queue of a stalled peer may be full; that is not what is tested.
+                    // The queue of a stalled peer may be full, which this test does not check.
                     host.machine.send(now, *session, UNRELIABLE, b"tick").ok();
                 });
             }
@@ -51,7 +51,7 @@ fn twp_t2_64_clients_survive_a_pause_of_10_s() {
     scene.world.stall(server, Duration::from_secs(10));
     play(&mut scene, 9_900);
     for (client, _) in &joined {
-        // What they say from now on comes after the pause.
+        // Packets sent from now on arrive after the pause.
         let up = LinkConfig::default().with_delay(Duration::from_millis(150));
         scene.world.set_link(*client, server, up);
     }
@@ -64,7 +64,7 @@ fn twp_t2_64_clients_survive_a_pause_of_10_s() {
     assert_eq!(stats.stalls, 1);
 }
 
-/// A server whose client has fallen silent, and when it was last heard.
+/// A server with a silent client, and the time of its last packet.
 fn deserted(seed: u64) -> (Line, Instant) {
     let mut line = Line::new(seed);
     line.join(1);
@@ -79,7 +79,7 @@ fn deserted(seed: u64) -> (Line, Instant) {
     (line, now)
 }
 
-/// Runs the server's timers as they fall due until the client is given up; returns when.
+/// Runs the server's timers as they fall due until the client times out; returns that time.
 fn given_up(line: &mut Line) -> Instant {
     while line.server.closes().is_empty() {
         let due = line.server.machine.poll_timeout().expect("a deadline");
@@ -90,11 +90,11 @@ fn given_up(line: &mut Line) -> Instant {
     line.now
 }
 
-/// Comes `late` behind the next deadline.
+/// Runs `late` after the next deadline.
 fn stall(line: &mut Line, late: Duration) {
     line.now = line.server.machine.poll_timeout().unwrap() + late;
-    // Once for each stall, however often the driver calls: with what the socket held, to run timers,
-    // to drain.
+    // One grace for each stall, however often the driver calls: with the socket's datagrams, to run
+    // timers, to drain.
     for _ in 0..3 {
         line.server.take(line.now, line.client.at, &[0x40; 60]);
         line.server.wake(line.now);
@@ -127,7 +127,7 @@ fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
     }
     // 3 times 3.75 s are more than 10 s.
     assert_eq!(given_up(&mut line), heard + 2 * IDLE);
-    // What is heard ends it: the next silence is as long as any.
+    // A received packet resets the grace: the next silence gets it again.
     let (mut line, _) = deserted(64);
     stall(&mut line, Duration::from_secs(4));
     let now = line.now;
@@ -137,7 +137,7 @@ fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
     assert_eq!(given_up(&mut line), now + IDLE);
 }
 
-/// A driver that always comes a second late learns of a dead peer, too.
+/// A driver that is always a second late still detects a dead peer.
 #[test]
 fn a_driver_that_is_always_late_gives_dead_peers_up() {
     let (mut line, heard) = deserted(65);
@@ -148,7 +148,7 @@ fn a_driver_that_is_always_late_gives_dead_peers_up() {
     assert!(line.now >= heard + IDLE + LATE);
 }
 
-/// A driver that sleeps until its deadlines is not late, however long that is.
+/// A driver that sleeps until its deadline is not late, however long it sleeps.
 #[test]
 fn sleep_is_no_stall() {
     let mut line = Line::new(66);

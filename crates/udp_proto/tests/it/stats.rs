@@ -1,4 +1,4 @@
-//! What a session says about messages that did not arrive, each cause in its own counter.
+//! Session counters of messages that did not arrive, one per cause.
 
 use core::time::Duration;
 
@@ -25,19 +25,19 @@ fn displaced_expired_and_lost_messages_are_counted_separately() {
     let mut line = Line::new(1);
     let (session, _) = line.join(1);
     line.run(100);
-    // 64 KiB hold 63 of them and 40 bytes for each.
+    // 64 KiB hold 63 of them, with 40 bytes of overhead each.
     for _ in 0..70 {
         send(&mut line, session, &[1; 1_000]);
     }
     let stats = ours(&line, session);
     assert_eq!((stats.messages_sent, stats.messages_displaced), (70, 7));
-    // Nobody asks for packets for longer than the ttl.
+    // No packet is requested for longer than the TTL.
     line.now += Duration::from_millis(101);
     line.client.wake(line.now);
     assert_eq!(ours(&line, session).messages_expired, 63);
     line.run(100);
     assert!(line.server.messages.is_empty());
-    // Three leave in a packet each and are lost on their way; later ones show it.
+    // Three are sent in one packet each and lost; later packets show it.
     for _ in 0..3 {
         send(&mut line, session, &[2; 1_000]);
     }
@@ -66,7 +66,7 @@ fn receiver_drops_and_duplicates_are_counted_separately() {
     say(&mut line, &confirm(&Config::default()));
     let theirs = line.server.machine.sessions().next().unwrap();
     let stats = |line: &Line| line.server.machine.session_stats(theirs).unwrap();
-    // Not read: 80 messages of 1,000 bytes where 64 KiB may wait with their records.
+    // Unread: 80 messages of 1,000 bytes, with 64 KiB for messages and their records.
     for _ in 0..80 {
         say(&mut line, &[&[0x80][..], &[1; 1_000]].concat());
     }

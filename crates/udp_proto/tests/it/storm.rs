@@ -1,4 +1,5 @@
-//! Much in flight, slow ends, deep queues, and nothing lost: what is sent again, and for how long.
+//! Many packets in flight, slow ends, deep queues and no loss: how much is retransmitted, and for
+//! how long.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -11,16 +12,16 @@ use wire::Seed;
 use crate::direct::{CLIENT, Line, unhurried};
 use crate::harness::{RELIABLE, SERVER, Scene, UNRELIABLE, address};
 
-/// A client and a server whose drivers take what has come, and send, once in some milliseconds.
+/// A client and a server with drivers that receive and send once every few milliseconds.
 struct Busy {
     line: Line,
-    /// Of the client, of the server.
+    /// The client's and the server's.
     sessions: [SessionId; 2],
-    /// Datagrams on their way to the client, to the server.
+    /// Datagrams in flight to the client and to the server.
     queues: [VecDeque<Vec<u8>>; 2],
-    /// Datagrams that the client, the server sent.
+    /// Datagrams sent by the client and by the server.
     sent: [usize; 2],
-    /// Milliseconds from one turn to the next.
+    /// Milliseconds between turns.
     periods: [u64; 2],
     millis: u64,
 }
@@ -40,8 +41,8 @@ impl Busy {
         }
     }
 
-    /// Queues as much reliable data as there is room for, and `unreliable` messages besides, at both
-    /// ends; returns how many messages that the client sent must arrive.
+    /// Queues as much reliable data as fits, and `unreliable` messages, at both ends; returns how
+    /// many of the client's messages must arrive.
     fn fill(&mut self, unreliable: usize) -> usize {
         let now = self.line.now;
         let ends = [&mut self.line.client, &mut self.line.server];
@@ -92,8 +93,8 @@ impl Busy {
     }
 }
 
-/// An end that answers seldom has much to report, and when it also has much to send the report does
-/// not fit beside it. What it leaves out counts as lost.
+/// An end that answers rarely has a long report. If it also has much to send, the report does not
+/// fit in the packet. Packets that the report omits count as lost.
 #[test]
 fn late_reports_of_a_busy_peer_cause_no_retransmission() {
     let slow = [1, 5, 20, 50, 300];
@@ -120,7 +121,7 @@ fn late_reports_of_a_busy_peer_cause_no_retransmission() {
                 "{periods:?}: {stats:?}"
             );
         }
-        // Keepalives and their acknowledgements are all that is left.
+        // Only keepalives and their acknowledgements remain.
         for _ in 0..2_000 {
             busy.pass_a_millisecond();
         }
@@ -129,8 +130,8 @@ fn late_reports_of_a_busy_peer_cause_no_retransmission() {
     }
 }
 
-/// A bottleneck of 1 MB/s behind which a second of traffic may wait: the round trip grows from 2 ms
-/// to that of all that is in flight.
+/// A bottleneck of 1 MB/s with a queue of a second: the RTT grows from 2 ms to that of all packets
+/// in flight.
 #[test]
 fn sim_nothing_is_sent_twice_behind_a_deep_queue() {
     for seed in 1..=4 {
@@ -152,7 +153,7 @@ fn sim_nothing_is_sent_twice_behind_a_deep_queue() {
                 while machine.send(now, session, RELIABLE, &[5; 400]).is_ok() {
                     reliable += 1;
                 }
-                // As much as there is room for, and a little more at the start.
+                // As much as fits, and a little more at the start.
                 machine.send(now, session, UNRELIABLE, &[7; 500]).unwrap();
             });
             scene.run(1);
@@ -173,7 +174,7 @@ fn sim_nothing_is_sent_twice_behind_a_deep_queue() {
         assert_eq!(ours.packets_lost, 0, "seed {seed}: {ours:?}");
         let probed = theirs.message_frames_repeated;
         assert!(probed <= 16, "seed {seed}: {probed}");
-        // And it stops.
+        // Then it stops.
         scene.run(2_000);
         let later = stats(&scene.peer(client).machine).packets_sent;
         assert!(later - ours.packets_sent <= 8);

@@ -1,4 +1,4 @@
-//! Handshakes on a line on which somebody changes, swaps and forges messages.
+//! Handshakes with an attacker on the path that modifies, swaps and forges messages.
 
 use core::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::direct::{Line, Party, START, Sent};
 use crate::harness::{SERVER, address};
 use crate::hostile::stranger;
 
-/// Bytes of a HELLO that hold the cookie; all others are HELLO0.
+/// Bytes of a HELLO that hold the cookie; the others are HELLO0.
 const COOKIE: core::ops::Range<usize> = 101..134;
 
-/// Runs one dial over a line on which `change` meddles; returns whether the client connected.
+/// Runs one dial with each datagram passed to `change`; returns whether the client connected.
 fn meddle(line: &mut Line, session: SessionId, mut change: impl FnMut(bool, &mut Vec<u8>)) -> bool {
     let before = line.client.sessions().len();
     for _ in 0..8 {
@@ -61,13 +61,13 @@ fn twp_k3_no_byte_of_a_token_hello_may_change() {
     }
     assert_eq!(line.server.machine.stats().accepted, 0);
     assert!(line.client.sessions().is_empty() && line.server.events.is_empty());
-    // Left alone, the next one connects.
+    // Without tampering the next one connects.
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
     assert!(meddle(&mut line, session, |_, _| ()));
 }
 
-/// Here the meddler gets cookies for his own HELLO, and only the transcript is in his way.
+/// The attacker gets cookies for his own HELLO, so only the transcript stops him.
 #[test]
 fn twp_k3_no_byte_of_an_open_hello_may_change() {
     let mut line = Line::with(2, Config::default(), Listen::with_open_mode);
@@ -100,7 +100,7 @@ fn twp_k3_a_changed_cookie_costs_at_most_a_retry_or_a_resend() {
             let credentials = line.token(index.try_into().unwrap());
             line.client.dial(line.now, &line.keys, credentials);
             let before = line.client.sessions().len();
-            // The first HELLO, and where there is one the first with a cookie, are changed.
+            // The first HELLO is changed, and the first with a cookie if there is one.
             for _ in 0..2 {
                 for Sent { mut bytes, .. } in line.client.drain(line.now) {
                     if bytes[0] == 0xC1 {
@@ -157,7 +157,7 @@ fn dial_node(line: &mut Line, node: NodeId) -> SessionId {
     line.client.machine.connect(line.now, target).unwrap()
 }
 
-/// For each byte of ACCEPT two changes, 15 of them before the genuine one, which still connects.
+/// Two changes for each byte of ACCEPT, 15 of them before the real one, which still connects.
 fn change_every_byte_of_accept(
     line: &mut Line,
     len: usize,
@@ -235,7 +235,7 @@ fn twp_k4_an_accept_of_another_session_or_key_is_rejected() {
     line.join(1);
     let recorded = line.record.iter().find(|(_, bytes)| bytes[0] == 0xC3);
     let recorded = recorded.unwrap().1.clone();
-    // The client pins a key that the server does not have.
+    // The client pins a key that is not the server's.
     let credentials = line.token(2);
     let other = Identity::generate(&mut SimProvider::new(Seed::from_number(1))).unwrap();
     let target = Target {
@@ -245,7 +245,7 @@ fn twp_k4_an_accept_of_another_session_or_key_is_rejected() {
     };
     line.client.machine.connect(line.now, target).unwrap();
     let hello = line.client.drain(line.now).remove(0).bytes;
-    // The recorded ACCEPT, as it was and with the new attempt's id.
+    // The recorded ACCEPT, unchanged and with the new attempt's id.
     let mut forged = recorded.clone();
     forged[5..13].copy_from_slice(&hello[17..25]);
     for accept in [&recorded, &forged] {
@@ -276,7 +276,7 @@ fn a_refuse_ends_an_attempt_only_with_a_mac() {
     refuse.extend_from_slice(&16_u16.to_be_bytes());
     refuse.resize(31, 0);
     line.client.take(line.now, line.server.at, &refuse);
-    // Five forged RETRYs: three are followed, and the attempt lives on.
+    // Five forged RETRYs: three are followed, and the attempt continues.
     let mut retry = vec![0xC2];
     retry.extend_from_slice(&0x5457_0001_u32.to_be_bytes());
     retry.extend_from_slice(&hello[17..25]);
@@ -289,7 +289,7 @@ fn a_refuse_ends_an_attempt_only_with_a_mac() {
     assert_eq!(line.client.sessions(), [session]);
 }
 
-/// Who copies an ACCEPT and is quicker than the server does not become the server's address.
+/// An attacker whose copy of an ACCEPT arrives first does not become the server's address.
 #[test]
 fn an_accept_from_another_address_is_not_taken() {
     let mut line = Line::new(16);

@@ -1,4 +1,4 @@
-//! Times of one session beside others of the same endpoint.
+//! Timeouts of one session among others of the same endpoint.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ fn times(idle_ms: u64, keepalive_ms: u64) -> Timeouts {
     times
 }
 
-/// Dials with times of its own; the client's session and the server's.
+/// Dials with its own timeouts; returns the client's and the server's session.
 fn join(line: &mut Line, player: u64, times: Timeouts) -> (SessionId, SessionId) {
     let credentials = line.token(player);
     let target = target(line, credentials);
@@ -60,7 +60,7 @@ fn u12_each_dial_has_a_handshake_timeout_of_its_own() {
     for millis in 0..=6_000 {
         let now = START + Duration::from_millis(millis);
         line.client.wake(now);
-        // Nobody hears them.
+        // These datagrams are lost.
         line.client.drain(now);
         let failed = usize::from(millis >= 2_000) + usize::from(millis >= 5_000);
         assert_eq!(
@@ -79,7 +79,7 @@ fn u12_idle_timeout_and_keepalive_can_differ_per_session() {
     let before = [quick, slow].map(|session| sent(&line.client, session));
     line.run(9_000);
     let after = [quick, slow].map(|session| sent(&line.client, session));
-    // Each 240 to 300 ms, and answers to the server's, which come each second.
+    // One every 240 to 300 ms, and answers to the server's, one per second.
     assert!(
         (30..=60).contains(&(after[0] - before[0])),
         "{after:?} {before:?}"
@@ -88,7 +88,7 @@ fn u12_idle_timeout_and_keepalive_can_differ_per_session() {
         (3..=20).contains(&(after[1] - before[1])),
         "{after:?} {before:?}"
     );
-    // The client falls silent, and the server gives each session up in its time.
+    // The client goes silent, and the server times out each session at its own deadline.
     let since = line.now;
     for millis in 0..=10_100 {
         let now = since + Duration::from_millis(millis);
@@ -122,8 +122,8 @@ fn u12_a_server_changes_the_times_of_one_session_within_what_was_agreed() {
             .unwrap()
     };
     let seconds = Duration::from_secs;
-    // The agreed 10 s are the most, and three of the peer's keepalives the least; ours come as often
-    // as was announced.
+    // At most the agreed 10 s and at least three of the peer's keepalives; ours are sent at the
+    // announced interval.
     assert_eq!(set(120_000, 20_000), (seconds(10), seconds(1)));
     assert_eq!(set(2_000, 400), (seconds(3), Duration::from_millis(400)));
     assert_eq!(set(4_000, 400), (seconds(4), Duration::from_millis(400)));
@@ -153,7 +153,7 @@ fn u12_a_server_changes_the_times_of_one_session_within_what_was_agreed() {
     assert!(line.client.machine.session_stats(first).is_some());
 }
 
-/// One end waits as short as it may, both speak as seldom as they may: neither is given up.
+/// One end has the shortest timeout, both have the longest keepalive interval: neither times out.
 #[test]
 fn u12_times_that_both_ends_change_end_no_session_that_is_well() {
     let mut line = Line::new(44);
@@ -185,7 +185,7 @@ fn u12_each_session_may_have_a_ttl_of_its_own() {
         let message = Message::new(UNRELIABLE, b"x");
         machine.send_tracked(line.now, session, &message).unwrap();
     }
-    // The driver does not come to send.
+    // The driver does not run, so nothing is sent.
     line.now += Duration::from_millis(31);
     line.client.wake(line.now);
     line.run(300);

@@ -1,4 +1,4 @@
-//! Each time of [`Config`]: what happens then, and not before.
+//! Each timer of [`Config`] fires on time and not before.
 
 use core::time::Duration;
 
@@ -76,7 +76,7 @@ fn keepalive_is_the_interval_of_an_idle_session() {
 
 #[test]
 fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
-    // One end is impatient, and neither says so often enough by itself.
+    // One end has a short timeout, and neither sends keepalives often enough by its own setting.
     let of = |idle, keepalive| {
         config(|config| {
             config.idle_timeout = IdleTimeout::new(Duration::from_secs(idle)).unwrap();
@@ -92,7 +92,7 @@ fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
         let stats = party.machine.session_stats(session);
         stats.unwrap().packets_sent
     };
-    // Every 667 ms or up to a fifth sooner, and an acknowledgement for each of the other's.
+    // Every 667 ms or up to a fifth sooner, and an acknowledgement for each of the peer's.
     for count in [
         packets(&line.client, session),
         packets(&line.server, theirs),
@@ -116,7 +116,7 @@ fn idle_timeout_is_the_smaller_of_both_ends() {
         let now = silent_since + Duration::from_millis(millis);
         line.server.wake(now);
         line.server.drain(now);
-        // A keepalive of the client's may have come up to a second ago.
+        // The client's last keepalive may have arrived up to a second ago.
         assert!(
             millis >= 1_000 || line.server.closes().is_empty(),
             "{millis}"

@@ -63,8 +63,8 @@ fn twp_k7_a_token_opens_nothing_after_a_restart_or_at_a_second_instance() {
     let unix = scene.world.unix_now();
     let credentials = scene.keys.token(unix, 1, address(SERVER));
     let seed = scene.seed;
-    // A new process: another instance id, and in life another token key too. Here the key is the
-    // same, so that the instance id alone must refuse.
+    // A new process: another instance id and, in production, another token key. Here the key is the
+    // same, so that only the instance id can cause the rejection.
     let keys = crate::harness::Keys::new(seed);
     scene.world.restart(scene.server, |now| {
         server_host(
@@ -149,7 +149,7 @@ fn a_token_with_one_bit_flipped_is_dropped_and_counted() {
         refused += 1;
     }
     let stats = *scene.peer(scene.server).machine.stats();
-    // A bit of the expiry makes it one of the past or of the future.
+    // A flipped bit of the expiry moves it to the past or the future.
     let dropped = stats.dropped_token + stats.dropped_token_expired + stats.dropped_token_clock;
     assert!(dropped >= refused);
     assert_eq!(stats.sessions_opened, 0);

@@ -1,4 +1,4 @@
-//! Refusals that cannot be proved: how soon they end an attempt, and what they say.
+//! Unauthenticated REFUSE packets: how soon they end an attempt, and the reported cause.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use crate::direct::{Line, UNIX, config, failures};
 use crate::harness::{Keys, Log, Peer, SERVER, Scene, address};
 use crate::rogue::Rogue;
 
-/// A server in open mode, so many milliseconds from everybody.
+/// A server in open mode, `one_way` milliseconds from every client.
 fn open_server(number: u64, (config, one_way): (Config, u64)) -> Scene {
     let mut scene = Scene::with(Seed::from_number(number), config, Listen::with_open_mode);
     let link = LinkConfig::default().with_delay(Duration::from_millis(one_way));
@@ -23,7 +23,7 @@ fn open_server(number: u64, (config, one_way): (Config, u64)) -> Scene {
     scene
 }
 
-/// Runs until `client` has failed; returns why, and after how many milliseconds.
+/// Runs until `client` has failed; returns the failure and the time in milliseconds.
 fn failure(scene: &mut Scene, client: Handle<Peer>) -> (ConnectFailure, u64) {
     for millis in 1..=11_000 {
         scene.run(1);
@@ -34,7 +34,7 @@ fn failure(scene: &mut Scene, client: Handle<Peer>) -> (ConnectFailure, u64) {
     panic!("it neither failed nor gave up");
 }
 
-/// A second, or three round trips; and what a simulated millisecond rounds up.
+/// A second or three round trips, plus the rounding of a simulated millisecond.
 fn limit(one_way: u64) -> core::ops::RangeInclusive<u64> {
     let span = (6 * one_way).max(1_000);
     span - 1..=span + 2
@@ -98,7 +98,7 @@ fn a_client_of_another_application_fails_within_1_s_or_3_round_trips() {
     }
 }
 
-/// Each of these was a timeout without a word.
+/// Each of these used to be a timeout without a cause.
 #[test]
 fn each_token_fault_has_its_own_code_and_counter() {
     let hour = Duration::from_secs(3_600);
@@ -156,7 +156,7 @@ fn each_token_fault_has_its_own_code_and_counter() {
     assert!(text.contains("the matchmaker's clock is ahead"), "{text}");
 }
 
-/// 32 of one address are in, and there is room for others.
+/// 32 sessions of one address are open, and there is room for others.
 #[test]
 fn sessions_per_source_max_has_its_own_refusal_code() {
     let mut line = Line::with(70, Config::for_server(), Listen::with_open_mode);
@@ -176,7 +176,7 @@ fn sessions_per_source_max_has_its_own_refusal_code() {
     assert_eq!(line.server.machine.session_count(), 32);
 }
 
-/// A client with a token at a server in open mode alone, and the other way round.
+/// A client with a token at an open-mode server, and the reverse.
 #[test]
 fn a_mode_that_is_not_served_is_named() {
     let mut line = Line::new(71);
@@ -187,7 +187,7 @@ fn a_mode_that_is_not_served_is_named() {
     assert!(line.server.machine.stats().dropped_mode >= 2);
 }
 
-/// Somebody on the path says FULL at once, time and again; the server's own ACCEPT is behind it.
+/// An attacker on the path sends FULL at once, repeatedly; the server's own ACCEPT arrives later.
 #[test]
 fn forged_refusals_do_not_end_an_attempt_that_is_accepted_within_a_second() {
     let mut line = Line::with(72, config(|_| {}), Listen::with_open_mode);
@@ -207,7 +207,7 @@ fn forged_refusals_do_not_end_an_attempt_that_is_accepted_within_a_second() {
     line.server.take(line.now, line.client.at, &hello);
     line.settle();
     assert_eq!(line.client.sessions(), [session]);
-    // And of any other address, or for another attempt, none counts.
+    // A REFUSE from another address or for another attempt does not count.
     let mut line = Line::with(73, config(|_| {}), Listen::with_open_mode);
     line.client.dial(line.now, &line.keys, Credentials::Open);
     let hello = line.client.drain(line.now).remove(0).bytes;
@@ -226,7 +226,7 @@ fn forged_refusals_do_not_end_an_attempt_that_is_accepted_within_a_second() {
     assert_eq!(failures(&line.client), []);
 }
 
-/// One that refuses is left for the next at once, and not asked again.
+/// After a REFUSE the client tries the next address at once and does not retry the first.
 #[test]
 fn after_a_refusal_the_next_address_is_tried_within_a_second() {
     let mut small = Config::default();
@@ -255,7 +255,7 @@ fn after_a_refusal_the_next_address_is_tried_within_a_second() {
     assert_eq!(scene.log(client).failures(), []);
 }
 
-/// K6 and U4 hold for them: 31 bytes for 1,200, one for each HELLO, within the budget of its network.
+/// K6 and U4 apply: 31 bytes for 1,200, one per HELLO, within the budget of the network.
 #[test]
 fn twp_k6_u4_refusals_without_proof_are_few_and_short() {
     let mut line = Line::new(75);
@@ -276,7 +276,7 @@ fn twp_k6_u4_refusals_without_proof_are_few_and_short() {
     assert_eq!((datagrams, bytes), (256, 256 * 31));
 }
 
-/// A REFUSE without proof for this HELLO.
+/// An unauthenticated REFUSE for this HELLO.
 fn refuse(hello: &[u8], code: CloseCode) -> Vec<u8> {
     let refuse = udp_proto::handshake::reply::Refuse {
         version: u32::from_be_bytes(hello[1..5].try_into().expect("four")),

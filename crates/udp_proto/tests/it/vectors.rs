@@ -1,9 +1,9 @@
 //! Handshakes and sessions byte for byte, with every key: what a client in another language needs.
 //!
-//! Each file of `testdata` is made again from seeds and compared. Keys are derived here from the
-//! paper's formulas over HMAC and AEAD alone, and every packet is opened with them, so the files
-//! do not merely repeat what the crate under test believes. `TICKWIRE_WRITE_VECTORS=1` writes
-//! them anew where the wire format has changed on purpose.
+//! Each file of `testdata` is regenerated from seeds and compared. Keys are derived here from the
+//! specification's formulas over HMAC and AEAD alone, and every packet is opened with them, so the
+//! files are independent of the crate's own key schedule. `TICKWIRE_WRITE_VECTORS=1` rewrites them
+//! after an intended change of the wire format.
 
 use core::fmt::Write as _;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn twin(number: u64, purpose: u64) -> SimProvider {
     SimProvider::new(Seed::from_number(number).generator(purpose).seed())
 }
 
-/// The private scalar of `public`, which a twin of its maker drew, and the key itself.
+/// The private scalar of `public`, drawn by a twin of its provider, and the key itself.
 fn ephemeral(
     number: u64,
     purpose: u64,
@@ -86,7 +86,7 @@ fn ephemeral(
     panic!("another provider drew it");
 }
 
-/// Expand of the paper: info = length, label, context.
+/// HKDF-Expand of the specification: info = length, label, context.
 fn expand<const LEN: usize>(secret: &Secret32, label: &str, context: &[u8]) -> [u8; LEN] {
     let mut info = u16::try_from(LEN).unwrap().to_be_bytes().to_vec();
     for part in [label.as_bytes(), context] {
@@ -96,20 +96,20 @@ fn expand<const LEN: usize>(secret: &Secret32, label: &str, context: &[u8]) -> [
     hkdf::expand(&twin(0, 0), secret, &info)
 }
 
-/// Extract with a salt derived from the secret above.
+/// HKDF-Extract with a salt derived from the previous secret.
 fn derive(above: &Secret32, input: &[u8; 32]) -> Secret32 {
     let salt: [u8; 32] = expand(above, "tw1 derived", &[]);
     hkdf::extract(&twin(0, 0), &salt, input)
 }
 
-/// Everything that a session's two ends share.
+/// The secrets that both ends of a session share.
 struct Keys {
     client: Secret32,
     server: Secret32,
 }
 
-/// Derives all keys of the handshake whose HELLO and ACCEPT these are, and writes them down. Returns
-/// what the ACCEPT seals, too.
+/// Derives and writes all keys of the handshake with this HELLO and ACCEPT. Also returns the
+/// ACCEPT's sealed content.
 fn schedule(
     file: &mut Vectors,
     number: u64,
@@ -192,7 +192,7 @@ fn packet(file: &mut Vectors, name: &str, secret: &Secret32, bytes: &[u8]) {
     file.put(&format!("{name}_plain"), &plaintext);
 }
 
-/// Writes a whole record: handshake, keys, packets. Returns what the ACCEPT seals.
+/// Writes a whole record: handshake, keys, packets. Returns the ACCEPT's sealed content.
 fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) -> Vec<u8> {
     let find = |kind| {
         let mut found = line.record.iter().map(|(_, bytes)| bytes);
@@ -236,7 +236,7 @@ fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) 
     body
 }
 
-/// Messages of each kind, ACKs, and an orderly end.
+/// Messages of each kind, ACKs, and an orderly close.
 fn converse(line: &mut Line, session: SessionId, theirs: SessionId) {
     let say = |line: &mut Line, channel, message: &[u8]| {
         line.client
@@ -299,7 +299,8 @@ fn the_token_session_is_unchanged() {
     file.check("token.hex");
 }
 
-/// The client goes to phase 1 and the server follows; then the server to phase 2, and the client.
+/// The client goes to phase 1 and the server follows; then the server to phase 2, and the client
+/// follows.
 #[test]
 fn the_session_with_new_keys_is_unchanged() {
     let mut line = Line::new(5);
@@ -327,7 +328,7 @@ fn the_session_with_new_keys_is_unchanged() {
     file.check("key_update.hex");
 }
 
-/// The client knows a root key alone, and checks both signatures as section 3.3 says.
+/// The client trusts only a root key and checks both signatures as in section 3.3.
 #[test]
 fn the_certificate_session_is_unchanged() {
     let mut line = Line::with(6, unhurried(), |listen| {
@@ -462,7 +463,7 @@ fn replies_without_a_session_are_unchanged() {
     file.check("replies.hex");
 }
 
-/// What the mac of a HELLO covers: 134 bytes without the cookie, length and token.
+/// The input of a HELLO's MAC: 134 bytes without the cookie, then length and token.
 fn mac_input(hello: &[u8]) -> Vec<u8> {
     let token_len = usize::from(u16::from_be_bytes([hello[150], hello[151]]));
     let mut covered = hello[..134].to_vec();

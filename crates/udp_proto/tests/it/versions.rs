@@ -1,4 +1,4 @@
-//! Which version two ends come to speak, and that nobody between them chooses it.
+//! Version negotiation, and that no attacker between the ends can influence it.
 
 use udp_proto::handshake::{Mode, VERSION_1, VERSION_TRIAL};
 use udp_proto::{
@@ -8,7 +8,7 @@ use udp_proto::{
 use crate::direct::{Line, Sent, config, failures};
 use crate::rogue::Rogue;
 
-/// A server in open and token mode; client and server speak these versions.
+/// A server in open and token mode; client and server support these versions.
 fn line(number: u64, client: SpokenVersions, server: SpokenVersions) -> Line {
     let of = |versions| config(|config: &mut Config| config.versions = versions);
     let mut line = Line::with(number, of(server), Listen::with_open_mode);
@@ -21,7 +21,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Version and highest version of each HELLO that left, repeats left out.
+/// Version and highest version of each sent HELLO, without repeats.
 fn hellos(line: &Line) -> Vec<(u32, u32)> {
     let hello = |(from_client, bytes): &(bool, Vec<u8>)| {
         (*from_client && bytes[0] == 0xC1).then(|| (number(bytes, 1), number(bytes, 5)))
@@ -40,7 +40,7 @@ fn dial(line: &mut Line, mode: Mode) -> SessionId {
     line.client.dial(line.now, &line.keys, credentials)
 }
 
-/// Hands datagrams over, changed by `change`, for as long as a dial lasts.
+/// Delivers datagrams, each passed to `change`, for the duration of a dial.
 fn meddle(line: &mut Line, mut change: impl FnMut(bool, &mut Vec<u8>)) {
     for _ in 0..60 {
         for _ in 0..4 {
@@ -59,7 +59,7 @@ fn meddle(line: &mut Line, mut change: impl FnMut(bool, &mut Vec<u8>)) {
     }
 }
 
-/// VERSION to the HELLO `hello`, that names `versions`.
+/// A VERSION answer to `hello` that names `versions`.
 fn offer(hello: &[u8], versions: &[u32]) -> Vec<u8> {
     let mut offer = vec![0xC5];
     offer.extend_from_slice(&hello[17..25]);
@@ -77,7 +77,7 @@ fn twp_k9_both_ends_speak_the_highest_version_that_both_know() {
         (one, one, vec![(VERSION_1, VERSION_1)]),
         (one, both, vec![(VERSION_1, VERSION_1)]),
         (both, both, vec![(VERSION_TRIAL, VERSION_TRIAL)]),
-        // It restarts, once, and says what it could have spoken.
+        // The client restarts once and states its highest version.
         (
             both,
             one,
@@ -98,7 +98,7 @@ fn twp_k9_both_ends_speak_the_highest_version_that_both_know() {
     }
 }
 
-/// Who answers in the server's name has the client ask for less, and the server will not have it.
+/// A forged VERSION makes the client offer a lower version, which the server rejects.
 #[test]
 fn twp_k9_a_forged_version_ends_in_a_refusal_and_no_session() {
     let both = SpokenVersions::WithTrial;
@@ -120,7 +120,7 @@ fn twp_k9_a_forged_version_ends_in_a_refusal_and_no_session() {
     }
 }
 
-/// The same, with the highest version lowered too: then the PSK's mac, or the transcript, is wrong.
+/// The same, with the highest version lowered too: then the PSK's MAC or the transcript is wrong.
 #[test]
 fn twp_k9_an_attacker_cannot_lower_the_highest_version() {
     let both = SpokenVersions::WithTrial;
@@ -148,7 +148,7 @@ fn twp_k9_an_attacker_cannot_lower_the_highest_version() {
     }
 }
 
-/// A HELLO of the higher version that is made one of the lower, and its answers made ones to it.
+/// A HELLO of the higher version is rewritten to the lower one, and its answers back.
 #[test]
 fn twp_k9_an_attacker_cannot_translate_between_versions() {
     let both = SpokenVersions::WithTrial;
@@ -177,7 +177,7 @@ fn twp_k9_an_attacker_cannot_translate_between_versions() {
     }
 }
 
-/// Suites that somebody takes out of the HELLO, so that a weaker one is taken.
+/// An attacker removes suites from the HELLO to force a weaker one.
 #[test]
 fn twp_k9_an_attacker_cannot_choose_the_suite() {
     for mode in [Mode::Token, Mode::Open] {
@@ -195,8 +195,8 @@ fn twp_k9_an_attacker_cannot_choose_the_suite() {
     }
 }
 
-/// However many VERSIONs come: one restart, and what contradicts itself or comes from elsewhere
-/// changes nothing.
+/// For any number of VERSIONs the client restarts once; contradictory ones or those from other
+/// sources change nothing.
 #[test]
 fn twp_k9_a_client_restarts_once_and_ignores_other_sources() {
     let mut line = line(6, SpokenVersions::WithTrial, SpokenVersions::One);
@@ -237,7 +237,8 @@ fn a_dial_without_a_common_version_fails_with_version() {
     assert_eq!(failures(&line.client), [ConnectFailure::Version]);
 }
 
-/// VERSION keeps nothing, and comes out of the budget for answers: 256 a second for one prefix.
+/// VERSION creates no state, and counts against the budget for answers: 256 per second for one
+/// prefix.
 #[test]
 fn twp_k9_k6_versions_are_few_short_and_without_state() {
     let one = SpokenVersions::One;

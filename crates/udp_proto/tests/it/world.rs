@@ -1,4 +1,4 @@
-//! Sessions in worlds where everything goes wrong that a network can do.
+//! Sessions in worlds with every kind of network fault.
 
 mod faults;
 mod matrix;
@@ -33,8 +33,8 @@ fn sim_twp_m1_m2_r2_t6_every_storm_delivers_what_was_sent_and_nothing_twice() {
     }
 }
 
-/// The same with keys that are changed every 16 packets: whatever is late, lost, repeated or damaged,
-/// both ends stay within a phase of each other.
+/// The same with key updates every 16 packets: with delayed, lost, duplicated and damaged packets
+/// both ends stay within one phase of each other.
 #[test]
 fn sim_twp_m1_m2_r2_storms_with_key_updates_every_16_packets() {
     let limits = KeyLimits::default().with_phase_packets(16);
@@ -68,7 +68,7 @@ fn sim_twp_m1_m2_r2_storms_with_key_updates_every_16_packets() {
     }
 }
 
-/// Twice in one process here; `kind xtask sim` runs it in two profiles, and compares the lines that
+/// Runs twice in this process; `kind xtask sim` runs it in two profiles and compares the lines that
 /// begin with `trace`.
 #[test]
 fn sim_twp_d1_one_seed_gives_one_trace() {
@@ -84,7 +84,7 @@ fn sim_twp_d1_one_seed_gives_one_trace() {
     assert!(!runs_its_own_seeds() || traces.len() == 5);
 }
 
-/// A1: what counts as acknowledged at one end has opened at the other.
+/// A1: a packet acknowledged at one end was opened at the other.
 #[test]
 fn sim_twp_a1_nothing_is_acknowledged_that_did_not_arrive() {
     let (mut compared, mut acknowledged, mut lost) = (0, 0, 0);
@@ -107,8 +107,8 @@ fn sim_twp_a1_nothing_is_acknowledged_that_did_not_arrive() {
             }
         }
     });
-    // Which packets these are is told apart in `sent::tests::pipe`, by number; here, that what is
-    // compared is not nothing, and that much of it was lost.
+    // `sent::tests::pipe` compares the packets by number. This checks that the comparison is not
+    // empty and that much was lost.
     if runs_its_own_seeds() {
         assert!(compared >= 200, "{compared}");
         assert!(
@@ -118,8 +118,8 @@ fn sim_twp_a1_nothing_is_acknowledged_that_did_not_arrive() {
     }
 }
 
-/// A2: with 30 % loss both ways and a thousand packets a second, whatever arrives is acknowledged
-/// in the end.
+/// A2: with 30 % loss each way and a thousand packets per second, every received packet is
+/// eventually acknowledged.
 #[test]
 fn sim_twp_a2_what_arrives_is_acknowledged_in_the_end() {
     for_each_seed(&test_site!(), 3, |seed| {
@@ -141,13 +141,13 @@ fn sim_twp_a2_what_arrives_is_acknowledged_in_the_end() {
         let server = &scene.peer(scene.server).machine;
         let sent = scene.peer(client).machine.session_stats(session).unwrap();
         let received = server.session_stats(theirs).unwrap();
-        // Each message is a packet of its own; packets with an ACK only are not counted.
+        // Each message has its own packet; packets with only an ACK are not counted.
         let share = sent.packets_acknowledged * 1_000 / received.messages_received;
         assert!(share >= 999, "{share} of 1,000: {sent:?} {received:?}");
     });
 }
 
-/// U3: at 20 % loss each way and 100 ms of round trip.
+/// U3: at 20 % loss each way and an RTT of 100 ms.
 #[test]
 fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
     for_each_seed(&test_site!(), 1, |seed| {
@@ -169,7 +169,7 @@ fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
             clients.push((client, scene.world.now()));
             scene.run(5);
         }
-        // The default timeout is 10 s, so who is not in by then has failed.
+        // The default timeout is 10 s, so a client not connected by then has failed.
         scene.run(10_100);
         let failed = clients
             .iter()
@@ -179,7 +179,7 @@ fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
     });
 }
 
-/// Clocks that drift, jump and begin anywhere do not matter to a session.
+/// Clocks that drift, jump and start at any time do not affect a session.
 #[test]
 fn twp_t1_jumps_of_the_wall_clock_do_not_touch_a_session() {
     let seed = Seed::from_number(1);

@@ -1,4 +1,4 @@
-//! Bulk through a bottleneck: how much passes, and what stands in the queue.
+//! Bulk through a bottleneck: throughput and queueing delay.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -11,7 +11,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Both ways of a path: bytes a second up, round trip, and what its queue holds, ms.
+/// Both directions of a path: uplink rate in bytes per second, RTT and queue in ms.
 fn path((rate, round_trip, queue): (u64, u64, u64)) -> [LinkConfig; 2] {
     let down = LinkConfig::default().with_delay(ms(round_trip) / 2);
     let up = down.with_rate(Rate {
@@ -21,8 +21,8 @@ fn path((rate, round_trip, queue): (u64, u64, u64)) -> [LinkConfig; 2] {
     [up, down]
 }
 
-/// Bulk and a game beside it: the part of the bottleneck that was used, percent, and how late 99 of
-/// 100 of the game's packets came at most.
+/// Bulk with a game on the same path: the used share of the bottleneck in percent, and the 99th
+/// percentile of the game's queueing delay.
 fn measure((rate, round_trip, queue): (u64, u64, u64)) -> (u64, Duration) {
     let links = path((rate, round_trip, queue));
     let mut lane = Lane::new(rate + round_trip + queue, 1, &config(), links);
@@ -47,14 +47,14 @@ fn sim_b3_bulk_fills_a_bottleneck_and_delays_a_game_by_at_most_50_ms() {
             for queue in [100, 400] {
                 let (share, late) = measure((rate, round_trip, queue));
                 assert!((85..=100).contains(&share), "{share} %");
-                // Nobody gets out of the way of what is being sent: a packet, or two.
+                // A packet already being sent cannot be preempted, so one or two are added.
                 assert!(late <= ms(50 + 1_800_000 / rate), "{late:?}");
             }
         }
     }
 }
 
-/// A queue of three packets at the end of a path that holds ten.
+/// A queue of three packets on a path that holds ten.
 #[test]
 fn sim_b3_a_queue_too_short_for_a_window_costs_a_third_at_most() {
     let (share, late) = measure((60_000, 200, 60));
@@ -62,7 +62,7 @@ fn sim_b3_a_queue_too_short_for_a_window_costs_a_third_at_most() {
     assert!(late <= ms(60), "{late:?}");
 }
 
-/// Two sessions of one host, one begun ten seconds after the other, share its way out.
+/// Two sessions of one host share its uplink; the second starts ten seconds later.
 #[test]
 fn sim_b3_two_flows_share_a_bottleneck_and_neither_collapses() {
     for (rate, round_trip) in [(250_000, 30), (250_000, 100), (1_000_000, 60)] {
@@ -91,7 +91,7 @@ fn sim_b3_two_flows_share_a_bottleneck_and_neither_collapses() {
     }
 }
 
-/// A path that becomes longer for good looks like one with a queue. It is believed in the end.
+/// A permanently longer path first looks like a queue. In the end its RTT is accepted.
 #[test]
 fn sim_b3_a_longer_path_is_recognised_within_half_a_minute() {
     let mut lane = Lane::new(1, 1, &config(), path((250_000, 30, 200)));

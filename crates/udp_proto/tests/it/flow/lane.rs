@@ -1,4 +1,4 @@
-//! A server and clients that send to it over one path each, or over one that they share.
+//! A server and clients that send to it, each over its own path or all over one.
 
 use core::time::Duration;
 
@@ -8,15 +8,15 @@ use wire::{Instant, Seed};
 
 use crate::harness::{Peer, SERVER, Scene, address};
 
-/// The game's own.
+/// The game's channel.
 pub(super) const GAME: ChannelId = ChannelId(0);
 /// Second priority.
 pub(super) const RELIABLE: ChannelId = ChannelId(1);
 pub(super) const BULK: ChannelId = ChannelId(2);
-/// Data of one bulk message, bytes: it fills a packet.
+/// Data bytes of one bulk message, which fills a packet.
 pub(super) const BULK_LEN: usize = 1_150;
 
-/// The usual configuration with a channel for bulk.
+/// The default configuration with a channel for bulk.
 pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.channels = ChannelTable::new(&[
@@ -28,19 +28,19 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// Clients that send, a server that listens, and when what came of it.
+/// Clients that send, a listening server, and the times of arrivals.
 pub(super) struct Lane {
     pub(super) scene: Scene,
     pub(super) clients: Vec<(Handle<Peer>, SessionId)>,
-    /// What came: by channel, when it was sent and when it came.
+    /// Received messages: session, channel, send time, arrival time.
     pub(super) came: Vec<(SessionId, ChannelId, Instant, Instant)>,
-    /// Data of one bulk message, bytes.
+    /// Data bytes of one bulk message.
     pub(super) bulk_len: usize,
     seen: usize,
 }
 
 impl Lane {
-    /// Clients with a path of their own each, `up` to the server and `down` to the client.
+    /// Clients with a path of their own each: `up` to the server and `down` to the client.
     pub(super) fn new(seed: u64, count: u64, config: &Config, [up, down]: [LinkConfig; 2]) -> Self {
         let mut scene = Scene::with(Seed::from_number(seed), config.clone(), |listen: Listen| {
             listen
@@ -49,7 +49,7 @@ impl Lane {
         scene
             .world
             .apply(server, |host, _| host.app.is_echo = false);
-        // One path, or one for each client, known from the first HELLO on.
+        // One path, or one for each client, set before the first HELLO.
         scene.world.set_default_link(down);
         let clients = (1..=count)
             .map(|player| {
@@ -70,7 +70,7 @@ impl Lane {
         }
     }
 
-    /// Another path from now on, of all clients.
+    /// Replaces the path of all clients.
     pub(super) fn set_path(&mut self, up: LinkConfig, down: LinkConfig) {
         let server = self.scene.server;
         for (client, _) in &self.clients {
@@ -79,14 +79,14 @@ impl Lane {
         }
     }
 
-    /// A further client with a configuration of its own.
+    /// Adds a client with a configuration of its own.
     pub(super) fn add_client(&mut self, player: u64, config: Config) {
         let (client, session) = self.scene.join_with(player, config);
         self.clients.push((client, session));
         self.run(1_000, &[]);
     }
 
-    /// A further session of the first client, which shares its path.
+    /// Adds a session of the first client, on the same path.
     pub(super) fn add_session(&mut self, player: u64) {
         let client = self.clients[0].0;
         let unix = self.scene.world.unix_now();
@@ -96,7 +96,7 @@ impl Lane {
         self.run(1_000, &[]);
     }
 
-    /// Bytes of realtime messages that the first client may send at once.
+    /// Bytes of realtime messages that the first client may send now.
     pub(super) fn room(&mut self) -> u32 {
         let (client, session) = self.clients[0];
         let room = |host: &mut Peer, now| host.machine.realtime_room(now, session);
@@ -107,7 +107,7 @@ impl Lane {
         self.scene.world.local_now(self.scene.server)
     }
 
-    /// Sends a message of `len` bytes that tells when it was sent; returns whether it was taken.
+    /// Sends a message of `len` bytes that contains its send time; returns whether it was accepted.
     pub(super) fn send(&mut self, client: usize, channel: ChannelId, len: usize) -> bool {
         let (client, session) = self.clients[client];
         self.scene.world.apply(client, |host, now| {
@@ -117,7 +117,7 @@ impl Lane {
         })
     }
 
-    /// A millisecond passes.
+    /// Advances by one millisecond.
     pub(super) fn step(&mut self) {
         self.scene.run(1);
         let now = self.now();
@@ -130,7 +130,7 @@ impl Lane {
         self.seen = messages.len();
     }
 
-    /// Lets bulk of `clients` flow for so long.
+    /// Sends bulk from `clients` for `millis`.
     pub(super) fn run(&mut self, millis: u64, clients: &[usize]) {
         for _ in 0..millis {
             self.push(clients);
@@ -138,7 +138,7 @@ impl Lane {
         }
     }
 
-    /// The same with a game of 60 Hz and 100 bytes beside it.
+    /// The same, with a game of 60 Hz and 100 bytes.
     pub(super) fn play(&mut self, millis: u64, clients: &[usize]) {
         for milli in 0..millis {
             self.push(clients);
@@ -156,7 +156,7 @@ impl Lane {
         }
     }
 
-    /// Messages that came by `channel` since `since`.
+    /// Messages received on `channel` since `since`.
     pub(super) fn count(&self, channel: ChannelId, since: Instant) -> usize {
         self.came
             .iter()
@@ -164,7 +164,7 @@ impl Lane {
             .count()
     }
 
-    /// The same of one client, whose sessions opened in order.
+    /// The same for one client; sessions opened in client order.
     pub(super) fn count_of(&self, client: usize, channel: ChannelId, since: Instant) -> usize {
         let theirs = self.scene.log(self.scene.server).sessions()[client];
         self.came
@@ -173,7 +173,7 @@ impl Lane {
             .count()
     }
 
-    /// Ways of messages that came by `channel` since `since`, the shortest first.
+    /// Delays of messages received on `channel` since `since`, shortest first.
     pub(super) fn ways(&self, channel: ChannelId, since: Instant) -> Vec<Duration> {
         let mut ways: Vec<Duration> = self
             .came
@@ -192,7 +192,7 @@ impl Lane {
     }
 }
 
-/// The part of `sorted` below which so many of a hundred lie.
+/// The given percentile of `sorted`.
 pub(super) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }

@@ -1,4 +1,4 @@
-//! What an outage leaves behind: nothing, where the path has room.
+//! An outage has no lasting effect if the path has room.
 
 use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
@@ -13,9 +13,9 @@ fn near(millis: u64) -> LinkConfig {
     LinkConfig::default().with_delay(Duration::from_millis(millis))
 }
 
-/// A client that sends `len` bytes each `step_millis`; in between its path is gone for `away`. Returns the rate
-/// two round trips and a second after that, and which part of what is sent in the second behind arrives,
-/// in percent.
+/// A client sends `len` bytes every `step_millis`; in between its path is down for `away`. Returns
+/// the rate two round trips and a second after the outage, and the percentage of the next second's
+/// messages that arrive.
 fn after_outage(
     (seed, delay): (u64, u64),
     (len, step_millis): (usize, u64),
@@ -70,7 +70,7 @@ fn sim_after_an_outage_the_former_rate_is_back_in_two_round_trips_and_a_second()
     }
 }
 
-/// A path that takes a third of what is sent, and one that lets through two of each three seconds.
+/// A path that loses a third of the packets, and one that works two of every three seconds.
 #[test]
 fn sim_a_congested_path_still_reduces_the_rate() {
     for is_narrow in [true, false] {
@@ -106,7 +106,7 @@ fn sim_a_congested_path_still_reduces_the_rate() {
     }
 }
 
-/// Messages of several fragments at twice the rate: what leaves, leaves whole.
+/// Messages of several fragments at twice the rate: each is sent completely or not at all.
 #[test]
 fn sim_messages_over_the_rate_leave_whole_or_not_at_all() {
     for (rate, len, step_millis) in [

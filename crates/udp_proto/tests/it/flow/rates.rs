@@ -1,4 +1,4 @@
-//! What each rate of the configuration holds to.
+//! Each rate of the configuration is enforced.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -17,7 +17,6 @@ fn near() -> [LinkConfig; 2] {
     both(LinkConfig::default().with_delay(Duration::from_millis(10)))
 }
 
-/// Bytes that a client has sent.
 fn sent(lane: &Lane) -> u64 {
     lane.stats(0).bytes_sent
 }
@@ -36,13 +35,13 @@ fn realtime_rate_and_realtime_burst_hold_for_unreliable_and_for_urgent_reliable_
             lane.step();
         }
         assert_eq!(at_once, 10_000);
-        // Acknowledgements and keepalives are not counted, and are few.
+        // Acknowledgements and keepalives are not counted; they are few.
         let bytes = sent(&lane) - before;
         assert!((500_000..=520_000).contains(&bytes), "{bytes}");
         assert!(lane.room() < 1_200);
         let stats = lane.stats(0);
         assert_eq!(stats.realtime_rate, 50_000);
-        // What waits too long is dropped, and what must arrive is not.
+        // Messages that wait too long are dropped, reliable ones are not.
         let dropped = stats.messages_expired + stats.messages_displaced;
         assert_eq!(dropped > 5_000, channel == GAME, "{stats:?}");
     }
@@ -71,7 +70,7 @@ fn rate_limited_messages_are_sent_when_due_and_expiry_is_reported() {
             _ => None,
         })
         .collect();
-    // One at once, one 74 ms later; the others would come behind their 100 ms.
+    // One is sent at once, one 74 ms later; the others would miss their 100 ms.
     let expired = |outcome: &&MessageOutcome| **outcome == MessageOutcome::Expired;
     assert_eq!(outcomes.len(), 4);
     assert_eq!(outcomes.iter().filter(expired).count(), 2, "{outcomes:?}");
@@ -158,8 +157,8 @@ fn a_silent_path_halves_the_rate_and_resets_the_window() {
     );
 }
 
-/// Whoever holds a session's keys makes its peer open as many packets as [`udp_proto::InboundLimits`]
-/// says, and no more.
+/// A peer with a session's keys makes its peer open at most as many packets as
+/// [`udp_proto::InboundLimits`] allows.
 #[test]
 fn b9_inbound_limits_bound_what_an_authenticated_peer_makes_us_open() {
     for policy in [FloodPolicy::Drop, FloodPolicy::Close] {

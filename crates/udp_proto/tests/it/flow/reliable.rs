@@ -1,4 +1,4 @@
-//! How long what must arrive takes.
+//! Delivery times of reliable messages.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The replaced system takes 34 s for it: one fragment of 1 KiB in each tick of 1/30 s.
+/// The replaced system takes 34 s: one fragment of 1 KiB per tick of 1/30 s.
 #[test]
 fn sim_b5_a_megabyte_takes_a_second_where_the_round_trip_is_50_ms() {
     let mut lane = Lane::new(
@@ -42,7 +42,7 @@ fn sim_b5_a_megabyte_takes_a_second_where_the_round_trip_is_50_ms() {
     assert!(took <= ms(450), "{took:?}");
 }
 
-/// The replaced system sends again after a second.
+/// The replaced system retransmits after a second.
 #[test]
 fn sim_b6_at_10_percent_loss_99_percent_arrive_within_200_ms() {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Datagrams as long as the path carries them.
+//! Path MTU discovery.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ fn searching() -> Config {
     config
 }
 
-/// A path over links of so many bytes, of which IPv6 takes 40 and UDP 8.
+/// A path with this link MTU, of which IPv6 takes 40 bytes and UDP 8.
 fn over_ipv6(link: usize) -> LinkConfig {
     LinkConfig::default()
         .with_delay(Duration::from_millis(10))
@@ -44,7 +44,7 @@ fn u14_mtu_search_finds_the_mtu_of_each_direction() {
             let machine = &lane.scene.peer(server).machine;
             let there = machine.session_stats(session).unwrap().mtu;
             assert_eq!((mtu(&lane), there), (ours, theirs), "{up} and {down}");
-            // What did not fit was a probe, and no other packet.
+            // Only MTU probes were too long.
             let too_long = lane
                 .scene
                 .world
@@ -68,7 +68,7 @@ fn u14_without_mtu_search_nothing_longer_than_configured_leaves() {
     assert_eq!((mtu(&lane), stats.too_long), (1_200, 0));
 }
 
-/// Ends may differ in what they search and send.
+/// The ends may differ in what they probe and send.
 #[test]
 fn u14_each_end_sends_by_its_own_configuration() {
     let mut lane = Lane::new(2, 0, &config(), [over_ipv6(1_500), over_ipv6(1_500)]);
@@ -81,7 +81,7 @@ fn u14_each_end_sends_by_its_own_configuration() {
     assert_eq!(mtu(&lane), 1_452);
 }
 
-/// The path comes to carry less, and says nothing (RFC 8899, section 4.3); later it carries more again.
+/// The path MTU drops without a notice (RFC 8899, section 4.3); later it grows again.
 #[test]
 fn u14_a_black_hole_costs_little_and_is_tried_again_after_a_minute() {
     let wide = over_ipv6(1_500);

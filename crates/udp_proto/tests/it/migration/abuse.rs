@@ -1,4 +1,4 @@
-//! Strangers who know a connection id, and a peer that claims addresses.
+//! Strangers that know a connection id, and a peer that claims addresses.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::{RELIABLE, UNRELIABLE, address};
 use crate::hostile::stranger;
 use crate::rogue::{Rogue, RogueSession, confirm};
 
-/// A session of a few seconds, with so many forged packets from elsewhere before each genuine one;
+/// A session of a few seconds with `forged` forged packets from elsewhere before each valid one;
 /// returns what the server sent to its client.
 fn play(forged: u32) -> (Line, Vec<Vec<u8>>) {
     let mut line = Line::new(41);
@@ -69,12 +69,12 @@ fn twp_f2_a_flood_on_a_known_connection_id_leaves_the_path_unchanged() {
     assert_eq!(flooded.client.messages.len(), 500);
     let stats = flooded.server.machine.stats();
     assert!(stats.dropped_off_path > 20_000, "{stats:?}");
-    // 4 s of 32, and as many at once.
+    // 4 s of 32, and a burst of as many.
     let opened = stats.dropped_forged + stats.dropped_replayed;
     assert!((60..=32 + 4 * 32).contains(&opened), "{stats:?}");
 }
 
-/// A session whose client may send whatever it likes from wherever it likes.
+/// A session with a hand-written client that may send anything from any address.
 fn rogue_session(line: &mut Line) -> (RogueSession, SessionId) {
     let mut rogue = Rogue::new(5, &line.token(1));
     line.server.take(line.now, address(CLIENT), &rogue.hello);
@@ -83,22 +83,22 @@ fn rogue_session(line: &mut Line) -> (RogueSession, SessionId) {
     let first = session.packet(&confirm(&Config::default()));
     line.server.take(line.now, address(CLIENT), &first);
     line.server.drain(line.now);
-    // Acknowledges packet 0: from here on the address is proved.
+    // Acknowledges packet 0, which validates the address.
     let ack = session.packet(&[0x02, 0, 0, 0xFF, 0xFF, 0, 0]);
     line.server.take(line.now, address(CLIENT), &ack);
     line.server.drain(line.now);
     (session, line.server.sessions()[0])
 }
 
-/// A PING, and padding up to `len` bytes.
+/// A PING, padded to `len` bytes.
 fn ping(len: usize) -> Vec<u8> {
     let mut plaintext = vec![0x00; len];
     plaintext[0] = 0x01;
     plaintext
 }
 
-/// Sends 10,000 packets from where `claim` says; returns how many bytes went elsewhere than to the
-/// session's address, how many came, and the most memory that the server held for it.
+/// Sends 10,000 packets from the addresses of `claim`. Returns the bytes sent to other addresses
+/// than the session's, the bytes received, and the peak memory of the server.
 fn claim(line: &mut Line, claim: impl Fn(u32) -> SocketAddr) -> (usize, usize, usize) {
     let (mut rogue, theirs) = rogue_session(line);
     let (mut came, mut sent, mut most) = (0, 0, 0);
@@ -126,14 +126,14 @@ fn ten_thousand_claimed_addresses_cost_one_candidate_and_no_amplification() {
     let mut line = Line::new(42);
     let (sent, came, most) = claim(&mut line, stranger);
     assert!(sent > 0 && sent <= came / 10, "{sent} for {came}");
-    // What was asked and not acknowledged stays on record, and with it what left behind it: 1,024 packets.
+    // Unacknowledged challenges stay recorded with the packets after them: 1,024 packets.
     assert!(most <= honest + (64 << 10), "{most} beside {honest}");
     let stats = line.server.machine.stats();
     assert!(stats.dropped_off_path > 9_000, "{stats:?}");
 }
 
-/// Who claims an address must have heard what was sent there: no token but the right one, nor the
-/// right one from elsewhere, moves a session.
+/// Only a peer that received packets at an address can claim it: a session moves only with the
+/// right token from the challenged address.
 #[test]
 fn an_answer_moves_a_session_only_with_the_token_and_from_the_address_that_was_asked() {
     let mut line = Line::new(43);
@@ -165,7 +165,7 @@ fn an_answer_moves_a_session_only_with_the_token_and_from_the_address_that_was_a
     assert_eq!(at(&line), Some(claimed));
 }
 
-/// An answer from where the session is says that nothing has moved.
+/// A response from the current address shows that the peer has not moved.
 #[test]
 fn a_response_from_the_current_address_cancels_the_move() {
     let mut line = Line::new(44);
@@ -194,7 +194,7 @@ fn a_response_from_the_current_address_cancels_the_move() {
     );
 }
 
-/// A packet that comes late and from elsewhere asks nothing of anybody.
+/// A late packet from another address triggers no challenge.
 #[test]
 fn twp_t5_an_older_packet_moves_nothing() {
     let mut line = Line::new(45);
@@ -216,7 +216,7 @@ fn twp_t5_an_older_packet_moves_nothing() {
     );
 }
 
-/// CVE-2023-49295: challenges without end fill no queue.
+/// CVE-2023-49295: endless challenges do not grow a queue.
 #[test]
 fn a_flood_of_challenges_is_answered_two_at_a_time() {
     let mut line = Line::new(46);
@@ -244,7 +244,7 @@ fn a_flood_of_challenges_is_answered_two_at_a_time() {
     );
 }
 
-/// The memory of a move is given back when all of it is over.
+/// The memory of a migration is freed when it is complete.
 #[test]
 fn a_session_that_has_moved_gives_the_memory_back() {
     let mut line = Line::with(47, Config::default(), |listen| listen);
@@ -260,7 +260,7 @@ fn a_session_that_has_moved_gives_the_memory_back() {
     assert_eq!(line.server.machine.memory(), before);
 }
 
-/// The same where it never falls silent: what a move left behind would cost each packet something.
+/// The same for a busy session: leftover migration state would cost time on each packet.
 #[test]
 fn a_busy_session_that_has_moved_gives_the_memory_back() {
     let mut line = Line::with(48, Config::default(), |listen| listen);
@@ -280,11 +280,11 @@ fn a_busy_session_that_has_moved_gives_the_memory_back() {
     line.client.at = SocketAddr::new(address(CLIENT).ip(), 4_001);
     let moved = play(&mut line, 2_500);
     let settled = play(&mut line, 2_500);
-    // What the record of packets grew to when one was lost stays.
+    // The packet record's growth after a loss stays.
     assert!(settled + 500 < moved, "{settled} {moved}");
 }
 
-/// An address of one's own for each packet is no way round the inbound limits.
+/// A new address for each packet does not bypass the inbound limits.
 #[test]
 fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
     let mut config = Config::default();
@@ -307,8 +307,8 @@ fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
     assert!((50..=50 + 2 * 100).contains(&opened), "{opened} {stats:?}");
 }
 
-/// Who sees a packet and can forge its source knows the connection id. What he sends does not open, and
-/// takes nothing from the player until it is sixteen times what a player may send.
+/// An attacker who reads packets and forges the source knows the connection id. His packets do not
+/// open, and take nothing of the player's limit until they exceed sixteen times that limit.
 #[test]
 fn twp_f2_forged_packets_from_the_sessions_address_take_none_of_its_limits() {
     for each_tick in [10, 130] {

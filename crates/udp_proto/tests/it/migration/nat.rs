@@ -1,4 +1,4 @@
-//! A client behind a NAT that binds it anew.
+//! A client behind a NAT that changes its binding.
 
 use core::cell::Cell;
 use core::net::SocketAddr;
@@ -10,8 +10,8 @@ use wire::Seed;
 
 use crate::harness::{Peer, Scene, address};
 
-/// A scene in which the client's datagrams bear the address that the NAT gives them, and what comes
-/// for another is lost.
+/// A scene in which a NAT sets the source of the client's datagrams and drops datagrams to other
+/// addresses.
 pub(super) struct Nat {
     pub(super) scene: Scene,
     pub(super) client: Handle<Peer>,

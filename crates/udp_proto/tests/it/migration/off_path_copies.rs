@@ -1,4 +1,4 @@
-//! T5: somebody beside the path copies packets from addresses of his own, and his copies come first.
+//! T5: an off-path attacker sends copies of packets from his own addresses, and they arrive first.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,25 +11,24 @@ use crate::harness::{RELIABLE, UNRELIABLE};
 
 const TICK: Duration = Duration::from_millis(16);
 
-/// A session, and who races it.
+/// A session and the attacker's accounting.
 struct Race {
     line: Line,
     session: SessionId,
     theirs: SessionId,
-    /// Bytes that were sent to the copier, and that came from him, at each of his addresses.
+    /// For each address of the attacker: bytes sent to it and received from it.
     ledger: Vec<(SocketAddr, usize, usize)>,
 }
 
-/// What the copier does in a tick.
+/// What the attacker does in a tick.
 #[derive(Clone, Copy)]
 enum Copier {
-    /// His copies come first, with this source; what is sent there he passes on to the client.
+    /// His copies arrive first, with this source; he forwards what is sent there to the client.
     Wins(SocketAddr),
-    /// The same, but nobody is there who would pass anything on.
+    /// The same, but nothing is forwarded.
     Forges(SocketAddr),
-    /// He lets the client win, and passes on what comes to him.
+    /// The client's packets arrive first, and he forwards what he receives.
     Loses,
-    /// He does nothing.
     Silent,
 }
 
@@ -64,7 +63,7 @@ impl Race {
         self.ledger.last_mut().unwrap()
     }
 
-    /// One tick: a message each way, and all that comes of it.
+    /// One tick: a message each way, and all resulting datagrams.
     fn tick(&mut self, copier: Copier) {
         self.line.now += TICK;
         let now = self.line.now;
@@ -106,7 +105,7 @@ impl Race {
         }
     }
 
-    /// Ticks for so many seconds, and counts how often the session came to `at`.
+    /// Runs ticks for `millis`, and counts how often the session moved to `at`.
     fn run(&mut self, millis: u64, copier: Copier, at: SocketAddr) -> usize {
         let mut count = 0;
         for _ in 0..millis / 16 {
@@ -117,7 +116,7 @@ impl Race {
         count
     }
 
-    /// The copier is silent from now on: the session lives, and all that is reliable comes.
+    /// Checks, with the attacker silent, that the session lives and all reliable messages arrive.
     fn check_that_it_goes_on(&mut self) {
         let heard = self.line.client.messages.len();
         self.run(15_000, Copier::Silent, own(0));
@@ -127,8 +126,8 @@ impl Race {
     }
 }
 
-/// The schedule of T5: he wins every race for 8 s but for one a second, so that the session returns
-/// and he moves it 8 times; then he falls silent with the session at his address.
+/// T5: he wins every race for 8 s except one per second, so the session returns and he moves it 8
+/// times. Then he stops while the session is at his address.
 #[test]
 fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
     let mut race = Race::new(31);
@@ -145,7 +144,7 @@ fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
     assert_eq!(moves, 8);
     race.tick(Copier::Silent);
     assert_eq!(race.at(), Some(client), "with the next packet");
-    // For the rest of the minute he moves nothing while the true path speaks.
+    // For the rest of the minute he moves nothing while the real path is active.
     for _ in 0..30 {
         race.tick(Copier::Loses);
         race.tick(Copier::Wins(own(2)));
@@ -156,7 +155,7 @@ fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
     race.check_that_it_goes_on();
 }
 
-/// From another address of his each second: the session does not forget where its peer was before.
+/// With a new address each second: the session remembers the peer's previous address.
 #[test]
 fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
     let mut race = Race::new(32);
@@ -171,8 +170,8 @@ fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
     race.check_that_it_goes_on();
 }
 
-/// After more than a minute nothing is returned to freely; and where the limit of a minute is reached
-/// too, it does not hold an address that nobody is heard at.
+/// After more than a minute the free return has expired. Even at the limit per minute, the session
+/// does not stay at a silent address.
 #[test]
 fn twp_t5_a_patient_attacker_cannot_block_the_path() {
     let mut race = Race::new(33);
@@ -192,8 +191,8 @@ fn twp_t5_a_patient_attacker_cannot_block_the_path() {
     race.check_that_it_goes_on();
 }
 
-/// Copies with a victim's address for their source: at any moment the victim was sent no more than
-/// came in his name, whether he is at another port of the player's host or elsewhere.
+/// Copies with a victim's address as the source: at any moment the victim was sent at most what was
+/// received in its name, whether it is another port of the player's host or another host.
 #[test]
 fn twp_t5_a_victim_gets_no_more_than_was_sent_in_its_name() {
     let mut race = Race::new(34);
@@ -206,7 +205,7 @@ fn twp_t5_a_victim_gets_no_more_than_was_sent_in_its_name() {
             own(number)
         };
         for tick in 0..40 {
-            // The server has more to say than the client.
+            // The server has more to send than the client.
             let (now, theirs) = (race.line.now, race.theirs);
             let server = &mut race.line.server.machine;
             server.send(now, theirs, UNRELIABLE, &[6; 1_000]).unwrap();
@@ -226,7 +225,7 @@ fn twp_t5_a_victim_gets_no_more_than_was_sent_in_its_name() {
     race.check_that_it_goes_on();
 }
 
-/// He wins each race, with the source of somebody who does not answer.
+/// He wins each race with the source of a host that does not answer.
 #[test]
 fn twp_t5_a_silent_victim_gets_no_session() {
     for victim in [own(1), SocketAddr::from(([203, 0, 113, 9], 77))] {
@@ -240,8 +239,8 @@ fn twp_t5_a_silent_victim_gets_no_session() {
     }
 }
 
-/// Copies come first from the very beginning, from a new address each, until the address follows no
-/// longer: the client is challenged then, and gets its session.
+/// From the start, copies arrive first, each from a new address, until the address no longer
+/// follows. Then the client is challenged and gets its session.
 #[test]
 fn twp_t5_copies_of_the_first_packets_do_not_use_a_session_up() {
     let mut line = Line::new(36);

@@ -1,4 +1,4 @@
-//! A NAT that binds its client anew many times in a row.
+//! A NAT that rebinds its client many times in a row.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -8,8 +8,8 @@ use wire::Seed;
 
 use super::Game;
 
-/// Longest time without an answer, ms, over ten rebindings of the port, one each `span` ms; and whether the
-/// server follows the last.
+/// Longest time without an answer in ms, over ten port rebindings, one every `span` ms; and whether
+/// the server follows the last.
 fn longest_gap(seed: u64, span: u64) -> (u64, bool) {
     let link = LinkConfig::default().with_delay(Duration::from_millis(50));
     let mut game = Game::new(Seed::from_number(seed), link);

@@ -1,4 +1,4 @@
-//! What round trips of the path before say of the one after.
+//! RTT samples of the old path do not count on the new one.
 
 use core::time::Duration;
 
@@ -10,8 +10,9 @@ use crate::link::Link;
 const OLD: Duration = Duration::from_millis(10);
 const NEW: Duration = Duration::from_millis(100);
 
-/// A telephone on two networks speaks by the slower one from now on, and hears by the faster one what
-/// was sent there before the server moved: half of such a round trip is the old path's.
+/// A phone on two networks now sends over the slower one, and still receives over the faster one
+/// what was sent there before the server migrated: half of such a round trip belongs to the old
+/// path.
 #[test]
 fn twp_t4_packets_from_before_a_migration_give_no_samples() {
     let mut link = Link::new(41, Config::default(), |_, _| false);

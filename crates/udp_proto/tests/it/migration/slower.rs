@@ -1,4 +1,4 @@
-//! Ways that are much longer than the one before, and those that come after a bad one.
+//! Migration to much longer paths, and away from a bad path.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use super::nat::Nat;
 use super::{Game, server_and_client_are_open};
 use crate::harness::address;
 
-/// Another host, and another port of the same.
+/// Another host, and another port of the same host.
 const NEW: [&str; 2] = ["192.0.2.77:40000", "203.0.113.1:50001"];
 
 fn link(one_way: u64) -> LinkConfig {
@@ -20,8 +20,8 @@ fn lossy(one_way: u64, percent: u32) -> LinkConfig {
     link(one_way).with_loss(Loss::Bernoulli(Chance::percent(percent)))
 }
 
-/// From a wireless network of 20 ms, by way of a second without any, to a mobile one: the old way's
-/// probe timeouts say nothing of how long an answer takes on the new one.
+/// From a wireless network with 20 ms, through a second without a path, to a mobile one: the old
+/// path's probe timeout does not bound the answer time on the new one.
 #[test]
 fn twp_t4_a_session_migrates_to_a_much_longer_path() {
     for one_way in [40, 60, 70, 80, 100, 150, 300, 600] {
@@ -32,7 +32,7 @@ fn twp_t4_a_session_migrates_to_a_much_longer_path() {
             game.run(1_000);
             let new = game.nat.rebind(address(new));
             game.nat.set_links(link(one_way));
-            // Until the first packet is there, two ways of the challenge, and the first packet.
+            // Until the first packet arrives, two challenge delays, and the first packet.
             game.run(6 * one_way + 200);
             assert_eq!(game.nat.peer_address(), Some(new), "{one_way} ms");
             game.mark();
@@ -45,7 +45,7 @@ fn twp_t4_a_session_migrates_to_a_much_longer_path() {
     }
 }
 
-/// A client that says nothing but that it is there: one packet of that is worth a challenge.
+/// A client that sends only keepalives: one such packet triggers a challenge.
 #[test]
 fn twp_t4_an_idle_session_migrates_to_a_longer_path() {
     for (number, new) in (0..).zip(NEW) {
@@ -57,7 +57,7 @@ fn twp_t4_an_idle_session_migrates_to_a_longer_path() {
         while nat.server_stats().packets_received == before {
             nat.scene.run(1);
         }
-        // 100 ms for a packet to go first, and a round trip.
+        // 100 ms until a packet is sent, and a round trip.
         nat.scene.run(100 + 600 + 10);
         assert_eq!(nat.peer_address(), Some(new));
         nat.scene.run(20_000);
@@ -65,8 +65,8 @@ fn twp_t4_an_idle_session_migrates_to_a_longer_path() {
     }
 }
 
-/// Whoever comes from a way that was so bad that probe timeouts are two seconds, to one that loses a third:
-/// challenges are sent again as soon as on any new way.
+/// From a bad path with a probe timeout of two seconds to one with a third lost: challenges are
+/// retransmitted as soon as on any new path.
 #[test]
 fn sim_twp_t4_a_bad_old_path_does_not_delay_challenges() {
     let mut soon = 0;
@@ -88,6 +88,6 @@ fn sim_twp_t4_a_bad_old_path_does_not_delay_challenges() {
         game.check_reliable();
         assert!(server_and_client_are_open(&game.nat));
     }
-    // Four tries in the first two seconds, of which each is answered with 0.45: 91 of 100.
+    // Four tries in the first two seconds, each answered with probability 0.45: 91 of 100.
     assert!(soon >= 50, "{soon} of 60");
 }

@@ -1,4 +1,4 @@
-//! K1 at length: long lives in which everything happens that begins, changes or ends a key.
+//! K1 over long lifetimes, with every event that starts, changes or ends a key.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::key_update::{copies, every};
 
 type Recorded = Party<Recording<SimProvider>>;
 
-/// Milliseconds of one life; some 50,000 seals.
+/// Milliseconds of one lifetime; some 50,000 seals.
 const TURNS: u64 = 25_000;
 
 /// 200 seeds seal 10^7 packets:
@@ -34,16 +34,16 @@ fn sim_twp_k1_no_two_seals_share_key_and_nonce_whatever_happens() {
     eprintln!("{sealed} seals under {keys} keys in {seeds} lives, no pair twice");
 }
 
-/// Two ends that crash, come again, move and change keys, over a line that loses and repeats.
+/// Two ends that crash, reconnect, migrate and update keys, over a line with loss and duplication.
 struct Life {
     line: Line<Recording<SimProvider>>,
     log: NonceLog,
     generator: Generator,
     config: Config,
     seed: Seed,
-    /// Providers made: each process draws from one of its own.
+    /// Number of providers; each process has its own.
     processes: u64,
-    /// What comes later: when, whether it goes up, what.
+    /// Delayed datagrams: time, whether to the server, bytes.
     late: Vec<(u64, bool, Vec<u8>)>,
     credentials: Credentials,
 }
@@ -85,11 +85,11 @@ impl Life {
         Recording::new(SimProvider::new(seed), &self.log)
     }
 
-    /// What happens now and then.
+    /// Random events.
     fn strike(&mut self) {
         let now = self.line.now;
         match self.generator.below(4_000) {
-            // Both at once, or one.
+            // Both ends at once, or one.
             0..10 => {
                 update(&mut self.line.client, now);
                 update(&mut self.line.server, now);
@@ -99,7 +99,8 @@ impl Life {
                 let port = u16::try_from(self.generator.between(4_000, 4_008)).unwrap();
                 self.line.client.at.set_port(port);
             }
-            // It ends, or crashes, and comes again: with the token that was used, then with another.
+            // The session ends or crashes, and the client reconnects: with the used token, then
+            // with another.
             24 => {
                 let machine = &mut self.line.client.machine;
                 let open: Vec<_> = machine.sessions().collect();
@@ -141,7 +142,7 @@ impl Life {
         for party in [&mut self.line.client, &mut self.line.server] {
             let open: Vec<_> = party.machine.sessions().collect();
             for session in open {
-                // A flood is the limits' business.
+                // A full queue is fine; limits have tests of their own.
                 party.machine.send(now, session, UNRELIABLE, &[1; 20]).ok();
             }
             party.wake(now);
@@ -150,7 +151,7 @@ impl Life {
         }
     }
 
-    /// What was sent comes not at all, once or twice, 5 to 25 ms later.
+    /// Each datagram is lost, delivered once or twice, 5 to 25 ms later.
     fn carry(&mut self, turn: u64) {
         let now = self.line.now;
         for (is_up, sent) in [

@@ -1,4 +1,4 @@
-//! How soon a client hears that its server has lost the session, in each pattern of traffic.
+//! How soon a client detects that its server lost the session, for each traffic pattern.
 
 use core::time::Duration;
 
@@ -9,14 +9,14 @@ use wire::{Instant, Seed};
 use super::{long_ids, with_secret};
 use crate::harness::{INSTANCE, Peer, SERVER, Scene, UNRELIABLE, address, server_host};
 
-/// Lengths of messages, bytes.
+/// Message lengths, bytes.
 const LENS: [usize; 4] = [1, 20, 100, 1_166];
 /// Time between two messages, ms: 120, 60, 10, 2, 1 and 0.1 Hz.
 const STEPS: [u64; 6] = [8, 16, 100, 500, 1_000, 10_000];
-/// How long the server is away, ms.
+/// Downtimes of the server, ms.
 const AWAY: [u64; 5] = [100, 300, 1_000, 3_000, 8_000];
 
-/// A server with resets, which sends nothing of its own, 20 ms away.
+/// A server with resets that sends nothing of its own, 20 ms away.
 fn scene(seed: u64) -> Scene {
     let mut scene = Scene::with(Seed::from_number(seed), long_ids(), with_secret(1));
     scene
@@ -27,12 +27,12 @@ fn scene(seed: u64) -> Scene {
     scene
 }
 
-/// A player of a server with resets, over 40 ms of round trip.
+/// A player of a server with resets, with an RTT of 40 ms.
 struct Play {
     scene: Scene,
     client: Handle<Peer>,
     session: SessionId,
-    /// Bytes of a message, and ms between two.
+    /// Message length in bytes, and ms between messages.
     pattern: (usize, u64),
     milli: u64,
 }
@@ -89,7 +89,7 @@ impl Play {
         self.scene.peer(self.client).machine.stats().datagrams_sent
     }
 
-    /// Time from the first packet that leaves from now on until the client hears.
+    /// Time from the first packet sent from now on until the client detects the reset.
     fn until_told(&mut self) -> Duration {
         let packets = self.sent_count();
         let mut first = None;
@@ -102,7 +102,7 @@ impl Play {
                 [] => {}
                 [(_, reason)] => {
                     assert_eq!(reason, CloseReason::Reset, "{:?}", self.pattern);
-                    // None, where one that left before was on its way still.
+                    // None if an earlier packet was still in flight.
                     let first = first.unwrap_or_else(|| self.now());
                     return self.now().saturating_since(first);
                 }
@@ -130,7 +130,7 @@ fn sim_twp_t8_a_client_detects_a_restart_within_a_second() {
     }
 }
 
-/// The server gave the session up meanwhile.
+/// The server timed the session out meanwhile.
 #[test]
 fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
     for step in STEPS {
@@ -145,7 +145,8 @@ fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
     }
 }
 
-/// Each player sends 20 bytes at 20 Hz; the server is away for 0.3 s and answers 1,000 lost sessions a second.
+/// Each player sends 20 bytes at 20 Hz; the server is down for 0.3 s and answers 1,000 lost
+/// sessions per second.
 #[test]
 fn sim_twp_t8_a_thousand_clients_detect_a_restart_within_2_s() {
     let mut scene = scene(77);

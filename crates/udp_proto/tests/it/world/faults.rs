@@ -1,4 +1,4 @@
-//! What goes wrong in a storm: twelve axes, and rows that have each pair of their levels together.
+//! Faults in a storm: twelve axes, and rows that cover each pair of their levels.
 
 use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
@@ -10,31 +10,32 @@ use wire::{Generator, Seed};
 /// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
-    /// Rest, each with a chance up to a tenth, half of all, bursts of 8.
+    /// None, random up to a tenth, half of all, bursts of 8.
     Loss,
     /// 0, 20, 100 ms, 1 s.
     Delay,
     /// None, uniform up to 200 ms, spikes of 400 ms.
     Jitter,
-    /// In order, some held back, all as their jitter has it.
+    /// In order, some held back, all reordered by their jitter.
     Reorder,
     /// 0, 5, 25 %.
     Duplicate,
     /// None, flipped bits, ends cut off, both.
     Damage,
-    /// Wide, 60 kB/s with 20 kB of queue, 250 kB/s with a second of queue.
+    /// Unlimited, 60 kB/s with 20 kB of queue, 250 kB/s with a second of queue.
     Bottleneck,
-    /// All sizes pass; 1,300 bytes do; 1,452 do and later 1,200. The latter two with a search.
+    /// No limit; 1,300 bytes; 1,452 and later 1,200. The latter two with MTU discovery.
     Mtu,
-    /// None; one player's path carries nothing for a second, for 6.
+    /// None; one player's path is down for a second, or for 6.
     Partition,
     /// None, another port each second, another network twice.
     Nat,
-    /// As it should be, drifting by 200 millionths, drifting and stalled for up to 4 s.
+    /// Exact, drifting by 200 ppm, drifting and stalled for up to 4 s.
     Clock,
-    /// Silent, one who sends again what he heard, one who changes and forges it too.
+    /// None, replays captured packets, also modifies and forges them.
     Adversary,
-    /// Thresholds: usual; keys for 16 packets; keys for 64 and a window that holds one long message.
+    /// Thresholds: defaults; keys for 16 packets; keys for 64 and a window that holds one long
+    /// message.
     Limits,
 }
 
@@ -66,7 +67,7 @@ impl Row {
         self.0[at.expect("every axis is listed")]
     }
 
-    /// What both ends are configured with.
+    /// Applies the row to the configuration of both ends.
     pub(super) fn shape(self, config: &mut Config) {
         if self.level(Axis::Mtu) > 0 {
             config.mtu_search = MtuSearch::On;
@@ -75,7 +76,7 @@ impl Row {
             0 => return,
             1 => 16,
             _ => {
-                // 4/3 of the longest message, which is the least: one waits for the other.
+                // 4/3 of the longest message, which is the minimum: messages wait for each other.
                 config.receive_window = 0;
                 64
             }
@@ -83,7 +84,6 @@ impl Row {
         config.key_limits = KeyLimits::default().with_phase_packets(packets);
     }
 
-    /// One direction of a path.
     pub(super) fn link(self, generator: &mut Generator) -> LinkConfig {
         let mut pick = |choices: &[u64]| {
             let index = generator.below(u64::try_from(choices.len()).unwrap());
@@ -141,7 +141,7 @@ impl Row {
     }
 }
 
-/// Draws a link by itself: each axis is at rest in some seeds and extreme in others.
+/// Draws a random link: each axis is off in some seeds and extreme in others.
 pub(super) fn bad_link(generator: &mut Generator) -> LinkConfig {
     let mut pick = |choices: &[u64]| {
         let index = generator.below(u64::try_from(choices.len()).unwrap());
@@ -182,8 +182,8 @@ pub(super) fn bad_link(generator: &mut Generator) -> LinkConfig {
     link
 }
 
-/// Rows in which each two levels of two axes come together, in a fixed order: the best of fifty
-/// drawn at random, one after the other, until nothing is left.
+/// Rows that cover each pair of levels of two axes, in a fixed order: repeatedly the best of fifty
+/// random rows, until no pair is left.
 pub(super) fn rows() -> Vec<Row> {
     let mut generator = Seed::from_number(12).generator(1);
     let mut left = pairs();
@@ -194,7 +194,7 @@ pub(super) fn rows() -> Vec<Row> {
             for (level, (_, count)) in row.0.iter_mut().zip(Axis::ALL) {
                 *level = u8::try_from(generator.below(count.into())).unwrap();
             }
-            // What is still missing is begun with, or the last pairs would take long.
+            // Starts from an uncovered pair; otherwise the last pairs would take long.
             let (a, b) = left[usize::try_from(generator.below(left.len() as u64)).unwrap()];
             row.0[a.0] = a.1;
             row.0[b.0] = b.1;
@@ -210,7 +210,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// A level of an axis, by the place of the axis.
+/// A level of an axis, by the index of the axis.
 type Level = (usize, u8);
 
 fn pairs() -> Vec<(Level, Level)> {

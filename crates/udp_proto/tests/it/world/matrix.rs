@@ -9,9 +9,9 @@ use super::faults::{Axis, Row, rows};
 use super::storm::Storm;
 use crate::harness::runs_its_own_seeds;
 
-/// M1, M2, R2, R5, T6 and A1, whatever comes together with whatever: what a channel promises holds,
-/// both ends stay within a phase of keys, nothing is acknowledged that did not come, and a session
-/// ends only by silence or as its application says.
+/// M1, M2, R2, R5, T6 and A1 under all combinations: channels keep their promises, both ends stay
+/// within one key phase, no lost packet is acknowledged, and a session ends only by timeout or by
+/// the application.
 #[test]
 fn sim_twp_m1_m2_r2_r5_t6_a1_the_fault_matrix_holds_under_1000_seeds() {
     let rows = rows();
@@ -55,7 +55,7 @@ fn sim_twp_m1_m2_r2_r5_t6_a1_the_fault_matrix_holds_under_1000_seeds() {
         }
         *seen.entry(row).or_default() += 1;
     });
-    // What it shows where all seeds were run: that most sessions began and lived through it.
+    // If all seeds were run, most sessions must have opened and survived.
     if runs_its_own_seeds() {
         assert_eq!(seen.len(), rows.len(), "{seen:?}");
         assert!(

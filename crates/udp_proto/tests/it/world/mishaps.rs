@@ -1,4 +1,4 @@
-//! What happens to a storm while it lasts, besides what links do to each datagram.
+//! Events during a storm, in addition to link faults.
 
 use core::cell::Cell;
 use core::net::SocketAddr;
@@ -11,7 +11,8 @@ use super::faults::{Axis, Row};
 use super::storm::Storm;
 use crate::harness::{Peer, SERVER, Scene, address};
 
-/// A NAT before one client: the address that its datagrams bear. What comes for another is lost.
+/// A NAT in front of one client: sets the source of its datagrams and drops those to other
+/// addresses.
 pub(super) struct Nat {
     public: Rc<Cell<SocketAddr>>,
     player: u8,
@@ -35,7 +36,7 @@ impl Nat {
 }
 
 impl Storm {
-    /// One of 120 steps, some 30 ms each.
+    /// One of 120 steps of about 30 ms.
     pub(super) fn suffer(&mut self, row: Row, step: u16) {
         self.part(row, step);
         self.bind_anew(row, step);
@@ -53,7 +54,7 @@ impl Storm {
         }
     }
 
-    /// The first player's path carries nothing: for 30 steps, or for 6 s.
+    /// Takes the first player's path down for 30 steps, or for 6 s.
     fn part(&mut self, row: Row, step: u16) {
         let client = [self.players[0].client.index()];
         let server = [self.scene.server.index()];
@@ -91,7 +92,7 @@ impl Storm {
         }
     }
 
-    /// A router on each path comes to carry 1,200 bytes and no more.
+    /// A router on each path now limits datagrams to 1,200 bytes.
     fn narrow(&mut self) {
         let clients: Vec<_> = self.players.iter().map(|it| it.client.index()).collect();
         let server = [self.scene.server.index()];
@@ -100,7 +101,7 @@ impl Storm {
             .change_links(&clients, &server, |link| link.with_mtu(1_200));
     }
 
-    /// Captures again, changed, from elsewhere, and bytes out of nothing at both ends.
+    /// Sends captures again, modified and from other addresses, and random bytes to both ends.
     fn attack(&mut self) {
         let tap = self.tap();
         let world = &mut self.scene.world;

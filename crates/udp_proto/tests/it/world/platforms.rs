@@ -1,4 +1,4 @@
-//! D1 over platforms: what happens does not depend on the machine that it happens on.
+//! D1 on all platforms: behavior does not depend on the machine.
 
 use netsim::{Handle, Trace};
 use wire::Seed;
@@ -7,11 +7,11 @@ use super::faults::rows;
 use super::storm::Storm;
 use crate::harness::{Log, LogEntry, Peer};
 
-/// Of every datagram, event and message of each row of the fault matrix, with its time. Whoever
-/// changes what an endpoint sends or when writes down here what the test found.
+/// Hash of every datagram, event and message of each row of the fault matrix, with its time. After
+/// a change of what an endpoint sends or when, replace it by the test's output.
 const TRACE: u64 = 0xf7d0_c996_5525_5ad4;
 
-/// `kind xtask trace-hash` runs it on Linux on ARM and in WebAssembly, too.
+/// `kind xtask trace-hash` also runs it on Linux on ARM and in WebAssembly.
 #[test]
 fn twp_d1_every_platform_gives_one_trace() {
     let (mut all, mut steps, mut told) = (0_u64, 0, 0);
@@ -31,7 +31,7 @@ fn twp_d1_every_platform_gives_one_trace() {
     assert_eq!(all, TRACE, "found 0x{all:016x}");
 }
 
-/// Mixes what an end was told into the trace, and when; returns how much that was.
+/// Mixes an end's events and their times into the trace; returns their number.
 fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
     let Log {
         events,

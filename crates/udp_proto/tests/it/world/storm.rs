@@ -1,4 +1,4 @@
-//! Two players, a server, a bad network and somebody who replays what he heard.
+//! Two players, a server, a faulty network and an attacker that replays packets.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,10 +14,10 @@ use super::faults::{Axis, Row, bad_link};
 use super::mishaps::Nat;
 use crate::harness::{INSTANCE, Log, Peer, SERVER, Scene, address, server_host};
 
-/// How many messages one end has sent over one session, by channel.
+/// Number of messages that one end has sent over one session, by channel.
 type Ledger = [u32; 4];
 
-/// A channel of each kind, in the order of their codes.
+/// One channel of each kind, in the order of their codes.
 fn channels() -> [ChannelConfig; 4] {
     [
         ChannelConfig::unreliable(),
@@ -27,7 +27,6 @@ fn channels() -> [ChannelConfig; 4] {
     ]
 }
 
-/// What both ends are configured with.
 fn config(limits: KeyLimits, row: Option<Row>) -> Config {
     let mut config = Config::default();
     config.channels = ChannelTable::new(&channels()).unwrap();
@@ -38,7 +37,7 @@ fn config(limits: KeyLimits, row: Option<Row>) -> Config {
     config
 }
 
-/// One client of the storm, with what it and the server have sent.
+/// One client of the storm, with the messages that it and the server have sent.
 pub(super) struct Player {
     pub(super) client: Handle<Peer>,
     pub(super) session: SessionId,
@@ -47,7 +46,7 @@ pub(super) struct Player {
     down: Ledger,
 }
 
-/// From the client to the server, or back.
+/// Direction: from the client to the server, or back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     Up,
@@ -58,13 +57,13 @@ pub(super) struct Storm {
     pub(super) scene: Scene,
     pub(super) players: Vec<Player>,
     pub(super) generator: Generator,
-    /// What goes wrong; `None` where each link is drawn by itself.
+    /// Faults of the run; `None` if each link is drawn independently.
     pub(super) row: Option<Row>,
     pub(super) adversary: Adversary,
     tap: TapId,
 }
 
-/// Number `number` of its channel, and more bytes where it is long.
+/// Message `number` of its channel, with padding if it is long.
 fn numbered(number: u32, len: usize) -> Vec<u8> {
     let mut message = vec![u8::try_from(number % 251).unwrap(); len.max(4)];
     message[..4].copy_from_slice(&number.to_be_bytes());
@@ -156,7 +155,7 @@ impl Storm {
         })
     }
 
-    /// What both ends of each session that is open say of it: the client, then the server.
+    /// Statistics of each open session: the client's, then the server's.
     pub(super) fn open_sessions(&self) -> Vec<(SessionStats, SessionStats)> {
         let both = |(index, player): (usize, &Player)| {
             let client = &self.scene.peer(player.client).machine;
@@ -167,7 +166,7 @@ impl Storm {
         self.players.iter().enumerate().filter_map(both).collect()
     }
 
-    /// Sends one message of a kind drawn, where there is a session and room.
+    /// Sends one message of a random kind, if there is a session and room.
     pub(super) fn say(&mut self, player: usize, way: Way) {
         let theirs = self.theirs(player);
         let Player {
@@ -198,12 +197,12 @@ impl Storm {
         }
     }
 
-    /// Who listens on every path.
+    /// The tap on every path.
     pub(super) const fn tap(&self) -> TapId {
         self.tap
     }
 
-    /// Sends something recorded again, as anyone may at any time.
+    /// Replays a recorded packet.
     pub(super) fn replay(&mut self) {
         let captured = self.scene.world.captured(self.tap);
         let count = u64::try_from(captured.len()).unwrap();
@@ -244,7 +243,7 @@ impl Storm {
         }
     }
 
-    /// All is well again, long enough for what was lost to come.
+    /// Ends all faults, for long enough that lost messages are retransmitted.
     fn clear_up(&mut self) {
         for index in 0..self.players.len() {
             let client = self.players[index].client;
@@ -260,15 +259,15 @@ impl Storm {
                 client, session, ..
             } = self.players[index];
             self.scene.world.apply(client, |host, now| {
-                // It may have ended by itself.
+                // The session may have ended already.
                 let _result = host.machine.close(now, session, CloseCode::App, b"");
             });
         }
         self.scene.run(15_000);
     }
 
-    /// M1, M2 and R2 for one direction of one session; returns how many reliable messages came, without
-    /// order and in order.
+    /// Checks M1, M2 and R2 for one direction of one session; returns how many reliable messages
+    /// arrived, unordered and ordered.
     fn check(log: &Log, session: SessionId, sent: &Ledger) -> [u32; 2] {
         let mut reliable = [0; 2];
         for ((id, row), sent) in (0..).zip(channels()).zip(sent) {
@@ -319,7 +318,7 @@ impl Storm {
         }
     }
 
-    /// T6: of each session one Connected, one Closed behind it, and nothing after that.
+    /// T6: each session has one Connected, one Closed after it, and no later event.
     fn check_events(&self) {
         let clients = self.players.iter().map(|player| player.client);
         for handle in clients.chain([self.scene.server]) {
@@ -360,12 +359,12 @@ impl Storm {
         Self::run_with(seed, KeyLimits::default(), |_| {})
     }
 
-    /// One of the rows of the fault matrix.
+    /// Runs one row of the fault matrix.
     pub(super) fn run_row(seed: Seed, row: Row, look: impl FnOnce(&Self)) -> Self {
         Self::with(seed, KeyLimits::default(), Some(row)).pass(look)
     }
 
-    /// As [`run`](Self::run), with a look at the sessions before they end.
+    /// As [`run`](Self::run), with `look` called before the sessions end.
     pub(super) fn run_with(seed: Seed, limits: KeyLimits, look: impl FnOnce(&Self)) -> Self {
         Self::with(seed, limits, None).pass(look)
     }
