@@ -37,7 +37,6 @@ struct Search {
     now: Instant,
     asked: Vec<(Seat, Question)>,
     found: Vec<Found>,
-    /// Seats that never answer.
     silent: Vec<Seat>,
 }
 
@@ -321,7 +320,7 @@ fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
 
 #[test]
 fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
-    // Silent: the player; all witnesses; everybody once the tick is known.
+    // Silent: the player; all witnesses; all players once the tick is known.
     for (silent, limit) in [(&[0][..], 4), (&[1, 2, 3], 12), (&[0, 1, 2, 3], 4)] {
         let players = vec![
             hashes(45, 1, 0..60),

@@ -32,7 +32,7 @@ fn it_goes_up_at_once_and_down_slowly() {
     run(&mut delay, &mut now, 2, millis(30));
     assert!(delay.get() >= millis(30));
     run(&mut delay, &mut now, 598, millis(30));
-    // Two arrivals are later. The second repetition of a lateness covers it.
+    // Two arrivals are later: from the second on, the delay covers them.
     run(&mut delay, &mut now, 2, millis(60));
     let high = delay.get();
     assert!(high >= millis(60) && high <= millis(80), "{high:?}");

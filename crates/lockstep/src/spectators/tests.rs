@@ -29,7 +29,6 @@ struct Room {
     incoming: Incoming,
     /// Snapshots that arrived, by their first byte.
     whole: Vec<u8>,
-    /// Number of datagrams with turns.
     turns: usize,
 }
 

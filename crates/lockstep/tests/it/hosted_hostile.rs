@@ -89,7 +89,7 @@ fn sim_ls_16_a_player_who_lies_about_who_plays_never_makes_two_matches() {
             .collect();
         seeds += 1;
         survived += u32::from(!moving.is_empty());
-        // If no player is gone, all changes result from lies.
+        // If no player stopped, all changes result from lies.
         let is_changed = |index: &usize| {
             let player = &world.players[*index];
             player.machine.epoch() > 0 || player.closed().is_some()

@@ -22,13 +22,12 @@ pub(crate) struct HostedPlayer<I> {
     pub(crate) machine: HostedPeer<I>,
     /// Game state; it depends on all inputs and on their order.
     pub(crate) state: u64,
-    /// Saved states, by tick.
     saves: BTreeMap<Tick, u64>,
     /// State after each final tick.
     pub(crate) states: Vec<u64>,
     /// When each final tick was returned.
     pub(crate) turned_at: Vec<Instant>,
-    /// State and inputs of simulated ticks that are not final.
+    /// Inputs of all seats in final ticks.
     pub(crate) turns: Vec<Inputs<I>>,
     /// State and inputs of ticks simulated and not final, by tick.
     pending: BTreeMap<Tick, (u64, Inputs<I>)>,
@@ -69,7 +68,6 @@ impl<I> HostedPlayer<I> {
         now
     }
 
-    /// Why its match ended, if it did.
     pub(crate) fn closed(&self) -> Option<HostedClose> {
         self.events.iter().find_map(|event| {
             if let HostedEvent::Closed(why) = event {
@@ -211,15 +209,12 @@ impl<I: Input + Clone> HostedPlayer<I> {
     }
 }
 
-/// A world of one match.
 pub(crate) struct HostedWorld<I> {
     pub(crate) now: Instant,
     pub(crate) players: Vec<HostedPlayer<I>>,
-    /// Links between players.
     pub(crate) links: Vec<Vec<Link>>,
     /// Periods in which nothing passes between two players.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
-    /// Longest datagram seen.
     pub(crate) longest: usize,
     /// Datagrams to unknown peers.
     pub(crate) strays: Vec<Vec<u8>>,
@@ -270,7 +265,6 @@ impl<I: Input + Clone> HostedWorld<I> {
         }
     }
 
-    /// What the clock of a player shows.
     pub(crate) fn local(&self, index: usize) -> Instant {
         self.players[index].local(self.now)
     }
@@ -301,7 +295,6 @@ impl<I: Input + Clone> HostedWorld<I> {
             .collect()
     }
 
-    /// Runs for a span of virtual time.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -483,7 +476,6 @@ pub(crate) fn hosted(seats: u16, host: u16) -> HostedConfig {
     config
 }
 
-/// All but `index`.
 pub(crate) fn others(count: usize, index: usize) -> Vec<usize> {
     (0..count).filter(|other| *other != index).collect()
 }

@@ -37,8 +37,8 @@ fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Three peers: seat 1 tells seat 0 at once that ticks begin in `starts_in` microseconds, and seat
-/// 0 receives seat 2 only after `late`. Returns the number of ticks within 4 s.
+/// Three peers: seat 1 announces to seat 0 at once that ticks begin in `starts_in` microseconds,
+/// and seat 0 receives seat 2 only after `late`. Returns the number of ticks within 4 s.
 fn told_a_start(starts_in: i32, late: Duration) -> usize {
     let mut near = Link::perfect();
     near.latency = Duration::from_millis(20);

@@ -19,13 +19,12 @@ pub(crate) struct MeshPlayer<I> {
     pub(crate) machine: MeshPeer<I>,
     /// Game state; it depends on all inputs and on their order.
     pub(crate) state: u64,
-    /// Saved states, by tick.
     saves: BTreeMap<Tick, u64>,
     /// State after each final tick.
     pub(crate) states: Vec<u64>,
     /// When each tick was first simulated.
     pub(crate) stepped_at: Vec<Instant>,
-    /// State and inputs of simulated ticks that are not final.
+    /// Inputs of all seats in final ticks, with origin.
     pub(crate) turns: Vec<Vec<(I, Origin)>>,
     /// State and inputs of ticks simulated and not final, by tick.
     pending: BTreeMap<Tick, (u64, Vec<(I, Origin)>)>,
@@ -68,7 +67,6 @@ impl<I> MeshPlayer<I> {
         now
     }
 
-    /// Why its match ended, if it did.
     pub(crate) fn closed(&self) -> Option<MeshClose> {
         self.events.iter().find_map(|event| {
             if let MeshEvent::Closed(why) = event {
@@ -190,17 +188,14 @@ enum Woken {
     ByTime,
 }
 
-/// A world of one match.
 pub(crate) struct MeshWorld<I> {
     pub(crate) now: Instant,
     pub(crate) players: Vec<MeshPlayer<I>>,
-    /// Links between peers.
     pub(crate) links: Vec<Vec<Link>>,
     /// Periods in which nothing passes between two peers.
     pub(crate) outages: Vec<(usize, usize, Instant, Instant)>,
     /// Datagrams sent, with sender and receiver, if recorded.
     pub(crate) record: Option<Vec<(usize, usize, Vec<u8>)>>,
-    /// Longest datagram seen.
     pub(crate) longest: usize,
     /// Next input of a seat, from the previous one.
     pub(crate) play: fn(&mut Generator, &I) -> I,
@@ -248,7 +243,6 @@ impl<I: Input + Clone> MeshWorld<I> {
         }
     }
 
-    /// What the clock of a player shows.
     pub(crate) fn local(&self, index: usize) -> Instant {
         self.players[index].local(self.now)
     }
@@ -280,7 +274,6 @@ impl<I: Input + Clone> MeshWorld<I> {
         self.run_for(Duration::from_secs(1));
     }
 
-    /// Runs for a span of virtual time.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -396,7 +389,6 @@ impl<I: Input + Clone> MeshWorld<I> {
     }
 }
 
-/// All but `index`.
 pub(crate) fn peers(index: usize, count: usize) -> Vec<(Seat, PeerId)> {
     (0..count)
         .filter(|other| *other != index)

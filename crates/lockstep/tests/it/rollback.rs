@@ -113,7 +113,7 @@ fn a_window_over_32_counts_as_32() {
     }
 }
 
-/// Of 1,000 boundaries, those at which the game had not simulated the tick of the input just
+/// Boundaries per thousand at which the game had not yet simulated the tick of the input just
 /// stamped.
 fn late_per_mille(world: &RollbackWorld) -> usize {
     let behind = world

@@ -70,7 +70,7 @@ impl Sim for Game {
     }
 }
 
-/// A client machine with a check of each step before the runner gets it.
+/// A client machine. Each step is checked on its way to the runner.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) machine: ClientPeer<u16>,
@@ -184,7 +184,6 @@ impl Player {
     }
 }
 
-/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Server,
@@ -199,7 +198,6 @@ struct InFlight {
     datagram: Vec<u8>,
 }
 
-/// A world of one match.
 pub(crate) struct RollbackWorld {
     pub(crate) now: Instant,
     pub(crate) server: MatchServer<u16>,

@@ -63,8 +63,8 @@ impl Machine for Role {
     }
 }
 
-/// The index in the group is everybody's peer id: 0 the server, 1 a player, 2 a relay, 3 a relay
-/// below it, 4 a spectator of the server, 5 one of the lower relay.
+/// The peer id is the index in the group: 0 the server, 1 a player, 2 a relay, 3 a relay below it,
+/// 4 a spectator of the server, 5 one of the lower relay.
 struct Branches;
 
 /// Each node's parent.

@@ -383,7 +383,6 @@ fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
     assert_eq!(hall.server.stats().spectators.snapshots_begun, 8);
     let bytes = held() - before;
     assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
-    // Arbitrary bytes.
     let mut generator = Seed::from_number(3).generator(0);
     for _ in 0..20_000 {
         let len = usize::try_from(generator.below(24)).unwrap();

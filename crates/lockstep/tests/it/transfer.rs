@@ -14,7 +14,7 @@ const START: Instant = Instant::from_millis(1_000);
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// Chunks that a transfer may send beyond the losses' retransmissions.
+/// Chunks that a transfer may send in addition to retransmissions for loss.
 const SPARE: usize = TAIL_MAX as usize + 100;
 
 /// Longest snapshot that the receivers accept.
@@ -120,12 +120,10 @@ impl Pair {
         }
     }
 
-    /// Bytes and chunks sent.
     fn sent(&self) -> (usize, usize) {
         (self.sent.iter().map(|(_, len)| len).sum(), self.sent.len())
     }
 
-    /// Duration of the transfer.
     fn took(&self) -> Duration {
         self.whole.as_ref().unwrap().0.saturating_since(START)
     }

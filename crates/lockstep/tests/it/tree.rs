@@ -181,7 +181,6 @@ impl Tree {
         }
     }
 
-    /// Runs until the server has closed `ticks`.
     pub(crate) fn run(&mut self, ticks: u32) {
         while self.server.ticks_closed() < ticks {
             self.step();

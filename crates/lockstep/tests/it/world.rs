@@ -17,7 +17,6 @@ pub(crate) const MATCH: MatchId = MatchId([0x5a; 16]);
 /// What a link does to datagrams, in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    /// One-way latency.
     pub(crate) latency: Duration,
     /// Maximum random extra latency; it reorders datagrams.
     pub(crate) jitter: Duration,
@@ -41,7 +40,6 @@ impl Link {
         }
     }
 
-    /// No latency, no loss.
     pub(crate) fn perfect() -> Self {
         Self {
             latency: Duration::ZERO,
@@ -113,7 +111,6 @@ impl<I> Player<I> {
 /// Start time of each world.
 const BEGINNING: Instant = Instant::from_millis(1_000);
 
-/// A world of one match.
 pub(crate) struct World<I> {
     pub(crate) now: Instant,
     pub(crate) server: MatchServer<I>,
@@ -122,7 +119,6 @@ pub(crate) struct World<I> {
     pub(crate) links: Vec<Link>,
     /// Periods in which a player's link drops everything.
     pub(crate) outages: Vec<(usize, Instant, Instant)>,
-    /// Largest datagram seen.
     pub(crate) longest: usize,
     /// Largest datagram sent by a player.
     pub(crate) longest_reports: usize,
@@ -271,7 +267,6 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
         }
     }
 
-    /// Runs for a span of virtual time.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {

@@ -1,7 +1,7 @@
 //! Matches beyond tick 65,536, where the 16-bit tick numbers in datagrams wrap.
 //!
-//! A match starts with tick 0, so each of these first plays 18 minutes, without loss, which is the
-//! fastest to simulate.
+//! A match starts with tick 0, so each test first plays 18 minutes. Links have no loss then,
+//! because these simulate fastest.
 
 use core::time::Duration;
 
