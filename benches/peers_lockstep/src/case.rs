@@ -1,4 +1,4 @@
-//! What is played, by whom, in which weather.
+//! The cases: inputs, stacks and network conditions.
 
 use core::time::Duration;
 
@@ -8,20 +8,20 @@ use crate::race::POLL;
 use crate::stack::{DELAY, Setup, WINDOW};
 use crate::weather::{FILES, Weather};
 
-/// A match that every stack it names plays.
+/// A match, and the stacks that run it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// In the report: `p8`, or `p8/lossy` where more than the number of players is not as usual.
+    /// Name in the report: `p8`, or `p8/lossy` if it differs in more than the number of players.
     pub name: String,
-    /// What the players do.
+    /// The players' inputs.
     pub inputs: Inputs,
-    /// Who plays it.
+    /// The stacks that run it.
     pub field: Field,
-    /// All else.
+    /// All other settings.
     pub setup: Setup,
 }
 
-/// What players do.
+/// Kind of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inputs {
     /// [`Pad`](crate::play::Pad).
@@ -32,23 +32,23 @@ pub enum Inputs {
     Burst,
 }
 
-/// Which stacks play a case.
+/// The stacks that run a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// All of them.
+    /// All stacks.
     All,
-    /// Those without a server.
+    /// Stacks without a server.
     Equals,
-    /// Our mesh.
+    /// Only Tickwire's mesh.
     Mesh,
-    /// That with a server.
+    /// Only the stack with a server.
     Server,
 }
 
 const LATENCY: Duration = Duration::from_millis(50);
 const JITTER: Duration = Duration::from_millis(10);
 
-/// The paper's usual weather: 50 ms one way, which is 3 frames, and 2 % lost.
+/// The usual network: 50 ms one way, which is 3 frames, and 2 % loss.
 #[must_use]
 pub const fn usual() -> Weather {
     Weather::steady(LATENCY, Chance::percent(2))
@@ -94,7 +94,7 @@ impl Case {
         self
     }
 
-    /// Nothing is predicted, and every input waits for `delay` frames.
+    /// Lockstep without prediction. Every input is delayed by `delay` frames.
     fn lockstep(players: usize, name: &str, delay: u32, weather: Weather) -> Self {
         let name = format!("lockstep-{name}d{delay}");
         let mut case = Self::new(players, &name, weather).of(Field::Equals);
@@ -104,20 +104,20 @@ impl Case {
     }
 }
 
-/// The matches whose CPU time is taken.
+/// Returns the matches whose CPU time is measured.
 #[must_use]
 pub fn bare() -> Vec<Case> {
     let players = [2, 4, 8, 16];
     players.map(|it| Case::new(it, "", usual())).to_vec()
 }
 
-/// A match of so many that only a server can have it.
+/// Returns a match with so many players that it requires a server.
 #[must_use]
 pub fn crowd() -> Case {
     Case::new(64, "", usual()).of(Field::Server)
 }
 
-/// The match whose clients predict, as far as equals do.
+/// Returns a server match whose clients predict as many ticks as peer-to-peer stacks do.
 ///
 /// # Panics
 ///
@@ -129,8 +129,9 @@ pub fn ahead() -> Case {
     case
 }
 
-/// Lockstep among four who commit to their inputs before they show them, and the same without that; at a
-/// delay that covers the way twice, two frames and two datagrams lost in a row.
+/// Lockstep of four players with commitments to inputs before these are revealed, and the same
+/// without commitments. The delay covers the one-way delay twice, two frames, and two consecutive
+/// losses.
 #[must_use]
 pub fn committed() -> [Case; 2] {
     let without = Case::lockstep(4, "loss2-", 10, usual());
@@ -139,7 +140,7 @@ pub fn committed() -> [Case; 2] {
     [with, without]
 }
 
-/// The matches that are watched for a minute.
+/// Returns the matches that are observed for a minute.
 #[must_use]
 pub fn watched() -> Vec<Case> {
     let mut cases = bare();
@@ -153,7 +154,7 @@ pub fn watched() -> Vec<Case> {
         let weather = Weather::read(text).expect("a file of ours");
         for players in [4, 8] {
             let case = Case::new(players, name, weather);
-            // Half way is where servers are.
+            // Only a server can be halfway between the players.
             let field = if name == "halfway" {
                 Field::Server
             } else {
@@ -179,19 +180,19 @@ pub fn watched() -> Vec<Case> {
     cases
 }
 
-/// The match that one player of is cut off from for 500 ms; nothing else is lost.
+/// Returns the match in which one player is cut off for 500 ms, without other losses.
 #[must_use]
 pub fn outage() -> Case {
     Case::new(4, "outage", Weather::steady(LATENCY, Chance::NEVER))
 }
 
-/// The matches that one player of goes wrong in.
+/// Returns the matches in which one player diverges.
 #[must_use]
 pub fn desyncs() -> [Case; 2] {
     [2, 4].map(|it| Case::new(it, "desync", usual()))
 }
 
-/// The match whose beginning is looked at.
+/// Returns the match whose start is measured.
 #[must_use]
 pub fn start() -> Case {
     Case::new(4, "start", usual())

@@ -1,4 +1,4 @@
-//! What a frame costs, in rounds that take turns.
+//! CPU cost of a frame, in interleaved rounds.
 
 use core::time::Duration;
 
@@ -8,34 +8,34 @@ use crate::play::Play;
 use crate::race::{Meter, Race, Turns, reading_nanos};
 use crate::stack::{FRAME, Setup, Stack};
 
-/// Frames that a match plays in a round.
+/// Frames per match and round.
 const FRAMES: u32 = 300;
-/// Frames without a network for each frame of a match: they take so little.
+/// Repetitions per frame of a workload without a network, because these take little time.
 const REPEATS: u32 = 20;
-/// What a match plays before anything is measured.
+/// Warm-up time of a match.
 const WARM_UP: Duration = Duration::from_secs(30);
 
-/// A match that goes on from round to round.
+/// A match which continues from round to round.
 pub struct Contender {
-    /// Of which stack.
+    /// Name of the stack.
     pub stack: &'static str,
-    /// Plays so many frames, and reads.
+    /// Runs this many frames and takes readings.
     run: Box<dyn FnMut(u32, Meter) -> Meter>,
     players: usize,
     found: Vec<Cost>,
 }
 
-/// What one frame of one player takes: nanoseconds of CPU, or what else was read.
+/// Cost of one frame of one player: CPU nanoseconds or another reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// At the player.
     pub player: f64,
-    /// At the server, shared among players.
+    /// At the server, divided by the number of players.
     pub server: f64,
 }
 
 impl Contender {
-    /// A match whose ends have their turns `turns`, warm.
+    /// Creates a match with the given `turns` and warms it up.
     pub fn new<P: Play, S: Stack<P> + 'static>(mut setup: Setup, turns: Turns) -> Self {
         setup.turn = turns.span();
         let mut race = Race::<P, S>::new(setup, turns);
@@ -52,7 +52,7 @@ impl Contender {
         }
     }
 
-    /// Something that goes on by frames and has no network; what is told of it is the whole frame's cost.
+    /// Creates a workload of frames without a network. Its cost is that of the whole frame.
     pub fn of_frames(stack: &'static str, mut frame: impl FnMut() + 'static) -> Self {
         Self {
             stack,
@@ -60,13 +60,13 @@ impl Contender {
                 meter.of_players(|| (0..frames * REPEATS).for_each(|_| frame()));
                 meter
             }),
-            // Each frame of a round stands for several here, which share what was read.
+            // Each frame of a round stands for several repetitions here, which share the reading.
             players: REPEATS as usize,
             found: Vec::new(),
         }
     }
 
-    /// Plays `frames` frames and says by how much `read` rose in turns, for a frame of a player.
+    /// Runs `frames` frames. Returns by how much `read` rose during turns, per frame and player.
     pub fn count(&mut self, frames: u32, read: fn() -> u64) -> Cost {
         let meter = Meter {
             read: Some(read),
@@ -79,7 +79,7 @@ impl Contender {
         }
     }
 
-    /// Plays a round; `reading` is what it takes to ask for the time.
+    /// Runs a round. `reading` is the cost of reading the time.
     fn time(&mut self, reading: u64) {
         let meter = (self.run)(FRAMES, Meter::of_cpu_time());
         let [of_players, of_server] = meter.spans;
@@ -105,8 +105,7 @@ impl Contender {
     }
 }
 
-/// Has all matches go on in turn, `rounds` times, who is first changing with each; returns the
-/// medians of each.
+/// Runs all matches in turn, `rounds` times, in rotating order. Returns the medians of each.
 pub fn compare(contenders: &mut [Contender], rounds: u32) -> Vec<Cost> {
     let reading = reading_nanos();
     let count = contenders.len();

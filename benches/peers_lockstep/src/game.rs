@@ -1,42 +1,42 @@
-//! What is played: a state that every input goes into, so that agreement can be checked.
+//! The game: a state which hashes every input, so that agreement can be checked.
 
 /// The state after a number of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Steps taken.
+    /// Number of steps.
     pub step: u64,
-    /// What they came to.
+    /// The state.
     pub state: u64,
 }
 
-/// A game as small as one can be: what is measured is the stack.
+/// A minimal game, so that the stack dominates the measurement.
 #[derive(Clone, Debug)]
 pub struct Game {
     now: Saved,
-    /// State after `step` steps, at place `step % KEPT`.
+    /// State after `step` steps, at index `step % KEPT`.
     after: Vec<u64>,
-    /// Most steps ever taken.
+    /// Highest step reached.
     reached: u64,
-    /// The step that comes out otherwise here than elsewhere.
+    /// The step which gives a different result here.
     diverges_at: Option<u64>,
-    /// Steps taken.
+    /// Step counts.
     pub steps: Steps,
 }
 
-/// How often a game went on.
+/// Counts of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Steps not taken before.
+    /// Steps simulated for the first time.
     pub fresh: u64,
-    /// Steps taken again after a rollback.
+    /// Steps simulated again after a rollback.
     pub repeated: u64,
 }
 
-/// States that are kept for comparison.
+/// Number of states kept for comparison.
 const KEPT: u64 = 512;
 
 impl Game {
-    /// Makes one that goes wrong in step `diverges_at`.
+    /// Creates a game which diverges in step `diverges_at`.
     #[must_use]
     pub fn new(diverges_at: Option<u64>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Game {
         }
     }
 
-    /// Takes one step.
+    /// Simulates one step.
     pub fn advance(&mut self, inputs: impl Iterator<Item = u64>) {
         let mixed = inputs.fold(self.now.state, |state, word| {
             (state ^ word)
@@ -71,17 +71,17 @@ impl Game {
         }
     }
 
-    /// What to go back to.
+    /// Returns a snapshot.
     pub const fn save(&self) -> Saved {
         self.now
     }
 
-    /// Goes back.
+    /// Restores a snapshot.
     pub const fn load(&mut self, saved: Saved) {
         self.now = saved;
     }
 
-    /// State after `step` steps, one of the last 512.
+    /// Returns the state after `step` steps, if it is one of the last 512.
     pub fn state_after(&self, step: u64) -> Option<u64> {
         let is_kept = step <= self.reached && self.reached - step < KEPT;
         is_kept

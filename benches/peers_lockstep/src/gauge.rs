@@ -1,4 +1,4 @@
-//! How a match goes: steps, stalls and bytes over a minute of virtual time.
+//! Steps, stalls and traffic of a match during a minute of virtual time.
 
 use core::time::Duration;
 
@@ -7,53 +7,54 @@ use crate::play::Play;
 use crate::race::{Meter, ORIGIN, POLL, Race, Turns};
 use crate::stack::{Count, FRAME, Setup, Stack};
 
-/// Bytes of IPv4 and UDP around each datagram.
+/// Bytes of IPv4 and UDP headers per datagram.
 pub const UDP: u64 = 28;
-/// Time from everybody's first step to what is measured: what ends find for themselves, they have found
-/// by then.
+/// Time between the first step of all players and the measurement, in which adaptive settings
+/// converge.
 const WARM_UP: Duration = Duration::from_mins(1);
-/// What is measured.
+/// Duration of the measurement.
 const SPAN: Duration = Duration::from_mins(1);
-/// In which everybody must have begun.
+/// Time limit for all players to start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What was found of a match; means over players, but for what says otherwise.
+/// Results of a match; means over players unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
-    /// From the beginning until the last player took the first step, in milliseconds.
+    /// Time until the last player has taken the first step, in milliseconds.
     pub first_step_ms: f64,
-    /// New steps a second.
+    /// New steps per second.
     pub frames_per_s: f64,
-    /// Steps taken again, a second.
+    /// Resimulated steps per second.
     pub resimulated_per_s: f64,
-    /// Milliseconds a second by which steps came later than a tick after the one before.
+    /// Milliseconds per second by which steps were later than one tick after the last.
     pub stalled_ms_per_s: f64,
-    /// The stall that only one step in a thousand exceeds, in milliseconds.
+    /// Stall in milliseconds that one step in a thousand exceeds.
     pub p999_stall_ms: f64,
-    /// The longest of any player, in milliseconds.
+    /// Longest stall of any player, in milliseconds.
     pub worst_stall_ms: f64,
-    /// Bytes that a player sends, with what seals them and with UDP's.
+    /// Bytes that a player sends, with encryption overhead and UDP headers.
     pub up_bytes_per_s: f64,
-    /// Bytes that reach a player, likewise.
+    /// Bytes that a player receives, with the same overhead.
     pub down_bytes_per_s: f64,
-    /// Bytes that a player's stack hands to its transport.
+    /// Bytes that a player's stack passes to its transport.
     pub up_payload_bytes_per_s: f64,
-    /// Bytes that its transport hands to it.
+    /// Bytes that the transport passes to the stack.
     pub down_payload_bytes_per_s: f64,
-    /// Bytes that a player sends with UDP's, and nothing that seals them.
+    /// Bytes that a player sends, with UDP headers but without encryption overhead.
     pub up_unsealed_bytes_per_s: f64,
-    /// Bytes of the longest datagram of all, sealed where the stack is.
+    /// Bytes of the longest datagram, sealed if the stack encrypts.
     pub longest_datagram_bytes: f64,
     /// Datagrams that a player sends.
     pub up_datagrams_per_s: f64,
-    /// From reading an input to its step, in milliseconds: measured where the stack says so. Equals take
-    /// the step as many frames later as they were told to, when nothing stalls them.
+    /// Time from reading an input to its step, in milliseconds, if the stack reports it.
+    /// Peer-to-peer stacks have the configured delay when nothing stalls them.
     pub latency_ms: Option<f64>,
-    /// Inputs that came too late to count, of a player a minute; nothing where the stack does not say.
+    /// Inputs per player and minute that arrived too late, or `None` if the stack does not report
+    /// it.
     pub late_per_minute: Option<f64>,
 }
 
-/// Plays a match for a minute and says how it went.
+/// Plays a match for a minute and returns its results.
 pub fn gauge<P: Play, S: Stack<P>>(setup: Setup) -> Found {
     let (mut race, first_step) = begun::<P, S>(setup);
     race.run(WARM_UP, &mut Meter::default());
@@ -66,7 +67,7 @@ pub fn gauge<P: Play, S: Stack<P>>(setup: Setup) -> Found {
     found::<P, S>(&setup, first_step, &totals, stalls)
 }
 
-/// Makes a match and plays until everybody has taken a step; says how long that took.
+/// Creates a match and plays until all players have taken a step. Returns how long that took.
 pub fn begun<P: Play, S: Stack<P>>(setup: Setup) -> (Race<P, S>, Duration) {
     let mut race = Race::<P, S>::new(setup, Turns::Each4Ms);
     let has_begun = |race: &Race<P, S>| {
@@ -82,16 +83,16 @@ pub fn begun<P: Play, S: Stack<P>>(setup: Setup) -> (Race<P, S>, Duration) {
     (race, first_step)
 }
 
-/// What others stall, and how long one who was cut off is behind.
+/// Effects of an outage of one player.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outage {
-    /// Milliseconds that the others stalled, the worst of them.
+    /// Longest total stall of any other player, in milliseconds.
     pub others_stalled_ms: f64,
-    /// Milliseconds from the end of the outage until the one cut off had caught up.
+    /// Milliseconds from the end of the outage until the player had caught up.
     pub caught_up_ms: f64,
 }
 
-/// How long the last player is cut off in [`outage`].
+/// Duration of the outage of the last player in [`outage`].
 const OUTAGE: Duration = Duration::from_millis(500);
 
 /// Cuts the last player off for half a second.
@@ -108,7 +109,7 @@ pub fn outage<P: Play, S: Stack<P>>(setup: Setup) -> Outage {
     while race.now() < end + 20 * OUTAGE {
         watch.step(&mut race);
         let steps = |player| race.stack.game(player).steps.fresh;
-        // Two steps apart are two players who see the same tick by different ways.
+        // A difference of two steps is normal between players on different paths.
         if caught_up.is_none() && steps(victim) + 2 >= steps(0) {
             caught_up = Some(race.now().saturating_sub(end));
         }
@@ -122,10 +123,10 @@ pub fn outage<P: Play, S: Stack<P>>(setup: Setup) -> Outage {
     }
 }
 
-/// The step that goes wrong at player 0 in [`desync`].
+/// The step in which player 0 diverges in [`desync`].
 const DIVERGING_STEP: u64 = 600;
 
-/// Has one player's step 601 go wrong, and says after how many milliseconds some end knows.
+/// Makes one player's step 601 diverge. Returns the milliseconds until any end has detected it.
 pub fn desync<P: Play, S: Stack<P>>(mut setup: Setup) -> f64 {
     setup.diverges = Some((0, DIVERGING_STEP));
     let (mut race, _) = begun::<P, S>(setup);
@@ -145,13 +146,13 @@ pub fn desync<P: Play, S: Stack<P>>(mut setup: Setup) -> f64 {
     }
 }
 
-/// Watches the steps of all players for gaps.
+/// Observes the steps of all players for gaps.
 ///
-/// A stall is more than a tick and a turn between two steps: who looks each 4 ms sees a step up to
-/// so much later than it could be taken. Its length is what the gap has over a tick.
+/// A stall is a gap of more than a tick and a turn between two steps, because a poll every 4 ms may
+/// see a step that much late. Its length is the gap minus one tick.
 #[derive(Debug)]
 struct Watch {
-    /// New steps of each player so far, and when the last was.
+    /// New steps of each player, and the time of the last.
     seen: Vec<(u64, Duration)>,
     stalls: Vec<Vec<Duration>>,
 }
@@ -185,7 +186,7 @@ impl Watch {
         }
     }
 
-    /// Every player's stalls, with those that have not ended.
+    /// Returns every player's stalls, including those in progress.
     fn end<P: Play, S: Stack<P>>(mut self, race: &Race<P, S>) -> Vec<Vec<Duration>> {
         for ((_, at), stalls) in self.seen.iter().zip(&mut self.stalls) {
             stalls.extend(stall(*at, race.now()));
@@ -199,7 +200,7 @@ fn stall(from: Duration, to: Duration) -> Option<Duration> {
     (over > POLL).then_some(over)
 }
 
-/// What all players did and sent together.
+/// Sums over all players.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     traffic: Traffic,

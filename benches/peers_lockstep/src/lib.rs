@@ -1,7 +1,7 @@
-//! The same matches played by Tickwire's lockstep and by other stacks, in virtual time.
+//! The same matches in virtual time for Tickwire's lockstep and other stacks.
 //!
-//! `cargo xtask peers lockstep` builds and runs it, judges what it prints and writes the table of
-//! `docs/benchmarks.md`, where the method stands.
+//! `cargo xtask peers lockstep` builds and runs it, evaluates the results, and writes the table of
+//! `docs/benchmarks.md`, which describes the method.
 
 #![forbid(unsafe_code)]
 #![expect(

@@ -1,4 +1,4 @@
-//! The one simulated network that every stack's datagrams go through.
+//! The simulated network for every stack's datagrams.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -9,12 +9,12 @@ use wire::{Generator, Instant, Seed};
 
 use crate::weather::Weather;
 
-/// Datagrams in one buffer that is used again, each with the node it is from or for.
+/// Datagrams in a reused buffer, each with its source or destination node.
 #[derive(Debug, Default)]
 pub struct Mailbox {
-    /// One behind the other.
+    /// Concatenated datagrams.
     pub bytes: Vec<u8>,
-    /// Node, and where its datagram ends; it begins where the one before ends.
+    /// Node and end offset of each datagram, which starts at the end of the last one.
     pub ends: Vec<(u32, usize)>,
 }
 
@@ -25,12 +25,12 @@ impl Mailbox {
         self.close(node);
     }
 
-    /// Makes what was appended to `bytes` since the last one a datagram.
+    /// Ends a datagram: the bytes appended to `bytes` since the last one.
     pub fn close(&mut self, node: u32) {
         self.ends.push((node, self.bytes.len()));
     }
 
-    /// Hands each datagram with its node to `take`, and is empty then.
+    /// Passes each datagram with its node to `take` and empties the mailbox.
     pub fn drain(&mut self, mut take: impl FnMut(u32, &mut [u8])) {
         let mut start = 0;
         for (node, end) in self.ends.drain(..) {
@@ -43,40 +43,40 @@ impl Mailbox {
     }
 }
 
-/// What one node sent and got.
+/// Traffic of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Datagrams that it sent, lost ones included.
+    /// Datagrams sent, including lost ones.
     pub up_datagrams: u64,
     /// Bytes in them.
     pub up_bytes: u64,
-    /// Datagrams that reached it.
+    /// Datagrams received.
     pub down_datagrams: u64,
     /// Bytes in them.
     pub down_bytes: u64,
-    /// The longest one that it sent or got.
+    /// Longest datagram sent or received.
     pub longest: u64,
 }
 
-/// Links between all nodes, and what is under way.
+/// Links between all nodes, and datagrams in flight.
 #[derive(Debug)]
 pub struct Network {
-    /// From each node to each, row by row.
+    /// From each node to each other, row by row.
     links: Vec<Link>,
     nodes: usize,
-    /// When each player's gaps begin, and how they recur.
+    /// Start of each player's periodic gaps.
     gaps: Vec<Duration>,
     weather: Weather,
-    /// A player who is cut off, and when.
+    /// A player with an outage, and its start and end.
     outage: Option<(u32, [Duration; 2])>,
     in_flight: BinaryHeap<Reverse<Flight>>,
     sent: u64,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     traffic: Vec<Traffic>,
 }
 
-/// A datagram under way; the earlier and the older first.
+/// A datagram in flight, ordered by arrival and then by age.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
     at: Instant,
@@ -87,7 +87,7 @@ struct Flight {
 }
 
 impl Network {
-    /// Makes one of `nodes`, whose fates all come from `seed`; the first `players` have gaps.
+    /// Creates a network of `nodes`, seeded by `seed`. The first `players` have gaps.
     #[must_use]
     pub fn new(nodes: usize, players: usize, weather: Weather, seed: Seed) -> Self {
         let generators = (0..nodes * nodes).map(|number| generator(seed, number));
@@ -110,12 +110,12 @@ impl Network {
         }
     }
 
-    /// Cuts `node` off in a span of time.
+    /// Cuts `node` off during `span`.
     pub const fn cut(&mut self, node: u32, span: [Duration; 2]) {
         self.outage = Some((node, span));
     }
 
-    /// Takes all that `from` sends.
+    /// Takes all datagrams that `from` sends.
     pub fn send(&mut self, now: Duration, from: u32, outbox: &mut Mailbox) {
         outbox.drain(|to, datagram| {
             let len = datagram.len();
@@ -145,7 +145,7 @@ impl Network {
         });
     }
 
-    /// Puts what has arrived by `now` into the inboxes of its receivers.
+    /// Moves datagrams that have arrived by `now` to their receivers' inboxes.
     pub fn deliver(&mut self, now: Duration, inboxes: &mut [Mailbox]) {
         while let Some(flight) = self.in_flight.peek_mut() {
             if flight.0.at > instant(now) {
@@ -164,13 +164,13 @@ impl Network {
         }
     }
 
-    /// What each node sent and got so far.
+    /// Returns the traffic of each node so far.
     #[must_use]
     pub fn traffic(&self) -> &[Traffic] {
         &self.traffic
     }
 
-    /// Whether nothing reaches or leaves `node` now.
+    /// Returns whether `node` is cut off now.
     fn is_out(&self, node: u32, now: Duration) -> bool {
         let is_cut = self
             .outage

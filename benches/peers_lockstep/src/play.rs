@@ -1,4 +1,4 @@
-//! What players do: the same inputs for every stack.
+//! Player inputs, equal for every stack.
 
 use core::fmt::Debug;
 
@@ -8,33 +8,33 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::Generator;
 
-/// One player's input for one frame; of one size in memory and on every stack.
+/// One player's input for one frame, with a fixed size in memory and on every stack.
 pub trait Play:
     Input + Copy + Debug + Eq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// What the player does in the frame after this one.
+    /// Returns the input of the next frame.
     #[must_use]
     fn next(self, generator: &mut Generator) -> Self;
 
-    /// What the game makes of it.
+    /// Returns the input as a number for the game.
     fn word(self) -> u64;
 }
 
-/// Twelve buttons in four bytes: in one frame of ten, one of them is pressed or let go.
+/// Twelve buttons in four bytes. In one frame of ten, one of them is pressed or released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Pad(u32);
 
-/// A pad whose two axes of eight bits move in every frame.
+/// A pad with two axes of eight bits which change in every frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Stick(u32);
 
-/// A command of 32 bytes in one frame of fifty, and nothing in the others.
+/// A command of 32 bytes in one frame of fifty, otherwise empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Burst([u8; 32]);
 
-/// Toggles in a million frames.
+/// Toggles per million frames.
 const TOGGLE_PER_MILLION: u32 = 100_000;
-/// Commands in a million frames.
+/// Commands per million frames.
 const COMMAND_PER_MILLION: u32 = 20_000;
 
 fn toggled(buttons: u32, generator: &mut Generator) -> u32 {
@@ -83,7 +83,7 @@ impl Play for Burst {
     }
 }
 
-/// Four bytes, most significant bit first.
+/// Encodes as four bytes, most significant bit first.
 macro_rules! four_bytes {
     ($($name:ident),*) => {$(
         impl Input for $name {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use wire::Seed;
 
-    /// Frames out of 10,000 in which the input differs from the one before.
+    /// Returns in how many of 10,000 frames the input differs from the last.
     fn changes<P: Play>() -> usize {
         let mut generator = Seed::from_number(1).generator(0);
         let mut held = P::default();
@@ -141,7 +141,7 @@ mod tests {
     fn players_do_as_much_as_the_paper_says() {
         assert!((900..1_100).contains(&changes::<Pad>()));
         assert!(changes::<Stick>() > 9_990);
-        // To a command and back.
+        // Each command is two changes.
         assert!((300..500).contains(&changes::<Burst>()));
     }
 

@@ -9,22 +9,22 @@ use crate::network::{Mailbox, Network};
 use crate::play::Play;
 use crate::stack::{FRAME, Post, Setup, Stack};
 
-/// Between two looks at the sockets, where these come more often than frames.
+/// Poll interval of the sockets, if they are polled more often than once per frame.
 pub const POLL: Duration = Duration::from_millis(4);
-/// When each match begins: late enough for what counts back from now.
+/// Virtual start time of each match, so that earlier times can be represented.
 pub const ORIGIN: Duration = Duration::from_secs(10);
 
-/// How often an end gets its turn.
+/// How often an end has a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
-    /// Once a frame, as in a game that draws as often as it steps.
+    /// Once per frame, as in a game which renders at its tick rate.
     EachFrame,
-    /// Each 4 ms, and at each frame.
+    /// Every 4 ms, and at each frame.
     Each4Ms,
 }
 
 impl Turns {
-    /// Between two of them, at most.
+    /// Returns the maximum time between two turns.
     #[must_use]
     pub const fn span(self) -> Duration {
         match self {
@@ -34,22 +34,22 @@ impl Turns {
     }
 }
 
-/// Takes a reading before and after the turns of all players and after that of the server; what
-/// happens between turns is the harness's own.
+/// Takes a reading before and after the turns of all players, and after that of the server. Work
+/// between turns belongs to the harness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
-    /// What to read, such as CPU time; nothing where none.
+    /// The reading, such as CPU time, or `None`.
     pub read: Option<fn() -> u64>,
-    /// By how much it rose in players' turns.
+    /// Increase during players' turns.
     pub players: u64,
-    /// By how much it rose in the server's.
+    /// Increase during the server's turns.
     pub server: u64,
-    /// How often each was read.
+    /// Number of readings of each.
     pub spans: [u32; 2],
 }
 
 impl Meter {
-    /// Makes one that reads this thread's CPU time, in nanoseconds.
+    /// Creates a meter of this thread's CPU time, in nanoseconds.
     #[must_use]
     pub fn of_cpu_time() -> Self {
         Self {
@@ -88,8 +88,8 @@ fn cpu_nanos() -> u64 {
     u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds that a reading of CPU time takes of the span that it ends or begins: the median
-/// of many spans of nothing.
+/// Returns the nanoseconds that a reading of the CPU time adds to a span: the median of many empty
+/// spans.
 #[must_use]
 pub fn reading_nanos() -> u64 {
     let meter = Meter::of_cpu_time();
@@ -98,18 +98,18 @@ pub fn reading_nanos() -> u64 {
     spans.get(spans.len() / 2).copied().unwrap_or(0)
 }
 
-/// A match, its network, and what its players do.
+/// A match, its network, and its players' inputs.
 pub struct Race<P: Play, S: Stack<P>> {
     /// The ends.
     pub stack: S,
-    /// Between them.
+    /// The network between them.
     pub network: Network,
     setup: Setup,
     turns: Turns,
     now: Duration,
-    /// When the next frame is.
+    /// Time of the next frame.
     next_frame: Duration,
-    /// When the next turn is, but for frames.
+    /// Time of the next turn other than a frame.
     next_poll: Duration,
     inboxes: Vec<Mailbox>,
     outboxes: Vec<Mailbox>,
@@ -117,7 +117,7 @@ pub struct Race<P: Play, S: Stack<P>> {
 }
 
 impl<P: Play, S: Stack<P>> Race<P, S> {
-    /// Makes a match that begins now.
+    /// Creates a match which starts now.
     #[must_use]
     pub fn new(setup: Setup, turns: Turns) -> Self {
         instant::advance_to(ORIGIN);
@@ -146,17 +146,17 @@ impl<P: Play, S: Stack<P>> Race<P, S> {
         }
     }
 
-    /// What it was made of.
+    /// Returns its settings.
     pub const fn setup(&self) -> &Setup {
         &self.setup
     }
 
-    /// Virtual time.
+    /// Returns the virtual time.
     pub const fn now(&self) -> Duration {
         self.now
     }
 
-    /// Goes to the next moment at which ends have their turns, and lets them have them.
+    /// Advances to the next time at which ends have turns, and runs these.
     pub fn step(&mut self, meter: &mut Meter) {
         let (now, is_frame) = self.next_moment();
         self.now = now;
@@ -204,11 +204,11 @@ impl<P: Play, S: Stack<P>> Race<P, S> {
         }
     }
 
-    /// Checks that all players have played the same game, as far as it is confirmed.
+    /// Checks that all players have simulated the same game, as far as it is confirmed.
     pub fn check_agreement(&self) {
         let players = 0..self.setup.players;
         let confirmed = players.clone().map(|it| self.stack.confirmed(it));
-        // What is confirmed may not have been stepped again yet.
+        // Confirmed steps may not have been resimulated yet.
         let common = confirmed.min().unwrap_or(0).saturating_sub(16);
         let mut states = players.map(|it| self.stack.game(it).state_after(common));
         let first = states.next().flatten();

@@ -1,4 +1,4 @@
-//! The stacks, and what a match needs of them.
+//! The interface of a measured stack.
 
 pub mod fortress;
 pub mod ggrs;
@@ -12,90 +12,90 @@ use crate::network::Mailbox;
 use crate::play::Play;
 use crate::weather::Weather;
 
-/// Ticks a second, of every stack.
+/// Ticks per second of every stack.
 pub const FPS: u32 = 60;
-/// From one frame to the next.
+/// Time between two frames.
 pub const FRAME: Duration = Duration::from_nanos(16_666_667);
-/// Frames that are predicted at most, where a stack predicts: what ggrs has by itself.
+/// Maximum number of predicted frames: the default of ggrs.
 pub const WINDOW: u32 = 8;
-/// Frames between reading an input and its step, among equals: what ggrs's documentation advises.
+/// Input delay in frames of peer-to-peer stacks, as ggrs's documentation recommends.
 pub const DELAY: u32 = 2;
 
-/// What `udp_proto` adds to a datagram of a player and to one for it, in bytes: around one message
-/// 23 of header and tag, 7 of the ACK and 1 of the frame; the test below has real sessions say so.
+/// Bytes that `udp_proto` adds to a datagram of a player and to one for it. A message has 23 bytes
+/// of header and tag, 7 of ACK and 1 of frame; the test below checks that with real sessions.
 pub const SEAL: [u64; 2] = [31, 31];
 
-/// What a match is made of.
+/// Settings of a match.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Who plays.
+    /// Number of players.
     pub players: usize,
-    /// Frames between reading an input and its step, among equals.
+    /// Input delay in frames, in peer-to-peer stacks.
     pub delay: u32,
-    /// Frames that are predicted at most, among equals; 0 is lockstep.
+    /// Maximum number of predicted frames, in peer-to-peer stacks; 0 is lockstep.
     pub window: u32,
-    /// Ticks that a server's clients go ahead of what is closed, on predicted inputs; 0 is lockstep.
+    /// Number of ticks that a server's clients predict beyond the last closed one; 0 is lockstep.
     pub ahead: u8,
-    /// Whether inputs are committed to before they are shown; only our mesh can.
+    /// Whether players commit to inputs before they reveal them; only Tickwire's mesh supports it.
     pub commits: bool,
-    /// What the network does, for who must choose a delay by it.
+    /// Network conditions, for stacks which derive a delay from them.
     pub weather: Weather,
-    /// Between two turns of a player.
+    /// Time between two turns of a player.
     pub turn: Duration,
-    /// Who goes wrong, and in which step; states are compared then.
+    /// The player that diverges, and the step. If set, states are compared.
     pub diverges: Option<(usize, u64)>,
-    /// Fixes what a stack draws.
+    /// Seed of a stack's random numbers.
     pub seed: u64,
 }
 
-/// A match of one stack: players, numbered from 0, and a server behind them where it has one.
+/// A match of one stack: players, numbered from 0, followed by a server if the stack has one.
 pub trait Stack<P: Play>: Sized {
     /// Its name in the report.
     const NAME: &'static str;
-    /// Bytes that a transport adds to each datagram of a player, and of whom it hears.
+    /// Bytes that a transport adds to each datagram of a player and to each datagram for it.
     const SEAL: [u64; 2];
     /// Whether there is a server.
     const HAS_SERVER: bool;
 
-    /// Makes all ends of it.
+    /// Creates all ends.
     fn new(setup: &Setup) -> Self;
 
-    /// One end takes what came, runs timers and puts what it has to send into `post`.
+    /// One end receives, runs timers and writes its outgoing datagrams to `post`.
     fn poll(&mut self, node: usize, now: Duration, post: &mut Post<'_>);
 
-    /// A player's frame: the same, and the game reads an input and goes on.
+    /// A player's frame: like `poll`, then the game reads an input and advances.
     fn frame(&mut self, player: usize, now: Duration, input: P, post: &mut Post<'_>);
 
-    /// A player's game.
+    /// Returns a player's game.
     fn game(&self, player: usize) -> &Game;
 
-    /// Steps of a player's game that nothing will change any more.
+    /// Returns the number of final steps of a player's game.
     fn confirmed(&self, player: usize) -> u64;
 
-    /// What is counted of a player beside steps.
+    /// Returns counters of a player other than steps.
     fn count(&self, player: usize) -> Count;
 
-    /// Whether any end has found that states differ.
+    /// Returns whether any end has detected a desync.
     fn has_found_desync(&self) -> bool;
 }
 
-/// An end's letters.
+/// An end's mailboxes.
 #[derive(Debug)]
 pub struct Post<'a> {
-    /// What came.
+    /// Received datagrams.
     pub inbox: &'a mut Mailbox,
-    /// What goes.
+    /// Datagrams to send.
     pub outbox: &'a mut Mailbox,
 }
 
-/// What only some stacks have.
+/// Counters which only some stacks have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Inputs that came too late to count.
+    /// Inputs that arrived too late.
     pub late: u64,
-    /// From reading an input to its step, all together.
+    /// Total time from reading inputs to their steps.
     pub latency: Duration,
-    /// Of how many inputs.
+    /// Number of these inputs.
     pub answered: u64,
 }
 
@@ -118,9 +118,9 @@ mod tests {
     struct Side {
         endpoint: Endpoint<Ring>,
         session: Option<SessionId>,
-        /// Length of the datagram that it sent last.
+        /// Length of the last datagram that it sent.
         sent: usize,
-        /// On their way to it, each with when it comes.
+        /// Datagrams in flight to it, with their arrival times.
         coming: Vec<(Instant, Vec<u8>)>,
     }
 
@@ -138,7 +138,7 @@ mod tests {
             }
         }
 
-        /// Takes what has come from `other`, and sends it a message on the unreliable channel.
+        /// Receives datagrams of `other` and sends it a message on the unreliable channel.
         fn turn(&mut self, now: Instant, sender: &str, other: &mut Self) {
             let sender: core::net::SocketAddr = sender.parse().unwrap();
             for (at, mut datagram) in core::mem::take(&mut self.coming) {
@@ -176,7 +176,8 @@ mod tests {
         }
     }
 
-    /// Two sessions 50 ms apart, each of which sends one message a tick, as a player and a server do.
+    /// Two sessions 50 ms apart, each of which sends one message per tick, as a player and a server
+    /// do.
     #[test]
     fn a_seal_is_as_long_as_real_sessions_make_it() {
         let [mut client, mut server] = [Side::new(), Side::new()];
@@ -194,7 +195,7 @@ mod tests {
             let now = Instant::ZERO + FRAME * tick;
             client.turn(now, SERVER, &mut server);
             server.turn(now, CLIENT, &mut client);
-            // Past what only the beginning has, such as looks at the MTU.
+            // After the initial packets, such as MTU probes.
             if tick > 600 {
                 longest = [longest[0].max(client.sent), longest[1].max(server.sent)];
             }

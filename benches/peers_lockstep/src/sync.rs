@@ -1,4 +1,4 @@
-//! The sync test of a game, by each stack: go back some frames in each frame, and make them again.
+//! Each stack's sync test of a game: roll back some frames in each frame and simulate them again.
 
 use core::marker::PhantomData;
 
@@ -14,13 +14,14 @@ use crate::stack::ggrs::Ggrs;
 use crate::stack::tickwire_mesh::TickwireMesh;
 use crate::stack::{FPS, Stack};
 
-/// In the report.
+/// Name in the report.
 pub const CASE: &str = "p8/sync-test";
-/// Players, and frames that are made again in each.
+/// Players, and resimulated frames per frame.
 const PLAYERS: usize = 8;
 const DISTANCE: usize = 7;
 
-/// The sync tests of the stacks that `asks` names; ours has the name of the form that rolls back.
+/// Returns the sync tests of the stacks for which `asks` is true. Tickwire's has the name of its
+/// rollback stack.
 pub fn contenders(asks: impl Fn(&str) -> bool) -> Vec<Contender> {
     let all: [(&'static str, Make); 3] = [
         (<TickwireMesh<Pad> as Stack<Pad>>::NAME, ours),
@@ -33,13 +34,13 @@ pub fn contenders(asks: impl Fn(&str) -> bool) -> Vec<Contender> {
         .collect()
 }
 
-/// Something that goes on by a frame.
+/// A workload of frames.
 type Frames = Box<dyn FnMut()>;
 
-/// Makes it.
+/// Creates the workload.
 type Make = fn() -> Frames;
 
-/// A game of next to no state.
+/// A game with minimal state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trivial(u64);
 
@@ -51,7 +52,7 @@ impl Trivial {
     }
 }
 
-/// What everybody does.
+/// The players' inputs.
 struct Players {
     whims: Generator,
     inputs: [Pad; PLAYERS],

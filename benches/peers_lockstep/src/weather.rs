@@ -1,27 +1,27 @@
-//! What a network does to datagrams, as the scenario files have it.
+//! Network conditions, as in the scenario files.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use netsim::{Chance, Jitter, LinkConfig, Loss, Order};
 
-/// One direction between any two nodes, and what happens to whole players.
+/// Conditions of each direction between two nodes, and outages of whole players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
-    /// Shortest and longest way; each datagram draws its own, so that later ones may pass.
+    /// Minimum and maximum one-way delay. Each datagram draws its own, so they may be reordered.
     pub delay: [Duration; 2],
-    /// Share that is lost.
+    /// Loss probability.
     pub loss: Chance,
-    /// Mean length of a run of losses; 1 where each is drawn alone.
+    /// Mean length of a burst of losses; 1 if losses are independent.
     pub burst_len: u32,
-    /// How long nothing reaches a player, nor leaves it; none where zero.
+    /// Length of a periodic gap in which a player is cut off; zero for none.
     pub gap: Duration,
-    /// From one such gap to the next.
+    /// Time between the starts of two gaps.
     pub gap_every: Duration,
 }
 
 impl Weather {
-    /// Makes one of a constant way and losses that are drawn alone.
+    /// Creates conditions with a constant delay and independent losses.
     #[must_use]
     pub const fn steady(delay: Duration, loss: Chance) -> Self {
         Self {
@@ -33,14 +33,14 @@ impl Weather {
         }
     }
 
-    /// Makes the way up to `jitter` longer.
+    /// Sets the maximum delay to the minimum delay plus `jitter`.
     #[must_use]
     pub fn with_jitter(mut self, jitter: Duration) -> Self {
         self.delay[1] = self.delay[0] + jitter;
         self
     }
 
-    /// Reads a scenario file; `None` where a line is missing or not as it should be.
+    /// Parses a scenario file; `None` if a line is missing or malformed.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let value = |name: &str| {
@@ -68,7 +68,7 @@ impl Weather {
         })
     }
 
-    /// What one direction between two nodes does.
+    /// Returns the conditions of one direction between two nodes.
     #[must_use]
     pub fn link(&self) -> LinkConfig {
         let [low, high] = self.delay;

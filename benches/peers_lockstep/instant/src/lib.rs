@@ -1,7 +1,7 @@
-//! Virtual time, in the place of the `instant` crate that ggrs 0.13.0 reads its clock through.
+//! Virtual time which replaces the `instant` crate, through which ggrs 0.13.0 reads its clock.
 //!
-//! Each thread has a time of its own, which stands still until [`advance_to`] moves it. What ggrs
-//! uses of that crate is here, under the same names.
+//! Each thread has its own time, which only [`advance_to`] changes. The API is the part of that
+//! crate which ggrs uses.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ thread_local! {
     static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Sets this thread's time; it may go back, as where another match is played next.
+/// Sets this thread's time. It may decrease, for example when another match starts.
 pub fn advance_to(now: Duration) {
     NOW.set(now);
 }
@@ -29,13 +29,13 @@ pub fn now() -> Duration {
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Returns what [`advance_to`] set last.
+    /// Returns the time that [`advance_to`] set last.
     #[must_use]
     pub fn now() -> Self {
         Self(now())
     }
 
-    /// Returns the time since `earlier`; none where that is later.
+    /// Returns the time since `earlier`, or zero if that is later.
     #[must_use]
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -18,7 +18,7 @@ use peers_lockstep::stack::{FRAME, Stack};
 /// Frames in which allocations are counted.
 const FRAMES: u32 = 3_600;
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Counts how often each stack allocates, and how often a server encodes; prints a row a line.
 
@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// Allocations of a player's frame, and where there is a server, of its tick.
+/// Allocations per player's frame and, if there is a server, per server tick.
 fn allocations<S: Stack<Pad> + 'static>(case: &Case) {
     let mut contender = Contender::new::<Pad, S>(case.setup, Turns::Each4Ms);
     let cost = contender.count(FRAMES, || COUNT.get());
@@ -51,7 +51,7 @@ fn allocations<S: Stack<Pad> + 'static>(case: &Case) {
     }
 }
 
-/// Bundles that a server encodes for a tick, whatever its clients have.
+/// Bundles that a server encodes per tick, independent of its clients' states.
 fn encodes(case: &Case) {
     let mut race = Race::<Pad, TickwireServer<Pad>>::new(case.setup, Turns::Each4Ms);
     race.run(FRAME * FRAMES, &mut Meter::default());
@@ -76,7 +76,7 @@ struct Counter;
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // At the end of a thread its counter is gone, and nothing is measured there.
+        // When a thread ends, its counter is gone and nothing is measured.
         COUNT.try_with(|count| count.set(count.get() + 1)).ok();
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }

@@ -1,4 +1,5 @@
-//! `peers-lockstep [--rounds N] [--only CASE] [--stack NAME]`: prints what was found, a row a line.
+//! `peers-lockstep [--rounds N] [--only CASE] [--stack NAME]`: prints measured values, one row per
+//! line.
 
 #![forbid(unsafe_code)]
 
@@ -17,20 +18,20 @@ use peers_lockstep::stack::tickwire_server::TickwireServer;
 use peers_lockstep::stack::{Setup, Stack};
 use peers_lockstep::sync;
 
-/// Matches that one player goes wrong in, each of another seed; and so many that only begin.
+/// Number of seeded matches with a desync, and of matches that only start.
 const SEEDS: u64 = 100;
 
-/// What to do.
+/// Parsed arguments.
 struct Arguments {
-    /// Rounds in which CPU time is taken.
+    /// Rounds of the CPU time measurements.
     rounds: u32,
-    /// The one case to do.
+    /// The only case to run.
     only: Option<String>,
-    /// The one stack to have do it, such as for a profile.
+    /// The only stack to run, for example for a profile.
     stack: Option<String>,
 }
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Plays matches of lockstep and rollback with each stack; prints a row a line.
 
@@ -81,7 +82,7 @@ impl Arguments {
         }
     }
 
-    /// Whether `stack` plays `case` this time.
+    /// Returns whether to run `case` with `stack`.
     fn asks<P: Play, S: Stack<P>>(&self, case: &Case) -> bool {
         let is_of_field = match case.field {
             Field::All => true,
@@ -95,7 +96,7 @@ impl Arguments {
     }
 }
 
-/// What a frame costs, with one turn a frame and with one each 4 ms.
+/// CPU cost of a frame, with one turn per frame and with one every 4 ms.
 fn costs(case: &Case, arguments: &Arguments) {
     let row = |stack, metric, value| {
         let case = &case.name;
@@ -120,7 +121,7 @@ fn costs(case: &Case, arguments: &Arguments) {
     }
 }
 
-/// What a frame of the sync test costs.
+/// CPU cost of a frame of the sync test.
 fn sync_tests(arguments: &Arguments) {
     if arguments
         .only
@@ -153,7 +154,7 @@ fn enter<S: Stack<Pad> + 'static>(
     }
 }
 
-/// How a match goes.
+/// Observed values of a match.
 fn watch<P: Play>(case: &Case, arguments: &Arguments) {
     watch_one::<P, TickwireServer<P>>(case, arguments);
     watch_one::<P, TickwireMesh<P>>(case, arguments);
@@ -209,7 +210,7 @@ fn print<P: Play, S: Stack<P>>(case: &Case, metric: &str, value: Option<f64>) {
     }
 }
 
-/// What one player's outage costs others.
+/// Effect of one player's outage on others.
 fn outage(arguments: &Arguments) {
     outage_of::<TickwireServer<Pad>>(arguments);
     outage_of::<TickwireMesh<Pad>>(arguments);
@@ -226,7 +227,7 @@ fn outage_of<S: Stack<Pad>>(arguments: &Arguments) {
     }
 }
 
-/// After what time a desync is known.
+/// Time until a desync is detected.
 fn desync(case: &Case, arguments: &Arguments) {
     desync_of::<TickwireServer<Pad>>(case, arguments);
     desync_of::<TickwireMesh<Pad>>(case, arguments);
@@ -248,7 +249,7 @@ fn desync_of<S: Stack<Pad>>(case: &Case, arguments: &Arguments) {
     }
 }
 
-/// After what time everybody has taken the first step.
+/// Time until every player has taken the first step.
 fn start(arguments: &Arguments) {
     start_of::<TickwireServer<Pad>>(arguments);
     start_of::<TickwireMesh<Pad>>(arguments);

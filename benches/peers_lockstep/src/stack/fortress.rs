@@ -1,4 +1,4 @@
-//! fortress-rollback 0.13.0, which began as a fork of ggrs.
+//! fortress-rollback 0.13.0, a former fork of ggrs.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -34,14 +34,14 @@ struct Peer<P: Play> {
     socket: Rc<RefCell<Letters>>,
     handle: PlayerHandle,
     game: Game,
-    /// Frames to leave out, as it asks for.
+    /// Frames to skip at the session's request.
     skip: u32,
     /// Whether states are compared.
     compares: bool,
     has_found_desync: bool,
 }
 
-/// What its socket holds.
+/// The socket's datagrams.
 #[derive(Debug, Default)]
 struct Letters {
     inbox: Mailbox,
@@ -50,7 +50,7 @@ struct Letters {
 
 struct Socket(Rc<RefCell<Letters>>);
 
-/// The same codec as in the socket that it brings.
+/// Uses the same codec as the library's own socket.
 impl NonBlockingSocket<u32> for Socket {
     fn send_to(&mut self, message: &Message, node: &u32) {
         let outbox = &mut self.0.borrow_mut().outbox;
@@ -68,7 +68,7 @@ impl NonBlockingSocket<u32> for Socket {
     }
 }
 
-/// The simulation's time, in its terms.
+/// Virtual time as the library's type.
 #[expect(
     clippy::disallowed_methods,
     reason = "its points in time can only be made from one of the system's"
@@ -126,7 +126,7 @@ impl<P: Play> Peer<P> {
         }
     }
 
-    /// Swaps letters with `post`: before a turn and after it.
+    /// Swaps datagrams with `post`, before and after a turn.
     fn swap(&self, post: &mut Post<'_>) {
         let letters = &mut *self.socket.borrow_mut();
         core::mem::swap(&mut letters.inbox, post.inbox);
@@ -141,7 +141,7 @@ impl<P: Play> Peer<P> {
             self.session
                 .add_local_input(self.handle, input)
                 .expect("a local player");
-            // It is not there yet, or has predicted as far as it may.
+            // The session has not started, or has predicted as far as allowed.
             for request in self.session.advance_frame().unwrap_or_default() {
                 self.fulfil(request);
             }

@@ -1,4 +1,4 @@
-//! ggrs 0.13.0: rollback among equals, and lockstep where nothing is predicted.
+//! ggrs 0.13.0: peer-to-peer rollback, or lockstep without prediction.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -33,14 +33,14 @@ struct Peer<P: Play> {
     socket: Rc<RefCell<Letters>>,
     handle: usize,
     game: Game,
-    /// Frames to leave out, as it asks for.
+    /// Frames to skip at the session's request.
     skip: u32,
     /// Whether states are compared.
     compares: bool,
     has_found_desync: bool,
 }
 
-/// What its socket holds.
+/// The socket's datagrams.
 #[derive(Debug, Default)]
 struct Letters {
     inbox: Mailbox,
@@ -49,7 +49,7 @@ struct Letters {
 
 struct Socket(Rc<RefCell<Letters>>);
 
-/// The same codec as in the socket that ggrs brings, without an allocation for each datagram.
+/// Uses the codec of ggrs's own socket, without an allocation per datagram.
 impl NonBlockingSocket<u32> for Socket {
     fn send_to(&mut self, message: &Message, node: &u32) {
         let outbox = &mut self.0.borrow_mut().outbox;
@@ -106,7 +106,7 @@ impl<P: Play> Peer<P> {
         }
     }
 
-    /// Swaps letters with `post`: before a turn and after it.
+    /// Swaps datagrams with `post`, before and after a turn.
     fn swap(&self, post: &mut Post<'_>) {
         let letters = &mut *self.socket.borrow_mut();
         core::mem::swap(&mut letters.inbox, post.inbox);
@@ -121,7 +121,7 @@ impl<P: Play> Peer<P> {
             self.session
                 .add_local_input(self.handle, input)
                 .expect("a local player");
-            // It is not there yet, or has predicted as far as it may.
+            // The session has not started, or has predicted as far as allowed.
             for request in self.session.advance_frame().unwrap_or_default() {
                 self.fulfil(request);
             }

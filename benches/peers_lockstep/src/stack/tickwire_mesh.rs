@@ -1,4 +1,4 @@
-//! Tickwire among equals: rollback, and lockstep where nothing is predicted.
+//! Tickwire peer to peer: rollback, or lockstep without prediction.
 
 use core::time::Duration;
 
@@ -9,22 +9,22 @@ use super::{Count, Post, Setup, Stack};
 use crate::game::{Game, Saved};
 use crate::play::Play;
 
-/// A match of equals.
+/// A peer-to-peer match.
 pub struct TickwireMesh<P: Play>(Vec<Peer<P>>);
 
 struct Peer<P: Play> {
     machine: MeshPeer<P>,
     game: Game,
-    /// States that were saved, at place `tick % SAVES`: more than a window can ask for.
+    /// Saved states at index `tick % SAVES`, more than a prediction window needs.
     saves: [Saved; SAVES],
-    /// Ticks that are final.
+    /// Number of final ticks.
     settled: u64,
     has_found_desync: bool,
 }
 
-/// States that are kept.
+/// Number of saved states.
 const SAVES: usize = 64;
-/// The match of all of them.
+/// The match id.
 const MATCH: MatchId = MatchId([0x6d; 16]);
 
 impl<P: Play> Peer<P> {
@@ -75,7 +75,7 @@ impl<P: Play> Peer<P> {
         }
     }
 
-    /// Does what the machine asks for next; returns whether it was anything.
+    /// Handles the machine's next request. Returns whether there was one.
     fn go_on(&mut self, now: Instant) -> bool {
         match self.machine.next_step(now) {
             Step::Wait { .. } => return false,
@@ -131,7 +131,7 @@ impl<P: Play> Stack<P> for TickwireMesh<P> {
     fn frame(&mut self, player: usize, now: Duration, input: P, post: &mut Post<'_>) {
         let peer = &mut self.0[player];
         let now = Instant::ZERO + now;
-        // Before the match begins it counts for the first tick.
+        // Before the match starts, an input counts for the first tick.
         peer.machine.submit(now, &input).ok();
         peer.turn(now, post);
     }

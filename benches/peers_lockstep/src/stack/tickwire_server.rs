@@ -1,4 +1,5 @@
-//! Tickwire with a server: it closes each tick by its clock, and clients take turns as they come.
+//! Tickwire with a server, which closes each tick by its clock. Clients simulate turns as they
+//! arrive.
 
 use core::time::Duration;
 
@@ -23,25 +24,25 @@ struct Client<P: Play> {
     machine: ClientPeer<P>,
     game: Game,
     seat: Seat,
-    /// States that were saved, at place `tick % 64`, and ticks that are final, where it predicts.
+    /// Saved states at index `tick % 64`, and the number of final ticks, if the client predicts.
     saves: Vec<Saved>,
     settled: u64,
-    /// Tick, and when the input for it was read last, at place `tick % 64`.
+    /// Tick and time of the last input reading for it, at index `tick % 64`.
     read_at: [(u32, Duration); 64],
     count: Count,
 }
 
-/// The match of all of them.
+/// The match id.
 const MATCH: MatchId = MatchId([0x77; 16]);
 
-/// Each client finds its input delay, in ticks, within this range.
+/// Range of the adaptive input delay, in ticks.
 const INPUT_DELAY: [u8; 2] = [1, 60];
 
-/// And how long its turns are held back, up to this.
+/// Maximum of the adaptive playout delay.
 const PLAYOUT_MAX: Duration = Duration::from_millis(200);
 
 impl<P: Play> TickwireServer<P> {
-    /// What the server counted.
+    /// Returns the server's counters.
     pub const fn stats(&self) -> &ServerStats {
         self.server.stats()
     }
@@ -94,7 +95,7 @@ impl<P: Play> Client<P> {
         }
     }
 
-    /// Takes the turns that have come.
+    /// Simulates the turns that have arrived.
     fn take_turns(&mut self, since: Duration) {
         let machine = &mut self.machine;
         while let Some(turn) = machine.poll_turn(Instant::ZERO + since) {
@@ -102,7 +103,7 @@ impl<P: Play> Client<P> {
             self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
             if let Some((_, origin)) = turn.input(self.seat) {
                 match (origin, self.read_at.get(place(tick.0))) {
-                    // A tick for which no input was read repeats the one before.
+                    // A tick without an input reading repeats the last input.
                     (Origin::Confirmed, Some((read_for, read_at))) if *read_for == tick.0 => {
                         self.count.latency += since.saturating_sub(*read_at);
                         self.count.answered += 1;
@@ -116,7 +117,7 @@ impl<P: Play> Client<P> {
         }
     }
 
-    /// Does what the machine asks for next, where it predicts; returns whether it was anything.
+    /// Handles the machine's next request, if the client predicts. Returns whether there was one.
     fn go_on(&mut self, since: Duration) -> bool {
         match self.machine.next_step(Instant::ZERO + since) {
             Step::Wait { .. } => return false,
@@ -133,7 +134,7 @@ impl<P: Play> Client<P> {
                 let tick = turn.tick();
                 let before = self.game.steps.fresh;
                 self.game.advance(turn.inputs().map(|(_, it, _)| it.word()));
-                // An input shows in the first step of its tick.
+                // An input takes effect in the first simulation of its tick.
                 if self.game.steps.fresh > before
                     && let Some((read_for, read_at)) = self.read_at.get(place(tick.0))
                     && *read_for == tick.0
@@ -184,7 +185,7 @@ impl<P: Play> Stack<P> for TickwireServer<P> {
             let mut config = ClientConfig::default();
             config.playout = Playout::Adaptive { max: PLAYOUT_MAX };
             config.window = setup.ahead;
-            // More than a window can ask for.
+            // More than a prediction window needs.
             let saves = if setup.ahead > 0 { 64 } else { 0 };
             let seed = seed(u64::from(number) + 1);
             let diverges_at = setup
