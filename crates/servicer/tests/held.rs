@@ -1,5 +1,5 @@
-//! What a client that stops reading can have a server hold. Alone in its process, so that nothing else
-//! allocates meanwhile.
+//! Memory that a server holds for a client that stops reading. Runs in a process of its own, so
+//! that nothing else allocates.
 
 #![cfg(test)]
 #![expect(
@@ -18,7 +18,7 @@ use servicer::{
     StreamListener, TcpServicers, TlsIdentity,
 };
 
-/// After this a wait is given up; no test passes by it.
+/// Wait timeout; no test passes because of it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -32,7 +32,7 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
         threads: 1.try_into().unwrap(),
     });
     let mut server = ReliableServer::start("held", vec![listener], &config).unwrap();
-    // A client whose application takes nothing: it reads until this much waits, and then no more.
+    // A client whose application takes no events: it stops reading once this much is queued.
     config.event_bytes_max = 1 << 10;
     let peer = identity.node_id().into();
     let dial = Dial { address, peer };
@@ -41,12 +41,11 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
         panic!("nobody came")
     };
     server.accept(request, Bytes::new()).unwrap();
-    // One message fills its room, another waits behind it: from now on it reads nothing, however many
-    // come before it looks.
+    // One message fills its room, another waits behind it: from now on it reads nothing.
     send(&mut server, 2);
     let is_full = |client: &ReliableClient| {
         let counters = client.counters();
-        // What it is told as it is accepted is the first.
+        // The first event is its acceptance.
         counters.records_in >= 3 && counters.events >= 2
     };
     let clock = Clock::new();
@@ -56,7 +55,7 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
         assert!(waited < PATIENCE, "{waited:?}");
         std::thread::yield_now();
     }
-    // Warm: sockets, sessions and queues have what they need.
+    // Warm-up: sockets, sessions and queues have their buffers.
     send(&mut server, 50);
     assert!(server.poll_event().is_none());
     let before = HELD.load(Ordering::SeqCst);
@@ -74,8 +73,8 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
     let grown = MOST.load(Ordering::SeqCst) - before;
     println!("{sent} messages of 1,000 B, {waiting} B waited, {grown} B held at most");
     assert!(waiting <= config.queued_bytes_max);
-    // What was held for it; then what TLS has encrypted of that, up to 64 KiB, and what the client, who
-    // is in the same process, has read and not taken, up to 64 KiB.
+    // The queue's limit; plus up to 64 KiB of it that TLS has encrypted, and up to 64 KiB that the
+    // client, in the same process, has read and not taken.
     assert!(grown <= config.queued_bytes_max + (128 << 10), "{grown}");
     drop(client);
 }
@@ -92,14 +91,14 @@ fn send(server: &mut ReliableServer, count: u64) {
     }
 }
 
-/// Bytes that are allocated now, and the most there were.
+/// Bytes allocated now, and their peak.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
 #[expect(unsafe_code, reason = "an allocator cannot be written without")]
-// SAFETY: every call goes on to the system's allocator as it came.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::SeqCst) + layout.size();

@@ -1,7 +1,7 @@
-//! What must not allocate: packets, the key schedule, and refused tokens; nor more than an AEAD: key
-//! updates.
+//! Packets, the key schedule and rejected tokens must not allocate; a key update may allocate only
+//! an AEAD.
 //!
-//! AWS-LC asks the system's allocator for its contexts, which this does not see.
+//! AWS-LC allocates its contexts with the system's allocator, which this test does not count.
 
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -74,7 +74,7 @@ fn traffic() -> TrafficSecret {
     TrafficSecret::new(Secret32::new([1; 32]))
 }
 
-/// Runs `work` and returns how often this thread asked for memory.
+/// Runs `work` and returns this thread's number of allocations.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();
@@ -91,7 +91,7 @@ struct Counter;
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // At the end of a thread its counter is gone, and nothing is measured there.
+        // At thread exit the counter no longer exists, and nothing is measured.
         COUNT.try_with(|count| count.set(count.get() + 1)).ok();
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }

@@ -1,4 +1,4 @@
-//! Certificates: what a root key says of a server, and who believes it.
+//! Certificates: what a root key signs, and which verifiers accept it.
 
 use core::time::Duration;
 

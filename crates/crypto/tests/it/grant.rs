@@ -1,4 +1,4 @@
-//! What a player is handed: one word of text.
+//! Client grants: the text that a player gets.
 
 use crypto::{ClientGrant, GrantError, PublicKey, Ring, ServerKeys, TokenError, TokenKey};
 use proptest::prelude::*;
@@ -164,7 +164,7 @@ fn fields(grant: &ClientGrant) -> Vec<u8> {
     bytes
 }
 
-/// A text whose checksum fits `fields`.
+/// A text with a valid checksum of `fields`.
 fn sum_up(fields: &[u8]) -> String {
     use base64ct::Encoding;
     use crypto::Provider;

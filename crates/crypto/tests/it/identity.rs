@@ -1,4 +1,4 @@
-//! PEM in and out.
+//! Identity keys from and to PEM.
 
 use crypto::{BadPoint, Identity, PemError, Provider, PublicKey, Ring};
 
@@ -20,7 +20,7 @@ fn both_forms_of_openssl_give_the_same_identity() {
     }
     assert_eq!(public.to_pem().unwrap(), PUBLIC);
     assert_eq!(*pkcs8.to_pem(), PKCS8);
-    // As openssl writes it, behind the parameters that it puts before.
+    // As openssl writes it, after the parameters that it puts first.
     assert!(SEC1.ends_with(pkcs8.to_sec1_pem().as_str()));
 }
 
@@ -76,7 +76,7 @@ fn bad_pem_says_what_is_wrong() {
 #[test]
 fn halves_that_do_not_belong_together_are_refused() {
     let mine = Identity::from_pem(PKCS8).unwrap();
-    // Each change of a base64 digit of the body either fails or is the padding of the last group.
+    // Each changed base64 digit of the body fails to parse, or is padding of the last group.
     let body = PKCS8.find('\n').unwrap() + 1..PKCS8.rfind("\n-----END").unwrap();
     let mut refused = 0;
     for index in body {

@@ -1,4 +1,4 @@
-//! Identity files: mode, refusals, and that none is written over.
+//! Identity files: mode, errors, and that none is overwritten.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -160,7 +160,7 @@ fn write_private(path: &Path, text: &str) {
     }
 }
 
-/// A directory of one test, removed at its end.
+/// A test's directory, removed on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {

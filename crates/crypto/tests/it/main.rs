@@ -1,4 +1,4 @@
-//! The public API of `crypto`, over every provider at hand.
+//! The public API of `crypto`, with every available provider.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! A failed source of randomness is an error, never a weak key.
+//! A failed random source is an error and never gives a weak key.
 
 use crypto::{
     BadPoint, Identity, NoEntropy, Provider, PublicKey, Ring, Role, SealTokenError, Secret32,
@@ -55,7 +55,7 @@ impl crypto::provider::Entropy for Faulty {
     }
 }
 
-/// Ring, but randomness is one byte over and over, or fails.
+/// Ring, but its random bytes are all the same, or it fails.
 struct Faulty(Option<u8>);
 
 impl Provider for Faulty {

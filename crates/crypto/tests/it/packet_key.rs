@@ -1,4 +1,4 @@
-//! Numbers, limits and tampering of packet keys.
+//! Packet numbers, limits and tampering of packet keys.
 
 use crypto::packet_key::{NUMBERS_MAX, SEALS_MAX};
 use crypto::{OpenError, Provider, SealError, Secret32, Suite, TrafficSecret};
@@ -56,7 +56,7 @@ fn a_key_seals_2_to_the_23_packets_and_an_update_brings_more() {
     assert_eq!(key.seal(&[], &mut [], &mut tag), Ok(SEALS_MAX));
 }
 
-/// Beside a twin that is never folded: the same numbers and the same bytes, over an update, too.
+/// Compared with a twin that stays expanded: the same numbers and bytes, across an update, too.
 fn a_folded_key_seals_nothing_and_goes_on_where_it_was<P: Provider>(provider: &mut P) {
     for suite in Suite::ALL {
         let mut folding = traffic().into_sealing_key_from(provider, suite, 7);

@@ -1,4 +1,4 @@
-//! Each pair of providers: what one makes, the other takes.
+//! Each pair of providers: each accepts what the other makes.
 
 use crypto::{
     Audience, Exporter, Identity, Initial, Label, Provider, PublicKey, Role, SealingKey, Secret32,
@@ -38,7 +38,6 @@ macro_rules! for_each_pair {
     };
 }
 
-/// The test of one pair.
 macro_rules! pair {
     ($name:ident, $pair:ident, $from:ident, $to:ident) => {
         #[test]
@@ -83,7 +82,7 @@ fn twp_k11_a_handshake_agrees<A: Provider, B: Provider>(dialler: &mut A, accepte
 
 type Keys = (TrafficSecret, TrafficSecret, Exporter);
 
-/// The accepter's half: a sealed body with its tag, and the session's secrets.
+/// The accepting half: a sealed body with its tag, and the session's secrets.
 fn accept<P: Provider>(
     provider: &P,
     suite: Suite,
@@ -103,7 +102,7 @@ fn accept<P: Provider>(
     (body, secrets.split(Role::Accepter))
 }
 
-/// The dialler's half.
+/// The dialing half.
 fn take<P: Provider>(
     provider: &P,
     suite: Suite,

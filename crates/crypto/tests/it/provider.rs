@@ -1,4 +1,5 @@
-//! What every provider owes: refused points, published vectors, agreement with the others.
+//! Requirements on every provider: rejects invalid points, matches published vectors, agrees with
+//! the others.
 
 use crypto::{Aead, BadPoint, Identity, OpenError, Provider, PublicKey, Role, Secret32, Suite};
 
@@ -92,8 +93,8 @@ fn ephemeral_keys_differ<P: Provider>(provider: &mut P) {
     assert_ne!(random[0], [0; 32]);
 }
 
-/// NIST CAVP, ECC CDH primitive, P-256, count 0, holds p256; p256 then holds the provider, which
-/// draws its own keys, in its agreement with the holder of the published one.
+/// Checks p256 against NIST CAVP, ECC CDH primitive, P-256, count 0. The provider generates its own
+/// keys, so it is checked by agreement with p256 under the published key.
 fn agreement_matches_nist_cavp<P: Provider>(provider: &mut P) {
     let scalar = unhex("7d7dc5f71eb29ddaf80d6214632eeae03d9058af1fb6d22ed80badb62bc1a534");
     let published = p256::SecretKey::from_slice(&scalar).unwrap();
@@ -218,7 +219,7 @@ fn verify_takes_rfc_6979_and_its_twin<P: Provider>(provider: &mut P) {
     let signature: [u8; 64] = unhex_array(RFC_6979_SAMPLE);
     assert!(provider.verify(&public, b"sample", &signature));
     assert!(!provider.verify(&public, b"test", &signature));
-    // ECDSA is malleable, (r, n - s) verifies too: this is why nothing is named by a signature.
+    // ECDSA is malleable: (r, n - s) verifies too. So signatures must not serve as identifiers.
     let s = p256::NonZeroScalar::try_from(&signature[32..]).unwrap();
     let mut twin = signature;
     twin[32..].copy_from_slice(&(-*s).to_bytes());
@@ -248,14 +249,16 @@ fn a_refused_body_shows_no_plaintext<P: Provider>(provider: &mut P) {
             aead.seal([0; 12], b"aad", &mut body, &mut tag);
             tag[0] ^= 1;
             assert_eq!(aead.open([0; 12], b"aad", &mut body, &tag), Err(OpenError));
-            // Garbage has a run of four equal bytes once in 2^24 places, and the plaintext is one.
+            // Random bytes have a run of four equal bytes once in 2^24 places; the plaintext is one
+            // such run.
             let run = body.windows(4).any(|window| window == [0x5A; 4]);
             assert!(!run, "{suite:?}, {len} bytes");
         }
     }
 }
 
-/// Lengths around the blocks of the ciphers and of their vector instructions, up to a datagram.
+/// Lengths around the block sizes of the ciphers and of their vector instructions, up to a
+/// datagram.
 fn packets_of_every_length_open<P: Provider>(provider: &mut P) {
     for suite in Suite::ALL {
         let aead = provider.aead(suite, &Secret32::new([7; 32]));
@@ -278,7 +281,7 @@ fn invalid_points() -> Vec<(&'static str, PublicKey)> {
     };
     // The field's prime, 2^256 - 2^224 + 2^192 + 2^96 - 1.
     let p = unhex("ffffffff00000001000000000000000000000000ffffffffffffffffffffffff");
-    // x = 0 is on the curve with this y; x = p is the same number, not reduced.
+    // x = 0 is on the curve with this y; x = p is the same number, unreduced.
     let y_of_zero = unhex("66485c780e2f83d72433bd5d84a06bb6541c2af31dae871728bf856a174f93f4");
     let mut zero_x = vec![4; 1];
     zero_x.extend([0; 32]);

@@ -1,4 +1,4 @@
-//! Reset secret files: one for each address, random, for their owner only.
+//! Reset secret files: one per address, random, readable by their owner only.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ fn each_address_has_a_random_secret_of_its_own_that_outlives_a_restart() {
     );
 }
 
-/// The file of one server, copied to another host or renamed for another address.
+/// One server's file, copied to another host or renamed for another address.
 #[test]
 fn a_copied_file_gives_other_secrets_on_another_machine_and_at_another_address() {
     let kept = Secret32::new([7; 32]);
@@ -79,7 +79,7 @@ fn the_secret_for_an_address_outlives_a_restart_and_is_not_what_the_file_holds()
     assert_eq!(&first, secret().expose());
     let kept = read(&path_beside(&identity, address)).unwrap();
     assert_ne!(&first, kept.expose());
-    // The same file under the name that another address has.
+    // The same file under the name for another address.
     let other: SocketAddr = "127.0.0.1:7778".parse().unwrap();
     fs::copy(
         path_beside(&identity, address),

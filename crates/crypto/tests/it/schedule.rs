@@ -1,4 +1,5 @@
-//! The whole key schedule against vectors that another implementation computed from the paper.
+//! The whole key schedule against vectors that another implementation computed from the
+//! specification.
 
 use crypto::{Aead, Initial, Label, OpeningKey, Provider, Role, Secret32, Suite, hkdf};
 
@@ -61,7 +62,8 @@ fn check<P: Provider>(provider: &P, vectors: &Vectors) {
                 traffic.opening_key(provider, suite),
                 traffic.next(provider).opening_key(provider, suite),
             ];
-            // Number 2^33 + 5 in each phase, from two counters: one direction has it only once.
+            // Number 2^33 + 5 in each phase, from two counters, because one direction uses it only
+            // once.
             let mut sealing = traffic.into_sealing_key_from(provider, suite, NUMBER - 1);
             sealing.skip().unwrap();
             let sealed = vectors.get(&format!("{name}_{code}_0"));
@@ -176,7 +178,7 @@ fn every_input_changes_every_key<P: Provider>(provider: &mut P) {
             &secrets.client.next(provider),
         ]
         .map(|traffic| {
-            // Zeros sealed under a number are its key stream.
+            // Sealing zeros gives the key stream.
             [0_u64, 1].map(|number| {
                 let (aead, iv) = traffic.expand(provider, Suite::Aes256Gcm);
                 let (mut stream, mut tag) = ([0; 16], [0; 16]);

@@ -1,4 +1,4 @@
-//! The seeded provider and the wrappers, over their published vectors and over ring.
+//! The seeded provider and the wrappers, against published vectors and ring.
 
 use crypto::{Aead, Identity, Provider, Ring, Role, Secret32, Suite, TrafficSecret};
 use netsim::provider::{CallCounts, Counting, Counts, NonceLog, Recording, SimProvider};
@@ -57,7 +57,7 @@ fn one_seed_gives_the_same_bytes_and_another_does_not() {
 
 #[test]
 fn the_stream_is_frozen() {
-    // Replay commands and stored traces of older runs depend on it.
+    // Replay commands and stored traces of older runs depend on this output.
     let mut provider = sim(1);
     let (_, public) = provider.ephemeral(Role::Dialler).unwrap();
     assert_eq!(format!("{public:?}"), "PublicKey(e221a0b2..)");
@@ -132,7 +132,7 @@ fn twp_k1_a_recorder_sees_what_a_sealing_key_never_does() {
     assert_eq!((log.sealed(), log.keys()), (10_000, 157));
     assert_eq!(log.reuses(), []);
 
-    // A second key from equal secrets is what the types forbid within one session.
+    // The types forbid a second key from equal secrets within one session.
     let other = Recording::new(sim(2), &log);
     let mut twin = traffic(1).into_sealing_key(&other, Suite::Aes128Gcm);
     twin.update(&other);

@@ -1,4 +1,4 @@
-//! Connect tokens: what opens, and that nothing else does.
+//! Connect tokens: valid ones open, others do not.
 
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::time::Duration;
@@ -128,7 +128,7 @@ fn a_lifetime_over_300_seconds_is_neither_sealed_nor_opened() {
     assert!(seal(longest).is_ok());
     assert_eq!(seal(longest + 1), Err(SealTokenError::Lifetime));
     assert_eq!(seal(0), Err(SealTokenError::Lifetime));
-    // Our sealer makes none that lives longer, so one is sealed by hand.
+    // Our sealer makes no token with a longer lifetime, so one is sealed by hand.
     let long = TokenGrant {
         issued_at: UnixTime::from_millis(smallest().expires_at.as_millis() - longest - 1),
         ..smallest()
@@ -230,7 +230,7 @@ fn a_key_is_registered_as_36_bytes() {
     assert_eq!(key.to_bytes()[..4], [0, 0, 0, 3]);
 }
 
-/// Sealed by another implementation (hashlib, OpenSSL) from the paper.
+/// Sealed by another implementation (hashlib, OpenSSL) from the specification.
 fn a_token_matches_its_vector<P: Provider>(provider: &mut P) {
     let vectors = Vectors::parse(include_str!("../../testdata/token.hex"));
     let key = TokenKey::from_bytes(&vectors.array("key"));
@@ -311,7 +311,7 @@ proptest! {
         count in 0_u8..10,
         user_len: u16,
     ) {
-        // Steered into the format, else nearly all end at the count.
+        // Partly valid input; otherwise nearly all would fail at the count.
         let (provider, key) = ring();
         let good = plaintext(&smallest());
         body[..COUNT].copy_from_slice(&good[..COUNT]);
@@ -383,7 +383,7 @@ pub(crate) fn largest() -> TokenGrant {
     }
 }
 
-/// The sealed fields, written a second time from the paper.
+/// The sealed fields, written independently from the specification.
 fn plaintext(grant: &TokenGrant) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(grant.issued_at.as_millis().to_be_bytes());
@@ -418,7 +418,7 @@ fn plaintext(grant: &TokenGrant) -> Vec<u8> {
     out
 }
 
-/// Seals any plaintext as the paper says, with a fixed token id.
+/// Seals any plaintext as specified, with a fixed token id.
 fn seal_by_hand(
     provider: &Ring,
     key: &TokenKey,

@@ -1,4 +1,4 @@
-//! What stands in memory where a secret stood, and what prints.
+//! Secrets are wiped from memory on drop and do not appear in debug output.
 
 use core::fmt::Debug;
 use core::mem::MaybeUninit;
@@ -30,7 +30,7 @@ where
         texts.push(format!("{aead:?}"));
     }
     for text in texts {
-        // A name and nothing else.
+        // Only the type's name.
         let name = text.strip_suffix("(..)").unwrap_or(&text);
         assert!(name.chars().all(char::is_alphabetic), "{text}");
     }
@@ -77,12 +77,12 @@ fn twp_k12_no_byte_of_a_secret_remains_where_it_stood() {
     assert_eq!(remains(agreed()), [0; 32]);
     assert_eq!(remains(secrets.client), [0; 32]);
     assert_eq!(remains(secrets.exporter), [0; 32]);
-    // What holds the scalar of an `Identity` and of ephemeral keys.
+    // The type that holds the scalar of an `Identity` and of ephemeral keys.
     let scalar = p256::SecretKey::from_slice(&[7; 32]).unwrap();
     assert_eq!(remains(scalar), [0; 32]);
 }
 
-/// Bytes where a value stood, after its drop; of types that are `LEN` bytes and nothing between.
+/// The bytes of a value's memory after its drop; for types of `LEN` bytes without padding.
 #[expect(unsafe_code, reason = "safe code cannot look where a value stood")]
 fn remains<T, const LEN: usize>(value: T) -> [u8; LEN] {
     const { assert!(size_of::<T>() == LEN, "no more and no less") };

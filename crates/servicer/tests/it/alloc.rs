@@ -1,4 +1,4 @@
-//! Steady work allocates nothing.
+//! No allocation in the steady state.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -39,11 +39,11 @@ fn steady_work_allocates_nothing() {
     assert_eq!(allocations() - before, 0);
 }
 
-/// Sends each datagram back three times, the last time a byte longer, out of a buffer of its own.
+/// Sends each datagram back three times, the last time a byte longer, from its own buffer.
 #[derive(Debug)]
 struct Bounce {
     bytes: [u8; 2_000],
-    /// For whom, and how long.
+    /// Peer and length.
     waiting: [Option<(SocketAddr, usize)>; 3],
     received: u64,
 }
@@ -95,7 +95,7 @@ impl Machine for Bounce {
     }
 }
 
-/// Takes numbers and does nothing with them.
+/// Ignores the numbers that it gets.
 #[derive(Debug)]
 struct Quiet;
 
@@ -115,16 +115,15 @@ impl Application<Bounce> for Quiet {
     }
 }
 
-/// Allocations that this thread has made.
 fn allocations() -> u64 {
     COUNT.get()
 }
 
-/// Counts by thread, since tests run side by side.
+/// Counts per thread, because tests run in parallel.
 struct Counting;
 
 #[expect(unsafe_code, reason = "a counting allocator cannot be had without")]
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);

@@ -1,4 +1,4 @@
-//! Many datagrams in one system call: the same datagrams, whichever way they are sent.
+//! Many datagrams in one system call: every send method sends the same datagrams.
 
 use std::net::{SocketAddr, UdpSocket as PlainSocket};
 use std::ops::ControlFlow;
@@ -48,13 +48,13 @@ impl Bench {
     }
 }
 
-/// What each of `clients` holds, in order.
+/// Datagrams that each of `clients` received, in order.
 fn held(clients: &[PlainSocket], count: usize) -> Vec<Vec<Vec<u8>>> {
     let all = |client| (0..count).map(|_| receive(client).0).collect();
     clients.iter().map(all).collect()
 }
 
-/// To 20 clients in turn, 10 each, of a length that differs from one to the next.
+/// To 20 clients in turn, 10 each, with varying lengths.
 fn crowd(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
     let mut bench = driver("127.0.0.1", batching, Echo::mute());
     let clients: Vec<_> = (0..20).map(|_| plain("127.0.0.1")).collect();
@@ -101,13 +101,13 @@ fn b5_datagrams_are_the_same_on_each_way_and_calls_are_fewer() {
         assert_eq!(crowds.map(|(_, counters)| counters.send_calls), [200; 3]);
         assert_eq!(bulks.map(|(_, counters)| counters.send_calls), [51; 3]);
     } else if cfg!(target_os = "linux") {
-        // 64 of a crowd make a batch, and 51 of a bulk are one run.
+        // 64 datagrams to several clients are a batch, and 51 to one are a run.
         assert_eq!(crowds.map(|(_, counters)| counters.send_calls), [200, 4, 4]);
         assert_eq!(bulks.map(|(_, counters)| counters.send_calls), [51, 1, 1]);
     }
 }
 
-/// `cargo xtask targets --portable` looks for it: without that `cfg` it is not there.
+/// `cargo xtask targets --portable` runs it; without that `cfg` it does not exist.
 #[cfg(tickwire_portable)]
 #[test]
 fn b5_without_what_linux_alone_has_a_call_is_one_datagram() {
@@ -141,7 +141,7 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
         }
         counters.receive_calls
     });
-    // And one that finds nothing.
+    // One more call finds the socket empty.
     assert_eq!(one, 65);
     if cfg!(tickwire_portable) {
         assert_eq!(many, one);
@@ -150,8 +150,8 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
     }
 }
 
-/// A receive that has room left has seen the socket empty, and is not made again to see that; but for turns in
-/// which the process was paused: of a hundred, one is not.
+/// A receive call with room left has emptied the socket, so it is not repeated. After a pause of
+/// the process it may be: one in a hundred is allowed.
 #[test]
 fn b5_a_datagram_that_comes_alone_costs_one_call() {
     let mut bench = driver("127.0.0.1", Batching::Many, Echo::mute());
@@ -175,8 +175,8 @@ fn b5_a_datagram_that_comes_alone_costs_one_call() {
     assert_eq!(each.min(), Some(least), "{calls:?}");
 }
 
-/// Those in the middle are too long, to an address that may not be sent to, of an address that cannot
-/// be ours, and to nobody; the others arrive, and each is counted as what it is.
+/// The middle ones fail: too long, to a forbidden address, from an address that is not ours, to an
+/// empty address. The others arrive, and each failure is counted by its kind.
 #[test]
 fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
     for batching in ALL {
@@ -204,7 +204,7 @@ fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
     }
 }
 
-/// IPv4 and IPv6, with a socket bound to no address, of one family and of both.
+/// IPv4 and IPv6, with an unbound socket, of one family and of both.
 #[test]
 fn b5_marks_and_own_addresses_travel_on_each_way() {
     for (ip, any, stack) in [

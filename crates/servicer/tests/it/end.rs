@@ -1,4 +1,4 @@
-//! How a servicer ends, and what happens to requests.
+//! How a servicer ends, and the results of pending requests.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn a_shutdown_says_farewell_and_joins() {
             .to_string()
             .starts_with("echo: shut down in order after")
     );
-    // The thread is gone: nothing holds the application's channel.
+    // The thread has ended: nothing holds the application's channel.
     while service.news.recv_timeout(PATIENCE).is_ok() {}
     assert_eq!(
         service.news.try_recv(),
@@ -109,7 +109,7 @@ fn a_full_queue_hands_the_request_back() {
         .with_config(config)
         .spawn(vec![bind("127.0.0.1")], Echo::default(), application)
         .unwrap();
-    // Held inside one request, the servicer takes no other.
+    // While blocked in one request, the servicer takes no other.
     let (release, until) = crossbeam_channel::bounded(0);
     let (answer, answered) = crossbeam_channel::bounded(1);
     handle.request(Ask::Ping(answer)).unwrap();
@@ -122,7 +122,7 @@ fn a_full_queue_hands_the_request_back() {
             Err(error) => break error,
         }
     };
-    // Whether the blocking request still stood in the queue is the scheduler's choice.
+    // The blocking request may still be in the queue, depending on the scheduler.
     assert!((2..=3).contains(&taken), "{taken}");
     assert!(matches!(refused, RequestError::Full(Ask::Timer(_))));
     assert!(matches!(refused.into_request(), Ask::Timer(_)));
@@ -147,7 +147,7 @@ fn requests_from_many_threads_are_all_applied() {
                 for _ in 0..500 {
                     let (answer, answered) = crossbeam_channel::bounded(1);
                     requests.send(Ask::Ping(answer)).unwrap();
-                    // A wake that is lost leaves this waiting.
+                    // If the wake is lost, this times out.
                     answered.recv_timeout(PATIENCE).unwrap();
                 }
             })

@@ -1,4 +1,4 @@
-//! Datagrams there and back.
+//! Datagrams in both directions.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn echo_200(ip: &str) {
         client
             .send_to(&number.to_be_bytes(), service.address)
             .unwrap();
-        // A window of one: the kernel's buffers play no part.
+        // One datagram at a time, so that the kernel's buffers do not matter.
         let (bytes, from) = receive(&client);
         assert_eq!(from, service.address);
         assert!(missing.remove(&u32::from_be_bytes(bytes.try_into().unwrap())));
@@ -85,7 +85,7 @@ fn bursts_of_any_shape_arrive_as_their_datagrams() {
     let receiver = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
     let mut generator = Seed::from_number(7).generator(0);
     let drawn = (0..60).map(|_| (generator.between(1, 1_400), generator.between(1, 60_000)));
-    // The ends: one system call holds 65,467 bytes and 64 datagrams.
+    // Limits: one system call holds 65,467 bytes and 64 datagrams.
     let shapes = [
         (1, 300),
         (1_400, 140_000),
@@ -114,7 +114,7 @@ fn bursts_of_any_shape_arrive_as_their_datagrams() {
 
 #[test]
 fn marks_and_the_own_address_travel_with_a_datagram() {
-    // Bound to all addresses: only the datagram tells which one was meant.
+    // Bound to all addresses: only the datagram shows its destination address.
     let service = Service::start("0.0.0.0");
     let other = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
     let to = format!("127.0.0.77:{}", service.address.port())
@@ -139,7 +139,7 @@ fn marks_and_the_own_address_travel_with_a_datagram() {
             bytes: b"mark".to_vec(),
         };
         assert_eq!(service.next(), heard);
-        // The echo copies mark and source, so that both directions are seen.
+        // The echo copies mark and source, so that both directions are checked.
         let answer = News::Received {
             peer: to,
             local: Some("127.0.0.1".parse().unwrap()),

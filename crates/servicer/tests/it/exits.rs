@@ -1,4 +1,4 @@
-//! Exits that tell whom they speak for, on real sockets.
+//! Exits that report the player's address, on real sockets.
 
 use std::ops::ControlFlow;
 
@@ -8,8 +8,8 @@ use crate::toy::{Echo, News, next, plain, reporter};
 
 const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C\xCB\0\x71\x09\x7F\0\0\x01\x0F\xA0\0\x09";
 
-/// Sends from two ports, the header and then bare, and returns what the machine hears and the drops
-/// for a full table.
+/// Sends from two ports, with the header and then without; returns what the machine received and
+/// the drops due to a full table.
 fn hear(exit: &str, flows_max: usize) -> (Vec<Vec<u8>>, u64) {
     let socket = plain("127.0.0.1");
     let address = socket.local_addr().unwrap();
@@ -46,7 +46,8 @@ fn u13_a_header_is_taken_off_what_a_trusted_exit_sends() {
     assert_eq!(heard[0], wrapped(b"first"), "from anybody else it stays");
 }
 
-/// The second flow's header finds no place; what comes bare is the exit's own.
+/// The second flow's header finds the table full; its later datagrams belong to the exit's own
+/// address.
 #[test]
 fn exit_flows_max_is_how_many_flows_are_remembered() {
     let (heard, dropped) = hear("127.0.0.1", 1);

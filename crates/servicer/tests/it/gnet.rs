@@ -1,8 +1,8 @@
-//! The faults that the UDP servicers of `game_network` had, each as a situation that is gone.
+//! Defects of the UDP servicers of `game_network`, each checked here.
 
 use crate::toy::{Ask, News, Service, next, plain, receive};
 
-/// The servicer for UDP was made, and never started.
+/// The UDP servicer was created and never started.
 #[test]
 fn gnet_g2_a_udp_servicer_that_is_made_serves() {
     let service = Service::start("127.0.0.1");
@@ -12,7 +12,7 @@ fn gnet_g2_a_udp_servicer_that_is_made_serves() {
     assert!(service.handle.is_running());
 }
 
-/// What was for several players was kept for the last of them alone.
+/// Data for several players was kept for the last of them only.
 #[test]
 fn gnet_g6_what_is_sent_to_several_in_one_turn_reaches_each() {
     let service = Service::start("127.0.0.1");
@@ -28,7 +28,7 @@ fn gnet_g6_what_is_sent_to_several_in_one_turn_reaches_each() {
     }
 }
 
-/// The loop span whether or not anything came.
+/// The loop was a busy loop.
 #[test]
 fn gnet_g10_a_udp_servicer_makes_turns_for_what_comes_and_no_others() {
     let service = Service::start("127.0.0.1");
@@ -40,7 +40,7 @@ fn gnet_g10_a_udp_servicer_makes_turns_for_what_comes_and_no_others() {
         assert_eq!(receive(&client).0, [number]);
         assert!(matches!(next(&service.news), News::Received { .. }));
     }
-    // One for each datagram, and one for each that finds no more.
+    // One for each datagram, and one for each that finds the socket empty.
     let turns = service.handle.counters().turns - before;
     assert!(turns <= 30, "{turns}");
 }

@@ -1,4 +1,4 @@
-//! The servicer through its public API: real sockets on loopback, waits on channels only.
+//! The servicer through its public API: real sockets on loopback, and waits on channels only.
 
 #![cfg(test)]
 

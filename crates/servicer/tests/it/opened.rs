@@ -14,7 +14,7 @@ use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit};
 
 use crate::toy::{PATIENCE, bind, plain, receive};
 
-/// Sends each datagram back by the socket that it came by.
+/// Sends each datagram back over the socket that received it.
 #[derive(Debug, Default)]
 struct Mirror {
     wanted: VecDeque<Wanted>,
@@ -23,7 +23,7 @@ struct Mirror {
     outcomes: Vec<(CommandId, SocketOutcome)>,
 }
 
-/// One socket of ours, and who is at the other end.
+/// One socket of ours and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Peer {
     socket: SocketIndex,
@@ -109,7 +109,7 @@ impl Application<Mirror> for Opener {
 struct Bench {
     driver: Driver<Mirror, Opener>,
     requests: Requests<()>,
-    /// Of the socket that was given.
+    /// Of the first socket.
     address: SocketAddr,
 }
 
@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    /// Gives one order and returns what became of it.
+    /// Submits one order and returns its outcome.
     fn order(&mut self, order: SocketOrder) -> SocketOutcome {
         self.driver
             .act(|_, machine, _| machine.wanted.push_back(Wanted(order)));
@@ -145,7 +145,7 @@ impl Bench {
         (socket, address)
     }
 
-    /// Opens one that has `peer` alone for its other end, as an exit's towards a game server.
+    /// Opens one with `peer` as its only peer, as an exit's towards a game server.
     #[cfg(has_linux_calls)]
     fn open_for(&mut self, peer: SocketAddr) -> (SocketIndex, SocketAddr) {
         let address = "127.0.0.1:0".parse().unwrap();
@@ -158,7 +158,7 @@ impl Bench {
         (socket, address)
     }
 
-    /// Turns until every one of `clients` has heard something.
+    /// Runs turns until each of `clients` has received a datagram.
     fn serve(&mut self, clients: &[PlainSocket]) -> Vec<Vec<u8>> {
         for client in clients {
             client.set_nonblocking(true).unwrap();
@@ -167,7 +167,7 @@ impl Bench {
         let end = Clock::new().now() + PATIENCE;
         while heard.iter().any(Option::is_none) {
             assert!(Clock::new().now() < end, "{heard:?}");
-            // What is on its way on loopback wakes the driver; it never waits in vain.
+            // A datagram in flight on loopback wakes the driver, so it never waits forever.
             self.requests.wake();
             self.driver.wait().unwrap();
             assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
@@ -202,7 +202,7 @@ fn an_opened_socket_is_heard_and_answers_under_its_own_address() {
         bench.serve(&clients),
         [b"opened".to_vec(), b"given".to_vec()]
     );
-    // A second time: the system tells of what comes after the socket was emptied.
+    // Again: the system reports datagrams that arrive after the socket was emptied.
     clients[0].set_nonblocking(false).unwrap();
     clients[0].send_to(b"again", address).unwrap();
     bench.driver.wait().unwrap();
@@ -255,7 +255,7 @@ fn a_closed_socket_is_gone_and_the_given_one_cannot_be_closed() {
         bench.order(SocketOrder::Close(index)),
         SocketOutcome::Closed
     );
-    // Its port is free again, and what the machine still has for it is dropped and counted.
+    // Its port is free again, and the machine's later datagrams for it are dropped and counted.
     drop(PlainSocket::bind(address).unwrap());
     let late = Peer {
         socket: index,
@@ -343,7 +343,7 @@ fn the_conditioner_stands_before_opened_sockets_too() {
     let took = Clock::new().now().saturating_since(sent_at);
     assert!(took >= Duration::from_millis(40), "{took:?}");
 
-    // One that is on its way when its socket closes is dropped and counted.
+    // A datagram in flight when its socket closes is dropped and counted.
     clients[0].send_to(b"lost", address).unwrap();
     while bench.requests.counters().datagrams_in < 2 {
         bench.driver.wait().unwrap();
@@ -373,7 +373,7 @@ fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
     assert_eq!(bench.serve(&peers), [b"peer".to_vec()]);
     assert_eq!(bench.requests.counters().datagrams_in, 1);
 
-    // What it says last finds nobody, and what the system reports of that costs no datagram.
+    // Its last datagram is undeliverable, and the ICMP error costs no other datagram.
     peers[0].send_to(b"last words", address).unwrap();
     drop(peers);
     assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
@@ -385,7 +385,8 @@ fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
     assert_eq!(bench.requests.counters().datagrams_in, 4);
 }
 
-/// Where an error stops the reading, the answer behind it waits for the next datagram, and there may be none.
+/// If an error ended the read, the answer behind it would wait for the next datagram, which may
+/// never arrive.
 #[cfg(has_linux_calls)]
 #[test]
 fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting() {
@@ -399,7 +400,7 @@ fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting
     let peers = [plain("127.0.0.1")];
     let home = peers[0].local_addr().unwrap();
     let (_, address) = bench.open_for(home);
-    // Of unreachable destinations: no such protocol, too long for the way, no such network.
+    // Destination unreachable: no such protocol, fragmentation needed, no such network.
     for (code, word) in [(2, b"one"), (4, b"two"), (0, b"six")] {
         let said = unreachable(code, (address, home));
         let host = SocketAddr::new(address.ip(), 0);
@@ -410,7 +411,7 @@ fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting
     assert_eq!(bench.requests.counters().datagrams_in, 3);
 }
 
-/// An ICMP message, too, may say that a datagram was too long, but then of an earlier one.
+/// An ICMP message may also report a datagram as too long, but an earlier one.
 #[cfg(has_linux_calls)]
 #[test]
 fn a_datagram_too_long_for_the_one_peer_counts_as_that_and_as_nothing_else() {
@@ -422,8 +423,8 @@ fn a_datagram_too_long_for_the_one_peer_counts_as_that_and_as_nothing_else() {
         address: peer.local_addr().unwrap(),
     };
     for _ in 0..3 {
-        // Over IPv4 a datagram has at most 65,507. What is over it by less than a header passes the first check of
-        // Linux on loopback, and is then told of by ICMP indeed.
+        // Over IPv4 a datagram has at most 65,507 bytes. One slightly longer passes Linux's first
+        // check on loopback, and ICMP reports it.
         let words = [vec![1; 65_535], vec![2]].map(|bytes| (to, bytes));
         bench
             .driver
@@ -441,11 +442,11 @@ fn a_datagram_too_long_for_the_one_peer_counts_as_that_and_as_nothing_else() {
 #[cfg(has_linux_calls)]
 const SOCK_RAW: i32 = 3;
 
-/// What a router says of a datagram `from` there `to` there (RFC 792).
+/// A router's ICMP error for a datagram of these addresses (RFC 792).
 #[cfg(has_linux_calls)]
 fn unreachable(code: u8, (from, to): (SocketAddr, SocketAddr)) -> Vec<u8> {
     let [from_port, to_port] = [from, to].map(|end| end.port().to_be_bytes());
-    // Type, code, checksum, and an MTU of 1,000, which counts where the code is 4.
+    // Type, code, checksum, and an MTU of 1,000, which is used with code 4.
     let mut said = vec![3, code, 0, 0, 0, 0, 3, 232];
     said.extend([0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
     said.extend([127, 0, 0, 1, 127, 0, 0, 1]);

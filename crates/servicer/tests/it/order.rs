@@ -1,4 +1,4 @@
-//! What comes before what in a turn, and how often turns come.
+//! The order of steps within a turn, and how often turns run.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn an_icmp_error_does_not_hide_what_waits_behind_it() {
     peer.send_to(b"alive", socket.local_addr().unwrap())
         .unwrap();
     socket.peek(&mut [0; 8]).unwrap();
-    // The system tells of the closed port before it hands out the datagram.
+    // The system reports the closed port before it returns the datagram.
     drop(peer);
     socket.send(b"anyone").unwrap();
     let (application, news) = reporter();
@@ -110,11 +110,11 @@ fn a_turn_takes_no_more_than_its_batch_and_the_rest_is_not_forgotten() {
     config.datagrams_per_turn = 8.try_into().unwrap();
     let (mut driver, requests) = Driver::new(vec![socket], machine, application, config).unwrap();
 
-    // The first turn counts as one after a pause: 16 batches, and what the last receive yields.
+    // The first turn counts as one after a pause: 16 batches, plus the last receive.
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
     assert!(requests.counters().datagrams_in <= 8 * 16 + 32);
 
-    // No further datagram comes, so that a driver which forgot the rest would wait for ever.
+    // No further datagram arrives, so a driver that forgot the rest would wait forever.
     let thread = std::thread::spawn(move || driver.run());
     for number in 0..600_u32 {
         let News::Received { bytes, .. } = next(&news) else {
@@ -172,7 +172,7 @@ fn the_application_steps_at_its_own_rate() {
 fn an_idle_servicer_makes_no_turns() {
     let service = Service::start("127.0.0.1");
     service.ping();
-    // Another servicer's 50 timers measure a span in which this one has nothing to do.
+    // Another servicer's 50 timers measure a period in which this one is idle.
     let clock = Service::start("127.0.0.1");
     let before = service.handle.counters().turns;
     for _ in 0..50 {
@@ -184,8 +184,8 @@ fn an_idle_servicer_makes_no_turns() {
     }
     let turns = service.handle.counters().turns - before;
     assert!(turns <= 2, "{turns} turns for nothing");
-    // The busy one: one turn for the request, one for the timer, and at most as many again for
-    // wakes that found the work done.
+    // The busy one: one turn for the request, one for the timer, and at most as many for wakes that
+    // find no work.
     assert!(clock.handle.counters().turns <= 50 * 4 + 4);
 }
 
@@ -197,7 +197,7 @@ fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
     for _ in 0..20 {
         assert!(matches!(service.next(), News::Fired { .. }));
     }
-    // 20 runs have 19 pauses of 1 ms between them; a busy loop needs microseconds.
+    // 20 runs have 19 pauses of 1 ms; a busy loop needs microseconds.
     assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(19));
     assert!(service.handle.counters().stuck_timers >= 19);
 }

@@ -38,7 +38,7 @@ fn a_port_is_divided_and_who_moves_is_served_by_the_shard_that_knows_him() {
         "sessions of each shard: {met:?}, passed on {}",
         shards.passed_on()
     );
-    // One in 2^126 or so that the system chose one socket each time.
+    // The system chooses one socket each time with a probability of about 2^-126.
     assert!(met.iter().filter(|count| **count > 0).count() > 1);
     assert!(shards.passed_on() > 0);
     assert_eq!(shards.dropped(), 0);
@@ -51,7 +51,7 @@ fn a_port_is_divided_and_who_moves_is_served_by_the_shard_that_knows_him() {
 fn what_nobody_knows_is_answered_by_one_shard_and_what_finds_no_room_is_dropped() {
     let (shards, address) = start();
     let client = plain("127.0.0.1");
-    // Of a session that no shard has given: each of the others gets it, and the last one answers.
+    // An unknown session: each of the other shards gets the datagram, and the last one answers.
     client.send_to(&[b's', 0, 255], address).unwrap();
     assert_eq!(receive(&client), (b"gone".to_vec(), address));
     client.send_to(b"new", address).unwrap();
@@ -72,7 +72,7 @@ fn what_nobody_knows_is_answered_by_one_shard_and_what_finds_no_room_is_dropped(
 #[test]
 fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
     let (shards, address) = start();
-    // The same sockets throughout, since the system chooses by their addresses.
+    // The same sockets throughout, because the system chooses by their addresses.
     let mut sessions = Vec::new();
     while sessions.len() < 64 {
         let client = plain("127.0.0.1");
@@ -89,7 +89,7 @@ fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
     while shards.handles()[victim].is_running() {
         std::thread::yield_now();
     }
-    // The system divides what comes among the sockets that are left: most come to another one now.
+    // The system now divides datagrams among the remaining sockets: most move to another one.
     let (stay, gone): (Vec<_>, Vec<_>) = sessions
         .into_iter()
         .partition(|(_, session)| place_of(session) != victim);
@@ -99,7 +99,7 @@ fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
         client.send_to(session, address).unwrap();
         assert_eq!(receive(client), (session.clone(), address));
     }
-    // Whoever was there begins anew, with one of the others.
+    // Clients of the removed shard get a new session on another one.
     for (client, session) in &gone {
         client.send_to(session, address).unwrap();
         assert_eq!(receive(client), (b"gone".to_vec(), address));
@@ -116,7 +116,7 @@ fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
     }
 }
 
-/// Starts shards on a port of the system's choice.
+/// Starts shards on a port chosen by the system.
 fn start() -> (Shards<()>, SocketAddr) {
     let count = NonZeroUsize::new(usize::from(SHARDS)).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
@@ -139,8 +139,8 @@ fn start() -> (Shards<()>, SocketAddr) {
     (shards.unwrap(), address)
 }
 
-/// Gives whoever is new a session, `s`, its place, and a number, and sends back what bears one of its own.
-/// Of what bears another it says that it is gone.
+/// Gives each new client a session: `s`, its shard and a number. Echoes datagrams of its own
+/// sessions, and answers others as closed.
 #[derive(Debug)]
 struct Greeter {
     place: u8,
@@ -197,7 +197,7 @@ impl Machine for Greeter {
     }
 }
 
-/// Has nothing to say.
+/// Sends nothing.
 struct Silent;
 
 impl Application<Greeter> for Silent {

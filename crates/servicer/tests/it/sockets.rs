@@ -1,4 +1,4 @@
-//! Sockets: what binding says, and errors that must not end a servicer.
+//! Sockets: errors of binding, and errors that must not end a servicer.
 
 use std::net::SocketAddr;
 
@@ -48,7 +48,7 @@ fn the_report_says_what_was_asked_and_granted() {
 
 #[test]
 fn a_refusal_by_icmp_is_counted_and_ends_nothing() {
-    // Linux tells only connected sockets of unanswered ports, other systems all.
+    // Linux reports closed ports only on connected sockets, other systems on all.
     let closed = plain("127.0.0.1");
     let nobody = closed.local_addr().unwrap();
     drop(closed);
@@ -90,7 +90,7 @@ fn a_closed_port_does_not_disturb_the_other_peers() {
     }
 }
 
-/// Each datagram is received, or counted as dropped by the system and told to the application.
+/// Each datagram is received, or counted as dropped by the system and reported to the application.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_overflows_a_receive_buffer_is_counted_and_told() {
@@ -124,7 +124,7 @@ fn what_overflows_a_receive_buffer_is_counted_and_told() {
     let counters = handle.counters();
     assert_eq!(counters.dropped_in_full, first);
     assert_eq!(counters.datagrams_in + first, SENT);
-    // The same while it runs: its thread is busy with something else for too long.
+    // The same while it runs: its thread is blocked for too long.
     let (end, until) = crossbeam_channel::bounded(0);
     handle.request(Ask::Block(until)).unwrap();
     flood(address);
@@ -156,7 +156,7 @@ fn what_is_too_long_is_counted() {
         .request(Ask::Send(Transmit::to(to), b"short".to_vec()))
         .unwrap();
     assert_eq!(receive(&client).0, b"short");
-    // What became of a turn's datagrams is counted at its end.
+    // A turn's datagrams are counted at its end.
     service.ping();
     assert_eq!(service.handle.counters().dropped_out_too_large, 1);
 }
@@ -182,7 +182,7 @@ fn an_address_that_no_socket_reaches_is_counted() {
 fn one_malformed_send_does_not_cost_the_others_their_marks() {
     let service = Service::start("127.0.0.1");
     let other = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
-    // No datagram can come from a group: Linux says EINVAL.
+    // A multicast source address is invalid: Linux returns EINVAL.
     let mut malformed = Transmit::to(other.address);
     malformed.source = Some("224.0.0.1".parse().unwrap());
     service

@@ -1,4 +1,4 @@
-//! A machine that echoes, and an application that reports to a channel.
+//! An echo machine, and an application that reports to a channel.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,26 +11,25 @@ use crossbeam_channel::{Receiver, Sender};
 use servicer::{Application, Handle, SocketConfig, SocketIndex, UdpServicer, UdpSocket};
 use wire::{Arrival, CommandId, Ecn, Instant, Machine, Transmit, UnixTime};
 
-/// Sends back what it gets, and fires timers that it is told of.
+/// Echoes datagrams and fires timers.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
-    /// What waits to be sent.
+    /// Datagrams to send.
     outbox: VecDeque<(Transmit<SocketAddr>, Vec<u8>)>,
-    /// What waits to be told.
+    /// Events to report.
     news: VecDeque<News>,
-    /// When the timer runs.
     deadline: Option<Instant>,
-    /// Whether the timer stays due, against the contract.
+    /// Whether the timer stays due, which violates the contract.
     is_stuck: bool,
-    /// Whether what comes is swallowed.
+    /// Whether received datagrams are dropped.
     is_mute: bool,
-    /// Whom it never stops sending to.
+    /// A peer that it always has more to send to.
     flooded: Option<SocketAddr>,
     received: u64,
     wall_clock: Option<UnixTime>,
 }
 
-/// What the echo machine tells.
+/// Events of the echo machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Received {
@@ -42,14 +41,14 @@ pub(crate) enum News {
     Fired {
         /// Time past the deadline.
         late: Duration,
-        /// Datagrams that had been received by then.
+        /// Datagrams received by then.
         received: u64,
     },
     WallClock(UnixTime),
 }
 
 impl Echo {
-    /// One that swallows what comes.
+    /// A machine that drops received datagrams.
     pub(crate) fn mute() -> Self {
         Self {
             is_mute: true,
@@ -57,7 +56,7 @@ impl Echo {
         }
     }
 
-    /// One that always has more to send to `peer`.
+    /// A machine that always has more to send to `peer`.
     pub(crate) fn flood(peer: SocketAddr) -> Self {
         Self {
             flooded: Some(peer),
@@ -65,7 +64,7 @@ impl Echo {
         }
     }
 
-    /// One whose timer is due.
+    /// A machine with a due timer.
     pub(crate) fn overdue() -> Self {
         Self {
             deadline: Some(Instant::ZERO),
@@ -73,7 +72,7 @@ impl Echo {
         }
     }
 
-    /// One whose timer stays due.
+    /// A machine with a timer that stays due.
     pub(crate) fn stuck(mut self) -> Self {
         self.is_stuck = true;
         self
@@ -102,7 +101,7 @@ impl Machine for Echo {
         }
     }
 
-    /// What says that it begins, and no bytes drawn at random.
+    /// Only `Begin` may wait; random datagrams practically never equal it.
     fn may_wait(&self, datagram: &[u8]) -> bool {
         datagram == b"Begin"
     }
@@ -153,36 +152,34 @@ impl Machine for Echo {
     }
 }
 
-/// Passes the machine's news on, and does what it is asked.
+/// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     news: Sender<News>,
-    /// When its own step is due, and how far apart the steps are.
+    /// Time of its next step, and the interval.
     pub(crate) step: Option<(Instant, Duration)>,
-    /// Sent to for each step.
+    /// Gets the time of each step.
     pub(crate) steps: Option<Sender<Instant>>,
-    /// Sent to for each report that the system dropped datagrams.
+    /// Gets each report of datagrams dropped by the system.
     pub(crate) drops: Option<Sender<(SocketIndex, u64)>>,
-    /// Whether a shutdown finds nothing left to do.
+    /// Whether the machine is drained at shutdown.
     pub(crate) is_drained: bool,
-    /// Sent to all of these when the shutdown begins.
+    /// Each gets a datagram when the shutdown begins.
     pub(crate) farewell: Vec<SocketAddr>,
 }
 
-/// What the tests ask.
+/// Requests of the tests.
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Send these bytes.
     Send(Transmit<SocketAddr>, Vec<u8>),
-    /// Fire after this span, which is answered by [`News::Fired`].
+    /// Fire after this time, answered with [`News::Fired`].
     Timer(Duration),
     /// Answer on this channel.
     Ping(Sender<()>),
-    /// Wait for this channel to close, against the rules.
+    /// Block until this channel closes, which violates the rules.
     Block(Receiver<()>),
-    /// Panic.
     Panic,
-    /// End.
     Stop,
 }
 
@@ -242,7 +239,7 @@ impl Application<Echo> for Reporter {
     }
 }
 
-/// An application, and the channel that it reports to.
+/// An application and its event channel.
 pub(crate) fn reporter() -> (Reporter, Receiver<News>) {
     let (sender, news) = crossbeam_channel::unbounded();
     let reporter = Reporter {
@@ -283,12 +280,12 @@ impl Service {
         }
     }
 
-    /// Waits for the next news other than the wall clock's.
+    /// Waits for the next event other than the wall clock's.
     pub(crate) fn next(&self) -> News {
         next(&self.news)
     }
 
-    /// Waits until the servicer has applied all that was asked before.
+    /// Waits until the servicer has executed all earlier requests.
     pub(crate) fn ping(&self) {
         let (answer, answered) = crossbeam_channel::bounded(1);
         self.handle.request(Ask::Ping(answer)).unwrap();
@@ -296,7 +293,7 @@ impl Service {
     }
 }
 
-/// Waits for the next news other than the wall clock's.
+/// Waits for the next event other than the wall clock's.
 pub(crate) fn next(news: &Receiver<News>) -> News {
     loop {
         match news.recv_timeout(PATIENCE).unwrap() {
@@ -312,14 +309,13 @@ pub(crate) fn bind(ip: &str) -> UdpSocket {
     UdpSocket::bind(address, &SocketConfig::default()).unwrap()
 }
 
-/// A plain socket at `ip` that waits for what comes.
+/// A blocking plain socket at `ip`.
 pub(crate) fn plain(ip: &str) -> PlainSocket {
     let socket = PlainSocket::bind((ip, 0)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
-/// Receives one datagram.
 pub(crate) fn receive(socket: &PlainSocket) -> (Vec<u8>, SocketAddr) {
     let mut bytes = vec![0; 1 << 16];
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
@@ -334,5 +330,5 @@ pub(crate) fn burst(peer: SocketAddr, len: u16) -> Transmit<SocketAddr> {
     transmit
 }
 
-/// After this a wait is given up, so that a fault ends the test; no test passes by it.
+/// Wait timeout, so that a fault ends the test; no test passes because of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The conditioner on real sockets.
+//! The link conditioner on real sockets.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn delays_what_arrives_and_nothing_else() {
     both_ways(Direction::Inbound);
 }
 
-/// A delayed echo arrives after its delay and behind one that was sent later but not delayed.
+/// A delayed echo arrives after its delay, behind a later one without delay.
 fn both_ways(direction: Direction) {
     let rules = Rules::new();
     let socket = bind("127.0.0.1");
@@ -123,7 +123,7 @@ impl LinkModel for Delay {
     }
 }
 
-/// Loses the first, third, fifth datagram, and tells the length of each.
+/// Loses the first, third, fifth ... datagram, and reports the length of each.
 struct EverySecond {
     lens: Sender<usize>,
     number: u32,

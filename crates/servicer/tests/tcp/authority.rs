@@ -1,4 +1,4 @@
-//! Certificate authorities of the test's own, and hosts that they vouch for.
+//! Certificate authorities of the tests, and hosts with their certificates.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::toy::{Ask, News, Node, Setup};
 /// The name of the hosts here.
 pub(crate) const NAME: &str = "game.example";
 
-/// One that says who a host is.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate, by itself or by the one above.
+    /// Its certificate, signed by itself or by its parent.
     pub(crate) pem: String,
 }
 
-/// What a host shows, and the key for it.
+/// A host's certificate chain and its key.
 pub(crate) struct Issued {
     pub(crate) chain: String,
     pub(crate) key: String,
 }
 
 impl Authority {
-    /// One that nobody vouches for.
+    /// A self-signed root.
     pub(crate) fn new(name: &str) -> Self {
         let (params, key) = authority(name);
         let pem = pem(params.self_signed(&key).unwrap().der());
@@ -43,7 +43,7 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// One that this one vouches for.
+    /// An intermediate signed by this authority.
     pub(crate) fn below(&self, name: &str) -> Self {
         let (params, key) = authority(name);
         let pem = pem(params.signed_by(&key, &self.issuer).unwrap().der());
@@ -51,7 +51,7 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// Vouches for a host by [`NAME`] and 127.0.0.1, after `change`.
+    /// Issues a certificate for [`NAME`] and 127.0.0.1, with `change` applied.
     pub(crate) fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
         let names = [NAME, "127.0.0.1"].map(str::to_owned);
         let mut params = CertificateParams::new(names).unwrap();
@@ -65,7 +65,7 @@ impl Authority {
         }
     }
 
-    /// A host with a good certificate.
+    /// A host's valid certificate.
     pub(crate) fn certificate(&self) -> HostCertificate {
         self.issue(|_| ()).certificate()
     }
@@ -81,7 +81,7 @@ impl Issued {
     }
 }
 
-/// A node that shows `certificate`.
+/// A node with `certificate`.
 pub(crate) fn serve(certificate: &HostCertificate) -> Node {
     Setup {
         certificate: Some(certificate.clone()),
@@ -90,7 +90,7 @@ pub(crate) fn serve(certificate: &HostCertificate) -> Node {
     .start()
 }
 
-/// Dials the host of [`NAME`], and returns what became of it.
+/// Dials the host [`NAME`] and returns the outcome.
 pub(crate) fn dial(
     from: &Node,
     address: SocketAddr,
@@ -117,7 +117,7 @@ pub(crate) fn dial_name(
     result
 }
 
-/// Waits for a guest to be let in, of whom nothing is known.
+/// Waits for an anonymous client to connect.
 pub(crate) fn guest_of(host: &Node) -> ConnectionId {
     let News::Opened(there, PeerIdentity::Anonymous) = host.next() else {
         panic!("nobody came in")
@@ -125,12 +125,12 @@ pub(crate) fn guest_of(host: &Node) -> ConnectionId {
     there
 }
 
-/// TLS as anybody's library speaks it, under full control of the test: no raw keys.
+/// A standard TLS client without raw keys, controlled by the test.
 pub(crate) fn guest(address: SocketAddr, authority: &Authority) -> Stranger {
     StreamOwned::new(hello(authority), plain(address))
 }
 
-/// The same before it is connected.
+/// The same before the connection.
 pub(crate) fn hello(authority: &Authority) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_slice(authority.pem.as_bytes());
@@ -146,7 +146,7 @@ pub(crate) fn hello(authority: &Authority) -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// Listens for one connection, to show `chain` and sign with a key that is another's.
+/// Accepts one connection, presents `chain` and signs with `key`, which does not match.
 pub(crate) fn impostor(chain: &str, key: &str) -> SocketAddr {
     let provider = rustls::crypto::ring::default_provider();
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
@@ -163,7 +163,7 @@ pub(crate) fn impostor(chain: &str, key: &str) -> SocketAddr {
     listen(move |io| drop(read_to_end(StreamOwned::new(tls, io))))
 }
 
-/// Listens for one connection, and does as it is told with it.
+/// Accepts one connection and calls `then` with it.
 pub(crate) fn listen(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

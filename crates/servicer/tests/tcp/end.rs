@@ -1,4 +1,4 @@
-//! How a servicer of streams ends, and what its peers hear of it.
+//! How a stream servicer ends, and what its peers receive.
 
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ fn a_shutdown_says_farewell_closes_in_order_and_joins() {
     );
     assert_eq!(other.next(), News::Frame(there, b"farewell".to_vec()));
     assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
-    // The thread is gone: nothing holds the application's channel.
+    // The thread has ended: nothing holds the application's channel.
     while one.news.recv_timeout(PATIENCE).is_ok() {}
     assert_eq!(
         one.news.try_recv(),
         Err(crossbeam_channel::TryRecvError::Disconnected)
     );
-    // And so is the port.
+    // The port is closed, too.
     let again = other.dial(one.address, one.id);
     assert!(matches!(again, Err(DialError::Unreachable(_))), "{again:?}");
 }
@@ -43,7 +43,7 @@ fn a_shutdown_says_farewell_closes_in_order_and_joins() {
 #[test]
 fn a_shutdown_waits_for_nobody_who_does_not_answer() {
     let one = Node::start();
-    // One that never closes, one in the handshake, one dial that nobody answers.
+    // One that never closes, one in the handshake, one unanswered dial.
     let mut stranger = Shown::honest().dial(one.address);
     greet(&mut stranger);
     let held = plain(one.address);

@@ -1,4 +1,4 @@
-//! Records go both ways, whole and in order.
+//! Records arrive in both directions, complete and in order.
 
 use std::io::Read;
 
@@ -66,7 +66,7 @@ fn a_dial_may_prove_nothing_where_that_is_allowed() {
     };
     anonymous.ask(Ask::Send(here, b"who?".to_vec()));
     assert_eq!(open.next(), News::Frame(there, b"who?".to_vec()));
-    // Whoever has a name is known by it there too.
+    // A client with a name is known by it at the server, too.
     Node::start().join(&open);
 }
 
@@ -87,7 +87,7 @@ fn the_last_record_arrives_before_the_close() {
     assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
     assert_eq!(one.handle.counters().closed_local, 1);
     assert_eq!(other.handle.counters().closed_finished, 1);
-    // An empty record with a close is the close alone.
+    // An empty record with a close is only the close.
     let (here, there) = one.join(&other);
     one.ask(Ask::Close(here, Vec::new()));
     assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
@@ -135,16 +135,16 @@ fn unread_bytes_make_no_reset_overtake_the_last_records() {
     let News::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
-    // It is not listened to any more: its bytes lie in the socket that is about to be closed.
+    // The server no longer reads: the bytes stay in the socket that is about to be closed.
     server.pause();
     announce(&mut stranger, 5, b"hello");
-    // More than a socket takes whose owner does not read, so that some waits to be sent.
+    // More than a socket takes if its peer does not read, so that some is queued.
     server.ask(Ask::Flood(there, 4, LEN));
     server.ask(Ask::Close(there, b"farewell".to_vec()));
     assert_eq!(server.next(), News::Closed(there, CloseCause::Local));
     server.ping();
     let mut bytes = Vec::new();
-    // An end without the farewell of TLS would be an error.
+    // An end without close_notify would be an error.
     stranger.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len(), 4 * (LEN + 4) + 4 + 8);
     assert!(bytes.ends_with(b"farewell"));

@@ -1,4 +1,4 @@
-//! A host that is dialled by its name is believed by its certificate, and by nothing less.
+//! A host dialled by name is accepted only with a valid certificate.
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 use servicer::{
@@ -16,7 +16,7 @@ use crate::toy::{Ask, News, Node, numbered};
 #[test]
 fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
     const COUNT: u32 = 1_000;
-    // A chain of three: the root is not shown, those between are.
+    // A chain of three: the root is not sent, the intermediates are.
     let root = Authority::new("root");
     let middle = root.below("middle");
     let low = middle.below("low");
@@ -41,7 +41,7 @@ fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
     let (here, there) = (one.handle.counters(), host.handle.counters());
     assert_eq!((here.dialled, here.opened), (2, 2));
     assert_eq!((there.accepted, there.opened), (2, 2));
-    // Whoever speaks TLS 1.3 and checks chains can come: raw keys are not asked for.
+    // Any TLS 1.3 client that checks chains can connect: raw keys are not required.
     greet(&mut guest(host.address, &root));
     guest_of(&host);
 }
@@ -51,7 +51,7 @@ fn b4_each_certificate_that_is_not_believed_has_a_fault_of_its_own() {
     let root = Authority::new("root");
     let trusted = root.trusted();
     let other = Authority::new("other");
-    // By the name of the one that is trusted, which does not make it that one.
+    // An authority with the name of the trusted one, but another key.
     let namesake = Authority::new("root");
     let between = root.below("between");
     let for_clients = |params: &mut CertificateParams| {
@@ -86,7 +86,7 @@ fn b4_each_certificate_that_is_not_believed_has_a_fault_of_its_own() {
         assert_eq!((counters.accepted, counters.opened), (1, 0));
         assert!(host.news.is_empty(), "the machine never hears of it");
     }
-    // The same host by another name than the one in its certificate.
+    // The same host under a name that its certificate does not have.
     let host = serve(&root.certificate());
     let one = Node::start();
     for name in ["lobby.example", "example", "sub.game.example", "127.0.0.2"] {
@@ -103,7 +103,7 @@ fn b4_a_chain_without_its_key_is_no_proof() {
     let (mine, others) = (root.issue(|_| ()), root.issue(|_| ()));
     let error = HostCertificate::from_pem(&others.chain, &mine.key).unwrap_err();
     assert_eq!(error, HostCertificateError::OtherKey);
-    // Somebody who shows it all the same, signing with a key of his own.
+    // An impostor presents the certificate and signs with a key of his own.
     let address = impostor(&others.chain, &mine.key);
     let one = Node::start();
     let error = dial(&one, address, &root.trusted()).unwrap_err();
@@ -119,13 +119,13 @@ fn b4_authorities_rotate_with_two() {
     let host = serve(&certificate);
     let one = Node::start();
     let unknown = Err(DialError::Certificate(CertificateFault::UnknownAuthority));
-    // Before: those who know the old one alone, and those who know both.
+    // Before: clients that trust only the old root, and clients that trust both.
     assert!(dial(&one, host.address, &old.trusted()).is_ok());
     assert!(dial(&one, host.address, &both).is_ok());
     assert_eq!(dial(&one, host.address, &new.trusted()), unknown);
     let issued = new.issue(|_| ());
     certificate.replace(&issued.chain, &issued.key).unwrap();
-    // After: those who know both notice nothing.
+    // After: clients that trust both still connect.
     assert!(dial(&one, host.address, &both).is_ok());
     assert!(dial(&one, host.address, &new.trusted()).is_ok());
     assert_eq!(dial(&one, host.address, &old.trusted()), unknown);
@@ -140,11 +140,11 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
     let one = Node::start();
     let here = dial(&one, host.address, &root.trusted()).unwrap();
     let there = guest_of(&host);
-    // What comes next is shown the new one, which shows by its being worse.
+    // The next client gets the new certificate, which shows because it is invalid.
     certificate.replace(&expired.chain, &expired.key).unwrap();
     let over = Err(DialError::Certificate(CertificateFault::Expired));
     assert_eq!(dial(&one, host.address, &root.trusted()), over);
-    // One that cannot be taken changes nothing.
+    // An invalid replacement changes nothing.
     let good = root.issue(|_| ());
     for (chain, key, error) in [
         ("", &*good.key, HostCertificateError::NoCertificate),
@@ -157,7 +157,7 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
     certificate.replace(&good.chain, &good.key).unwrap();
     let again = dial(&one, host.address, &root.trusted()).unwrap();
     let anew = guest_of(&host);
-    // What was open has stayed so, and both work.
+    // Open connections stayed open, and both work.
     for (here, there) in [(here, there), (again, anew)] {
         one.ask(Ask::Send(here, b"still here".to_vec()));
         assert_eq!(host.next(), News::Frame(there, b"still here".to_vec()));

@@ -1,4 +1,4 @@
-//! Whatever comes to a host's port, or answers where a host was dialled, is counted and closed.
+//! Invalid connections, to a host's port or from a dialled host, are counted and closed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ fn limited(certificate: &HostCertificate, set: impl FnOnce(&mut StreamConfig)) -
     .start()
 }
 
-/// The first flight of a guest.
+/// A client's first flight.
 fn first_flight(authority: &Authority) -> Vec<u8> {
     let mut bytes = Vec::new();
     hello(authority).write_tls(&mut bytes).unwrap();
@@ -34,12 +34,12 @@ fn first_flight(authority: &Authority) -> Vec<u8> {
 fn b4_who_speaks_no_tls_or_an_older_one_to_a_host_is_counted_and_closed() {
     let root = Authority::new("root");
     let host = serve(&root.certificate());
-    // The one version that is offered is 1.3; RFC 8446, section 4.2.1.
+    // Only version 1.3 is supported; RFC 8446, section 4.2.1.
     let mut older = first_flight(&root);
     let offer = [0, 43, 0, 3, 2, 3, 4];
     let at = older.windows(7).position(|it| it == offer).unwrap();
     older[at + 6] = 3;
-    // A message of 16 MiB is announced: not waited for, nor is room made for it.
+    // An announced message of 16 MiB: the host neither waits for it nor allocates it.
     let endless = [22, 3, 1, 0, 8, 1, 255, 255, 255, 3, 3, 0, 0];
     let record = [0, 0, 0, 2, b'h', b'i'];
     let plaintext = b"GET / HTTP/1.1\r\nHost: game.example\r\n\r\n";
@@ -47,11 +47,11 @@ fn b4_who_speaks_no_tls_or_an_older_one_to_a_host_is_counted_and_closed() {
         let mut stranger = plain(host.address);
         stranger.write_all(bytes).unwrap();
         if bytes == record {
-            // Too short to be told from the start of a longer one.
+            // Too short to distinguish from the start of a longer one.
             stranger.write_all(&[0; 16]).unwrap();
         }
         let answer = read_to_end(stranger);
-        // Nothing, or the alert that says why; RFC 8446, section 6.
+        // Nothing, or an alert with the cause; RFC 8446, section 6.
         assert!(answer.is_empty() || answer[0] == 21, "{answer:?}");
         let counters = host.wait_for(|counters| counters.failed_tls == count);
         assert_eq!((counters.accepted, counters.opened), (count, 0));
@@ -84,7 +84,7 @@ fn b4_a_host_dialled_where_none_is_comes_to_an_error_in_time() {
         drop(io.write_all(&[22, 3, 3, 0, 8, 2, 255, 255, 255, 3, 3, 0, 0]));
         read_to_end(io);
     };
-    // As slow as a byte each time that the other end is looked at, until it has had enough.
+    // One byte for each read of the other end, until that closes.
     let trickle = |mut io: TcpStream| {
         while io.write_all(&[22]).is_ok() && io.write_all(&[3, 3, 64, 0]).is_ok() {
             while io.write_all(&[0]).is_ok() {
@@ -120,7 +120,7 @@ fn b4_nodes_and_hosts_are_not_taken_for_each_other() {
         let counters = refusing.wait_for(|counters| counters.failed_tls == 1);
         assert_eq!((counters.accepted, counters.opened), (1, 0));
     }
-    // Each by its own way.
+    // Each over its own protocol.
     assert!(one.dial(node.address, node.id).is_ok());
     assert!(dial(&one, host.address, &root.trusted()).is_ok());
 }
@@ -132,7 +132,7 @@ fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
         config.handshake_timeout = Duration::from_millis(100);
     });
     let flight = first_flight(&root);
-    // One that never begins, one that stops halfway, one that trickles.
+    // One that never starts, one that stops halfway, one that sends slowly.
     for len in [0, 100, flight.len() - 1] {
         let mut stranger = plain(host.address);
         for byte in &flight[..len] {
@@ -142,7 +142,7 @@ fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
         }
         assert!(read_to_end(stranger).is_empty());
     }
-    // One that takes the host's flight and never answers.
+    // One that reads the host's flight and never answers.
     let mut stranger = plain(host.address);
     stranger.write_all(&flight).unwrap();
     let shown = read_to_end(stranger);
@@ -161,7 +161,7 @@ fn b4_a_guest_that_half_closes_is_told_from_one_that_leaves_in_order() {
         greet(&mut stranger);
         (stranger, guest_of(&host))
     };
-    // In order: what it sent before is heard, and the host says farewell as well.
+    // Orderly: its earlier data arrives, and the host sends close_notify, too.
     let (mut stranger, there) = open();
     announce(&mut stranger, 2, b"ok");
     stranger.conn.send_close_notify();
@@ -169,13 +169,13 @@ fn b4_a_guest_that_half_closes_is_told_from_one_that_leaves_in_order() {
     assert_eq!(host.next(), News::Frame(there, b"ok".to_vec()));
     assert_eq!(host.next(), News::Closed(there, CloseCause::Finished));
     assert_eq!(stranger.read(&mut [0; 8]).unwrap(), 0);
-    // The half of TCP alone, which anybody on the way could close.
+    // Only TCP's FIN, which anybody on the path could send.
     let (mut stranger, there) = open();
     stranger.sock.shutdown(Shutdown::Write).unwrap();
     assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
     let error = stranger.read(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
-    // The host says farewell first; nothing is cut off.
+    // The host sends close_notify first; no data is lost.
     let (mut stranger, there) = open();
     host.ask(Ask::Close(there, b"bye".to_vec()));
     let mut bytes = Vec::new();
@@ -198,7 +198,7 @@ fn b4_a_flood_of_the_smallest_pieces_starves_nobody() {
     let mut quiet = guest(host.address, &root);
     greet(&mut quiet);
     let aside = guest_of(&host);
-    // Each byte of a record in a piece of TLS of its own: 23 bytes for one.
+    // Each byte of a record in a TLS record of its own: 23 bytes for one.
     let len = u32::try_from(PIECES).unwrap();
     let mut flood = Vec::new();
     for byte in len.to_be_bytes().into_iter().chain([7].repeat(PIECES)) {
@@ -225,13 +225,13 @@ fn b4_a_guest_that_changes_keys_without_end_is_closed() {
     let mut stranger = guest(host.address, &root);
     greet(&mut stranger);
     let there = guest_of(&host);
-    // Once in a while is well.
+    // A few are allowed.
     for _ in 0..100 {
         stranger.conn.refresh_traffic_keys().unwrap();
         announce(&mut stranger, 1, b"x");
         assert_eq!(host.next(), News::Frame(there, b"x".to_vec()));
     }
-    // Each costs a key derivation at both ends, and carries nothing.
+    // Each costs a key derivation at both ends and carries no data.
     for _ in 0..100 {
         stranger.conn.refresh_traffic_keys().unwrap();
         if stranger.flush().is_err() {
@@ -240,7 +240,7 @@ fn b4_a_guest_that_changes_keys_without_end_is_closed() {
     }
     assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
     assert_eq!(host.handle.counters().closed_tls, 1);
-    // Another handshake in the middle, which TLS 1.3 does not know.
+    // A second handshake, which TLS 1.3 does not have.
     let mut stranger = guest(host.address, &root);
     greet(&mut stranger);
     let there = guest_of(&host);
@@ -264,7 +264,7 @@ fn b4_a_guest_that_takes_nothing_is_closed_and_holds_no_more_than_its_credit() {
     assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
     let counters = host.handle.counters();
     assert_eq!(counters.closed_stalled, 1);
-    // What was written is what the sockets hold; beyond it no more than the credit was taken.
+    // The data written is what the sockets hold; beyond that, at most the credit was taken.
     let taken = u64::try_from(read_to_end(stranger).len()).unwrap();
     let sent = counters.bytes_out + 4 * counters.records_out;
     assert!(sent - taken < 200_000 + 65_536, "{sent} {taken}");

@@ -1,4 +1,4 @@
-//! Whatever comes, it is counted and closed, and the others notice nothing.
+//! Any invalid input is counted and closed, and other connections are unaffected.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn ten_thousand_pieces_of_junk_are_counted_and_closed() {
                 junk[draw(hello.len())] ^= 1 << draw(8);
                 junk
             }
-            // The head of a record of TLS, and no end of it.
+            // The head of a TLS record without the rest.
             _ => [&[22, 3, 1, 0x40, 0][..], &vec![0; draw(16_384)]].concat(),
         };
         let mut stranger = plain(server.address);
@@ -53,7 +53,7 @@ fn ten_thousand_pieces_of_junk_are_counted_and_closed() {
     Node::start().join(&server);
 }
 
-/// Passes bytes both ways, and turns over one bit of what the dialler sends.
+/// Relays bytes both ways, and flips one bit of the dialer's.
 fn flipping_relay(to: SocketAddr, at: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -100,7 +100,7 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
     let counters = server.wait_for(|counters| counters.closed_tls == opened);
     assert_eq!(counters.opened, opened);
     assert_eq!(failed(&counters), counters.accepted - opened);
-    // Whatever was given to the machine was sent so.
+    // Each record that the machine received is unmodified.
     for news in server.news.try_iter() {
         if let News::Frame(_, record) = news {
             let number = u32::from_be_bytes(record[..4].try_into().unwrap());
@@ -138,18 +138,18 @@ fn the_end_of_a_stream_inside_a_record_is_no_orderly_end() {
         };
         (stranger, there)
     };
-    // A farewell in the middle of a record.
+    // A close_notify in the middle of a record.
     let (mut stranger, there) = open();
     announce(&mut stranger, 10, b"half");
     stranger.conn.send_close_notify();
     stranger.flush().unwrap();
     assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
-    // No farewell at all.
+    // No close_notify.
     let (stranger, there) = open();
     drop(stranger.sock);
     assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_reset, 2);
-    // A farewell between records.
+    // A close_notify between records.
     let (mut stranger, there) = open();
     stranger.conn.send_close_notify();
     stranger.flush().unwrap();
@@ -165,7 +165,7 @@ fn whoever_trickles_a_handshake_is_closed_by_deadline() {
         ..Setup::default()
     }
     .start();
-    // A handshake that goes on and on.
+    // A handshake that never completes.
     let hello = client_hello(server.address);
     let mut slow = plain(server.address);
     let mut written = 0;
@@ -178,7 +178,7 @@ fn whoever_trickles_a_handshake_is_closed_by_deadline() {
     assert!(written > 0);
     assert!(read_to_end(slow).is_empty());
     assert_eq!(server.wait_for(|it| it.failed_timeout == 1).accepted, 1);
-    // A handshake that never begins.
+    // A handshake that never starts.
     assert!(read_to_end(plain(server.address)).is_empty());
     assert_eq!(server.wait_for(|it| it.failed_timeout == 2).accepted, 2);
 }
@@ -192,7 +192,7 @@ fn whoever_trickles_a_record_is_closed_by_deadline() {
         ..Setup::default()
     }
     .start();
-    // A record that goes on and on, and has not ended when the time is over.
+    // A record that is still incomplete at the deadline.
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
     let News::Opened(there, _) = server.next() else {
@@ -207,7 +207,7 @@ fn whoever_trickles_a_record_is_closed_by_deadline() {
     }
     assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_slow, 1);
-    // A piece of TLS that goes on and on.
+    // A TLS record that is still incomplete at the deadline.
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
     let News::Opened(there, _) = server.next() else {
@@ -236,7 +236,7 @@ fn whoever_says_nothing_is_closed_by_deadline() {
 
 #[test]
 fn a_word_before_the_end_that_accepts_has_spoken_is_refused() {
-    // An accepter that sends a record first, instead of the empty one.
+    // The accepting end sends a record instead of the empty one.
     let shown = Shown::honest();
     let one = Node::start();
     let address = shown.serve(&[0, 0, 0, 1, 7]);

@@ -1,4 +1,5 @@
-//! A hub and its nodes, each a servicer of its own, with the hub's store on a thread and on disk.
+//! A hub and its nodes, each on a servicer of its own, with the hub's store on a thread and on
+//! disk.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -24,14 +25,14 @@ use wire::{
 
 use crate::toy::{PATIENCE, identity};
 
-/// Gives a hub's commands to the storage thread.
+/// Submits a hub's commands to the storage thread.
 struct Submitter {
     jobs: Jobs<(CommandId, Command)>,
     events: Sender<HubEvent>,
 }
 
 impl StreamApplication<Hub> for Submitter {
-    /// A batch that the storage thread has done.
+    /// A batch completed by the storage thread.
     type Request = Vec<(CommandId, Outcome)>;
 
     fn apply_request(
@@ -77,7 +78,7 @@ impl StreamApplication<Hub> for Submitter {
     }
 }
 
-/// Dials as a node asks, and tells its news.
+/// Dials as a node requests, and reports its events.
 struct Member(Sender<NodeEvent>);
 
 enum Ask {
@@ -182,7 +183,7 @@ impl Switch {
     }
 }
 
-/// A node and its news.
+/// A node and its events.
 struct Player {
     handle: StreamHandle<Ask>,
     events: Receiver<NodeEvent>,
@@ -202,7 +203,7 @@ impl Player {
         Self { handle, events }
     }
 
-    /// Waits for the next event that `what` takes.
+    /// Waits for the next event that `what` accepts.
     fn wait<T>(&self, what: impl Fn(NodeEvent) -> Option<T>) -> T {
         loop {
             if let Some(found) = what(self.events.recv_timeout(PATIENCE).unwrap()) {
@@ -216,7 +217,7 @@ impl Player {
     }
 }
 
-/// A folder that goes with its value.
+/// A directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -266,7 +267,7 @@ fn mail_outlives_the_hub_and_reaches_the_node_that_claims_its_player() {
     sender.wait(|event| matches!(event, NodeEvent::MailStored(_)).then_some(()));
     assert!(switch.storage.counters().batches > 0);
 
-    // The hub goes and comes back, with what the disk holds; the node dials again by itself.
+    // The hub restarts with the data on disk; the node redials by itself.
     switch.stop();
     sender.wait(|event| matches!(event, NodeEvent::HubDown).then_some(()));
     let (switch, _) = Switch::start(address, &hub, &folder.0, &nodes);

@@ -1,4 +1,4 @@
-//! Nobody passes for another.
+//! No peer can impersonate another.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use wire::PeerIdentity;
 use crate::stranger::{PROTOCOL, Shown, greet, plain, read_to_end, signer};
 use crate::toy::{News, Node, Setup, identity};
 
-/// The empty record by which the end that accepts says that it has.
+/// The empty record with which the accepting end confirms.
 const WELCOME: &[u8] = &[0; 4];
 
 #[test]
@@ -52,7 +52,7 @@ fn a_man_in_the_middle_with_a_key_of_his_own_is_refused() {
 
 #[test]
 fn a_public_key_without_its_private_key_is_no_proof() {
-    // To whoever dials.
+    // Towards the accepting end.
     let victim = Identity::generate(&mut Ring::new()).unwrap();
     let shown = Shown {
         public: *victim.public_key(),
@@ -64,7 +64,7 @@ fn a_public_key_without_its_private_key_is_no_proof() {
         .unwrap_err();
     assert_eq!(error, DialError::Malformed);
     assert_eq!(one.handle.counters().failed_identity, 1);
-    // To whoever is dialled, by a key that would be let in.
+    // Towards the dialing end, with a key that would be accepted.
     let server = Setup {
         admission: Admission::Only(BTreeSet::from([victim.node_id()])),
         ..Setup::default()
@@ -74,7 +74,7 @@ fn a_public_key_without_its_private_key_is_no_proof() {
     drop(stranger.write_all(&[0; 4]));
     assert_eq!(stranger.read(&mut [0; 1]).ok(), None);
     server.wait_for(|counters| counters.failed_identity == 1);
-    // The test's client is good enough where the proof is.
+    // With a valid proof, the test's client is accepted.
     let owner = Shown {
         signer: signer(&victim),
         ..shown
@@ -146,7 +146,7 @@ fn another_protocol_over_the_same_keys_is_refused() {
         };
         let one = Node::start();
         let result = one.dial(shown.serve(WELCOME), shown.public.node_id());
-        // One that has names of its own refuses ours; one that has none is refused.
+        // A peer with other protocol names rejects ours; one without any is rejected.
         let expected = match protocol {
             Some(_) => DialError::Refused,
             None => DialError::Malformed,
@@ -154,7 +154,7 @@ fn another_protocol_over_the_same_keys_is_refused() {
         assert_eq!(result, Err(expected));
     }
     assert_eq!(server.wait_for(|it| it.failed_tls == 2).opened, 0);
-    // It is the name that is missing, not the key.
+    // The cause is the missing name, not the key.
     let shown = Shown::honest();
     assert_eq!(shown.protocol, Some(PROTOCOL));
     greet(&mut shown.dial(server.address));
@@ -178,7 +178,7 @@ fn nobody_at_the_address_is_told_at_once() {
 
 #[test]
 fn what_a_wire_tapper_sees_names_nobody_and_opens_nothing_again() {
-    // A capture of one's first flight, sent again, gets an answer and no further.
+    // A captured first flight, sent again, gets an answer and nothing more.
     let server = Node::start();
     let hello = crate::stranger::client_hello(server.address);
     for _ in 0..3 {

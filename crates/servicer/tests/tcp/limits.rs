@@ -1,4 +1,4 @@
-//! No more than allowed.
+//! Limits on connections, handshakes and writes.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -27,21 +27,21 @@ fn half_open_handshakes_are_limited_and_give_their_place_back() {
     });
     let held: Vec<_> = (0..3).map(|_| plain(server.address)).collect();
     server.wait_for(|counters| counters.accepted == 3);
-    // A fourth is closed at once, whoever it is.
+    // A fourth is closed at once.
     assert!(read_to_end(plain(server.address)).is_empty());
     assert_eq!(server.handle.counters().refused_handshakes, 1);
     let one = Node::start();
     assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
     drop(held);
     server.wait_for(|counters| counters.failed_gone == 3);
-    // What is open is no handshake: more than three get in.
+    // Open connections do not count as handshakes: more than three connect.
     for _ in 0..5 {
         one.join(&server);
     }
     assert_eq!(server.handle.counters().refused_handshakes, 2);
 }
 
-/// A connection from another loopback address, which says nothing.
+/// A connection from another loopback address that sends nothing.
 pub(crate) fn silent(from: [u8; 4], to: std::net::SocketAddr) -> socket2::Socket {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let from = std::net::SocketAddr::from((from, 0));
@@ -60,12 +60,12 @@ fn silent_connections_of_many_sources_keep_no_newcomer_out() {
         .map(|number| silent([127, 0, 0, 2 + number % 2], server.address))
         .collect();
     server.wait_for(|counters| counters.accepted == 8);
-    // Its handshake is at work: it ends well, and one that is silent has gone.
+    // Its handshake makes progress and completes; a silent one was evicted.
     let one = Node::start();
     for opened in 1..=3 {
         one.join(&server);
         assert_eq!(server.handle.counters().failed_crowded, opened);
-        // The place that it has left is taken again.
+        // Its slot is used again.
         held.push(silent([127, 0, 0, 4], server.address));
         server.wait_for(|counters| counters.accepted == 8 + 2 * opened);
     }
@@ -87,7 +87,7 @@ fn silent_connections_of_a_source_keep_no_neighbour_out() {
     }
     let counters = server.handle.counters();
     assert_eq!(counters.refused_source, 0);
-    // Half of the share stays, and each newcomer takes the place of one.
+    // Half of the share stays, and each new connection replaces one.
     assert!(
         counters.failed_crowded >= 64 - 16,
         "{}",
@@ -158,7 +158,7 @@ fn one_source_gets_its_share_and_no_more() {
     one.join(&server);
     assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
     assert_eq!(server.handle.counters().refused_source, 1);
-    // A place is free again once its holder is gone.
+    // A slot is free once its connection is closed.
     one.ask(Ask::Close(here, Vec::new()));
     assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
     assert_eq!(server.next(), News::Closed(there, CloseCause::Finished));
@@ -193,7 +193,7 @@ fn a_machine_that_overdraws_its_credit_loses_the_connection() {
     reckless.ask(Ask::Flood(here, 1_000, 60_000));
     assert_eq!(reckless.next(), News::Closed(here, CloseCause::Failed));
     let counters = reckless.wait_for(|counters| counters.closed_overrun == 1);
-    // What it wrote to a connection that is no more, it wrote for nothing.
+    // Data written to a closed connection is dropped.
     assert_eq!(counters.bytes_out % 60_000, 0);
     other.resume();
     while other.next() != News::Closed(there, CloseCause::Failed) {}
@@ -249,7 +249,7 @@ fn a_busy_port_is_one_sentence() {
         error.to_string(),
         format!("TCP port {} is in use by another program", node.address)
     );
-    // Once it is free, it can be had again at once, whatever the system remembers of it.
+    // A freed port can be bound again at once, even if the system still has connections of it.
     let one = Node::start();
     one.join(&node);
     let address = node.address;

@@ -1,5 +1,5 @@
-//! The servicer of streams through its public API: real sockets on loopback, waits on channels
-//! and counters, never on time.
+//! The stream servicer through its public API: real sockets on loopback, and waits on channels and
+//! counters, never on time.
 
 #![cfg(test)]
 

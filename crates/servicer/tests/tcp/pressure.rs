@@ -1,4 +1,4 @@
-//! A reader that stops makes its writer wait; a servicer at rest does nothing.
+//! A reader that stops blocks its writer; an idle servicer makes no turns.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_reader_that_stops_makes_the_writer_wait_and_loses_nothing() {
     let counters = one.wait_for(|counters| counters.writes_blocked > 0);
     let total = u64::from(FLOOD) * LEN as u64;
     assert!(counters.bytes_out < total / 2, "{counters:?}");
-    // The writer is not stuck for others.
+    // Other connections of the writer are not blocked.
     let third = Node::start();
     let (aside, far) = one.join(&third);
     one.ask(Ask::Send(aside, b"aside".to_vec()));
@@ -51,7 +51,7 @@ fn what_waits_to_be_written_stays_within_the_credit() {
     let News::Opened(there, _) = one.next() else {
         panic!("nothing opened")
     };
-    // Nobody reads; the machine stops of itself once three records wait beyond the sockets.
+    // Nobody reads; the machine stops by itself once three records are queued beyond the sockets.
     one.ask(Ask::Flood(there, FLOOD, LEN));
     one.wait_for(|counters| counters.writes_blocked > 0);
     let mut held = 0;
@@ -105,7 +105,7 @@ fn no_time_runs_against_a_peer_that_is_not_listened_to() {
     };
     one.ask(Ask::Send(here, b"patience".to_vec()));
     one.wait_for(|counters| counters.records_out == 1);
-    // Much longer than any silence is borne, on the clock that the deadlines run by.
+    // Much longer than the silence timeout, on the clock of the deadlines.
     server.ask(Ask::Timer(Duration::from_millis(200)));
     assert_eq!(server.next(), News::Fired);
     server.resume();
@@ -135,7 +135,7 @@ fn a_flood_keeps_nobody_else_from_being_heard() {
         let record = numbered(number, 20);
         flooder.ask(Ask::Send(aside, record.clone()));
         assert_eq!(flooder.next(), News::Frame(aside, record));
-        // Timers run all the while, and after what was heard.
+        // Timers keep running, and run after received data.
         server.ask(Ask::Timer(Duration::ZERO));
         while server.next() != News::Fired {}
     }
@@ -164,10 +164,10 @@ fn a_turn_takes_no_more_than_its_share_and_the_rest_is_not_forgotten() {
         );
     }
     let after = server.handle.counters();
-    // One look at the socket takes up to 256 KiB, and one look is a turn's share here.
+    // One read of the socket takes up to 256 KiB, and is a turn's share here.
     let looks = (after.bytes_in - before.bytes_in) / (256 << 10);
     assert!(after.turns - before.turns >= looks, "{after:?}");
-    // What the machine writes is bounded alike: a record a turn.
+    // Writes are bounded alike: one record per turn.
     let before = server.handle.counters();
     server.ask(Ask::Flood(there, 100, 10));
     for number in 0..100 {
@@ -184,7 +184,7 @@ fn a_servicer_at_rest_makes_no_turns() {
     one.ask(Ask::Send(here, b"done".to_vec()));
     assert_eq!(other.next(), News::Frame(there, b"done".to_vec()));
     one.ping();
-    // Another servicer tells when a while has passed.
+    // Another servicer measures the time.
     let clock = Node::start();
     let turns = || one.handle.counters().turns;
     let before = turns();

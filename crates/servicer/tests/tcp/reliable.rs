@@ -1,4 +1,4 @@
-//! A reliable server and its clients; what both ways to divide clients promise runs over both.
+//! A reliable server and its clients; shared tests run with both ways to divide clients.
 
 #![expect(
     clippy::print_stdout,

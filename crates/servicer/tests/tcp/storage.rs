@@ -13,7 +13,7 @@ use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity,
 
 use crate::toy::PATIENCE;
 
-/// Neither speaks nor listens.
+/// Sends and receives nothing.
 struct Still;
 
 impl StreamMachine for Still {
@@ -42,7 +42,7 @@ impl StreamMachine for Still {
     }
 }
 
-/// Passes batches of outcomes on.
+/// Forwards batches of outcomes.
 struct Passer(Sender<Vec<u32>>);
 
 enum Ask {
@@ -85,14 +85,14 @@ impl StreamApplication<Still> for Passer {
 /// A number at which the storage panics.
 const POISON: u32 = 9_999;
 
-/// Doubles numbers; tells of each batch when it begins, and waits to be let on.
+/// Doubles numbers; reports the start of each batch, and waits for the test.
 struct Doubler {
     begun: Sender<usize>,
     go: Receiver<()>,
-    /// Steps of housekeeping that are left.
+    /// Remaining housekeeping steps.
     tidy: u32,
     tidied: Sender<u32>,
-    /// Batches after which housekeeping was asked to keep up.
+    /// Gets the number of batches done at each `keep_up` call.
     kept_up: Sender<usize>,
     batches: usize,
 }
@@ -224,7 +224,7 @@ fn outcomes_wait_for_a_driver_that_is_behind() {
     let bench = start(StorageConfig::default(), 1);
     let (release, until) = crossbeam_channel::bounded(0);
     bench.handle.request(Ask::Block(until)).unwrap();
-    // Blocked, it takes nothing; what stands in its queue fills it.
+    // While blocked it takes no jobs, so its queue fills up.
     let mut ask = Ask::Completed(Vec::new());
     while let Err(error) = bench.handle.request(ask) {
         ask = error.into_request();

@@ -1,4 +1,4 @@
-//! Peers that do not play by the rules: raw TLS with keys, bytes and names of the test's choice.
+//! Peers that violate the protocol: raw TLS with keys, bytes and names that the test chooses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,10 +21,10 @@ use crate::toy::PATIENCE;
 
 pub(crate) const PROTOCOL: &[u8] = b"tickwire-records/1";
 
-/// TLS to a node, under full control of the test.
+/// A TLS stream to a node, controlled by the test.
 pub(crate) type Stranger = StreamOwned<ClientConnection, TcpStream>;
 
-/// What a stranger shows.
+/// What a stranger presents.
 pub(crate) struct Shown {
     pub(crate) public: PublicKey,
     pub(crate) signer: Arc<dyn SigningKey>,
@@ -32,7 +32,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// A new identity, honestly shown.
+    /// A new identity, presented correctly.
     pub(crate) fn honest() -> Self {
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         Self {
@@ -61,7 +61,7 @@ impl Shown {
         ClientConnection::new(Arc::new(config), name).unwrap()
     }
 
-    /// A server that takes whoever comes.
+    /// A server that accepts any client.
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -75,7 +75,7 @@ impl Shown {
         Arc::new(config)
     }
 
-    /// Listens for one connection, and says `first` on it.
+    /// Accepts one connection and sends `first` on it.
     pub(crate) fn serve(&self, first: &'static [u8]) -> SocketAddr {
         let config = self.server();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -96,14 +96,14 @@ impl Shown {
     }
 }
 
-/// Reads the empty record by which the end that accepts says that it has.
+/// Reads the empty record with which the accepting end confirms.
 pub(crate) fn greet(stranger: &mut Stranger) {
     let mut header = [9; 4];
     stranger.read_exact(&mut header).unwrap();
     assert_eq!(header, [0; 4]);
 }
 
-/// Reads until the other end closes, in order or not.
+/// Reads until the other end closes, orderly or not.
 pub(crate) fn read_to_end(mut from: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4_096];
@@ -113,7 +113,6 @@ pub(crate) fn read_to_end(mut from: impl Read) -> Vec<u8> {
     bytes
 }
 
-/// A plain connection.
 pub(crate) fn plain(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -165,7 +164,7 @@ impl ResolvesClientCert for Always {
     }
 }
 
-/// Believes everything.
+/// Accepts any certificate.
 #[derive(Debug)]
 struct Credulous;
 

@@ -1,4 +1,4 @@
-//! A machine that does as it is told, and an application that reports to a channel.
+//! A machine controlled by the tests, and an application that reports to a channel.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -18,32 +18,32 @@ use wire::{
     StreamMachine,
 };
 
-/// Sends what it is told, within its credit, and tells what it hears.
+/// Sends what it is asked to, within its credit, and reports what it receives.
 #[derive(Debug, Default)]
 pub(crate) struct Talker {
-    /// What may still be written to each connection.
+    /// Bytes that may still be written to each connection.
     credit: BTreeMap<ConnectionId, usize>,
-    /// What each has to send, in order.
+    /// Queued jobs of each, in order.
     jobs: BTreeMap<ConnectionId, VecDeque<Job>>,
-    /// Whose turn was last.
+    /// The connection served last.
     turn: Option<ConnectionId>,
     commands: VecDeque<(CommandId, Call)>,
     news: VecDeque<News>,
     temper: Temper,
     deadline: Option<Instant>,
-    /// The latest time that it was told.
+    /// The latest time that it was given.
     latest: Instant,
 }
 
-/// What a talker is like.
+/// How a talker behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Temper {
-    /// Tells what comes.
+    /// Reports received records.
     #[default]
     Plain,
-    /// Sends back what comes.
+    /// Echoes received records.
     Echo,
-    /// Swallows what comes.
+    /// Drops received records.
     Mute,
     /// Panics at the first record.
     Fragile,
@@ -54,12 +54,12 @@ pub(crate) enum Temper {
 #[derive(Debug)]
 enum Job {
     Send(Vec<u8>),
-    /// So many records of this length, each filled with its number, from the given one on.
+    /// First number, count and length of records, each filled with its number.
     Flood(u32, u32, usize),
     Close(Vec<u8>),
 }
 
-/// The one command of the talker.
+/// The talker's only command.
 #[derive(Debug)]
 pub(crate) struct Call(Dial);
 
@@ -67,10 +67,10 @@ impl Effect for Call {
     type Outcome = Result<ConnectionId, DialError>;
 }
 
-/// What the talker tells.
+/// Events of the talker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Whom the listener turned away.
+    /// A node that the listener rejected.
     Stranger(NodeId),
     Opened(ConnectionId, PeerIdentity),
     Frame(ConnectionId, Vec<u8>),
@@ -96,7 +96,7 @@ impl Talker {
         self.jobs.entry(id).or_default().push_back(job);
     }
 
-    /// Does the first job of a connection, if its credit covers that.
+    /// Executes the first job of a connection, if its credit suffices.
     fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
         let (record, close) = match self.jobs.get(&id)?.front()? {
             Job::Send(record) => (record.clone(), false),
@@ -223,7 +223,7 @@ pub(crate) fn numbered(number: u32, len: usize) -> Vec<u8> {
     record
 }
 
-/// What the tests ask.
+/// Requests of the tests.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Dial(u64, Dial),
@@ -237,7 +237,7 @@ pub(crate) enum Ask {
     Stop,
 }
 
-/// Passes the machine's news on, and does what it is asked.
+/// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     news: Sender<News>,
@@ -247,7 +247,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// One that nobody listens to.
+    /// A reporter without a receiver.
     pub(crate) fn unheard() -> Self {
         Self {
             news: crossbeam_channel::bounded(0).0,
@@ -319,16 +319,16 @@ pub(crate) struct Node {
     pub(crate) handle: StreamHandle<Ask>,
     pub(crate) news: Receiver<News>,
     pub(crate) id: NodeId,
-    /// Where it listens.
+    /// Its listening address.
     pub(crate) address: SocketAddr,
     is_paused: Arc<AtomicBool>,
 }
 
-/// How a node is to be.
+/// Options of a node.
 pub(crate) struct Setup {
     pub(crate) identity: TlsIdentity,
     pub(crate) admission: Admission,
-    /// Where it is a host that is dialled by name.
+    /// Set if it is a host that is dialled by name.
     pub(crate) certificate: Option<HostCertificate>,
     pub(crate) config: StreamConfig,
     pub(crate) machine: Talker,
@@ -395,12 +395,12 @@ impl Node {
         self.handle.request(ask).unwrap();
     }
 
-    /// Waits for the next news.
+    /// Waits for the next event.
     pub(crate) fn next(&self) -> News {
         self.news.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Dials and returns what became of it, and the connection opened meanwhile.
+    /// Dials; returns the outcome and the connection opened meanwhile.
     pub(crate) fn dial(
         &self,
         address: SocketAddr,
@@ -419,7 +419,7 @@ impl Node {
         result
     }
 
-    /// Dials `other`, and returns the id of the connection here and there.
+    /// Dials `other`; returns the connection's ids here and there.
     pub(crate) fn join(&self, other: &Self) -> (ConnectionId, ConnectionId) {
         let here = self.dial(other.address, other.id).unwrap();
         let News::Opened(there, peer) = other.next() else {
@@ -429,14 +429,14 @@ impl Node {
         (here, there)
     }
 
-    /// Waits until all that was asked before is applied.
+    /// Waits until all earlier requests are executed.
     pub(crate) fn ping(&self) {
         let (answer, answered) = crossbeam_channel::bounded(1);
         self.ask(Ask::Ping(answer));
         answered.recv_timeout(PATIENCE).unwrap();
     }
 
-    /// Waits until the counters are as wanted.
+    /// Waits until the counters match.
     pub(crate) fn wait_for(&self, what: impl Fn(&StreamCounters) -> bool) -> StreamCounters {
         let began = servicer::Clock::new().now();
         loop {
@@ -450,22 +450,21 @@ impl Node {
         }
     }
 
-    /// Takes nothing from any connection from now on.
+    /// Stops reading from all connections.
     pub(crate) fn pause(&self) {
         self.is_paused.store(true, Ordering::SeqCst);
     }
 
-    /// Takes what comes from now on.
+    /// Resumes reading.
     pub(crate) fn resume(&self) {
         self.is_paused.store(false, Ordering::SeqCst);
         self.handle.requests().wake();
     }
 }
 
-/// A new identity.
 pub(crate) fn identity() -> TlsIdentity {
     TlsIdentity::new(&Identity::generate(&mut Ring::new()).unwrap()).unwrap()
 }
 
-/// After this a wait is given up, so that a fault ends the test; no test passes by it.
+/// Wait timeout, so that a fault ends the test; no test passes because of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

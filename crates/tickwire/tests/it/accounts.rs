@@ -1,4 +1,4 @@
-//! The thread of the accounts, from outside.
+//! The accounts thread, through its public API.
 
 use core::num::NonZeroU16;
 use core::time::Duration;
@@ -37,7 +37,7 @@ fn create(who: &str) -> Request {
     }
 }
 
-/// A store that waits at each call until it is told to go on.
+/// A store that blocks each call until the test releases it.
 struct Gate {
     store: MemoryStore,
     called: Sender<()>,
@@ -73,7 +73,7 @@ impl AccountStore for Gate {
 fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     let (gate, calls, go) = Gate::new();
     let mut desk = Desk::start(gate, config(3)).unwrap();
-    // The thread is at work on the first, and stays there: every call of the tick's returns.
+    // The thread is blocked on the first; calls of the tick still return.
     let first = desk.submit(create("ann")).unwrap();
     calls.recv_timeout(PATIENCE).unwrap();
     assert_eq!(desk.poll(), None);
@@ -87,7 +87,7 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
         panic!("{refused}");
     };
     assert!(matches!(*request, Request::Verify { name: who, .. } if who == name("bob")));
-    // Answers that nobody takes count too.
+    // Answers that are not taken count, too.
     for _ in 0..3 {
         go.send(()).unwrap();
     }
@@ -116,7 +116,7 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     drop(go);
 }
 
-/// A store that ends its thread.
+/// A store that panics.
 struct Broken;
 
 impl AccountStore for Broken {

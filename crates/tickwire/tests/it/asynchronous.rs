@@ -1,4 +1,4 @@
-//! Servers and clients for tasks.
+//! Asynchronous servers and clients.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::kick::until_connected;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Sends messages back until its sessions end.
+/// Echoes messages until its sessions end.
 async fn echo(mut server: AsyncServer) -> usize {
     let mut count = 0;
     while let Some(event) = server.next_event().await {
@@ -48,7 +48,7 @@ fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
             panic!("nothing came back");
         };
         assert_eq!(bytes, b"soon");
-        // 6 MB, where 4 MiB find room: sending waits, while the answers are not taken.
+        // 6 MB, with room for 4 MiB: sending waits while the answers are not taken.
         for number in 0..100_u32 {
             let mut bytes = vec![0; 60_000];
             bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -112,7 +112,7 @@ fn u15_a_task_kicks_a_player_and_hears_nothing_more_of_him_but_his_end() {
     );
 }
 
-/// Whatever became of the thread, and of what was on its way to it.
+/// Holds for messages queued when the thread ends, too.
 #[test]
 fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
@@ -135,7 +135,7 @@ fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
             }
             match client.send_tracked(&message).await {
                 Ok(number) => sent.push(number),
-                // It has ended by now, and says so.
+                // It has ended by now and returns this error.
                 Err(error) => assert_eq!(error, SendError::Closed),
             }
         }
@@ -174,7 +174,7 @@ fn u15_a_task_hears_nothing_more_of_whom_it_sends_away_whom_the_server_met_while
                 server.next_event().await,
                 Some(Event::Message { .. })
             ));
-            // Longer than the rest takes to come.
+            // Longer than the rest needs to arrive.
             assert!(server.report().await.is_some());
             if is_kicked {
                 server.kick(session, b"").unwrap();

@@ -1,4 +1,4 @@
-//! Servers and clients on threads of their own.
+//! Servers and clients on background threads.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use tickwire::{
 
 use crate::exchange::{APP, address};
 
-/// Longer than any of it takes on a loaded machine.
+/// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(20);
 
 fn pair() -> (BackgroundServer, BackgroundClient) {
@@ -23,7 +23,7 @@ fn pair() -> (BackgroundServer, BackgroundClient) {
     (server, client.in_background().unwrap())
 }
 
-/// A pair that is connected, and the server's session.
+/// A connected pair, and the server's session.
 fn connected() -> (BackgroundServer, BackgroundClient, SessionId) {
     let (mut server, mut client) = pair();
     assert!(matches!(
@@ -73,7 +73,7 @@ fn u17_two_threads_talk_while_the_game_does_something_else() {
 #[test]
 fn u17_more_than_a_channel_queues_waits_on_the_thread_and_comes_in_order() {
     let (mut server, client, _) = connected();
-    // 64 KiB are queued by a channel; this is 2 MiB, and all is given at once.
+    // A channel queues 64 KiB; this is 2 MiB, submitted at once.
     for number in 0..1_000_u32 {
         let mut bytes = [0; 1_024];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -90,7 +90,7 @@ fn u17_more_than_a_channel_queues_waits_on_the_thread_and_comes_in_order() {
 fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
     let (mut server, client, _) = connected();
     let mut taken = 0_u32;
-    // Nobody reads on the other side's game, so this ends; 4 MiB and what the wire holds.
+    // The other side's game takes no events, so this ends: 4 MiB and what is in flight.
     let error = loop {
         match client.send(RELIABLE, &vec![7; 60_000]) {
             Ok(()) => taken += 1,
@@ -100,7 +100,7 @@ fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
     };
     assert_eq!(error, SendError::Full);
     assert!(taken >= 60, "{taken}");
-    // The game takes events again, and all of it comes.
+    // The game takes events again, and everything arrives.
     for _ in 0..taken {
         assert_eq!(message(server.wait_event(LONG)).1.len(), 60_000);
     }
@@ -117,7 +117,7 @@ fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
 #[test]
 fn u17_events_that_nobody_takes_wait_in_bounded_queues_and_come_later() {
     let (mut server, mut client, session) = connected();
-    // Far more than the event queue has room for.
+    // Far more than the event queue holds.
     let count = 12_000_u32;
     let mut sent = 0_u32;
     let mut idle = 0;
@@ -130,12 +130,12 @@ fn u17_events_that_nobody_takes_wait_in_bounded_queues_and_come_later() {
             Err(error) => {
                 assert_eq!(error, SendError::Full);
                 idle += 1;
-                // A moment for the threads; nothing comes here.
+                // Gives the threads time; no event arrives here.
                 assert_eq!(server.wait_event(Duration::from_millis(2)), None);
             }
         }
     }
-    // The client's queue of 4,096 is full, and what it does not read gives no credit.
+    // The client's queue of 4,096 is full, and unread messages give no credit.
     assert!(sent > 4_096, "{sent}");
     for number in 0..sent {
         assert_eq!(message(client.wait_event(LONG)).1, number.to_be_bytes());
@@ -154,7 +154,7 @@ fn u17_a_server_in_the_background_that_shuts_down_tells_all() {
             ..
         })
     ));
-    // Dropped, its thread ends by itself; and so where the handle is gone without a word.
+    // When dropped, its thread ends by itself, even without a close.
     drop(client);
 }
 
@@ -180,7 +180,7 @@ fn number(number: u32) -> [u8; 1_024] {
 #[test]
 fn u17_what_was_sent_before_a_disconnect_arrives_though_it_waits_on_the_thread() {
     let (mut server, mut client, _) = connected();
-    // 64 KiB are queued by a channel; this is far more, and all is given at once.
+    // A channel queues 64 KiB; this is far more, submitted at once.
     for index in 0..500 {
         client.send(RELIABLE, &number(index)).unwrap();
     }
@@ -223,7 +223,7 @@ fn u17_what_was_sent_before_a_shutdown_arrives_though_it_waits_on_the_thread() {
     ));
 }
 
-/// A server with a session whose client is asleep, and one whose client is not.
+/// A server with a session whose client does not read, and one whose client does.
 fn with_a_sleeper() -> (
     BackgroundServer,
     Client,
@@ -250,7 +250,7 @@ fn with_a_sleeper() -> (
             .iter()
             .any(is_connected)
     });
-    // Its CONFIRM is acknowledged, and it says no more from here on.
+    // Its CONFIRM is acknowledged, and it sends nothing from here on.
     let mut other = Client::connect(at, APP, key)
         .unwrap()
         .in_background()
@@ -275,7 +275,7 @@ fn u17_a_peer_that_acknowledges_nothing_keeps_no_other_from_being_sent_to() {
         let (_, bytes) = message(other.wait_event(LONG));
         assert_eq!(bytes[..4], index.to_be_bytes());
     }
-    // It can be sent away, and what waited for it makes room.
+    // It can be disconnected, which frees its queued messages.
     server.disconnect(asleep).unwrap();
     server.shutdown(LONG);
 }
@@ -289,7 +289,7 @@ fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger_and_no_more(
     let clock = Clock::new();
     let began = clock.now();
     server.disconnect(asleep).unwrap();
-    // A session that nobody hears of is given up after 10 s.
+    // A silent session times out after 10 s.
     let Some(Event::Disconnected {
         session, reason, ..
     }) = server.wait_event(LONG)
@@ -301,7 +301,8 @@ fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger_and_no_more(
     assert!(clock.now().saturating_since(began) >= Config::default().linger);
 }
 
-/// What a client hears until its session ends, its own end included: what became of each message.
+/// The outcome of each message that a client reports until its session ends, its own close
+/// included.
 fn fates_until_the_end(client: &mut BackgroundClient) -> Vec<(MessageId, MessageOutcome)> {
     let mut fates = Vec::new();
     loop {
@@ -349,7 +350,7 @@ fn u17_what_becomes_of_a_tracked_message_is_told() {
     );
 }
 
-/// 400 KB are more than a channel's queue takes: some of it is delivered, some is in the queue, and some
+/// 400 KB are more than a channel's queue takes: some is delivered, some is in the queue, and some
 /// waits on the thread when the session ends.
 #[test]
 fn u17_each_tracked_message_is_told_of_once_and_before_the_end_that_overtakes_it() {
@@ -364,7 +365,7 @@ fn u17_each_tracked_message_is_told_of_once_and_before_the_end_that_overtakes_it
     let mut told: Vec<MessageId> = fates.iter().map(|(number, _)| *number).collect();
     told.sort();
     assert_eq!(told, sent, "each once");
-    // And what is sent afterwards is told of, too, and refused by nobody.
+    // A message sent afterwards gets an outcome, too, and no error.
     let late = client.send_tracked(&message).unwrap();
     let told = client.wait_event(LONG);
     assert!(

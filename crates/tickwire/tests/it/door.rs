@@ -1,4 +1,4 @@
-//! Who is made to leave a server, and who is not heard by it.
+//! Kicked players and blocked addresses.
 
 use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU8;
@@ -16,7 +16,7 @@ fn server() -> Server {
     Server::bind(at, APP).unwrap()
 }
 
-/// Polls both until the client has seen an event, a thousand times at the most.
+/// Polls both until the client has an event, at most a thousand times.
 fn first_event(server: &mut Server, client: &mut Client) -> Option<Event> {
     (0..1_000).find_map(|_| {
         server.poll();
@@ -30,7 +30,7 @@ fn u15_a_server_kicks_a_player_and_tells_him_why() {
     let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
     let connected = first_event(&mut server, &mut client);
     assert!(matches!(connected, Some(Event::Connected { .. })));
-    // The client is sure first.
+    // The client connects first.
     let session = (0..1_000).find_map(|_| {
         client.wait_tick(NonZeroU8::MAX).unwrap();
         server.poll();
@@ -64,8 +64,8 @@ fn u13_a_server_blocks_and_unblocks_a_prefix_while_it_runs() {
     assert!(matches!(event, Some(Event::Connected { .. })), "{event:?}");
 }
 
-/// An exit on loopback wraps what a client sends, as its machine would; the server goes by the player's
-/// address, and by the exit's where it does not believe it.
+/// An exit on loopback adds its header to a client's datagrams. Returns the client address that the
+/// server uses: the player's, or the exit's if the exit is not trusted.
 fn play_behind_an_exit(trusted: Vec<IpAddr>) -> Option<SocketAddr> {
     let identity = Identity::generate(&mut Ring::new()).unwrap();
     let mut config = Config::for_server();
@@ -88,7 +88,7 @@ fn play_behind_an_exit(trusted: Vec<IpAddr>) -> Option<SocketAddr> {
         client.wait_tick(NonZeroU8::MAX).unwrap();
         while let Ok((len, from)) = outside.recv_from(&mut buffer) {
             player = Some(from);
-            // Before each HELLO, as long as the server has not answered; its packets go bare.
+            // Before each HELLO until the server answers; packets have no header.
             let is_hello = buffer[0] == 0xC1;
             let wrapped = [if is_hello { &header[..] } else { &[] }, &buffer[..len]].concat();
             inside.send_to(&wrapped, server.address()).unwrap();
@@ -117,7 +117,7 @@ fn u13_behind_a_trusted_exit_a_server_sees_the_player() {
     assert_eq!(seen, Some("203.0.113.9:4000".parse().unwrap()));
 }
 
-/// What begins with a header is no HELLO, and its sender gets nowhere.
+/// A datagram with a header is no valid HELLO, so its sender cannot connect.
 #[test]
 fn u13_an_exit_that_is_not_trusted_is_not_believed() {
     let seen = play_behind_an_exit(vec!["127.0.0.2".parse().unwrap()]);

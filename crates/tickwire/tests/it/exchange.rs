@@ -20,7 +20,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Polls both until the client has seen `count` messages or the end.
+/// Polls both until the client has received `count` messages or its session ends.
 fn run(server: &mut Server, client: &mut Client, count: usize) -> Vec<Event> {
     let mut seen = Vec::new();
     for _ in 0..20_000 {
@@ -138,7 +138,7 @@ fn a_server_with_another_key_is_not_believed() {
     );
 }
 
-/// One address answers and the one before it, of the other family, does not.
+/// One address answers; the earlier one, of the other family, does not.
 #[test]
 fn a_client_reaches_a_server_by_the_family_that_answers() {
     for (silent, at) in [("127.0.0.1:0", "[::1]:0"), ("[::1]:0", "127.0.0.1:0")] {
@@ -173,13 +173,13 @@ fn ticks_are_counted_not_guessed() {
     for number in 0..20 {
         server.wait_tick(HZ).unwrap();
         if number == 9 {
-            // The game takes three ticks and a half for this one.
+            // The game takes three and a half ticks for this one.
             let (_never, waits) = std::sync::mpsc::channel::<()>();
             waits.recv_timeout(Duration::from_millis(35)).ok();
         }
     }
-    // None comes early; and each span of 10 ms has begun a tick or is counted as missed, but for a
-    // part of one where a tick was late. The first may be late, too.
+    // No tick is early. Each period of 10 ms starts a tick or is counted as missed, except a part
+    // of one if a tick was late. The first may be late, too.
     let spans = clock.now().saturating_since(start).as_millis() / 10;
     let load = server.report().load;
     let told = u128::from(load.ticks + load.ticks_missed);
@@ -191,7 +191,7 @@ fn ticks_are_counted_not_guessed() {
     );
 }
 
-/// A server that sends back what it hears, as the README writes one; returns what `send` refused.
+/// An echo server like the README's; returns the errors of `send`.
 fn serve(server: &mut Server) -> Vec<SendError> {
     let mut refused = Vec::new();
     for event in server.poll() {
@@ -209,16 +209,16 @@ fn serve(server: &mut Server) -> Vec<SendError> {
     refused
 }
 
-/// Lets `rude` do its worst to a server, which then serves the next client as before; returns what
-/// the server's `send` refused.
+/// Runs `rude` against a server, which must then serve the next client; returns the errors of the
+/// server's `send`.
 fn outlive(rude: impl Fn(&mut Client)) -> Vec<SendError> {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
-    // The rude one has a longer queue than the server; the ends need not agree on that.
+    // The rude client has a longer queue than the server; the ends may differ in that.
     let mut rows = Config::default().channels.rows().to_vec();
     rows[1].queue_bytes_max = 1 << 20;
     let mut config = Config::default();
     config.channels = ChannelTable::new(&rows).unwrap();
-    // Nor does it keep to a rate.
+    // It has no rate limit either.
     config.realtime_rate = NonZeroU32::MAX;
     config.realtime_burst = u32::MAX;
     let target = Target {
@@ -238,14 +238,14 @@ fn outlive(rude: impl Fn(&mut Client)) -> Vec<SendError> {
         {
             is_connected = true;
             rude(&mut client);
-            // All of it stands in the server's socket before the server looks.
+            // All of it is in the server's socket before the server polls.
             events.append(&mut client.poll());
         }
         let is_over = events
             .iter()
             .any(|event| matches!(event, Event::Disconnected { .. }));
         if is_over {
-            // What the client said last reaches the server.
+            // The client's last message reaches the server.
             for _ in 0..20 {
                 refused.append(&mut serve(&mut server));
             }
@@ -282,11 +282,11 @@ fn a_client_that_floods_does_not_end_the_server() {
     assert!(refused.contains(&SendError::Full), "{refused:?}");
 }
 
-/// More messages than a server holds of one client, several times over.
+/// Several times the messages that a server buffers for one client.
 const FLOOD: usize = 30_000;
 
-/// What a server that looks once a second is handed at a time, until a client has said [`FLOOD`]
-/// messages of one byte on `channel`.
+/// Messages per poll of a server that polls once a second, until a client has sent [`FLOOD`]
+/// one-byte messages on `channel`.
 fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let (at, key) = (server.address(), server.key());
@@ -296,13 +296,13 @@ fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
             let mut client = Client::connect(at, APP, key).unwrap();
             while said.load(Ordering::Relaxed) < FLOOD {
                 client.wait_tick(FAST).unwrap();
-                // Until the channel takes no more, or the socket would be overrun.
+                // Until the channel is full; more would overflow the socket.
                 let taken = (0..500).take_while(|_| client.send(channel, &[7]).is_ok());
                 said.fetch_add(taken.count(), Ordering::Relaxed);
             }
         });
         let mut counts = Vec::new();
-        // However long a loaded machine takes for it.
+        // However long a loaded machine takes.
         while said.load(Ordering::Relaxed) < FLOOD {
             assert!(counts.len() < 100, "{said:?} are no flood: {counts:?}");
             let events = server.wait_tick(NonZeroU8::MIN).unwrap();
@@ -315,15 +315,15 @@ fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
 
 #[test]
 fn what_a_player_can_have_a_server_hold_within_a_tick_is_bounded() {
-    // 64 KiB of unreliable messages wait at most, each of which costs its record of some 30 bytes.
+    // At most 64 KiB of unreliable messages are buffered, with a record of some 30 bytes each.
     let unreliable = handed_out_once_a_second(UNRELIABLE);
     assert!(
         unreliable.iter().all(|count| *count <= 4_096),
         "{unreliable:?}"
     );
     assert!(unreliable.iter().any(|count| *count > 0), "{unreliable:?}");
-    // The window is 1 MiB, of which each reliable message spends 96 bytes; credit comes with the
-    // tick that reads.
+    // The window is 1 MiB, and each reliable message uses 96 bytes; credit is granted by the tick
+    // that reads.
     let reliable = handed_out_once_a_second(RELIABLE);
     assert!(
         reliable.iter().all(|count| *count <= (1 << 20) / 96 + 1),

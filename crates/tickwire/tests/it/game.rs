@@ -1,4 +1,4 @@
-//! The server that calls a game.
+//! A server that calls a game's handlers.
 
 use core::num::NonZeroU8;
 use core::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::exchange::{APP, address};
 
 const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
 
-/// Writes down what it is called for, and sends messages back.
+/// Records its calls and echoes messages.
 struct Diary {
     calls: Vec<String>,
     since: Vec<Duration>,
@@ -95,8 +95,8 @@ impl Game for Diary {
     }
 }
 
-/// A client that says `words` and listens to its end; returns what it heard and why it ended.
-/// `stopper` is used when all words have come back.
+/// A client that sends `words` and reads until its session ends; returns the messages and the close
+/// reason. `stopper` is used when all words were echoed.
 fn talk(mut client: Client, words: &[&str], stopper: &Stopper) -> (Vec<String>, CloseReason) {
     let mut heard = Vec::new();
     loop {
@@ -155,13 +155,13 @@ fn u16_a_game_ends_itself_after_as_many_ticks_as_it_counted() {
     assert_eq!(diary.calls, ["start", "stop"]);
     let span = Duration::from_secs(1) / 100;
     assert_eq!(diary.since.len(), 5);
-    // A late tick leaves others out, and says so; none comes early.
+    // A late tick skips others and reports them; none is early.
     assert!(diary.since.iter().all(|since| *since >= span));
     assert_eq!(diary.since[0], span);
     assert_eq!(server.report().load.ticks, 5);
 }
 
-/// Takes two and a half ticks for its second one.
+/// Takes two and a half ticks for its second tick.
 struct Slow(Diary);
 
 impl Game for Slow {
@@ -192,7 +192,7 @@ fn u16_a_tick_that_takes_too_long_leaves_others_out_and_the_next_is_told() {
     assert!(server.report().load.ticks_missed >= 2);
 }
 
-/// Sends whoever says anything away.
+/// Kicks every player that sends a message.
 #[derive(Default)]
 struct Quiet {
     heard: usize,
@@ -217,7 +217,7 @@ impl Game for Quiet {
     }
 }
 
-/// Three messages come in one packet, and so in one tick.
+/// Three messages arrive in one packet, and so in one tick.
 #[test]
 fn u15_a_game_hears_nothing_more_of_whom_it_has_sent_away_in_the_same_tick() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
@@ -233,7 +233,8 @@ fn u15_a_game_hears_nothing_more_of_whom_it_has_sent_away_in_the_same_tick() {
     assert_eq!(quiet.heard, 1);
 }
 
-/// Kicks whoever says anything; its one player says two things and leaves, all between two ticks.
+/// Kicks every player that sends a message; its one player sends two and leaves, all between two
+/// ticks.
 struct Bouncer {
     player: Client,
     heard: usize,
@@ -243,7 +244,7 @@ struct Bouncer {
 impl Game for Bouncer {
     fn message(&mut self, server: &mut Server, session: SessionId, _: ChannelId, _: &[u8]) {
         self.heard += 1;
-        // It has ended already: whether there is anything left to kick does not matter.
+        // The session has ended already, so the result does not matter.
         server.kick(session, b"").ok();
     }
 
@@ -277,7 +278,7 @@ fn u15_a_game_hears_nothing_more_of_whom_it_kicks_who_has_left_in_the_same_tick(
         ended: None,
     };
     server.run(HZ, &mut bouncer).unwrap();
-    // Not by the kick: that came after it.
+    // The cause is not the kick, which was later.
     assert_eq!(bouncer.ended, Some(CloseReason::Peer(CloseCode::NoError)));
     assert_eq!(bouncer.heard, 1);
 }

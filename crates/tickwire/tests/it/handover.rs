@@ -1,4 +1,4 @@
-//! A lobby that is known by its certificate hands over the keys by which the game is.
+//! A lobby, identified by its certificate, hands over the game's public keys.
 
 use core::convert::Infallible;
 use core::net::SocketAddr;
@@ -23,15 +23,15 @@ use tickwire::{Client, Config, Event, RELIABLE, Server};
 
 use crate::exchange::{APP, address};
 
-/// After this a wait is given up; no test passes by it.
+/// Wait timeout; no test passes because of it.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Tells whoever comes what it has to tell, and takes what it is told.
+/// Sends its offer to each client, and records what it receives.
 #[derive(Debug, Default)]
 struct Desk {
-    /// What guests are told.
+    /// Sent to each client.
     offer: Vec<u8>,
-    /// Whom to dial.
+    /// Dials to make.
     calls: VecDeque<(CommandId, Call)>,
     guests: VecDeque<ConnectionId>,
     told: VecDeque<Vec<u8>>,
@@ -83,7 +83,7 @@ impl StreamMachine for Desk {
     }
 }
 
-/// Passes on what the desk is told.
+/// Forwards what the desk receives.
 struct Clerk(mpsc::Sender<Result<Vec<u8>, DialError>>);
 
 impl StreamApplication<Desk> for Clerk {
@@ -111,7 +111,7 @@ impl StreamApplication<Desk> for Clerk {
     }
 }
 
-/// Asks the lobby at `address`, which must be the host `lobby.example`, for what it has to tell.
+/// Gets the offer of the lobby at `address`, which must be the host `lobby.example`.
 fn ask(address: SocketAddr, authorities: &Authorities) -> Result<Vec<u8>, DialError> {
     let peer = authorities.host("lobby.example").unwrap().into();
     let call = (CommandId(1), Call(Dial { address, peer }));
@@ -126,7 +126,7 @@ fn ask(address: SocketAddr, authorities: &Authorities) -> Result<Vec<u8>, DialEr
     answer
 }
 
-/// Opens a session with a game whose keys were handed over; returns what came of it.
+/// Opens a session with a game by the keys that were handed over; returns the outcome.
 fn play(server: &mut Server, keys: &[u8], patience: Duration) -> Result<Vec<u8>, ConnectFailure> {
     let keys: Vec<PublicKey> = core::str::from_utf8(keys)
         .unwrap()
@@ -173,7 +173,7 @@ fn game(identity: &Identity) -> Server {
 fn b4_the_games_keys_are_handed_over_by_a_host_with_a_certificate() {
     let (certificate, trusted) = lobby_certificate();
     let [old, new] = [(); 2].map(|()| Identity::generate(&mut Ring::new()).unwrap());
-    // Both keys are handed over, since the game goes from one to the other.
+    // Both keys are handed over, because the game switches from one to the other.
     let offer = format!("{}\n{}\n", old.public_key(), new.public_key());
     let listener = StreamListener::bind_host(address("127.0.0.1:0"), &certificate).unwrap();
     let lobby = listener.local_address();
@@ -188,13 +188,13 @@ fn b4_the_games_keys_are_handed_over_by_a_host_with_a_certificate() {
     assert_eq!(keys, offer.as_bytes());
     assert_eq!(play(&mut game(&old), &keys, LONG), Ok(b"welcome".to_vec()));
     assert_eq!(play(&mut game(&new), &keys, LONG), Ok(b"welcome".to_vec()));
-    // A game that the lobby did not name is not believed.
+    // A game with another key is rejected.
     let other = Identity::generate(&mut Ring::new()).unwrap();
     assert!(matches!(
         play(&mut game(&other), &keys, Duration::from_millis(600)),
         Err(ConnectFailure::NotTheServer { rejected: 1.. })
     ));
-    // Nor is a lobby that another authority vouches for, whatever it would hand over.
+    // So is a lobby with a certificate of another authority.
     let (_, others) = lobby_certificate();
     assert!(matches!(
         ask(lobby, &others),
@@ -203,7 +203,7 @@ fn b4_the_games_keys_are_handed_over_by_a_host_with_a_certificate() {
     handle.unwrap().shutdown(LONG);
 }
 
-/// Makes an authority, and by it a certificate for the host `lobby.example`.
+/// Creates an authority and a certificate for the host `lobby.example`.
 fn lobby_certificate() -> (HostCertificate, Authorities) {
     let pem = |label: &str, der: &[u8]| {
         let body = Base64::encode_string(der);

@@ -1,4 +1,4 @@
-//! A server that keeps its identity, and tells players of the last run.
+//! A server that keeps its identity across restarts and resets old sessions.
 
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
@@ -13,7 +13,7 @@ use tickwire::{Client, CloseReason, Config, Event, Server, UNRELIABLE};
 use crate::exchange::{APP, address};
 use crate::kick::until_connected;
 
-/// After this a wait is given up; no test passes by it.
+/// Wait timeout; no test passes because of it.
 const LONG: Duration = Duration::from_secs(20);
 
 fn serve(at: SocketAddr, identity: &Path) -> Server {
@@ -23,7 +23,7 @@ fn serve(at: SocketAddr, identity: &Path) -> Server {
     .unwrap()
 }
 
-/// A directory of one test, removed at its end.
+/// A test's directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -61,7 +61,7 @@ fn a_player_with_short_packets_hears_of_a_kept_servers_restart() {
     assert_eq!(server.key().to_string(), key.to_string(), "it is kept");
     // 20 s of ticks.
     for _ in 0..1_200 {
-        // Refused where the end is known and not yet told.
+        // Fails if the session has ended and the event was not polled yet.
         if client.send(UNRELIABLE, &[7; 20]).is_err() {
             break;
         }

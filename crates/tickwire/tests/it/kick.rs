@@ -1,4 +1,4 @@
-//! Players whom a server in the background sends away.
+//! Players kicked by a background server.
 
 use core::num::NonZeroU8;
 use core::time::Duration;
@@ -12,10 +12,10 @@ use tickwire::{
 
 use crate::exchange::{APP, address};
 
-/// Longer than any of it takes on a loaded machine.
+/// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(20);
 
-/// A server that gives a player who takes nothing an hour to do so.
+/// A server that waits up to an hour for a player that does not read.
 fn patient() -> Server {
     let identity = Identity::generate(&mut Ring::new()).unwrap();
     let mut config = Config::default();
@@ -26,7 +26,7 @@ fn patient() -> Server {
     .unwrap()
 }
 
-/// Another, and a client who has joined it.
+/// Such a server, and a client that has joined it.
 fn joined() -> (BackgroundServer, BackgroundClient, SessionId) {
     let server = patient();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
@@ -38,7 +38,7 @@ fn joined() -> (BackgroundServer, BackgroundClient, SessionId) {
     }
 }
 
-/// As [`joined`], where the server met the player before its socket got a thread.
+/// As [`joined`], but the player connected before the server moved to a thread.
 fn joined_while_polled() -> (BackgroundServer, BackgroundClient, SessionId) {
     let mut server = patient();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
@@ -47,7 +47,7 @@ fn joined_while_polled() -> (BackgroundServer, BackgroundClient, SessionId) {
     (server.in_background().unwrap(), client, session)
 }
 
-/// Polls a server until a player has come.
+/// Polls a server until a player has connected.
 pub(crate) fn until_connected(server: &mut Server) -> SessionId {
     loop {
         for event in server.wait_tick(NonZeroU8::MAX).unwrap() {
@@ -58,7 +58,7 @@ pub(crate) fn until_connected(server: &mut Server) -> SessionId {
     }
 }
 
-/// What was told of a session until it ended, and its end.
+/// Events of a session until it ended, and the close reason.
 fn until_the_end(server: &mut BackgroundServer) -> (Vec<Event>, CloseReason) {
     let mut events = Vec::new();
     loop {
@@ -85,7 +85,7 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
     let Some(Event::Connected { session, .. }) = server.wait_event(LONG) else {
         panic!("nobody came");
     };
-    // More than its channel takes: some of it waits on the thread.
+    // More than its channel queues: some waits on the thread.
     let bytes = [7; 1_000];
     let message = Message::new(RELIABLE, &bytes);
     let sent: Vec<_> = (0..300)
@@ -109,7 +109,7 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
         .collect();
     told.sort();
     assert_eq!(told, sent, "each is told of, and before the end");
-    // The player is told once he looks.
+    // The player gets the text when he reads.
     let text = loop {
         let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
         let mut events = events.into_iter();
@@ -137,14 +137,14 @@ fn u15_whoever_is_sent_away_is_not_heard_any_more_whatever_waits() {
             server.wait_event(LONG),
             Some(Event::Message { .. })
         ));
-        // Longer than the rest takes to come.
+        // Longer than the rest needs to arrive.
         assert!(server.report(LONG).is_some());
         if is_kicked {
             server.kick(session, b"").unwrap();
         } else {
             server.disconnect(session).unwrap();
         }
-        // And he goes on.
+        // The session continues.
         for _ in 0..50 {
             client.send(RELIABLE, b"input").ok();
         }

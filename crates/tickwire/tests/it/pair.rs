@@ -1,5 +1,5 @@
-//! The pair of a game: join and chat over TCP, inputs and state over UDP, each server and each client
-//! with threads for both.
+//! A complete game: join and chat over TCP, inputs and state over UDP; each server and client has
+//! threads for both.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -24,7 +24,7 @@ use tickwire::{
 
 use crate::exchange::APP;
 
-/// After this a wait is given up; no test passes by it.
+/// Wait timeout; no test passes because of it.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Inputs that each player sends.
@@ -39,8 +39,8 @@ fn l1_players_join_over_tcp_and_play_over_udp_from_several_addresses() {
     }
 }
 
-/// As over a network: two namespaces of one host, joined by a pair of virtual interfaces. The seed's
-/// client spoke to its own host alone.
+/// Like a network: two namespaces of one host, connected by a pair of virtual interfaces. The
+/// original's client reached only its own host.
 #[cfg(target_os = "linux")]
 #[test]
 fn l1_gnet_g11_players_join_and_play_from_another_network_namespace() {
@@ -52,7 +52,7 @@ fn l1_gnet_g11_players_join_and_play_from_another_network_namespace() {
             .status();
         status.is_ok_and(|status| status.success())
     }
-    // A thread belongs to a namespace, and whatever it starts belongs there, too.
+    // A thread belongs to a namespace, and so do the threads that it starts.
     fn leave() -> bool {
         unshare(CloneFlags::CLONE_NEWNET).is_ok()
     }
@@ -82,8 +82,8 @@ fn l1_gnet_g11_players_join_and_play_from_another_network_namespace() {
     play("198.51.100.1".parse().unwrap(), enter_house, enter_guests);
 }
 
-/// Has players join, chat and play at a house of this address; each closure is called first on the
-/// thread that starts all that is to be there.
+/// Players join, chat and play at a house of this address; each closure first runs on the thread
+/// that starts its side.
 fn play(
     house: IpAddr,
     enter_house: impl FnOnce() + Send + 'static,
@@ -111,10 +111,10 @@ fn play(
     house.join().unwrap();
 }
 
-/// Where a house is joined, and who is to be there.
+/// Address of a house, and the node id expected there.
 type Place = (SocketAddr, NodeId);
 
-/// A server: one thread for UDP, one that lets clients in, and one for each that is in.
+/// A server: one thread for UDP, one acceptor, and one for each member.
 struct House {
     place: Place,
     tcp: ReliableServer,
@@ -124,7 +124,7 @@ struct House {
     token_key: TokenKey,
     names: BTreeMap<MemberId, String>,
     players: BTreeMap<SessionId, String>,
-    /// Who has left, once for TCP and once for UDP.
+    /// Ended connections, counted once for TCP and once for UDP.
     ends: usize,
 }
 
@@ -133,7 +133,7 @@ impl House {
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         let keys = ServerKeys::new(&[*identity.public_key()]).unwrap();
         let token_key = TokenKey::generate(&mut Ring::new(), 1).unwrap();
-        // One key proves both: whoever dialled the right node is told of the right game.
+        // One key for both: a client that dialled the right node gets the right game.
         let tls = TlsIdentity::new(&identity).unwrap();
         let any = SocketAddr::from((ip, 0));
         let listener = StreamListener::bind(any, &tls, Admission::Anyone).unwrap();
@@ -157,7 +157,7 @@ impl House {
         }
     }
 
-    /// Serves until all have left both ways.
+    /// Serves until all players have left over both.
     fn serve(&mut self) {
         while self.ends < 2 * NAMES.len() {
             if let Some(event) = self.tcp.wait_event(Duration::from_millis(1)) {
@@ -193,7 +193,7 @@ impl House {
         }
     }
 
-    /// Lets in whoever knows the password, and says where the game is.
+    /// Accepts clients with the right password, and sends them the game's address.
     fn judge(&mut self, request: JoinRequest) {
         let words = String::from_utf8_lossy(request.payload()).into_owned();
         let (name, password) = words.split_once(':').unwrap();
@@ -206,7 +206,7 @@ impl House {
         self.names.insert(member, name.to_owned());
     }
 
-    /// What opens one session with the game, for whom it knows as `name`.
+    /// A grant for one session with the game, for the player `name`.
     fn grant(&self, name: &str) -> ClientGrant {
         let now = Clock::new().unix_time();
         let expires_at = UnixTime::from_secs((now + LONG).as_secs());
@@ -264,13 +264,13 @@ impl House {
     }
 }
 
-/// As which the accounts of this house know a player: no two may be one.
+/// Account number of a player; no two may be equal.
 fn number_of(name: &str) -> u64 {
     let place = NAMES.iter().position(|known| *known == name);
     u64::try_from(place.unwrap()).unwrap()
 }
 
-/// Asks to be let in.
+/// Sends a join request.
 fn join((address, node): Place, words: &str) -> ReliableClient {
     let peer = node.into();
     let join = Bytes::copy_from_slice(words.as_bytes());
@@ -278,7 +278,7 @@ fn join((address, node): Place, words: &str) -> ReliableClient {
     ReliableClient::connect("guest", Dial { address, peer }, None, join, &config).unwrap()
 }
 
-/// One guest: one thread for TCP, one for UDP, one of its own.
+/// One guest: a thread for TCP, one for UDP, and its own.
 fn visit(place: Place, name: &str) {
     let mut tcp = join(place, &format!("{name}:password of {name}"));
     let Some(ClientEvent::Accepted { welcome }) = tcp.wait_event(LONG) else {
@@ -300,7 +300,7 @@ fn visit(place: Place, name: &str) {
         udp.send(RELIABLE, input.as_bytes()).unwrap();
         assert_eq!(state(&mut udp), format!("{name} did {input}"));
     }
-    // The chat names whoever speaks by whom the server let in.
+    // The chat names a speaker by the name that the server accepted.
     tcp.send(Bytes::from_static(b"eve: hello")).unwrap();
     let mine = format!("{name}: eve: hello");
     while line(&mut tcp) != mine {}

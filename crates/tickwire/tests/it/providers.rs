@@ -1,10 +1,10 @@
-//! Providers that a feature of the facade makes exist.
+//! Providers that features of the facade enable.
 
 use tickwire::crypto::{self, Identity, Provider};
 use tickwire::udp_proto::{AppId, Config, Endpoint, Listen};
 use tickwire::wire::{InstanceId, Instant};
 
-/// An endpoint over a provider listens.
+/// Checks that an endpoint with this provider can listen.
 fn listens<P: Provider>(mut provider: P) {
     let identity = Identity::generate(&mut provider).unwrap();
     let key = *identity.public_key();

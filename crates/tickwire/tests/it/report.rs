@@ -1,4 +1,4 @@
-//! What a server and a client tell of themselves.
+//! Reports of a server and of a client.
 
 use core::num::NonZeroU8;
 
@@ -8,7 +8,7 @@ use crate::exchange::{APP, address};
 
 const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
 
-/// Plays for a little more than `seconds`, and returns both reports.
+/// Plays for a little more than `seconds`; returns both reports.
 fn play(seconds: u64) -> (Report, Report) {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
@@ -18,10 +18,10 @@ fn play(seconds: u64) -> (Report, Report) {
                 server.send(session, RELIABLE, &bytes).unwrap();
             }
         }
-        // A game that takes a moment; no test of how long.
+        // Some work of the game; its duration is not tested.
         std::hint::black_box((0..20_000_u64).fold(0, |sum, next| sum ^ (next * next)));
         client.poll();
-        // Refused until the session is open.
+        // Fails until the session is open.
         client.send(RELIABLE, b"0123456789").ok();
         if server.report().uptime_ms > seconds * 1_000 + 200 {
             return (server.report(), client.report());
@@ -42,7 +42,7 @@ fn u18_a_report_tells_counters_series_round_trip_and_where_the_time_went() {
         assert!(report.load.receive_us > 0, "{report:?}");
         assert!(report.load.send_us > 0, "{report:?}");
         assert!(report.load.game_us > 0, "{report:?}");
-        // Two seconds and a bit, however late a loaded machine looked.
+        // Slightly over two seconds, even if a loaded machine polled late.
         assert!((1..=2).contains(&report.series.len()), "{report:?}");
         let counted: u64 = report.series.iter().map(|it| it.traffic.packets_sent).sum();
         assert!(counted > 0 && counted <= report.endpoint.datagrams_sent);
@@ -51,9 +51,9 @@ fn u18_a_report_tells_counters_series_round_trip_and_where_the_time_went() {
     }
     let ticks: u64 = server.series.iter().map(|it| it.load.ticks).sum();
     assert!(ticks > 0 && ticks <= server.load.ticks);
-    // The client polls, and keeps no tick.
+    // The client polls and runs no ticks.
     assert_eq!(client.load.ticks, 0);
-    // All that the threads did fits in the time there was.
+    // The threads' work fits in the elapsed time.
     let load = server.load;
     let spent = load.receive_us + load.game_us + load.send_us;
     assert!(spent <= (server.uptime_ms + 1) * 1_000, "{server:?}");

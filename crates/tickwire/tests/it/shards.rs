@@ -1,4 +1,4 @@
-//! Several endpoints behind one UDP port, each on a thread of its own.
+//! Several endpoints behind one UDP port, each on its own thread.
 
 use core::convert::Infallible;
 use core::net::SocketAddr;
@@ -20,7 +20,7 @@ use tickwire::wire::{
 
 use crate::exchange::{APP, address};
 
-/// After this a wait is given up; no test passes by it.
+/// Wait timeout; no test passes because of it.
 const LONG: Duration = Duration::from_secs(30);
 
 const SHARDS: usize = 3;
@@ -30,13 +30,13 @@ fn players_are_served_by_the_shard_of_their_token_wherever_they_come_from() {
     let house = House::open();
     for round in 0..4 {
         for (place, key) in house.token_keys.iter().enumerate() {
-            // The system chooses a socket by the port that the player has: seldom the right one.
+            // The system chooses a socket by the player's port: seldom the right one.
             let mut player = Player::new();
             player
                 .enter(house.target(&house.grant(key, place)))
                 .unwrap();
             assert_eq!(player.ask("who?"), format!("{place}: who?"));
-            // A new port each time, as behind a router that has forgotten the old one.
+            // A new port each time, as after NAT rebinding.
             for number in 0..5 {
                 player.socket = PlainSocket::bind("127.0.0.1:0").unwrap();
                 let said = format!("{round}, {number}");
@@ -102,7 +102,7 @@ impl House {
         }
     }
 
-    /// What opens one session with the shard at `place`.
+    /// Credentials for one session with the shard at `place`.
     fn grant(&self, key: &TokenKey, place: usize) -> (Vec<u8>, Secret32) {
         let now = Clock::new().unix_time();
         let psk = Secret32::random(&mut Ring::new()).unwrap();
@@ -122,7 +122,7 @@ impl House {
         (token.as_bytes().to_vec(), psk)
     }
 
-    /// How to come by that.
+    /// A target with these credentials.
     fn target(&self, (token, psk): &(Vec<u8>, Secret32)) -> Target {
         Target {
             addresses: vec![self.address],
@@ -139,7 +139,7 @@ fn instance(place: usize) -> InstanceId {
     InstanceId(100 + u64::try_from(place).unwrap())
 }
 
-/// Sends back what it hears, with the number of its shard.
+/// Echoes messages with the number of its shard.
 struct Answering(usize);
 
 impl Application<Endpoint<Ring>> for Answering {
@@ -172,7 +172,7 @@ impl Application<Endpoint<Ring>> for Answering {
     }
 }
 
-/// A client whose socket the test changes as it likes.
+/// A client with a socket that the test can replace.
 struct Player {
     endpoint: Endpoint<Ring>,
     socket: PlainSocket,
@@ -193,7 +193,7 @@ impl Player {
         }
     }
 
-    /// Opens a session; `None` where it was not let in.
+    /// Opens a session; `None` if it was rejected.
     fn enter(&mut self, target: Target) -> Option<()> {
         self.endpoint.connect(self.clock.now(), target).unwrap();
         let event = self.next();
@@ -206,7 +206,7 @@ impl Player {
         None
     }
 
-    /// Says something and waits for the answer.
+    /// Sends a message and waits for the answer.
     fn ask(&mut self, words: &str) -> String {
         let (now, session) = (self.clock.now(), self.session.unwrap());
         let words = words.as_bytes();
@@ -217,14 +217,14 @@ impl Player {
             if self.endpoint.receive(now, session, &mut answer).is_some() {
                 return String::from_utf8(answer).unwrap();
             }
-            // News of the path may come between.
+            // Path events may arrive first.
             let event = self.next();
             let is_over = matches!(event, Event::Closed { .. } | Event::ConnectFailed { .. });
             assert!(!is_over, "{event:?}");
         }
     }
 
-    /// Sends and receives until there is news.
+    /// Sends and receives until there is an event.
     fn next(&mut self) -> Event {
         let until = self.clock.now() + LONG;
         loop {

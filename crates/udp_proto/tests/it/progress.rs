@@ -114,8 +114,8 @@ fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
     assert_eq!(received, (0..reliable).collect::<Vec<_>>());
 }
 
-/// A session that waits, for a packet of the peer or for an answer that never arrives, does not set
-/// deadlines in the past: a driver would spin.
+/// A session that waits, for a packet of the peer or for an answer that never arrives, is due only a
+/// few times per second; otherwise a driver would spin.
 #[test]
 fn a_session_that_may_not_send_is_due_a_few_times_a_second() {
     let mut line = Line::new(4);

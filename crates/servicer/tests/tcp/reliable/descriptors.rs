@@ -1,4 +1,4 @@
-//! A server in a process that has no descriptor left.
+//! A server in a process without free file descriptors.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use super::stage::{Stage, heard, message, text};
 use crate::stranger::plain;
 use crate::toy::PATIENCE;
 
-/// Says that this process is to serve, with few descriptors.
+/// Makes this process serve with few descriptors.
 const FEW: &str = "FEW_DESCRIPTORS";
 
-/// What the server's process may have open.
+/// Descriptor limit of the server's process.
 const DESCRIPTORS: u32 = 64;
 
-/// No test, but what [`a_server_without_descriptors_serves_its_members_and_lets_in_again`] runs in a process
-/// of its own.
+/// Not a test: [`a_server_without_descriptors_serves_its_members_and_lets_in_again`] runs it in a
+/// process of its own.
 #[test]
 fn serves_where_it_is_told_that_descriptors_are_few() {
     if std::env::var_os(FEW).is_none() {
@@ -28,14 +28,14 @@ fn serves_where_it_is_told_that_descriptors_are_few() {
     let mut config = ReliableConfig::default();
     config.servicers = Some(TcpServicers::ThreadPerClient);
     config.stream.handshake_timeout = PATIENCE;
-    // All of the flood come from one address.
+    // The whole flood uses one address.
     config.stream.handshakes_per_source_max = 1_024;
     config.queued_age_max = PATIENCE;
     let mut stage = Stage::new(&config);
     let (mut member, _) = stage.join("member");
     let mut waiting = stage.call("waiting");
     let request = stage.request();
-    // Not the harness's own line, which has no end.
+    // Starts a new line after the harness's unfinished one.
     println!("\nlistens {}", stage.address);
     wait("flood");
     super::stage::until(|| stage.sum(|counters| counters.accept_errors) > 0);
@@ -47,13 +47,13 @@ fn serves_where_it_is_told_that_descriptors_are_few() {
     }
     let made = turns(&stage) - before;
     assert!(made < 5_000, "{made} turns for 200 messages");
-    // There is no descriptor for its thread; the request is handed back.
+    // There is no descriptor for its thread; the request is returned.
     let fault = stage.server.accept(request, text("welcome")).unwrap_err();
     assert!(matches!(fault.cause, AcceptFault::NoThread(_)), "{fault}");
     println!("\nserves");
     wait("over");
     let mut request = *fault.request;
-    // The others' places are free once their ends are heard of.
+    // The others' slots are free once their ends are reported.
     let id = loop {
         match stage.server.accept(request, text("welcome")) {
             Ok(id) => break id,
@@ -76,14 +76,14 @@ fn serves_where_it_is_told_that_descriptors_are_few() {
     println!("\nended");
 }
 
-/// Waits until the process that started this one says `word`.
+/// Waits until the parent process sends `word`.
 fn wait(word: &str) {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     assert_eq!(line.trim(), word);
 }
 
-/// The server's process, which is killed at the latest when this is dropped.
+/// The server's process, killed on drop.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,4 +1,4 @@
-//! How a reliable server ends, and how it goes on when one of its servicers does.
+//! How a reliable server ends, and how it continues if one of its servicers ends.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ fn ls_18_l7_a_shutdown_says_why_writes_all_and_joins_every_thread() {
             }
             assert_eq!(closed(client), ClientClose::ShutDown(text("maintenance")));
         }
-        // All members are told of, and what is asked of a server that has ended does no harm.
+        // The end of each member is reported, and requests to an ended server are harmless.
         let mut told: Vec<_> = clients.iter().map(|_| sent_away(&mut stage)).collect();
         told.sort_unstable();
         assert!(told.iter().eq(clients.iter().map(|(_, id)| id)));
         assert_eq!(stage.server.poll_event().map(drop), None);
         assert_eq!(stage.server.send(Dest::All, text("late")), Ok(0));
         assert_eq!(stage.server.shutdown(PATIENCE, text("again")), report);
-        // The port is free.
+        // The port is closed.
         let mut late = stage.call("late");
         assert!(matches!(closed(&mut late), ClientClose::Unreachable(_)));
     });
@@ -90,7 +90,7 @@ fn ls_18_a_handle_that_is_dropped_leaves_no_thread_and_no_socket() {
         let expected = [ClientClose::Lost, ClientClose::ShutDown(Bytes::new())];
         assert!(expected.contains(&end), "{end:?}");
         assert_eq!(read_to_end(&mut handshake), b"");
-        // Who was handed over is the application's to drop.
+        // The application has to drop a request that it was given.
         drop(request);
         assert_eq!(closed(&mut waiting), ClientClose::Lost);
         assert!(std::net::TcpStream::connect(address).is_err());
@@ -103,7 +103,7 @@ fn ls_18_a_panic_in_one_servicer_closes_its_connections_and_no_others() {
         let mut stage = Stage::named("ls18panic", &config);
         let mut clients: Vec<_> = (0..6).map(|_| stage.join("crowd")).collect();
         let victim = clients[0].1;
-        // Dropped by the servicer, once it has written it.
+        // The servicer drops it after writing it.
         let payload = Bytes::from_owner(Bomb(b"boom".to_vec()));
         assert_eq!(stage.server.send(victim, payload), Ok(1));
         let ServerEvent::ServicerEnded { name, end, members } = stage.next() else {
@@ -118,7 +118,7 @@ fn ls_18_a_panic_in_one_servicer_closes_its_connections_and_no_others() {
         assert_eq!(members, expected);
         let lost: Vec<MemberId> = (0..members).map(|_| lost(&mut stage)).collect();
         assert!(lost.contains(&victim));
-        // Its clients see a loss, not a farewell; all others are served as before.
+        // Its clients see a lost connection, not a close; all others are unaffected.
         assert_eq!(
             stage.server.send(Dest::All, text("still here")),
             Ok(6 - members)
@@ -154,7 +154,7 @@ fn l7_a_server_that_is_lost_is_an_error_to_its_client() {
         let end = end_of(&mut client);
         assert_eq!(end, ClientClose::Lost);
         assert_eq!(end.to_string(), "the connection was lost");
-        // It can say nothing more, and its own end is in order.
+        // It can send nothing more, and its own end is orderly.
         client.send(text("hello?")).unwrap();
         assert_eq!(client.shutdown(PATIENCE).end, End::Drained);
     });
@@ -176,12 +176,12 @@ fn a_thread_ends_with_its_client() {
     assert_eq!((report.started, report.joined), (5, 5));
 }
 
-/// The member that the next news says has lost its servicer.
+/// The member that the next event reports as lost with its servicer.
 fn lost(stage: &mut Stage) -> MemberId {
     left_for(stage, LeaveCause::ServicerEnded)
 }
 
-/// The member that the next news says has left with the server.
+/// The member that the next event reports as closed with the server.
 fn sent_away(stage: &mut Stage) -> MemberId {
     left_for(stage, LeaveCause::ShutDown)
 }
@@ -195,7 +195,7 @@ fn left_for(stage: &mut Stage, expected: LeaveCause) -> MemberId {
     member
 }
 
-/// Waits for the end of a client, whatever it hears before.
+/// Waits for the end of a client, and ignores earlier events.
 fn end_of(client: &mut ReliableClient) -> ClientClose {
     loop {
         if let ClientEvent::Closed(close) = heard(client) {
@@ -204,7 +204,7 @@ fn end_of(client: &mut ReliableClient) -> ClientClose {
     }
 }
 
-/// Bytes that panic where they are dropped last.
+/// Bytes that panic when the last reference is dropped.
 struct Bomb(Vec<u8>);
 
 impl AsRef<[u8]> for Bomb {

@@ -1,4 +1,4 @@
-//! Who is let in, and what reaches whom.
+//! Which clients are accepted, and who receives each message.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn l2_every_message_reaches_its_addressee_and_nobody_else() {
             }
             assert_eq!(client.wait_event(MOMENT / 10), None);
         }
-        // And the other way.
+        // And in the other direction.
         for (client, id) in &clients {
             for number in 0..20 {
                 client.send(text(&format!("{number} of {id}"))).unwrap();
@@ -68,7 +68,7 @@ fn l3_who_is_refused_learns_why_and_who_is_accepted_hears_that_first() {
         assert_eq!(closed(&mut rude), refused);
 
         let mut ann = stage.call("ann:right");
-        // What is said before is heard after.
+        // Messages sent before the acceptance arrive after it.
         ann.send(text("hello")).unwrap();
         let request = stage.request();
         let id = stage
@@ -83,7 +83,7 @@ fn l3_who_is_refused_learns_why_and_who_is_accepted_hears_that_first() {
             panic!("no message")
         };
         assert_eq!((from, payload), (id, text("hello")));
-        // One whose request is dropped is told nothing.
+        // A client gets no answer if its request is dropped.
         let mut ignored = stage.call("ignored");
         drop(stage.request());
         assert_eq!(closed(&mut ignored), ClientClose::Lost);
@@ -96,7 +96,7 @@ fn l3_chat_goes_to_all_under_the_name_that_the_server_set() {
         let mut stage = Stage::new(&config);
         let names = ["ann", "bob", "eve"];
         let mut clients: Vec<_> = names.iter().map(|name| stage.join(name)).collect();
-        // Whatever a client claims to be, the server names it by whom it let in.
+        // The server identifies a client by the accepted connection, whatever the client claims.
         let (eve, _) = &clients[2];
         eve.send(text("ann: I am ann")).unwrap();
         let ServerEvent::Message { from, payload } = stage.next() else {
@@ -121,7 +121,7 @@ fn l3_each_end_of_a_member_is_told_with_its_cause() {
         assert_eq!(stage.left(left), LeaveCause::Finished);
         stage.server.send(dismissed, text("last")).unwrap();
         stage.server.dismiss(dismissed, text("be nice")).unwrap();
-        // What was sent before still comes.
+        // Data sent earlier still arrives.
         assert_eq!(message(&mut rude), "last");
         let end = ClientClose::Dismissed(text("be nice"));
         assert_eq!(closed(&mut rude), end);
@@ -148,7 +148,7 @@ fn a_message_over_the_limit_is_refused_here_and_closes_there() {
             panic!("no message")
         };
         assert_eq!(payload, fits);
-        // A client that goes by another limit.
+        // A client with another limit.
         stage.config.message_bytes_max = 4_000;
         let (other, id) = stage.join("bob");
         other.send(over).unwrap();
@@ -193,7 +193,7 @@ fn members_are_spread_evenly_and_their_number_is_limited() {
         assert_eq!(refused.cause, servicer::reliable::AcceptFault::Full);
         stage.server.refuse(*refused.request, text("full"));
         assert_eq!(closed(&mut last), ClientClose::Refused(text("full")));
-        // A place that is left is free again.
+        // The slot of a member that left is free again.
         let (leaver, id) = clients.remove(0);
         leaver.shutdown(MOMENT);
         stage.left(id);

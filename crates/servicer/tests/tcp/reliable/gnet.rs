@@ -1,4 +1,4 @@
-//! The faults that the servicers of `game_network` had, each as a situation that is gone.
+//! Defects of the servicers of `game_network`, each checked here.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::stage::{MOMENT, Stage, heard, message, on_both, text, threads};
 use crate::stranger::{Shown, announce, greet, read_to_end};
 use crate::toy::PATIENCE;
 
-/// Reads went into a buffer of no length, which says "closed": no client ever connected.
+/// Reads used an empty buffer, which returns "closed": no client ever connected.
 #[test]
 fn gnet_g1_a_client_is_let_in_whatever_the_length_of_what_it_says() {
     on_both(|config| {
@@ -24,20 +24,20 @@ fn gnet_g1_a_client_is_let_in_whatever_the_length_of_what_it_says() {
     });
 }
 
-/// The servicer that should have served UDP was made and never started.
+/// The UDP servicer was created and never started.
 #[test]
 fn gnet_g2_every_servicer_that_is_made_has_a_thread() {
     on_both(|config| {
         let mut stage = Stage::named("g2", &config);
         let clients: Vec<_> = (0..3).map(|_| stage.join("crowd")).collect();
-        // The one at the door, and one for each client, or those of the pool: three either way.
+        // The acceptor, and one for each client or those of the pool: three either way.
         assert_eq!(stage.server.counters().len(), 4);
         assert_eq!(threads("g2"), 4);
         drop(clients);
     });
 }
 
-/// The queue to the servicers gave each message to whichever took it first.
+/// Any thread took messages from the shared queue to the servicers.
 #[test]
 fn gnet_g7_what_is_for_one_is_not_taken_by_the_thread_of_another() {
     on_both(|config| {
@@ -57,7 +57,7 @@ fn gnet_g7_what_is_for_one_is_not_taken_by_the_thread_of_another() {
     });
 }
 
-/// Nothing marked where a message ends: two that came together, or one in pieces, broke the stream.
+/// Messages had no framing: two that arrived together, or one in pieces, broke the stream.
 #[test]
 fn gnet_g8_messages_that_come_together_or_in_pieces_are_told_apart() {
     on_both(|config| {
@@ -98,15 +98,15 @@ fn gnet_g9_what_a_client_says_leaves_it() {
     });
 }
 
-/// Loops ran whether or not there was anything to do.
+/// Loops were busy loops.
 #[test]
 fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
     on_both(|config| {
         let mut stage = Stage::named("g10", &config);
         let clients: Vec<_> = (0..20).map(|_| stage.join("crowd")).collect();
         let cpu = cpu_of("g10");
-        // What the joins left to be done takes as long as the host lets it; one that never rests has no
-        // such while.
+        // The work left by the joins takes as long as the host needs; a busy loop never has an idle
+        // period.
         let is_at_rest = (0..50).any(|_| {
             let before = stage.sum(|counters| counters.turns);
             assert!(stage.server.wait_event(MOMENT * 4).is_none());
@@ -125,12 +125,12 @@ fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
     });
 }
 
-/// A servicer went on after its client was dropped, and who joined twice was not thought of.
+/// A servicer continued after its client was dropped, and a second join was not handled.
 #[test]
 fn gnet_g14_who_joins_twice_is_closed() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
-        // Before it is let in.
+        // Before it is accepted.
         let mut hasty = Shown::honest().dial(stage.address);
         greet(&mut hasty);
         let twice = [0, 0, 0, 2, 0, 1].repeat(2);
@@ -144,8 +144,8 @@ fn gnet_g14_who_joins_twice_is_closed() {
     });
 }
 
-/// The listener slept half a second after each look. That this one does not is counted, in turns: the
-/// time is printed, and is that of whatever else the host does.
+/// The listener slept half a second after each poll. The absence of such pauses is checked by
+/// counting turns; the time is only printed, because it depends on the host's load.
 #[test]
 fn l11_gnet_g16_three_hundred_clients_join_without_a_pause() {
     on_both(|mut config| {
@@ -155,7 +155,7 @@ fn l11_gnet_g16_three_hundred_clients_join_without_a_pause() {
         let began = clock.now();
         let mut clients = Vec::new();
         while clients.len() < 300 {
-            // As many at a time as may shake hands of one source.
+            // As many at a time as one source may have in the handshake.
             let calls: Vec<_> = (0..30).map(|_| stage.call("crowd")).collect();
             for _ in 0..calls.len() {
                 let request = stage.request();
@@ -176,7 +176,7 @@ fn l11_gnet_g16_three_hundred_clients_join_without_a_pause() {
             cpu_of("g16")
         );
         assert_eq!(stage.server.members().count(), 300);
-        // A pause after a failed accept is all the waiting that a door does by itself.
+        // The acceptor pauses only after a failed accept.
         assert_eq!((door.accept_errors, door.timeouts), (0, 0));
         assert_eq!((door.accepted, door.handed_over), (300, 300));
         let report = stage.server.shutdown(PATIENCE, text("done"));
@@ -188,7 +188,7 @@ fn l11_gnet_g16_three_hundred_clients_join_without_a_pause() {
     });
 }
 
-/// CPU time of the threads whose names begin with `name`, as the system's scheduler tells it.
+/// CPU time, from the scheduler, of the threads with this name prefix.
 fn cpu_of(name: &str) -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let nanos = tasks.filter_map(|task| {

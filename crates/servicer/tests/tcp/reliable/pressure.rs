@@ -1,4 +1,4 @@
-//! Peers that take nothing, and an application that takes nothing.
+//! Peers and an application that do not read.
 
 use std::io::Write;
 use std::time::Duration;
@@ -24,7 +24,8 @@ fn ls_19_a_reader_that_stops_is_given_up_at_its_budget_and_delays_nobody() {
             let payload = Bytes::from(sent.to_be_bytes().repeat(250));
             stage.insist(Dest::All, &payload);
             sent += 1;
-            // Each reader has each message before the next is sent, whatever waits for the other.
+            // Each reader has each message before the next is sent, whatever is queued for the
+            // other.
             for (client, _) in &mut readers {
                 assert_eq!(message(client), payload, "{sent}");
             }
@@ -40,7 +41,7 @@ fn ls_19_a_reader_that_stops_is_given_up_at_its_budget_and_delays_nobody() {
         };
         assert!(waited <= 64 << 10 && waited > 60 << 10, "{waited}");
         assert_eq!(stage.left(slow), LeaveCause::Slow);
-        // Once it reads again, it finds out.
+        // Once it reads again, it sees the close.
         let mut read = read_to_end(stranger);
         assert_eq!(read.split_off(read.len() - 6), [0, 0, 0, 2, 4, 1]);
         println!("given up after {sent} messages of 1,000 B");
@@ -54,7 +55,7 @@ fn ls_19_what_waits_too_long_is_given_up_by_its_age() {
         config.queued_age_max = Duration::from_millis(80);
         let mut stage = Stage::new(&config);
         let (stranger, slow) = stage.join_by_hand();
-        // More than the sockets take, and less than the budget in bytes.
+        // More than the sockets hold, and less than the byte limit.
         for _ in 0..400 {
             stage.insist(slow, &Bytes::from(vec![7; 60_000]));
         }
@@ -81,7 +82,8 @@ fn ls_19_a_client_gives_up_a_server_that_takes_nothing() {
         let mut stage = Stage::new(&config);
         stage.config.queued_age_max = Duration::from_millis(80);
         let (mut client, _) = stage.join("chatterer");
-        // The application takes nothing; so neither does the server, and in the end the system.
+        // The application takes no events; so the server stops reading, and in the end the socket
+        // fills.
         until(|| {
             client.send(Bytes::from(vec![7; 60_000])).ok();
             client.counters().closed_local == 1
@@ -97,7 +99,7 @@ fn ls_19_clients_wait_for_an_application_that_takes_nothing_and_lose_nothing() {
         config.events_max = 8;
         config.event_bytes_max = 256 << 10;
         let mut stage = Stage::new(&config);
-        // The client has all the time of the world.
+        // The client has no deadline.
         stage.config.queued_bytes_max = 64 << 20;
         stage.config.queued_age_max = PATIENCE;
         let (client, id) = stage.join("chatterer");
@@ -142,7 +144,7 @@ fn ls_19_the_shortest_messages_are_bounded_too() {
                 assert!(stage.server.members().eq([id]));
                 std::thread::park_timeout(MOMENT);
             }
-            // What waits for the application and with the servicer, and what one read yields.
+            // The events queued for the application and in the servicer, and those of one read.
             assert!(taken < 100 + 256 + (64 << 10) / 5 + 2, "{taken}");
             for _ in 0..300_000 {
                 let ServerEvent::Message { from, payload } = stage.next() else {
@@ -161,7 +163,7 @@ fn orders_that_wait_are_bounded_and_the_next_is_handed_back() {
         config.orders_max = 4.try_into().unwrap();
         let mut stage = Stage::new(&config);
         let (mut client, id) = stage.join("ann");
-        // The servicer waits until the test lets it go on.
+        // The servicer blocks until the test releases it.
         let (go, until_then) = crossbeam_channel::bounded::<()>(0);
         let payload = Bytes::from_owner(Brake(b"stop".to_vec(), until_then));
         stage.server.send(id, payload).unwrap();
@@ -187,7 +189,7 @@ fn a_stranger_has_little_room_and_little_time() {
         config.join_bytes_max = 100;
         config.stream.handshakes_max = 8;
         let stage = Stage::new(&config);
-        // One says too much, one says what has no business.
+        // One sends too much, one sends an invalid message.
         let mut chatty = stage.call(&"x".repeat(101));
         assert_eq!(closed(&mut chatty), servicer::ClientClose::Lost);
         let mut eager = Shown::honest().dial(stage.address);
@@ -196,7 +198,7 @@ fn a_stranger_has_little_room_and_little_time() {
         assert_eq!(read_to_end(eager), b"");
         let door = stage.server.counters()[0];
         assert_eq!((door.closed_too_long, door.closed_local), (1, 1));
-        // And one says nothing.
+        // And one sends nothing.
         config.join_timeout = Duration::from_millis(60);
         let stage = Stage::new(&config);
         let mut silent = Shown::honest().dial(stage.address);
@@ -218,7 +220,7 @@ fn who_is_served_by_another_driver_counts_where_it_came_in() {
         assert_eq!(stage.server.counters()[0].refused_source, 1);
         drop(one);
         stage.left(id);
-        // Its servicer gives the place back with the connection.
+        // Its servicer frees the slot with the connection.
         let clock = servicer::Clock::new();
         let began = clock.now();
         loop {
@@ -247,7 +249,7 @@ fn silence_of_a_member_costs_nothing_and_ends_nothing() {
     });
 }
 
-/// Bytes that hold up whoever drops them last until the test lets them go.
+/// Bytes that block on the last drop until the test releases them.
 struct Brake(Vec<u8>, Receiver<()>);
 
 impl AsRef<[u8]> for Brake {

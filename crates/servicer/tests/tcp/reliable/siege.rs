@@ -1,5 +1,5 @@
-//! Everything at once: clients that are killed, readers that drip, handshakes that do not end, and ends in
-//! the middle of all that.
+//! Combined load: killed clients, slow readers, incomplete handshakes, and a shutdown during all
+//! that.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::limits::silent;
 use crate::stranger::{Shown, announce, client_hello, greet};
 use crate::toy::PATIENCE;
 
-/// Where a client of its own process dials.
+/// The address that a client in its own process dials.
 const ADDRESS: &str = "SIEGE_ADDRESS";
 
-/// No test, but what [`Client`] runs in a process of its own: a client that takes all that it is sent.
+/// Not a test: [`Client`] runs it in a process of its own, a client that reads everything.
 #[test]
 fn plays_a_client_where_it_is_told_an_address() {
     let Ok(address) = std::env::var(ADDRESS) else {
@@ -34,7 +34,7 @@ fn plays_a_client_where_it_is_told_an_address() {
     }
 }
 
-/// A client in a process of its own, which is killed at the latest when this is dropped.
+/// A client in a process of its own, killed on drop.
 struct Client(Child);
 
 impl Client {
@@ -52,7 +52,7 @@ impl Client {
         Self(command.spawn().unwrap())
     }
 
-    /// Kills it as `kill -9` does: nothing of its own runs any more.
+    /// Kills it as `kill -9` does: none of its own code runs any more.
     fn kill(&mut self) {
         self.0.kill().unwrap();
         let status = self.0.wait().unwrap();
@@ -62,7 +62,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may be gone.
+        // It may have ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -113,7 +113,7 @@ fn l7_clients_that_are_killed_under_a_broadcast_cost_nobody_else_a_message() {
             .map(|(_, victim)| (*victim, LeaveCause::Lost))
             .collect();
         assert_eq!(lost, expected);
-        // One that is killed before the application has let it in is let in, and lost.
+        // A client killed before the application accepts it is accepted, and then lost.
         let mut hasty = Client::start(stage.address);
         let request = stage.request();
         hasty.kill();
@@ -134,7 +134,7 @@ fn ls_19_a_reader_that_drips_is_given_up_by_age_and_delays_nobody() {
         let (mut stranger, slow) = stage.join_by_hand();
         let (mut reader, other) = stage.join("reader");
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
-        // A byte each few milliseconds, for as long as any come: that it takes some is no excuse.
+        // One byte every few milliseconds until the end: slow progress is no excuse.
         let dripping = std::thread::spawn(move || {
             let moment = Duration::from_millis(5);
             let mut taken = 0_u64;
@@ -178,10 +178,10 @@ fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() 
         let hello = client_hello(stage.address);
         let mut held = Vec::new();
         for number in 0..200_u8 {
-            // Some say nothing, some a part of the first word, some all of it and then nothing.
+            // Some send nothing, some a part of the first message, some all of it and then nothing.
             let mut socket = silent([127, 0, 0, 2 + number % 5], stage.address);
             let said = hello.len() * usize::from(number % 3) / 2;
-            // It may have been closed by then, for another's sake.
+            // It may have been evicted by then.
             socket.write_all(&hello[..said]).ok();
             held.push(socket);
             let payload = text(&number.to_string());
@@ -193,7 +193,7 @@ fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() 
         let (mut newcomer, id) = stage.join("newcomer");
         stage.server.send(id, text("hello")).unwrap();
         assert_eq!(message(&mut newcomer), "hello");
-        // They do not hold up its end.
+        // They do not delay the shutdown.
         let report = stage.server.shutdown(PATIENCE, text("enough"));
         assert_eq!((report.joined, report.dropped), (report.started, 0));
         no_threads("halfopen");
@@ -218,7 +218,7 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_sti
                 stage.insist(*id, &payload);
             }
         }
-        // The application takes nothing: so talkers find no room in the end.
+        // The application takes no events, so the talkers' queues fill up.
         for (talker, _) in &talkers {
             until(|| {
                 while talker.send(payload.clone()) == Err(MessageError::Busy) {
@@ -243,7 +243,7 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_sti
         );
         no_threads("ls18all");
         assert_eq!(stage.server.shutdown(PATIENCE, text("again")), report);
-        // What had come is had, and of each that it has left.
+        // Events that had arrived are delivered, and the end of each member is reported.
         let (mut left, mut messages) = (0, 0);
         while let Some(event) = stage.server.poll_event() {
             if let ServerEvent::Left { cause, .. } = event {
@@ -256,7 +256,7 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_sti
         }
         assert_eq!(left, 9);
         assert!(messages > 0);
-        // Nobody who talks to a server that is gone waits for it.
+        // A client that sends to an ended server does not wait for it.
         for (talker, _) in talkers {
             let end = talker.shutdown(PATIENCE).end;
             assert_eq!(end, End::Drained);

@@ -15,7 +15,7 @@ use wire::NodeId;
 use crate::stranger::{Shown, Stranger, announce, greet};
 use crate::toy::{PATIENCE, identity};
 
-/// A server with somewhere to dial it.
+/// A server and its address.
 pub(super) struct Stage {
     pub(super) server: ReliableServer,
     pub(super) node: NodeId,
@@ -23,14 +23,14 @@ pub(super) struct Stage {
     pub(super) config: ReliableConfig,
 }
 
-/// Does the same with both ways to divide clients.
+/// Runs `test` with both ways to divide clients.
 pub(super) fn on_both(test: impl Fn(ReliableConfig)) {
     for servicers in [TcpServicers::ThreadPerClient, pool(3)] {
         println!("{servicers:?}");
         let mut config = ReliableConfig::default();
         config.servicers = Some(servicers);
-        // A host at work on much else starves whoever it likes for seconds: tests that are about a
-        // deadline set it, and no other ends by one.
+        // A loaded host may starve a thread for seconds: tests of a deadline set it, and no other
+        // test ends by one.
         config.stream.handshake_timeout = PATIENCE;
         config.stream.record_timeout = PATIENCE;
         config.join_timeout = PATIENCE;
@@ -64,7 +64,7 @@ impl Stage {
         }
     }
 
-    /// Starts a client that asks to be let in with `words`.
+    /// Starts a client with the join request `words`.
     pub(super) fn call(&self, words: &str) -> ReliableClient {
         let dial = Dial {
             address: self.address,
@@ -74,7 +74,7 @@ impl Stage {
         ReliableClient::connect("client", dial, None, join, &self.config).unwrap()
     }
 
-    /// Starts a client and lets it in.
+    /// Starts a client and accepts it.
     pub(super) fn join(&mut self, words: &str) -> (ReliableClient, MemberId) {
         let mut client = self.call(words);
         let request = self.request();
@@ -85,12 +85,12 @@ impl Stage {
         (client, member)
     }
 
-    /// Waits for the next news.
+    /// Waits for the next event.
     pub(super) fn next(&mut self) -> ServerEvent {
         self.server.wait_event(PATIENCE).unwrap()
     }
 
-    /// Waits for somebody who wants to be let in.
+    /// Waits for a join request.
     pub(super) fn request(&mut self) -> JoinRequest {
         let event = self.next();
         let ServerEvent::Join(request) = event else {
@@ -99,7 +99,7 @@ impl Stage {
         request
     }
 
-    /// Waits for word that a member has left.
+    /// Waits for the event that a member has left.
     pub(super) fn left(&mut self, who: MemberId) -> LeaveCause {
         let event = self.next();
         let ServerEvent::Left { member, cause } = event else {
@@ -109,7 +109,7 @@ impl Stage {
         cause
     }
 
-    /// Sends what finds no room in a queue again, until it does.
+    /// Retries until the queue has room.
     pub(super) fn insist(&mut self, dest: impl Into<servicer::Dest>, payload: &Bytes) -> usize {
         let dest = dest.into();
         loop {
@@ -120,18 +120,17 @@ impl Stage {
         }
     }
 
-    /// Sum of a counter over all servicers that are at work.
+    /// Sum of a counter over all running servicers.
     pub(super) fn sum(&self, of: impl Fn(&servicer::StreamCounters) -> u64) -> u64 {
         self.server.counters().iter().map(of).sum()
     }
 }
 
-/// Waits for the next news of a client.
+/// Waits for the next event of a client.
 pub(super) fn heard(client: &mut ReliableClient) -> ClientEvent {
     client.wait_event(PATIENCE).unwrap()
 }
 
-/// Waits for a message.
 pub(super) fn message(client: &mut ReliableClient) -> Bytes {
     let event = heard(client);
     let ClientEvent::Message(payload) = event else {
@@ -153,7 +152,7 @@ pub(super) fn text(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// Threads of this process whose names begin with `name`.
+/// Threads of this process with this name prefix.
 pub(super) fn threads(name: &str) -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
@@ -162,13 +161,13 @@ pub(super) fn threads(name: &str) -> usize {
         .count()
 }
 
-/// Sees that no thread of this process has such a name any more. Who is joined is listed for a moment
-/// longer: the kernel wakes the joiner before it takes the thread off the list.
+/// Checks that no thread of this process has this name prefix. A joined thread is listed for a
+/// moment longer: the kernel wakes the joiner first.
 pub(super) fn no_threads(name: &str) {
     until(|| threads(name) == 0);
 }
 
-/// Waits until something is so; a fault ends the test.
+/// Waits until `what` returns true; a timeout ends the test.
 pub(super) fn until(what: impl Fn() -> bool) {
     let clock = servicer::Clock::new();
     let began = clock.now();
@@ -178,11 +177,11 @@ pub(super) fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// Long enough for what is already on its way on this host.
+/// Long enough for data in flight on this host.
 pub(super) const MOMENT: Duration = Duration::from_millis(50);
 
 impl Stage {
-    /// Lets in somebody whom the test plays by hand, over raw TLS.
+    /// Accepts a client that the test plays by hand, over raw TLS.
     pub(super) fn join_by_hand(&mut self) -> (Stranger, MemberId) {
         let mut stranger = Shown::honest().dial(self.address);
         greet(&mut stranger);
@@ -198,7 +197,6 @@ impl Stage {
     }
 }
 
-/// Reads one record.
 pub(super) fn record(stranger: &mut Stranger) -> Vec<u8> {
     let mut header = [0; 4];
     stranger.read_exact(&mut header).unwrap();

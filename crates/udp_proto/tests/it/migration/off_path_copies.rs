@@ -170,8 +170,8 @@ fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
     race.check_that_it_goes_on();
 }
 
-/// After more than a minute the free return has expired. Even at the limit per minute, the session
-/// does not stay at a silent address.
+/// After more than a minute the session returns to an earlier address only after a challenge. Even
+/// at the limit of moves per minute, it does not stay at a silent address.
 #[test]
 fn twp_t5_a_patient_attacker_cannot_block_the_path() {
     let mut race = Race::new(33);
