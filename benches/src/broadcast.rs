@@ -1,4 +1,4 @@
-//! A message to many clients over TCP, beside bare loops of writes.
+//! A message to many clients over TCP, compared with bare write loops.
 
 mod crowd;
 mod floor;
@@ -11,11 +11,11 @@ use core::time::Duration;
 /// Bytes of the message.
 pub const MESSAGE_LEN: usize = 100;
 
-/// Bytes of the TLS record that it makes: header, length of the record in it, kind, content type and tag;
-/// RFC 8446, section 5.2.
+/// Bytes of the message's TLS record: header, length prefix of the record inside, kind, content
+/// type and tag; RFC 8446, section 5.2.
 pub const WIRE_LEN: usize = 5 + 4 + 1 + MESSAGE_LEN + 1 + 16;
 
-/// CPU time that the threads have used whose names begin with `name`, as Linux's scheduler tells it.
+/// Returns the CPU time of the threads whose names start with `name`, from Linux's scheduler.
 pub fn cpu_time_of_threads(name: &str) -> Duration {
     let nanos = threads(name)
         .filter_map(|path| std::fs::read_to_string(path.join("schedstat")).ok())
@@ -24,7 +24,7 @@ pub fn cpu_time_of_threads(name: &str) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// Threads of this process whose names begin with `name`.
+/// Returns the number of this process's threads whose names start with `name`.
 pub fn count_threads(name: &str) -> usize {
     threads(name).count()
 }

@@ -1,4 +1,4 @@
-//! HELLOs that are refused: what a flood of them costs the server.
+//! Server cost of a flood of rejected HELLOs.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -11,7 +11,7 @@ use wire::{Arrival, ClientId, Instant};
 use crate::handshake::token;
 use crate::pair::{START, Side};
 
-/// A server, and one HELLO that comes again and again, each time from another /24.
+/// A server and one HELLO which arrives repeatedly, each time from another /24.
 pub struct Flood {
     server: Endpoint<Ring>,
     hello: Vec<u8>,
@@ -20,18 +20,18 @@ pub struct Flood {
     now: Instant,
 }
 
-/// Between two HELLOs: 200,000 a second.
+/// Interval between HELLOs: 200,000 per second.
 const INTERVAL: Duration = Duration::from_micros(5);
 
 impl Flood {
-    /// HELLOs in open mode without a cookie: each is answered by a RETRY.
+    /// HELLOs in open mode without a cookie. The server answers each with a RETRY.
     #[must_use]
     pub fn without_cookie() -> Self {
         Self::of(|_, _| Credentials::Open)
     }
 
-    /// HELLOs with a sealed token that is good, by somebody who does not know its PSK: each is
-    /// dropped at the PSK mac.
+    /// HELLOs with a valid sealed token, from a sender without its PSK. The server drops each after
+    /// the check of the PSK MAC.
     #[must_use]
     pub fn with_stolen_token() -> Self {
         Self::of(
@@ -73,15 +73,15 @@ impl Flood {
         }
     }
 
-    /// Has one HELLO come, and sends the answer, if there is one.
+    /// Delivers one HELLO and sends the reply, if there is one.
     pub fn refuse(&mut self) {
         self.now += INTERVAL;
         if self.sources.is_multiple_of(1_000_000) {
-            // The wall clock as it was: else the token would expire in a long run.
+            // The wall clock does not advance, because the token would expire in a long run.
             self.server.set_unix_time(self.now, START);
         }
         self.sources = self.sources.wrapping_add(1);
-        // From 1.0.0.0/24 up to 223.255.255.0/24 and around.
+        // From 1.0.0.0/24 to 223.255.255.0/24, then again from the start.
         let prefix = 0x01_0000 + self.sources % 0xDE_0000;
         let source = SocketAddr::from((Ipv4Addr::from_bits(prefix << 8 | 9), 4_000));
         self.server
@@ -94,7 +94,7 @@ impl Flood {
         self.replies.clear();
     }
 
-    /// Returns what the server counted.
+    /// Returns the server's counters.
     #[must_use]
     pub const fn stats(&self) -> &EndpointStats {
         self.server.stats()

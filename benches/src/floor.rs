@@ -1,4 +1,4 @@
-//! What every encrypted protocol of this kind does for a packet or a handshake, and nothing else.
+//! The minimum work of any such encrypted protocol per packet or handshake.
 
 use std::hint::black_box;
 
@@ -10,8 +10,8 @@ use udp_proto::replay::{ReplayWindow, Verdict};
 
 type RingAead = <Ring as Provider>::Aead;
 
-/// One direction of a session that has keys, packet numbers and a replay window, and no more: no
-/// sessions to find, frames, acknowledgements, losses, timers or events.
+/// One direction of a session with keys, packet numbers and a replay window, without session
+/// lookup, frames, acknowledgements, losses, timers or events.
 pub struct BareDirection {
     sealing: SealingKey<RingAead>,
     opening: OpeningKey<RingAead>,
@@ -20,11 +20,11 @@ pub struct BareDirection {
     datagram: Vec<u8>,
 }
 
-/// Packets after which all begins anew, well before a key has sealed all it may.
+/// Packets until the keys are replaced, well below a key's limit.
 const RENEWED_AT: u64 = 1 << 22;
 
 impl BareDirection {
-    /// Makes a direction of AES-128-GCM whose receiver chose connection ids of 4 bytes.
+    /// Creates a direction with AES-128-GCM and connection ids of 4 bytes.
     #[must_use]
     pub fn new() -> Self {
         let provider = Ring::new();
@@ -38,7 +38,7 @@ impl BareDirection {
         }
     }
 
-    /// Sends one packet with `message` as its plaintext, and takes it at the other end.
+    /// Sends one packet with `message` as its plaintext and receives it at the other end.
     pub fn pass(&mut self, message: &[u8]) {
         if self.sealing.next_number() >= RENEWED_AT {
             *self = Self::new();
@@ -47,7 +47,7 @@ impl BareDirection {
         self.take();
     }
 
-    /// Header, plaintext, seal.
+    /// Writes the header and seals the plaintext.
     fn send(&mut self, message: &[u8]) {
         debug_assert!(
             message.len() >= PLAINTEXT_LEN_MIN,
@@ -75,7 +75,7 @@ impl BareDirection {
             .expect("fewer than the 2^23 packets of a key");
     }
 
-    /// Header, replay check, open, mark.
+    /// Parses the header, checks for replay, opens, and marks the packet number.
     fn take(&mut self) {
         let header = Header::decode(&self.datagram, self.destination.len()).expect("our own");
         let number = self
@@ -108,8 +108,8 @@ impl core::fmt::Debug for BareDirection {
     }
 }
 
-/// The elliptic-curve operations of one handshake, of both sides: two key pairs, two agreements, a
-/// signature and its check.
+/// The elliptic-curve operations of both ends in one handshake: two key pairs, two agreements, a
+/// signature and its verification.
 pub struct BareCurve {
     provider: Ring,
     identity: Identity,
@@ -117,7 +117,7 @@ pub struct BareCurve {
 }
 
 impl BareCurve {
-    /// Draws an identity.
+    /// Generates an identity.
     #[must_use]
     pub fn new() -> Self {
         let mut provider = Ring::new();
@@ -130,7 +130,7 @@ impl BareCurve {
         }
     }
 
-    /// Does them once.
+    /// Runs these operations once.
     pub fn shake_hands(&mut self) {
         let provider = &mut self.provider;
         let (mut client, client_key) = provider.ephemeral(Role::Dialler).expect("entropy");
@@ -165,7 +165,7 @@ pub struct BareHash {
 }
 
 impl BareHash {
-    /// Makes the bytes.
+    /// Creates the bytes.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A match of eight pads that many watch: what spectators cost a server.
+//! A match of eight players with many spectators: the cost of spectators to a server.
 
 mod seal;
 
@@ -10,38 +10,38 @@ use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 use crate::measure::{Case, cpu_time_of};
 use seal::{Seal, Sent, admission};
 
-/// First number of a spectator; players have those below.
+/// First peer number of a spectator. Players have lower numbers.
 const SPECTATORS: u32 = 1_000;
 
-/// Players, each of whom toggles a button six times a second.
+/// Players, each of which toggles a button six times a second.
 const PLAYERS: u16 = 8;
 
-/// A server, its players, and spectators whose words are canned.
+/// A server, its players, and spectators with precomputed acknowledgements.
 pub struct Hall {
     server: MatchServer<u16>,
     players: Vec<ClientPeer<u16>>,
     pads: Vec<u16>,
     spectators: u32,
-    /// Ticks by which what a spectator says is old.
+    /// Age in ticks of a spectator's acknowledgement.
     age: u32,
     now: Instant,
     whims: Generator,
     buf: Vec<u8>,
-    /// Which part is measured.
+    /// The part which is measured.
     part: Part,
-    /// Sessions, where those who watch have them.
+    /// Encrypted sessions, if the spectators have them.
     seal: Option<Seal>,
-    /// Bytes that spectators were sent.
+    /// Bytes sent to spectators.
     bytes: usize,
     datagrams: u32,
 }
 
-/// What is measured.
+/// The part of the server's work which is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A datagram to each spectator.
     Sending,
-    /// A word of a quarter of the spectators.
+    /// An acknowledgement by a quarter of the spectators.
     Hearing,
     /// Both.
     Both,
@@ -54,7 +54,8 @@ impl core::fmt::Debug for Hall {
 }
 
 impl Hall {
-    /// Makes a running match that so many watch, who acknowledge what is `age` ticks old.
+    /// Creates a running match with this many spectators, which acknowledge the state `age` ticks
+    /// ago.
     #[must_use]
     pub fn new(spectators: u32, age: u32, part: Part) -> Self {
         let now = Instant::from_millis(1);
@@ -98,7 +99,7 @@ impl Hall {
         hall
     }
 
-    /// Makes one whose spectators have encrypted sessions; what they cost is measured too.
+    /// Creates a match whose spectators have encrypted sessions, which are measured too.
     #[must_use]
     pub fn sealed(spectators: u32, age: u32, part: Part) -> Self {
         let mut hall = Self::new(spectators, age, part);
@@ -112,13 +113,13 @@ impl Hall {
         hall
     }
 
-    /// Returns the bytes of the datagrams that spectators get, in the mean.
+    /// Returns the mean length in bytes of a datagram to a spectator.
     #[must_use]
     pub fn bytes_per_datagram(&self) -> f64 {
         f64::from(u32::try_from(self.bytes).unwrap_or(u32::MAX)) / f64::from(self.datagrams)
     }
 
-    /// Goes on until a tick is closed; returns the CPU time of what is measured.
+    /// Runs until a tick is closed. Returns the measured CPU time.
     fn turn(&mut self) -> Duration {
         let before = self.server.ticks_closed();
         let mut spent = Duration::ZERO;
@@ -134,7 +135,7 @@ impl Hall {
     }
 
     fn send(&mut self) -> Duration {
-        // Players come first.
+        // Players are served first.
         let mut to_spectator = None;
         while let Some(transmit) = self.server.poll_transmit(self.now, &mut self.buf) {
             let peer = transmit.destination;
@@ -177,7 +178,7 @@ impl Hall {
         self.note(&sent)
     }
 
-    /// Counts what was sent; returns the time where it is asked for.
+    /// Counts the sent datagrams. Returns their CPU time if sending is measured.
     fn note(&mut self, sent: &Sent) -> Duration {
         self.bytes = self.bytes.saturating_add(sent.bytes);
         self.datagrams = self.datagrams.saturating_add(sent.datagrams);
@@ -207,7 +208,7 @@ impl Hall {
         }
     }
 
-    /// Each spectator says every fourth tick what it has.
+    /// A quarter of the spectators acknowledges in each tick.
     fn hear(&mut self) -> Duration {
         let closed = self.server.ticks_closed();
         let [_, _, high, low] = closed.saturating_sub(self.age).to_be_bytes();

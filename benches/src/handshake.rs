@@ -1,4 +1,4 @@
-//! Connecting: from `connect` to a session that both ends know of.
+//! Connection setup: from `connect` to a session established at both ends.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use wire::{ClientId, Instant, MatchId, Seat, Team};
 use crate::measure::{Case, cpu_time_of};
 use crate::pair::{APP, INSTANCE, Lane, START, Side};
 
-/// A client that connects to a server with a new token each time.
+/// A client that connects to a server, with a new token each time.
 pub struct Handshakes {
     client: Side,
     server: Side,
@@ -21,7 +21,7 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// Makes both, and the key of the server's tokens.
+    /// Creates both, and the key of the server's tokens.
     #[must_use]
     pub fn new() -> Self {
         let (mut server, pinned) = Side::listening("192.0.2.1:7777", Config::default());
@@ -37,7 +37,7 @@ impl Handshakes {
         }
     }
 
-    /// Connects once, and returns the CPU time of both sides together.
+    /// Connects once. Returns the CPU time of both ends together.
     pub fn connect(&mut self) -> Duration {
         let target = Target {
             addresses: vec![self.server.address],
@@ -58,7 +58,7 @@ impl Handshakes {
         time
     }
 
-    /// Lets each side send what it has, and take what the other sent.
+    /// Each side sends its datagrams and receives the other's.
     fn round(&mut self) {
         let mut lane = Lane::default();
         lane.drain(self.now, &mut self.client.endpoint);
@@ -69,7 +69,7 @@ impl Handshakes {
         self.client.settle(self.now);
     }
 
-    /// Ends the session, and waits until nobody remembers it.
+    /// Closes the session and waits until both ends have dropped its state.
     fn part(&mut self) {
         let session = self.client.session.expect("connected");
         self.client
@@ -107,7 +107,8 @@ impl core::fmt::Debug for Handshakes {
     }
 }
 
-/// A token of `client` for the server at `address`, and its PSK, as a matchmaker hands them out.
+/// Returns a token of `client` for the server at `address` with its PSK, as a matchmaker issues
+/// them.
 #[must_use]
 pub fn token(key: &TokenKey, now: Instant, client: ClientId, address: SocketAddr) -> Credentials {
     let mut provider = Ring::new();

@@ -1,14 +1,18 @@
-//! What is measured, and the bare floor beside each: the part of the work that nobody can save.
+//! Benchmarks, each with a floor: the minimum of the work, which no implementation can avoid.
 //!
-//! - `cargo bench --bench ratio` prints the CPU time of each case, of its floor, and their ratio,
+//! - `cargo bench --bench ratio` prints the CPU time of each case and of its floor, and their
+//!   ratio,
 //!   from interleaved rounds;
-//! - `cargo bench --bench spectators` prints what a spectator costs a lockstep server in a tick;
-//! - `cargo bench --bench udp_proto` has criterion time the same cases;
-//! - `cargo bench --bench players` serves matches of eight over loopback, beside bare loops on sockets;
-//! - `cargo bench --bench rollback` and `replay` time the sync test, and checking a file;
+//! - `cargo bench --bench spectators` prints the cost of a spectator to a lockstep server per tick;
+//! - `cargo bench --bench udp_proto` runs the same cases under criterion;
+//! - `cargo bench --bench players` runs matches of eight over loopback, compared with bare socket
+//!   loops;
+//! - `cargo bench --bench rollback` and `replay` time the sync test, and the verification of a
+//!   file;
 //! - `cargo bench --bench routes` times the routes of a mesh of 1,000 nodes;
-//! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, beside bare loops
-//!   of writes.
+//! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, compared
+//!   with bare
+//!   write loops.
 
 #![forbid(unsafe_code)]
 #![expect(

@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Something that can be done any number of times, and says what CPU time that took.
+/// A repeatable workload which measures its own CPU time.
 pub trait Case {
-    /// Does it `count` times; returns the CPU time of what is measured, preparations left out.
+    /// Runs it `count` times. Returns the CPU time without preparations.
     fn run(&mut self, count: u32) -> Duration;
 }
 
-/// Something done by a closure without preparations.
+/// A workload from a closure without preparations.
 pub struct Repeat<F>(pub F);
 
 impl<F: FnMut()> Case for Repeat<F> {
@@ -38,7 +38,7 @@ fn cpu_time() -> Duration {
     Duration::from(time)
 }
 
-/// What a comparison found; times are of one repetition, in nanoseconds.
+/// Results of a comparison; times are per repetition, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Median of the case.
@@ -51,11 +51,11 @@ pub struct Comparison {
     pub quartiles: [f64; 2],
 }
 
-/// CPU time that each half of a round takes, about.
+/// Approximate CPU time of each half of a round.
 const HALF: Duration = Duration::from_millis(20);
 
-/// Runs `ours` and `floor` in turn, `rounds` times; which goes first changes with each round, so
-/// that what else the machine does meets both alike.
+/// Runs `ours` and `floor` alternately, `rounds` times. The first one changes with each round, so
+/// that other load on the machine affects both alike.
 pub fn compare(ours: &mut dyn Case, floor: &mut dyn Case, rounds: u32) -> Comparison {
     let counts = [repetitions(ours), repetitions(floor)];
     let mut times: [Vec<f64>; 3] = Default::default();
@@ -83,7 +83,7 @@ pub fn compare(ours: &mut dyn Case, floor: &mut dyn Case, rounds: u32) -> Compar
     }
 }
 
-/// How often a case is done in half a round; it is warm when this is known.
+/// Returns the repetitions in half a round. This also warms up the case.
 fn repetitions(case: &mut dyn Case) -> u32 {
     let mut count = 1_u32;
     loop {
@@ -96,7 +96,7 @@ fn repetitions(case: &mut dyn Case) -> u32 {
     }
 }
 
-/// `count` times `factor`, 1 at least.
+/// Returns `count` times `factor`, at least 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -111,7 +111,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The value a number of quarters into `sorted`.
+/// Returns a quartile of `sorted`.
 fn quantile(sorted: &[f64], quarters: usize) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get(last * quarters / 4).copied().unwrap_or(f64::NAN)
@@ -121,7 +121,7 @@ fn quantile(sorted: &[f64], quarters: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Takes the times it is told to.
+    /// A workload which reports preset times.
     struct Told(Vec<u64>);
 
     impl Case for Told {
@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_rounds_that_met_the_same_noise() {
-        // Taken from the end: one call to learn the count, then five rounds of which two are slow.
+        // Used from the end: one call to determine the count, then five rounds of which two are
+        // slow.
         let ours = vec![300, 3_000, 300, 3_000, 300, 20_000_000];
         let floor = vec![100, 1_000, 100, 1_000, 100, 20_000_000];
         let found = compare(&mut Told(ours), &mut Told(floor), 5);

@@ -1,4 +1,4 @@
-//! Two endpoints in memory, with one session between them, driven as a game loop drives them.
+//! Two endpoints in memory with one session between them, run like a game loop.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -10,23 +10,23 @@ use udp_proto::{
 };
 use wire::{Arrival, InstanceId, Instant, UnixTime};
 
-/// Bytes in the message that each side sends each tick.
+/// Bytes of the message that each side sends per tick.
 pub const MESSAGE_LEN: usize = 100;
-/// The channel of the default table that repeats nothing.
+/// The default table's unreliable channel.
 pub const UNRELIABLE: ChannelId = ChannelId(0);
-/// The channel of the default table that repeats and orders.
+/// The default table's reliable, ordered channel.
 pub const RELIABLE: ChannelId = ChannelId(1);
-/// The application that all benches are of.
+/// The app id of all benches.
 pub const APP: AppId = AppId(0x0062_656e_6368);
-/// The run of the server.
+/// The server's instance id.
 pub const INSTANCE: InstanceId = InstanceId(0x1122_3344_5566_7788);
 /// The wall clock at [`Instant::ZERO`].
 pub const START: UnixTime = UnixTime::from_secs(1_800_000_000);
 
-/// Half a tick of 60 Hz: what one side sends, the other gets so much later.
+/// Half a tick of 60 Hz: the one-way delay.
 const HALF_TICK: Duration = Duration::from_nanos(8_333_333);
 
-/// Datagrams under way to one side, in one buffer that is used again.
+/// Datagrams in flight to one side, in a reused buffer.
 #[derive(Debug, Default)]
 pub struct Lane {
     bytes: Vec<u8>,
@@ -34,14 +34,14 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Takes all that `endpoint` has to send.
+    /// Takes all datagrams that `endpoint` has to send.
     pub fn drain(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         while endpoint.poll_transmit(now, &mut self.bytes).is_some() {
             self.ends.push(self.bytes.len());
         }
     }
 
-    /// Hands everything to `endpoint`, as from `sender`.
+    /// Delivers all datagrams to `endpoint`, with `sender` as their source.
     pub fn deliver(&mut self, now: Instant, sender: SocketAddr, endpoint: &mut Endpoint<Ring>) {
         let mut start = 0;
         for end in self.ends.drain(..) {
@@ -53,18 +53,18 @@ impl Lane {
         self.bytes.clear();
     }
 
-    /// Returns how many datagrams and bytes are under way.
+    /// Returns the number of datagrams and bytes in flight.
     #[must_use]
     pub const fn held(&self) -> (usize, usize) {
         (self.ends.len(), self.bytes.len())
     }
 }
 
-/// One endpoint, and what its application keeps.
+/// One endpoint and its application state.
 pub struct Side {
     /// The machine.
     pub endpoint: Endpoint<Ring>,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// Its session, while one is open.
     pub session: Option<SessionId>,
@@ -74,7 +74,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Makes an endpoint of [`APP`] at `address`.
+    /// Creates an endpoint of [`APP`] at `address`.
     #[must_use]
     pub fn new(address: &str, config: Config) -> Self {
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), Instant::ZERO).expect("entropy");
@@ -88,7 +88,7 @@ impl Side {
         }
     }
 
-    /// Makes one that listens in open mode, and returns what its clients pin.
+    /// Creates an endpoint which listens in open mode. Returns the identity that clients pin, too.
     #[must_use]
     pub fn listening(address: &str, config: Config) -> (Self, ServerIdentity) {
         let mut side = Self::new(address, config);
@@ -101,7 +101,7 @@ impl Side {
         (side, pinned)
     }
 
-    /// Runs timers that are due, and takes events and messages.
+    /// Runs due timers, and handles events and messages.
     pub fn settle(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
@@ -135,7 +135,7 @@ impl core::fmt::Debug for Side {
     }
 }
 
-/// A client and a server with a session; each tick, each sends one message to the other.
+/// A client and a server with a session. In each tick, each sends one message to the other.
 #[derive(Debug)]
 pub struct Pair {
     client: Side,
@@ -151,7 +151,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Connects, and runs 1,000 ticks to be warm.
+    /// Connects, and runs 1,000 ticks as a warm-up.
     #[must_use]
     pub fn new(channel: ChannelId) -> Self {
         let (server, pinned) = Side::listening("192.0.2.1:7777", Config::default());
@@ -184,7 +184,7 @@ impl Pair {
         pair
     }
 
-    /// Lets each side do what a frame of a game does: take datagrams, run timers, read, send.
+    /// Runs a game frame on each side: receive datagrams, run timers, read, send.
     pub fn tick(&mut self) {
         turn(
             (self.now, self.channel, &self.message),
@@ -203,18 +203,18 @@ impl Pair {
         self.now += HALF_TICK;
         self.count();
         self.ticks += 1;
-        // A key seals 2^23 packets, and a session that is over would cost nothing.
+        // A key seals at most 2^23 packets, and a closed session would cost nothing.
         assert!(
             self.ticks < 10 || self.client.session.is_some(),
             "the session is over"
         );
     }
 
-    /// Returns datagrams and bytes for each tick, since the pair is warm.
+    /// Returns datagrams and bytes per tick since the warm-up.
     ///
     /// # Panics
     ///
-    /// Where messages were lost: nothing loses any here.
+    /// If messages were lost, because nothing here loses any.
     #[must_use]
     pub fn per_tick(&self) -> (f64, f64) {
         let sent = self.ticks * 2;
@@ -226,7 +226,7 @@ impl Pair {
         )
     }
 
-    /// Counts what is newly under way: one lane is empty after each half.
+    /// Counts the new datagrams in flight. One lane is empty after each half.
     fn count(&mut self) {
         for lane in [&self.to_server, &self.to_client] {
             let (datagrams, bytes) = lane.held();
@@ -236,7 +236,7 @@ impl Pair {
     }
 }
 
-/// One frame of one side.
+/// Runs one frame of one side.
 fn turn(
     (now, channel, message): (Instant, ChannelId, &[u8; MESSAGE_LEN]),
     side: &mut Side,

@@ -1,8 +1,8 @@
-//! Matches of eight on real sockets with encryption: what a player costs the server in a tick, beside bare
-//! loops that take and send as many datagrams of the same lengths.
+//! Matches of eight on real sockets with encryption: the cost of a player to the server per tick,
+//! compared with bare loops which receive and send as many datagrams of equal lengths.
 //!
-//! Server and loops run on one thread of this process, whose CPU time is measured. Who plays, and who sends
-//! to the loops, is another process.
+//! Server and loops run on one thread of this process, whose CPU time is measured. The players, and
+//! the senders to the loops, run in another process.
 
 pub mod child;
 pub mod crowd;
@@ -14,23 +14,23 @@ pub mod pace;
 use core::time::Duration;
 use std::num::NonZeroU32;
 
-/// Players of a match.
+/// Players per match.
 pub const SEATS: u16 = 8;
 
-/// Turns of the server in a tick: a quarter of the matches closes in each.
+/// Server turns per tick. A quarter of the matches closes in each.
 pub const TURNS: u32 = 4;
 
-/// How many play how fast.
+/// Number of players and tick rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Matches, of [`SEATS`] players each.
     pub matches: u32,
-    /// Ticks a second.
+    /// Ticks per second.
     pub rate: NonZeroU32,
 }
 
 impl Plan {
-    /// Returns how many play.
+    /// Returns the number of players.
     #[must_use]
     pub const fn players(self) -> u32 {
         self.matches.saturating_mul(SEATS as u32)
@@ -48,7 +48,7 @@ impl Plan {
         self.period() / TURNS
     }
 
-    /// Returns how many ticks all players together take part in, in `span`.
+    /// Returns the sum over all players of their ticks in `span`.
     #[must_use]
     pub fn player_ticks(self, span: Duration) -> f64 {
         f64::from(self.players()) * f64::from(self.rate.get()) * span.as_secs_f64()

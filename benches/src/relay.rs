@@ -1,4 +1,4 @@
-//! A mesh's relay: the routes it computes, and packets through it beside bare forwarders.
+//! A mesh relay: its route computation, and its packet forwarding compared with bare forwarders.
 
 use core::time::Duration;
 

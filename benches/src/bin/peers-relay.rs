@@ -1,5 +1,6 @@
-//! `peers-relay [ROUNDS [PACKETS [FLOWS [CASES]]]]`: packets through a relay of ours and through bare
-//! forwarders, a row a line. `CASES` is how the names begin of those that are measured alone.
+//! `peers-relay [ROUNDS [PACKETS [FLOWS [CASES]]]]`: packets through a Tickwire relay and through
+//! bare forwarders, one row per line. `CASES` is a prefix of case names that limits the run to
+//! these.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
@@ -9,7 +10,7 @@ use benches::relay::child::{pin, play_role};
 use benches::relay::rounds::{Plan, measure};
 use harness::usage::answer;
 
-/// What `--help` prints.
+/// The `--help` text.
 const USAGE: &str = "\
 Sends packets through a relay of ours and through bare forwarders; prints a row a line.
 

@@ -11,21 +11,21 @@ use wire::{
     CloseCause, CommandId, ConnectionId, Effect, Instant, Outbound, PeerIdentity, StreamMachine,
 };
 
-/// What a client of a reliable server says first: kind and version.
+/// A client's first message to a reliable server: kind and version.
 const JOIN: [u8; 2] = [0, 1];
 
-/// Dials a reliable server many times, asks to be let in, and counts what it hears.
+/// Connects many times to a reliable server, joins, and counts received records.
 #[derive(Debug)]
 pub struct Crowd {
     dial: Dial,
     left_to_dial: u64,
-    /// Dials that run: no more than a server takes of one source.
+    /// Dials in progress, at most what a server accepts from one source.
     running: u64,
     joining: VecDeque<ConnectionId>,
     heard: Arc<AtomicU64>,
 }
 
-/// Dials at a time; half of what a server takes of one source.
+/// Maximum concurrent dials: half of what a server accepts from one source.
 const DIALS_MAX: u64 = 16;
 
 /// A dial.
@@ -37,7 +37,7 @@ impl Effect for Call {
 }
 
 impl Crowd {
-    /// Makes a crowd of `count`; each record that comes is added to `heard`.
+    /// Creates a load of `count` clients. Each received record increments `heard`.
     pub const fn new(dial: Dial, count: u64, heard: Arc<AtomicU64>) -> Self {
         Self {
             dial,
@@ -89,7 +89,7 @@ impl StreamMachine for Crowd {
     }
 }
 
-/// The crowd's application, which has nothing to say.
+/// The clients' application, which sends nothing.
 #[derive(Debug)]
 pub struct Guests;
 

@@ -1,4 +1,4 @@
-//! Bare loops of writes to sockets that somebody reads.
+//! Bare write loops to sockets whose peers read.
 
 use core::time::Duration;
 use std::io::{self, Read as _, Write as _};
@@ -12,23 +12,23 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use super::{MESSAGE_LEN, WIRE_LEN};
 use crate::measure::cpu_time_of;
 
-/// Writes ready bytes to each socket: no TLS, no queue, no wait.
+/// Writes prepared bytes to each socket, without TLS, queue or wait.
 #[derive(Debug)]
 pub struct PlainLoop(Vec<TcpStream>);
 
 impl PlainLoop {
-    /// Opens so many connections, whose other ends a thread reads.
+    /// Opens `count` connections. A thread reads the other ends.
     ///
     /// # Errors
     ///
-    /// Where the system has no sockets, or no thread, for them.
+    /// If the system lacks sockets, or a thread, for them.
     pub fn new(count: usize) -> io::Result<Self> {
         let (near, far) = connections(count)?;
         drain("drain-plain", far)?;
         Ok(Self(near))
     }
 
-    /// Writes one message to each; returns the CPU time of that.
+    /// Writes one message to each. Returns the CPU time.
     pub fn broadcast(&mut self) -> Duration {
         let record = [0x5A; WIRE_LEN];
         cpu_time_of(|| {
@@ -39,16 +39,16 @@ impl PlainLoop {
     }
 }
 
-/// The same through a TLS session for each: encrypts and writes, and nothing else.
+/// The same with a TLS session per connection: encrypts and writes.
 #[derive(Debug)]
 pub struct TlsLoop(Vec<(ServerConnection, TcpStream)>);
 
 impl TlsLoop {
-    /// Opens so many sessions, whose other ends a thread reads without decrypting.
+    /// Opens `count` sessions. A thread reads the other ends without decryption.
     ///
     /// # Errors
     ///
-    /// Where the system has no sockets, or no thread, for them.
+    /// If the system lacks sockets, or a thread, for them.
     pub fn new(count: usize) -> Result<Self, Box<dyn std::error::Error>> {
         let (server, client) = configs()?;
         let (near, far) = connections(count)?;
@@ -79,9 +79,9 @@ impl TlsLoop {
         Ok(Self(sessions))
     }
 
-    /// Writes one message to each; returns the CPU time of that.
+    /// Writes one message to each. Returns the CPU time.
     pub fn broadcast(&mut self) -> Duration {
-        // As long as a record of a message with what stands before it.
+        // As long as a message's record with its prefix.
         let message = [0x5A; 4 + 1 + MESSAGE_LEN];
         cpu_time_of(|| {
             for (tls, socket) in &mut self.0 {
@@ -94,7 +94,7 @@ impl TlsLoop {
     }
 }
 
-/// What both ends of a session need; the certificate is made for it.
+/// Returns the TLS configurations of both ends, with a new certificate.
 fn configs() -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn std::error::Error>> {
     let key = rcgen::KeyPair::generate()?;
     let names = vec!["floor.example".to_owned()];
@@ -117,7 +117,7 @@ fn configs() -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn std::erro
     Ok((Arc::new(server), Arc::new(client)))
 }
 
-/// Opens connections on loopback; returns both ends of each.
+/// Opens loopback connections and returns both ends of each.
 fn connections(count: usize) -> io::Result<(Vec<TcpStream>, Vec<TcpStream>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -132,7 +132,7 @@ fn connections(count: usize) -> io::Result<(Vec<TcpStream>, Vec<TcpStream>)> {
     Ok(ends)
 }
 
-/// Reads whatever comes on a thread of its own, for as long as the process lives.
+/// Reads from the sockets on a separate thread until the process ends.
 fn drain(name: &str, sockets: Vec<TcpStream>) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut sources = Vec::with_capacity(sockets.len());

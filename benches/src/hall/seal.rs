@@ -1,4 +1,4 @@
-//! Encrypted sessions between a server and those who watch, in memory.
+//! Encrypted sessions between a server and its spectators, in memory.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -13,15 +13,15 @@ use super::SPECTATORS;
 use crate::measure::cpu_time_of;
 use crate::pair::{APP, INSTANCE, UNRELIABLE};
 
-/// The server's endpoint, and those of all who watch.
+/// The endpoints of the server and of all spectators.
 pub(super) struct Seal {
     endpoint: Endpoint<Ring>,
-    /// By spectator.
+    /// Sessions by spectator.
     sessions: Vec<SessionId>,
-    /// Which spectator has a session.
+    /// Spectators by session.
     numbers: Lookup<SessionId, u32>,
     guests: Vec<Guest>,
-    /// Datagrams under way, one behind the other, and where each ends and whose it is.
+    /// Concatenated datagrams in flight, with the end and the spectator of each.
     bytes: Vec<u8>,
     ends: Vec<(usize, SocketAddr)>,
     message: Vec<u8>,
@@ -32,25 +32,26 @@ struct Guest {
     session: SessionId,
 }
 
-/// What the server sent, and what CPU time that took.
+/// The server's sent datagrams and their CPU time.
 pub(super) struct Sent {
     pub(super) spent: Duration,
     pub(super) datagrams: u32,
     pub(super) bytes: usize,
 }
 
-/// Where the server is.
+/// The server's address.
 const SERVER: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_777);
 
 impl Seal {
-    /// Opens a session for each of so many, one after the other, which takes [`admission`] from `now` on.
+    /// Opens a session for each spectator, one after the other, which takes [`admission`] from
+    /// `now` on.
     pub(super) fn new(now: Instant, spectators: u32) -> Self {
         let identity = Identity::generate(&mut Ring::new()).expect("entropy");
         let key = *identity.public_key();
         let mut config = Config::for_server();
         config.sessions_max = u16::MAX;
-        // So many come at once.
+        // All connect within a short time.
         config.accept_rate = u32::MAX;
         config.accept_rate_unvalidated = u32::MAX;
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
@@ -69,7 +70,7 @@ impl Seal {
         seal
     }
 
-    /// Has one dial until it is in.
+    /// Connects one spectator.
     fn admit(&mut self, now: Instant, number: u32, key: PublicKey) {
         let config = Config::default();
         let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
@@ -92,8 +93,8 @@ impl Seal {
             .insert(*self.sessions.last().expect("one more"), number);
     }
 
-    /// Seals and sends what the match has for those who watch, whose first datagram, for `first`, is in
-    /// `buf`; each takes what came for it.
+    /// Seals and sends the match's datagrams for spectators, and delivers them. The first datagram,
+    /// for `first`, is in `buf`.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -129,7 +130,8 @@ impl Seal {
         }
     }
 
-    /// Has those of `speakers` say `word`, and the match hear it; returns the server's CPU time.
+    /// Sends `word` from each of `speakers` and passes it to the match. Returns the server's CPU
+    /// time.
     pub(super) fn hear(
         &mut self,
         now: Instant,
@@ -142,7 +144,7 @@ impl Seal {
             let sent = endpoint.send(now, *session, UNRELIABLE, &word);
             sent.expect("its session is open");
         }
-        // The others may have to acknowledge what came.
+        // The other spectators may have acknowledgements to send.
         (0..self.guests.len()).for_each(|place| self.gather(now, place));
         cpu_time_of(|| {
             self.take(now, |number, now, message| {
@@ -152,7 +154,7 @@ impl Seal {
         })
     }
 
-    /// Puts what a guest has to send under way.
+    /// Moves a spectator's outgoing datagrams to those in flight.
     fn gather(&mut self, now: Instant, place: usize) {
         let address = address(place);
         let Self {
@@ -170,7 +172,7 @@ impl Seal {
         }
     }
 
-    /// Hands the server all that is under way, and its messages to `hear`.
+    /// Delivers all datagrams in flight to the server, and passes its messages to `hear`.
     fn take(&mut self, now: Instant, mut hear: impl FnMut(u32, Instant, &mut Vec<u8>)) {
         let mut start = 0;
         for (end, from) in self.ends.drain(..) {
@@ -197,14 +199,14 @@ impl Seal {
         }
     }
 
-    /// Puts what the server has to send under way.
+    /// Moves the server's outgoing datagrams to those in flight.
     fn drain(&mut self, now: Instant) {
         while let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.bytes) {
             self.ends.push((self.bytes.len(), transmit.destination));
         }
     }
 
-    /// Hands guests what is under way for them.
+    /// Delivers datagrams in flight to the spectators.
     fn deliver(&mut self, now: Instant) {
         let mut start = 0;
         for (end, to) in self.ends.drain(..) {
@@ -225,18 +227,18 @@ impl Seal {
     }
 }
 
-/// How long it takes to let so many in: a server does the work of 100 handshakes in one moment at most.
+/// Returns the time to admit this many: a server handles at most a burst of 100 handshakes.
 pub(super) fn admission(spectators: u32) -> Duration {
     Duration::from_micros(20) * spectators
 }
 
-/// Where a guest is: each in a network of its own.
+/// Returns a spectator's address: each in its own network.
 fn address(place: usize) -> SocketAddr {
     let place = u32::try_from(place).unwrap_or(u32::MAX);
     SocketAddr::from((Ipv4Addr::from_bits((0x01_0000 + place) << 8 | 9), 4_000))
 }
 
-/// The guest at an address.
+/// Returns the index of the spectator at an address.
 fn place(address: SocketAddr) -> Option<usize> {
     let SocketAddr::V4(address) = address else {
         return None;

@@ -1,4 +1,4 @@
-//! The other process: the same program once more, in another role.
+//! The child process: the same program in another role.
 
 use core::fmt::Write as _;
 use core::net::SocketAddr;
@@ -14,21 +14,21 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::{Plan, crowd, echo};
 
-/// What the process is to do.
+/// The role of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Plays at a server with this key.
+    /// Runs players at a server with this key.
     Players(PublicKey),
-    /// Sends datagrams of so many bytes.
+    /// Sends datagrams of this length.
     Datagrams(usize),
 }
 
-/// What was counted in the process; all of it only grows.
+/// Counters of the process, which only increase.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Turns that it took.
+    /// Number of turns taken.
     taken: AtomicU64,
-    /// Ticks that players have heard of, or datagrams that came.
+    /// Ticks that players have received, or datagrams received.
     heard: AtomicU64,
 }
 
@@ -44,35 +44,35 @@ impl Tally {
     }
 }
 
-/// What the process says of itself.
+/// A report of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Turns that its players took.
     pub taken: u64,
-    /// Ticks that they have heard of, or datagrams that came.
+    /// Ticks that they have received, or datagrams received.
     pub heard: u64,
-    /// CPU time that it has used.
+    /// CPU time used.
     pub cpu: Duration,
 }
 
-/// The process; it ends when this is dropped.
+/// A child process, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// A line asks; the end of it ends the process.
+    /// A line requests a report; the end of the pipe ends the process.
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// The first argument of a process that plays a role.
+/// First argument of a child process.
 const MARK: &str = "other-process";
 
 impl Process {
-    /// Starts this program as `role` at `address`.
+    /// Starts this program as `role`, with `address` as its server.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn start(plan: Plan, address: SocketAddr, role: Role) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([MARK, &line_of(plan, address, role)]);
@@ -86,11 +86,11 @@ impl Process {
         })
     }
 
-    /// Asks what it has done so far.
+    /// Requests a report.
     ///
     /// # Panics
     ///
-    /// Where it has ended.
+    /// If the process has ended.
     pub fn ask(&mut self) -> Said {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
@@ -113,11 +113,11 @@ impl Drop for Process {
     }
 }
 
-/// Plays its role, where this is such a process; else returns.
+/// Runs the role if this is a child process; otherwise returns.
 ///
 /// # Panics
 ///
-/// Where the role is not understood.
+/// If the role cannot be parsed.
 pub fn play_role() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(MARK) {
@@ -133,7 +133,7 @@ pub fn play_role() {
     }
 }
 
-/// Answers questions until there are no more, then ends the process.
+/// Answers requests until stdin ends, then ends the process.
 fn answer(tally: Arc<Tally>) {
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -149,7 +149,7 @@ fn answer(tally: Arc<Tally>) {
     });
 }
 
-/// What a process is told, as one line.
+/// Encodes a role as one line.
 fn line_of(plan: Plan, address: SocketAddr, role: Role) -> String {
     let mut line = format!("{} {} {address} ", plan.matches, plan.rate);
     match role {

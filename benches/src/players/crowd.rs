@@ -1,4 +1,4 @@
-//! The players: a client of `lockstep` and one of `udp_proto` each, on a socket of its own.
+//! The players: each has a client of `lockstep`, one of `udp_proto`, and its own socket.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -15,14 +15,15 @@ use super::child::Tally;
 use super::pace::{Pace, sleep};
 use crate::pair::{APP, UNRELIABLE};
 
-/// Players who begin to connect in a second: fewer than the server's budget of handshakes.
+/// New connections per second, below the server's handshake budget.
 const NEWCOMERS: u32 = 400;
 
-/// Plays until the process ends, a turn a tick for each player, spread over the tick.
+/// Runs the players until the process ends. Each has one turn per tick, and the turns are spread
+/// over the tick.
 ///
 /// # Panics
 ///
-/// Where the system has no socket for one.
+/// If the system lacks a socket for a player.
 pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) {
     let mut players: Vec<Player> = Vec::new();
     let mut pace = Pace::new(plan.period());
@@ -48,7 +49,7 @@ pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) 
     }
 }
 
-/// Gives each its turn at its place in the tick; who is late is next.
+/// Runs each turn at its offset in the tick. A late turn runs next.
 pub(super) fn spread<T>(
     pace: &Pace,
     (begun, period): (Instant, Duration),
@@ -59,7 +60,8 @@ pub(super) fn spread<T>(
     for (place, one) in (0_u32..).zip(all) {
         let at = begun + period * place / count;
         let mut now = pace.now();
-        // A shorter wait is not worth a wake-up: what is due meanwhile is done together.
+        // For a shorter wait, a wake-up costs too much; turns that become due in this time run
+        // together.
         if at.saturating_since(now) > LEAST_SLEEP {
             sleep(at.saturating_since(now));
             now = pace.now();
@@ -68,7 +70,7 @@ pub(super) fn spread<T>(
     }
 }
 
-/// Least sleep.
+/// Minimum sleep.
 const LEAST_SLEEP: Duration = Duration::from_micros(500);
 
 struct Player {
@@ -82,11 +84,12 @@ struct Player {
     /// The game's state.
     state: u64,
     buffer: Vec<u8>,
-    /// Turns it has had, to look for a second datagram now and then only: each look costs a call.
+    /// Number of its turns. Only some of them poll for a second datagram, because each poll is a
+    /// system call.
     turns: u32,
 }
 
-/// How the clients of a match call the server.
+/// The server's peer id at the clients.
 const SERVER: PeerId = PeerId(9_999);
 
 impl Player {
@@ -118,7 +121,7 @@ impl Player {
         }
     }
 
-    /// What it does in a frame; returns how many ticks it has heard of.
+    /// Runs a frame. Returns how many new ticks it has received.
     fn turn(&mut self, now: Instant) -> u32 {
         self.turns = self.turns.wrapping_add(1);
         self.receive(now);
@@ -129,7 +132,7 @@ impl Player {
             match event {
                 Event::Connected { session, .. } => self.session = Some(session),
                 Event::Readable { session } => self.hear(now, session),
-                // The server counts it.
+                // The server counts these.
                 Event::Closed { .. } | Event::ConnectFailed { .. } => self.session = None,
                 Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
             }
@@ -192,15 +195,15 @@ impl Player {
             datagram.clear();
         }
         while self.endpoint.poll_transmit(now, datagram).is_some() {
-            // What the system does not take is lost, as it is for a game.
+            // A datagram that the system rejects is lost, as in a game.
             self.socket.send(datagram).ok();
             datagram.clear();
         }
     }
 }
 
-/// No datagram is longer.
+/// Maximum length of a datagram.
 const BUFFER_LEN: usize = 2_048;
 
-/// Turns in which one looks for more than one datagram: of so many one.
+/// In one of this many turns, a player polls for more than one datagram.
 const LOOK_EACH: u32 = 8;

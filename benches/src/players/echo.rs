@@ -1,4 +1,4 @@
-//! Who sends to the bare loops: a socket for each player, a datagram a tick each way.
+//! The senders to the bare loops: a socket per player, and one datagram per tick in each direction.
 
 use core::net::SocketAddr;
 use std::net::UdpSocket;
@@ -8,11 +8,12 @@ use super::child::Tally;
 use super::crowd::spread;
 use super::pace::Pace;
 
-/// Sends datagrams of `len` bytes until the process ends, spread over the tick as players' are.
+/// Sends datagrams of `len` bytes until the process ends, spread over the tick like those of
+/// players.
 ///
 /// # Panics
 ///
-/// Where the system has no socket for one.
+/// If the system lacks a socket for a player.
 pub fn send(plan: Plan, (address, len): (SocketAddr, usize), tally: &Tally) {
     let open = |_| {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");

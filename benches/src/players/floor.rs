@@ -1,4 +1,4 @@
-//! Bare loops: as many datagrams in and out as a server of matches has, and nothing else.
+//! Bare loops: they only receive and send as many datagrams as a match server.
 
 use core::time::Duration;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -15,18 +15,18 @@ use super::{Plan, TURNS};
 use crate::floor::BareDirection;
 use crate::measure::cpu_time_of;
 
-/// What a loop does.
+/// The work of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Up to 32 datagrams in a call that receives and 64 in one that sends, as the driver has it.
+    /// Up to 32 datagrams per receive call and 64 per send call, as in the driver.
     Batches,
-    /// The same, and for each datagram in and one out: header, AEAD, replay window.
+    /// The same, and header, AEAD and replay window for each datagram in and out.
     SealedBatches,
-    /// A call for each datagram.
+    /// One call per datagram.
     Single,
 }
 
-/// Bytes of a datagram in, and of one out.
+/// Datagram lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// From a player.
@@ -35,14 +35,14 @@ pub struct Lengths {
     pub down: usize,
 }
 
-/// A loop on a socket of its own, to which everybody sends a datagram a tick and gets one.
+/// A loop on its own socket. It receives one datagram per player and tick, and sends one.
 pub struct Floor {
     socket: UdpSocket,
     work: Work,
     pace: Pace,
     everyone: Vec<SocketAddr>,
     directions: Vec<BareDirection>,
-    /// Where the next key is.
+    /// Index of the next key.
     next: usize,
     plain: Vec<u8>,
     out: Vec<u8>,
@@ -56,11 +56,11 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Opens a socket on loopback with the buffers that the driver asks for.
+    /// Opens a loopback socket with the driver's buffer sizes.
     ///
     /// # Panics
     ///
-    /// Where the system has none.
+    /// If the system has no socket.
     #[must_use]
     pub fn new(plan: Plan, work: Work, lengths: Lengths) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -79,7 +79,7 @@ impl Floor {
             everyone: Vec::new(),
             directions: (0..keys).map(|_| BareDirection::new()).collect(),
             next: 0,
-            // Both lengths in the mean, less header and tag.
+            // The mean of both lengths, without header and tag.
             plain: vec![0x5A; (usize::midpoint(lengths.up, lengths.down)).saturating_sub(23)],
             out: vec![0x5A; lengths.down],
             rooms: vec![0; RECEIVES * ROOM],
@@ -91,21 +91,21 @@ impl Floor {
         }
     }
 
-    /// Returns where it is.
+    /// Returns its address.
     ///
     /// # Panics
     ///
-    /// Where the system does not know.
+    /// If the system does not report it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.socket.local_addr().expect("it is bound")
     }
 
-    /// Learns who sends, until that many do.
+    /// Receives until the plan's number of senders is known.
     ///
     /// # Panics
     ///
-    /// Where they do not within `limit`.
+    /// If that takes longer than `limit`.
     pub fn gather(&mut self, plan: Plan, limit: Duration) {
         let end = self.pace.now() + limit;
         let count = usize::try_from(plan.players()).unwrap_or(usize::MAX);
@@ -121,7 +121,7 @@ impl Floor {
         }
     }
 
-    /// Takes and sends for `span`; returns the CPU time of that.
+    /// Receives and sends for `span`. Returns the CPU time.
     pub fn run(&mut self, span: Duration) -> Duration {
         let end = self.pace.now() + span;
         cpu_time_of(|| {
@@ -132,7 +132,7 @@ impl Floor {
         })
     }
 
-    /// Returns datagrams in and out so far.
+    /// Returns the numbers of datagrams in and out.
     #[must_use]
     pub const fn datagrams(&self) -> [u64; 2] {
         self.datagrams
@@ -163,7 +163,7 @@ impl Floor {
         *down += sent;
     }
 
-    /// Returns how many came with one call; `None` where none did.
+    /// Returns how many datagrams one call received, or `None` if there were none.
     fn receive_many(&mut self) -> Option<usize> {
         let mut rooms = self.rooms.chunks_mut(ROOM);
         let mut slices: [[IoSliceMut<'_>; 1]; RECEIVES] =
@@ -178,7 +178,7 @@ impl Floor {
         match found {
             Ok(found) => Some(found.count()),
             Err(Errno::EAGAIN) => None,
-            // Who has gone is told of once.
+            // The system reports a closed peer once.
             Err(_) => Some(0),
         }
     }
@@ -191,7 +191,7 @@ impl Floor {
         }
     }
 
-    /// Opens and seals a packet for each of so many.
+    /// Opens and seals `count` packets.
     fn seal(&mut self, count: usize) {
         for _ in 0..count {
             let Some(direction) = self.directions.get_mut(self.next) else {
@@ -244,14 +244,14 @@ impl core::fmt::Debug for Floor {
     }
 }
 
-/// Datagrams of one call that receives: what the driver's library asks for.
+/// Datagrams per receive call: the number that the driver's library requests.
 const RECEIVES: usize = 32;
 
-/// Datagrams of one call that sends: as many as the driver gathers.
+/// Datagrams per send call: the number that the driver batches.
 const SENDS: usize = 64;
 
-/// Bytes of room for a datagram.
+/// Buffer size per datagram.
 const ROOM: usize = 2_048;
 
-/// What the driver asks the system for.
+/// The driver's socket buffer size.
 const BUFFER: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! The server: a driver of `servicer` with an endpoint of `udp_proto`, and a `MatchServer` for each match.
+//! The server: a driver of `servicer` with an endpoint of `udp_proto`, and a `MatchServer` per
+//! match.
 
 use core::convert::Infallible;
 use core::net::SocketAddr;
@@ -20,34 +21,34 @@ use super::{Plan, SEATS, TURNS};
 use crate::measure::cpu_time_of;
 use crate::pair::{APP, INSTANCE, UNRELIABLE};
 
-/// A server at work.
+/// A running server.
 pub struct Host {
     driver: Driver<Endpoint<Ring>, Lobby>,
     requests: Requests<Infallible>,
     pace: Pace,
-    /// Where it is, and the key to know it by.
+    /// Its address and public key.
     pub door: (SocketAddr, PublicKey),
 }
 
-/// What was counted until some moment.
+/// Counters at a point in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// Ticks closed, all matches together.
+    /// Ticks closed, in all matches.
     pub ticks: u64,
-    /// Inputs filled in for players.
+    /// Substituted inputs.
     pub substituted: u64,
-    /// Times a match's clock was set back, since the process had no time for it.
+    /// Number of times a match's clock was set back, because the process got no CPU time.
     pub pauses: u64,
-    /// Players whose session is over.
+    /// Players whose session has ended.
     pub lost: u32,
-    /// Of the driver.
+    /// The driver's counters.
     pub driver: Counters,
-    /// Of the endpoint.
+    /// The endpoint's counters.
     pub endpoint: EndpointStats,
 }
 
 impl Host {
-    /// Opens a socket on loopback.
+    /// Opens a loopback socket.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         let now = Clock::new().now();
@@ -61,7 +62,7 @@ impl Host {
         let socket = UdpSocket::bind(address, &SocketConfig::default()).expect("a port");
         let door = (socket.local_address(), key);
         let mut config = DriverConfig::default();
-        // All that came since the last turn.
+        // All datagrams since the last turn.
         config.datagrams_per_turn = NonZeroUsize::new(65_536).expect("not 0");
         let lobby = Lobby::new(plan, now);
         let made = Driver::new(vec![socket], endpoint, lobby, config);
@@ -78,7 +79,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// Where that takes longer than `limit`.
+    /// If that takes longer than `limit`.
     pub fn gather(&mut self, limit: Duration) {
         let end = self.pace.now() + limit;
         while !self.driver.application().is_full() {
@@ -93,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Serves for `span`; returns the CPU time of that.
+    /// Serves for `span`. Returns the CPU time.
     pub fn serve(&mut self, span: Duration) -> Duration {
         let end = self.pace.now() + span;
         cpu_time_of(|| {
@@ -103,7 +104,7 @@ impl Host {
         })
     }
 
-    /// Returns what was counted so far.
+    /// Returns the current counters.
     #[must_use]
     pub fn count(&self) -> Count {
         let lobby = self.driver.application();
@@ -121,7 +122,7 @@ impl Host {
         }
     }
 
-    /// Returns how long after its time each tick was closed since this was last asked, in order of length.
+    /// Returns the sorted delays of tick closings since the last call.
     pub fn take_lateness(&mut self) -> Vec<Duration> {
         let mut found = self
             .driver
@@ -144,26 +145,26 @@ impl core::fmt::Debug for Host {
     }
 }
 
-/// The matches, and who plays in which.
+/// The matches and their players.
 struct Lobby {
     matches: Vec<Match>,
     seats: Lookup<SessionId, Place>,
-    /// Seats that are taken: the next player gets the next one.
+    /// Number of seats taken. The next player gets the next seat.
     seated: u32,
-    /// Players who are ready.
+    /// Number of ready players.
     ready: u32,
-    /// Players whose session is over.
+    /// Number of players whose session has ended.
     lost: u32,
-    /// Turns of the server.
+    /// Number of server turns.
     turns: u32,
-    /// No turn before.
+    /// No earlier turn.
     turn_at: Instant,
     clock: Clock,
     message: Vec<u8>,
     lateness: Vec<Duration>,
 }
 
-/// A player's place.
+/// A player's match and seat.
 #[derive(Clone, Copy)]
 struct Place {
     game: usize,
@@ -172,10 +173,10 @@ struct Place {
 
 struct Match {
     server: MatchServer<u16>,
-    /// By seat.
+    /// Sessions by seat.
     sessions: Vec<SessionId>,
     has_started: bool,
-    /// When its server is next due, as it said last; its players say nothing that is due before.
+    /// The match server's last reported deadline. Nothing is due for its players before it.
     due: Option<Instant>,
 }
 
@@ -218,7 +219,7 @@ impl Lobby {
         self.matches.iter().all(|game| game.has_started)
     }
 
-    /// Gives a newcomer the next free seat.
+    /// Assigns the next free seat to a new player.
     fn seat(&mut self, now: Instant, session: SessionId) {
         let game = usize::try_from(self.seated / u32::from(SEATS)).unwrap_or(usize::MAX);
         let seat = Seat(u16::try_from(self.seated % u32::from(SEATS)).unwrap_or(u16::MAX));
@@ -230,7 +231,7 @@ impl Lobby {
         self.seated += 1;
     }
 
-    /// Hands a player's messages to its match.
+    /// Passes a player's messages to its match.
     fn read(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, session: SessionId) {
         let Some(place) = self.seats.get(&session) else {
             return;
@@ -247,7 +248,7 @@ impl Lobby {
 }
 
 impl Match {
-    /// Closes what is due, and notes how late the first of these ticks is.
+    /// Closes due ticks, and records the delay of the first one.
     fn close(&mut self, now: Instant, clock: Clock, lateness: &mut Vec<Duration>) {
         let Some(due) = self.server.poll_timeout().filter(|at| *at <= now) else {
             return;
@@ -270,7 +271,7 @@ impl Match {
         }
     }
 
-    /// Returns how many have become ready.
+    /// Returns how many players have become ready.
     fn hear(&mut self) -> u32 {
         let mut ready = 0;
         while let Some(event) = self.server.poll_event() {
@@ -315,10 +316,10 @@ impl Application<Endpoint<Ring>> for Lobby {
         Some(self.turn_at)
     }
 
-    /// What a game server does in a turn: inputs that came, ticks that are due, bundles.
+    /// Runs a game server's turn: received inputs, due ticks, bundles.
     fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         self.turn_at = now + Duration::from_nanos(1);
-        // What came in this turn counts for the ticks that it closes.
+        // Inputs received in this turn count for the ticks that it closes.
         while let Some(event) = endpoint.poll_event() {
             self.on_event(now, endpoint, event);
         }
@@ -331,8 +332,8 @@ impl Application<Endpoint<Ring>> for Lobby {
                 game.server.start(now).expect("it waits for this");
                 game.has_started = true;
             }
-            // Those that have started have nothing to do in the others' turns, but where their own came a
-            // moment before they were due.
+            // A match that has started has no work in other turns, unless its inputs arrived just
+            // before their deadline.
             let is_due = game.due.is_some_and(|due| due <= now);
             if game.has_started && number % TURNS != group && !is_due {
                 continue;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use servicer::Clock;
 use wire::Instant;
 
-/// When turns are due: every so often since the first.
+/// Turns at a fixed interval since the first.
 #[derive(Debug)]
 pub struct Pace {
     clock: Clock,
@@ -14,7 +14,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins now.
+    /// Starts now.
     #[must_use]
     pub fn new(period: Duration) -> Self {
         let clock = Clock::new();
@@ -25,8 +25,8 @@ impl Pace {
         }
     }
 
-    /// Waits for the next turn; one that is late comes at once, and those behind it stay where they were.
-    /// Returns when it was due.
+    /// Waits for the next turn. A late turn runs at once and does not shift later ones. Returns its
+    /// due time.
     pub fn wait(&mut self) -> Instant {
         let due = self.next;
         self.next += self.period;
@@ -37,7 +37,7 @@ impl Pace {
         due
     }
 
-    /// Returns the clock's time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()

@@ -1,4 +1,4 @@
-//! The process that is measured: this program once more, in another role.
+//! The measured process: this program in another role.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,19 +22,19 @@ use wire::NodeId;
 use super::operator::Operator;
 use super::{end, table};
 
-/// What forwards.
+/// A forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// A call for each datagram.
+    /// One call per datagram.
     Plain,
-    /// Up to 64 datagrams a call.
+    /// Up to 64 datagrams per call.
     Mmsg,
-    /// A node of ours.
+    /// A Tickwire node.
     Tickwire,
 }
 
 impl Stack {
-    /// All of them.
+    /// All forwarders.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Mmsg, Self::Tickwire];
 
     /// Its name in rows.
@@ -48,25 +48,25 @@ impl Stack {
     }
 }
 
-/// What a process does.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A bare forwarder, a call for each datagram.
+    /// A bare forwarder, one call per datagram.
     Plain,
-    /// A bare forwarder, up to 64 datagrams a call.
+    /// A bare forwarder, up to 64 datagrams per call.
     Mmsg,
-    /// As [`Plain`](Self::Plain), with a socket of its own towards the server for each who sends.
+    /// Like [`Plain`](Self::Plain), with a socket towards the server per sender.
     Upstreams,
-    /// A relay of ours whose links are so protected.
+    /// A Tickwire relay whose links have this protection.
     Relay(HopKind),
-    /// The same that has no two frames cut from one by the system, as if each were for another neighbour.
+    /// The same without GSO, as if each frame were for another neighbour.
     Spread(HopKind),
-    /// An exit of ours.
+    /// A Tickwire exit.
     Exit,
 }
 
 impl Role {
-    /// All of them, and what they are called.
+    /// All roles with their names.
     const NAMES: [(Self, &'static str); 8] = [
         (Self::Plain, "plain"),
         (Self::Mmsg, "mmsg"),
@@ -89,41 +89,41 @@ impl Role {
     }
 }
 
-/// What the process says of itself.
+/// A report of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// CPU time that it has used.
+    /// CPU time used.
     pub cpu: Duration,
-    /// How often it has asked for memory.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Its threads, the one that answers left out.
+    /// Number of threads, without the one that answers.
     pub threads: u64,
-    /// Bytes of memory that it holds in the machine's.
+    /// Resident memory in bytes.
     pub resident: u64,
 }
 
-/// The process; it ends when this is dropped.
+/// A forwarder process, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Forwarder {
     child: Child,
-    /// A line asks; the end of it ends the process.
+    /// A line requests a report; the end of the pipe ends the process.
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Where it listens.
+    /// Its listening address.
     pub address: SocketAddr,
-    /// Who it is, where it is a node.
+    /// Its node id, if it is a node.
     pub id: NodeId,
 }
 
-/// The first argument of a process that plays a role.
+/// First argument of a child process.
 const MARK: &str = "forwarder";
 
 impl Forwarder {
-    /// Starts this program as `role`, which passes on to `sink` what is not for a node.
+    /// Starts this program as `role`. It forwards to `sink` whatever is not for a node.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn start(role: Role, sink: SocketAddr) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([MARK, role.name(), &sink.to_string()]);
@@ -143,17 +143,17 @@ impl Forwarder {
         })
     }
 
-    /// The process.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().map(Pid::from_raw)
     }
 
-    /// Asks what it has used so far.
+    /// Requests a report.
     ///
     /// # Panics
     ///
-    /// Where it has ended.
+    /// If the process has ended.
     pub fn ask(&mut self) -> Said {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
@@ -170,8 +170,8 @@ impl Forwarder {
     }
 }
 
-/// Has a process stand still while `work` is done: what is sent to it meanwhile waits in its socket,
-/// so that it is not idle until it has forwarded that.
+/// Stops a process while `work` runs. Datagrams queue in its socket, so that it is busy until it
+/// has forwarded them all.
 pub fn while_paused<R>(process: Option<Pid>, work: impl FnOnce() -> R) -> R {
     let signal = |signal| process.is_some_and(|process| kill(process, signal).is_ok());
     let is_paused = signal(Signal::SIGSTOP);
@@ -189,12 +189,12 @@ impl Drop for Forwarder {
     }
 }
 
-/// Plays its role, where this is such a process; else returns. `allocations` counts those of the
-/// process.
+/// Runs the role if this is a child process; otherwise returns. `allocations` returns the number of
+/// the process's allocations.
 ///
 /// # Panics
 ///
-/// Where the role is not understood, or its sockets fail.
+/// If the role cannot be parsed, or its sockets fail.
 pub fn play_role(allocations: fn() -> u64) {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(MARK) {
@@ -222,7 +222,7 @@ fn bare(sink: SocketAddr, forward: fn(&UdpSocket, SocketAddr) -> io::Result<()>)
     forward(&socket, sink).expect("a socket");
 }
 
-/// A node that only relays.
+/// Runs a node which only relays.
 fn relay(kind: HopKind, batching: Batching) {
     let mut config = end::config(kind);
     config.profile.roles = Roles::RELAY;
@@ -231,7 +231,7 @@ fn relay(kind: HopKind, batching: Batching) {
     run(config, driver);
 }
 
-/// A node that players leave the mesh by, each by a socket of their own.
+/// Runs an exit node with a socket per player.
 fn exit(server: SocketAddr) {
     let mut config = end::config(HopKind::Sealed);
     config.profile.roles = Roles::EXIT;
@@ -246,7 +246,7 @@ fn exit(server: SocketAddr) {
     run(config, driver);
 }
 
-/// A node on a driver as it is shipped.
+/// Runs a node on a driver with its default implementation.
 fn run(mut config: Config, driver: DriverConfig) {
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
     let id = identity.node_id();
@@ -263,7 +263,7 @@ fn run(mut config: Config, driver: DriverConfig) {
     eprintln!("the node ended: {end:?}");
 }
 
-/// Keeps this process on one core, where the system allows it.
+/// Pins this process to a core, if the system allows it.
 pub fn pin(core: usize) {
     let mut set = CpuSet::new();
     if set.set(core).is_ok() {
@@ -271,7 +271,7 @@ pub fn pin(core: usize) {
     }
 }
 
-/// Answers questions until there are no more, then ends the process.
+/// Answers requests until stdin ends, then ends the process.
 fn answer(allocations: fn() -> u64) {
     for line in io::stdin().lock().lines() {
         let cpu = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
@@ -286,7 +286,7 @@ fn answer(allocations: fn() -> u64) {
     std::process::exit(0);
 }
 
-/// A number of this process that the system tells.
+/// Returns a number from this process's status file.
 fn from_status(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -1,4 +1,4 @@
-//! A thousand players of one server, each at a game's pace.
+//! A thousand players of one server, each at a game's packet rate.
 
 use std::io;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::subject::{PATIENCE, as_f64};
 use harness::row::Row;
 use harness::statistics::median;
 
-/// What one round found.
+/// Results of one round.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     cpu_ns: f64,
@@ -29,8 +29,8 @@ struct Found {
     core: f64,
 }
 
-/// Measures a bare forwarder with a socket towards the server for each player, and an exit of ours,
-/// which has that too, in turn.
+/// Measures a bare forwarder with a socket towards the server per player, and a Tickwire exit,
+/// which also has one per player, alternately.
 pub(super) fn measure(rounds: u32, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
     let mut bare = Bare::new()?;
     let mut exit = Exit::new()?;
@@ -89,7 +89,7 @@ impl Bare {
         } = self;
         let to = forwarder.address;
         let datagram = [0x5A; LEN];
-        // Each once before, so that all are known.
+        // Each player sends once before the measurement, so that the forwarder knows all.
         let mut everyone = players.iter_mut();
         pace(TURNS_WARM, server, || {
             for player in everyone.by_ref().take(EACH_TURN) {
@@ -109,7 +109,7 @@ impl Bare {
     }
 }
 
-/// An entry that sends its players' frames to an exit of ours.
+/// An entry which sends its players' frames to a Tickwire exit.
 #[derive(Debug)]
 struct Exit {
     forwarder: Forwarder,
@@ -145,7 +145,7 @@ impl Exit {
         Ok(exit)
     }
 
-    /// Opens the players' flows, and waits until a datagram of each arrives.
+    /// Opens the players' flows and waits until a datagram of each has arrived.
     fn settle(&mut self) {
         let end = self.clock.now() + PATIENCE;
         let wanted = u64::from(PLAYERS);
@@ -193,7 +193,7 @@ impl Exit {
         self.frames.take().unwrap_or_default()
     }
 
-    /// A datagram of the next player comes to the entry.
+    /// Delivers a datagram of the next player to the entry.
     fn play(&mut self) {
         let now = self.clock.now();
         self.entry.play(now, self.asked % PLAYERS, &mut [0x5A; LEN]);
@@ -206,7 +206,7 @@ impl Exit {
     }
 }
 
-/// Lets an entry do what is due.
+/// Runs the entry's due work.
 fn tend(entry: &mut End, clock: &Clock, frames: &mut Option<Frames>) {
     let now = clock.now();
     let End { node, socket, .. } = entry;
@@ -217,7 +217,7 @@ fn tend(entry: &mut End, clock: &Clock, frames: &mut Option<Frames>) {
     drain(entry, clock, frames);
 }
 
-/// Sends what it has to send, frames of players left out where they are held back.
+/// Sends the entry's datagrams. If `frames` is set, players' frames are stored there instead.
 fn drain(entry: &mut End, clock: &Clock, frames: &mut Option<Frames>) {
     while let Some((address, datagram)) = entry.take(clock.now()) {
         let is_frame = datagram.first().is_some_and(|it| HopHeader::claims(*it));
@@ -231,7 +231,7 @@ fn drain(entry: &mut End, clock: &Clock, frames: &mut Option<Frames>) {
     }
 }
 
-/// Sends at the players' pace, and tells what that cost the forwarder.
+/// Sends at the players' rate. Returns the cost to the forwarder.
 fn measured(forwarder: &mut Forwarder, server: &mut Mass, send: impl FnMut()) -> Found {
     let clock = Clock::new();
     let (before, began) = (forwarder.ask(), clock.now());
@@ -247,8 +247,8 @@ fn measured(forwarder: &mut Forwarder, server: &mut Mass, send: impl FnMut()) ->
     }
 }
 
-/// Has `send` send so many times, a turn apart; returns how many datagrams came to the server until
-/// no more did.
+/// Calls `send` this many times at the turn interval. Returns how many datagrams reached the server
+/// until none arrived any more.
 fn pace(turns: usize, server: &mut Mass, mut send: impl FnMut()) -> u64 {
     let clock = Clock::new();
     let mut came = 0;
@@ -272,17 +272,17 @@ fn pace(turns: usize, server: &mut Mass, mut send: impl FnMut()) -> u64 {
 
 /// Name in rows.
 pub(super) const CASE: &str = "clients1000";
-/// Players of the one server.
+/// Number of players.
 const PLAYERS: u32 = 1_000;
-/// Bytes of their datagrams, and of the frames that hold them.
+/// Bytes of their datagrams, and of the frames which contain them.
 const LEN: usize = 100;
 const FRAME: usize = LEN + overhead(HopKind::Sealed);
-/// Time between two looks at who sends.
+/// Interval between two turns.
 const TURN: Duration = Duration::from_millis(1);
-/// Datagrams each time: 60 a second of each player.
+/// Datagrams per turn, so that each player sends 60 per second.
 const EACH_TURN: usize = 60;
-/// Turns of a round, and those in which each player sends once.
+/// Turns of a round, and turns in which each player sends once.
 const TURNS: usize = 2_000;
 const TURNS_WARM: usize = 17;
-/// Silence after which nothing more comes.
+/// Time without datagrams after which a round ends.
 const QUIET: Duration = Duration::from_millis(500);

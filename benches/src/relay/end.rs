@@ -1,4 +1,4 @@
-//! A node whose socket the one who measures holds.
+//! A node whose socket the benchmark holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,43 +16,43 @@ use wire::{Arrival, InstanceId, Instant, NodeId};
 
 use super::socket::{Intake, Mass};
 
-/// A node, its socket, and what it asks for, which is said to be there and never opened.
+/// A node and its socket. Other sockets that it requests are reported as open but never opened.
 #[derive(Debug)]
 pub struct End {
     /// The node.
     pub node: Node<Ring>,
-    /// The mesh's socket.
+    /// The mesh socket.
     pub socket: Mass,
-    /// Name of the next socket that the node asks for.
+    /// Id of the next socket that the node requests.
     next_socket: u32,
-    /// The game's port, at an entry.
+    /// The game's port, if this is an entry.
     pub port: Option<SocketId>,
-    /// What the node sends by the mesh's socket, until it is taken.
+    /// Outgoing datagrams of the mesh socket.
     outgoing: VecDeque<(SocketAddr, Vec<u8>)>,
     scratch: Vec<u8>,
 }
 
-/// What an end is made of.
+/// Settings of an end.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its links' protection.
+    /// Protection of its links.
     pub kind: HopKind,
-    /// What it does.
+    /// Its roles.
     pub roles: Roles,
-    /// The game that it carries.
+    /// The game.
     pub game: Game,
-    /// Whom it dials.
+    /// The neighbour to dial.
     pub neighbour: (NodeId, SocketAddr),
-    /// How its socket is handed what comes.
+    /// How its socket receives.
     pub intake: Intake,
 }
 
-/// What all nodes of a mesh on this machine share.
+/// Returns the common configuration of the benchmark's nodes.
 #[must_use]
 pub fn config(kind: HopKind) -> Config {
     let mut config = Config::new(Secret32::new([7; 32]), InstanceId(1));
     config.hop_kind = kind;
-    // What is measured is the way, not its limits.
+    // The benchmark measures the path, not the rate limits.
     config.label_rate = u32::MAX;
     config.flow_rate = u32::MAX;
     config.owner_rate = u32::MAX;
@@ -61,16 +61,17 @@ pub fn config(kind: HopKind) -> Config {
     config.labels_per_peer_max = 1 << 16;
     config.flows_max = 1 << 15;
     config.unproved_max = 1 << 15;
-    // A machine that has no time for it for a while takes the relay again at once.
+    // After a period without CPU time, the relay is used again at once.
     config.choice.confirm = Duration::ZERO;
     config.choice.confirm_spread = Duration::ZERO;
     config.choice.hold = Duration::ZERO;
-    // Data is sealed long before it is sent, and counted where it arrives instead of opened.
+    // Data is sealed long before it is sent, and at the destination it is counted instead of
+    // opened.
     config.choice.judges_data = false;
     config
 }
 
-/// The game of such a mesh.
+/// Returns the game of this mesh.
 #[must_use]
 pub fn game(entry: Option<EntryGame>, exit: Option<ExitGame>) -> Game {
     Game {
@@ -81,7 +82,7 @@ pub fn game(entry: Option<EntryGame>, exit: Option<ExitGame>) -> Game {
     }
 }
 
-/// Its port at an entry whose players leave by `exit`.
+/// Returns the game's port at an entry whose players leave the mesh by `exit`.
 #[must_use]
 pub fn port(exit: NodeId) -> EntryGame {
     EntryGame {
@@ -91,15 +92,15 @@ pub fn port(exit: NodeId) -> EntryGame {
 }
 
 impl End {
-    /// Makes a node, which dials its neighbour.
+    /// Creates a node, which dials its neighbour.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     ///
     /// # Panics
     ///
-    /// Where the system has no randomness.
+    /// If the system has no randomness.
     pub fn new(clock: &Clock, identity: Identity, plan: Plan) -> io::Result<Self> {
         let socket = Mass::new(plan.intake)?;
         let mut config = config(plan.kind);
@@ -120,12 +121,12 @@ impl End {
         })
     }
 
-    /// A datagram of a player comes to the game's port.
+    /// Delivers a player's datagram to the game's port.
     pub fn play(&mut self, now: Instant, player: u32, datagram: &mut [u8]) {
         let Some(socket) = self.port else {
             return;
         };
-        // 64 of a /24: that many may be unproved.
+        // 64 players share a /24: the maximum of unvalidated ones.
         let [.., a, b] = (player / 64).to_be_bytes();
         let last = u8::try_from(player % 64).unwrap_or(0);
         let peer = Leg {
@@ -136,7 +137,7 @@ impl End {
             .handle_datagram(now, Arrival::from(peer), datagram);
     }
 
-    /// Does what is due, and says of each socket that is asked for that it is there.
+    /// Runs due work, and reports each requested socket as open.
     pub fn tend(&mut self, now: Instant) {
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
@@ -159,7 +160,7 @@ impl End {
         while self.node.poll_event().is_some() {}
     }
 
-    /// Takes the next datagram that the node has for the mesh.
+    /// Returns the node's next outgoing datagram for the mesh.
     pub fn take(&mut self, now: Instant) -> Option<(SocketAddr, Vec<u8>)> {
         while self.outgoing.is_empty() {
             self.scratch.clear();

@@ -1,5 +1,4 @@
-//! The neighbours of a relay that is measured: an entry and an exit, as real as any, whose sockets
-//! the one who measures holds.
+//! The neighbours of a measured relay: a real entry and exit whose sockets the benchmark holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,24 +16,25 @@ use super::end::{self, End, Plan};
 use super::frames::Frames;
 use super::socket::{BATCH, Intake};
 
-/// An entry and an exit. What they send each other is held back, so that packets take the relay.
+/// An entry and an exit. Their direct datagrams are delayed, so that packets take the relay.
 #[derive(Debug)]
 pub struct Ends {
     entry: End,
     exit: End,
     relay: (NodeId, SocketAddr),
     clock: Clock,
-    /// What is on the way between the two: when it comes, whether to the exit, and the bytes.
+    /// Direct datagrams in flight: arrival time, direction and bytes.
     between: VecDeque<(Instant, Side, Vec<u8>)>,
-    /// Bytes around a datagram on these links.
+    /// Bytes of overhead per datagram on these links.
     overhead: usize,
-    /// Frames for the relay that are held back to be sent all at once.
+    /// Frames for the relay, stored to be sent together later.
     frames: Option<Frames>,
-    /// Lengths of frames that are held back at the entry, and counted at the exit instead of heard.
+    /// Lengths of frames which are stored at the entry, and counted at the exit instead of
+    /// processed.
     counted: Vec<usize>,
-    /// How many came to the exit.
+    /// Number of frames that reached the exit.
     came: u64,
-    /// Whose datagram opens a flow next.
+    /// The player whose datagram opens the next flow.
     asked: u32,
 }
 
@@ -47,24 +47,24 @@ enum Side {
 /// How frames are sent to a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Each as a datagram of its own.
+    /// One frame per datagram.
     Single,
-    /// As many as leave in one go, for the system to cut up.
+    /// As GSO bursts of datagrams.
     Bursts,
     /// As trunks.
     Trunks,
 }
 
 impl Ends {
-    /// Makes both, who dial the relay.
+    /// Creates both. They dial the relay.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     ///
     /// # Panics
     ///
-    /// Where the system has no randomness.
+    /// If the system has no randomness.
     pub fn new(relay: (NodeId, SocketAddr), kind: HopKind, intake: Intake) -> io::Result<Self> {
         let identity = || Identity::generate(&mut Ring::new()).expect("entropy");
         let (entry, exit) = (identity(), identity());
@@ -104,11 +104,11 @@ impl Ends {
         })
     }
 
-    /// Opens as many flows, and waits until all of them go over the relay.
+    /// Opens the flows and waits until all of them use the relay.
     ///
     /// # Panics
     ///
-    /// Where that takes longer than `limit`.
+    /// If that takes longer than `limit`.
     pub fn settle(&mut self, flows: u32, limit: Duration) {
         let end = self.clock.now() + limit;
         while !self.settle_on(flows) {
@@ -121,13 +121,13 @@ impl Ends {
         }
     }
 
-    /// Opens some more flows, up to as many; returns whether all of them go over the relay.
+    /// Opens more flows, up to this number. Returns whether all of them use the relay.
     pub fn settle_on(&mut self, flows: u32) -> bool {
         if self.is_settled(flows) {
             return true;
         }
         self.counted.clear();
-        // A few at a time, then all again, which keeps them from ending.
+        // Opens a few at a time, then refreshes all, so that none expires.
         for _ in 0..64 {
             if self.entry.port.is_some() {
                 self.play(self.asked % flows, 32);
@@ -147,8 +147,8 @@ impl Ends {
         })
     }
 
-    /// Has the entry seal `count` datagrams of `flows` players in turn, of these lengths in turn. Until
-    /// the next time, frames of these lengths are counted where they arrive.
+    /// Lets the entry seal `count` datagrams of `flows` players, with the lengths in turn. Until
+    /// the next call, the exit only counts frames of these lengths.
     pub fn seal(&mut self, count: usize, (flows, lens): (u32, &[usize])) -> Frames {
         let lens_around = lens.iter().map(|len| len + self.overhead);
         self.counted = lens_around.collect();
@@ -165,7 +165,7 @@ impl Ends {
         self.frames.take().unwrap_or_default()
     }
 
-    /// Sends frames as fast as may be.
+    /// Sends frames at full speed.
     pub fn send(&mut self, frames: &Frames, form: Form) {
         let to = self.relay.1;
         let socket = &mut self.entry.socket;
@@ -189,7 +189,7 @@ impl Ends {
         }
     }
 
-    /// What the entry knows of its ways and of the mesh, for who looks why a relay is not taken.
+    /// Describes the entry's paths and its view of the mesh, to diagnose why a relay is not used.
     #[must_use]
     pub fn picture(&self) -> String {
         let routes: Vec<_> = self.entry.node.routes().collect();
@@ -197,21 +197,21 @@ impl Ends {
         format!("{routes:?} {links:?} {:?}", self.entry.node.mesh())
     }
 
-    /// Lets both ends do what is due; returns how many frames came to the exit since it was last
-    /// asked.
+    /// Runs due work of both ends. Returns how many frames have reached the exit since the last
+    /// call.
     pub fn count(&mut self) -> u64 {
         self.step();
         core::mem::take(&mut self.came)
     }
 
-    /// As [`count`](Self::count), with nothing done but to look at the exit's socket.
+    /// Like [`count`](Self::count), but only polls the exit's socket.
     pub fn look(&mut self) -> u64 {
         self.hear(Side::Exit, self.clock.now());
         core::mem::take(&mut self.came)
     }
 
-    /// Takes what came for an end. Frames of a length that is counted are counted at the exit, which
-    /// hears all else.
+    /// Receives an end's datagrams. The exit only counts frames with a counted length and processes
+    /// the rest.
     fn hear(&mut self, side: Side, now: Instant) {
         let End { node, socket, .. } = match side {
             Side::Entry => &mut self.entry,
@@ -238,7 +238,7 @@ impl Ends {
         self.came += came;
     }
 
-    /// Lets both ends do what is due.
+    /// Runs due work of both ends.
     pub fn step(&mut self) {
         let now = self.clock.now();
         while self.between.front().is_some_and(|(at, ..)| *at <= now) {
@@ -263,14 +263,14 @@ impl Ends {
         }
     }
 
-    /// A datagram of a player comes to the entry's port.
+    /// Delivers a player's datagram to the entry's port.
     fn play(&mut self, player: u32, len: usize) {
         let now = self.clock.now();
         self.entry.play(now, player, &mut vec![0x5A; len]);
         self.drain(Side::Entry, now);
     }
 
-    /// Sends what an end has to send.
+    /// Sends an end's outgoing datagrams.
     fn drain(&mut self, side: Side, now: Instant) {
         let (end, other, far) = match side {
             Side::Entry => (&mut self.entry, self.exit.socket.address(), Side::Exit),
@@ -291,7 +291,7 @@ impl Ends {
     }
 }
 
-/// Bytes around a player's datagram on a link.
+/// Returns the bytes of overhead of a player's datagram on a link.
 #[must_use]
 pub const fn overhead(kind: HopKind) -> usize {
     match kind {
@@ -300,11 +300,11 @@ pub const fn overhead(kind: HopKind) -> usize {
     }
 }
 
-/// Datagrams between two looks at what is due.
+/// Datagrams between two checks for due work.
 const STEP: usize = 64;
-/// One way between entry and exit, long enough for the relay to be worth it.
+/// Direct one-way delay between entry and exit, long enough that the relay path is better.
 const APART: Duration = Duration::from_millis(40);
-/// The game's server, which nobody is.
+/// The game server's address, which is unused.
 const SERVER: SocketAddr = SocketAddr::new(
     core::net::IpAddr::V4(core::net::Ipv4Addr::new(198, 19, 0, 2)),
     4_000,

@@ -1,20 +1,20 @@
-//! Frames that were sealed beforehand, to be sent all at once.
+//! Frames sealed in advance, to be sent together.
 
 use relay_mesh::trunk;
 
 use super::socket::burst;
 
-/// Frames, one behind the other.
+/// Concatenated frames.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
     lens: Vec<usize>,
-    /// Of both, what was taken.
+    /// Bytes and frames already taken.
     taken: [usize; 2],
 }
 
 impl Frames {
-    /// Room for `count` frames of `len` bytes.
+    /// Allocates space for `count` frames of `len` bytes.
     #[must_use]
     pub fn with_capacity(count: usize, len: usize) -> Self {
         Self {
@@ -24,13 +24,13 @@ impl Frames {
         }
     }
 
-    /// Adds one behind the others.
+    /// Appends a frame.
     pub fn push(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);
         self.lens.push(frame.len());
     }
 
-    /// The frames, in order.
+    /// Returns the frames in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes();
         self.lens().iter().map(move |len| {
@@ -40,13 +40,13 @@ impl Frames {
         })
     }
 
-    /// How many.
+    /// Returns the number of frames.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lens().len()
     }
 
-    /// Takes the first `count`, or what there is.
+    /// Takes the first `count` frames, or all if there are fewer.
     #[must_use]
     pub fn take_front(&mut self, count: usize) -> Self {
         let some = self.lens().get(..count).unwrap_or_else(|| self.lens());
@@ -66,15 +66,15 @@ impl Frames {
         self.lens.get(self.taken[1]..).unwrap_or_default()
     }
 
-    /// The frames as a relay joins those that wait for one neighbour, where they are of one length: as
-    /// many as leave in one go, and the length of each.
+    /// Returns bursts of frames of equal length, as a relay batches them for one neighbour, with
+    /// the frame length.
     pub fn bursts(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let len = self.lens().first().copied().unwrap_or(1).max(1);
         let bursts = self.bytes().chunks((burst(len) * len).max(1));
         bursts.map(move |bytes| (bytes, len))
     }
 
-    /// The frames as a relay packs them where they are of several lengths.
+    /// Packs frames of different lengths into trunks, as a relay does.
     #[must_use]
     pub fn trunks(&self) -> Vec<Vec<u8>> {
         let mut trunks: Vec<Vec<u8>> = Vec::new();

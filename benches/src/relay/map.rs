@@ -1,13 +1,13 @@
-//! Meshes of many nodes, drawn from a seed.
+//! Seeded meshes of many nodes.
 
 use relay_mesh::cost::Cost;
 use relay_mesh::routes::{Graph, NodeIndex};
 use wire::{Generator, NodeId, Seed};
 
-/// Draws a mesh of `len` nodes that all have links with each other and may all be passed.
+/// Creates a full mesh of `len` nodes which may all relay.
 ///
-/// They lie in a plane of 150 ms across, and links are inflated as the Internet does it: mostly by
-/// up to 1.6, one in ten by up to 4.
+/// They lie in a plane with a width of 150 ms. Link delays are inflated as in the Internet: mostly
+/// by up to 1.6, one in ten by up to 4.
 #[must_use]
 pub fn draw(seed: u64, len: usize) -> Graph {
     let mut generator = Seed::from_number(seed).generator(0);
@@ -41,7 +41,7 @@ fn inflate(generator: &mut Generator, distance: u64) -> Cost {
     Cost::from_units(u16::try_from(units).unwrap_or(u16::MAX))
 }
 
-/// Places of all nodes, in order.
+/// Returns the indices of all nodes in order.
 #[must_use]
 pub fn indices(graph: &Graph) -> Vec<NodeIndex> {
     let nodes = graph.nodes().iter();

@@ -1,4 +1,4 @@
-//! What a driver asks of the application of a node: nothing but sockets.
+//! A node's application, as the driver requires it, which only manages sockets.
 
 use core::convert::Infallible;
 use core::ops::ControlFlow;
@@ -8,7 +8,7 @@ use relay_mesh::{Command, Event, Node};
 use servicer::{Application, SocketOrder, SocketOutcome, mesh};
 use wire::{CommandId, Instant};
 
-/// Opens and closes sockets as the node wants it, and hears no news.
+/// Opens and closes sockets as the node requests, and ignores events.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator;
 

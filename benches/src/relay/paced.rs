@@ -1,4 +1,4 @@
-//! One packet at a time: what a pass costs, and how long it takes.
+//! One packet at a time: its CPU cost and its latency.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::subject::{Case, Subject, as_f64};
 use harness::row::Row;
 use harness::statistics::median;
 
-/// What one round found.
+/// Results of one round.
 #[derive(Debug, Default)]
 struct Found {
-    /// CPU time of a pass; what the process uses while nothing passes is taken off.
+    /// CPU time per packet, minus what the process uses without packets.
     cpu_ns: f64,
-    /// How long each took, from before it was sent until it was seen.
+    /// Latency of each packet in microseconds, from before the send until it is seen.
     micros: Vec<f64>,
 }
 
-/// Has a plain forwarder and ours pass a packet each millisecond, in turn, and tells what that cost
-/// under the name of `case`.
+/// Sends a packet per millisecond through a plain forwarder and a Tickwire relay alternately, and
+/// reports the cost under the name of `case`.
 pub(super) fn measure(
     rounds: u32,
     case: &'static str,
@@ -49,8 +49,8 @@ pub(super) fn measure(
     }
 }
 
-/// A round in which packets passed. Where the machine does other work, a mesh may leave its relay for
-/// a while, and all of them with it.
+/// Returns a round in which packets arrived. If the machine is busy, the mesh may stop using its
+/// relay for a while, and no packet passes it.
 fn passed(subject: &mut Subject, beside: &mut Subject) -> Found {
     let mut found = round(subject, beside);
     for _ in 1..TRIES {
@@ -82,7 +82,7 @@ fn round(subject: &mut Subject, beside: &mut Subject) -> Found {
         due += PACE;
         let sent = clock.now();
         subject.send(CASE, 1);
-        // Without a pause: who sleeps is woken late.
+        // Busy-waits, because a wake-up from sleep adds latency.
         while subject.look() == 0 && clock.now().saturating_since(sent) < LOST {}
         let took = clock.now().saturating_since(sent);
         if took < LOST {
@@ -102,11 +102,11 @@ fn round(subject: &mut Subject, beside: &mut Subject) -> Found {
     }
 }
 
-/// Rounds tried until packets pass.
+/// Maximum attempts until packets arrive.
 const TRIES: u32 = 10;
-/// Packets of a round.
+/// Packets per round.
 const PASSES: usize = 1_000;
-/// Time from one to the next.
+/// Interval between packets.
 const PACE: Duration = Duration::from_millis(1);
-/// When one that has not arrived is given up.
+/// Time after which a packet counts as lost.
 const LOST: Duration = Duration::from_millis(20);

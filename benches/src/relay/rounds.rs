@@ -1,4 +1,4 @@
-//! All that is measured, in order.
+//! The sequence of all measurements.
 
 use std::io;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::{clients, paced};
 use harness::row::Row;
 use harness::statistics::median;
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Rounds of which the median counts.
+    /// Number of rounds; the median counts.
     pub rounds: u32,
-    /// Packets offered in each.
+    /// Packets sent per round.
     pub packets: usize,
-    /// Flows that memory is measured with.
+    /// Number of flows for the memory measurement.
     pub flows: u32,
-    /// How names of cases begin that are measured alone; empty for all.
+    /// Prefix of the names of cases to measure; empty for all.
     pub only: String,
 }
 
@@ -34,19 +34,19 @@ impl Plan {
     }
 }
 
-/// Cases of one kind of links, measured with the same processes.
+/// Cases with one kind of link, measured with the same processes.
 struct Group {
     kind: HopKind,
-    /// How the sinks are handed what comes.
+    /// How the sinks receive.
     intake: Intake,
     cases: &'static [Case],
-    /// Names of the same cases with a relay that has no frames cut up by the system.
+    /// Names of the same cases with a relay without GSO.
     spread: &'static [&'static str],
     /// The case of packets sent one at a time.
     paced: Option<&'static str>,
 }
 
-/// All of them. Sinks of trunks are as nodes are, others as game sockets.
+/// All groups. Sinks of trunks receive like nodes, others like game sockets.
 const GROUPS: [Group; 3] = [
     Group {
         kind: HopKind::Sealed,
@@ -74,7 +74,7 @@ const GROUPS: [Group; 3] = [
         cases: &[
             Case::new("trunk100", &[100], Form::Bursts),
             Case::new("trunk1200", &[1_200], Form::Bursts),
-            // Of lengths that no call of the system sends together.
+            // Lengths which no single system call sends together.
             Case::new("packed100", &[60, 100], Form::Trunks),
         ],
         spread: &[],
@@ -82,11 +82,11 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// Measures all, and hands each row to `tell` when it is known.
+/// Measures all cases. Passes each row to `tell` as soon as it is known.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The system's error.
 pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Row)) -> io::Result<()> {
     for group in &GROUPS {
         if group.cases.iter().any(|case| plan.has(case.name)) {
@@ -157,7 +157,7 @@ fn measure_group(plan: &Plan, group: &Group, tell: &mut dyn FnMut(Row)) -> io::R
     Ok(())
 }
 
-/// Those who live on while another is measured.
+/// Returns the subjects that must be kept running while another is measured.
 fn both<'a>(relay: &'a mut Subject, spread: &'a mut Option<Subject>) -> Vec<&'a mut Subject> {
     core::iter::once(relay).chain(spread).collect()
 }
@@ -191,8 +191,8 @@ fn tell_routes(plan: &Plan, tell: &mut dyn FnMut(Row)) {
     }
 }
 
-/// Memory that a label takes, of which two are given out for a flow, one each way; and the threads of a
-/// relay that has so many.
+/// Measures the memory per label, of which each flow has two, one per direction, and the threads of
+/// a relay with many flows.
 fn many_flows(flows: u32) -> io::Result<[Row; 2]> {
     let mut forwarder = Forwarder::start(Role::Relay(HopKind::Sealed), NOBODY)?;
     let relay = (forwarder.id, forwarder.address);
@@ -200,7 +200,7 @@ fn many_flows(flows: u32) -> io::Result<[Row; 2]> {
     ends.settle(FLOWS, PATIENCE);
     let before = forwarder.ask();
     ends.settle(flows, PATIENCE);
-    // Until the last of them have their labels.
+    // Until the last flows have their labels.
     let clock = Clock::new();
     let end = clock.now() + LABELS_AWAITED;
     while clock.now() < end {
@@ -216,10 +216,10 @@ fn many_flows(flows: u32) -> io::Result<[Row; 2]> {
         .map(|(metric, value)| row(Stack::Tickwire, "flows", metric, value)))
 }
 
-/// Makes a row.
+/// Creates a row.
 pub(super) fn row(stack: Stack, case: &'static str, metric: &'static str, value: f64) -> Row {
     Row::new(stack.name(), case, metric, value)
 }
 
-/// How long the labels of flows that are open may still take.
+/// Maximum further wait for labels of open flows.
 const LABELS_AWAITED: Duration = Duration::from_secs(1);

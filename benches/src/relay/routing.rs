@@ -1,4 +1,4 @@
-//! What it costs to know the routes of a mesh of 1,000 nodes.
+//! Cost of the route computation in a mesh of 1,000 nodes.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use wire::{Generator, Seed};
 use super::map;
 use crate::measure::cpu_time_of;
 
-/// A mesh, and one node's routes in it.
+/// A mesh and one node's routes in it.
 #[derive(Debug)]
 pub struct Routing {
     graph: Graph,
@@ -21,7 +21,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Draws a mesh of `len` nodes, all linked with all.
+    /// Creates a full mesh of `len` nodes.
     #[must_use]
     pub fn new(seed: u64, len: usize) -> Self {
         let graph = map::draw(seed, len);
@@ -37,7 +37,7 @@ impl Routing {
         }
     }
 
-    /// One node's costs and best routes to all others.
+    /// Computes one node's costs and best routes to all others.
     pub fn own(&mut self) -> Duration {
         cpu_time_of(|| {
             self.routes = SourceRoutes::compute(&self.graph, self.source, RouteLimits::default());
@@ -47,14 +47,14 @@ impl Routing {
         })
     }
 
-    /// One node's costs to all others, without looking for the relays.
+    /// Computes one node's costs to all others, without the relays.
     pub fn costs(&mut self) -> Duration {
         cpu_time_of(|| {
             self.routes = SourceRoutes::compute(&self.graph, self.source, RouteLimits::default());
         })
     }
 
-    /// Three disjoint routes to each of 16 exits.
+    /// Computes three disjoint routes to each of 16 exits.
     pub fn alternatives(&mut self) -> Duration {
         let exits: Vec<NodeIndex> = (0..16).map(|_| self.any()).collect();
         cpu_time_of(|| {
@@ -64,19 +64,19 @@ impl Routing {
         })
     }
 
-    /// One link anywhere changed its cost, by half or twofold.
+    /// Updates the routes after one remote link's cost has halved or doubled.
     pub fn link_change(&mut self) -> Duration {
         let ends = (self.any(), self.any());
         self.change(ends)
     }
 
-    /// One link of the node's own changed its cost.
+    /// Updates the routes after the cost of one of the node's own links has changed.
     pub fn own_link_change(&mut self) -> Duration {
         let ends = (self.source, self.any());
         self.change(ends)
     }
 
-    /// All pairs over at most one relay.
+    /// Computes all pairs over at most one relay.
     pub fn all_pairs(&mut self) -> Duration {
         cpu_time_of(|| {
             black_box(AllPairs::compute(&self.graph, Cost::from_millis(1)));
@@ -92,7 +92,7 @@ impl Routing {
         };
         self.graph.set_link(a, b, Cost::from_units(changed));
         let time = cpu_time_of(|| self.routes.relink(&self.graph, (a, b)));
-        // So that the mesh stays what it was.
+        // Restores the mesh.
         self.graph.set_link(a, b, before);
         self.routes.relink(&self.graph, (a, b));
         time
@@ -105,7 +105,7 @@ impl Routing {
     }
 }
 
-/// Median and largest of `count` runs, in milliseconds.
+/// Returns median and maximum of `count` runs, in milliseconds.
 pub fn times(count: u32, mut run: impl FnMut() -> Duration) -> (f64, f64) {
     let mut times: Vec<f64> = (0..count.max(1))
         .map(|_| run().as_secs_f64() * 1e3)

@@ -1,4 +1,4 @@
-//! Sockets of those who send and who count.
+//! Sockets of the senders and sinks.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -11,7 +11,7 @@ use nix::sys::socket::{
     sendmmsg, sendmsg, setsockopt, sockopt,
 };
 
-/// A socket on loopback that takes and gives many datagrams a call.
+/// A loopback socket which sends and receives many datagrams per call.
 pub struct Mass {
     socket: UdpSocket,
     rooms: Vec<u8>,
@@ -20,22 +20,22 @@ pub struct Mass {
     intake: Intake,
 }
 
-/// How a socket is handed what others sent it in one go.
+/// How a socket receives bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Intake {
-    /// Cut up into datagrams, as game sockets are.
+    /// As separate datagrams, like game sockets.
     #[default]
     Single,
-    /// As a whole where the system can (GRO), as nodes are.
+    /// Coalesced if the system supports it (GRO), like nodes.
     Joined,
 }
 
 impl Mass {
-    /// Opens one at a port of the system's choice.
+    /// Opens a socket on a port that the system chooses.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn new(intake: Intake) -> io::Result<Self> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_nonblocking(true)?;
@@ -52,17 +52,17 @@ impl Mass {
         })
     }
 
-    /// Returns where it is.
+    /// Returns its address.
     ///
     /// # Panics
     ///
-    /// Where the system does not know.
+    /// If the system does not report it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.socket.local_addr().expect("it is bound")
     }
 
-    /// Sends up to 64 datagrams; those that find no room are lost.
+    /// Sends up to 64 datagrams. Datagrams are lost if the socket buffer is full.
     pub fn send<'d>(&mut self, to: SocketAddr, datagrams: impl Iterator<Item = &'d [u8]>) {
         let SocketAddr::V4(to) = to else {
             return;
@@ -80,8 +80,8 @@ impl Mass {
         sendmmsg(fd, &mut self.outgoing, some, addresses, [], flags).ok();
     }
 
-    /// Sends datagrams of `segment` bytes that stand one behind the other, at most [`burst`] of them, in
-    /// one go (GSO); those that find no room are lost.
+    /// Sends at most [`burst`] concatenated datagrams of `segment` bytes in one call (GSO).
+    /// Datagrams are lost if the socket buffer is full.
     pub fn send_burst(&self, to: SocketAddr, datagrams: &[u8], segment: usize) {
         let (SocketAddr::V4(to), Ok(segment)) = (to, u16::try_from(segment)) else {
             return;
@@ -93,7 +93,7 @@ impl Mass {
         sendmsg(fd, &slices, &cut, MsgFlags::empty(), Some(&to)).ok();
     }
 
-    /// Has `take` see each datagram that waits, and who sent it.
+    /// Passes each waiting datagram and its sender to `take`.
     pub fn receive(&mut self, take: impl FnMut(SocketAddr, &mut [u8])) {
         match self.intake {
             Intake::Single => self.receive_singly(take),
@@ -174,25 +174,25 @@ impl core::fmt::Debug for Mass {
     }
 }
 
-/// Asks for buffers as the driver has them; what the system refuses is left as it is.
+/// Requests the driver's buffer sizes. If the system refuses, the size stays.
 pub fn widen(socket: &UdpSocket) {
     setsockopt(socket, sockopt::RcvBuf, &BUFFER).ok();
     setsockopt(socket, sockopt::SndBuf, &BUFFER).ok();
 }
 
-/// Datagrams of `len` bytes that leave in one go.
+/// Returns the number of datagrams of `len` bytes per GSO call.
 #[must_use]
 pub fn burst(len: usize) -> usize {
     BURST_BYTES.checked_div(len).unwrap_or(BATCH).min(BATCH)
 }
 
-/// Datagrams of a call.
+/// Datagrams per call.
 pub const BATCH: usize = 64;
-/// Bytes that leave in one go: what an IPv4 packet holds.
+/// Maximum bytes per GSO call: the payload of an IPv4 packet.
 const BURST_BYTES: usize = 65_507;
-/// Bytes of room for a datagram.
+/// Buffer size per datagram.
 const ROOM: usize = 2_048;
-/// What the driver asks the system for.
+/// The driver's socket buffer size.
 const BUFFER: usize = 4 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What forwards, and who sends to it and counts what arrives.
+//! A forwarder, its senders and its sink.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,37 +12,37 @@ use super::ends::{Ends, Form};
 use super::frames::Frames;
 use super::socket::{BATCH, Intake, Mass, burst};
 
-/// A kind of packets.
+/// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Its name in rows.
     pub name: &'static str,
-    /// Bytes of players' datagrams, in turn.
+    /// Lengths of players' datagrams, in turn.
     pub lens: &'static [usize],
     /// How they are sent to the forwarder.
     pub form: Form,
 }
 
 impl Case {
-    /// One of the length `len` alone.
+    /// Creates a case with the lengths `lens`.
     #[must_use]
     pub const fn new(name: &'static str, lens: &'static [usize], form: Form) -> Self {
         Self { name, lens, form }
     }
 }
 
-/// What one round found, for a packet that arrived.
+/// Results of one round, per packet that arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// CPU time of the whole forwarding process.
+    /// CPU time of the forwarder's process.
     pub cpu_ns: f64,
-    /// How often it asked for memory.
+    /// Number of allocations.
     pub allocations: f64,
-    /// How many arrived of those that were sent.
+    /// Share of sent packets that arrived.
     pub delivered: f64,
 }
 
-/// A forwarder with those around it.
+/// A forwarder with its senders and sink.
 #[expect(
     clippy::large_enum_variant,
     reason = "there are a handful, and none is moved while it is measured"
@@ -51,7 +51,7 @@ pub struct Found {
 pub enum Subject {
     /// A bare forwarder, and sockets that send to it.
     Bare(Bare),
-    /// A relay of ours between an entry and an exit.
+    /// A Tickwire relay between an entry and an exit.
     Relayed(Relayed),
 }
 
@@ -61,7 +61,7 @@ pub struct Bare {
     forwarder: Forwarder,
     players: Vec<Mass>,
     sink: Mass,
-    /// Whose turn it is to send.
+    /// Index of the next sender.
     turn: usize,
 }
 
@@ -70,16 +70,16 @@ pub struct Bare {
 pub struct Relayed {
     forwarder: Forwarder,
     ends: Ends,
-    /// Sealed, and not yet sent.
+    /// Sealed frames that have not been sent.
     frames: Frames,
 }
 
 impl Subject {
-    /// Starts a forwarder, whose sink is handed what comes as `intake` says.
+    /// Starts a forwarder whose sink receives as `intake` says.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn start(role: Role, intake: Intake) -> io::Result<Self> {
         let kind = match role {
             Role::Relay(kind) | Role::Spread(kind) => kind,
@@ -90,7 +90,7 @@ impl Subject {
         Ok(Self::Relayed(Relayed::new(role, kind, intake)?))
     }
 
-    /// The process that forwards.
+    /// Returns the forwarder process.
     pub const fn forwarder(&mut self) -> &mut Forwarder {
         match self {
             Self::Bare(Bare { forwarder, .. }) | Self::Relayed(Relayed { forwarder, .. }) => {
@@ -99,11 +99,12 @@ impl Subject {
         }
     }
 
-    /// Waits until its flows go over the relay, where it has one; those `beside` it live on meanwhile.
+    /// Waits until the flows use the relay, if it has one. The subjects in `beside` are kept
+    /// running.
     ///
     /// # Panics
     ///
-    /// Where that takes too long.
+    /// If that takes too long.
     pub fn settle(&mut self, beside: &mut [&mut Self]) {
         let Self::Relayed(Relayed { ends, .. }) = self else {
             return;
@@ -119,11 +120,11 @@ impl Subject {
         }
     }
 
-    /// Prepares so many packets; those `beside` it live on meanwhile.
+    /// Prepares `packets` packets. The subjects in `beside` are kept running.
     ///
     /// # Panics
     ///
-    /// If flows leave the relay again and again for 90 s.
+    /// If flows repeatedly leave the relay for 90 s.
     pub fn prepare(&mut self, case: Case, packets: usize, beside: &mut [&mut Self]) {
         for other in &mut *beside {
             other.count();
@@ -136,7 +137,7 @@ impl Subject {
                 return;
             };
             relayed.frames = relayed.ends.seal(packets, (FLOWS, case.lens));
-            // If flows left the relay meanwhile, their frames are missing.
+            // Frames of flows that left the relay are missing. If that is half of them, try again.
             let missing = packets.saturating_sub(relayed.frames.count());
             if missing * 2 < packets || packets == 0 {
                 return;
@@ -145,7 +146,7 @@ impl Subject {
         }
     }
 
-    /// Sends so many of the packets that were prepared, or what there is; returns how many.
+    /// Sends up to `packets` of the prepared packets. Returns how many.
     pub fn send(&mut self, case: Case, packets: usize) -> usize {
         match self {
             Self::Bare(bare) => {
@@ -160,7 +161,7 @@ impl Subject {
         }
     }
 
-    /// Does what is due; returns how many packets arrived since it was last asked.
+    /// Runs due work. Returns how many packets have arrived since the last call.
     pub fn count(&mut self) -> u64 {
         match self {
             Self::Bare(bare) => bare.look(),
@@ -168,7 +169,7 @@ impl Subject {
         }
     }
 
-    /// Returns how many packets arrived since it was last asked, and does nothing else.
+    /// Returns how many packets have arrived since the last call, and does nothing else.
     pub fn look(&mut self) -> u64 {
         match self {
             Self::Bare(bare) => bare.look(),
@@ -176,10 +177,10 @@ impl Subject {
         }
     }
 
-    /// Has so many packets forwarded that the forwarder has work all the time; those `beside` it live
-    /// on meanwhile.
+    /// Sends `packets` packets so that the forwarder is always busy. The subjects in `beside` are
+    /// kept running.
     pub fn round(&mut self, case: Case, packets: usize, beside: &mut [&mut Self]) -> Found {
-        // Once before, so that all is warm and known.
+        // A warm-up, after which the forwarder knows all senders.
         self.fill(case, FILL, beside);
         let before = self.forwarder().ask();
         let (mut came, mut sent) = (0, 0);
@@ -199,8 +200,8 @@ impl Subject {
         }
     }
 
-    /// Sends so many while the forwarder stands still, then has it go on until they have arrived;
-    /// returns how many did, and how many were sent.
+    /// Sends packets while the forwarder is stopped, then lets it run until they have arrived.
+    /// Returns how many arrived and how many were sent.
     fn fill(&mut self, case: Case, packets: usize, beside: &mut [&mut Self]) -> [u64; 2] {
         self.prepare(case, packets, beside);
         self.count();
@@ -233,7 +234,7 @@ impl Bare {
         })
     }
 
-    /// Each player in turn sends 64, or what leaves in one go. What stands for a trunk comes from one.
+    /// Sends 64 packets per player in turn. GSO bursts and trunks are sent by one player only.
     fn send(&mut self, Case { lens, form, .. }: Case, packets: usize) {
         let to = self.forwarder.address;
         let datagrams: Vec<Vec<u8>> = lens.iter().map(|len| vec![0x5A; *len]).collect();
@@ -282,24 +283,23 @@ impl Relayed {
     }
 }
 
-/// A count as a number to divide by.
+/// Converts a count to a divisor.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 #[must_use]
 pub const fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// Flows whose packets are measured.
+/// Number of measured flows.
 pub const FLOWS: u32 = 8;
-/// How long a mesh may take to come together, also where a relay that had no time is kept out for a
-/// minute.
+/// Time limit for a mesh to converge, even if a relay without CPU time is excluded for a minute.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// Whom a node that leads to no server forwards to.
+/// Sink of a node which leads to no server.
 pub const NOBODY: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
-/// Packets that wait for a forwarder at once: fewer than its socket has room for.
+/// Maximum packets queued at a forwarder, below its socket buffer's capacity.
 const FILL: usize = 2_048;
-/// Silence after which nothing more comes.
+/// Time without datagrams after which a round ends.
 const QUIET: Duration = Duration::from_millis(200);
-/// Time between two looks at what arrived.
+/// Interval between polls for arrived packets.
 const GLANCE: Duration = Duration::from_micros(500);

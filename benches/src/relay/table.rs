@@ -1,4 +1,4 @@
-//! Bare forwarders: a socket, a table of who speaks to whom, and nothing else.
+//! Bare forwarders: only a socket and a table of destinations by sender.
 
 use std::io;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -12,13 +12,13 @@ use wire::lookup::Lookup;
 
 use super::socket::widen;
 
-/// Who sends, and to whom that goes.
+/// Destinations by sender.
 struct Table {
     to: Lookup<SocketAddr, SocketAddr>,
     sink: SocketAddr,
 }
 
-/// Entries of those who do not send now.
+/// Number of entries of inactive senders.
 const OTHERS: u16 = 10_000;
 
 impl Table {
@@ -30,7 +30,7 @@ impl Table {
         Self { to, sink }
     }
 
-    /// Looks up where a datagram goes; newcomers' go to the sink.
+    /// Returns a datagram's destination. A new sender is added with the sink as its destination.
     fn destination(&mut self, from: SocketAddr) -> SocketAddr {
         if let Some(to) = self.to.get(&from) {
             return *to;
@@ -40,11 +40,11 @@ impl Table {
     }
 }
 
-/// Passes on what comes, a call for each datagram in and out.
+/// Forwards datagrams with one call per datagram in each direction.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The system's error.
 pub fn plain(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     widen(socket);
     let mut table = Table::new(sink);
@@ -64,11 +64,11 @@ pub fn plain(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Passes on what comes, up to 64 datagrams a call.
+/// Forwards datagrams, up to 64 per call.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The system's error.
 pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     widen(socket);
     let mut table = Table::new(sink);
@@ -115,11 +115,11 @@ pub fn mmsg(socket: &UdpSocket, sink: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// As [`plain`], with a socket of its own towards the server for each who sends.
+/// Like [`plain`], with a socket towards the server per sender.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The system's error.
 pub fn upstreams(socket: &UdpSocket, server: SocketAddr) -> io::Result<()> {
     widen(socket);
     let mut sockets: Lookup<SocketAddr, UdpSocket> =
@@ -154,7 +154,7 @@ fn v4(address: SocketAddr) -> Option<SockaddrIn> {
     }
 }
 
-/// Whether it says nothing of this socket: somebody has gone, or a signal came.
+/// Returns whether the error does not concern this socket: a peer has closed, or a signal arrived.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -162,7 +162,7 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes of room for a datagram.
+/// Buffer size per datagram.
 const ROOM: usize = 2_048;
-/// Datagrams of a call.
+/// Datagrams per call.
 const BATCH: usize = 64;

@@ -1,14 +1,14 @@
-//! Programs of this package, run for a moment: what they find is not judged.
+//! Runs the programs of this package briefly. Their results are not evaluated.
 
 #![cfg(test)]
 
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Held by the test that runs a program: two at once have no time for their packets on two cores.
+/// Lock for tests that run a program: two cores are too slow for two at once.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Stack, case and metric of each row that a run prints, and the value.
+/// Returns stack, case and metric of each printed row, with the value.
 fn values(arguments: &[&str]) -> Vec<(String, f64)> {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut program = Command::new(env!("CARGO_BIN_EXE_peers-relay"));
