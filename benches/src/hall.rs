@@ -99,7 +99,7 @@ impl Hall {
         hall
     }
 
-    /// Creates a match whose spectators have encrypted sessions, which are measured too.
+    /// Creates a match with an encrypted session per spectator; these are measured too.
     #[must_use]
     pub fn sealed(spectators: u32, age: u32, part: Part) -> Self {
         let mut hall = Self::new(spectators, age, part);

@@ -1,4 +1,4 @@
-//! A chat whose lobby speaks HTTPS and whose room speaks encrypted UDP.
+//! A chat with a lobby over HTTPS and a room over encrypted UDP.
 //!
 //! ```text
 //! chat run                                                  runs a script with all processes

@@ -31,7 +31,7 @@ pub(crate) fn serve(server: &mut Server, end: &Receiver<()>) -> Result<(), Box<d
             let said = hear(event, server, &mut guests);
             let Some(said) = said else { continue };
             for session in guests.keys() {
-                // A client whose queue is full, because it no longer acknowledges, is disconnected.
+                // If a client no longer acknowledges and its queue is full, it is disconnected.
                 if server.send(*session, RELIABLE, said.as_bytes()).is_err() {
                     server.disconnect(*session).ok();
                 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Maximum wait for a line, far above what any takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The client's message for a lobby whose authority it does not trust.
+/// The client's message if it does not trust the lobby's authority.
 const STRANGE: &str = "its certificate is of no authority that is trusted here";
 
 /// Runs the script. Returns an error if any step fails.

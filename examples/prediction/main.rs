@@ -413,7 +413,7 @@ struct Found {
     /// Extrapolated positions of other figures, and all drawn positions of them.
     guessed: u64,
     drawn: u64,
-    /// Figures whose final drawn position differs from the server's.
+    /// Figures with a final drawn position that differs from the server's.
     strays: usize,
 }
 

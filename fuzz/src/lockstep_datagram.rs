@@ -97,7 +97,7 @@ pub fn down(data: &[u8]) {
     }
 }
 
-/// Returns the length of a datagram of `turns` whose bundles are all complete.
+/// Returns the length of a datagram of `turns` if all bundles are complete.
 fn len_of(turns: &Turns<'_>, shape: Shape) -> usize {
     assert!(turns.stretch <= STRETCH_MAX);
     let stretch = if turns.stretch > 0 { 3 } else { 0 };

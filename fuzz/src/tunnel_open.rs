@@ -2,7 +2,7 @@
 
 use relay_mesh::tunnel::{OpenReader, OpenRecord};
 
-/// Reads a stream in pieces whose length is the first byte.
+/// Reads a stream in pieces. The first byte is their length.
 ///
 /// The result does not depend on the pieces. An accepted record has one encoding, and no byte after
 /// it is consumed.

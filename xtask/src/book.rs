@@ -56,7 +56,7 @@ fn chapters(view: &View<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Finds rows of the acceptance page whose phrase, the second cell, has too many words.
+/// Finds rows of the acceptance page with too many words in the phrase, the second cell.
 fn long_phrases(view: &View<'_>) -> Vec<Finding> {
     let text = view.files.get(ACCEPTANCE).map_or("", String::as_str);
     let mut findings = Vec::new();

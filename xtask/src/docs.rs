@@ -142,7 +142,7 @@ pub(crate) fn resolve(folder: &str, relative: &str) -> String {
 /// Returns the fenced blocks of a document. An unclosed block ends with the document.
 fn blocks<'a>(path: &'a str, text: &'a str) -> Vec<Block<'a>> {
     let mut found: Vec<Block<'a>> = Vec::new();
-    // The info string of the open block, and where its text starts.
+    // The info string of the open block, and the offset of its text.
     let mut open: Option<(&str, usize)> = None;
     let (mut offset, mut above) = (0, "");
     for line in text.split_inclusive('\n') {

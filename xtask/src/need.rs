@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) left_out: BTreeMap<String, usize>,
 }
 
-/// Finds the tests which need a tool, and ignored tests whose tool is unknown.
+/// Finds the tests which need a tool, and ignored tests with an unknown tool.
 pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
     let (mut tests, mut findings) = (Vec::new(), Vec::new());
     for source in &view.sources {

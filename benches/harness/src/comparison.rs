@@ -14,11 +14,11 @@ pub struct Comparison {
     pub shown: &'static [Shown],
     /// Columns of the tables.
     pub stacks: &'static [&'static str],
-    /// The stack whose value is printed next to each goal.
+    /// The stack to print next to each goal.
     pub peer: Option<&'static str>,
     /// Cases and metrics of the summary, in order.
     pub summary: &'static [[&'static str; 2]],
-    /// Packages whose versions are listed.
+    /// Packages to list with their versions.
     pub packages: &'static [&'static str],
     /// How the values were measured; `{rounds}` and `{load_rounds}` are replaced.
     pub method: &'static str,

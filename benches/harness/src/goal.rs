@@ -9,7 +9,7 @@ use crate::row::Rows;
 pub struct Goal {
     /// Number of the goal in the design; may be empty.
     pub id: &'static str,
-    /// The stack whose value counts.
+    /// The stack to evaluate.
     pub stack: &'static str,
     /// The case.
     pub case: &'static str,
@@ -43,7 +43,7 @@ const CLIENT_TURNS: &str = "client_turns_fraction";
 const CLIENT_TURNS_MIN: f64 = 0.98;
 
 impl Goal {
-    /// Evaluates the goal. `peer` is a stack whose value is also listed.
+    /// Evaluates the goal. The value of `peer` is also listed.
     #[must_use]
     pub fn judge(&self, rows: &Rows, peer: Option<&'static str>) -> Judgement {
         let of = |stack: &str, case: &str| rows.value(stack, case, self.metric);

@@ -1,4 +1,4 @@
-//! Memory of a server whose clients are connected and idle.
+//! Memory of a server when its clients are connected and idle.
 
 use core::time::Duration;
 

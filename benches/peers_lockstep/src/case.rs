@@ -104,7 +104,7 @@ impl Case {
     }
 }
 
-/// Returns the matches whose CPU time is measured.
+/// Returns the matches for the CPU time measurement.
 #[must_use]
 pub fn bare() -> Vec<Case> {
     let players = [2, 4, 8, 16];
@@ -117,7 +117,7 @@ pub fn crowd() -> Case {
     Case::new(64, "", usual()).of(Field::Server)
 }
 
-/// Returns a server match whose clients predict as many ticks as peer-to-peer stacks do.
+/// Returns a server match in which clients predict as many ticks as peer-to-peer stacks do.
 ///
 /// # Panics
 ///
@@ -192,7 +192,7 @@ pub fn desyncs() -> [Case; 2] {
     [2, 4].map(|it| Case::new(it, "desync", usual()))
 }
 
-/// Returns the match whose start is measured.
+/// Returns the match for the start time measurement.
 #[must_use]
 pub fn start() -> Case {
     Case::new(4, "start", usual())

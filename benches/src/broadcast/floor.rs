@@ -1,4 +1,4 @@
-//! Bare write loops to sockets whose peers read.
+//! Bare write loops to sockets.
 
 use core::time::Duration;
 use std::io::{self, Read as _, Write as _};

@@ -39,7 +39,7 @@ pub struct Count {
     pub substituted: u64,
     /// Number of times a match's clock was set back, because the process got no CPU time.
     pub pauses: u64,
-    /// Players whose session has ended.
+    /// Players with an ended session.
     pub lost: u32,
     /// The driver's counters.
     pub driver: Counters,
@@ -153,7 +153,7 @@ struct Lobby {
     seated: u32,
     /// Number of ready players.
     ready: u32,
-    /// Number of players whose session has ended.
+    /// Number of players with an ended session.
     lost: u32,
     /// Number of server turns.
     turns: u32,

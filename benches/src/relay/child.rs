@@ -57,7 +57,7 @@ pub enum Role {
     Mmsg,
     /// Like [`Plain`](Self::Plain), with a socket towards the server per sender.
     Upstreams,
-    /// A Tickwire relay whose links have this protection.
+    /// A Tickwire relay with this link protection.
     Relay(HopKind),
     /// The same without GSO, as if each frame were for another neighbour.
     Spread(HopKind),

@@ -1,4 +1,4 @@
-//! A node whose socket the benchmark holds.
+//! A node with a socket that the benchmark holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;

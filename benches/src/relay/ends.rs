@@ -1,4 +1,4 @@
-//! The neighbours of a measured relay: a real entry and exit whose sockets the benchmark holds.
+//! The neighbours of a measured relay: a real entry and exit, with sockets that the benchmark holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -75,7 +75,7 @@ pub struct Relayed {
 }
 
 impl Subject {
-    /// Starts a forwarder whose sink receives as `intake` says.
+    /// Starts a forwarder. Its sink receives according to `intake`.
     ///
     /// # Errors
     ///

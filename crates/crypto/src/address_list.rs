@@ -1,4 +1,4 @@
-//! One to eight socket addresses, as tokens and grants carry them.
+//! One to eight socket addresses, for tokens and grants.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,15 +9,15 @@ use wire::{Reader, Writer};
 /// One to eight addresses of a server, best first.
 ///
 /// Encoded as a count of 1 byte and 19 bytes each: family 4 or 6, 16 bytes of address (IPv4 mapped,
-/// RFC 4291, section 2.5.5.2), port 2. Flow labels and scopes do not travel and are dropped.
+/// RFC 4291, section 2.5.5.2), port 2. Flow labels and scopes are not encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressList(Vec<SocketAddr>);
 
 impl AddressList {
-    /// Most addresses in a list.
+    /// Maximum number of addresses.
     pub const MAX: usize = 8;
 
-    /// Takes the addresses.
+    /// Creates the list.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl AddressList {
         }
     }
 
-    /// Reads a list; `None` if count, family or an IPv4 mapping is wrong, or bytes lack.
+    /// Decodes a list; `None` if count, family or an IPv4 mapping is wrong, or bytes are missing.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         let count = usize::from(reader.u8().ok()?);
         if count == 0 || count > Self::MAX {
@@ -73,7 +73,7 @@ impl AddressList {
     }
 }
 
-/// No address, or more than eight; how many there were.
+/// The number of addresses is zero or more than eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressCount(pub usize);
 

@@ -1,4 +1,4 @@
-//! Server certificates: how a root key vouches for the identity key of one server instance.
+//! Server certificates: a root key signs the identity key of one server instance.
 
 use core::fmt;
 
@@ -7,11 +7,11 @@ use wire::{InstanceId, UnixTime};
 use crate::token::CLOCK_SKEW;
 use crate::{Identity, NoEntropy, Provider, PublicKey};
 
-/// A root key's word for a server: its identity key, its instance, and until when.
+/// A root key's signature over a server's identity key, its instance, and the expiry.
 ///
 /// 145 bytes: `version 1 | key 65 | instance id 8 | end 7 (Unix seconds) | signature 64`. The
 /// signature is by the root key over "tw1 server cert", the application id (8 bytes), and the first
-/// 81 bytes. Do not trust a value from the wire before [`check`](Self::check).
+/// 81 bytes. Do not trust a received value before [`check`](Self::check).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Certificate([u8; 145]);
 
@@ -20,22 +20,22 @@ pub struct Certificate([u8; 145]);
 pub struct Subject {
     /// The server's identity key.
     pub key: PublicKey,
-    /// The one run of a server that holds it.
+    /// The server instance that holds the key.
     pub server_id: InstanceId,
-    /// Its last second.
+    /// The last second of its validity.
     pub not_after: UnixTime,
 }
 
-/// What a certificate is checked against.
+/// Expected values for a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// Root keys that are believed; each costs one signature check at the most.
+    /// Trusted root keys; each costs at most one signature check.
     pub roots: &'a [PublicKey],
     /// Separates games and builds.
     pub app_id: u64,
     /// The instance that it must name, if known.
     pub server_id: Option<InstanceId>,
-    /// The wall clock; without one nothing is believed.
+    /// The wall clock. Without one, no certificate is accepted.
     pub now: Option<UnixTime>,
 }
 
@@ -54,7 +54,7 @@ impl Certificate {
     /// Length in bytes.
     pub const LEN: usize = 145;
 
-    /// Has `root` vouch for a server of the application `app_id`.
+    /// Issues a certificate by `root` for a server of the application `app_id`.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Certificate {
         app_id: u64,
         subject: &Subject,
     ) -> Result<Self, NoEntropy> {
-        // Milliseconds of 64 bits are fewer seconds than 7 bytes hold.
+        // 64-bit milliseconds are fewer seconds than 7 bytes hold.
         let [_, end @ ..] = subject.not_after.as_secs().to_be_bytes();
         let mut bytes = [0; Self::LEN];
         let parts: [&[u8]; 4] = [
@@ -98,7 +98,7 @@ impl Certificate {
         &self.0
     }
 
-    /// Returns its content. It is true only if [`check`](Self::check) returns `Ok`.
+    /// Returns its content, which is authentic only if [`check`](Self::check) returns `Ok`.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let [_, rest @ ..] = &self.0;
@@ -115,13 +115,13 @@ impl Certificate {
         }
     }
 
-    /// Checks that it vouches for its key, now and for what is `expected`. It is accepted for 5 s after its
-    /// end, as tokens are, because clocks differ.
+    /// Checks that the certificate is valid now and matches `expected`. It is accepted for 5 s
+    /// after its end, as tokens are, because clocks differ.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`] names the first fault. The signature is checked first: the content is read only
-    /// if a root key has signed it.
+    /// [`CertificateError`] names the first fault. The signature is checked first: the content is
+    /// read only if a root key has signed it.
     pub fn check<P: Provider>(
         &self,
         provider: &P,
@@ -141,7 +141,7 @@ impl Certificate {
             return Err(CertificateError::OtherServer(subject.server_id));
         }
         let now = expected.now.ok_or(CertificateError::NoClock)?;
-        // Its last second is the whole of it.
+        // The certificate is valid until the end of its last second.
         let age = now.as_secs().saturating_sub(subject.not_after.as_secs());
         if age > CLOCK_SKEW.as_secs() {
             return Err(CertificateError::Expired);
@@ -157,7 +157,7 @@ impl Certificate {
     }
 }
 
-/// Writes `parts` to `out`, one behind the other, as far as there is room.
+/// Writes the concatenated `parts` to `out`, as far as there is room.
 fn fill(out: &mut [u8], parts: &[&[u8]]) {
     for (to, from) in out.iter_mut().zip(parts.iter().copied().flatten()) {
         *to = *from;
@@ -175,15 +175,15 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Why a certificate is not believed.
+/// Why a certificate is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateError {
     /// No root key has signed it for this application.
     Issuer,
-    /// It is good for another instance.
+    /// It names another instance.
     OtherServer(InstanceId),
-    /// It ended, more than the clock skew ago.
+    /// It expired more than the clock skew ago.
     Expired,
     /// The wall clock was never set.
     NoClock,

@@ -1,4 +1,4 @@
-//! What a player gets from a matchmaker, over HTTPS, to reach its seat.
+//! A client grant: what a matchmaker sends to a player over HTTPS, so that it can take its seat.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,25 +12,25 @@ use zeroize::Zeroizing;
 use crate::token::TOKEN_LEN_MAX;
 use crate::{AddressList, PublicKey, SealedToken, Secret32, TokenError, equal};
 
-/// A token with all that is needed to use it.
+/// A token with all data that its use requires.
 ///
 /// As text it is one word: `TWG1`, then base64 (RFC 4648, section 5, unpadded) of app id 8, expiry
 /// 8 (Unix seconds), pre-shared key 32, key count 1 and server keys 65 each, address count 1 and
-/// addresses 19 each, token length 2 and token, and of the first 4 bytes of SHA-256 over all that,
-/// so that a truncated word is not mistaken for a server that refuses. At most 1,679 bytes.
+/// addresses 19 each, token length 2 and token, and the first 4 bytes of SHA-256 over all that. The
+/// checksum distinguishes a truncated text from a rejection by the server. At most 1,679 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGrant {
     /// Separates games and builds.
     pub app_id: u64,
-    /// When the token ends; whole seconds count.
+    /// Expiry of the token in whole seconds.
     pub expires_at: UnixTime,
-    /// What the player proves to hold; the same is sealed in the token.
+    /// The pre-shared key of the player; the token contains the same one.
     pub psk: Secret32,
-    /// Identity keys of the server, any of which is accepted: the present one, and the next.
+    /// Identity keys of the server, any of which is accepted: the current and the next.
     pub server_keys: ServerKeys,
     /// Addresses of the server, best first.
     pub addresses: AddressList,
-    /// For the server.
+    /// The token, for the server.
     pub token: SealedToken,
 }
 
@@ -38,7 +38,8 @@ impl ClientGrant {
     /// Formats it as one word, wiped on drop. It holds a secret: send it over TLS only.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Filled without growing: a vector that grows leaves copies behind.
+        // The vector has its full capacity, because a growing one leaves copies of the key in
+        // memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(BYTES_MAX));
         let mut out = Writer::new(&mut bytes);
         out.u64(self.app_id);
@@ -59,13 +60,13 @@ impl ClientGrant {
         text
     }
 
-    /// Reads the text of [`to_text`](Self::to_text); white space around it is skipped.
+    /// Parses the text of [`to_text`](Self::to_text); surrounding white space is ignored.
     ///
-    /// Pure, and bounded before it looks: longer text is refused unread.
+    /// Text over the maximum length is rejected before it is parsed.
     ///
     /// # Errors
     ///
-    /// [`GrantError`] names what is wrong.
+    /// [`GrantError`] names the fault.
     pub fn from_text(text: &str) -> Result<Self, GrantError> {
         let text = text.trim_ascii();
         if text.len() > TEXT_MAX {
@@ -105,7 +106,7 @@ impl ClientGrant {
 impl core::str::FromStr for ClientGrant {
     type Err = GrantError;
 
-    /// Reads the text of [`to_text`](Self::to_text), as [`from_text`](Self::from_text) does.
+    /// Parses the text of [`to_text`](Self::to_text), like [`from_text`](Self::from_text).
     fn from_str(text: &str) -> Result<Self, GrantError> {
         Self::from_text(text)
     }
@@ -116,7 +117,7 @@ impl core::str::FromStr for ClientGrant {
 pub struct ServerKeys(Vec<PublicKey>);
 
 impl ServerKeys {
-    /// Most keys in a list; rotation needs two.
+    /// Maximum number of keys; rotation needs two.
     pub const MAX: usize = 4;
 
     /// Creates the list; `None` if there is no key, or more than four.
@@ -159,15 +160,15 @@ impl ServerKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// No grant has this many bytes of text.
+    /// The text is longer than any grant; its length in bytes.
     TooLong(usize),
-    /// It does not begin with `TWG1`.
+    /// It does not start with `TWG1`.
     Prefix,
     /// It is not base64 in the URL alphabet without padding.
     Encoding,
-    /// The checksum does not fit: something was cut off or mistyped.
+    /// The checksum differs: the text is truncated or mistyped.
     Checksum,
-    /// A field breaks the format.
+    /// A field is malformed.
     Malformed,
     /// A server key is not a point of the curve.
     ServerKey,
@@ -209,7 +210,7 @@ const fn expiry(secs: u64) -> Result<UnixTime, GrantError> {
     }
 }
 
-/// Detects accidents, not attacks: TLS protects the text.
+/// Detects accidental changes only; TLS protects the text against attacks.
 fn checksum(fields: &[u8]) -> [u8; 4] {
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(fields));
     [a, b, c, d]

@@ -4,13 +4,13 @@ use zeroize::Zeroize;
 
 use crate::{Provider, Secret32};
 
-/// Concentrates `input` into one secret; RFC 5869, section 2.2.
+/// Extracts one secret from `input`; RFC 5869, section 2.2.
 pub fn extract<P: Provider>(provider: &P, salt: &[u8], input: &[u8]) -> Secret32 {
     let mut secret = provider.hmac_sha256(salt, &[input]);
     Secret32::take(&mut secret)
 }
 
-/// Makes `LEN` bytes from `secret`, different for each `info`; RFC 5869, section 2.3.
+/// Expands `secret` to `LEN` bytes, different for each `info`; RFC 5869, section 2.3.
 ///
 /// `LEN` over 8,160 does not compile.
 pub fn expand<P: Provider, const LEN: usize>(

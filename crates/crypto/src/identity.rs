@@ -1,4 +1,4 @@
-//! Identities: P-256 private keys, and PEM in and out.
+//! Identities: P-256 private keys and their PEM encoding.
 
 use core::fmt;
 
@@ -11,8 +11,7 @@ use crate::{NoEntropy, Provider, PublicKey, Secret32};
 
 /// Private key of a server or node. The hash of its public key is the [`NodeId`].
 ///
-/// Wiped on drop, never printed. A provider makes it ready for signing by
-/// [`Provider::signing_key`].
+/// Wiped on drop, never printed. [`Provider::signing_key`] prepares it for signing.
 pub struct Identity {
     /// The scalar; p256 wipes it on drop.
     key: SecretKey,
@@ -21,7 +20,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new one.
+    /// Generates an identity.
     ///
     /// # Errors
     ///
@@ -32,11 +31,11 @@ impl Identity {
 
     /// Reads PEM: PKCS#8 (`PRIVATE KEY`) or SEC1 (`EC PRIVATE KEY`), as openssl writes them.
     ///
-    /// The first private key counts; what stands around it, such as `EC PARAMETERS`, is skipped.
+    /// The first private key is used. Other text and blocks, such as `EC PARAMETERS`, are skipped.
     ///
     /// # Errors
     ///
-    /// [`PemError`] names what is wrong.
+    /// [`PemError`] names the fault.
     pub fn from_pem(text: &str) -> Result<Self, PemError> {
         let key = if let Some(block) = pem_block(text, "PRIVATE KEY") {
             p256::pkcs8::DecodePrivateKey::from_pkcs8_pem(block).map_err(|_| PemError::Malformed)
@@ -59,8 +58,8 @@ impl Identity {
         text
     }
 
-    /// Returns the key as PEM in SEC1 form (RFC 5915), wiped on drop: for programs that know no
-    /// PKCS#8.
+    /// Returns the key as PEM in SEC1 form (RFC 5915), wiped on drop, for programs without PKCS#8
+    /// support.
     #[must_use]
     pub fn to_sec1_pem(&self) -> Zeroizing<alloc::string::String> {
         let Ok(text) = self.key.to_sec1_pem(LineEnding::LF) else {
@@ -69,12 +68,12 @@ impl Identity {
         text
     }
 
-    /// Returns the public half.
+    /// Returns the public key.
     pub const fn public_key(&self) -> &PublicKey {
         &self.public
     }
 
-    /// Returns the id that others know its holder by.
+    /// Returns the node id, which is the hash of the public key.
     #[must_use]
     pub fn node_id(&self) -> NodeId {
         self.public.node_id()
@@ -104,11 +103,11 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Why a text holds no usable key.
+/// Why a text contains no usable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PemError {
-    /// No PEM block of the wanted kind stands in it.
+    /// The text has no PEM block of the required kind.
     NoKey,
     /// The private key is protected by a passphrase.
     Encrypted,
@@ -137,9 +136,9 @@ pub(crate) fn pem_block<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     after.get(..len)
 }
 
-/// Draws a private scalar of 1 to n - 1, each equally likely.
+/// Draws a private scalar from 1 to n - 1, uniformly.
 pub(crate) fn random_scalar<P: Provider>(provider: &mut P) -> Result<SecretKey, NoEntropy> {
-    // A draw is outside the range once in 2^32; eight such draws in a row mean a broken source.
+    // A draw is out of range once in 2^32; eight in a row indicate a broken source.
     for _ in 0..8 {
         let mut bytes = [0; 32];
         provider.random(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Identity files: PEM with mode 0600, written whole or not at all, never written over.
+//! Identity files: PEM with mode 0600, written atomically and never overwritten.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,8 +15,8 @@ use crate::{Identity, NoEntropy, PemError, Provider};
 ///
 /// # Errors
 ///
-/// [`IdentityFileError`] names what is wrong; a file that others may read is refused, since its
-/// key may be known to them.
+/// [`IdentityFileError`] names the fault. A file that other users may read is rejected, because
+/// they may know its key.
 pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
     let text = read_text(path)?;
     Identity::from_pem(&text).map_err(IdentityFileError::Pem)
@@ -24,13 +24,13 @@ pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
 
 /// Reads a file that only its owner may read.
 pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileError> {
-    // Before the open too: opening a pipe would wait for its writer.
+    // Checked before the open, because opening a pipe would block.
     check_is_file(&fs::metadata(path)?)?;
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     check_is_file(&metadata)?;
     check_mode(&metadata)?;
-    // Filled without growing: a string that grows leaves copies behind.
+    // The string has its full capacity, because a growing one leaves copies of the key in memory.
     let mut text = Zeroizing::new(String::with_capacity(FILE_LEN_MAX + 1));
     let limit = u64::try_from(FILE_LEN_MAX + 1).unwrap_or(u64::MAX);
     file.take(limit).read_to_string(&mut text)?;
@@ -40,7 +40,7 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileEr
     Ok(text)
 }
 
-/// The machine id of the operating system; empty if there is none.
+/// Returns the machine id of the operating system; empty if there is none.
 pub(crate) fn machine_id() -> Vec<u8> {
     let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
         let mut id = Vec::new();
@@ -53,8 +53,8 @@ pub(crate) fn machine_id() -> Vec<u8> {
 
 /// Writes `identity` to `path`, which must not exist.
 ///
-/// The file appears whole, readable by its owner only: it is written and synced under another name
-/// beside it and then linked, which fails where the name is taken.
+/// The file appears complete and readable by its owner only: it is written and synced under another
+/// name in the same directory and then linked, which fails if the name exists.
 ///
 /// # Errors
 ///
@@ -64,16 +64,16 @@ pub fn write_new(path: &Path, identity: &Identity) -> Result<(), IdentityFileErr
     write_new_text(path, &identity.to_pem())
 }
 
-/// As [`write_new`], in SEC1 form; [`read`] takes both.
+/// Like [`write_new`], in SEC1 form; [`read`] accepts both.
 ///
 /// # Errors
 ///
-/// As [`write_new`].
+/// As for [`write_new`].
 pub fn write_new_sec1(path: &Path, identity: &Identity) -> Result<(), IdentityFileError> {
     write_new_text(path, &identity.to_sec1_pem())
 }
 
-/// Writes a file that only its owner may read, as [`write_new`] does.
+/// Writes a file that only its owner may read, like [`write_new`].
 pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFileError> {
     let (draft_path, draft) = create_draft(path)?;
     let outcome = fill_and_link(&draft_path, draft, path, text);
@@ -85,11 +85,11 @@ pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFile
 
 /// Reads the identity in `path`. If there is no file, generates an identity and writes it.
 ///
-/// Two processes that start at once end with the same identity.
+/// Two processes that start at once get the same identity.
 ///
 /// # Errors
 ///
-/// As [`read`] and [`write_new`], and [`IdentityFileError::NoEntropy`].
+/// As for [`read`] and [`write_new`], and [`IdentityFileError::NoEntropy`].
 pub fn read_or_create<P: Provider>(
     path: &Path,
     provider: &mut P,
@@ -111,22 +111,22 @@ pub fn read_or_create<P: Provider>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityFileError {
-    /// The system refused.
+    /// An I/O error of the system.
     Io(io::ErrorKind),
     /// It is a directory, a pipe or a device.
     NotAFile,
-    /// Others than the owner may read or write it; its permission bits.
+    /// Users other than the owner may read or write it.
     TooOpen {
         /// The lowest 9 bits of the mode.
         mode: u32,
     },
-    /// No identity file is longer than [`FILE_LEN_MAX`].
+    /// The file is longer than [`FILE_LEN_MAX`].
     TooLong,
-    /// Its text holds no usable key.
+    /// Its text contains no usable key.
     Pem(PemError),
     /// The file exists already; existing files are never overwritten.
     Exists,
-    /// No identity could be made.
+    /// No identity could be generated.
     NoEntropy,
 }
 
@@ -168,7 +168,7 @@ impl core::error::Error for IdentityFileError {}
 /// Creates an empty file in the folder of `path`, with mode 0600.
 fn create_draft(path: &Path) -> Result<(PathBuf, File), IdentityFileError> {
     let name = path.file_name().ok_or(IdentityFileError::NotAFile)?;
-    // A draft of the same name is what a crash left behind, or another thread's at this moment.
+    // A draft with this name is left over from a crash, or belongs to another thread.
     for number in 0..DRAFTS_MAX {
         let mut draft_name = name.to_os_string();
         draft_name.push(alloc::format!(".draft-{}-{number}", std::process::id()));
@@ -201,7 +201,7 @@ fn fill_and_link(
     }
 }
 
-/// The name itself is on disk only once its directory is.
+/// The file's name is durable only after a sync of its directory.
 fn sync_directory(path: &Path) -> Result<(), IdentityFileError> {
     if cfg!(unix) {
         let directory = path
@@ -232,20 +232,20 @@ fn check_mode(metadata: &fs::Metadata) -> Result<(), IdentityFileError> {
 
 #[cfg(not(unix))]
 fn check_mode(_: &fs::Metadata) -> Result<(), IdentityFileError> {
-    // Elsewhere a file takes the access rules of its directory.
+    // On other systems, a file inherits the access rules of its directory.
     Ok(())
 }
 
-/// Files in which systems keep the machine id.
+/// Files with the machine id.
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// Most of such a file that is read, bytes: four times the usual length.
+/// Maximum bytes read from such a file: four times the usual length.
 const MACHINE_ID_MAX: u64 = 128;
-/// Longest file that is read, in bytes; a key with its comments has a few hundred.
+/// Maximum file length in bytes. A key with comments has a few hundred.
 pub const FILE_LEN_MAX: usize = 16_384;
 
 /// Permission bits of group and others.
 #[cfg(unix)]
 const OTHERS: u32 = 0o077;
 
-/// Names tried for a draft.
+/// Maximum draft names to try.
 const DRAFTS_MAX: u32 = 64;

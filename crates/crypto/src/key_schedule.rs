@@ -26,8 +26,7 @@ impl Label {
     ///
     /// # Panics
     ///
-    /// Where `name` is longer than 255 bytes; in a `const`, where labels stand, that does not
-    /// compile.
+    /// If `name` is longer than 255 bytes; in a `const` this is a compile error.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         assert!(name.len() <= 255, "the length field of a label is one byte");
@@ -104,27 +103,27 @@ fn expand_len<P: Provider, const CONTEXT: usize>(
 pub struct Initial(Secret32);
 
 impl Initial {
-    /// Starts from the pre-shared key; `None` in open mode, where 32 zero bytes stand for it and
-    /// the macs prove nothing.
+    /// Starts from the pre-shared key. `None` is for open mode: the key is 32 zero bytes, and the
+    /// MACs prove nothing.
     pub fn new<P: Provider>(provider: &P, psk: Option<&Secret32>) -> Self {
         let salt = provider.sha256(&[PROTOCOL]);
         let input = psk.map_or(&[0; 32], Secret32::expose);
         Self(hkdf::extract(provider, &salt, input))
     }
 
-    /// Returns the mac by which a HELLO proves the pre-shared key, over its parts as if one.
+    /// Returns the MAC by which a HELLO proves the pre-shared key, over the concatenated parts.
     pub fn hello_mac<P: Provider>(&self, provider: &P, parts: &[&[u8]]) -> [u8; 16] {
         self.mac(provider, HELLO, parts)
     }
 
-    /// Returns the mac by which a REFUSE proves that the token was opened.
+    /// Returns the MAC by which a REFUSE proves that the token was opened.
     pub fn refuse_mac<P: Provider>(&self, provider: &P, parts: &[&[u8]]) -> [u8; 16] {
         self.mac(provider, REFUSE, parts)
     }
 
-    /// Adds the agreed secret.
+    /// Mixes in the agreed secret.
     ///
-    /// Borrows, since a dialler goes on from here with each ACCEPT that comes.
+    /// Borrows `self`, because a dialler repeats this step for each received ACCEPT.
     pub fn agree<P: Provider>(&self, provider: &P, shared: &Secret32) -> Agreed {
         Agreed(derive(provider, &self.0, shared))
     }
@@ -143,7 +142,7 @@ impl Agreed {
     /// Returns the key that seals the body of ACCEPT; `th0` is SHA-256 over HELLO with its cookie
     /// zero and the clear head of ACCEPT.
     ///
-    /// Its nonce is fixed: an accepter may make it once for each `th0`.
+    /// Its nonce is fixed, so an accepter may derive it only once per `th0`.
     pub fn accept_key<P: Provider>(
         &self,
         provider: &P,
@@ -166,14 +165,14 @@ impl Agreed {
     }
 }
 
-/// What a finished handshake leaves.
+/// The secrets of a completed handshake.
 #[derive(Debug)]
 pub struct SessionSecrets {
     /// For packets of the client, which is the dialler.
     pub client: TrafficSecret,
     /// For packets of the server, which is the accepter.
     pub server: TrafficSecret,
-    /// For keys of layers above.
+    /// For keys of higher layers.
     pub exporter: Exporter,
 }
 
@@ -188,9 +187,9 @@ impl SessionSecrets {
     }
 }
 
-/// `x_n`: what one direction's keys of phase n are expanded from.
+/// `x_n`: the secret from which one direction's keys of phase n are expanded.
 ///
-/// Not `Clone`: a second [`SealingKey`] from one secret would use every nonce again.
+/// Not `Clone`: a second [`SealingKey`] from one secret would reuse every nonce.
 pub struct TrafficSecret(Secret32);
 
 impl TrafficSecret {
@@ -200,14 +199,14 @@ impl TrafficSecret {
         Self(secret)
     }
 
-    /// Makes the key of the sealing side, which numbers its packets from 0.
+    /// Derives the key of the sealing side, which numbers its packets from 0.
     pub fn into_sealing_key<P: Provider>(self, provider: &P, suite: Suite) -> SealingKey<P::Aead> {
         SealingKey::new(provider, suite, self, packet_key::Start::ZERO)
     }
 
-    /// As [`into_sealing_key`](Self::into_sealing_key), from a number other than 0.
+    /// Like [`into_sealing_key`](Self::into_sealing_key), with a first number other than 0.
     ///
-    /// For tests that start near a wrap, and for directions that reserve their first numbers.
+    /// For tests near a wrap, and for directions that reserve their first numbers.
     pub fn into_sealing_key_from<P: Provider>(
         self,
         provider: &P,
@@ -225,7 +224,7 @@ impl TrafficSecret {
 
     /// Derives AEAD key and IV of this phase.
     ///
-    /// For a sealer that does not count its nonces, and proves that it repeats none. Packets use
+    /// Only for a caller that guarantees unique nonces itself. Packets use
     /// [`into_sealing_key`](Self::into_sealing_key).
     pub fn expand<P: Provider>(&self, provider: &P, suite: Suite) -> (P::Aead, Iv) {
         let key = expand_key(provider, &self.0, KEY, &[], suite);

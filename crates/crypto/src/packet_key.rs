@@ -1,4 +1,4 @@
-//! Keys that seal and open packets, and never use a nonce twice.
+//! Keys that seal and open packets, and never reuse a nonce.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -27,7 +27,7 @@ pub struct SealingKey<A> {
     suite: Suite,
     /// Number of the next seal; never decreases.
     next: u64,
-    /// Seals under the present phase.
+    /// Seals under the current phase.
     sealed: u64,
 }
 
@@ -108,7 +108,7 @@ impl<A: Aead> SealingKey<A> {
         }
     }
 
-    /// Uses up one number without a packet, so that a peer that acknowledges it gives itself away.
+    /// Skips one number. A peer that acknowledges it is detected as dishonest.
     ///
     /// # Errors
     ///
@@ -133,12 +133,12 @@ impl<A: Aead> SealingKey<A> {
         self.next
     }
 
-    /// Returns how many packets the present phase has sealed.
+    /// Returns how many packets the current phase has sealed.
     pub const fn sealed_in_phase(&self) -> u64 {
         self.sealed
     }
 
-    /// The number after `number`; `None` if that is not one.
+    /// Returns the number after `number`, or `None` at the maximum.
     const fn after(number: u64) -> Option<u64> {
         if number < NUMBERS_MAX {
             number.checked_add(1)
@@ -159,7 +159,7 @@ impl<A: Aead> OpeningKey<A> {
         Self { aead, iv }
     }
 
-    /// Decrypts `inout` in place; replays are the caller's to refuse, before this.
+    /// Decrypts `inout` in place. The caller must reject replays before this call.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl<A: Aead> OpeningKey<A> {
     }
 }
 
-/// Seals or opens the body of one ACCEPT; spent by either, since its nonce is fixed.
+/// Seals or opens the body of one ACCEPT. Either use consumes it, because its nonce is fixed.
 pub struct AcceptKey<A> {
     aead: A,
     iv: Iv,
@@ -222,7 +222,7 @@ impl Iv {
         self.xor(mask)
     }
 
-    /// Returns iv XOR `mask`, for a sealer that numbers otherwise.
+    /// Returns iv XOR `mask`, for a caller with another nonce scheme.
     #[must_use]
     pub fn xor(&self, mask: [u8; 12]) -> [u8; 12] {
         let mut nonce = self.0;
@@ -300,8 +300,9 @@ impl Start {
     pub(crate) const ZERO: Self = Self(0);
 }
 
-/// Numbers of one direction: below 2^62, as in RFC 9000, section 12.3.
+/// Packet numbers per direction: below 2^62, as in RFC 9000, section 12.3.
 pub const NUMBERS_MAX: u64 = 1 << 62;
 
-/// Seals under one key: RFC 9001, section 6.6 and appendix B.1, for AES-GCM with short packets.
+/// Maximum seals under one key: RFC 9001, section 6.6 and appendix B.1, for AES-GCM with short
+/// packets.
 pub const SEALS_MAX: u64 = 1 << 23;

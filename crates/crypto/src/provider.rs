@@ -1,8 +1,8 @@
-//! The seam between the protocols and the cryptography: [`Provider`] and [`Aead`].
+//! The interface between protocols and cryptography: [`Provider`] and [`Aead`].
 //!
-//! A provider is a value with its own randomness, given to the constructor of a machine. A feature
-//! only makes one exist; a type parameter chooses it. The traits are open: a wrapper may count,
-//! record or delay the calls of any other provider.
+//! A provider is a value with its own randomness, passed to the constructor of a machine. Cargo
+//! features enable providers; a type parameter selects one. The traits are open: a wrapper may
+//! count, record or delay the calls of any other provider.
 
 use core::fmt;
 
@@ -32,14 +32,14 @@ pub use self::rustcrypto::{
 
 /// Cryptography and randomness of one machine.
 ///
-/// All hashes are SHA-256, all curves P-256. Two providers must agree on every byte but for what
-/// they draw at random; vectors and pairwise tests hold them to it.
+/// All hashes are SHA-256, all curves P-256. Two providers must agree on every byte except random
+/// ones; test vectors and pairwise tests check this.
 pub trait Provider: Send + 'static {
     /// An AEAD with its key.
     type Aead: Aead;
     /// A private key for one handshake.
     type Ephemeral: Send + 'static;
-    /// An identity made ready for signing.
+    /// An identity prepared for signing.
     type SigningKey: Send + 'static;
 
     /// Fills `out` with unpredictable bytes.
@@ -49,7 +49,7 @@ pub trait Provider: Send + 'static {
     /// [`NoEntropy`] if the source fails. There is no fallback; do not use `out`.
     fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
 
-    /// Makes a key pair for one handshake.
+    /// Generates a key pair for one handshake.
     ///
     /// # Errors
     ///
@@ -58,20 +58,20 @@ pub trait Provider: Send + 'static {
 
     /// Agrees on a secret, the x coordinate of the shared point, with the holder of `peer`.
     ///
-    /// A dialler's key serves any number of agreements, also after one that failed: an answer
-    /// forged by a stranger must not spend it. An accepter's key may be spent by its first
-    /// agreement, failed or not.
+    /// A dialler's key can be used for any number of agreements, also after a failed one, so that a
+    /// forged answer does not consume it. An accepter's key may be consumed by its first agreement,
+    /// failed or not.
     ///
     /// # Errors
     ///
-    /// [`BadPoint`] if `peer` is no point of the curve in uncompressed form, and where an
-    /// accepter's key is spent.
+    /// [`BadPoint`] if `peer` is not a point of the curve in uncompressed form, or if an accepter's
+    /// key has been consumed.
     fn agree(&self, own: &mut Self::Ephemeral, peer: &PublicKey) -> Result<Secret32, BadPoint>;
 
     /// Makes an AEAD of `suite` from the first [`Suite::key_len`] bytes of `key`.
     fn aead(&self, suite: Suite, key: &Secret32) -> Self::Aead;
 
-    /// Makes `identity` ready for signing; done once, since it costs more than a signature.
+    /// Prepares `identity` for signing. Do this once, because it costs more than a signature.
     ///
     /// # Errors
     ///
@@ -87,13 +87,13 @@ pub trait Provider: Send + 'static {
 
     /// Returns whether `signature` was made over `message` by the holder of `key`.
     ///
-    /// Both (r, s) and (r, n - s) verify: nothing may be named by a signature.
+    /// Both (r, s) and (r, n - s) verify, so a signature must not be used as an identifier.
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool;
 
-    /// Hashes the parts as if they were one.
+    /// Hashes the concatenated parts.
     fn sha256(&self, parts: &[&[u8]]) -> [u8; 32];
 
-    /// Computes HMAC-SHA-256 over the parts as if they were one; `key` may have any length.
+    /// Computes HMAC-SHA-256 over the concatenated parts; `key` may have any length.
     fn hmac_sha256(&self, key: &[u8], parts: &[&[u8]]) -> [u8; 32];
 }
 
@@ -104,15 +104,16 @@ pub trait Provider: Send + 'static {
 pub trait Aead: Send + 'static {
     /// Encrypts `inout` in place and writes its tag.
     ///
-    /// `inout` is a datagram's; past 2^36 - 32 bytes, which no AEAD here can seal, it is wiped.
+    /// `inout` is at most a datagram. Past 2^36 - 32 bytes, which no AEAD here can seal, it is
+    /// wiped.
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]);
 
     /// Decrypts `inout` in place.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if anything was changed or the key is another. `inout` is then garbage,
-    /// and not to be read.
+    /// [`OpenError`] if anything was changed or the key differs. `inout` is then garbage and must
+    /// not be read.
     fn open(
         &self,
         nonce: [u8; 12],
@@ -122,12 +123,12 @@ pub trait Aead: Send + 'static {
     ) -> Result<(), OpenError>;
 }
 
-/// Side of a handshake that an ephemeral key is for.
+/// The side of a handshake that uses an ephemeral key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Sends HELLO, and runs the agreement for each ACCEPT until one is genuine.
     Dialler,
-    /// Answers a HELLO, and agrees once.
+    /// Answers a HELLO and runs the agreement once.
     Accepter,
 }
 

@@ -1,4 +1,4 @@
-//! Public keys: P-256 points in the form that is sent.
+//! Public keys: P-256 points in wire format.
 
 use alloc::string::String;
 use core::fmt;
@@ -13,8 +13,8 @@ use crate::PemError;
 
 /// SEC1 uncompressed point of P-256: 0x04, x, y, big-endian.
 ///
-/// A value that came off the wire may be no point at all until [`parse`](Self::parse) or a
-/// provider's `agree` or `verify` has looked; they refuse it. As text: 130 hexadecimal digits.
+/// A received value may not be a point of the curve. [`parse`](Self::parse) and a provider's
+/// `agree` and `verify` check that and reject others. As text: 130 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 65]);
 
@@ -22,7 +22,7 @@ impl PublicKey {
     /// Length in bytes.
     pub const LEN: usize = 65;
 
-    /// Takes 65 bytes that are a point of the curve.
+    /// Parses 65 bytes which are a point of the curve.
     ///
     /// # Errors
     ///
@@ -65,7 +65,8 @@ impl PublicKey {
 
     /// Checks the bytes and returns the point.
     pub(crate) fn to_p256(self) -> Result<p256::PublicKey, BadPoint> {
-        // p256 would take the compressed and other SEC1 forms too; the wire has one.
+        // p256 would also accept compressed and other SEC1 forms. The protocol allows only one
+        // form.
         if self.0.first() != Some(&0x04) {
             return Err(BadPoint);
         }
@@ -121,7 +122,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Bytes are no point of P-256 in uncompressed form.
+/// The bytes are not a point of P-256 in uncompressed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPoint;
 

@@ -1,10 +1,11 @@
-//! Reset secret files: what a server makes its stateless resets from, kept across restarts.
+//! Reset secret files: the secret from which a server derives stateless reset tokens, kept across
+//! restarts.
 //!
-//! A server that does not know a session gives out the token that ends it. So no two servers may have
-//! one secret. Each bound address has a file of its own beside the identity, drawn at random, and
-//! [`secret_for`] mixes that address and the id of the machine into what it holds: a file that was copied to
-//! another host, or to another address, gives other tokens there. As identity files, they have mode 0600 and
-//! are never written over.
+//! A server sends the reset token of any session that it does not know. So no two servers may have
+//! the same secret. Each bound address has its own file next to the identity, with a random secret.
+//! [`secret_for`] mixes the address and the machine id into it: a file that is copied to another
+//! host, or used at another address, gives different tokens. Like identity files, they have mode
+//! 0600 and are never overwritten.
 
 use alloc::string::String;
 use core::fmt;
@@ -23,23 +24,23 @@ use crate::{NoEntropy, Provider, Secret32};
 #[must_use]
 pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
     let (ip, port) = (address.ip().to_canonical(), address.port());
-    // A colon is no part of a file's name everywhere.
+    // Some file systems do not allow a colon in a file name.
     let ip = alloc::format!("{ip}").replace(':', "_");
     let mut name = identity.file_name().unwrap_or_default().to_os_string();
     name.push(alloc::format!(".reset-{ip}-{port}"));
     identity.with_file_name(name)
 }
 
-/// Returns the secret for stateless resets of a server on this machine that is bound to `address` and has the
-/// identity file `identity`. Reads the file at [`path_beside`], or creates it.
+/// Returns the secret for stateless resets of a server on this machine that is bound to `address`
+/// and has the identity file `identity`. Reads the file at [`path_beside`], or creates it.
 ///
-/// The secret is the same after a restart. It differs on a machine with another id (`/etc/machine-id`, or D-Bus'
-/// file if that is missing), and for another address. If a system has neither file, a copy of the identity differs
-/// only if its address does.
+/// The secret is the same after a restart. It differs on a machine with another id
+/// (`/etc/machine-id`, or D-Bus' file if that is missing), and for another address. If a system has
+/// neither file, a copied file gives a different secret only at a different address.
 ///
 /// # Errors
 ///
-/// As [`read_or_create`].
+/// As for [`read_or_create`].
 pub fn secret_for<P: Provider>(
     identity: &Path,
     address: SocketAddr,
@@ -49,7 +50,8 @@ pub fn secret_for<P: Provider>(
     Ok(bound_to(provider, &kept, address, &machine_id()))
 }
 
-/// Derives the secret of a server at `address` on the machine with the id `machine` from what its file holds.
+/// Derives the secret of a server at `address` on the machine with the id `machine` from the file's
+/// secret.
 pub fn bound_to<P: Provider>(
     provider: &P,
     kept: &Secret32,
@@ -64,15 +66,15 @@ pub fn bound_to<P: Provider>(
     expand(provider, kept, RESET_PLACE, &place)
 }
 
-/// Reads the secret in `path`. If there is no file, draws a secret and writes it.
+/// Reads the secret in `path`. If there is no file, generates a secret and writes it.
 ///
 /// Do not use it for resets directly: see [`secret_for`].
 ///
-/// Two processes that start at once end with the same secret.
+/// Two processes that start at once get the same secret.
 ///
 /// # Errors
 ///
-/// [`ResetFileError`] names what is wrong; a file that others may read is refused.
+/// [`ResetFileError`] names the fault. A file that other users may read is rejected.
 pub fn read_or_create<P: Provider>(
     path: &Path,
     provider: &mut P,
@@ -93,7 +95,7 @@ pub fn read_or_create<P: Provider>(
 ///
 /// # Errors
 ///
-/// [`ResetFileError`] names what is wrong.
+/// [`ResetFileError`] names the fault.
 pub fn read(path: &Path) -> Result<Secret32, ResetFileError> {
     decode(&read_text(path)?).ok_or(ResetFileError::Text)
 }
@@ -102,9 +104,9 @@ pub fn read(path: &Path) -> Result<Secret32, ResetFileError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResetFileError {
-    /// The file itself: as for identity files.
+    /// A fault of the file itself, as for identity files.
     File(IdentityFileError),
-    /// It holds no secret: 64 hexadecimal digits and a line end are expected.
+    /// It contains no secret: 64 hexadecimal digits and a line end are expected.
     Text,
 }
 
@@ -136,7 +138,8 @@ impl core::error::Error for ResetFileError {}
 const RESET_PLACE: Label = Label::new("tw1 reset place");
 
 fn encode(secret: &Secret32) -> Zeroizing<String> {
-    // No growing: that would leave copies behind.
+    // The string has its full capacity, because a growing one leaves copies of the secret in
+    // memory.
     let mut text = Zeroizing::new(String::with_capacity(2 * Secret32::LEN + 1));
     for byte in secret.expose() {
         for digit in [byte >> 4, byte & 15] {

@@ -10,8 +10,8 @@ use crate::{NoEntropy, Provider};
 /// 32 secret bytes: a pre-shared key, a step of the key schedule, an AEAD key.
 ///
 /// Wiped on drop. Moving one may leave a copy in an old stack frame, as with every value in Rust.
-/// `Clone` is for the few places that must hand a secret on, such as a pre-shared key that goes
-/// both into a token and to the player.
+/// `Clone` is for the few callers that need a second copy, such as for a pre-shared key that goes
+/// into a token and to the player.
 #[derive(Clone)]
 pub struct Secret32([u8; 32]);
 
@@ -19,13 +19,13 @@ impl Secret32 {
     /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// Takes bytes as a secret.
+    /// Creates a secret from bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Draws one.
+    /// Generates a random secret.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl PartialEq for Secret32 {
 
 impl Eq for Secret32 {}
 
-/// Compares two macs or secrets in time that depends on their lengths only.
+/// Compares two MACs or secrets in time that depends on their lengths only.
 #[must_use]
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()

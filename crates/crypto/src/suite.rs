@@ -1,12 +1,12 @@
-//! AEADs that a session may choose, and the set of them in a HELLO.
+//! AEADs for sessions, and the set of them in a HELLO.
 
 /// P-256 with SHA-256 and one of three AEADs; all have a nonce of 12 and a tag of 16 bytes.
 ///
-/// Every provider has all three. Which of them an endpoint offers is its configuration.
+/// Every provider supports all three. An endpoint's configuration selects which it offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Suite {
-    /// AES-128-GCM, which every peer must have.
+    /// AES-128-GCM, which every peer must support.
     Aes128Gcm = 1,
     /// AES-256-GCM.
     Aes256Gcm = 2,
@@ -45,9 +45,9 @@ impl Suite {
     }
 }
 
-/// Suites a peer offers: bit 0 is suite 1, bit 1 suite 2, and so on.
+/// Suites that a peer offers: bit 0 is suite 1, bit 1 suite 2, and so on.
 ///
-/// Bits of suites unknown here are kept, since the handshake hashes them.
+/// Unknown bits are kept, because the handshake hashes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuiteSet(u16);
 
@@ -58,7 +58,7 @@ impl SuiteSet {
     /// Every suite known here.
     pub const ALL: Self = Self(0b111);
 
-    /// Takes the bits of a HELLO as they are.
+    /// Creates a set from the bits of a HELLO.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
@@ -70,7 +70,7 @@ impl SuiteSet {
         self.0
     }
 
-    /// Returns this set and `suite`.
+    /// Returns this set with `suite` added.
     #[must_use]
     pub const fn with(self, suite: Suite) -> Self {
         Self(self.0 | Self::bit(suite))

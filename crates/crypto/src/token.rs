@@ -1,6 +1,8 @@
-//! Connect tokens (TWT1): permit one player to take one seat on one server instance until a time.
+//! Connect tokens (TWT1): a token permits one player to take one seat on one server instance until
+//! it expires.
 //!
-//! A matchmaker seals, the one instance that holds the key opens. All integers are big-endian.
+//! A matchmaker seals tokens, and only the instance that holds the key opens them. All integers are
+//! big-endian.
 //!
 //! | offset | size | clear field |
 //! |---|---|---|
@@ -9,12 +11,12 @@
 //! | 5 | 16 | token id, random |
 //! | 21 | 8 | expiry, Unix seconds |
 //!
-//! Sealed behind it: issued at (8, Unix milliseconds), client 8, pre-shared key 32, server
+//! The sealed fields follow: issued at (8, Unix milliseconds), client 8, pre-shared key 32, server
 //! instance 8, address count 1 (1 to 8) and addresses 19 each, flags 1 (0), match 16, seat 2, team
 //! 1, user data length 2 and user data (at most 512); then the tag, 16. The AEAD is AES-256-GCM
 //! with the nonce 0, a key for each token (`Expand(token key, "tw1 token", token id)`), and as AAD
 //! the clear fields and the id of the application. So two tokens never share a key, a token opens
-//! for one game on one instance, and nothing in it can be changed.
+//! only for one game on one instance, and a modified token does not open.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -36,25 +38,25 @@ pub use user_data::{UserData, UserDataTooLong};
 /// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
-    /// When it was made; milliseconds count, since the newer of two tokens of a client wins.
+    /// Time of issue, in milliseconds: of two tokens of a client, the newer one wins.
     pub issued_at: UnixTime,
-    /// When it ends, at most [`LIFETIME_MAX`] after `issued_at`; whole seconds count.
+    /// Expiry in whole seconds, at most [`LIFETIME_MAX`] after `issued_at`.
     pub expires_at: UnixTime,
     /// The player that may connect.
     pub client_id: ClientId,
-    /// What the player proves to hold; a thief of the token alone does not.
+    /// The player proves that it holds this key; a stolen token alone does not suffice.
     pub psk: Secret32,
-    /// The only instance that it is good for.
+    /// The only instance which accepts it.
     pub server_id: InstanceId,
     /// Addresses of that instance; advisory, not checked.
     pub addresses: AddressList,
-    /// The match that the seat is in.
+    /// The match of the seat.
     pub match_id: MatchId,
-    /// The seat that it entitles to.
+    /// The seat that the player may take.
     pub seat: Seat,
-    /// The side that the seat is on.
+    /// The team of the seat.
     pub team: Team,
-    /// Whatever the game wants to pass from matchmaker to server.
+    /// Application data from the matchmaker to the server.
     pub user: UserData,
 }
 
@@ -67,19 +69,19 @@ pub struct ConnectToken {
     pub grant: TokenGrant,
 }
 
-/// Which game on which instance asks for a token to be opened.
+/// The game and instance for which a token is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audience {
     /// Separates games and builds.
     pub app_id: u64,
-    /// The instance that opens.
+    /// The instance that opens the token.
     pub server_id: InstanceId,
 }
 
 /// Symmetric key of one server instance. Its holder can issue tokens for that instance.
 ///
-/// Made at boot, registered with the matchmaker by a call, never on a disk. It has no `Debug` at
-/// all, so that no log can show it, not even in part:
+/// A server generates it at start, registers it with the matchmaker, and never stores it on disk.
+/// It has no `Debug`, so that no log can contain any part of it:
 ///
 /// ```compile_fail
 /// fn log(key: &crypto::TokenKey) -> String {
@@ -102,7 +104,7 @@ impl TokenKey {
     /// Length of [`to_bytes`](Self::to_bytes).
     pub const LEN: usize = 36;
 
-    /// Draws a key.
+    /// Generates a key.
     ///
     /// # Errors
     ///
@@ -111,7 +113,7 @@ impl TokenKey {
         Secret32::random(provider).map(|secret| Self { id, secret })
     }
 
-    /// Takes a key from the record that registers it: id 4, secret 32.
+    /// Decodes a key from its registration record: id 4, secret 32.
     #[must_use]
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, secret @ ..] = bytes;
@@ -121,7 +123,7 @@ impl TokenKey {
         }
     }
 
-    /// Returns the record that registers it with a matchmaker, wiped on drop.
+    /// Returns the registration record for a matchmaker, wiped on drop.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; Self::LEN]> {
         let mut bytes = Zeroizing::new([0; Self::LEN]);
@@ -132,13 +134,14 @@ impl TokenKey {
         bytes
     }
 
-    /// Returns its number within the instance.
+    /// Returns its id within the instance.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// Seals a token for the game `app_id`; its id is drawn here, so that no two share a key.
+    /// Seals a token for the game `app_id`, with a new random id, so that no two tokens share a
+    /// key.
     ///
     /// # Errors
     ///
@@ -172,9 +175,9 @@ impl TokenKey {
 
     /// Opens a token for `audience` at `now`.
     ///
-    /// Length, version, key and expiry are looked at before the AEAD, whose cost is the most a
-    /// stranger can cause: one key derivation and one open of at most 743 bytes. Nothing is
-    /// allocated until it has opened.
+    /// Length, version, key and expiry are checked before the AEAD. An unauthenticated peer can
+    /// cause at most one key derivation and one open of at most 743 bytes. Nothing is allocated
+    /// until the token has opened.
     ///
     /// # Errors
     ///
@@ -225,7 +228,7 @@ impl TokenKey {
         Ok(body)
     }
 
-    /// The key of one token.
+    /// Derives the key of one token.
     fn aead<P: Provider>(&self, provider: &P, token_id: TokenId) -> P::Aead {
         let key = expand(provider, &self.secret, TOKEN, &token_id.0);
         provider.aead(Suite::Aes256Gcm, &key)
@@ -249,7 +252,7 @@ impl TokenGrant {
         self.user.encode(out);
     }
 
-    /// Reads what was sealed; strict, so that what is decoded encodes to the same bytes.
+    /// Decodes the sealed fields. Only the canonical encoding is accepted.
     fn decode(header: TokenHeader, body: &[u8]) -> Result<Self, TokenError> {
         let mut reader = Reader::new(body);
         let grant = Self {
@@ -281,7 +284,7 @@ impl From<Truncated> for TokenError {
     }
 }
 
-/// Whether a token made at `issued_at` may live until `expires_at`.
+/// Returns whether a token issued at `issued_at` may expire at `expires_at`.
 fn is_lifetime_allowed(issued_at: UnixTime, expires_at: UnixTime) -> bool {
     issued_at < expires_at && expires_at.saturating_since(issued_at) <= LIFETIME_MAX
 }
@@ -298,20 +301,21 @@ fn aad(clear: &[u8; HEADER_LEN], app_id: u64) -> [u8; AAD_LEN] {
     aad
 }
 
-/// A token lives at most this long; a stolen one is soon worthless, and a server remembers used
-/// ones no longer.
+/// Maximum lifetime of a token. It limits the use of a stolen token, and how long a server must
+/// remember used ones.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(300);
 
-/// How far the clocks of matchmaker and server may differ.
+/// Tolerated difference between the clocks of matchmaker and server.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(5);
 
-/// Most user data in a token, bytes.
+/// Maximum user data in a token, bytes.
 pub const USER_DATA_MAX: usize = 512;
 
-/// Shortest token: one address, no user data.
+/// Minimum token length: one address, no user data.
 pub const TOKEN_LEN_MIN: usize = 143;
 
-/// Longest token: eight addresses, 512 bytes of user data. It fits the 1,000-byte field of HELLO.
+/// Maximum token length: eight addresses, 512 bytes of user data. It fits the 1,000-byte field of
+/// HELLO.
 pub const TOKEN_LEN_MAX: usize = 788;
 
 /// Version, key id, token id, expiry.
@@ -320,7 +324,7 @@ const HEADER_LEN: usize = 29;
 /// Header and `app_id`.
 const AAD_LEN: usize = 37;
 
-/// Most plaintext: all but header and tag.
+/// Maximum plaintext length: all but header and tag.
 const SEALED_MAX: usize = 743;
 
 /// Reserved.

@@ -207,7 +207,7 @@ fn sim(number: u64) -> SimProvider {
     SimProvider::new(Seed::from_number(number))
 }
 
-/// Returns the corpus's token, whose PSK is known.
+/// Returns the corpus's token, with its PSK.
 fn token() -> Credentials {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -10,7 +10,7 @@ use super::{MESSAGE_LEN, Plan, now, sleep_until};
 use crate::lane::Lane;
 use crate::stack::{Delivery, End, Stack};
 
-/// Clients whose turns are spread over the tick.
+/// Clients, with their turns spread over the tick.
 pub(super) struct Crowd<S: Stack> {
     plan: Plan,
     clients: Vec<Client<S::Client>>,

@@ -16,14 +16,13 @@ use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on aws-lc-rs, with the randomness of AWS-LC, which the operating system seeds.
 ///
-/// AWS-LC ends the process where the operating system has no randomness for it; it never goes on
-/// with less.
+/// If the operating system has no randomness, AWS-LC aborts the process.
 pub struct AwsLcRs {
     random: SystemRandom,
 }
 
 impl AwsLcRs {
-    /// Makes one; costs nothing.
+    /// Creates a provider, at no cost.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -84,7 +83,7 @@ impl Provider for AwsLcRs {
     }
 
     fn signing_key(&mut self, identity: &Identity) -> Result<AwsLcRsSigningKey, NoEntropy> {
-        // The scalar and the point of an `Identity` belong together.
+        // The scalar and the point of an `Identity` always match.
         EcdsaKeyPair::from_private_key_and_public_key(
             &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
             identity.scalar().expose(),
@@ -162,7 +161,7 @@ impl Aead for AwsLcRsAead {
     }
 }
 
-/// An ephemeral key of [`AwsLcRs`]; an accepter's is spent by its first agreement.
+/// An ephemeral key of [`AwsLcRs`]. The first agreement consumes an accepter's key.
 pub struct AwsLcRsEphemeral(Held<PrivateKey>);
 
 impl fmt::Debug for AwsLcRsEphemeral {
@@ -171,7 +170,7 @@ impl fmt::Debug for AwsLcRsEphemeral {
     }
 }
 
-/// An identity made ready for signing by [`AwsLcRs`].
+/// An identity prepared for signing by [`AwsLcRs`].
 pub struct AwsLcRsSigningKey(EcdsaKeyPair);
 
 impl fmt::Debug for AwsLcRsSigningKey {
@@ -180,7 +179,8 @@ impl fmt::Debug for AwsLcRsSigningKey {
     }
 }
 
-/// AWS-LC would take the hybrid form of SEC1 too, with 6 or 7 in front; the wire has one form.
+/// AWS-LC would also accept the hybrid form of SEC1, with prefix 6 or 7. The protocol allows only
+/// one form.
 const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
     match key.0 {
         [0x04, ..] => Ok(&key.0),
@@ -190,7 +190,7 @@ const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
 
 #[cfg(test)]
 impl AwsLcRsEphemeral {
-    /// The key with this scalar, for vectors.
+    /// Creates a key from a scalar, for test vectors.
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
         let key = PrivateKey::from_private_key(&agreement::ECDH_P256, scalar).unwrap();
         Self(Held::new(role, key))

@@ -1,12 +1,12 @@
-//! How long an ephemeral key serves.
+//! The number of uses of an ephemeral key.
 
 use super::Role;
 use crate::{BadPoint, Secret32};
 
-/// A private key as its role may use it: a dialler's any number of times, an accepter's once.
+/// A private key: a dialler may use it any number of times, an accepter once.
 pub(super) struct Held<K> {
     role: Role,
-    /// `None` once an accepter's has served.
+    /// `None` after an accepter's key has been used.
     key: Option<K>,
 }
 
@@ -18,7 +18,7 @@ impl<K> Held<K> {
         }
     }
 
-    /// Agrees with the key, and drops an accepter's whether or not that succeeded.
+    /// Agrees with the key. An accepter's key is dropped, even if the agreement fails.
     pub(super) fn agree(
         &mut self,
         agree: impl FnOnce(&K) -> Result<Secret32, BadPoint>,

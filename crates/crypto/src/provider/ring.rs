@@ -15,14 +15,14 @@ use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on ring, with the randomness of the operating system.
 ///
-/// ring spends an ephemeral key at its first agreement, also at one that fails, so the dialler's
-/// key and its agreements are p256's (on a client, once per session); all else is ring's.
+/// ring consumes an ephemeral key at its first agreement, even a failed one. Therefore p256 handles
+/// the dialler's key and its agreements (on a client, once per session). ring does everything else.
 pub struct Ring {
     random: SystemRandom,
 }
 
 impl Ring {
-    /// Makes one; costs nothing.
+    /// Creates a provider, at no cost.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Provider for Ring {
     }
 
     fn signing_key(&mut self, identity: &Identity) -> Result<RingSigningKey, NoEntropy> {
-        // The scalar and the point of an `Identity` belong together, so only randomness can fail.
+        // The scalar and the point of an `Identity` always match, so only randomness can fail.
         EcdsaKeyPair::from_private_key_and_public_key(
             &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
             identity.scalar().expose(),
@@ -181,11 +181,11 @@ impl Aead for RingAead {
 pub struct RingEphemeral(Key);
 
 enum Key {
-    /// Serves any number of agreements; wiped on drop.
+    /// Usable for any number of agreements; wiped on drop.
     Dialler(p256::SecretKey),
-    /// Serves one.
+    /// Usable for one agreement.
     Accepter(EphemeralPrivateKey),
-    /// Has served.
+    /// Already used.
     Spent,
 }
 
@@ -195,7 +195,7 @@ impl fmt::Debug for RingEphemeral {
     }
 }
 
-/// An identity made ready for signing by [`Ring`].
+/// An identity prepared for signing by [`Ring`].
 pub struct RingSigningKey(EcdsaKeyPair);
 
 impl fmt::Debug for RingSigningKey {
@@ -206,7 +206,7 @@ impl fmt::Debug for RingSigningKey {
 
 #[cfg(test)]
 impl RingEphemeral {
-    /// The dialler's key with this scalar, for vectors.
+    /// Creates a dialler's key from a scalar, for test vectors.
     pub(super) fn dialler_from_scalar(scalar: &[u8; 32]) -> Self {
         Self(Key::Dialler(p256::SecretKey::from_slice(scalar).unwrap()))
     }

@@ -1,4 +1,4 @@
-//! The provider in Rust alone: p256, aes-gcm, chacha20poly1305, sha2 and hmac.
+//! The pure Rust provider: p256, aes-gcm, chacha20poly1305, sha2 and hmac.
 
 mod entropy;
 
@@ -20,10 +20,10 @@ use super::shared_point::x_of_shared_point;
 use super::{Aead, NoEntropy, OpenError, Provider, Role};
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
-/// Provider without a line of C or assembly of its own, for WebAssembly and for whoever has no C
-/// compiler; several times slower than [`Ring`](crate::Ring).
+/// Provider without C or assembly of its own, for WebAssembly and for builds without a C compiler;
+/// several times slower than [`Ring`](crate::Ring).
 ///
-/// `E` is its source of randomness. Signatures draw none (RFC 6979), so they cannot fail
+/// `E` is its source of randomness. Signatures are deterministic (RFC 6979), so they cannot fail
 /// and do not depend on it. All keys are wiped on drop.
 pub struct RustCrypto<E = OsEntropy> {
     entropy: E,
@@ -31,7 +31,7 @@ pub struct RustCrypto<E = OsEntropy> {
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 impl RustCrypto {
-    /// Makes one with the randomness of the operating system; costs nothing.
+    /// Creates a provider with the randomness of the operating system, at no cost.
     #[must_use]
     pub const fn new() -> Self {
         Self::with_entropy(OsEntropy)
@@ -46,7 +46,7 @@ impl Default for RustCrypto {
 }
 
 impl<E: Entropy> RustCrypto<E> {
-    /// Makes one with randomness from `entropy`.
+    /// Creates a provider with randomness from `entropy`.
     #[must_use]
     pub const fn with_entropy(entropy: E) -> Self {
         Self { entropy }
@@ -142,7 +142,7 @@ impl<E: Entropy> Provider for RustCrypto<E> {
 /// An AEAD of [`RustCrypto`] with its key.
 pub struct RustCryptoAead(Cipher);
 
-/// The AES ones are boxed, being a thousand bytes and more.
+/// The AES variants are boxed, because they have over a thousand bytes.
 enum Cipher {
     Aes128Gcm(Box<Aes128Gcm>),
     Aes256Gcm(Box<Aes256Gcm>),
@@ -152,7 +152,7 @@ enum Cipher {
 /// Each cipher wipes itself.
 impl ZeroizeOnDrop for RustCryptoAead {}
 
-/// Does not compile for a cipher that does not wipe itself.
+/// A compile-time check that a cipher wipes itself on drop.
 const fn wiped_on_drop<T: ZeroizeOnDrop>() {}
 const _: () = {
     wiped_on_drop::<Aes128Gcm>();
@@ -205,7 +205,7 @@ impl Aead for RustCryptoAead {
     }
 }
 
-/// An ephemeral key of [`RustCrypto`]; an accepter's is spent by its first agreement.
+/// An ephemeral key of [`RustCrypto`]. The first agreement consumes an accepter's key.
 pub struct RustCryptoEphemeral(Held<p256::SecretKey>);
 
 /// p256 wipes the scalar.
@@ -217,7 +217,7 @@ impl fmt::Debug for RustCryptoEphemeral {
     }
 }
 
-/// An identity made ready for signing by [`RustCrypto`].
+/// An identity prepared for signing by [`RustCrypto`].
 pub struct RustCryptoSigningKey(SigningKey);
 
 /// p256 wipes the scalar.
@@ -231,7 +231,7 @@ impl fmt::Debug for RustCryptoSigningKey {
 
 #[cfg(test)]
 impl RustCryptoEphemeral {
-    /// The key with this scalar, for vectors.
+    /// Creates a key from a scalar, for test vectors.
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
         Self(Held::new(
             role,

@@ -1,4 +1,4 @@
-//! Why a token is refused, or not made.
+//! Errors of opening and sealing tokens.
 
 use core::fmt;
 
@@ -7,27 +7,27 @@ use wire::InstanceId;
 use super::{TOKEN_LEN_MAX, TOKEN_LEN_MIN};
 use crate::NoEntropy;
 
-/// Why a token is refused.
+/// Why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// No token has this many bytes.
+    /// Invalid length in bytes.
     Length(usize),
     /// Not version 1.
     Version(u8),
     /// Sealed under a key with another id.
     UnknownKey(u32),
-    /// It ended, more than the clock skew ago.
+    /// It expired more than the clock skew ago.
     Expired,
-    /// It lives longer than allowed, or ends before it begins.
+    /// Its lifetime is over the maximum, or it expires before its issue.
     Lifetime,
-    /// The AEAD refused it: changed, sealed under another key, or for another game.
+    /// The AEAD rejected it: changed, sealed under another key, or for another game.
     Forged,
-    /// It opened, and what was sealed breaks the format.
+    /// It opened, but its content is malformed.
     Malformed,
     /// It was issued in the future, by more than the clock skew.
     NotYetIssued,
-    /// It is good for another instance.
+    /// It is for another instance.
     OtherServer(InstanceId),
 }
 
@@ -52,11 +52,11 @@ impl fmt::Display for TokenError {
 
 impl core::error::Error for TokenError {}
 
-/// Why no token was made.
+/// Why no token was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealTokenError {
-    /// It would live for nothing, or longer than [`LIFETIME_MAX`](super::LIFETIME_MAX).
+    /// The lifetime is zero or over [`LIFETIME_MAX`](super::LIFETIME_MAX).
     Lifetime,
     /// The source of randomness failed.
     NoEntropy,

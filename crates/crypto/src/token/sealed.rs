@@ -7,19 +7,19 @@ use wire::{Reader, UnixTime};
 
 use super::{CLOCK_SKEW, HEADER_LEN, LIFETIME_MAX, TOKEN_LEN_MAX, TOKEN_LEN_MIN, TokenError};
 
-/// Clear fields of a token; nothing in them is proved until it has opened.
+/// Clear fields of a token, which are not authentic until the token has been opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHeader {
-    /// Which key of the instance it was sealed under.
+    /// Id of the instance's key that sealed it.
     pub key_id: u32,
-    /// Names it; no two tokens share one.
+    /// Id of the token; no two tokens have the same one.
     pub token_id: TokenId,
-    /// When it ends; whole seconds.
+    /// Expiry in whole seconds.
     pub expires_at: UnixTime,
 }
 
 impl TokenHeader {
-    /// Reads the clear fields of `token`, which is given whole.
+    /// Decodes the clear fields of the complete `token`.
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl TokenHeader {
         })
     }
 
-    /// Checks that `now` lies before the end, and not so far that no lifetime allows it.
+    /// Checks that the token has not expired at `now`, and that its expiry is within the maximum
+    /// lifetime.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl TokenHeader {
     }
 }
 
-/// Name of a token, drawn at random.
+/// Random id of a token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub [u8; 16]);
 
@@ -81,7 +82,7 @@ impl fmt::Debug for TokenId {
     }
 }
 
-/// A token as it travels: 143 to 788 bytes with a readable header.
+/// A sealed token: 143 to 788 bytes with a readable header.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedToken {
     bytes: Vec<u8>,
@@ -89,7 +90,7 @@ pub struct SealedToken {
 }
 
 impl SealedToken {
-    /// Takes the bytes of a token; whether it is genuine, only its server can tell.
+    /// Parses a token's length and header. Only its server can authenticate it.
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl SealedToken {
 }
 
 impl fmt::Debug for SealedToken {
-    /// Prints no token: it belongs in no log, sealed as it is.
+    /// Omits the token, because even a sealed token must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SealedToken({} bytes)", self.bytes.len())
     }

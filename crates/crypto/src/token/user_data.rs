@@ -1,4 +1,4 @@
-//! Bytes that a game passes from its matchmaker to its server.
+//! Application data that a matchmaker passes to a server.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,12 +7,12 @@ use wire::{Reader, Writer};
 
 use super::{TokenError, USER_DATA_MAX};
 
-/// At most [`USER_DATA_MAX`] bytes, opaque here.
+/// At most [`USER_DATA_MAX`] opaque bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserData(Vec<u8>);
 
 impl UserData {
-    /// Takes `bytes`.
+    /// Creates user data.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl fmt::Debug for UserData {
     }
 }
 
-/// More user data than a token holds; the number of bytes there were.
+/// The user data is longer than [`USER_DATA_MAX`]; the number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserDataTooLong(pub usize);
 

@@ -1,25 +1,26 @@
-//! Where the randomness of [`RustCrypto`](super::RustCrypto) comes from.
+//! Sources of randomness for [`RustCrypto`](super::RustCrypto).
 
 use crate::NoEntropy;
 
-/// A source of bytes nobody else can predict.
+/// A source of unpredictable bytes.
 ///
-/// WebAssembly in a browser has no operating system to ask: implement this over the host's
-/// `crypto.getRandomValues`, and give it to
+/// WebAssembly in a browser has no operating system: implement this trait with the host's
+/// `crypto.getRandomValues`, and pass it to
 /// [`RustCrypto::with_entropy`](super::RustCrypto::with_entropy).
 pub trait Entropy: Send + 'static {
     /// Fills `out`.
     ///
     /// # Errors
     ///
-    /// [`NoEntropy`] where the source fails; never less than all of `out` by other means.
+    /// [`NoEntropy`] if the source fails. An implementation must not fill any part of `out` by
+    /// other means.
     fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
 }
 
-/// The operating system's source, by the crate getrandom.
+/// The operating system's randomness, through the crate getrandom.
 ///
-/// It is an [`Entropy`] on every target but WebAssembly without an operating system
-/// (`wasm32-unknown-unknown`), which has none.
+/// It implements [`Entropy`] on every target except WebAssembly without an operating system
+/// (`wasm32-unknown-unknown`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsEntropy;
 
