@@ -2,8 +2,7 @@
 
 use hub::JoinFile;
 
-/// Parses a join file. An accepted file survives a round trip, and its debug output shows no
-/// secret.
+/// Parses a join file. An accepted file survives a round trip. An error names a line of the file.
 pub fn parse(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;

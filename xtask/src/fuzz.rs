@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Seconds that each target runs, instead of minutes.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "minutes")]
     seconds: Option<u64>,
-    /// Only targets whose names contain this.
+    /// Only targets with this in their names.
     #[arg(long, default_value = "")]
     target: String,
     /// Number of parallel targets; the number of cores by default.

@@ -13,7 +13,7 @@ use crate::process;
 /// Which parts to test.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only files whose paths contain this.
+    /// Only files with this in their paths.
     #[arg(default_value = "")]
     file: String,
 }
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     judge(&all)
 }
 
-/// Returns the files whose paths contain `text`, by part.
+/// Returns the files with `text` in their paths, by part.
 fn chosen(text: &str) -> Result<Vec<(&'static Part, Vec<String>)>, Failure> {
     let files = |part: &Part| -> Vec<_> {
         let files = part.files.iter().map(|file| path(file));

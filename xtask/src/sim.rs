@@ -23,7 +23,7 @@ pub(crate) struct Range {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only simulations whose names contain this.
+    /// Only simulations with this in their names.
     #[arg(long, default_value = "sim_")]
     test: String,
 }

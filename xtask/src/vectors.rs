@@ -79,7 +79,7 @@ fn changed(hashes: &BTreeMap<String, String>, committed: &str) -> Vec<Finding> {
     present.chain(gone).collect()
 }
 
-/// Finds vectors whose file name is in no test of their crate.
+/// Finds vectors with a file name that no test of their crate contains.
 fn unnamed(view: &View<'_>, hashes: &BTreeMap<String, String>) -> Vec<Finding> {
     hashes
         .keys()

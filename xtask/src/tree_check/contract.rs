@@ -3,7 +3,7 @@
 use crate::source::{has_word, leading_name, line_of, words};
 use crate::tree::{Finding, View, crate_of};
 
-/// Crates whose machines only delegate.
+/// Crates with machines that only delegate.
 const EXEMPT: [&str; 5] = ["wire", "netsim", "servicer", "hub_nats", "bevy_tickwire"];
 /// Single machines of other crates that only delegate to a tested machine and to system sockets.
 const PASSES_ON: [(&str, &str); 1] = [("daemon", "NodeMachine")];
