@@ -12,9 +12,9 @@ use super::report::{Cause, Check, Reroute, millis};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) cause: Cause,
-    /// Players whose datagrams it hit.
+    /// Players with datagrams that it hit.
     pub(super) players: Vec<u16>,
-    /// Entries whose path it hit, and that path.
+    /// Entries with a path that it hit, and that path.
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
     /// The place, for people.
     pub(super) place: String,
@@ -87,7 +87,7 @@ pub(super) fn relay_to_kill(
     Some((victim, fault))
 }
 
-/// Judges one fault: each entry whose path was hit must have found another one before the next
+/// Judges one fault: each entry with a path that was hit must have found another one before the next
 /// fault. If the entry itself was killed, its players must have left it.
 pub(super) fn judge(
     plan: &Plan,

@@ -38,7 +38,7 @@ impl Game {
         }
     }
 
-    /// Makes one step; `inputs` may come in any order, and a seat without one does nothing.
+    /// Makes one step; `inputs` may be in any order, and a seat without one does nothing.
     pub fn step(&mut self, inputs: impl IntoIterator<Item = (Seat, Buttons)>) {
         let mut pressed = vec![Buttons::default(); self.avatars.len()];
         for (seat, buttons) in inputs {

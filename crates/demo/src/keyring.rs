@@ -85,7 +85,7 @@ impl Keyring {
         &self.directory
     }
 
-    /// Removes the folder. Returns whether it is gone.
+    /// Removes the folder. Returns whether it no longer exists.
     pub fn clear(&self) -> bool {
         // If it cannot be removed now, the system clears its temporary folder later.
         fs::remove_dir_all(&self.directory).ok();
@@ -99,7 +99,7 @@ impl Drop for Keyring {
     }
 }
 
-/// Removes the folder of a keyring whose process was killed. For [`SWEEP_MAX`] it also removes
+/// Removes the folder of a keyring left by a killed process. For [`SWEEP_MAX`] it also removes
 /// files that ending processes of the run still write there.
 ///
 /// # Errors

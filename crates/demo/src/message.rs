@@ -76,7 +76,7 @@ pub enum ChildEvent {
     Desync {
         /// First tick that differs.
         tick: u32,
-        /// Seats whose state differs.
+        /// Seats with a different state.
         seats: Vec<u16>,
     },
     /// Game server: a player left before the end.

@@ -9,7 +9,7 @@ use super::report::Mail;
 /// All reports that a run is judged by.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
-    /// Players whose sessions are open.
+    /// Players with open sessions.
     pub(super) joined: u16,
     /// How often the game server registered with the matchmaker.
     pub(super) leases: u64,
@@ -23,9 +23,9 @@ pub(super) struct Observations {
     pub(super) checkpoints: BTreeMap<u32, BTreeMap<Option<u16>, u64>>,
     /// The assigned and the used seat of each player.
     pub(super) seated: BTreeMap<u16, (Place, Place)>,
-    /// Ticks whose states differ, and the seats.
+    /// Ticks with differing states, and the seats.
     pub(super) desyncs: Vec<(u32, Vec<u16>)>,
-    /// Seats whose players left early, and why.
+    /// Seats of players that left early, and why.
     pub(super) left: Vec<(u16, String)>,
     /// Effect of each fault on each player.
     pub(super) gaps: Vec<Gap>,
@@ -194,7 +194,7 @@ impl Observations {
             .unwrap_or(0)
     }
 
-    /// Returns the first checkpoint whose digests differ.
+    /// Returns the first checkpoint with differing digests.
     #[must_use]
     pub(super) fn first_difference(&self) -> Option<u32> {
         self.checkpoints.iter().find_map(|(ticks, digests)| {

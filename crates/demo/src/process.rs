@@ -228,7 +228,7 @@ fn this_program(role: &Role) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Waits for a child whose pipe is closed; kills it if it takes too long.
+/// Waits for a child after its pipe is closed; kills it if it takes too long.
 fn ended(mut child: Child) -> bool {
     for _ in 0..RELEASE_STEPS {
         match child.try_wait() {

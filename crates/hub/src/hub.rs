@@ -72,15 +72,15 @@ pub struct Hub {
     /// Disconnected nodes, and when the lease of their players ends.
     lease_ends: BTreeMap<NodeId, Instant>,
     ops: Ops,
-    /// Players whose mailbox is read as soon as the store takes another command.
+    /// Players with a mailbox to read as soon as the store takes another command.
     mail_ready: BTreeSet<ClientId>,
     /// Position of the round robin over mailboxes.
     last_read: ClientId,
-    /// Players whose acknowledgement the store does not have yet.
+    /// Players with an acknowledgement that the store does not have yet.
     acknowledging: BTreeSet<ClientId>,
-    /// Players whose mailbox the store failed to read; retried at the next tick.
+    /// Players with a mailbox that the store failed to read; retried at the next tick.
     retry_reads: BTreeSet<ClientId>,
-    /// Players whose acknowledgement the store had no room for; retried at the next tick.
+    /// Players with an acknowledgement that the store had no room for; retried at the next tick.
     retry_acks: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that have ended.
     final_acks: BTreeMap<ClientId, MailSeq>,

@@ -1,4 +1,4 @@
-//! The join file: who may join as what, and where the hub is.
+//! The join file: which nodes may join in which role, and where the hub is.
 //!
 //! ```text
 //! tickwire-join 1

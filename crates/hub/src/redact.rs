@@ -5,7 +5,7 @@ use core::ops::Deref;
 
 use bytes::Bytes;
 
-/// A payload whose `Debug` output is its length only.
+/// A payload that `Debug` prints as its length only.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redacted<B>(pub B);
 

@@ -416,7 +416,7 @@ impl<F: SegmentFile> Store<F> {
             return Ok(refused.map_or(MailVerdict::Stored, MailVerdict::Refused));
         }
         // Out of order, it would overtake mails that are not stored. The sender's `settled` counts
-        // too, so that a sender can continue with a hub whose disk was replaced.
+        // too, so that a sender can continue with a hub with a replaced disk.
         if mail.seq != state.run.mail_mark.max(mail.settled).next() {
             return Ok(MailVerdict::Busy);
         }

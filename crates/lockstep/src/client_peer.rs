@@ -458,7 +458,7 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Advances the time, which never goes back.
+    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);

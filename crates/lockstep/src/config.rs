@@ -41,8 +41,8 @@ pub struct Config {
     /// need; the server.
     pub snapshots: SnapshotSource,
     /// Longest state of a snapshot, in bytes; 6 MiB. It also limits snapshots from players. A
-    /// snapshot whose [`transfer`](Self::transfer) takes longer than the 768 ticks that a new
-    /// player may lack is refused regardless.
+    /// snapshot is always refused if its [`transfer`](Self::transfer) takes longer than the 768
+    /// ticks that a new player may lack.
     pub snapshot_len_max: u32,
     /// Send rate of snapshots, per recipient.
     pub transfer: TransferLimits,

@@ -24,7 +24,7 @@ pub(crate) struct HashComparator {
     server: SeatHashes,
     /// First step that is not settled.
     next: u32,
-    /// First step whose timeout has not expired.
+    /// First step with an unexpired timeout.
     overdue: u32,
     /// Steps before this one are settled with the hashes at hand: all players reported it, with
     /// differences.
@@ -161,7 +161,7 @@ impl HashComparator {
         true
     }
 
-    /// Returns the first step whose timeout has not expired.
+    /// Returns the first step with an unexpired timeout.
     pub(crate) const fn overdue(&self) -> u32 {
         self.overdue
     }
@@ -455,8 +455,8 @@ impl HashComparator {
     }
 
     /// Stops waiting for hashes of `step`, which is settled early and without the server. Without a
-    /// majority of all awaited players, nobody is judged by it: the later step decides who is
-    /// wrong.
+    /// majority of all awaited players, no player is judged by it: the later step decides which
+    /// are wrong.
     fn settle_early(&mut self, step: u32) {
         let reference = self.reference(step, SeatHashes::is_ready).hash;
         let (mut awaited, mut votes) = (0_usize, 0_usize);

@@ -218,7 +218,7 @@ impl<I: Input> HostedPeer<I> {
             .saturating_add(events)
     }
 
-    /// Advances the time, which never goes back. After a pause of the process, others' silence and
+    /// Advances the time, which never decreases. After a pause of the process, others' silence and
     /// our own waiting do not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
@@ -250,7 +250,7 @@ impl<I: Input> HostedPeer<I> {
         self.links.get_mut(usize::from(seat))?.as_mut()
     }
 
-    /// Those of `seats` whose link satisfies `is_so`.
+    /// Those of `seats` with a link that satisfies `is_so`.
     fn filter_seats(&self, seats: Seats, is_so: impl Fn(&Link) -> bool) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |all, (link, seat)| match link {
@@ -351,7 +351,7 @@ pub enum HostedConfigError {
     /// The first host's seat is empty.
     Host,
     /// The match lacks [`StartPolicy::ByHand`](crate::StartPolicy::ByHand): it starts by itself,
-    /// whoever hosts.
+    /// regardless of the host.
     Start,
     /// No host could run such a match.
     Server(ConfigError),

@@ -2,7 +2,7 @@
 
 use crate::tick::Tick;
 
-/// Ticks before the newest closed one whose inputs are kept, as references for late inputs.
+/// Ticks before the newest closed one for which inputs are kept, as references for late inputs.
 pub(crate) const BEHIND_MAX: u32 = 256;
 
 /// Ticks after the next one to close for which inputs are accepted.

@@ -11,7 +11,7 @@ use crate::playout::PlayoutClock;
 
 /// Interpolates between states that a server sends at intervals.
 ///
-/// For games whose server sends states; lockstep games do not need it. Each state carries the
+/// For games with a server that sends states; lockstep games do not need it. Each state carries the
 /// server's time. [`between`](Self::between) returns the two states around the displayed moment,
 /// which lags by the delay of [`Playout`], and the position between them. The displayed moment
 /// advances evenly: at most an eighth faster or slower while the delay changes; it jumps only if it
@@ -280,7 +280,7 @@ const JUMP: Duration = Duration::from_millis(500);
 /// No network gets faster by this much: the other clock has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
-/// Late states in a row before the other clock is assumed to have gone back.
+/// Late states in a row before the other clock is assumed to have stepped back.
 const LATE_IN_ROW: u32 = 32;
 
 /// Most states held, which bounds memory.

@@ -160,7 +160,7 @@ pub struct JitterStats {
 /// No network gets faster by this much: the other clock has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
-/// Late items in a row before the other clock is assumed to have gone back.
+/// Late items in a row before the other clock is assumed to have stepped back.
 const LATE_IN_ROW: u32 = 32;
 
 /// Most items held, which bounds memory.

@@ -393,7 +393,7 @@ impl<I: Input> MatchServer<I> {
         .fold(0, usize::saturating_add)
     }
 
-    /// Advances the time, which never goes back.
+    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);

@@ -409,7 +409,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Advances the time, which never goes back. After a pause of the process, the others' silence
+    /// Advances the time, which never decreases. After a pause of the process, the others' silence
     /// does not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `0x01` | up | [`Up::Ready`]: `version8`, `next32`, the first tick that is lacking |
 //! | `0x02` | up | [`Up::Report`]: see [`Report`] |
-//! | `0x09` | up | [`Up::Report`] of one who loaded a snapshot: `id8` of its transfer, and the rest |
+//! | `0x09` | up | [`Up::Report`] of a client that loaded a snapshot: `id8` of its transfer, and the rest |
 //! | `0x03` | up | [`Up::Leave`]: `reason8`, 0 quit, 1 finished, 4 refused |
 //! | `0x05` | up | [`ChunkAck`]: which chunks of a snapshot arrived |
 //! | `0x06` | up | [`Up::Answer`]: see [`Answer`] |

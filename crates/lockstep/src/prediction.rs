@@ -3,7 +3,7 @@
 /// Predicts the own player: inputs take effect at once, and are applied again on top of each state
 /// that the server sends.
 ///
-/// For games whose server sends states; lockstep games have
+/// For games with a server that sends states; lockstep games have
 /// [`ClientConfig::window`](crate::ClientConfig::window). `I` is the input of one step, `S` the
 /// part of the game it affects: the own character, and what it touches. Each state of the server
 /// names the last input that it includes.
@@ -23,7 +23,7 @@
 ///     prediction.predict(2, walk).unwrap();
 /// }
 /// assert_eq!(*prediction.state(), 6);
-/// // The server has come to the first input: it walked into the wall at 1.
+/// // The server has applied the first input: it walked into the wall at 1.
 /// let correction = prediction.reconcile(1, &1, walk).unwrap();
 /// assert_eq!((*correction.before, *correction.after), (6, 5));
 /// ```

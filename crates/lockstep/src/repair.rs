@@ -11,7 +11,7 @@ use crate::tick::Tick;
 const INITIAL_RTT_NANOS: u64 = 333_000_000;
 
 /// Runs of bundles up to this length, in bytes, also repeat older ones that the receiver may lack:
-/// the transport's overhead of 55 bytes weighs more, and losses come in longer bursts than the
+/// the transport's overhead of 55 bytes weighs more, and losses occur in longer bursts than the
 /// usual copies.
 pub(crate) const RUN_LEN_SMALL: usize = 24;
 

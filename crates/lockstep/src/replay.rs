@@ -1,6 +1,6 @@
 //! Replays: a match in a file, and the proof of its inputs.
 //!
-//! [`ReplayWriter`] records turns, [`ReplayReader`] checks a file, [`ReplayPlayer`] plays it, goes to any
+//! [`ReplayWriter`] records turns, [`ReplayReader`] checks a file, [`ReplayPlayer`] plays it, seeks to any
 //! tick and verifies its states, and [`first_difference`] compares two. A file is a header and
 //! records; integers are big-endian, offsets and sizes in bytes.
 //!
@@ -19,7 +19,7 @@
 //! | 32 + g + s + w | 4 | ticks from one keyframe to the next; 0 for none |
 //! | 36 + g + s + w | 4 | CRC32C of all before |
 //!
-//! The first 31 + g + s + w bytes are the *match part*: all who record a match write the same.
+//! The first 31 + g + s + w bytes are the *match part*: it is the same in all recordings of a match.
 //!
 //! | offset | size | record |
 //! |---|---|---|
@@ -31,19 +31,18 @@
 //!
 //! | kind | | body |
 //! |---|---|---|
-//! | 1 | ticks, 1 or more | for each a [`bundle`](crate::bundle), coded against the tick before it, tick 0 against the input of empty seats and [`Origin::Absent`](crate::Origin::Absent) in every seat; and behind it, where the tick is a multiple of the hash interval, the 8 bytes of the [state hash](crate::StateHasher) after its step |
+//! | 1 | ticks, 1 or more | for each a [`bundle`](crate::bundle), coded against the tick before it, tick 0 against the input of empty seats and [`Origin::Absent`](crate::Origin::Absent) in every seat; and after it, if the tick is a multiple of the hash interval, the 8 bytes of the [state hash](crate::StateHasher) after its step |
 //! | 2 | keyframe, before each tick but 0 that is a multiple of the keyframe interval | a bundle that leads from what tick 0 is coded against to the tick before; then the [state](crate::SnapshotBytes) |
-//! | 3 | seal, anywhere | 0 to 1,024 bytes that the application says of the chain so far |
-//! | 4 | end; nothing is behind it | 4 bytes, how many ticks there are; 32, the head of the chain |
+//! | 3 | seal, anywhere | 0 to 1,024 bytes of the application about the chain so far |
+//! | 4 | end; the last record | 4 bytes, number of ticks; 32, the head of the chain |
 //!
 //! The head of the chain before tick 0 is the SHA-256 of a zero byte and the match part; behind each
 //! tick, that of a byte 1, the head before and the bundle. State hashes do not enter it: they follow
-//! from the inputs. Whoever signs [`ChainHead::to_bytes`] proves all inputs of the match up to there.
-//! The 64-bit hashes that machines compare during a match say nothing against who would deceive; the
-//! chain does.
+//! from the inputs. A signature of [`ChainHead::to_bytes`] proves all inputs of the match up to there.
+//! The 64-bit hashes that machines compare during a match do not detect tampering; the chain does.
 //!
-//! A checksum finds faults, not tampering: what the chain and [`ReplayPlayer::verify`] do not confirm is
-//! the word of whoever had the file.
+//! A checksum finds faults, not tampering. Trust only what the chain and [`ReplayPlayer::verify`]
+//! confirm.
 //!
 //! ```
 //! use lockstep::replay::{ReplayConfig, ReplayLimits, ReplayPlayer, ReplayReader, ReplayWriter};

@@ -79,7 +79,7 @@ pub(crate) fn read<'a>(
     is_playable(next).then_some((SnapshotHead { next, log, row }, state))
 }
 
-/// The last tick before whose close a transfer of `len` bytes must begin, so that the chain still
+/// A transfer of `len` bytes must begin before the returned tick closes, so that the chain still
 /// holds `next` when it ends; `None` if no transfer is fast enough.
 pub(crate) fn last_start(
     next: Tick,

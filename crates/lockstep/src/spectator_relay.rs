@@ -453,7 +453,7 @@ impl SpectatorRelay {
         }
     }
 
-    /// Advances the time, which never goes back.
+    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);

@@ -141,7 +141,7 @@ pub struct ClientStats {
     pub dropped_malformed: u64,
     /// Datagrams dropped: not from the server.
     pub dropped_unknown_peer: u64,
-    /// Datagrams whose numbers lie outside every window.
+    /// Datagrams with numbers outside every window.
     pub dropped_window: u64,
     /// How long before its tick's close the newest input arrived, in quarter ticks, as the server
     /// said last; `None` until it does.

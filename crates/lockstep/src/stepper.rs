@@ -9,7 +9,7 @@
 //!
 //! Every tick becomes final once, in order: by an `Advance` that is last, or by `Settled` if its
 //! prediction proved right. A tick is final only once a save or the game itself is past it, so no
-//! load ever goes back before it.
+//! load ever returns to before it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -437,7 +437,7 @@ struct Spacing {
     tallies: [Tally; CANDIDATES],
     /// The last save of a confirmed state.
     origin: Tick,
-    /// Ticks from there whose saves are counted.
+    /// Ticks from there for which saves are counted.
     counted: u32,
     /// Cost of a save and of a step, in nanoseconds.
     save_nanos: u64,

@@ -12,7 +12,7 @@ use crate::sim::Sim;
 use crate::tick::Tick;
 use crate::turn::{Origin, Row, Turn};
 
-/// Most ticks that a test goes back; the largest window.
+/// Most ticks that a test rolls back; the largest window.
 const DISTANCE_MAX: u8 = 32;
 
 /// Probability, in millionths, that a seat's random input changes in a tick; and below, that it is
@@ -22,7 +22,7 @@ const SUBSTITUTED_CHANCE: u32 = 30_000;
 
 /// Runs a game as rollback does, and compares the results of each tick's two runs.
 ///
-/// After each tick it goes back `distance` ticks and repeats them with the same inputs. A state that is
+/// After each tick it rolls back `distance` ticks and repeats them with the same inputs. A state that is
 /// not saved completely, or a step that reads a clock, its own random numbers or the order of a hash
 /// table gives a different result sooner or later; the first such tick is reported. Differences between
 /// machines, as of float operations, are not detected.
@@ -112,7 +112,7 @@ impl fmt::Display for Divergence {
 impl core::error::Error for Divergence {}
 
 impl<S: Sim> SyncTest<S> {
-    /// Creates a test of a game before tick 0; it goes back `distance` ticks, 1 to 32, each time.
+    /// Creates a test of a game before tick 0; it rolls back `distance` ticks, 1 to 32, each time.
     #[must_use]
     pub fn new(game: S, seats: u16, distance: u8) -> Self {
         let distance = distance.clamp(1, DISTANCE_MAX);

@@ -29,7 +29,7 @@ pub(crate) use outgoing::Rate;
 pub(crate) use outgoing::{ACK_WAIT, RoundTrip};
 
 /// Time without a new acknowledgement, while chunks are sent, after which a waiting receiver is
-/// given up: it is gone, or does not want the snapshot. Chunks are sent at least once per second.
+/// given up: it has left, or does not want the snapshot. Chunks are sent at least once per second.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(5);
 
 /// Lowest datagram limit: four times the 16-byte header, plus as much data again.

@@ -3,7 +3,7 @@
 //!
 //! A *view* is a set of members. A member that another one gives up is *suspected*, for as long as
 //! the view lasts, and nothing it sends is accepted any more; so what is held of its inputs no
-//! longer grows. A member *states* whom it suspects, and how far it holds the inputs of every seat
+//! longer grows. A member *states* which members it suspects, and how far it holds the inputs of every seat
 //! that is not to stay. Suspicion spreads by statements. When all members of a set `S` have stated
 //! that they suspect all others, and they are enough, each of them may *decide*: `S` is the next
 //! view, and the inputs of a removed peer count up to the largest tick that any of them stated. A
@@ -17,20 +17,15 @@
 //!
 //! - What a member confirmed is final: it has the inputs up to what it stated, which is at most the
 //!   largest; and it confirms nothing more of a suspected peer until that is decided.
-//! - All who decide the same `S` in a view decide the same ticks: each stated its own when it came
-//!   to
-//!   suspect the others, and from then on such inputs are only forwarded by members, up to the
-//!   largest.
+//! - All members that decide the same `S` in a view decide the same ticks: each stated its own when
+//!   it began to suspect the others, and from then on such inputs are only forwarded by members, up
+//!   to the largest.
 //! - Let `S` and `T` both be decided in a view. Both groups are enough, so they share a member; it
-//!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All who
-//!   decided
-//!   `T` had stated `S` before. None of them decided `S` (it would have left the view), nor takes
-//!   that
-//!   decision from a peer that did: all of those are suspected under `T`. So those who decided `S`
-//!   have
-//!   members of their next view that never join it, are too few to decide anything again, and wait
-//!   for
-//!   the others' inputs until they end.
+//!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All
+//!   members that decided `T` had stated `S` before. None of them decided `S` (it would have left
+//!   the view), nor takes that decision from a peer that did: all of those are suspected under `T`.
+//!   So the members that decided `S` have members of their next view that never join it, are too few
+//!   to decide anything again, and wait for the others' inputs until they end.
 //! - A peer that announced its leave decides nothing, and does not announce it to peers it
 //!   suspects; so
 //!   not counting it changes neither that two groups share a member nor which group is too small.
@@ -189,7 +184,7 @@ impl View {
         twice > all || (twice == all && seats & lowest(counted) != 0)
     }
 
-    /// Makes the next view, if all who stay have stated the same.
+    /// Makes the next view, if all members that stay have stated the same.
     pub(crate) fn decide(&mut self, held: &Ticks) -> Option<Decision> {
         if self.suspects == 0 || self.is_too_few() {
             return None;
@@ -259,7 +254,7 @@ impl View {
     /// Returns whether a decision without us is based on the same view as ours.
     ///
     /// A member that made the statement our decision is based on, and then lost one of its members,
-    /// decides with fewer others, who are enough, while we wait for them.
+    /// decides with fewer others, which are enough, while we wait for them.
     pub(crate) fn conflicts(&self, decision: &Decision) -> bool {
         decision.next & bit(self.me) == 0
             && self.last.is_some_and(|last| {

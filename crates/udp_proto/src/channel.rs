@@ -357,7 +357,7 @@ pub(crate) fn frame_count(len: usize) -> u16 {
     u16::try_from(crate::fragment::fragment_count(len)).unwrap_or(u16::MAX)
 }
 
-/// The number nearest to `expected` whose low 16 bits are `low`; RFC 9000, appendix A.3.
+/// The number nearest to `expected` with the low 16 bits `low`; RFC 9000, appendix A.3.
 pub(crate) fn widen(expected: u64, low: u16) -> u64 {
     let [.., high_byte, low_byte] = expected.to_be_bytes();
     let distance = low

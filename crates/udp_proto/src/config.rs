@@ -180,7 +180,7 @@ pub struct InboundLimits {
     pub policy: FloodPolicy,
 }
 
-/// What happens to a session whose peer has sent more than twice [`InboundLimits`] for 10
+/// What happens to a session if its peer has sent more than twice [`InboundLimits`] for 10
 /// consecutive seconds.
 ///
 /// Seconds with forged packets do not count, so forging a peer's address cannot end its session.

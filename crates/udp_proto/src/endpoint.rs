@@ -36,7 +36,7 @@ use application::Bans;
 use listener::Listener;
 use sources::Sources;
 
-/// The sessions of one socket; a [`wire::Machine`] whose peers are socket addresses.
+/// The sessions of one socket; a [`wire::Machine`] with socket addresses as peers.
 ///
 /// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen), also both
 /// on one socket. It owns no socket, clock or thread: a driver of `servicer` supplies datagrams and
@@ -243,7 +243,7 @@ impl<P: Provider> Endpoint<P> {
         self.slots.len() >= self.config.sessions_max
     }
 
-    /// Keeps time monotonic: a clock that goes back is a driver's fault.
+    /// Keeps time monotonic: a clock that steps back is a driver's fault.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         if now > self.now {
@@ -532,7 +532,7 @@ impl<P: Provider> Machine for Endpoint<P> {
         matches!(datagram, [hello::FIRST_BYTE, ..]) && datagram.len() == hello::LEN
     }
 
-    /// Packets of unknown sessions, and HELLOs whose token key is unknown.
+    /// Packets of unknown sessions, and HELLOs with an unknown token key.
     fn is_stray(&self, datagram: &[u8]) -> bool {
         match datagram.first().map(|first| Kind::of(*first)) {
             Some(Kind::Protected) => {

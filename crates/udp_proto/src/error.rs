@@ -332,7 +332,7 @@ pub enum Certainty {
     Known,
     /// The server proved its identity.
     Proved,
-    /// Answers from the dialled address that echo the attempt. An attacker who reads our packets
+    /// Answers from the dialled address that echo the attempt. An attacker that reads our packets
     /// can forge them.
     Unproved,
     /// No answer: the server is down, the address is wrong, or the path is broken.

@@ -140,7 +140,7 @@ impl Inbox {
         Some(taken.channel)
     }
 
-    /// Drops unreliable messages whose fragments are overdue.
+    /// Drops unreliable messages with overdue fragments.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(stock) = &mut self.store.stock {
             self.reassembly.expire(now, &mut stock.reassembler);

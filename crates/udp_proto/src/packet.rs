@@ -157,7 +157,7 @@ impl Header {
     /// Longest header, in bytes.
     pub const LEN_MAX: usize = 1 + Cid::LEN_MAX + 4;
 
-    /// Decodes the header of a datagram whose connection id has `cid_len` bytes.
+    /// Decodes the header of a datagram with a connection id of `cid_len` bytes.
     ///
     /// The header is the first [`Self::encoded_len`] bytes; ciphertext and tag follow.
     ///

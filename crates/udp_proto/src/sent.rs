@@ -436,7 +436,7 @@ pub struct SentPacket {
     pub kind: SentKind,
     /// The ACK that it carried, if complete.
     pub described: Option<Described>,
-    /// Frames whose outcome is not tracked; their loss is counted.
+    /// Frames without a tracked outcome; their loss is counted.
     pub untracked_frames: u8,
 }
 
@@ -447,7 +447,7 @@ pub enum SentKind {
     Unreliable(u8),
     /// At least one reliable message of a bulk channel.
     Bulk,
-    /// An MTU probe, whose loss does not indicate congestion.
+    /// An MTU probe; its loss does not indicate congestion.
     MtuProbe,
     /// No message; it was sent to an address other than the session's, and does not affect the
     /// path's state.

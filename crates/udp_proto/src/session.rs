@@ -135,7 +135,7 @@ enum Ping {
 /// The state of a frame that is repeated until acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
-    /// It goes into the next packet.
+    /// It is sent in the next packet.
     Due,
     /// A packet that carries it is in flight.
     InFlight,
@@ -224,7 +224,7 @@ impl<A: Aead> Session<A> {
         Ok(())
     }
 
-    /// Queues a message whose outcome [`poll_settled`](Self::poll_settled) reports.
+    /// Queues a message; [`poll_settled`](Self::poll_settled) reports its outcome.
     pub(crate) fn send_tracked(
         &mut self,
         now: Instant,

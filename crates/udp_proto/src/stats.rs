@@ -34,17 +34,17 @@ pub struct EndpointStats {
     pub dropped_app: u64,
     /// HELLO in a mode that is not served, or any HELLO while not listening.
     pub dropped_mode: u64,
-    /// HELLO whose token does not open or names another instance; or any while the wall clock is
+    /// HELLO with a token that does not open or names another instance; or any while the wall clock is
     /// unset.
     pub dropped_token: u64,
-    /// HELLO whose token has expired. If the token is new, the issuer's clock is behind ours.
+    /// HELLO with an expired token. If the token is new, the issuer's clock is behind ours.
     pub dropped_token_expired: u64,
     /// HELLO whose token is from the future or lives for more than 300 s: the issuer's clock is
     /// ahead, or its tokens live too long.
     pub dropped_token_clock: u64,
-    /// HELLO whose token was used, or has four pending attempts.
+    /// HELLO with a token that was used, or has four pending attempts.
     pub dropped_token_used: u64,
-    /// HELLO whose PSK mac is wrong.
+    /// HELLO with a wrong PSK mac.
     pub dropped_psk: u64,
     /// HELLO over the answer budget of its prefix.
     pub dropped_answer_budget: u64,
@@ -52,11 +52,11 @@ pub struct EndpointStats {
     pub dropped_half_open: u64,
     /// HELLO over the elliptic-curve budget.
     pub dropped_accept_budget: u64,
-    /// HELLO whose ephemeral key is not a point of the curve.
+    /// HELLO with an ephemeral key that is not a point of the curve.
     pub dropped_bad_point: u64,
     /// Reply to none of our HELLOs, or that failed a check.
     pub dropped_reply: u64,
-    /// Packet whose connection id or address matches no session.
+    /// Packet with a connection id or address that matches no session.
     pub dropped_unknown_session: u64,
     /// Packet with a malformed header.
     pub dropped_header: u64,

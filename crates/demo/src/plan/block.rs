@@ -87,7 +87,7 @@ impl Claim {
     }
 }
 
-/// The host whose socket marks a block as claimed.
+/// The host with the socket that marks a block as claimed.
 const CLAIM: u8 = 1;
 const CLAIM_PORT: u16 = 27_700;
 /// Blocks that are tried.

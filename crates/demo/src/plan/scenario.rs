@@ -165,7 +165,7 @@ struct Traffic<'a> {
 
 impl Traffic<'_> {
     /// Returns the node that most players use, of those that `nodes` derives from an entry and its
-    /// path. `None` if that depends on players whose gain is not clear.
+    /// path. `None` if that depends on players with an unclear gain.
     fn busiest(&self, nodes: impl Fn(&Plan, u8, &[u8]) -> Vec<u8>) -> Option<u8> {
         let (mut sure, mut possible) = (BTreeMap::new(), BTreeMap::new());
         for (entry, path, is_clear) in &self.carried {

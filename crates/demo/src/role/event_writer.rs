@@ -29,7 +29,7 @@ impl EventWriter {
         Ok((Self(sender), writer))
     }
 
-    /// A writer whose events a test receives.
+    /// A writer that sends its events to a test.
     #[cfg(test)]
     pub(crate) fn observed() -> (Self, mpsc::Receiver<ChildEvent>) {
         let (sender, event) = mpsc::sync_channel(EVENTS_MAX);

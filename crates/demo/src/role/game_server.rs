@@ -1,5 +1,5 @@
 //! The game server, started by the matchmaker: registers its token key, closes the match's ticks,
-//! simulates them, and reports players whose state differs.
+//! simulates them, and reports players with a different state.
 
 mod arena;
 pub(super) mod beacon;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Failure;
 use crate::keyring;
 
-/// Waits until the parent closes the pipe or is gone.
+/// Waits until the parent closes the pipe or exits.
 pub(super) fn run(directory: &Path) -> Result<(), Failure> {
     // An input that cannot be read has no writer either.
     drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));

@@ -24,7 +24,7 @@ pub(super) struct Calls {
     unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
 }
 
-/// Load of one calling node: its open calls, and ended calls whose request still occupies an
+/// Load of one calling node: its open calls, and ended calls with a request that still occupies an
 /// outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallLoad {
@@ -83,7 +83,7 @@ impl Calls {
         }
     }
 
-    /// Closes the first call whose deadline is at or before `now`.
+    /// Closes the first call with a deadline at or before `now`.
     pub(super) fn time_out(&mut self, now: Instant) -> Option<OpenCall> {
         let (deadline, request) = *self.deadlines.first()?;
         if deadline <= now {

@@ -8,7 +8,7 @@ use core::time::Duration;
 pub struct HubConfig {
     /// Connections; 4,096. Further ones are closed at once.
     pub links_max: usize,
-    /// Connections of one node; 4: the one in use, one whose failure is not detected yet, and the
+    /// Connections of one node; 4: the one in use, one with an undetected failure, and the
     /// next.
     pub node_links_max: usize,
     /// Claimed players; 1 million, about 200 bytes each.

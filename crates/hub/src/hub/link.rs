@@ -86,9 +86,9 @@ pub(super) struct Member {
     pub(super) reading: usize,
     /// Whether a batch of its counts is in flight.
     pub(super) counting: bool,
-    /// Players whose reads wait for an acknowledgement of this node.
+    /// Players with reads that wait for an acknowledgement of this node.
     pub(super) waiting: BTreeSet<ClientId>,
-    /// Players whose reads wait for room in the outbox.
+    /// Players with reads that wait for room in the outbox.
     pub(super) waiting_for_outbox: BTreeSet<ClientId>,
     /// Position of the round robin over these players.
     pub(super) last_woken: ClientId,

@@ -300,7 +300,7 @@ impl Hub {
 }
 
 impl Hub {
-    /// Replaces the join file; closes links whose grant is gone.
+    /// Replaces the join file; closes links without a grant.
     pub fn set_join_file(&mut self, join_file: JoinFile) {
         self.join_file = join_file;
         let gone: Vec<_> = self

@@ -57,7 +57,7 @@ impl Watchers {
     }
 }
 
-/// A key whose presence can change.
+/// A key with a presence that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Node(NodeId),

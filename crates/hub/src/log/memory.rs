@@ -7,7 +7,7 @@ use wire::Generator;
 
 use super::segment::{FileError, SegmentFile, SegmentId};
 
-/// Segments in memory: for tests, and for hubs whose mail need not survive the process.
+/// Segments in memory: for tests, and for hubs with mail that need not survive the process.
 ///
 /// Faults occur only if injected:
 ///

@@ -153,7 +153,7 @@ fn skip(rest: &[u8], hole: Place) -> Option<u64> {
 
 /// Returns the position of the next valid record.
 ///
-/// It may be inside the body of a mail whose head is lost, if the sender guessed its position;
+/// It may be inside the body of a mail with a lost head, if the sender guessed its position;
 /// there is no other way to find the next record.
 fn search(rest: &[u8], hole: Place, budget: &mut u64) -> Option<u64> {
     for (step, head) in (0_u64..).zip(rest.windows(HEAD_BYTES)).skip(1) {

@@ -16,9 +16,9 @@ pub(super) struct HeldPlayers {
     players: BTreeMap<ClientId, HeldPlayer>,
     /// Claims to release, each with a last acknowledgement to send first.
     releases: BTreeMap<ClientId, (ClaimNumber, Option<MailSeq>)>,
-    /// Players whose claim is to be sent.
+    /// Players with a claim to send.
     claims: BTreeSet<ClientId>,
-    /// Players whose acknowledgement is to be sent.
+    /// Players with an acknowledgement to send.
     acks: BTreeSet<ClientId>,
 }
 

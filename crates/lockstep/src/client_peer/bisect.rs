@@ -71,8 +71,8 @@ impl Answers {
 
 impl<I: Input> ClientPeer<I> {
     /// Takes the state hash after the step of `tick`: the turn returned last or, with rollback, the
-    /// tick that became final last. Hashes between hash steps are kept for bisection. A game whose
-    /// state has sections calls [`report_state`](Self::report_state) instead.
+    /// tick that became final last. Hashes between hash steps are kept for bisection. If the
+    /// state has sections, call [`report_state`](Self::report_state) instead.
     ///
     /// # Errors
     ///

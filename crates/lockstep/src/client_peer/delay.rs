@@ -8,7 +8,7 @@ use crate::config::InputDelay;
 use crate::margin::Margin;
 use crate::tick::Tick;
 
-/// Ticks whose delay is remembered: as many as there can be inputs in flight.
+/// Number of ticks with a remembered delay: as many as inputs can be in flight.
 const TICKS: u32 = 64;
 
 /// Time between two steps down.

@@ -27,7 +27,7 @@ pub(super) const LAG_MAX: u32 = 6;
 pub(super) struct Pace {
     /// Ticks in the current window.
     ticks: u32,
-    /// Of these, ticks whose input was substituted or awaited.
+    /// Of these, ticks with an input that was substituted or awaited.
     late: u32,
     /// Of these, ticks during which its simulation lagged.
     lagging: u32,

@@ -41,7 +41,7 @@ pub(super) struct Snapshots {
 struct Offered {
     /// First tick that is not part of it.
     next: Tick,
-    /// Last tick before whose close it is given to others.
+    /// It is given to others only before this tick closes.
     last: Tick,
     bytes: Arc<[u8]>,
     /// The player that gave it, if any.
@@ -369,7 +369,7 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// The last tick before whose close the transfer must begin.
+    /// Returns the tick before which the transfer must begin: at the latest, just before it closes.
     fn last_start(&self, next: Tick, len: usize) -> Option<Tick> {
         last_start(next, len, &self.config.transfer, self.limits.period_nanos)
     }
@@ -392,7 +392,7 @@ struct Donation {
     incoming: Box<Incoming>,
     /// First open tick when it was asked.
     asked: Tick,
-    /// Last tick before whose close its snapshot is useful, once the length is known: the transfer
+    /// Its snapshot is useful only before this tick closes; set once the length is known: the transfer
     /// to the recipient takes time too.
     last: Option<Tick>,
     /// When to repeat the request; `None` once chunks arrive.

@@ -53,7 +53,7 @@ impl Committing {
         }
     }
 
-    /// Commits to the ticks before `end`, whose inputs `chain` holds.
+    /// Commits to the ticks before `end`; `chain` holds their inputs.
     pub(super) fn commit(&mut self, chain: &Chain, end: Tick) {
         while self.end < end {
             let salt = self.salts.of(self.end);

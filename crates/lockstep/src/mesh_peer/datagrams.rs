@@ -157,7 +157,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Removes a peer whose revealed inputs do not match its commitment.
+    /// Removes a peer if its revealed inputs do not match its commitment.
     fn on_violation(&mut self, now: Instant, seat: Seat, tick: Tick) {
         if let State::Running { .. } = self.state
             && self.view.suspect(bit(seat.0))
@@ -273,7 +273,7 @@ impl<I: Input> MeshPeer<I> {
         self.predict_input(Seat(seat));
     }
 
-    /// Members whose datagrams arrived recently.
+    /// Members from which datagrams arrived recently.
     pub(super) fn alive(&self, now: Instant) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |alive, (link, seat)| match link {
@@ -296,7 +296,7 @@ pub(super) struct Due {
     pub(super) decision: Seats,
     pub(super) leave: Seats,
     pub(super) forward: Seats,
-    /// Recipient, and the seat whose inputs to request.
+    /// Recipient, and the seat of the inputs to request.
     pub(super) ask: Option<(u16, Seat)>,
 }
 

@@ -60,7 +60,7 @@ pub enum MeshEvent {
         tick: Tick,
         /// Ticks before it that repeat the last input.
         repeated: u32,
-        /// Boundaries whose input is dropped.
+        /// Boundaries at which the input is dropped.
         dropped: u32,
     },
     /// A player did not report the state hash of `tick` within about 2 s. The others' hashes are

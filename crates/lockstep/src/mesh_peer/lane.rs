@@ -40,7 +40,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Creates the lane of a seat whose input before tick 0 is the neutral one.
+    /// Creates the lane of a seat; its input before tick 0 is the neutral one.
     pub(super) fn new(shape: Shape, neutral: &[u8]) -> Self {
         let mut row = Row::initial(1, shape.width, neutral);
         row.set(Seat(0), neutral, Origin::Confirmed);

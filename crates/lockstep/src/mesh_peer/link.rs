@@ -79,7 +79,7 @@ const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
 
 /// The driver's ids of all other peers; each datagram looks its sender up.
 ///
-/// The hint avoids a scan, whose end a branch predictor cannot learn.
+/// The hint avoids a scan with an end that a branch predictor cannot learn.
 #[derive(Debug)]
 pub(super) struct Roster {
     /// By seat; `None` for our own.

@@ -28,7 +28,7 @@ use crate::tick::{PeerId, Tick};
 use crate::turn::Row;
 use crate::view::View;
 
-/// Ticks whose log hashes are kept: more than from the oldest save of the largest window to the
+/// Ticks with kept log hashes: more than from the oldest save of the largest window to the
 /// newest confirmed tick.
 pub(super) const LOGS: u32 = 128;
 
@@ -304,7 +304,7 @@ pub(super) struct Gathering {
     /// Origin of the clock in hellos.
     origin: Instant,
     all: Seats,
-    /// Seats whose hello arrived, and our own.
+    /// Seats with a received hello, and our own.
     received: Seats,
     /// Seats with different parameters; each is reported once.
     mismatched: Seats,
@@ -316,7 +316,7 @@ pub(super) struct Gathering {
 /// State of another peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
-    /// Seats whose hello it has received.
+    /// Seats from which it has received a hello.
     received: Seats,
     /// Its newest clock, and when that arrived.
     echo: Option<(u32, Instant)>,
@@ -417,7 +417,7 @@ impl Gathering {
         }
     }
 
-    /// Returns the seats whose hello arrived, and our own.
+    /// Returns the seats with a received hello, and our own.
     pub(super) const fn received(&self) -> Seats {
         self.received
     }

@@ -81,7 +81,7 @@ impl<I: Input> MeshPeer<I> {
         self.own.reveal(now, committing.reveal(end));
     }
 
-    /// Returns the first tick whose input is not revealed.
+    /// Returns the first tick without a revealed input.
     pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
             Some(committing) => committing.revealed_end(),

@@ -16,7 +16,8 @@ pub const BISECT_TICKS_MAX: u8 = u8::MAX;
 /// Bytes that the sections of an answer may take: hashes, and names with their lengths.
 pub const BISECT_SECTIONS_LEN_MAX: usize = 1_000;
 
-/// Returns the most ticks of one question whose answer fits `datagram_len_max` bytes; at least 1.
+/// Returns the most ticks of a question with an answer that fits `datagram_len_max` bytes; at
+/// least 1.
 pub(crate) fn bisect_ticks_max(datagram_len_max: u16) -> u8 {
     // Eight ticks take a byte of bits and eight hashes.
     let room = datagram_len_max.saturating_sub(ANSWER_HEAD_LEN);
@@ -39,7 +40,7 @@ const DIVERGED: u8 = 2;
 
 const NO_SECTION: u8 = u8::MAX;
 
-/// What a server asks for, and what it tells in the end. Repeated until the answer comes.
+/// A server's question, or the result that it sends last. Repeated until the answer arrives.
 ///
 /// | field | bytes |
 /// |---|---|
@@ -85,7 +86,7 @@ pub enum Question {
 /// | form, as the question's | 1 |
 /// | low half of the (first) tick | 2 |
 /// | form 0: how many ticks | 1 |
-/// | – a bit for each tick whose hash is known, padded with zeros | `count / 8`, rounded up |
+/// | – a bit for each tick, set if its hash is known, padded with zeros | `count / 8`, rounded up |
 /// | – hashes of those, as a report has them | 4 each |
 /// | form 1: 1 where the tick is kept; else 0, and nothing behind it | 1 |
 /// | – hash over the log of closed ticks up to this one | 4 |

@@ -1,6 +1,6 @@
 //! Chunks of a snapshot, and their acknowledgements.
 //!
-//! Both directions use one format: a snapshot goes down to a joining player, and up from a donor.
+//! Both directions use one format: a snapshot is sent down to a joining player, and up from a donor.
 //! Only the kinds differ, so that neither side takes its own datagrams for the other's.
 
 use wire::{Reader, Writer};
@@ -9,7 +9,7 @@ use super::DecodeError;
 
 /// Chunks past the first missing one that an acknowledgement can name and a receiver keeps.
 ///
-/// A sender goes no further ahead: 1.1 MB at the usual length, 0.9 s at 10 Mbit/s.
+/// A sender sends no further ahead: 1.1 MB at the usual length, 0.9 s at 10 Mbit/s.
 pub const AHEAD_MAX: u32 = 1_024;
 
 /// Header of a chunk, in bytes.
@@ -124,7 +124,7 @@ pub(crate) fn chunk_offset(stride: u16, index: u32) -> u64 {
     u64::from(stride).saturating_mul(index.into())
 }
 
-/// Decodes a chunk that goes in `direction`.
+/// Decodes a chunk sent in `direction`.
 ///
 /// Allocates nothing; the work does not depend on the length. An accepted chunk lies within its
 /// snapshot and has the length that its index requires.
@@ -160,7 +160,7 @@ pub fn decode_chunk(datagram: &[u8], direction: Direction) -> Result<Chunk<'_>, 
     })
 }
 
-/// Decodes an acknowledgement that goes in `direction`, opposite to the chunks.
+/// Decodes an acknowledgement sent in `direction`, opposite to the chunks.
 ///
 /// Allocates nothing. Accepts only the canonical encoding.
 ///
@@ -191,7 +191,7 @@ pub fn decode_chunk_ack(
     })
 }
 
-/// Appends a chunk that goes in `direction`.
+/// Appends a chunk sent in `direction`.
 pub(crate) fn write_chunk(out: &mut Vec<u8>, direction: Direction, chunk: &Chunk<'_>) {
     let mut writer = Writer::new(out);
     writer.u8(chunk_kind(direction));
@@ -203,7 +203,7 @@ pub(crate) fn write_chunk(out: &mut Vec<u8>, direction: Direction, chunk: &Chunk
     writer.bytes(chunk.bytes);
 }
 
-/// Appends an acknowledgement that goes in `direction`; `arrived` are the indices past `next`, in
+/// Appends an acknowledgement sent in `direction`; `arrived` are the indices past `next`, in
 /// order.
 pub(crate) fn write_chunk_ack(
     out: &mut Vec<u8>,

@@ -125,7 +125,7 @@ pub struct Bundles<'a> {
     lens: [u16; LENS],
 }
 
-/// Bundles whose lengths are kept: more than most datagrams have.
+/// Bundles with kept lengths: more than most datagrams have.
 const LENS: usize = 12;
 
 impl<'a> Bundles<'a> {

@@ -8,7 +8,7 @@ use crate::bundle::Shape;
 use crate::delta;
 use crate::input_log::AHEAD_MAX;
 
-/// What some seats do in ticks that are not closed; in front of turns, for those who predict.
+/// Inputs of some seats for ticks that are not closed; precedes turns, for clients that predict.
 ///
 /// | field | bits |
 /// |---|---|

@@ -72,11 +72,11 @@ pub type Seats = u16;
 /// | match id | 16 |
 /// | content: what the application wants to be the same | 8 |
 /// | sender's input delay when ticks begin, 0 to 60 | 1 |
-/// | seats whose hello came, own included | 2 |
+/// | seats with a received hello, own included | 2 |
 /// | sender's clock in microseconds | 4 |
-/// | newest clock of the receiver that came | 4 |
-/// | microseconds since it came; all ones where none did | 4 |
-/// | microseconds until tick 0, signed; lowest number where that is not known | 4 |
+/// | newest clock of the receiver that arrived | 4 |
+/// | microseconds since it arrived; all ones if none did | 4 |
+/// | microseconds until tick 0, signed; lowest number if that is not known | 4 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Must be equal on all peers.
@@ -85,7 +85,7 @@ pub struct Hello {
     pub seat: u8,
     /// First ticks, in which the sender has no input: its input delay, at most [`MESH_DELAY_MAX`].
     pub delay: u8,
-    /// Seats whose hello the sender received, and its own.
+    /// Seats from which the sender received a hello, and its own.
     pub received: Seats,
     /// The sender's clock, in microseconds; wraps.
     pub sent: u32,

@@ -265,7 +265,7 @@ pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
     }
 }
 
-/// Decodes a datagram from a client whose inputs have `width` bits.
+/// Decodes a datagram from a client with inputs of `width` bits.
 ///
 /// Allocates nothing; work is bounded by the length of `datagram` and by [`INPUTS_MAX`]. Accepts
 /// only the canonical encoding.

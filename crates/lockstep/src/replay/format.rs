@@ -99,7 +99,7 @@ impl Head {
     }
 }
 
-/// Appends one record whose body is `parts`, at most [`BODY_LEN_MAX`] bytes, and returns its
+/// Appends one record with the body `parts`, at most [`BODY_LEN_MAX`] bytes, and returns its
 /// checksum; `before` is that of the record before it.
 pub(super) fn write(kind: Kind, parts: &[&[u8]], before: u32, out: &mut Vec<u8>) -> u32 {
     let start = out.len();
@@ -124,7 +124,7 @@ pub(super) fn checksum(before: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(before, bytes)
 }
 
-/// Detects any one changed byte of the header without the body, whose length is then not trusted.
+/// Detects any one changed byte of the header; if it fails, the length of the body is not trusted.
 fn head_check(head: [u8; 4]) -> u8 {
     !head.iter().fold(0, |all, byte| all ^ byte)
 }

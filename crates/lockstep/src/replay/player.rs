@@ -194,7 +194,7 @@ pub struct Verified {
 pub enum Mismatch {
     /// The state after `tick` has another hash than recorded.
     State {
-        /// First tick whose hash differs.
+        /// First tick with a different hash.
         tick: Tick,
         /// Hash in the file.
         recorded: u64,

@@ -47,7 +47,7 @@ struct Waiting {
 struct OfferedSnapshot {
     /// First tick that is not part of it.
     next: Tick,
-    /// Last tick before whose display it is given out; `None` until it is itself shown.
+    /// It is given out only before this tick is displayed; `None` until it is itself displayed.
     last: Option<Tick>,
     bytes: Arc<[u8]>,
 }

@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// not accept it.
 const HOLD_GAPS: u32 = 32;
 
-/// States whose send time is kept for round trip samples: 1 s at 60 Hz.
+/// States with a send time kept for round trip samples: 1 s at 60 Hz.
 const RECENT: usize = 64;
 
 /// Sends states to one receiver: the one in flight, and the newest.

@@ -309,7 +309,7 @@ mod tests {
         assert!(!rate.holds(1));
         rate.refill(Instant::from_nanos(333_333_334));
         assert!(rate.holds(1));
-        // A clock that goes back adds nothing.
+        // A clock that steps back adds nothing.
         rate.refill(Instant::ZERO);
         rate.refill(Instant::from_nanos(333_333_334));
         assert!(!rate.holds(2));

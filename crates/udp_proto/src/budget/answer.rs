@@ -1,4 +1,4 @@
-//! Answers to sources whose address is not proved.
+//! Answers to sources with an unproved address.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use wire::{Generator, Instant, NetworkKey};
 ///
 /// A fixed table of 512 KiB, whatever is sent to it. Which group a prefix falls in is drawn by a
 /// keyed multiply-add-shift hash (Dietzfelbinger 1996: any two prefixes collide with the
-/// probability 2^-16). Who would learn the key from the answers gains no more than by forging the
+/// probability 2^-16). An attacker that learned the key from the answers gains no more than by forging the
 /// prefix itself as a source.
 pub struct AnswerBudget {
     /// For each group, when its burst is whole again, in nanoseconds of [`Instant`].

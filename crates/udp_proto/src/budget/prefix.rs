@@ -57,7 +57,7 @@ impl PrefixShares {
         self.take_exempt(source)
     }
 
-    /// Counts one more for `source`, whose share is not limited: an exit, or loopback.
+    /// Counts one more for `source`; its share is not limited: an exit, or loopback.
     ///
     /// # Errors
     ///

@@ -85,7 +85,7 @@ impl Rationed {
         Ok(())
     }
 
-    /// Takes one for a source whose share is not limited: an exit, or loopback.
+    /// Takes one for a source with an unlimited share: an exit, or loopback.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Rationed {
         self.full_at.len()
     }
 
-    /// Forgets prefixes whose bucket is full again.
+    /// Removes prefixes when their bucket is full again.
     fn forget(&mut self, now: Instant) {
         while let Some((source, full_at)) = self.grants.front().copied() {
             if full_at > now {

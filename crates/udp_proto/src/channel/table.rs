@@ -27,7 +27,7 @@ impl ChannelTable {
     /// for unreliable reassembly.
     pub const UNRELIABLE_BYTES_MAX: usize = 58 * FRAGMENT_LEN;
 
-    /// Creates a table whose row `n` is channel `n`.
+    /// Creates a table in which row `n` is channel `n`.
     ///
     /// # Errors
     ///

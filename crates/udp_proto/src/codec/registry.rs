@@ -43,7 +43,7 @@ impl<C: Codec, S> Registry<C, S> {
         self
     }
 
-    /// Adds a type, whose messages go to `handler` with their session.
+    /// Adds a type; `handler` gets its messages with their session.
     ///
     /// # Errors
     ///

@@ -310,7 +310,7 @@ fn hello_id(datagram: &[u8]) -> Option<u64> {
 
 /// Most sessions of one address that a datagram is compared with.
 const COMPARED_MAX: usize = 32;
-/// Most dials whose HELLO a packet of an unknown session may repeat.
+/// Most dials for which a packet of an unknown session may repeat the HELLO.
 const RESENT_MAX: usize = 64;
 
 impl<P: Provider> Endpoint<P> {
@@ -423,7 +423,7 @@ const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
 const EVICTION_SCAN: usize = 128;
 
 impl<P: Provider> Endpoint<P> {
-    /// Step 10: at most an eighth of the half-open slots goes to one prefix.
+    /// Step 10: one prefix gets at most an eighth of the half-open slots.
     pub(super) fn accept(
         &mut self,
         listener: &mut Listener<P>,
@@ -640,7 +640,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Reports a new session whose HELLO was sent or received at `began`.
+    /// Reports a new session; its HELLO was sent or received at `began`.
     pub(super) fn connected(
         &mut self,
         now: Instant,

@@ -164,7 +164,7 @@ impl<P: Provider> Listener<P> {
         Ok(listener)
     }
 
-    /// Removes an attempt whose slot is freed or becomes a session.
+    /// Removes an attempt when its slot is freed or becomes a session.
     pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
         self.attempts.remove(half_open);
         self.half_open_shares

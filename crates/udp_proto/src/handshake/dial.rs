@@ -119,7 +119,7 @@ const RETRIES_MAX: u8 = 3;
 const AGREEMENTS_MAX: u8 = 16;
 /// Refusals without proof that end the attempt at an address.
 ///
-/// Each echoes the random hello id and has the dialled source address. An attacker who can forge
+/// Each echoes the random hello id and has the dialled source address. An attacker that can forge
 /// that reads the client's packets, and mostly could drop them as well.
 const UNPROVED_MIN: u8 = 2;
 /// How long after the first HELLO to an address a genuine ACCEPT may follow refusals without proof;

@@ -422,7 +422,7 @@ enum Turn {
     Idle,
     /// The deficit is used up.
     Over,
-    /// A frame did not fit, or a message lacks credit: the channel goes first next time.
+    /// A frame did not fit, or a message lacks credit: the channel is served first next time.
     Short,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Slot {
     /// In bytes.
     pub(super) len: u16,
     pub(super) kind: SentKind,
-    /// Frames whose outcome is not tracked.
+    /// Frames without a tracked outcome.
     pub(super) untracked_frames: u8,
     pub(super) state: State,
 }
@@ -62,7 +62,7 @@ pub(super) enum State {
 pub(super) struct Evicted {
     pub(super) contents: Chain,
     pub(super) packets: u32,
-    /// Their frames whose outcome is not tracked.
+    /// Their frames without a tracked outcome.
     pub(super) untracked_frames: u32,
 }
 

@@ -55,7 +55,7 @@ const PACKETS_MIN: u32 = 30;
 /// The tolerated loss is one part in five.
 const LOSS_PARTS: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
-/// Least time between two gaps whose losses are excluded: the interval that [`LOSS_PARTS`] covers.
+/// Least time between two gaps with excluded losses: the interval that [`LOSS_PARTS`] covers.
 const GAP_DISTANCE_MIN: Duration = Duration::from_secs(3);
 /// Bounds of the time in which a path must show after a silence that it delivers packets again.
 const TRIAL_SPAN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];

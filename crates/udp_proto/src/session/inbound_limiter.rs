@@ -13,7 +13,7 @@ pub(super) struct InboundLimiter {
     packets: TokenBucket,
     bytes: TokenBucket,
     frames: TokenBucket,
-    /// Packets that fail authentication. A separate bucket, so that an attacker who forges the
+    /// Packets that fail authentication. A separate bucket, so that an attacker that forges the
     /// peer's address cannot use up the peer's limits with 0.1 Mbit/s.
     junk: TokenBucket,
     policy: FloodPolicy,

@@ -160,7 +160,7 @@ impl MtuProbing {
         }
     }
 
-    /// Resets for a new path, whose MTU is unknown.
+    /// Resets for a new path with an unknown MTU.
     pub(super) fn restart(&mut self) {
         if self.ceiling.is_none() {
             let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);

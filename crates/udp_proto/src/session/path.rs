@@ -204,7 +204,7 @@ impl Path {
         }
     }
 
-    /// Processes a packet of a closing session, whose address no longer changes.
+    /// Processes a packet of a closing session; its address no longer changes.
     pub(super) fn on_last_packet(&mut self, from: SocketAddr, len: u64) {
         if let Stage::Trial(trial) = &mut self.stage
             && from == self.route.peer

@@ -141,7 +141,7 @@ impl Arena {
         }
     }
 
-    /// Admits a session whose token is for an assigned seat, if the lease is held; closes others.
+    /// Admits a session with a token for an assigned seat, if the lease is held; closes others.
     fn admit(
         &mut self,
         now: Instant,

@@ -10,7 +10,7 @@ use wire::Instant;
 pub(super) struct Gaps {
     /// Latest arrivals, oldest first.
     arrivals: VecDeque<Instant>,
-    /// Faults whose window is open, oldest first.
+    /// Faults with an open window, oldest first.
     marks: VecDeque<Mark>,
 }
 
@@ -52,7 +52,7 @@ impl Gaps {
         self.marks.front().map(|mark| mark.at + WINDOW)
     }
 
-    /// Returns the next gap whose window has ended.
+    /// Returns the next gap after its window has ended.
     pub(super) fn poll(&mut self, now: Instant) -> Option<Gap> {
         let mark = *self.marks.front()?;
         if now < mark.at + WINDOW {

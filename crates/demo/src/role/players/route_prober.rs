@@ -48,7 +48,7 @@ impl RouteProber {
         }
     }
 
-    /// Advances the clock, which never goes back.
+    /// Advances the clock, which never steps back.
     fn advance(&mut self, now: Instant) -> Instant {
         self.latest = self.latest.max(now);
         self.latest

@@ -55,7 +55,7 @@ impl Inbound {
         self.is_sequenced
     }
 
-    /// Records a frame of the message whose number ends in `low`.
+    /// Records a frame of the message with a number that ends in `low`.
     pub(crate) fn note(&mut self, low: u16) -> Note {
         let id = widen(self.next, low);
         if self.is_sequenced && id < self.floor {

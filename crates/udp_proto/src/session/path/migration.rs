@@ -27,7 +27,7 @@ const SILENCE_PTOS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Migration {
     candidate: Option<Candidate>,
-    /// Shared by all candidates; otherwise each change of address would come with a full bucket.
+    /// Shared by all candidates; otherwise each change of address would get a full bucket.
     candidate_pace: Pace,
     /// Challenges the session's current address.
     check: Option<Challenge>,

@@ -120,7 +120,7 @@ impl Scene {
         self.target(client_of(Seat(0), kind), kind, match_of(kind))
     }
 
-    /// Comes with that token, and returns what becomes of it.
+    /// Connects with that token, and returns the outcome.
     fn knock(&self, target: Target) -> End {
         self.knock_with(Config::default(), target)
     }
@@ -130,7 +130,7 @@ impl Scene {
         received.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Comes with that token, to stay where it is let in.
+    /// Connects with that token, and stays connected if admitted.
     fn come(&self, config: Config, target: Target) -> (Handle<Target>, Receiver<End>) {
         let (assigned, received) = mpsc::channel();
         let now = Clock::new().now();
