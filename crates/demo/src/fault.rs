@@ -87,8 +87,8 @@ pub(super) fn relay_to_kill(
     Some((victim, fault))
 }
 
-/// Judges one fault: each entry with a path that was hit must have found another one before the next
-/// fault. If the entry itself was killed, its players must have left it.
+/// Judges one fault: each entry with a path that was hit must have found another one before the
+/// next fault. If the entry itself was killed, its players must have left it.
 pub(super) fn judge(
     plan: &Plan,
     (number, fault): (u8, &Fault),

@@ -3,12 +3,12 @@
 //!
 //! A *view* is a set of members. A member that another one gives up is *suspected*, for as long as
 //! the view lasts, and nothing it sends is accepted any more; so what is held of its inputs no
-//! longer grows. A member *states* which members it suspects, and how far it holds the inputs of every seat
-//! that is not to stay. Suspicion spreads by statements. When all members of a set `S` have stated
-//! that they suspect all others, and they are enough, each of them may *decide*: `S` is the next
-//! view, and the inputs of a removed peer count up to the largest tick that any of them stated. A
-//! member that lacks part of them requests it from another. A statement of the previous view is
-//! answered with the decision.
+//! longer grows. A member *states* which members it suspects, and how far it holds the inputs of
+//! every seat that is not to stay. Suspicion spreads by statements. When all members of a set `S`
+//! have stated that they suspect all others, and they are enough, each of them may *decide*: `S` is
+//! the next view, and the inputs of a removed peer count up to the largest tick that any of them
+//! stated. A member that lacks part of them requests it from another. A statement of the previous
+//! view is answered with the decision.
 //!
 //! Enough are more than half of the view's members that have not announced their leave, or half
 //! including the lowest of their seats.
@@ -24,8 +24,8 @@
 //!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All
 //!   members that decided `T` had stated `S` before. None of them decided `S` (it would have left
 //!   the view), nor takes that decision from a peer that did: all of those are suspected under `T`.
-//!   So the members that decided `S` have members of their next view that never join it, are too few
-//!   to decide anything again, and wait for the others' inputs until they end.
+//!   So the members that decided `S` have members of their next view that never join it. They
+//!   are too few to decide anything again, and wait for the others' inputs until they end.
 //! - A peer that announced its leave decides nothing, and does not announce it to peers it
 //!   suspects; so
 //!   not counting it changes neither that two groups share a member nor which group is too small.

@@ -135,8 +135,8 @@ impl Received {
         self.window.expected(self.report_from)
     }
 
-    /// Records a decrypted packet after its frames were all accepted. Copies are rejected as replays,
-    /// and ACKs report it.
+    /// Records a decrypted packet after its frames were all accepted. Copies are rejected as
+    /// replays, and ACKs report it.
     ///
     /// A duplicate, or a number below the window, changes nothing. Packets that are not
     /// ack-eliciting are reported, but never cause an ACK.

@@ -392,8 +392,8 @@ struct Donation {
     incoming: Box<Incoming>,
     /// First open tick when it was asked.
     asked: Tick,
-    /// Its snapshot is useful only before this tick closes; set once the length is known: the transfer
-    /// to the recipient takes time too.
+    /// Its snapshot is useful only before this tick closes; set once the length is known: the
+    /// transfer to the recipient takes time too.
     last: Option<Tick>,
     /// When to repeat the request; `None` once chunks arrive.
     ask_at: Option<Instant>,

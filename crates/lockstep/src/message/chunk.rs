@@ -1,7 +1,7 @@
 //! Chunks of a snapshot, and their acknowledgements.
 //!
-//! Both directions use one format: a snapshot is sent down to a joining player, and up from a donor.
-//! Only the kinds differ, so that neither side takes its own datagrams for the other's.
+//! Both directions use one format: a snapshot is sent down to a joining player, and up from a
+//! donor. Only the kinds differ, so that neither side takes its own datagrams for the other's.
 
 use wire::{Reader, Writer};
 
@@ -91,8 +91,7 @@ pub struct ChunkAck<'a> {
 }
 
 impl ChunkAck<'_> {
-    /// Returns the indices of the chunks past `next` that arrived, in order; at most
-    /// [`AHEAD_MAX`].
+    /// Returns the indices of the chunks past `next` that arrived, in order; at most [`AHEAD_MAX`].
     pub fn arrived(&self) -> impl Iterator<Item = u32> + '_ {
         let first = self.next.saturating_add(1);
         (0_u32..).zip(self.bits).flat_map(move |(place, byte)| {
@@ -203,8 +202,7 @@ pub(crate) fn write_chunk(out: &mut Vec<u8>, direction: Direction, chunk: &Chunk
     writer.bytes(chunk.bytes);
 }
 
-/// Appends an acknowledgement sent in `direction`; `arrived` are the indices past `next`, in
-/// order.
+/// Appends an acknowledgement sent in `direction`; `arrived` are the indices past `next`, in order.
 pub(crate) fn write_chunk_ack(
     out: &mut Vec<u8>,
     direction: Direction,

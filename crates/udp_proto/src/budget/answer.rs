@@ -9,8 +9,8 @@ use wire::{Generator, Instant, NetworkKey};
 ///
 /// A fixed table of 512 KiB, whatever is sent to it. Which group a prefix falls in is drawn by a
 /// keyed multiply-add-shift hash (Dietzfelbinger 1996: any two prefixes collide with the
-/// probability 2^-16). An attacker that learned the key from the answers gains no more than by forging the
-/// prefix itself as a source.
+/// probability 2^-16). An attacker that learned the key from the answers gains no more than by
+/// forging the prefix itself as a source.
 pub struct AnswerBudget {
     /// For each group, when its burst is whole again, in nanoseconds of [`Instant`].
     full_at: Box<[u64]>,

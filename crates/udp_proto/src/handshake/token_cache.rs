@@ -16,8 +16,8 @@ pub(crate) struct TokenCache {
     /// The same tokens by expiry.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
     /// The latest expiry of a forgotten token. Tokens that expire no later are refused even if the
-    /// wall clock steps back. This is not the clock itself: a clock that was ahead for a while would
-    /// lock everyone out.
+    /// wall clock steps back. This is not the clock itself: a clock that was ahead for a while
+    /// would lock everyone out.
     forgotten: Option<UnixTime>,
 }
 
