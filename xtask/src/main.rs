@@ -9,6 +9,7 @@
 mod book;
 mod changed;
 mod ci;
+mod crate_graph;
 mod docs;
 mod failure;
 mod fuzz;
@@ -17,6 +18,7 @@ mod member;
 mod mutants;
 mod need;
 mod peers;
+mod picture;
 mod process;
 mod reference;
 mod sim;
@@ -88,6 +90,8 @@ enum Command {
     Mutants(mutants::Options),
     /// Compare with other network stacks on the same workload, and write the results.
     Peers(peers::Options),
+    /// Draw the picture of a run of the stack from its report.
+    Picture(picture::Options),
     /// Check the build for other platforms; installs missing targets by rustup.
     Targets(targets::Options),
     /// Run one simulation on every platform available here, and compare the traces.
@@ -141,6 +145,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Fuzz(options) => fuzz::run(options),
         Command::Mutants(options) => mutants::run(options),
         Command::Peers(options) => peers::run(options),
+        Command::Picture(options) => picture::run(options),
         Command::Targets(options) => targets::run(options),
         Command::TraceHash => trace_hash::run(),
         Command::Vectors { bless: true } => vectors::bless(&Workspace::load()?),

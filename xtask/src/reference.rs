@@ -8,11 +8,13 @@
 //! | `file` | fields of a struct that serde reads: type, whether it is required, meaning |
 //! | `config` | fields of a struct with `Default`: type, default, meaning |
 //! | `counters` | counters of a struct, with the prefix that follows the struct's name in the mark |
+//! | `graph crates` | no table: the picture of the crates and their imports |
 //! | `codes` | variants of an enum with their numbers |
 
 use std::fs;
 use std::path::Path;
 
+use crate::crate_graph;
 use crate::failure::Failure;
 use crate::tree::{Finding, View, Workspace, extension};
 
@@ -68,7 +70,8 @@ pub(crate) fn write(workspace: &Workspace) -> Result<(), Failure> {
 
 fn pages<'v>(view: &View<'v>) -> impl Iterator<Item = (&'v String, &'v String)> {
     view.files.iter().filter(|(path, text)| {
-        path.starts_with("docs/") && extension(path) == "md" && text.contains(MARK)
+        let is_page = path.starts_with("docs/") || *path == "ARCHITECTURE.md";
+        is_page && extension(path) == "md" && text.contains(MARK)
     })
 }
 
@@ -95,6 +98,9 @@ fn filled(view: &View<'_>, text: &str) -> Result<String, (usize, String)> {
 
 /// Generates the table that a mark names.
 fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
+    if mark == "graph crates" {
+        return Ok(crate_graph::draw(view.members));
+    }
     let mut words = mark.split_whitespace();
     let (Some(kind), Some(owner), Some(name)) = (words.next(), words.next(), words.next()) else {
         return Err("names no kind, crate and struct".to_owned());
