@@ -19,7 +19,7 @@ use crate::{Aead, OpenError, Provider, Suite, TrafficSecret};
 /// }
 /// ```
 pub struct SealingKey<A> {
-    /// Of the present phase; `None` while it is folded.
+    /// Expanded key of the current phase; `None` after [`SealingKey::drop_expanded`].
     expanded: Option<Box<Expanded<A>>>,
     /// Of the present phase, and what the next one is made from.
     secret: TrafficSecret,
@@ -62,12 +62,12 @@ impl<A: Aead> SealingKey<A> {
 
     /// Encrypts `inout` in place, writes its tag, and returns the number it used.
     ///
-    /// `aad` bears that number: ask [`next_number`](Self::next_number) first.
+    /// `aad` holds that number: get it from [`next_number`](Self::next_number) first.
     ///
     /// # Errors
     ///
-    /// [`SealError`] if the numbers or the key are used up, or the key is folded; `inout` is
-    /// unchanged.
+    /// [`SealError`] if the numbers or the key are used up, or the key is not
+    /// expanded; `inout` is unchanged.
     pub fn seal(
         &mut self,
         aad: &[u8],
@@ -75,24 +75,25 @@ impl<A: Aead> SealingKey<A> {
         tag: &mut [u8; 16],
     ) -> Result<u64, SealError> {
         if self.sealed >= SEALS_MAX {
-            return Err(SealError::KeyWorn);
+            return Err(SealError::KeyExhausted);
         }
         let number = self.next;
         let next = Self::after(number).ok_or(SealError::NumbersUsedUp)?;
-        let key = self.expanded.as_ref().ok_or(SealError::Folded)?;
+        let key = self.expanded.as_ref().ok_or(SealError::KeyNotExpanded)?;
         self.next = next;
         self.sealed = self.sealed.saturating_add(1);
         key.aead.seal(key.iv.nonce(number), aad, inout, tag);
         Ok(number)
     }
 
-    /// Keeps only the secret of the present phase, for a direction that rests; numbers and counts stay.
-    pub fn fold(&mut self) {
+    /// Drops the expanded key to save memory while the direction is idle. Secret, numbers and counts
+    /// stay.
+    pub fn drop_expanded(&mut self) {
         self.expanded = None;
     }
 
-    /// Expands the secret again where it was folded: two HMACs and a key schedule.
-    pub fn unfold<P: Provider<Aead = A>>(&mut self, provider: &P) {
+    /// Expands the key if it was dropped: two HMACs and a key schedule.
+    pub fn expand_key<P: Provider<Aead = A>>(&mut self, provider: &P) {
         if self.expanded.is_none() {
             let expanded = Expanded::of(&self.secret, provider, self.suite);
             self.expanded = Some(Box::new(expanded));
@@ -119,7 +120,8 @@ impl<A: Aead> SealingKey<A> {
         Ok(number)
     }
 
-    /// Advances to the next key phase: wipes the old key and continues the numbers. A folded key stays folded.
+    /// Advances to the next key phase: wipes the old key and continues the numbers. A key that is
+    /// not expanded stays so.
     pub fn update<P: Provider<Aead = A>>(&mut self, provider: &P) {
         self.secret = self.secret.next(provider);
         if let Some(expanded) = &mut self.expanded {
@@ -276,17 +278,17 @@ pub enum SealError {
     /// This direction has used its 2^62 numbers; the session must end.
     NumbersUsedUp,
     /// This key phase has sealed 2^23 packets; [`SealingKey::update`], or end the session.
-    KeyWorn,
-    /// Only the secret is held; [`SealingKey::unfold`] first.
-    Folded,
+    KeyExhausted,
+    /// The expanded key was dropped; call [`SealingKey::expand_key`] first.
+    KeyNotExpanded,
 }
 
 impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NumbersUsedUp => "all 2^62 packet numbers are used up",
-            Self::KeyWorn => "the key has sealed its 2^23 packets",
-            Self::Folded => "the key is folded",
+            Self::KeyExhausted => "the key has sealed its 2^23 packets",
+            Self::KeyNotExpanded => "the key is not expanded",
         })
     }
 }

@@ -406,8 +406,8 @@ impl<A: Aead> Session<A> {
             && !self.received.wants_ack()
             && !self.outbox.has_work()
         {
-            self.sealing.fold();
-            self.opening.fold();
+            self.sealing.drop_expanded();
+            self.opening.drop_expanded();
             self.outbox.compact();
             self.sent.shrink_memory();
             self.compact_at = now + self.silence.keepalive.divided(2);

@@ -6,7 +6,7 @@ use crypto::{OpenError, Provider, SealError, Secret32, Suite, TrafficSecret};
 crate::for_each_provider!(
     numbers_rise_by_one_and_skips_count,
     numbers_end_at_2_to_the_62,
-    a_folded_key_seals_nothing_and_goes_on_where_it_was,
+    a_key_not_expanded_seals_nothing_and_resumes_after_expansion,
     twp_k2_any_flipped_bit_is_refused,
     an_accept_key_of_another_transcript_opens_nothing,
     twp_k12_keys_print_no_secret,
@@ -50,48 +50,54 @@ fn a_key_seals_2_to_the_23_packets_and_an_update_brings_more() {
     for number in 0..SEALS_MAX {
         assert_eq!(key.seal(&[], &mut [], &mut tag), Ok(number));
     }
-    assert_eq!(key.seal(&[], &mut [], &mut tag), Err(SealError::KeyWorn));
+    assert_eq!(
+        key.seal(&[], &mut [], &mut tag),
+        Err(SealError::KeyExhausted)
+    );
     assert_eq!(key.next_number(), SEALS_MAX, "a refusal uses no number");
     key.update(provider);
     assert_eq!(key.seal(&[], &mut [], &mut tag), Ok(SEALS_MAX));
 }
 
-/// Compared with a twin that stays expanded: the same numbers and bytes, across an update, too.
-fn a_folded_key_seals_nothing_and_goes_on_where_it_was<P: Provider>(provider: &mut P) {
+/// Compared with a key that stays expanded: equal numbers and bytes, also over an update.
+fn a_key_not_expanded_seals_nothing_and_resumes_after_expansion<P: Provider>(provider: &mut P) {
     for suite in Suite::ALL {
-        let mut folding = traffic().into_sealing_key_from(provider, suite, 7);
+        let mut dropping = traffic().into_sealing_key_from(provider, suite, 7);
         let mut twin = traffic().into_sealing_key_from(provider, suite, 7);
-        let expanded = folding.memory();
+        let expanded = dropping.memory();
         assert!(expanded > 0);
         for round in 0..6_u64 {
-            folding.fold();
-            folding.fold();
-            assert_eq!(folding.memory(), 0);
+            dropping.drop_expanded();
+            dropping.drop_expanded();
+            assert_eq!(dropping.memory(), 0);
             let (mut body, mut tag) = (*b"rests", [0; 16]);
-            let refused = folding.seal(&[], &mut body, &mut tag);
-            assert_eq!(refused, Err(SealError::Folded));
+            let refused = dropping.seal(&[], &mut body, &mut tag);
+            assert_eq!(refused, Err(SealError::KeyNotExpanded));
             assert_eq!((body, tag), (*b"rests", [0; 16]), "nothing is sealed");
-            let counts = (folding.next_number(), folding.sealed_in_phase());
+            let counts = (dropping.next_number(), dropping.sealed_in_phase());
             assert_eq!(counts, (twin.next_number(), twin.sealed_in_phase()));
             if round % 3 == 1 {
-                folding.update(provider);
+                dropping.update(provider);
                 twin.update(provider);
-                assert_eq!(folding.memory(), 0, "a folded key stays so");
+                assert_eq!(dropping.memory(), 0, "an update does not expand it");
             }
             if round % 3 == 2 {
-                assert_eq!(folding.skip(), twin.skip());
+                assert_eq!(dropping.skip(), twin.skip());
             }
-            folding.unfold(provider);
-            folding.unfold(provider);
-            assert_eq!(folding.memory(), expanded);
+            dropping.expand_key(provider);
+            dropping.expand_key(provider);
+            assert_eq!(dropping.memory(), expanded);
             for _ in 0..2 {
                 let [mut ours, mut theirs] = [(*b"a packet", [0; 16]); 2];
-                let number = folding.seal(b"head", &mut ours.0, &mut ours.1);
+                let number = dropping.seal(b"head", &mut ours.0, &mut ours.1);
                 assert_eq!(number, twin.seal(b"head", &mut theirs.0, &mut theirs.1));
                 assert_eq!(ours, theirs, "{suite:?} {round}");
             }
         }
-        assert_eq!(SealError::Folded.to_string(), "the key is folded");
+        assert_eq!(
+            SealError::KeyNotExpanded.to_string(),
+            "the key is not expanded"
+        );
     }
 }
 

@@ -224,7 +224,7 @@ impl<A: Aead> OpeningKeys<A> {
     }
 
     /// Drops expanded keys until the next packet.
-    pub(super) fn fold(&mut self) {
+    pub(super) fn drop_expanded(&mut self) {
         self.key = None;
     }
 

@@ -45,7 +45,7 @@ impl<A: Aead> Session<A> {
             self.path.shrink(now);
         }
         if self.has_path_work() {
-            self.sealing.unfold(keying.provider);
+            self.sealing.expand_key(keying.provider);
         }
         if self.has_path_work()
             && let Some(transmit) = self.poll_path(now, (generator, keying.limits.seals_max()), buf)
@@ -82,7 +82,7 @@ impl<A: Aead> Session<A> {
         let Some((code, reason)) = self.take_close(now) else {
             return false;
         };
-        self.sealing.unfold(keying.provider);
+        self.sealing.expand_key(keying.provider);
         let frame = Frame::Close {
             code: code.to_wire(),
             reason: &reason,
@@ -127,7 +127,7 @@ impl<A: Aead> Session<A> {
             self.compact(now);
             return None;
         }
-        self.sealing.unfold(keying.provider);
+        self.sealing.expand_key(keying.provider);
         self.skip_number(generator)?;
         if self.mtu.is_due() && self.poll_mtu_probe(now, buf).is_some() {
             return Some(());

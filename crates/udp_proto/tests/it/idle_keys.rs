@@ -13,7 +13,7 @@ use crate::harness::address;
 #[test]
 fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
     let mut bout = Bout::open_with(61, Config::default());
-    let (mut folds, mut answers, mut acked) = (0, 0, [0, 0]);
+    let (mut drops, mut answers, mut acked) = (0, 0, [0, 0]);
     let mut before = bout.server().machine.memory();
     for _ in 0..2_000 {
         bout.line.now += Duration::from_millis(10);
@@ -28,12 +28,12 @@ fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
             acked = [bytes[5], bytes[6]];
         }
         let memory = server.machine.memory();
-        folds += usize::from(memory < before);
+        drops += usize::from(memory < before);
         before = memory;
     }
     assert_eq!(bout.end(), None);
     assert!(answers > 400, "{answers}");
-    assert!((20..=41).contains(&folds), "{folds}");
+    assert!((20..=41).contains(&drops), "{drops}");
 }
 
 /// 1,000 per second for 10 s; none opens.
