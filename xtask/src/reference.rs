@@ -9,7 +9,7 @@
 //! | `config` | fields of a struct with `Default`: type, default, meaning |
 //! | `counters` | counters of a struct, with the prefix that follows the struct's name in the mark |
 //! | `graph crates` | no table: the picture of the crates and their imports |
-//! | `codes` | variants of an enum with their numbers |
+//! | `codes` | 0 for success, and the variants of an enum with their numbers |
 
 use std::fs;
 use std::path::Path;
@@ -249,7 +249,7 @@ fn counters(view: &View<'_>, owner: &str, text: &str, prefix: &str, lines: &mut 
 
 /// Returns the rows of an enum with numbers.
 fn codes(body: &str) -> Vec<String> {
-    let (mut rows, mut docs) = (Vec::new(), Vec::new());
+    let (mut rows, mut docs) = (vec!["| 0 | Success. |".to_owned()], Vec::new());
     for line in body.lines().map(str::trim) {
         if let Some(doc) = line.strip_prefix("///") {
             docs.push(doc.trim());
@@ -383,7 +383,8 @@ pub enum Code {
 
     #[test]
     fn codes_have_their_numbers() {
-        assert!(page("codes a Code").contains("| 1 | It failed. |"));
+        let page = page("codes a Code");
+        assert!(page.contains("| 0 | Success. |\n| 1 | It failed. |"));
     }
 
     #[test]

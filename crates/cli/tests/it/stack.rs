@@ -47,7 +47,7 @@ const OF_TIMES: [&str; 4] = [
     "accelerated p50 is at most 85 % of direct p50",
     "accelerated p50 is at most direct p50 + 1 ms",
     "nobody is slower than directly by more than what changes sides",
-    "the mesh takes the best of its ways",
+    "the mesh takes the best of its routes",
 ];
 
 /// Checks that do not depend on the machine's load.
