@@ -53,6 +53,10 @@ impl OpenRecord {
     }
 
     /// Decodes the record without its length byte.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != VERSION {
