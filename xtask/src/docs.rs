@@ -11,8 +11,8 @@ use crate::source::line_of;
 use crate::tree::{Finding, View, Workspace, extension, report};
 
 /// Allowed languages of a code block. `console` shows a session and is not run; `text` is not code.
-const LANGUAGES: [&str; 9] = [
-    "sh", "rust", "console", "text", "toml", "json", "yaml", "ini", "diff",
+const LANGUAGES: [&str; 10] = [
+    "sh", "rust", "console", "text", "toml", "json", "yaml", "ini", "diff", "mermaid",
 ];
 
 /// One fenced block of a document.
