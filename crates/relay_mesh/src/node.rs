@@ -1,39 +1,26 @@
 //! The node: sessions, control plane and data plane behind one machine.
 
-mod addresses;
 mod advertised_links;
 mod config_news;
-mod control;
 mod data_quality;
-mod detours;
 mod dialling;
-mod drain;
-mod early;
 mod edges;
 mod entry;
 mod exit;
 mod exits;
+mod failure_counts;
+mod flow_open;
 mod flow_side;
 mod flow_table;
 mod flows;
-mod frames;
-mod games;
-mod in_use;
 mod known_routes;
 mod label_retry;
 mod label_scheduler;
-mod link_failures;
 mod link_state_audit;
 mod links;
 mod local_exit;
-#[cfg(feature = "tcp")]
-mod local_tunnel;
 mod lost_exit;
-mod machine;
 mod measuring;
-mod minute_counts;
-mod names;
-mod opening;
 mod overload;
 mod path_backoff;
 mod path_cost;
@@ -41,12 +28,12 @@ mod path_labels;
 mod path_selection;
 mod path_set;
 mod paths;
-mod peer_eviction;
 mod peers;
 mod planes;
 mod probe_len;
 mod proxy_header_sender;
 mod proxy_ingress;
+mod reconfigure;
 mod relay_backoff;
 mod releases;
 mod reserve;
@@ -55,60 +42,66 @@ mod selecting;
 mod session_over_path;
 mod session_relay;
 mod stall;
-mod start;
-mod survey;
 #[cfg(feature = "tcp")]
 mod tcp;
-#[cfg(feature = "tcp")]
-mod tunnel_conns;
 #[cfg(feature = "tcp")]
 mod tunnel_flows;
 #[cfg(feature = "tcp")]
 mod tunnels;
-mod turned_away;
 mod views;
 
-pub use addresses::AddressUse;
 #[cfg(feature = "tcp")]
 pub(crate) use links::is_of_one_host;
+pub use reconfigure::AddressUse;
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crypto::{Identity, Provider};
-use udp_proto::{ChannelId, Endpoint};
-use wire::{Arrival, CommandId, Generator, Instant, NodeId, Seed, TokenBucket, Transmit, UnixTime};
+use crypto::{Identity, Provider, Secret32};
+use udp_proto::{AppId, ChannelId, CidLen, Endpoint, Listen, ListenError, Mtu};
+use wire::{
+    Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, TokenBucket, Transmit, UnixTime,
+};
 
 use crate::choice::{Penalties, PenaltyConfig};
 use crate::config::{Config, Game, NewError};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
+use crate::flow_message::GAME_NAME_MAX;
 use crate::gossip::Gossip;
 use crate::hop::HopHeader;
+use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::{LinkId, LinkTable};
 use crate::link_gate::LinkGate;
-use crate::link_state::Publisher;
+use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
+use crate::server_probe::ServerProbe;
 use crate::shard::ShardId;
 use crate::shards::Shards;
 use crate::stats::NodeStats;
+#[cfg(feature = "tcp")]
+use crate::tcp::TcpConfig;
+#[cfg(feature = "tcp")]
+use crate::tunnel::TunnelIdentity;
+use crate::view::Draining;
 use config_news::ConfigNews;
-use detours::Detours;
-use early::EarlyDatagrams;
 use edges::Edges;
 use entry::Ports;
+use failure_counts::{LinkFailures, TurnedAwayCounts};
+use flow_open::EarlyDatagrams;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
-use link_failures::LinkFailures;
 use overload::OverloadDetector;
 use path_set::PathSet;
 use peers::{Peers, Rates};
 use releases::Releases;
 use selecting::Selecting;
-use start::{check, endpoint, label_limits, networks_of, table};
-use turned_away::TurnedAwayCounts;
+use session_relay::Detours;
+#[cfg(feature = "tcp")]
+use tunnels::Tunnels;
 
 /// A node of the mesh; a [`wire::Machine`] whose peers are [`Leg`]s.
 ///
@@ -116,35 +109,26 @@ use turned_away::TurnedAwayCounts;
 /// Every other socket is opened at the node's [`Command`] and named by [`Outcome::Opened`]. Each
 /// datagram is identified by its socket and the remote address.
 pub struct Node<P: Provider> {
-    /// The configuration, without its games.
     config: Config,
-    /// Games over UDP in force; see `games_in_force`. Flows and ports name them by their index.
+    /// UDP games in force. Flows and ports refer to them by index.
     games: Vec<Game>,
     own: NodeId,
-    /// Sessions with other nodes.
     endpoint: Endpoint<P>,
     generator: Generator,
     /// The data plane of the first shard; all local flows end there.
     plane: DataPlane<P::Aead>,
-    /// The other shards.
     shards: Shards<P::Aead>,
     /// Label admission of each link that is up.
     gates: LinkTable<LinkGate>,
     peers: Peers,
-    /// Which neighbours to keep links with.
     selecting: Selecting,
-    /// Link state and its distribution.
     gossip: Gossip<P>,
     penalties: Penalties,
-    /// Relays for sessions with peers that are not reached directly.
     detours: Detours,
-    /// Datagrams that arrived before their flows were opened.
     early: EarlyDatagrams,
-    /// Measurements of the link to each neighbour.
     reports: BTreeMap<NodeId, LinkReport>,
     known_routes: KnownRoutes,
     path_sets: BTreeMap<LinkId, PathSet<P::Aead>>,
-    /// Labels to release.
     releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
@@ -153,22 +137,19 @@ pub struct Node<P: Provider> {
     link_failures: LinkFailures,
     edges: Edges,
     #[cfg(feature = "tcp")]
-    tunnels: Option<Box<tunnels::Tunnels>>,
-    /// Exchange of signed documents with neighbours.
+    tunnels: Option<Box<Tunnels>>,
     config_news: ConfigNews,
-    /// Limits new flows of players.
+    /// Limiter of new flows of players.
     newcomers: TokenBucket,
     commands: VecDeque<(CommandId, Command)>,
     /// The purpose of each incomplete command.
     pending: BTreeMap<CommandId, Pending>,
     next_command: u64,
     next_request: u64,
-    /// Id of the next sealer.
     next_serial: u32,
     events: VecDeque<Event>,
-    /// One sealed packet.
     sealed: Vec<u8>,
-    /// One message or datagram of a player.
+    /// Scratch buffer for one message or datagram of a player.
     message: Vec<u8>,
     ticks: u64,
     tick_at: Instant,
@@ -176,9 +157,8 @@ pub struct Node<P: Provider> {
     wake_at: Instant,
     /// Whether [`run_paths`](Self::run_paths) is due.
     paths_dirty: bool,
-    /// The last run; runs are at least [`PATHS_MIN_INTERVAL`] apart.
+    /// Time of the last run.
     paths_run_at: Option<Instant>,
-    /// Detects that this node does not keep up.
     overload: OverloadDetector,
     stats: NodeStats,
     now: Instant,
@@ -188,13 +168,10 @@ pub struct Node<P: Provider> {
 /// What a command is for.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
-    /// The port with this index.
     Port(usize),
     /// The exit flow with this index, and its id.
     Upstream(u32, LinkId, crate::flow_key::FlowId),
-    /// A game server.
     Measure,
-    /// Nothing follows.
     Close,
 }
 
@@ -222,7 +199,7 @@ impl<P: Provider> Node<P> {
             .map_err(|_| NewError::Profile)?;
         let table = table(&config, (network, previous), own);
         #[cfg(feature = "tcp")]
-        let tunnels = start::tunnels(config.tcp.take(), &identity, now)?;
+        let tunnels = tunnels(config.tcp.take(), &identity, now)?;
         let endpoint = endpoint(&config, identity, provider, now)?;
         let (limits, outbox_max) = (label_limits(&config), config.outbox_bytes_max);
         let mut node = Self {
@@ -277,8 +254,7 @@ impl<P: Provider> Node<P> {
         Ok(node)
     }
 
-    /// Takes one datagram of a socket and decrypts it in place. Invalid ones are counted and
-    /// dropped.
+    /// Handles one datagram, which is decrypted in place. Invalid ones are counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
         let now = self.advance(now);
         let Leg { socket, address } = arrival.peer;
@@ -319,7 +295,7 @@ impl<P: Provider> Node<P> {
         self.run_tunnels(now);
     }
 
-    /// Takes the outcome of a command; an unknown or repeated id is counted and ignored.
+    /// Handles the outcome of a command. An unknown or repeated id is counted and ignored.
     pub fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         let now = self.advance(now);
         let Some(pending) = self.pending.remove(&id) else {
@@ -336,8 +312,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sets the wall clock. It raises the versions of own records and decides which signed
-    /// documents are valid; before the first call none is.
+    /// Sets the wall clock, which decides which signed documents are valid; before the first call
+    /// none is.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
@@ -364,7 +340,7 @@ impl<P: Provider> Node<P> {
                     ecn: transmit.ecn,
                 });
             }
-            // Frames of shards follow session packets, since strangers send frames as well.
+            // After session packets, since unknown nodes can cause frames as well.
             if let Some(transmit) = self.pop_touched(buf) {
                 return Some(transmit);
             }
@@ -403,6 +379,39 @@ impl<P: Provider> Node<P> {
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
+    /// Stops accepting players and granting labels, and announces it, so that other nodes move the
+    /// traffic that this node relays. Flows of this node's own players and game servers continue
+    /// until they end. [`undrain`](Self::undrain) reverts it.
+    pub fn drain(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.gossip.publisher_mut().leave();
+        self.publish(now);
+    }
+
+    /// Reverts [`drain`](Self::drain) and announces it. Flows that moved return only if that
+    /// improves their path.
+    pub fn undrain(&mut self, now: Instant) {
+        let now = self.advance(now);
+        if self.draining().is_none() {
+            return;
+        }
+        self.gossip.publisher_mut().stay();
+        #[cfg(feature = "tcp")]
+        if let Some(tunnels) = &mut self.tunnels {
+            tunnels.reopen_ports(now);
+        }
+        self.publish(now);
+    }
+
+    /// Returns the remaining flows and labels, or `None` if the node is not draining.
+    #[must_use]
+    pub fn draining(&self) -> Option<Draining> {
+        self.gossip.publisher().is_leaving().then(|| Draining {
+            flows: self.flows.len(),
+            labels: self.transit_labels(),
+        })
+    }
+
     /// Returns the node's id.
     pub const fn id(&self) -> NodeId {
         self.own
@@ -418,7 +427,7 @@ impl<P: Provider> Node<P> {
         self.endpoint.stats()
     }
 
-    /// Keeps time monotonic; the driver must not pass an earlier time.
+    /// Keeps time monotonic.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         self.watch_for_stalls(now);
@@ -453,7 +462,7 @@ impl<P: Provider> Node<P> {
         is_sent
     }
 
-    /// Runs the periodic work, every [`TICK_INTERVAL`].
+    /// Runs the periodic work.
     fn on_tick(&mut self, now: Instant) {
         self.tick_at = now + TICK_INTERVAL;
         self.ticks = self.ticks.wrapping_add(1);
@@ -489,7 +498,7 @@ impl<P: Provider> Node<P> {
         self.paths_dirty = true;
     }
 
-    /// Runs all path sets, sends the probes that are due, and sets the next deadline.
+    /// Runs all path sets and sends due probes; sets the next deadline.
     fn run_paths(&mut self, now: Instant) {
         self.paths_dirty = false;
         self.paths_run_at = Some(now);
@@ -506,9 +515,47 @@ impl<P: Provider> Node<P> {
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
         let path_sets = self.path_sets.values();
-        let rested = path_sets.filter_map(|path_set| path_set.next_due(now));
-        let rested = rested.map(|at| at.max(now + PATHS_MIN_INTERVAL));
-        self.wake_at = watches.chain(rested).fold(probers_at, Instant::min);
+        let due = path_sets.filter_map(|path_set| path_set.next_due(now));
+        let due = due.map(|at| at.max(now + PATHS_MIN_INTERVAL));
+        self.wake_at = watches.chain(due).fold(probers_at, Instant::min);
+    }
+}
+
+impl<P: Provider> Machine for Node<P> {
+    type Peer = Leg;
+    type Event = Event;
+    type Command = Command;
+
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+        self.handle_datagram(now, arrival, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeout(now);
+    }
+
+    fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
+        self.handle_completed(now, id, outcome);
+    }
+
+    fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
+        self.set_unix_time(now, unix);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+        self.poll_transmit(now, buf)
+    }
+
+    fn poll_command(&mut self) -> Option<(CommandId, Command)> {
+        self.poll_command()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
     }
 }
 
@@ -517,15 +564,126 @@ impl<P: Provider> core::fmt::Debug for Node<P> {
         f.debug_struct("Node")
             .field("own", &self.own)
             .field("flows", &self.flows.len())
-            .field("courses", &self.path_sets.len())
+            .field("path_sets", &self.path_sets.len())
             .finish_non_exhaustive()
     }
 }
 
-/// The channels of `udp_proto`'s default table.
+fn check(config: &Config) -> Result<(), NewError> {
+    if !(1..=ShardId::COUNT_MAX).contains(&config.shards) {
+        return Err(NewError::Shards);
+    }
+    let is_long = |game: &Game| game.name.len() > GAME_NAME_MAX;
+    if config.games.iter().any(is_long) {
+        return Err(NewError::GameName);
+    }
+    #[cfg(feature = "tcp")]
+    if config.tcp.iter().flat_map(|tcp| &tcp.games).any(is_long) {
+        return Err(NewError::GameName);
+    }
+    if !config.probes.values().all(ServerProbe::is_valid) {
+        return Err(NewError::Probe);
+    }
+    if config.games.iter().any(Game::has_line_for_datagrams) {
+        return Err(NewError::HeaderVersion);
+    }
+    Ok(())
+}
+
+/// State for TCP games, if configured.
+#[cfg(feature = "tcp")]
+fn tunnels(
+    config: Option<TcpConfig>,
+    identity: &Identity,
+    now: Instant,
+) -> Result<Option<Box<Tunnels>>, NewError> {
+    let Some(tcp) = config else {
+        return Ok(None);
+    };
+    let identity = TunnelIdentity::new(identity).map_err(|_| NewError::TunnelIdentity)?;
+    Ok(Some(Box::new(Tunnels::new(tcp, identity, now))))
+}
+
+const fn label_limits(config: &Config) -> LabelLimits {
+    LabelLimits {
+        labels_max: config.labels_max,
+        per_owner_max: config.labels_per_peer_max,
+        rate: config.label_rate,
+        burst: config.label_rate / 4,
+        owner_rate: config.owner_rate,
+    }
+}
+
+/// Network ids of both secrets: the current one, and the previous one.
+fn networks_of<P: Provider>(provider: &P, config: &Config) -> (Network, Option<Network>) {
+    let of = |secret| network_of(provider, secret);
+    (of(&config.secret), config.previous_secret.as_ref().map(of))
+}
+
+/// A hash that reveals nothing about the secret.
+fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
+    let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
+    Network(hash.first_chunk().copied().unwrap_or_default())
+}
+
+fn table(
+    config: &Config,
+    (network, previous): (Network, Option<Network>),
+    own: NodeId,
+) -> LinkStateTable {
+    let mut limits = TableConfig::default();
+    if let Some(members) = &config.members {
+        limits.admission = Admission::Listed(members.clone());
+    }
+    let mut table = LinkStateTable::new(limits, network, own);
+    if let Some(previous) = previous {
+        table.accept_also(previous);
+    }
+    table
+}
+
+fn endpoint<P: Provider>(
+    config: &Config,
+    identity: Identity,
+    provider: P,
+    now: Instant,
+) -> Result<Endpoint<P>, NewError> {
+    let mut sessions = udp_proto::Config::default();
+    sessions.sessions_max = u16::try_from(config.links_max.saturating_mul(4)).unwrap_or(u16::MAX);
+    sessions.half_open_max = 256;
+    sessions.mtu_check = Some(Mtu::MESH);
+    sessions.receive_window = RECEIVE_WINDOW;
+    sessions.realtime_rate = CONTROL_RATE;
+    sessions.realtime_burst = CONTROL_RATE.get() / 4;
+    if config.reset_secret.is_some() {
+        sessions.cid_len = CidLen::Eight;
+    }
+    let mut endpoint = Endpoint::new(sessions, APP, provider, now)?;
+    let network = udp_proto::Network {
+        secret: config.secret.clone(),
+        previous: config.previous_secret.clone(),
+    };
+    let mut listen = Listen::new(identity, config.instance).with_network(network);
+    listen.reset_secret.clone_from(&config.reset_secret);
+    // A new endpoint with connection ids can fail only for lack of randomness.
+    endpoint
+        .listen(now, listen)
+        .map_err(|_: ListenError| NewError::NoEntropy)?;
+    if let Some(members) = &config.members {
+        endpoint.set_allowed_nodes(Some(members.keys().copied().collect()));
+    }
+    Ok(endpoint)
+}
+
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
 /// Minimum time between two runs of the path sets.
 const PATHS_MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// Time between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
+/// "tickmesh"; distinct from the application ids of games.
+const APP: AppId = AppId(0x7469_636b_6d65_7368);
+/// Control traffic with one neighbour, in bytes per second. The burst is a quarter of it, so that
+/// the answer to a full request is sent at once.
+const CONTROL_RATE: NonZeroU32 = NonZeroU32::new(1 << 20).unwrap();
+/// Twice the answer to a full request, in bytes.
+const RECEIVE_WINDOW: u32 = 192 << 10;

@@ -14,10 +14,12 @@ use super::dialling::Ending;
 use super::peers::{Contact, Up};
 use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
+use crate::flow_message::flow_code;
 use crate::hop::HopKind;
 use crate::link::LinkId;
 use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
+use crate::message::{Message, code};
 
 impl<P: Provider> Node<P> {
     /// Registers the nodes of the bootstrap list as peers.
@@ -415,6 +417,45 @@ impl<P: Provider> Node<P> {
             let local = self.endpoint.local(session);
             self.move_link(link, (remote, local));
         }
+    }
+
+    /// Handles one message of a neighbour.
+    pub(super) fn on_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Some(&kind) = message.first() else {
+            self.count_malformed();
+            return;
+        };
+        match kind {
+            code::LINK_TERMS => self.on_terms(link, message),
+            code::KEY_EPOCH => self.on_key_epoch(now, link, message),
+            code::PROBE => self.on_probe(now, link, message),
+            code::ECHO => self.on_echo(now, link, message),
+            flow_code::PATH_ECHO => self.on_path_echo(now, link, message),
+            code::PASS_ON | code::PASSED_ON => self.on_detoured(now, link, message),
+            flow_code::DATAGRAM => self.on_flow_datagram(now, link, message),
+            code::ROUTE_REQUEST => self.on_route_request(now, link, message),
+            code::ROUTE_REPLY => self.on_route_reply(now, link, message),
+            code::ROUTE_RELEASE => self.on_route_release(now, link, message),
+            flow_code::OPEN
+            | flow_code::OPENED
+            | flow_code::CLOSE
+            | flow_code::OPEN_TUNNEL
+            | flow_code::OPEN_MANY => {
+                self.on_flow_message(now, link, message);
+            }
+            flow_code::GAME_EDGES => self.on_game_edges(now, link, message),
+            code::CONFIG_VERSION | code::CONFIG_REQUEST | code::CONFIG => {
+                self.on_config_message(now, link, message);
+            }
+            _ => match Message::decode(message) {
+                Ok(decoded) => self.on_control(now, link, (decoded, message.len())),
+                Err(_) => self.count_malformed(),
+            },
+        }
+    }
+
+    pub(super) const fn count_malformed(&mut self) {
+        self.stats.messages_malformed = self.stats.messages_malformed.saturating_add(1);
     }
 
     pub(super) fn close(&mut self, now: Instant, session: SessionId) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{Instant, TokenBucket};
 
-use super::early::{EARLY_BURST, EARLY_RATE};
+use super::flow_open::{EARLY_BURST, EARLY_RATE};
 use super::link_state_audit::LinkStateAudit;
 use super::path_backoff::PathBackoff;
 use super::probe_len::RecentLengths;

@@ -1,4 +1,4 @@
-//! The node's data planes: its own, and those of its other shards.
+//! The node's data planes, its own and those of its other shards, and the frames that they handle.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -15,12 +15,13 @@ use crate::hop::LabelName;
 use crate::key_epoch::KeyEpoch;
 use crate::label::LabelRefusal;
 use crate::leg::Leg;
-use crate::link::LinkSet;
-use crate::link::{End, Link, LinkId, LinkRoot};
+use crate::link::{End, Link, LinkId, LinkRoot, LinkSet};
 use crate::link_gate::LinkGate;
 use crate::shard::ShardId;
 use crate::shards::plane_of;
 use crate::stats::FrameStats;
+use crate::trunk;
+use crate::trunk::Frames;
 
 impl<P: Provider> Node<P> {
     /// Returns the forwarder of the shard at `place`, from 1, for a thread of its own; `None` if
@@ -303,6 +304,61 @@ impl<P: Provider> Node<P> {
                 change(link);
             }
         });
+    }
+
+    /// Handles a datagram of the data plane: one frame, or a trunk. Each frame of a trunk is
+    /// handled as if it had arrived alone.
+    pub(super) fn on_frames(&mut self, now: Instant, source: SocketAddr, datagram: &mut [u8]) {
+        if datagram.first() != Some(&trunk::KIND) {
+            self.on_frame(now, source, datagram);
+            return;
+        }
+        let Ok(frames) = Frames::new(datagram) else {
+            self.plane.stats.count_bad_trunk();
+            return;
+        };
+        for frame in frames {
+            match frame {
+                Ok(frame) => self.on_frame(now, source, frame),
+                Err(_) => self.plane.stats.count_bad_trunk(),
+            }
+        }
+    }
+
+    fn on_frame(&mut self, now: Instant, source: SocketAddr, frame: &mut [u8]) {
+        let shard = ShardId::of_datagram(frame);
+        let provider = self.endpoint.provider();
+        // The frame belongs to another shard. Flows end only at the first shard, so it is always
+        // forwarded.
+        let shared = self.shards.lock(shard).map(|mut plane| {
+            plane.handle_frame(provider, now, (source, frame));
+        });
+        if shared.is_some() {
+            self.shards.touched.note(shard);
+            return;
+        }
+        if let Some(arrived) = self.plane.handle_frame(provider, now, (source, frame)) {
+            self.on_arrived(now, arrived);
+        }
+    }
+
+    /// Returns the links that carry frames of flows, or are about to.
+    pub(super) fn links_in_use(&self) -> LinkSet {
+        let mut used = self.links_held();
+        for (far, path_set) in &self.path_sets {
+            used.insert(*far);
+            for path in &path_set.paths {
+                used.insert(path.first);
+                let relays = path.path.relays.iter();
+                used.extend(relays.filter_map(|relay| self.peers.find(relay)));
+            }
+        }
+        for (link, _) in self.peers.iter() {
+            if self.flows.with(link).next().is_some() {
+                used.insert(link);
+            }
+        }
+        used
     }
 }
 

@@ -6,7 +6,7 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
-use super::tunnel_conns::{Held, IdleOf, Tenant};
+use super::tunnels::{Held, IdleOf, Tenant};
 use crate::config::Game;
 use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};

@@ -1,18 +1,21 @@
 //! TCP tunnels of a node, their connections, and the listening ports.
 
+use core::cmp::Reverse;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use wire::Instant;
+use wire::{Instant, NetworkKey, SourceKey};
 
 use super::entry::{LISTEN_AGAIN, is_dual};
 use super::flow_side::TunnelSide;
-use super::tunnel_conns::{Conns, Tenant};
+use super::flow_table::OTHERS_SHARE;
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
-use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelIdentity, TunnelStats};
+use crate::tunnel::{
+    ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelIdentity, TunnelStats,
+};
 
 /// State for TCP games.
 pub(super) struct Tunnels {
@@ -312,3 +315,189 @@ impl Tunnels {
         Some((port.game.clone(), port.address))
     }
 }
+
+/// Connections by ID. Each uses one socket of the driver, which counts as one slot.
+#[derive(Debug)]
+pub(super) struct Conns {
+    held: BTreeMap<ConnId, Held>,
+    /// Slots in use by each tenant. No entry is zero, and they sum to `held.len()`.
+    places: BTreeMap<Tenant, u32>,
+    /// Number of slots.
+    max: u32,
+    per_prefix_max: u32,
+}
+
+/// A connection with a socket at the driver.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The tenant that its slot counts for.
+    pub(super) tenant: Tenant,
+    /// The player's source key.
+    pub(super) source: SourceKey,
+    pub(super) game: String,
+    /// PROXY header for the server, sent before the player's first byte: the part that the driver
+    /// has not consumed.
+    pub(super) outbound_header: Vec<u8>,
+    /// Last time bytes passed, or when the connection was accepted.
+    pub(super) used: Instant,
+    /// Whether the socket's peer has sent any byte.
+    pub(super) has_spoken: bool,
+}
+
+impl Held {
+    fn is_idle(&self, now: Instant) -> bool {
+        let after = if self.has_spoken { IDLE } else { SILENT };
+        now.saturating_since(self.used) >= after
+    }
+}
+
+/// The unit that slots are shared among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tenant {
+    /// Local players in this /24 or /48. If their exit is also this node, a connection uses two
+    /// slots.
+    Prefix(NetworkKey),
+    /// Players of another entry. The entry states their addresses, so these cannot be verified.
+    Entry(LinkId),
+}
+
+/// Which idle connections may be evicted for a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdleOf {
+    /// Connections of local players.
+    Players,
+    /// Connections of one tenant.
+    Tenant(Tenant),
+    /// Connections of one source in the tunnel with this number.
+    Source(u32, SourceKey),
+}
+
+impl Conns {
+    pub(super) fn new(config: &TcpConfig) -> Self {
+        let max = config.connections_max.min(TunnelConfig::PLAYERS_MAX);
+        // A single address can always use its full limit, even if `max` is small.
+        let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
+        Self {
+            held: BTreeMap::new(),
+            places: BTreeMap::new(),
+            max,
+            per_prefix_max: TcpConfig::prefix_share(max).max(of_an_address),
+        }
+    }
+
+    /// Returns whether a tenant is below its limit. Does not check whether the driver has a free
+    /// slot.
+    pub(super) fn has_place(&self, tenant: Tenant) -> bool {
+        let max = match tenant {
+            Tenant::Prefix(_) => self.per_prefix_max,
+            Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
+        };
+        self.places.get(&tenant).is_none_or(|held| *held < max)
+    }
+
+    /// Returns whether at least three quarters of the slots are in use, so that idle connections
+    /// are evicted.
+    pub(super) fn is_scarce(&self) -> bool {
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        held >= self.max.saturating_sub(self.max / 4)
+    }
+
+    /// Returns the idle connection to evict: the oldest one of the tenant with the most slots.
+    /// Within another entry, the oldest one of the source with the most slots. Takes time linear in
+    /// all connections.
+    pub(super) fn idle(&self, now: Instant, of: IdleOf) -> Option<ConnId> {
+        let is_meant = |conn: &ConnId, held: &Held| match of {
+            IdleOf::Players => matches!(held.tenant, Tenant::Prefix(_)),
+            IdleOf::Tenant(tenant) => held.tenant == tenant,
+            IdleOf::Source(tunnel, source) => conn.tunnel == tunnel && held.source == source,
+        };
+        let mut by_source: BTreeMap<SourceKey, u32> = BTreeMap::new();
+        if let IdleOf::Tenant(tenant @ Tenant::Entry(_)) = of {
+            for held in self.held.values().filter(|held| held.tenant == tenant) {
+                let count = by_source.entry(held.source).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        let places = |held: &Held| {
+            let of_source = by_source.get(&held.source).copied();
+            of_source.unwrap_or_else(|| self.places.get(&held.tenant).copied().unwrap_or(0))
+        };
+        let held = self.held.iter();
+        let idle = held.filter(|(conn, held)| is_meant(conn, held) && held.is_idle(now));
+        let first = idle.min_by_key(|(conn, held)| (Reverse(places(held)), held.used, **conn));
+        first.map(|(conn, _)| *conn)
+    }
+
+    /// Records that bytes were passed to the socket.
+    pub(super) fn on_read(&mut self, now: Instant, conn: ConnId) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            held.used = now;
+        }
+    }
+
+    /// Records that bytes came from the socket.
+    pub(super) fn on_spoken(&mut self, now: Instant, conn: ConnId) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            (held.used, held.has_spoken) = (now, true);
+        }
+    }
+
+    /// Adds a connection. IDs must be unique.
+    pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
+        let places = self.places.entry(held.tenant).or_default();
+        *places = places.saturating_add(1);
+        let before = self.held.insert(conn, held);
+        debug_assert!(before.is_none(), "a name that was given before");
+    }
+
+    /// Removes a connection. Returns false if it is unknown.
+    pub(super) fn remove(&mut self, conn: ConnId) -> bool {
+        let Some(gone) = self.held.remove(&conn) else {
+            return false;
+        };
+        if let Some(places) = self.places.get_mut(&gone.tenant) {
+            *places = places.saturating_sub(1);
+            if *places == 0 {
+                self.places.remove(&gone.tenant);
+            }
+        }
+        true
+    }
+
+    pub(super) fn get(&self, conn: ConnId) -> Option<&Held> {
+        self.held.get(&conn)
+    }
+
+    pub(super) fn get_mut(&mut self, conn: ConnId) -> Option<&mut Held> {
+        self.held.get_mut(&conn)
+    }
+
+    pub(super) fn contains(&self, conn: ConnId) -> bool {
+        self.held.contains_key(&conn)
+    }
+
+    /// Returns the connections of the tunnel with this number.
+    pub(super) fn of_tunnel(&self, tunnel: u32) -> Vec<ConnId> {
+        let conn = |number| ConnId { tunnel, number };
+        let held = self.held.range(conn(0)..=conn(u64::MAX));
+        held.map(|(conn, _)| *conn).collect()
+    }
+
+    /// Iterates over all connections, ordered by ID.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ConnId, &Held)> {
+        self.held.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
+/// Idle time after which a connection that has sent bytes may be evicted. Longer than pauses during
+/// play, in which clients send keepalives.
+const IDLE: Duration = Duration::from_secs(60);
+/// Idle time after which a connection that has sent no bytes may be evicted.
+const SILENT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Operator queries about this node.
+//! Operator queries: this node, and the mesh as far as it is known.
 
 use core::time::Duration;
 
@@ -6,12 +6,14 @@ use crypto::Provider;
 use wire::NodeId;
 
 use super::Node;
-use crate::cost::Loss;
+use super::edges::Reach;
+use crate::cost::{Cost, Loss};
 use crate::gossip::GossipStats;
 use crate::link::LinkId;
-use crate::link_state::TableStats;
-use crate::routes::Path;
-use crate::view::{LinkView, RouteView};
+use crate::link_state::{Roles, TableStats};
+use crate::routes::{Graph, NodeIndex, Path, Route, SourceRoutes};
+use crate::signed_config::Protocol;
+use crate::view::{EdgeView, LinkView, MeshView, NodeView, RouteView};
 
 impl<P: Provider> Node<P> {
     /// Returns the ID of this node.
@@ -84,4 +86,158 @@ impl<P: Provider> Node<P> {
         });
         path_sets.chain(here)
     }
+
+    /// Returns all known nodes and links. Takes one pass over all pairs of nodes.
+    #[must_use]
+    pub fn mesh(&self) -> MeshView {
+        let graph = self.survey();
+        let nodes = graph.nodes().iter().map(|&node| {
+            let profile = self.gossip.table().profile(&node);
+            NodeView {
+                node,
+                name: profile.map_or_else(String::new, |(profile, _)| profile.name.clone()),
+                roles: profile.map_or(Roles::NONE, |(_, roles)| roles),
+                addresses: profile.map_or_else(Vec::new, |(profile, _)| profile.addresses.clone()),
+                may_relay: graph
+                    .index(&node)
+                    .is_some_and(|index| graph.may_relay(index)),
+            }
+        });
+        MeshView {
+            links: edges(&graph).collect(),
+            games: self.game_edges().collect(),
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Returns the cheapest route between two nodes over at most three relays, as computed by a
+    /// node that has a session with all of them. Returns `None` if there is no route, or if a node
+    /// is unknown.
+    #[must_use]
+    pub fn route_between(&self, from: &NodeId, to: &NodeId) -> Option<Route> {
+        let graph = self.survey();
+        let (source, end) = (graph.index(from)?, graph.index(to)?);
+        if source == end {
+            return Some(stay(*to));
+        }
+        self.routes_from(&graph, source).route(&graph, end)
+    }
+
+    /// Returns the cheapest route from a node to an exit of a game. Exits are those that the signed
+    /// document allows, or without a document those in this node's configuration. If the node is
+    /// itself an exit, the route may end there.
+    ///
+    /// The choice of exit includes the exit's path to the server if it is known. The returned cost
+    /// does not.
+    #[must_use]
+    pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
+        let graph = self.survey();
+        let source = graph.index(from)?;
+        let routes = self.routes_from(&graph, source);
+        let exits = graph
+            .nodes()
+            .iter()
+            .filter(|node| self.is_exit_of(game, node));
+        let key = (self.protocol_of(game), game.to_owned());
+        let routes = exits.filter_map(|node| {
+            let route = if node == from {
+                stay(*node)
+            } else {
+                routes.route(&graph, graph.index(node)?)?
+            };
+            let link = if *node == self.own {
+                Some(LinkId::OWN)
+            } else {
+                self.peers.find(node)
+            };
+            let (reach, edge) =
+                link.map_or((Reach::Unknown, Cost::ZERO), |link| self.reach(&key, link));
+            Some(((reach, route.cost.plus(edge), route.path.clone()), route))
+        });
+        let best = routes.min_by(|(one, _), (other, _)| one.cmp(other));
+        best.map(|(_, route)| route)
+    }
+
+    /// Returns whether a game of that name is carried: by the signed document if there is one, else
+    /// by this node. If it is, and [`route_to_game`](Self::route_to_game) returns `None`, no exit
+    /// is reachable.
+    #[must_use]
+    pub fn carries_game(&self, game: &str) -> bool {
+        let of_document = self
+            .document()
+            .map(|document| document.games.contains_key(game));
+        of_document.unwrap_or_else(|| self.games_in_force().any(|of| of.name == game))
+    }
+
+    /// Returns the protocol of a game; UDP if it uses both.
+    fn protocol_of(&self, game: &str) -> Protocol {
+        let mut over_udp = self.games.iter();
+        if over_udp.any(|of| of.name == game) {
+            Protocol::Udp
+        } else {
+            Protocol::Tcp
+        }
+    }
+
+    fn routes_from(&self, graph: &Graph, source: NodeIndex) -> SourceRoutes {
+        SourceRoutes::compute(graph, source, self.route_limits())
+    }
+
+    fn is_exit_of(&self, game: &str, node: &NodeId) -> bool {
+        let Some((_, roles)) = self.gossip.table().profile(node) else {
+            return false;
+        };
+        if !roles.contains(Roles::EXIT) {
+            return false;
+        }
+        if let Some(document) = self.document() {
+            return document.may_exit(game, node);
+        }
+        let mut games = self.games_in_force().filter(|of| of.name == game);
+        games.any(|game| {
+            let named = game.entry.iter().flat_map(|entry| &entry.exits);
+            let is_ours = game.exit.is_some() && *node == self.own;
+            is_ours || named.into_iter().any(|exit| exit == node)
+        })
+    }
+
+    fn survey(&self) -> Graph {
+        self.gossip.table().graph(&self.config.cost, &self.reports)
+    }
+}
+
+/// Returns the route of a node to itself.
+const fn stay(node: NodeId) -> Route {
+    Route {
+        cost: Cost::ZERO,
+        path: Path {
+            relays: Vec::new(),
+            destination: node,
+        },
+    }
+}
+
+/// Returns all links of a graph, each once.
+fn edges(graph: &Graph) -> impl Iterator<Item = EdgeView> + '_ {
+    let places = || {
+        graph
+            .nodes()
+            .iter()
+            .filter_map(|id| Some((*id, graph.index(id)?)))
+    };
+    places().flat_map(move |(low, from)| {
+        let higher = places().filter(move |(_, to)| *to > from);
+        higher.filter_map(move |(high, to)| {
+            let cost = graph.link(from, to);
+            cost.is_routable().then(|| EdgeView {
+                low,
+                high,
+                cost,
+                loss: graph
+                    .path_losses(from, &stay(high).path)
+                    .next()
+                    .unwrap_or_default(),
+            })
+        })
+    })
 }
