@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use crypto::{Initial, OpeningKey, Provider, Role, SealingKey, Suite};
 use netsim::provider::{SimAead, SimProvider};
+use udp_proto::VERSION_1;
 use udp_proto::frame::{Frame, Frames};
-use udp_proto::handshake::VERSION_1;
 use udp_proto::handshake::accept::{AcceptClear, CLEAR_LEN};
 use udp_proto::handshake::hello::{Hello, Hello0, set_cookie};
 use udp_proto::handshake::params::Params;

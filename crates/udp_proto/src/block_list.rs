@@ -1,14 +1,110 @@
 //! Blocked prefixes, checked before any byte of a datagram is read.
 
-mod prefix;
-
-use std::collections::{BTreeMap, BTreeSet};
-
+use core::fmt;
 use core::net::IpAddr;
+use core::str::FromStr;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::Instant;
 
-pub use prefix::Prefix;
+/// The addresses that share their first bits: `203.0.113.0/24`, `2001:db8::/32`.
+///
+/// IPv4 prefixes have 8 to 32 bits, IPv6 ones 16 to 128. An IPv4 address mapped into IPv6 (RFC 4291,
+/// section 2.5.5.2) counts as the IPv4 address; no IPv6 prefix holds one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    bits: u8,
+    /// With all bits behind the first `bits` zero.
+    first: IpAddr,
+}
+
+impl Prefix {
+    /// Makes the prefix of `bits` bits that `address` lies in.
+    ///
+    /// # Errors
+    ///
+    /// [`BlockError::Bits`] where `bits` is out of range.
+    pub fn new(address: IpAddr, bits: u8) -> Result<Self, BlockError> {
+        let address = address.to_canonical();
+        let range = match address {
+            IpAddr::V4(_) => 8..=32,
+            IpAddr::V6(_) => 16..=128,
+        };
+        if range.contains(&bits) {
+            Ok(Self::of(address, bits))
+        } else {
+            Err(BlockError::Bits(bits))
+        }
+    }
+
+    /// The prefix of one host: an IPv4 address alone, of an IPv6 address the /64.
+    #[must_use]
+    pub fn of_host(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            address @ IpAddr::V4(_) => Self::of(address, 32),
+            address @ IpAddr::V6(_) => Self::of(address, 64),
+        }
+    }
+
+    /// Returns whether `address` lies in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.first.is_ipv4() && Self::of(address, self.bits) == *self
+    }
+
+    /// Returns its first address.
+    pub const fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// Returns how many bits its addresses share.
+    pub const fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// `bits` is in range, and `address` canonical.
+    fn of(address: IpAddr, bits: u8) -> Self {
+        let first = match address {
+            IpAddr::V4(ip) => {
+                let shift = 32_u32.saturating_sub(bits.into());
+                let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+                IpAddr::V4((ip.to_bits() & mask).into())
+            }
+            IpAddr::V6(ip) => {
+                let shift = 128_u32.saturating_sub(bits.into());
+                let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
+                IpAddr::V6((ip.to_bits() & mask).into())
+            }
+        };
+        Self { bits, first }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = BlockError;
+
+    /// Reads `address/bits`, or an address alone for all its bits.
+    fn from_str(text: &str) -> Result<Self, BlockError> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| BlockError::Text)?;
+        let bits = match bits {
+            Some(bits) => bits.parse().map_err(|_| BlockError::Text)?,
+            None if address.to_canonical().is_ipv4() => 32,
+            None => 128,
+        };
+        Self::new(address, bits)
+    }
+}
 
 /// Blocked address prefixes.
 ///
@@ -147,8 +243,8 @@ pub enum BlockError {
     Full,
 }
 
-impl core::fmt::Display for BlockError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for BlockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text => f.write_str("a prefix is an address, and maybe a slash and its bits"),
             Self::Bits(bits) => write!(f, "prefix of {bits} bits is out of range"),
@@ -160,105 +256,4 @@ impl core::fmt::Display for BlockError {
 impl core::error::Error for BlockError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Instant = Instant::from_millis(1_000);
-
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    fn prefix(text: &str) -> Prefix {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn u13_blocks_a_prefix_and_no_more() {
-        let mut list = BlockList::default();
-        assert!(!list.contains(NOW, ip("203.0.113.9")));
-        list.insert(NOW, prefix("203.0.113.0/24"), None).unwrap();
-        list.insert(NOW, prefix("2001:db8::/32"), None).unwrap();
-        assert!(list.contains(NOW, ip("203.0.113.9")));
-        assert!(list.contains(NOW, ip("::ffff:203.0.113.9")));
-        assert!(list.contains(NOW, ip("2001:db8:1::1")));
-        assert!(!list.contains(NOW, ip("203.0.114.9")));
-        assert!(list.remove(&prefix("203.0.113.77/24")));
-        assert!(!list.remove(&prefix("203.0.113.77/24")));
-        assert!(!list.contains(NOW, ip("203.0.113.9")));
-        assert_eq!(
-            list.iter().collect::<Vec<_>>(),
-            [(prefix("2001:db8::/32"), None)]
-        );
-    }
-
-    #[test]
-    fn u13_an_entry_ends_at_its_end_and_a_later_call_moves_it() {
-        let mut list = BlockList::default();
-        let (one, other) = (prefix("192.0.2.1"), prefix("192.0.2.2"));
-        let at = Instant::from_millis;
-        list.insert(NOW, one, Some(at(2_000))).unwrap();
-        list.insert(NOW, other, Some(at(2_000))).unwrap();
-        list.insert(NOW, other, None).unwrap();
-        assert!(list.contains(at(1_999), one.first()));
-        assert!(!list.contains(at(2_000), one.first()));
-        assert_eq!(list.len(), 1);
-        assert!(list.contains(at(9_000), other.first()));
-        list.insert(at(9_000), other, Some(at(9_001))).unwrap();
-        assert!(!list.contains(at(9_001), other.first()));
-        assert!(list.is_empty() && list.ending.is_empty());
-        assert!(list.lengths.iter().all(BTreeMap::is_empty));
-    }
-
-    /// If many entries end at once, a lookup removes 64 of them, and none of the rest blocks.
-    #[test]
-    fn u13_many_ends_at_once_cost_a_look_up_no_more_than_64() {
-        let mut list = BlockList::default();
-        for index in 0..1_000 {
-            let host = Prefix::of_host(IpAddr::V4(core::net::Ipv4Addr::from_bits(index)));
-            list.insert(NOW, host, Some(Instant::from_millis(2_000)))
-                .unwrap();
-        }
-        let late = Instant::from_millis(2_000);
-        assert!(!list.contains(late, ip("0.0.3.231")));
-        assert_eq!(list.len(), 936);
-    }
-
-    #[test]
-    fn u13_a_look_up_tries_each_length_in_use_once() {
-        let mut list = BlockList::default();
-        for (text, of_v4, of_v6) in [
-            ("10.0.0.0/8", 1, 0),
-            ("11.0.0.0/8", 1, 0),
-            ("192.0.2.0/24", 2, 0),
-            ("2001:db8::/32", 2, 1),
-        ] {
-            list.insert(NOW, prefix(text), None).unwrap();
-            assert_eq!(list.candidates(ip("1.2.3.4")).count(), of_v4);
-            assert_eq!(list.candidates(ip("::1")).count(), of_v6);
-        }
-        for bits in 16..=128 {
-            list.insert(NOW, Prefix::new(ip("::1"), bits).unwrap(), None)
-                .unwrap();
-        }
-        assert_eq!(list.candidates(ip("::2")).count(), 113);
-    }
-
-    #[test]
-    fn u13_is_full_at_65_536_and_what_has_ended_makes_place() {
-        let mut list = BlockList::default();
-        let end = Some(Instant::from_millis(2_000));
-        for index in 0..PREFIXES_MAX {
-            let address = core::net::Ipv4Addr::from_bits(u32::try_from(index).unwrap());
-            list.insert(NOW, Prefix::of_host(address.into()), end)
-                .unwrap();
-        }
-        let another = prefix("9.9.9.9");
-        assert_eq!(list.insert(NOW, another, None), Err(BlockError::Full));
-        assert_eq!(list.insert(NOW, prefix("0.0.0.1"), end), Ok(()));
-        assert_eq!(
-            list.insert(Instant::from_millis(2_000), another, None),
-            Ok(())
-        );
-    }
-}
+mod tests;

@@ -1,19 +1,19 @@
 //! Channels: what both ends of a session agree on in the handshake.
 
-pub(crate) mod byte_queue;
 mod msg;
-pub(crate) mod reliable;
-mod table;
-pub(crate) mod unreliable;
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
-use crate::fragment::FragmentError;
+use wire::Writer;
+
+use crate::fragment::{
+    FRAGMENT_LEN, FragmentError, UNRELIABLE_BUDGET, fragment_cost, fragment_count, tail_len,
+};
 
 pub use msg::{MsgFrame, MsgHeader};
 pub(crate) use msg::{WITH_LENGTH, encode_plain, length_len, plain_len};
-pub use table::{ChannelTable, TableError};
 
 /// One of up to 32 message streams of a session: its row in the [`ChannelTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +22,65 @@ pub struct ChannelId(pub u8);
 /// The number of a message among those that this side sent on its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
+
+/// A message to send, with options beyond its channel's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message<'a> {
+    /// The channel.
+    pub channel: ChannelId,
+    /// The content.
+    pub bytes: &'a [u8],
+    /// How long it may wait to be sent; `None` is the channel's TTL. It is dropped then, or once
+    /// earlier messages with a longer TTL were sent. The unsent rest of a split message is dropped
+    /// 2 s after its first fragment, when the peer gives it up. Reliable channels ignore it.
+    pub ttl: Option<Duration>,
+    /// Whether it is retransmitted until its TTL ends; see
+    /// [`until_deadline`](Self::until_deadline).
+    pub is_repeated: bool,
+}
+
+impl<'a> Message<'a> {
+    /// Creates a message with the channel's TTL.
+    #[must_use]
+    pub const fn new(channel: ChannelId, bytes: &'a [u8]) -> Self {
+        Self {
+            channel,
+            bytes,
+            ttl: None,
+            is_repeated: false,
+        }
+    }
+
+    /// Sets its TTL.
+    #[must_use]
+    pub const fn with_ttl(self, ttl: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            ..self
+        }
+    }
+
+    /// Retransmits an unreliable message whenever its packet is declared lost, until its TTL ends:
+    /// partial reliability. Reliable channels ignore it.
+    ///
+    /// It is delivered at most once, and costs 6 more bytes on a channel that is not sequenced. On
+    /// a sequenced channel newer messages supersede it as usual. The peer keeps fragments for 2 s,
+    /// of at most 8 messages and 64 KiB, regardless of the deadline, so nothing is retransmitted 2
+    /// s after the first fragment was sent.
+    ///
+    /// Kept messages count in [`queue_bytes_max`]: if that is full, the oldest is no longer
+    /// retransmitted. Neither is one older than the newest 1,024 numbered messages of its channel.
+    ///
+    /// [`queue_bytes_max`]: crate::ChannelConfig::queue_bytes_max
+    #[must_use]
+    pub const fn until_deadline(self) -> Self {
+        Self {
+            is_repeated: true,
+            ..self
+        }
+    }
+}
 
 /// How a channel treats loss and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +188,7 @@ impl ChannelConfig {
         Self {
             delivery: Delivery::Unreliable,
             priority: Priority::FIRST,
-            message_bytes_max: 16 * crate::fragment::FRAGMENT_LEN,
+            message_bytes_max: 16 * FRAGMENT_LEN,
             ttl: Duration::from_millis(100),
             queue_bytes_max: 64 << 10,
         }
@@ -184,6 +243,168 @@ impl ChannelConfig {
         }
     }
 }
+
+/// The channels of a session, fixed in the handshake. Clones share one list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelTable {
+    /// Row `n` is channel `n`; 1 to 32 rows, each within its limits.
+    rows: Arc<[ChannelConfig]>,
+}
+
+impl ChannelTable {
+    /// Most channels: the 5 bits in a MSG frame.
+    pub const LEN_MAX: usize = 32;
+
+    /// Longest message of a reliable channel, bytes: 7,490 fragments.
+    pub const RELIABLE_BYTES_MAX: usize = 8 << 20;
+
+    /// Longest message of an unreliable channel, bytes: 58 fragments, which fill a session's budget
+    /// for unreliable reassembly.
+    pub const UNRELIABLE_BYTES_MAX: usize = 58 * FRAGMENT_LEN;
+
+    /// Creates a table in which row `n` is channel `n`.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError`] if there are no or more than 32 rows, or a row allows messages longer than
+    /// its delivery supports.
+    pub fn new(rows: &[ChannelConfig]) -> Result<Self, TableError> {
+        if rows.is_empty() || rows.len() > Self::LEN_MAX {
+            return Err(TableError::Length(rows.len()));
+        }
+        for (id, row) in (0..).zip(rows) {
+            let max = if row.delivery.is_reliable() {
+                Self::RELIABLE_BYTES_MAX
+            } else {
+                Self::UNRELIABLE_BYTES_MAX
+            };
+            if row.message_bytes_max > max {
+                return Err(TableError::MessageBytes {
+                    channel: ChannelId(id),
+                    found: row.message_bytes_max,
+                    max,
+                });
+            }
+        }
+        Ok(Self { rows: rows.into() })
+    }
+
+    /// Returns the table with another TTL of `channel`; `None` if the channel does not exist.
+    pub(crate) fn with_ttl(&self, channel: ChannelId, ttl: Duration) -> Option<Self> {
+        let mut rows = Arc::clone(&self.rows);
+        let row = Arc::make_mut(&mut rows).get_mut(usize::from(channel.0))?;
+        row.ttl = ttl;
+        Some(Self { rows })
+    }
+
+    /// Returns the configuration of `channel`.
+    #[must_use]
+    pub fn get(&self, channel: ChannelId) -> Option<&ChannelConfig> {
+        self.rows.get(usize::from(channel.0))
+    }
+
+    /// Returns all rows, channel 0 first.
+    #[must_use]
+    pub fn rows(&self) -> &[ChannelConfig] {
+        &self.rows
+    }
+
+    /// Returns the receive window in bytes that these channels need, at least `configured`.
+    ///
+    /// The receiver may hold back grants worth a quarter of its window. So the longest reliable
+    /// message must fit in the other three, or it could wait forever for credit.
+    #[must_use]
+    pub fn receive_window(&self, configured: usize) -> usize {
+        let longest = self
+            .rows
+            .iter()
+            .filter(|row| row.delivery.is_reliable())
+            .map(|row| message_credit(row.message_bytes_max))
+            .max();
+        let needed = longest.map_or(0, |longest| longest.div_ceil(3).saturating_mul(4));
+        configured.max(needed)
+    }
+
+    /// Returns the reliable channels: bit n is channel n.
+    pub(crate) fn reliable_bits(&self) -> u32 {
+        let rows = self.rows.iter().rev();
+        rows.fold(0, |bits, row| {
+            bits << 1 | u32::from(row.delivery.is_reliable())
+        })
+    }
+
+    /// Returns the bulk channels: bit n is channel n.
+    pub(crate) fn bulk_bits(&self) -> u32 {
+        let rows = self.rows.iter().rev();
+        rows.fold(0, |bits, row| bits << 1 | u32::from(row.is_bulk()))
+    }
+
+    /// Appends what both ends must agree on; the channel digest is its hash.
+    ///
+    /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, TTL and queue
+    /// are local to each sender.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(u8::try_from(self.rows.len()).unwrap_or(u8::MAX));
+        for row in self.rows.iter() {
+            writer.u8(row.delivery.code());
+            writer.u32(u32::try_from(row.message_bytes_max).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+impl Default for ChannelTable {
+    /// Channel 0 unreliable, channel 1 reliable and ordered.
+    fn default() -> Self {
+        Self {
+            rows: [
+                ChannelConfig::unreliable(),
+                ChannelConfig::reliable_ordered(),
+            ]
+            .into(),
+        }
+    }
+}
+
+/// Why a list of channels is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableError {
+    /// This many channels; 1 to 32 are allowed.
+    Length(usize),
+    /// A channel allows messages longer than its delivery supports.
+    MessageBytes {
+        /// The channel.
+        channel: ChannelId,
+        /// Its limit in bytes.
+        found: usize,
+        /// The highest limit allowed, in bytes.
+        max: usize,
+    },
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(found) => write!(f, "{found} channels, where 1 to 32 are allowed"),
+            Self::MessageBytes {
+                channel: ChannelId(channel),
+                found,
+                max,
+            } => write!(
+                f,
+                "channel {channel} allows messages of {found} bytes, over the limit of {max}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TableError {}
+
+const _: () = assert!(
+    ChannelTable::UNRELIABLE_BYTES_MAX + fragment_cost(58) <= UNRELIABLE_BUDGET,
+    "the longest unreliable message must be reassembled inside its budget"
+);
 
 /// The content of one MSG frame, for the record of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,7 +566,7 @@ pub(crate) const fn message_credit(len: usize) -> usize {
     if len <= WHOLE_MAX {
         return frame_credit(len);
     }
-    let tail = crate::fragment::tail_len(len);
+    let tail = tail_len(len);
     len.saturating_sub(tail).saturating_add(frame_credit(tail))
 }
 
@@ -354,7 +575,7 @@ pub(crate) fn frame_count(len: usize) -> u16 {
     if len <= WHOLE_MAX {
         return 1;
     }
-    u16::try_from(crate::fragment::fragment_count(len)).unwrap_or(u16::MAX)
+    u16::try_from(fragment_count(len)).unwrap_or(u16::MAX)
 }
 
 /// The number nearest to `expected` with the low 16 bits `low`; RFC 9000, appendix A.3.
@@ -374,47 +595,59 @@ pub(crate) const fn truncate(id: u64) -> u16 {
     u16::from_be_bytes([high_byte, low_byte])
 }
 
-/// What a channel has to send.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Next {
-    /// Nothing before the next acknowledgement.
-    Idle,
-    /// A message that cannot start before the peer grants more credit.
-    Waiting,
-    /// A frame.
-    Frame(Outgoing),
-}
-
-/// A MSG frame to be written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
-    /// The header without the length.
-    pub(crate) header: MsgHeader,
-    /// Number of its message on the channel.
-    pub(crate) message: u64,
-    /// Index of the fragment; 0 if whole.
-    pub(crate) fragment: u16,
-    /// Offset of its data in the channel's queue.
-    pub(crate) start: u64,
-    /// Bytes of data.
-    pub(crate) len: usize,
-    /// Credit of the whole message with the first fragment; 0 with others.
-    pub(crate) credit: usize,
-    /// Whether the channel tracks its outcome.
-    pub(crate) is_tracked: bool,
-}
-
-impl Outgoing {
-    /// Returns its entry in the packet's record.
-    pub(crate) const fn content(&self) -> Content {
-        Content::new(self.header.channel, MessageId(self.message), self.fragment)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn refuses_too_many_channels_and_too_long_messages() {
+        let row = ChannelConfig::unreliable();
+        assert_eq!(ChannelTable::new(&[]), Err(TableError::Length(0)));
+        assert_eq!(ChannelTable::new(&[row; 33]), Err(TableError::Length(33)));
+        assert!(ChannelTable::new(&[row; 32]).is_ok());
+
+        let mut long = row;
+        long.message_bytes_max = ChannelTable::UNRELIABLE_BYTES_MAX + 1;
+        let error = ChannelTable::new(&[row, long]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "channel 1 allows messages of 64961 bytes, over the limit of 64960"
+        );
+        long.delivery = Delivery::ReliableOrdered;
+        assert!(ChannelTable::new(&[row, long]).is_ok());
+        long.message_bytes_max = ChannelTable::RELIABLE_BYTES_MAX + 1;
+        assert!(ChannelTable::new(&[row, long]).is_err());
+    }
+
+    #[test]
+    fn the_encoding_is_frozen_and_leaves_local_choices_out() {
+        let mut out = Vec::new();
+        ChannelTable::default().encode(&mut out);
+        assert_eq!(out, [2, 0, 0, 0, 0x46, 0, 3, 0, 1, 0, 0]);
+
+        let mut local = [
+            ChannelConfig::unreliable(),
+            ChannelConfig::reliable_ordered(),
+        ];
+        local[0].queue_bytes_max = 1;
+        local[1].priority = Priority::LAST;
+        let mut same = Vec::new();
+        ChannelTable::new(&local).unwrap().encode(&mut same);
+        assert_eq!(same, out);
+    }
+
+    #[test]
+    fn a_long_message_raises_the_window_so_that_three_quarters_hold_it() {
+        let table = ChannelTable::default();
+        assert_eq!(table.receive_window(256 << 10), 256 << 10);
+        let mut long = ChannelConfig::reliable_ordered();
+        long.message_bytes_max = 1 << 20;
+        let table = ChannelTable::new(&[long]).unwrap();
+        let window = table.receive_window(256 << 10);
+        assert!(window - window / 4 >= message_credit(1 << 20));
+        assert!(window < (1 << 20) * 3 / 2);
+    }
 
     #[test]
     fn a_number_near_the_ends_is_widened_without_overflow() {

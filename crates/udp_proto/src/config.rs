@@ -7,7 +7,6 @@ use crypto::{SEALS_MAX, Suite};
 
 use crate::channel::ChannelTable;
 use crate::codec::Catalogue;
-use crate::handshake::SpokenVersions;
 use crate::slots::CidLen;
 
 /// The configuration of an endpoint.
@@ -295,6 +294,77 @@ impl Keepalive {
     /// Returns the span.
     pub const fn get(self) -> Duration {
         self.0
+    }
+}
+
+/// Timeouts of one session.
+///
+/// [`Endpoint::connect_with`](crate::Endpoint::connect_with) dials with them, and
+/// [`Endpoint::set_timeouts`](crate::Endpoint::set_timeouts) changes them at either end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// Timeout of connecting, over all addresses.
+    pub connect: Duration,
+    /// Idle timeout; the smaller of both ends' applies.
+    pub idle: IdleTimeout,
+    /// Keepalive interval; at most a third of the idle timeout in effect, and in an open session at
+    /// most its initial value.
+    pub keepalive: Keepalive,
+}
+
+impl Timeouts {
+    /// Returns the timeouts that `config` sets for all sessions.
+    #[must_use]
+    pub const fn of(config: &Config) -> Self {
+        Self {
+            connect: config.connect_timeout,
+            idle: config.idle_timeout,
+            keepalive: config.keepalive,
+        }
+    }
+}
+
+/// The first version, and the only one with a layout of its own.
+pub const VERSION_1: u32 = 0x5457_0001;
+/// A version with the layout of version 1, used only on request. It exercises version negotiation
+/// before a second version exists. RFC 9000, section 15, reserves versions for this purpose.
+pub const VERSION_TRIAL: u32 = 0x5457_0A0A;
+
+/// Versions that an endpoint supports; always includes version 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpokenVersions {
+    /// Version 1.
+    #[default]
+    One,
+    /// Version 1 and the trial version, which ranks higher.
+    WithTrial,
+}
+
+impl SpokenVersions {
+    /// Returns the versions, lowest first.
+    #[must_use]
+    pub const fn as_slice(self) -> &'static [u32] {
+        match self {
+            Self::One => &[VERSION_1],
+            Self::WithTrial => &[VERSION_1, VERSION_TRIAL],
+        }
+    }
+
+    /// Returns the highest version.
+    #[must_use]
+    pub const fn best(self) -> u32 {
+        match self {
+            Self::One => VERSION_1,
+            Self::WithTrial => VERSION_TRIAL,
+        }
+    }
+
+    /// Returns whether `version` is supported.
+    #[must_use]
+    pub fn contains(self, version: u32) -> bool {
+        self.as_slice().contains(&version)
     }
 }
 

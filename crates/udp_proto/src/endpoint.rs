@@ -4,7 +4,6 @@ mod admission;
 mod application;
 mod arrival;
 pub(crate) mod listener;
-mod sources;
 
 use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
@@ -23,18 +22,17 @@ use crate::config::{AppId, Config, Mtu};
 use crate::event::Event;
 use crate::handshake::dial::Dial;
 use crate::handshake::half_open::HalfOpen;
+use crate::handshake::half_open::TokenCache;
 use crate::handshake::hello::{self, Hello};
 use crate::handshake::reply::{Refuse, Retry, Versions};
-use crate::handshake::token_cache::TokenCache;
 use crate::packet::{Cid, Header, Kind};
-use crate::session::{Keying, Session, cap};
+use crate::session::{Keying, STALL_MAX, Session, cap};
+use crate::slots::Timers;
 use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
-use crate::timers::Timers;
 use admission::Admitted;
 use application::Bans;
-use listener::Listener;
-use sources::Sources;
+use listener::{Listener, Sources};
 
 /// The sessions of one socket; a [`wire::Machine`] with socket addresses as peers.
 ///
@@ -596,8 +594,6 @@ impl<P: Provider> Machine for Endpoint<P> {
 
 /// How late a driver may be; TWP/1, section 11.
 const LATE: Duration = Duration::from_millis(250);
-/// The most that one stall counts for, and all stalls until a peer's next packet.
-pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl<P: Provider> Endpoint<P> {
     /// Detects a stall of the driver before the clock advances. If a call at `now` is more than 250

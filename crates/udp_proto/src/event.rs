@@ -8,7 +8,6 @@ use wire::{ClientId, MatchId, NodeId, Seat, Team, UnixTime};
 use crate::channel::{ChannelId, MessageId};
 use crate::config::Mtu;
 use crate::error::{CloseReason, ConnectFailure};
-use crate::outcome::MessageOutcome;
 use crate::slots::SessionId;
 
 /// An event of one session. Events of a session are in order, and `Closed` is the last.
@@ -128,4 +127,40 @@ pub struct Grant {
     pub expires_at: UnixTime,
     /// The matchmaker's data for the game, at most 512 bytes.
     pub user: Vec<u8>,
+}
+
+/// The outcome of a message.
+///
+/// `Delivered` is certain. The others mean that no acknowledgement arrived. The message may have
+/// arrived if only acknowledgements were lost, or if its packet also held a fragment of a message
+/// that the peer had given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageOutcome {
+    /// The peer's endpoint acknowledged all of it. Whether the application read it, or a newer
+    /// message of a sequenced channel superseded it, only the application can tell.
+    Delivered,
+    /// Unreliable: it, or a part of it, was declared lost, and not acknowledged within another half
+    /// second. With [a deadline](Message::until_deadline): the same, and it could not be kept, or
+    /// 1,024 newer messages were sent, or the peer gave its fragments up.
+    Lost,
+    /// Unreliable: its TTL, or the peer's time for fragments, passed before all of it was sent.
+    /// With [a deadline](Message::until_deadline) also: it was sent, and not acknowledged within
+    /// half a second after the deadline or its last loss, whichever is later.
+    Expired,
+    /// Unreliable: newer messages displaced it in a full queue before all of it was sent.
+    Displaced,
+    /// The session ended first.
+    Dropped,
+}
+
+/// The outcome of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The message's channel.
+    pub channel: ChannelId,
+    /// Its number there.
+    pub message: MessageId,
+    /// The outcome.
+    pub outcome: MessageOutcome,
 }

@@ -5,20 +5,18 @@
 //! server's checks.
 
 pub mod accept;
-pub mod cookie;
 pub(crate) mod dial;
 pub(crate) mod half_open;
 pub mod hello;
 pub mod params;
-pub(crate) mod peer;
 pub mod reply;
 pub mod reset;
 pub(crate) mod target;
-pub(crate) mod token_cache;
-pub(crate) mod trust;
 
-use crypto::Provider;
+use crypto::{NoEntropy, Provider, PublicKey};
+use wire::NodeId;
 
+use crate::config::{VERSION_1, VERSION_TRIAL};
 use hello::Hello0;
 
 /// How a client authenticates.
@@ -52,48 +50,65 @@ pub(crate) fn transcript_1<P: Provider>(
     transcript_0(provider, hello, accept)
 }
 
-/// The first version, and the only one with a layout of its own.
-pub const VERSION_1: u32 = 0x5457_0001;
-/// A version with the layout of version 1, used only on request. It exercises version negotiation
-/// before a second version exists. RFC 9000, section 15, reserves versions for this purpose.
-pub const VERSION_TRIAL: u32 = 0x5457_0A0A;
+/// Length of CONFIRM's body: parameters and channel digest.
+pub(crate) const CONFIRM_LEN: usize = params::LEN + 16;
+/// Length of IDENTITY's body.
+pub(crate) const IDENTITY_LEN: usize = 65 + 64;
 
-/// Versions that an endpoint supports; always includes version 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SpokenVersions {
-    /// Version 1.
-    #[default]
-    One,
-    /// Version 1 and the trial version, which ranks higher.
-    WithTrial,
+const LABEL: &[u8] = b"tw1 peer identity";
+
+/// What an IDENTITY signs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdentityClaim<'a> {
+    pub(crate) th1: &'a [u8; 32],
+    pub(crate) dialler: NodeId,
+    pub(crate) accepter: NodeId,
+    pub(crate) confirm: &'a [u8; CONFIRM_LEN],
 }
 
-impl SpokenVersions {
-    /// Returns the versions, lowest first.
-    #[must_use]
-    pub const fn as_slice(self) -> &'static [u32] {
-        match self {
-            Self::One => &[VERSION_1],
-            Self::WithTrial => &[VERSION_1, VERSION_TRIAL],
-        }
+impl IdentityClaim<'_> {
+    /// Returns the body of an IDENTITY frame.
+    pub(crate) fn sign<P: Provider>(
+        &self,
+        provider: &mut P,
+        key: &P::SigningKey,
+        public: &PublicKey,
+    ) -> Result<[u8; IDENTITY_LEN], NoEntropy> {
+        let signature = provider.sign(key, &self.message())?;
+        let mut body = [0; IDENTITY_LEN];
+        let (head, tail) = body.split_at_mut(65);
+        head.copy_from_slice(&public.0);
+        tail.copy_from_slice(&signature);
+        Ok(body)
     }
 
-    /// Returns the highest version.
-    #[must_use]
-    pub const fn best(self) -> u32 {
-        match self {
-            Self::One => VERSION_1,
-            Self::WithTrial => VERSION_TRIAL,
-        }
+    /// Returns whether `signature` by `public` covers this claim.
+    pub(crate) fn verify<P: Provider>(
+        &self,
+        provider: &P,
+        public: &PublicKey,
+        signature: &[u8; 64],
+    ) -> bool {
+        provider.verify(public, &self.message(), signature)
     }
 
-    /// Returns whether `version` is supported.
-    #[must_use]
-    pub fn contains(self, version: u32) -> bool {
-        self.as_slice().contains(&version)
+    fn message(&self) -> [u8; 169] {
+        let mut message = [0; 169];
+        let parts: [&[u8]; 5] = [
+            LABEL,
+            self.th1,
+            &self.dialler.0,
+            &self.accepter.0,
+            self.confirm,
+        ];
+        for (to, from) in message.iter_mut().zip(parts.iter().copied().flatten()) {
+            *to = *from;
+        }
+        message
     }
 }
+
+const _: () = assert!(LABEL.len() + 32 + 32 + 32 + CONFIRM_LEN == 169);
 
 /// Returns whether the layout of `version` is known.
 pub(crate) const fn is_known(version: u32) -> bool {

@@ -4,6 +4,7 @@
 
 pub mod block_list;
 pub mod budget;
+mod byte_queue;
 pub mod channel;
 pub mod codec;
 mod config;
@@ -14,37 +15,31 @@ pub mod fragment;
 pub mod frame;
 pub mod handshake;
 pub mod inbox;
-mod marks;
 mod nanos;
 pub mod outbox;
-mod outcome;
 pub mod packet;
 pub mod received;
 pub mod replay;
 pub mod rtt;
 pub mod sent;
 mod session;
-pub mod skip;
 mod slots;
 mod stats;
-mod timeouts;
-mod timers;
 
 pub use block_list::{BlockError, BlockList, Prefix};
-pub use channel::{ChannelConfig, ChannelId, ChannelTable, Delivery, MessageId, SendError};
+pub use channel::{
+    ChannelConfig, ChannelId, ChannelTable, Delivery, Message, MessageId, SendError,
+};
 pub use config::{
     AppId, Config, DuplicatePolicy, FloodPolicy, IdleTimeout, InboundLimits, Keepalive, KeyLimits,
-    Mtu, MtuSearch, RetryPolicy,
+    Mtu, MtuSearch, RetryPolicy, SpokenVersions, Timeouts, VERSION_1, VERSION_TRIAL,
 };
 pub use endpoint::Endpoint;
 pub use endpoint::listener::{Listen, Network};
 pub use error::{
     Certainty, CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession,
 };
-pub use event::{Event, Grant, Peer, Proof};
-pub use handshake::SpokenVersions;
+pub use event::{Event, Grant, MessageOutcome, Peer, Proof, Settled};
 pub use handshake::target::{Credentials, ServerIdentity, Target};
-pub use outcome::{Message, MessageOutcome, Settled};
 pub use slots::{CidLen, SessionId};
 pub use stats::{EndpointStats, SessionStats};
-pub use timeouts::Timeouts;

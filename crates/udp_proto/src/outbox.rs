@@ -1,24 +1,25 @@
 //! The sending half: from messages to MSG frames.
 
 mod packet_builder;
+mod partial_reliable;
+mod reliable;
 mod senders;
 mod tracker;
+mod unreliable;
 
 use core::time::Duration;
 
 use wire::Instant;
 
-use crate::channel::Next;
-use crate::channel::unreliable::{AckOutcome, Use};
 use crate::channel::{
-    ChannelId, ChannelTable, Content, MessageId, SendError, frame_count, message_credit, reliable,
-    unreliable,
+    ChannelId, ChannelTable, Content, Message, MessageId, SendError, frame_count, message_credit,
 };
-use crate::outcome::{Message, MessageOutcome, Settled};
-use packet_builder::{PacketBuilder, bit_of, has_channel};
-use senders::{Class, Round};
-use senders::{Outbound, Senders};
+use crate::event::{MessageOutcome, Settled};
+use packet_builder::{Next, PacketBuilder, bit_of, has_channel};
+use partial_reliable::AckOutcome;
+use senders::{Class, Outbound, Round, Senders};
 use tracker::Tracker;
+use unreliable::Use;
 
 pub use packet_builder::{End, FillPolicy, Room, Written};
 

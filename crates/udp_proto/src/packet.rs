@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-use wire::{Reader, Truncated, Writer};
+use wire::{Generator, Reader, Truncated, Writer};
 
 /// The kind of a datagram, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,9 +264,6 @@ const KEY_PHASE: u8 = 0x20;
 /// Set if the number has 4 bytes.
 const LONG_NUMBER: u8 = 0x10;
 
-#[cfg(test)]
-mod tests;
-
 /// Number of a protected packet: one counter per direction, below 2^62, never reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(u64);
@@ -421,3 +418,48 @@ impl TruncatedNumber {
         }
     }
 }
+
+/// Skips one packet number at random intervals.
+///
+/// A peer that acknowledges packets it has not received, to raise its rate, must guess which
+/// numbers do not exist (RFC 9000, section 21.4). Intervals are 64 to 1,023, so any 1,024 numbers
+/// contain a skip, and the 2,048 that an ACK covers at most 33.
+#[derive(Clone, Copy, Debug)]
+pub struct SkipPolicy {
+    /// The next number to skip.
+    next: u64,
+}
+
+impl SkipPolicy {
+    /// Least interval.
+    pub const DISTANCE_MIN: u64 = 64;
+    /// Largest interval.
+    pub const DISTANCE_MAX: u64 = 1_023;
+
+    /// Draws the first skip after `first`.
+    #[must_use]
+    pub fn new(first: PacketNumber, generator: &mut Generator) -> Self {
+        Self {
+            next: first.get().saturating_add(draw(generator)),
+        }
+    }
+
+    /// Returns whether to skip `number`, the next one to use, and if so draws the next skip.
+    ///
+    /// Call once for each number in order, including the one after a skip.
+    pub fn skips(&mut self, number: PacketNumber, generator: &mut Generator) -> bool {
+        if number.get() < self.next {
+            return false;
+        }
+        self.next = number.get().saturating_add(draw(generator));
+        true
+    }
+}
+
+/// Draws an interval.
+fn draw(generator: &mut Generator) -> u64 {
+    generator.between(SkipPolicy::DISTANCE_MIN, SkipPolicy::DISTANCE_MAX)
+}
+
+#[cfg(test)]
+mod tests;

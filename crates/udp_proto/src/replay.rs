@@ -1,6 +1,5 @@
-//! The replay window.
+//! The replay window, and its ring of bits.
 
-use crate::marks::Marks;
 use crate::packet::PacketNumber;
 
 /// Which of the newest 1,024 packet numbers were received; older ones count as received.
@@ -98,111 +97,91 @@ impl ReplayWindow {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
+/// A ring of 1,024 bits indexed by the low 10 bits of a number, as in RFC 6479.
+///
+/// Its user knows which 1,024 numbers it covers, and clears the bits of numbers that enter the
+/// range. All operations work on words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    words: [u64; WORDS],
+}
 
-    use proptest::prelude::*;
+impl Marks {
+    /// Numbers with a bit of their own.
+    pub(crate) const LEN: u64 = 1_024;
 
-    use super::*;
-
-    /// A model: the set of all numbers.
-    #[derive(Default)]
-    struct Model {
-        marked: BTreeSet<u64>,
+    /// Creates an empty ring.
+    pub(crate) const fn new() -> Self {
+        Self { words: [0; WORDS] }
     }
 
-    impl Model {
-        fn check(&self, number: u64) -> Verdict {
-            match self.marked.last() {
-                Some(&largest) if number + 1_024 <= largest => Verdict::TooOld,
-                _ if self.marked.contains(&number) => Verdict::Duplicate,
-                _ => Verdict::Fresh,
-            }
+    /// Returns whether `number` is marked.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        let (word, bit) = place(number);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Marks `number`.
+    pub(crate) fn set(&mut self, number: u64) {
+        let (word, bit) = place(number);
+        if let Some(word) = self.words.get_mut(word) {
+            *word |= bit;
         }
     }
 
-    /// Steps around the largest number so far: small ones, and 2^k - 1, 2^k, 2^k + 1 both ways.
-    fn step() -> impl Strategy<Value = i64> {
-        prop_oneof![
-            6 => -40_i64..40,
-            2 => -1_100_i64..1_100,
-            1 => (0_u32..62, -1_i64..=1, any::<bool>()).prop_map(|(power, near, back)| {
-                let jump = (1_i64 << power) + near;
-                if back { -jump } else { jump }
-            }),
-        ]
+    /// Returns the marks of `number`, in the lowest bit, and the 63 below it.
+    pub(crate) fn downwards(&self, number: u64) -> u64 {
+        let (word, bit) = place(number);
+        let of = |word: usize| self.words.get(word % WORDS).copied().unwrap_or_default();
+        let above = bit.leading_zeros();
+        let below = of(word.wrapping_sub(1))
+            .checked_shr(64_u32.wrapping_sub(above))
+            .unwrap_or_default();
+        (of(word) << above | below).reverse_bits()
     }
 
-    fn start() -> impl Strategy<Value = u64> {
-        prop_oneof![
-            Just(0),
-            Just((1_u64 << 16) - 500),
-            Just((1_u64 << 32) - 500),
-            Just((1_u64 << 62) - 3_000),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn twp_r1_agrees_with_a_set(
-            start in start(),
-            steps in prop::collection::vec(step(), 1..400),
-        ) {
-            let (mut window, mut model) = (ReplayWindow::new(), Model::default());
-            for step in steps {
-                let largest = window.largest().map_or(start, PacketNumber::get);
-                let value = largest.saturating_add_signed(step).min(PacketNumber::MAX.get());
-                let number = PacketNumber::new(value).unwrap();
-                let verdict = model.check(value);
-                prop_assert_eq!(window.check(number), verdict, "{}", value);
-                let before = window.clone();
-                window.mark(number);
-                if verdict == Verdict::Fresh {
-                    model.marked.insert(value);
-                } else {
-                    prop_assert_eq!(&window, &before);
-                }
-                // The edge of the window, and one packet beyond.
-                let largest = window.largest().unwrap().get();
-                for below in [0, 1, 63, 64, 65, 960, 961, 1_022, 1_023, 1_024, 1_025] {
-                    if let Some(near) = largest.checked_sub(below) {
-                        let number = PacketNumber::new(near).unwrap();
-                        prop_assert_eq!(window.check(number), model.check(near), "{}", near);
-                    }
-                }
-            }
+    /// Clears the marks of `first` to `last`. Returns the number of words touched, at most 17.
+    pub(crate) fn clear(&mut self, first: u64, last: u64) -> u32 {
+        if last.saturating_sub(first) >= Self::LEN {
+            self.words = [0; WORDS];
+            return 16;
         }
+        let ((first_word, first_bit), (last_word, last_bit)) = (place(first), place(last));
+        let from_first = !first_bit.wrapping_sub(1);
+        let to_last = last_bit | last_bit.wrapping_sub(1);
+        // Equal words mean a range inside one word, or around the whole ring.
+        if first_word == last_word && first_bit <= last_bit {
+            self.clear_bits(first_word, from_first & to_last);
+            return 1;
+        }
+        self.clear_bits(first_word, from_first);
+        let (mut word, mut touched) = (first_word.wrapping_add(1) % WORDS, 2_u32);
+        while word != last_word {
+            self.clear_bits(word, u64::MAX);
+            word = word.wrapping_add(1) % WORDS;
+            touched = touched.saturating_add(1);
+        }
+        self.clear_bits(last_word, to_last);
+        touched
     }
 
-    #[test]
-    fn twp_r1_top_of_the_range_is_marked_once() {
-        let mut window = ReplayWindow::new();
-        window.mark(PacketNumber::ZERO);
-        assert_eq!(window.check(PacketNumber::MAX), Verdict::Fresh);
-        window.mark(PacketNumber::MAX);
-        assert_eq!(window.check(PacketNumber::MAX), Verdict::Duplicate);
-        assert_eq!(window.check(PacketNumber::ZERO), Verdict::TooOld);
-        assert_eq!(window.expected(PacketNumber::ZERO), PacketNumber::MAX);
-    }
-
-    #[test]
-    fn twp_r1_every_jump_length_clears_what_it_passes() {
-        for jump in 1..=1_100_u64 {
-            let mut window = ReplayWindow::new();
-            for value in 0..1_024 {
-                window.mark(PacketNumber::new(value).unwrap());
-            }
-            window.mark(PacketNumber::new(1_023 + jump).unwrap());
-            for value in 0..1_023 + jump {
-                let expected = match value {
-                    _ if value + 1_024 <= 1_023 + jump => Verdict::TooOld,
-                    0..1_024 => Verdict::Duplicate,
-                    _ => Verdict::Fresh,
-                };
-                let number = PacketNumber::new(value).unwrap();
-                assert_eq!(window.check(number), expected, "{jump} {value}");
-            }
+    /// Clears the bits of `mask` in one word.
+    fn clear_bits(&mut self, word: usize, mask: u64) {
+        if let Some(word) = self.words.get_mut(word) {
+            *word &= !mask;
         }
     }
 }
+
+/// Word and bit of `number`.
+const fn place(number: u64) -> (usize, u64) {
+    let [.., high, low] = number.to_be_bytes();
+    let index = u16::from_be_bytes([high, low]) % 1_024;
+    ((index / 64) as usize, 1 << (index % 64))
+}
+
+/// 64-bit words of the ring.
+const WORDS: usize = 16;
+
+#[cfg(test)]
+mod tests;

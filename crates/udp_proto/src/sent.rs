@@ -1,10 +1,8 @@
 //! Loss recovery, sender's side: packets in flight, acknowledged and lost.
 
 mod contents;
-mod flight;
-mod reference;
+mod loss;
 mod scan;
-mod tolerance;
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +10,6 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use crate::channel::unreliable::STRAGGLERS;
 use crate::frame::{AckFrame, Elicits};
 use crate::nanos::Deadline;
 use crate::nanos::Nanos;
@@ -20,14 +17,15 @@ use crate::packet::PacketNumber;
 use crate::received::Described;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
-use contents::{Chain, Contents};
-use flight::Flight;
-use flight::Gaps;
-use reference::AckReference;
-use scan::{Evicted, Pass, Slot, State};
-use tolerance::Tolerance;
+use contents::{Chain, Contents, Flight};
+use loss::{Gaps, Tolerance};
+use scan::{AckReference, Evicted, Pass, Slot, State};
 
-pub use flight::InFlight;
+pub use contents::InFlight;
+
+/// How long to wait for a late acknowledgement after a loss: longer than reordering on any playable
+/// path.
+pub(crate) const LATE_ACK_SPAN: Duration = Duration::from_millis(500);
 
 /// Sent packets without an outcome, with what each held.
 ///
@@ -82,7 +80,7 @@ impl<C: Copy> SentPackets<C> {
     /// Most ack-eliciting packets in flight.
     pub const IN_FLIGHT_MAX: usize = 1_024;
     /// Most of them with only unreliable messages: three quarters.
-    pub const UNRELIABLE_IN_FLIGHT_MAX: usize = flight::UNRELIABLE_MAX;
+    pub const UNRELIABLE_IN_FLIGHT_MAX: usize = contents::UNRELIABLE_MAX;
     /// Packet numbers remembered. An ACK covers no more.
     pub const SLOTS_MAX: usize = 2_048;
     /// Contents of all packets in flight: 8 for each of 1,024.
@@ -97,7 +95,7 @@ impl<C: Copy> SentPackets<C> {
             first: first.get(),
             contents: Contents::new(),
             lost: 0,
-            memory_span: Nanos::of(STRAGGLERS),
+            memory_span: Nanos::of(LATE_ACK_SPAN),
             staged: Chain::EMPTY,
             evicted: Evicted::NONE,
             skipped: VecDeque::new(),

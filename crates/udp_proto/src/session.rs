@@ -17,25 +17,25 @@ use core::time::Duration;
 use crypto::{Aead, Exporter, Provider, Role, SealingKey, SessionSecrets, Suite};
 use wire::{Generator, Instant};
 
+use crate::channel::Message;
 use crate::channel::{ChannelId, ChannelTable, Content as MessageContent, MessageId, SendError};
+use crate::config::Timeouts;
 use crate::config::{Config, Mtu};
-use crate::endpoint::STALL_MAX;
 use crate::error::CloseReason;
 use crate::event::Proof;
+use crate::event::Settled;
 use crate::handshake::params::{ACK_DELAY_MAX, Params};
-use crate::handshake::peer::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::handshake::reset::ResetToken;
+use crate::handshake::{CONFIRM_LEN, IDENTITY_LEN};
 use crate::inbox::Inbox;
 use crate::nanos::Nanos;
 use crate::outbox::Outbox;
-use crate::outcome::{Message, Settled};
+use crate::packet::SkipPolicy;
 use crate::packet::{Cid, PacketNumber};
 use crate::received::Received;
 use crate::rtt::RttEstimator;
 use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
-use crate::skip::SkipPolicy;
 use crate::stats::SessionStats;
-use crate::timeouts::{Silence, Timeouts};
 use flow::{Flow, Moment};
 use inbound_limiter::InboundLimiter;
 use mtu::MtuProbing;
@@ -564,6 +564,52 @@ impl<A: Aead> Session<A> {
         }
     }
 }
+
+/// The negotiated timeouts of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// The smaller of both ends' announced idle timeouts.
+    agreed: Nanos,
+    /// The peer's longest keepalive interval.
+    theirs: Nanos,
+    /// Ours, as announced.
+    announced: Nanos,
+    /// The idle timeout in effect.
+    pub(crate) idle: Nanos,
+    /// The keepalive interval in effect.
+    pub(crate) keepalive: Nanos,
+}
+
+impl Silence {
+    /// Negotiates with a peer that announced these.
+    pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
+        let agreed = ours.idle.get().min(their_idle);
+        let third = agreed.checked_div(3).unwrap_or_default();
+        let announced = Nanos::of(ours.keepalive.get().min(third));
+        let theirs = Nanos::of(their_keepalive.min(third));
+        let agreed = Nanos::of(agreed);
+        Self {
+            agreed,
+            theirs,
+            announced,
+            idle: agreed,
+            keepalive: announced,
+        }
+    }
+
+    /// Changes our values. The peer relies on the announced ones. Its keepalives do not become more
+    /// frequent, so our idle timeout is at least three of them. It may time us out after the same
+    /// number of ours, whatever it has set since, so ours do not become rarer.
+    pub(crate) fn set(&mut self, timeouts: &Timeouts) {
+        let floor = self.theirs.saturating_mul(3).min(self.agreed);
+        self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);
+        let most = self.announced.min(self.idle.divided(3));
+        self.keepalive = Nanos::of(timeouts.keepalive.get()).min(most);
+    }
+}
+
+/// Limit of [`Session::on_stall`]: of one stall, and of all until a peer's next packet.
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl<A: Aead> Session<A> {
     /// Returns when `handle_timeout` is next due. Deadlines that were handled and wait for the

@@ -8,8 +8,8 @@ use udp_proto::handshake::hello::Hello;
 use udp_proto::handshake::params::Params;
 use udp_proto::handshake::reply::{Refuse, Retry, Versions};
 use udp_proto::handshake::{Mode, accept, hello, reply};
-use udp_proto::handshake::{VERSION_1, VERSION_TRIAL};
 use udp_proto::packet::{Cid, Kind};
+use udp_proto::{VERSION_1, VERSION_TRIAL};
 
 use crate::{Book, hex};
 

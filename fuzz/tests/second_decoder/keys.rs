@@ -3,7 +3,7 @@
 use crypto::key_schedule::{Label, expand};
 use crypto::{Initial, Iv, Provider, PublicKey, Role, Secret32, Suite};
 use serde_json::{Value, json};
-use udp_proto::handshake::VERSION_1;
+use udp_proto::VERSION_1;
 use udp_proto::handshake::accept::{AcceptClear, CLEAR_LEN};
 use udp_proto::handshake::hello::{Hello, Hello0, set_cookie};
 use udp_proto::handshake::reply::Refuse;

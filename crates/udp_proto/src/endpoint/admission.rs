@@ -10,25 +10,25 @@ use crypto::token::{TokenError, TokenHeader};
 use crypto::{Audience, ConnectToken, Initial, Provider, Role, Secret32};
 use wire::{Arrival, Instant, NetworkKey};
 
+use super::listener::Sources;
 use super::listener::{EC_BURST, Listener, is_exempt};
-use super::sources::Sources;
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::channel::ChannelTable;
 use crate::config::RetryPolicy;
+use crate::config::Timeouts;
 use crate::error::CloseCode;
 use crate::event::{Grant, Proof};
 use crate::frame::{Frame, Frames};
 use crate::handshake::Mode;
 use crate::handshake::half_open::HalfOpen;
+use crate::handshake::half_open::TokenState;
 use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
 use crate::handshake::params::Params;
-use crate::handshake::peer::{CONFIRM_LEN, IdentityClaim};
 use crate::handshake::reply::{Refuse, Retry};
-use crate::handshake::token_cache::TokenState;
+use crate::handshake::{CONFIRM_LEN, IdentityClaim};
 use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::session::{Path, Session, SessionStart};
 use crate::slots::SessionId;
-use crate::timeouts::Timeouts;
 
 /// The outcome of a HELLO; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,17 +12,17 @@ use super::admission::Admitted;
 use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX, is_exempt, is_trusted_exit};
 use super::{Endpoint, Slot};
 use crate::block_list::{BlockError, BlockList, Prefix};
+use crate::channel::Message;
 use crate::channel::{ChannelId, MessageId, SendError};
+use crate::config::Timeouts;
 use crate::error::{CloseCode, CloseReason, ConnectError, ConnectFailure, ListenError, NoSession};
 use crate::event::{Event, Proof};
 use crate::handshake::dial::{Dial, DialStart, HelloForm};
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::target::{Credentials, Target};
-use crate::outcome::Message;
 use crate::session::{Outcome, Session};
 use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
-use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
     /// Starts to accept sessions, also again after [`shutdown`](Self::shutdown).

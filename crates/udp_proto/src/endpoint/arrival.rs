@@ -12,19 +12,19 @@ use super::admission::{Admitted, Candidate, HelloOutcome};
 use super::listener::{Listener, is_exempt};
 use super::{Endpoint, Present, ReplyBody, Slot};
 use crate::config::DuplicatePolicy;
+use crate::config::Timeouts;
 use crate::error::CloseCode;
 use crate::event::{Event, Grant, Peer, Proof};
+use crate::handshake::IdentityClaim;
 use crate::handshake::dial::{Accepted, Clock};
+use crate::handshake::half_open::TokenBusy;
 use crate::handshake::half_open::{self, AcceptForm, Answer, AnswerError, HalfOpen};
 use crate::handshake::params::{DATAGRAM_MAX, Params};
-use crate::handshake::peer::IdentityClaim;
 use crate::handshake::reply::{Refuse, Retry, Versions};
 use crate::handshake::reset::{self, ResetToken};
-use crate::handshake::token_cache::TokenBusy;
 use crate::packet::{Cid, Header, Kind};
 use crate::session::{Keying, Opened, Path, Session, SessionStart};
 use crate::slots::SessionId;
-use crate::timeouts::Timeouts;
 
 impl<P: Provider> Endpoint<P> {
     pub(super) fn on_datagram(

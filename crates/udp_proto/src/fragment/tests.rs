@@ -180,3 +180,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn gives_back_what_was_stored_and_reuses_what_was_released() {
+    let mut blocks = Blocks::<56>::new();
+    let strings: Vec<Vec<u8>> = [0_u8, 1, 55, 56, 57, 112, 200]
+        .iter()
+        .map(|len| (0..*len).collect())
+        .collect();
+    let mut memory = 0;
+    for turn in 0..50 {
+        let firsts: Vec<u32> = strings.iter().map(|string| blocks.store(string)).collect();
+        for (first, string) in firsts.iter().zip(&strings) {
+            let mut out = Vec::new();
+            blocks.read(*first, string.len(), &mut |bytes| {
+                out.extend_from_slice(bytes);
+            });
+            assert_eq!(&out, string);
+        }
+        for first in firsts {
+            blocks.release(first);
+        }
+        assert_eq!(blocks.held, 0);
+        assert!(turn == 0 || memory == blocks.memory());
+        memory = blocks.memory();
+    }
+}

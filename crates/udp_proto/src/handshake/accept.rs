@@ -236,7 +236,7 @@ mod tests {
             (IdentityForm::RawKey(PublicKey([4; 65])), 276),
         ] {
             let clear = AcceptClear {
-                version: crate::handshake::VERSION_1,
+                version: crate::config::VERSION_1,
                 hello_id: 1,
                 suite: Suite::Aes128Gcm,
                 server_cid: Cid::from_slice(&[1, 2, 3, 4]).unwrap(),

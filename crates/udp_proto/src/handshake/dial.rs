@@ -14,11 +14,11 @@ use super::hello::{self, Hello, Hello0};
 use super::params::Params;
 use super::reply::{Refuse, Retry, Versions};
 use super::target::{Credentials, Target};
-use super::trust::{Moment, SignedAccept, VerifyError};
-use super::{SpokenVersions, transcript_0, transcript_1};
+use super::target::{Moment, SignedAccept, VerifyError};
+use super::{transcript_0, transcript_1};
+use crate::config::{SpokenVersions, Timeouts};
 use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
-use crate::timeouts::Timeouts;
 
 /// A dialling client.
 pub(crate) struct Dial<P: Provider> {

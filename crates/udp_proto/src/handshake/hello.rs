@@ -290,7 +290,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handshake::VERSION_1;
+    use crate::config::VERSION_1;
     use proptest::prelude::*;
 
     fn sample(token: &[u8]) -> Hello<'_> {

@@ -19,8 +19,8 @@ use wire::{Reader, Truncated, Writer};
 
 use super::reset::ResetToken;
 
+use crate::config::Timeouts;
 use crate::config::{Config, Mtu};
-use crate::timeouts::Timeouts;
 
 /// Length of the encoded parameters, bytes.
 pub const LEN: usize = 40;

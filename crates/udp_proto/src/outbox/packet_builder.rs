@@ -1,8 +1,9 @@
 //! Writes the MSG frames of one packet.
 
-use crate::channel::Outgoing;
-use crate::channel::byte_queue::ByteQueue;
-use crate::channel::{Content, FRAMES_MAX, WITH_LENGTH, encode_plain, length_len};
+use crate::byte_queue::ByteQueue;
+use crate::channel::{
+    Content, FRAMES_MAX, MessageId, MsgHeader, WITH_LENGTH, encode_plain, length_len,
+};
 
 /// The room of a packet for MSG frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,43 @@ pub struct Written {
     /// Whether it is a retransmitted part of a split unreliable message. All frames of the packet
     /// then belong to that message.
     pub is_retransmit: bool,
+}
+
+/// What a channel has to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// Nothing before the next acknowledgement.
+    Idle,
+    /// A message that cannot start before the peer grants more credit.
+    Waiting,
+    /// A frame.
+    Frame(Outgoing),
+}
+
+/// A MSG frame to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    /// The header without the length.
+    pub(super) header: MsgHeader,
+    /// Number of its message on the channel.
+    pub(super) message: u64,
+    /// Index of the fragment; 0 if whole.
+    pub(super) fragment: u16,
+    /// Offset of its data in the channel's queue.
+    pub(super) start: u64,
+    /// Bytes of data.
+    pub(super) len: usize,
+    /// Credit of the whole message with the first fragment; 0 with others.
+    pub(super) credit: usize,
+    /// Whether the channel tracks its outcome.
+    pub(super) is_tracked: bool,
+}
+
+impl Outgoing {
+    /// Returns its entry in the packet's record.
+    pub(super) const fn content(&self) -> Content {
+        Content::new(self.header.channel, MessageId(self.message), self.fragment)
+    }
 }
 
 /// Builds the MSG frames of a packet in its buffer.

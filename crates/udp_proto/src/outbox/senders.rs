@@ -4,10 +4,10 @@ use wire::Instant;
 
 use super::Expiry;
 use super::PacketBuilder;
-use super::packet_builder::{FrameKind, bit_of};
-use crate::channel::byte_queue::ByteQueue;
-use crate::channel::{ChannelId, ChannelTable, Content, plain_len, reliable, unreliable};
-use crate::channel::{Next, Outgoing};
+use super::packet_builder::{FrameKind, Next, Outgoing, bit_of};
+use super::{reliable, unreliable};
+use crate::byte_queue::ByteQueue;
+use crate::channel::{ChannelId, ChannelTable, Content, plain_len};
 
 /// The sending halves of a session's channels, and the use of the peer's window.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use crate::channel::unreliable::STRAGGLERS;
 use crate::channel::{ChannelId, MessageId};
-use crate::outcome::{MessageOutcome, Settled};
+use crate::event::{MessageOutcome, Settled};
+use crate::sent::LATE_ACK_SPAN;
 
 /// The tracked messages of a session. Each outcome is reported once.
 ///
@@ -84,7 +84,7 @@ impl Tracker {
             && !core::mem::replace(&mut open.may_be_spurious, true)
         {
             self.spurious_losses.push_back(PendingSpuriousLoss {
-                until: now + STRAGGLERS,
+                until: now + LATE_ACK_SPAN,
                 channel,
                 message,
             });

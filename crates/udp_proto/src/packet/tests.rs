@@ -1,6 +1,7 @@
 //! Packet numbers, headers and first bytes.
 
 use proptest::prelude::*;
+use wire::Seed;
 
 use super::*;
 
@@ -181,4 +182,32 @@ fn ids_hold_up_to_eight_bytes() {
     assert_eq!(format!("{id:?}"), "Cid(010203)");
     assert!(Cid::EMPTY.is_empty());
     assert_eq!(Header::decode(&[0x40; 60], 9), Err(HeaderError::Truncated));
+}
+
+#[test]
+fn twp_a4_every_1024_numbers_hold_a_skip_and_skips_are_64_apart() {
+    for seed in 0..20 {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let first = PacketNumber::new((1 << 32) - 50_000).unwrap();
+        let mut policy = SkipPolicy::new(first, &mut generator);
+        let mut last = first.get();
+        let mut distances = Vec::new();
+        let mut number = first;
+        for _ in 0..100_000 {
+            if policy.skips(number, &mut generator) {
+                distances.push(number.get() - last);
+                last = number.get();
+            }
+            number = number.next().unwrap();
+        }
+        assert!(
+            distances
+                .iter()
+                .all(|distance| (64..1_024).contains(distance))
+        );
+        assert!(number.get() - last < 1_024);
+        // Spread over the range.
+        let near = distances.iter().filter(|distance| **distance < 544).count();
+        assert!((distances.len() / 3..distances.len() * 2 / 3).contains(&near));
+    }
 }

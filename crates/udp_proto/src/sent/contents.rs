@@ -1,4 +1,6 @@
-//! Contents of sent packets: many short lists in one store.
+//! What is in flight: the contents of packets, and their counts.
+
+use super::SentKind;
 
 /// Lists of `C`, linked by index, with a free list. A packet needs no allocation.
 #[derive(Clone, Debug)]
@@ -152,6 +154,95 @@ const GROWTH: usize = 64;
 /// No node; above every index.
 const END: u16 = u16::MAX;
 
+/// Counts of ack-eliciting packets in flight.
+///
+/// Packets with only unreliable messages are counted separately and limited. Otherwise a flood on
+/// an unreliable channel of high priority would fill every place that an acknowledgement frees, and
+/// reliable messages would wait for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flight {
+    /// All of them.
+    packets: usize,
+    /// Those that hold unreliable messages only.
+    unreliable: usize,
+    /// Contents of these.
+    contents: usize,
+    /// Bytes of all packets.
+    bytes: InFlight,
+}
+
+/// Bytes in flight, of packets that ask for an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Of all packets, but for those that search for the path's size or went elsewhere.
+    pub total: u64,
+    /// Of packets with messages of bulk channels.
+    pub bulk: u64,
+}
+
+impl Flight {
+    /// Nothing.
+    pub(super) const EMPTY: Self = Self {
+        packets: 0,
+        unreliable: 0,
+        contents: 0,
+        bytes: InFlight { total: 0, bulk: 0 },
+    };
+
+    /// Takes note of a packet of `len` bytes.
+    pub(super) fn add(&mut self, kind: SentKind, len: u16) {
+        self.packets = self.packets.saturating_add(1);
+        let len = u64::from(len);
+        match kind {
+            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
+                self.unreliable = self.unreliable.saturating_add(1);
+                self.contents = self.contents.saturating_add(frames.into());
+            }
+            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
+            SentKind::MtuProbe | SentKind::OffPath => return,
+            SentKind::Other => {}
+        }
+        self.bytes.total = self.bytes.total.saturating_add(len);
+    }
+
+    /// Takes note that the packet arrived or counts as lost.
+    pub(super) fn remove(&mut self, kind: SentKind, len: u16) {
+        self.packets = self.packets.saturating_sub(1);
+        let len = u64::from(len);
+        match kind {
+            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
+                self.unreliable = self.unreliable.saturating_sub(1);
+                self.contents = self.contents.saturating_sub(frames.into());
+            }
+            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
+            SentKind::MtuProbe | SentKind::OffPath => return,
+            SentKind::Other => {}
+        }
+        self.bytes.total = self.bytes.total.saturating_sub(len);
+    }
+
+    /// Returns how many bytes there are.
+    pub(super) const fn bytes(self) -> InFlight {
+        self.bytes
+    }
+
+    /// Returns how many there are.
+    pub(super) const fn packets(self) -> usize {
+        self.packets
+    }
+
+    /// Returns whether no further packet with unreliable messages only may leave.
+    pub(super) const fn is_full_for_unreliable(self) -> bool {
+        self.unreliable >= UNRELIABLE_MAX || self.contents >= CONTENTS_MAX
+    }
+}
+
+/// Three quarters of [`SentPackets::IN_FLIGHT_MAX`](super::SentPackets::IN_FLIGHT_MAX).
+pub(super) const UNRELIABLE_MAX: usize = 768;
+
+/// Three quarters of [`SentPackets::CONTENTS_MAX`](super::SentPackets::CONTENTS_MAX).
+const CONTENTS_MAX: usize = 6_144;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -228,5 +319,48 @@ mod tests {
         contents.drain(chain, |_| ());
         contents.shrink();
         assert_eq!(contents.memory(), 0);
+    }
+
+    #[test]
+    fn unreliable_messages_leave_a_quarter_of_packets_and_contents() {
+        for (packets, contents) in [(768, 1), (6_144 / 30 + 1, 30)] {
+            let mut flight = Flight::EMPTY;
+            let unreliable = SentKind::Unreliable(contents);
+            for _ in 0..packets {
+                assert!(!flight.is_full_for_unreliable());
+                flight.add(unreliable, 100);
+                flight.add(SentKind::Other, 100);
+            }
+            assert!(flight.is_full_for_unreliable());
+            flight.remove(SentKind::Other, 100);
+            assert!(flight.is_full_for_unreliable());
+            flight.remove(unreliable, 100);
+            assert!(!flight.is_full_for_unreliable());
+            assert_eq!(flight.packets(), 2 * (packets - 1));
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_by_kind_without_probes() {
+        let mut flight = Flight::EMPTY;
+        let all = [
+            (SentKind::Other, 10),
+            (SentKind::Unreliable(2), 200),
+            (SentKind::Bulk, 1_000),
+            (SentKind::MtuProbe, 1_452),
+            (SentKind::OffPath, 40),
+        ];
+        for (kind, len) in all {
+            flight.add(kind, len);
+        }
+        let bytes = InFlight {
+            total: 1_210,
+            bulk: 1_000,
+        };
+        assert_eq!((flight.packets(), flight.bytes()), (5, bytes));
+        for (kind, len) in all {
+            flight.remove(kind, len);
+        }
+        assert_eq!(flight, Flight::EMPTY);
     }
 }

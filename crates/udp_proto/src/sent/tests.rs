@@ -276,7 +276,7 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2048_packets() {
     for seed in 0..50 {
         let mut generator = wire::Seed::from_number(seed).generator(0);
         let mut sender = Sender::new(0);
-        let mut policy = crate::skip::SkipPolicy::new(number(0), &mut generator);
+        let mut policy = crate::packet::SkipPolicy::new(number(0), &mut generator);
         // The attacker acknowledges all it can guess, every 100 packets.
         let caught = (1..=2_048_u64).find(|packets| {
             while policy.skips(sender.sent.next_number().unwrap(), &mut generator) {

@@ -5,7 +5,7 @@ use crypto::{
     Suite,
 };
 use netsim::provider::{SimAead, SimEphemeral, SimProvider};
-use udp_proto::handshake::VERSION_1;
+use udp_proto::VERSION_1;
 use udp_proto::handshake::accept::{AcceptBody, AcceptClear, CLEAR_LEN};
 use udp_proto::handshake::hello::{Hello, Hello0, set_cookie, set_psk_mac};
 use udp_proto::handshake::params::Params;

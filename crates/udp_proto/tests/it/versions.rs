@@ -1,8 +1,9 @@
 //! Version negotiation, and that no attacker between the ends can influence it.
 
-use udp_proto::handshake::{Mode, VERSION_1, VERSION_TRIAL};
+use udp_proto::handshake::Mode;
 use udp_proto::{
-    CloseCode, Config, ConnectFailure, Credentials, Listen, SessionId, SpokenVersions,
+    CloseCode, Config, ConnectFailure, Credentials, Listen, SessionId, SpokenVersions, VERSION_1,
+    VERSION_TRIAL,
 };
 
 use crate::direct::{Line, Sent, config, failures};

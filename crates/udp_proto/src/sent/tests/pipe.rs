@@ -8,9 +8,9 @@ use wire::{Generator, Seed};
 use super::*;
 use crate::channel::ChannelTable;
 use crate::frame::{Frame, Frames};
+use crate::packet::SkipPolicy;
 use crate::packet::TruncatedNumber;
 use crate::replay::ReplayWindow;
-use crate::skip::SkipPolicy;
 
 /// Properties of the pipe and the traffic.
 #[derive(Clone, Copy)]

@@ -1,18 +1,14 @@
 //! Reliable channels: each message exactly once, in order of sending or of arrival.
 
-mod arrivals;
-
 use std::collections::VecDeque;
 
-use super::byte_queue::ByteQueue;
-use super::{
+use super::packet_builder::{Next, Outgoing};
+use crate::byte_queue::ByteQueue;
+use crate::channel::{
     ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, frame_count, message_credit,
     truncate,
 };
-use super::{Next, Outgoing};
 use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
-
-pub(crate) use arrivals::Inbound;
 
 /// The sending half of a reliable channel: every message from `send` until it and all before it are
 /// acknowledged. Ordering is up to the receiver.

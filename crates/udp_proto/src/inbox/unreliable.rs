@@ -2,11 +2,15 @@
 
 use wire::Instant;
 
-use crate::channel::{ChannelError, ChannelId, Delivery, ID_WINDOW, widen};
-use crate::fragment::{
-    Admission, Fragment, Key, Reassembler, UNRELIABLE_BUDGET, UNRELIABLE_MESSAGES_MAX,
+use super::store::{Stock, Store};
+use crate::channel::{
+    ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, widen,
 };
-use crate::marks::Marks;
+use crate::fragment::{
+    Admission, FRAGMENT_LEN, Fragment, FragmentError, Key, Position, Reassembler,
+    UNRELIABLE_BUDGET, UNRELIABLE_MESSAGES_MAX,
+};
+use crate::replay::Marks;
 
 /// The receiving half of one unreliable channel: which numbered messages have started to arrive.
 ///
@@ -267,6 +271,118 @@ impl Reassembly {
         reassembler.discard(begun.key);
     }
 }
+
+/// An unreliable channel, with shared state.
+pub(super) struct Unreliable<'a> {
+    pub(super) inbound: &'a mut Inbound,
+    /// Split messages of all unreliable channels.
+    pub(super) reassembly: &'a mut Reassembly,
+    pub(super) store: &'a mut Store,
+}
+
+impl Unreliable<'_> {
+    /// Processes a frame. A message that starts with it expires at `expires_at`.
+    pub(super) fn on_frame(
+        &mut self,
+        expires_at: Instant,
+        config: &ChannelConfig,
+        frame: &MsgFrame<'_>,
+    ) -> Result<Frame, ChannelError> {
+        let channel = frame.header.channel;
+        let len_max = config.message_bytes_max;
+        let fragment = match frame.header.fragment {
+            // A whole message that may be retransmitted.
+            Some(SINGLE) if !self.inbound.is_sequenced() => {
+                if frame.data.len() > len_max.min(FRAGMENT_LEN) {
+                    return Err(FragmentError::Length(frame.data.len()).into());
+                }
+                None
+            }
+            Some(position) => Some(Fragment::new(position, frame.data, len_max)?),
+            None if frame.data.len() <= len_max => None,
+            None => return Err(ChannelError::Frame),
+        };
+        let low = frame.header.id.ok_or(ChannelError::Frame)?;
+        let note = self.inbound.note(low);
+        let (Note::First(id) | Note::Further(id)) = note else {
+            return Ok(match note {
+                Note::Overtaken => Frame::Overtaken,
+                Note::First(_) | Note::Further(_) | Note::Old => Frame::GivenUp,
+            });
+        };
+        let name = SplitMessage { channel, id };
+        let Some(fragment) = fragment else {
+            return self.on_whole(name, note, frame.data);
+        };
+        let Stock {
+            reassembler,
+            unread,
+        } = self.store.stock();
+        if matches!(note, Note::First(_)) {
+            self.reassembly
+                .begin(expires_at, name, fragment.count(), reassembler);
+        }
+        match self.reassembly.on_fragment(name, &fragment, reassembler)? {
+            Progress::Stored => Ok(Frame::New),
+            Progress::Repeated => Ok(Frame::Repeated),
+            Progress::Over if self.inbound.is_complete(id) => Ok(Frame::Repeated),
+            Progress::Over => Ok(Frame::GivenUp),
+            Progress::Complete(key) => {
+                unread.push_unreliable(channel, |queue| {
+                    reassembler.take(key, &mut |bytes| queue.push(bytes));
+                });
+                self.inbound.on_complete(id);
+                self.on_delivered(name);
+                Ok(Frame::New)
+            }
+        }
+    }
+
+    /// Processes a whole message with a number.
+    fn on_whole(
+        &mut self,
+        name: SplitMessage,
+        note: Note,
+        data: &[u8],
+    ) -> Result<Frame, ChannelError> {
+        if matches!(note, Note::Further(_)) {
+            if self.reassembly.contains(name) {
+                return Err(FragmentError::Contradiction.into());
+            }
+            return Ok(Frame::Repeated);
+        }
+        self.store
+            .stock()
+            .unread
+            .push_unreliable(name.channel, |queue| queue.push(data));
+        self.on_delivered(name);
+        Ok(Frame::New)
+    }
+
+    /// Drops messages that the delivered one superseded.
+    fn on_delivered(&mut self, name: SplitMessage) {
+        if self.inbound.on_delivered(name.id) {
+            self.reassembly
+                .overtake(name.channel, name.id, &mut self.store.stock().reassembler);
+        }
+    }
+}
+
+/// The outcome of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// New data.
+    New,
+    /// A duplicate.
+    Repeated,
+    /// Its message was given up before it was complete, or is too old to tell.
+    GivenUp,
+    /// A newer message of its sequenced channel was delivered.
+    Overtaken,
+}
+
+/// The position of an unreliable message with a number that is not split.
+const SINGLE: Position = Position { index: 0, count: 1 };
 
 #[cfg(test)]
 mod tests {

@@ -1,24 +1,18 @@
 //! Unreliable and sequenced channels.
 
-mod arrivals;
-mod partial_reliable;
-
 use std::collections::VecDeque;
 
 use wire::Instant;
 
-use super::byte_queue::ByteQueue;
-use super::{
+use super::packet_builder::{Next, Outgoing};
+use super::partial_reliable::{AckOutcome, Leaving, PartialReliable, Retransmission};
+use crate::byte_queue::ByteQueue;
+use crate::channel::{
     ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
     frame_count, truncate,
 };
-use super::{Next, Outgoing};
+use crate::event::MessageOutcome;
 use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
-use crate::outcome::MessageOutcome;
-use partial_reliable::{Leaving, PartialReliable, Retransmission};
-
-pub(crate) use arrivals::{Inbound, Note, Progress, Reassembly, SplitMessage};
-pub(crate) use partial_reliable::{AckOutcome, STRAGGLERS};
 
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::store::{Stock, Store};
 use crate::channel::{
     ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, frame_credit, widen,
 };
 use crate::fragment::{Admission, Fragment, Key};
-use crate::inbox::{Stock, Store};
 
 /// Messages received ahead of the oldest missing one.
 ///

@@ -1,100 +1,76 @@
-//! Packets in flight, the share of unreliable messages, and outages.
+//! Loss detection: reordering tolerance, and outages.
 
 use core::time::Duration;
 
 use wire::Instant;
 
+use super::Summary;
 use super::scan::Slot;
-use super::{SentKind, Summary};
+use crate::nanos::Nanos;
+use crate::rtt::RttEstimator;
 
-/// Counts of ack-eliciting packets in flight.
-///
-/// Packets with only unreliable messages are counted separately and limited. Otherwise a flood on
-/// an unreliable channel of high priority would fill every place that an acknowledgement frees, and
-/// reliable messages would wait for its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flight {
-    /// All of them.
-    packets: usize,
-    /// Those that hold unreliable messages only.
-    unreliable: usize,
-    /// Contents of these.
-    contents: usize,
-    /// Bytes of all packets.
-    bytes: InFlight,
+/// Starts at the thresholds of RFC 9002, section 6.1, grows with each spurious loss, and halves
+/// every 30 s without one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tolerance {
+    /// Packet threshold.
+    threshold: u64,
+    /// Extra time beyond 9/8 of the RTT.
+    slack: Nanos,
+    /// Time of the last spurious loss or halving.
+    since: Instant,
 }
 
-/// Bytes in flight, of packets that ask for an acknowledgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Of all packets, but for those that search for the path's size or went elsewhere.
-    pub total: u64,
-    /// Of packets with messages of bulk channels.
-    pub bulk: u64,
-}
+impl Tolerance {
+    /// RFC 9002, section 6.1.1.
+    pub(super) const THRESHOLD_MIN: u64 = 3;
+    pub(super) const THRESHOLD_MAX: u64 = 64;
+    /// Time without a spurious loss after which both halve.
+    pub(super) const HALVING: Duration = Duration::from_secs(30);
 
-impl Flight {
-    /// Nothing.
-    pub(super) const EMPTY: Self = Self {
-        packets: 0,
-        unreliable: 0,
-        contents: 0,
-        bytes: InFlight { total: 0, bulk: 0 },
-    };
-
-    /// Takes note of a packet of `len` bytes.
-    pub(super) fn add(&mut self, kind: SentKind, len: u16) {
-        self.packets = self.packets.saturating_add(1);
-        let len = u64::from(len);
-        match kind {
-            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
-                self.unreliable = self.unreliable.saturating_add(1);
-                self.contents = self.contents.saturating_add(frames.into());
-            }
-            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_add(len),
-            SentKind::MtuProbe | SentKind::OffPath => return,
-            SentKind::Other => {}
+    pub(super) const fn new() -> Self {
+        Self {
+            threshold: Self::THRESHOLD_MIN,
+            slack: Nanos::ZERO,
+            since: Instant::ZERO,
         }
-        self.bytes.total = self.bytes.total.saturating_add(len);
     }
 
-    /// Takes note that the packet arrived or counts as lost.
-    pub(super) fn remove(&mut self, kind: SentKind, len: u16) {
-        self.packets = self.packets.saturating_sub(1);
-        let len = u64::from(len);
-        match kind {
-            SentKind::Unreliable(frames) | SentKind::Retransmit(frames) => {
-                self.unreliable = self.unreliable.saturating_sub(1);
-                self.contents = self.contents.saturating_sub(frames.into());
+    /// Records a spurious loss of a packet that `overtaken` newer numbers passed.
+    pub(super) fn on_spurious(&mut self, now: Instant, overtaken: u64, rtt: &RttEstimator) {
+        let seen = overtaken.saturating_add(1).min(Self::THRESHOLD_MAX);
+        self.threshold = self.threshold.max(seen);
+        let round = Nanos::of(rtt.smoothed());
+        self.slack = (self.slack + round.divided(8)).min(round);
+        self.since = now;
+    }
+
+    /// Halves as often as due.
+    pub(super) fn decay(&mut self, now: Instant) {
+        while self.is_raised() && self.since + Self::HALVING <= now {
+            self.since += Self::HALVING;
+            self.threshold = (self.threshold / 2).max(Self::THRESHOLD_MIN);
+            self.slack = self.slack.divided(2);
+            if self.slack < Nanos::of(RttEstimator::GRANULARITY) {
+                self.slack = Nanos::ZERO;
             }
-            SentKind::Bulk => self.bytes.bulk = self.bytes.bulk.saturating_sub(len),
-            SentKind::MtuProbe | SentKind::OffPath => return,
-            SentKind::Other => {}
         }
-        self.bytes.total = self.bytes.total.saturating_sub(len);
     }
 
-    /// Returns how many bytes there are.
-    pub(super) const fn bytes(self) -> InFlight {
-        self.bytes
+    /// Returns the packet threshold.
+    pub(super) const fn threshold(&self) -> u64 {
+        self.threshold
     }
 
-    /// Returns how many there are.
-    pub(super) const fn packets(self) -> usize {
-        self.packets
+    /// Returns the extra time beyond 9/8 of the RTT, at most one RTT.
+    pub(super) fn slack(&self, rtt: &RttEstimator) -> Nanos {
+        self.slack.min(Nanos::of(rtt.smoothed()))
     }
 
-    /// Returns whether no further packet with unreliable messages only may leave.
-    pub(super) const fn is_full_for_unreliable(self) -> bool {
-        self.unreliable >= UNRELIABLE_MAX || self.contents >= CONTENTS_MAX
+    fn is_raised(&self) -> bool {
+        self.threshold > Self::THRESHOLD_MIN || self.slack > Nanos::ZERO
     }
 }
-
-/// Three quarters of [`SentPackets::IN_FLIGHT_MAX`](super::SentPackets::IN_FLIGHT_MAX).
-pub(super) const UNRELIABLE_MAX: usize = 768;
-
-/// Three quarters of [`SentPackets::CONTENTS_MAX`](super::SentPackets::CONTENTS_MAX).
-const CONTENTS_MAX: usize = 6_144;
 
 /// Finds gaps.
 ///
@@ -197,47 +173,60 @@ impl Run {
 mod tests {
     use super::*;
 
-    #[test]
-    fn unreliable_messages_leave_a_quarter_of_packets_and_contents() {
-        for (packets, contents) in [(768, 1), (6_144 / 30 + 1, 30)] {
-            let mut flight = Flight::EMPTY;
-            let unreliable = SentKind::Unreliable(contents);
-            for _ in 0..packets {
-                assert!(!flight.is_full_for_unreliable());
-                flight.add(unreliable, 100);
-                flight.add(SentKind::Other, 100);
-            }
-            assert!(flight.is_full_for_unreliable());
-            flight.remove(SentKind::Other, 100);
-            assert!(flight.is_full_for_unreliable());
-            flight.remove(unreliable, 100);
-            assert!(!flight.is_full_for_unreliable());
-            assert_eq!(flight.packets(), 2 * (packets - 1));
-        }
+    fn secs(secs: u64) -> Instant {
+        Instant::from_millis(secs * 1_000)
     }
 
     #[test]
-    fn bytes_are_counted_by_kind_without_probes() {
-        let mut flight = Flight::EMPTY;
-        let all = [
-            (SentKind::Other, 10),
-            (SentKind::Unreliable(2), 200),
-            (SentKind::Bulk, 1_000),
-            (SentKind::MtuProbe, 1_452),
-            (SentKind::OffPath, 40),
-        ];
-        for (kind, len) in all {
-            flight.add(kind, len);
+    fn grows_with_mistakes_and_halves_without() {
+        let rtt = RttEstimator::new(Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.decay(secs(1_000_000));
+        tolerance.on_spurious(secs(1_000_000), 40, &rtt);
+        assert_eq!(tolerance.threshold(), 41);
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(25));
+        for _ in 0..20 {
+            tolerance.on_spurious(secs(1_000_000), 5_000, &rtt);
         }
-        let bytes = InFlight {
-            total: 1_210,
-            bulk: 1_000,
-        };
-        assert_eq!((flight.packets(), flight.bytes()), (5, bytes));
-        for (kind, len) in all {
-            flight.remove(kind, len);
-        }
-        assert_eq!(flight, Flight::EMPTY);
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MAX);
+        assert_eq!(tolerance.slack(&rtt).get(), rtt.smoothed());
+        tolerance.decay(secs(1_000_029));
+        assert_eq!(tolerance.threshold(), 64);
+        tolerance.decay(secs(1_000_030));
+        assert_eq!(tolerance.threshold(), 32);
+        tolerance.decay(secs(1_000_059));
+        assert_eq!(tolerance.threshold(), 32);
+        tolerance.decay(Instant::from_nanos(u64::MAX));
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::ZERO);
+    }
+
+    #[test]
+    fn slack_below_a_millisecond_is_dropped() {
+        let rtt = RttEstimator::new(Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.on_spurious(secs(0), 1, &rtt);
+        // An eighth of 200 ms, halved four times and once more.
+        tolerance.decay(secs(120));
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_nanos(1_562_500));
+        tolerance.decay(secs(150));
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_threshold_halves_further_without_slack() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        rtt.on_sample(Duration::from_millis(8), Duration::ZERO);
+        let mut tolerance = Tolerance::new();
+        tolerance.on_spurious(secs(0), 63, &rtt);
+        assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(1));
+        tolerance.decay(secs(30));
+        assert_eq!(
+            (tolerance.threshold(), tolerance.slack(&rtt).get()),
+            (32, Duration::ZERO)
+        );
+        tolerance.decay(secs(150));
+        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
     }
 
     fn at(millis: u64) -> Instant {

@@ -1,14 +1,14 @@
 //! Partial reliability: unreliable messages that are retransmitted until their deadline.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
 
-use crate::channel::byte_queue::ByteQueue;
+use crate::byte_queue::ByteQueue;
 use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
+use crate::event::MessageOutcome;
 use crate::fragment::{FRAGMENT_LEN, REASSEMBLY_LIFE};
-use crate::outcome::MessageOutcome;
+use crate::sent::LATE_ACK_SPAN;
 
 /// Messages that are partly or fully sent and unsettled, oldest first.
 ///
@@ -95,10 +95,6 @@ enum Stage {
     /// As `Over`, with nothing in flight: settles at this time.
     Doubted(MessageOutcome, Instant),
 }
-
-/// How long to wait for an acknowledgement after a loss: longer than reordering on any playable
-/// path.
-pub(crate) const STRAGGLERS: Duration = Duration::from_millis(500);
 
 const _: () = assert!(
     ChannelTable::UNRELIABLE_BYTES_MAX.div_ceil(FRAGMENT_LEN) <= 64,
@@ -341,7 +337,7 @@ impl PartialReliable {
             && let Stage::Over(outcome) = partial.stage
             && partial.in_flight == 0
         {
-            let until = partial.lost_at + STRAGGLERS;
+            let until = partial.lost_at + LATE_ACK_SPAN;
             partial.stage = Stage::Doubted(outcome, until);
             self.wake_at(until);
         }
