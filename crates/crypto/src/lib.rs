@@ -23,6 +23,8 @@ pub mod public_key;
 pub mod reset_file;
 pub mod secret;
 pub mod suite;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod token;
 
 pub use address_list::{AddressCount, AddressList};

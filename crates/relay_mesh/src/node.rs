@@ -58,6 +58,8 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+#[cfg(feature = "tcp")]
+use crypto::tls::TlsIdentity;
 use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, ChannelId, CidLen, Endpoint, Listen, ListenError, Mtu};
 use wire::{
@@ -84,8 +86,6 @@ use crate::shards::Shards;
 use crate::stats::NodeStats;
 #[cfg(feature = "tcp")]
 use crate::tcp::TcpConfig;
-#[cfg(feature = "tcp")]
-use crate::tunnel::TunnelIdentity;
 use crate::view::Draining;
 use config_news::ConfigNews;
 use edges::Edges;
@@ -600,7 +600,7 @@ fn tunnels(
     let Some(tcp) = config else {
         return Ok(None);
     };
-    let identity = TunnelIdentity::new(identity).map_err(|_| NewError::TunnelIdentity)?;
+    let identity = TlsIdentity::new(identity).map_err(|_| NewError::TunnelIdentity)?;
     Ok(Some(Box::new(Tunnels::new(tcp, identity, now))))
 }
 

@@ -2,7 +2,7 @@
 //! whose datagrams are payloads of a flow.
 //!
 //! - A [`Tunnel`] is one end. Entry and exit have one each, with their own [`ConnId`]s.
-//! - Both ends prove their node keys ([`TunnelIdentity`]), without a certificate authority or a
+//! - Both ends prove their node keys ([`crypto::tls`]), without a certificate authority or a
 //!   clock.
 //! - Each stream starts with an [`OpenRecord`]. The exit connects to its server before it accepts.
 //! - Half-close, reset and back-pressure are forwarded. A slow reader has at most [`WINDOW`] bytes
@@ -31,6 +31,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Buf;
+use crypto::tls::{KeyRefused, TlsIdentity};
 use quinn_proto::StreamId;
 use serde::Serialize;
 use wire::{Instant, LimitError, NodeId, SourceKey, SourceLimiter, TokenBucket};
@@ -42,7 +43,6 @@ use quic::{Quic, Written};
 
 pub use clock::StdInstant;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
-pub use identity::{KeyRefused, TunnelIdentity};
 pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
 pub use outbound_header::OutboundHeader;
@@ -97,7 +97,7 @@ impl Tunnel {
     /// [`KeyRefused`] if TLS rejects the identity.
     pub fn entry(
         (number, config): (u32, &TunnelConfig),
-        identity: &TunnelIdentity,
+        identity: &TlsIdentity,
         far: NodeId,
         (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {
@@ -113,7 +113,7 @@ impl Tunnel {
     /// As [`entry`](Self::entry).
     pub fn exit(
         (number, config): (u32, &TunnelConfig),
-        identity: &TunnelIdentity,
+        identity: &TlsIdentity,
         far: NodeId,
         (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {

@@ -102,36 +102,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod admission;
 mod application;
-mod authorities;
 mod config;
 mod connection;
 mod counters;
 mod crowd;
 mod descriptors;
 mod driver;
-mod host_certificate;
 mod listener;
 mod passage;
 mod patience;
 mod record;
 mod table;
 mod tls;
+mod x509;
 
 use wire::StreamMachine;
 
-pub use admission::Admission;
 pub use application::{Dial, DialError, DialPeer, StreamApplication};
-pub use authorities::{Authorities, AuthoritiesError, BadHostName, CertificateFault, Host};
 pub use config::StreamConfig;
 pub use counters::StreamCounters;
+pub use crypto::tls::{KeyRefused, TlsIdentity};
 pub use descriptors::raise_descriptor_limit;
 pub use driver::{StreamDriver, StreamRequests};
-pub use host_certificate::{HostCertificate, HostCertificateError};
 pub use listener::{ListenError, StreamListener};
 pub use passage::OpenConnection;
-pub use tls::{KeyRefused, TlsIdentity};
+pub use tls::Admission;
+pub use x509::{
+    Authorities, AuthoritiesError, BadHostName, CertificateFault, Host, HostCertificate,
+    HostCertificateError,
+};
 
 use crate::handle::{self, SpawnError};
 

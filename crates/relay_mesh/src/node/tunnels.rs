@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crypto::tls::TlsIdentity;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::entry::{LISTEN_AGAIN, is_dual};
@@ -13,9 +14,7 @@ use super::flow_table::OTHERS_SHARE;
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
-use crate::tunnel::{
-    ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelIdentity, TunnelStats,
-};
+use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelStats};
 
 /// State for TCP games.
 pub(super) struct Tunnels {
@@ -23,7 +22,7 @@ pub(super) struct Tunnels {
     pub(super) config: TcpConfig,
     /// TCP games currently configured.
     pub(super) games: Vec<Game>,
-    pub(super) identity: TunnelIdentity,
+    pub(super) identity: TlsIdentity,
     /// Tunnel ends, keyed by flow.
     pub(super) ends: BTreeMap<u32, End>,
     /// Flows, keyed by tunnel number.
@@ -72,7 +71,7 @@ enum PortState {
 }
 
 impl Tunnels {
-    pub(super) fn new(mut config: TcpConfig, identity: TunnelIdentity, now: Instant) -> Self {
+    pub(super) fn new(mut config: TcpConfig, identity: TlsIdentity, now: Instant) -> Self {
         let games = core::mem::take(&mut config.games);
         let mut tunnels = Self {
             conns: Conns::new(&config),

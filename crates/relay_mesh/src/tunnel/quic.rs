@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use crypto::tls::{KeyRefused, TlsIdentity};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
     Event, IdleTimeout, ReadError, ServerConfig, StreamId, TransportConfig, ValidationTokenConfig,
@@ -14,7 +15,7 @@ use wire::{Instant, NodeId};
 
 use super::TunnelConfig;
 use super::clock::Clock;
-use super::identity::{KeyRefused, TunnelIdentity};
+use super::identity;
 use super::path_probes::PathProbes;
 use super::{SILENCE_MAX, WINDOW};
 
@@ -56,12 +57,12 @@ impl Quic {
     /// Starts a connection to `far`.
     pub(super) fn connect(
         config: &TunnelConfig,
-        identity: &TunnelIdentity,
+        identity: &TlsIdentity,
         far: NodeId,
         (clock, now): (Clock, Instant),
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut client = ClientConfig::new(identity.client(far)?);
+        let mut client = ClientConfig::new(identity::client(identity, far)?);
         client.transport_config(transport(config, 0, &path_probes));
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
         let connection = endpoint
@@ -79,12 +80,12 @@ impl Quic {
     /// Accepts a connection from `far`.
     pub(super) fn listen(
         config: &TunnelConfig,
-        identity: &TunnelIdentity,
+        identity: &TlsIdentity,
         far: NodeId,
         clock: Clock,
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut server = ServerConfig::with_crypto(identity.server(far)?);
+        let mut server = ServerConfig::with_crypto(identity::server(identity, far)?);
         // Tokens need the wall clock; without them and without retries QUIC does not read it.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crypto::tls::TlsIdentity;
 use crypto::{Identity, Ring};
 use quinn_proto::StreamId;
 use wire::Instant;
@@ -25,7 +26,7 @@ fn couple() -> Couple {
     let mut provider = Ring::new();
     let [one, other] = [(); 2].map(|()| {
         let identity = Identity::generate(&mut provider).unwrap();
-        TunnelIdentity::new(&identity).unwrap()
+        TlsIdentity::new(&identity).unwrap()
     });
     let config = TunnelConfig::default();
     let now = Instant::ZERO;

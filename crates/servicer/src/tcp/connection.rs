@@ -7,12 +7,12 @@ use mio::net::TcpStream;
 use rustls::Error as TlsError;
 use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity, SourceKey};
 
-use super::authorities::CertificateFault;
 use super::config::StreamConfig;
 use super::passage::LentPlace;
 use super::patience::{Deadline, Patience};
 use super::record::{RecordReader, RecordWriter};
 use super::tls;
+use super::x509::CertificateFault;
 
 /// One TCP connection.
 #[derive(Debug)]
@@ -269,7 +269,7 @@ impl Connection {
 
     /// Maps a TLS error to the fault of the connection.
     fn fault(&self, error: &TlsError) -> Fault {
-        if let Some(found) = tls::stranger(error) {
+        if let Some(found) = tls::unknown_node(error) {
             return Fault::Stranger(found);
         }
         if let TlsError::AlertReceived(_) = error {

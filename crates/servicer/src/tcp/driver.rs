@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crypto::tls::TlsIdentity;
 use wire::{Instant, StreamMachine};
 
 use super::application::StreamApplication;
@@ -23,7 +24,6 @@ use super::config::StreamConfig;
 use super::counters::{StreamCounters, StreamLedger};
 use super::listener::StreamListener;
 use super::table::Key;
-use super::tls::TlsIdentity;
 use crate::Clock;
 use crate::end::End;
 use crate::request::Inbox;

@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crypto::tls::TlsIdentity;
 use mio::net::TcpListener;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::address::canonical;
 
-use super::admission::Admission;
-use super::host_certificate::HostCertificate;
-use super::tls::TlsIdentity;
+use super::tls::{Admission, node_server};
+use super::x509::HostCertificate;
 
 /// A bound TCP port, with the identity that it proves and the peers that it admits.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl StreamListener {
         identity: &TlsIdentity,
         admission: Admission,
     ) -> Result<Self, ListenError> {
-        Self::with_tls(address, identity.server(admission).ok())
+        Self::with_tls(address, node_server(identity, admission).ok())
     }
 
     /// Like [`bind`](Self::bind), for peers that dial this host by name. Peers are shown

@@ -5,11 +5,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use crypto::Identity;
+use crypto::tls::TlsIdentity;
 use netsim::provider::SimProvider;
 use netsim::{Chance, Link, LinkConfig, Loss};
 use relay_mesh::tunnel::{
     ConnEnd, ConnId, OpenError, OpenRecord, Refusal, Tunnel, TunnelConfig, TunnelEnd, TunnelEvent,
-    TunnelIdentity,
 };
 use wire::{Instant, Seed};
 
@@ -91,7 +91,7 @@ impl Pair {
     ) -> Self {
         let mut provider = SimProvider::new(seed);
         let identities = [(); 3].map(|()| Identity::generate(&mut provider).unwrap());
-        let [one, other, stranger] = identities.map(|id| TunnelIdentity::new(&id).unwrap());
+        let [one, other, stranger] = identities.map(|id| TlsIdentity::new(&id).unwrap());
         let (at_entry, at_exit) = match faces {
             Faces::Honest => (&one, &other),
             Faces::OtherEntry => (&stranger, &other),

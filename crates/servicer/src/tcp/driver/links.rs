@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crypto::tls::TlsIdentity;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
@@ -14,7 +15,7 @@ use crate::tcp::connection::{Connection, Expected, Fault, Side, Stage};
 use crate::tcp::counters::StreamLedger;
 use crate::tcp::patience::Deadline;
 use crate::tcp::table::{Key, NoPlace, Table};
-use crate::tcp::tls::{self, TlsIdentity};
+use crate::tcp::tls;
 
 /// The connections of a driver.
 #[derive(Debug)]
