@@ -1,13 +1,12 @@
 //! A hub's log on disk.
 
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{Epoch, LogId, MailSeq};
 use hub::log::format::{self, HEAD_BYTES};
 use hub::log::{MemorySegments, OpenError, SegmentFile, SegmentId};
 use hub::record::MailVerdict;
 use hub::store::NewMail;
-use hub::{Command, Completed, Outcome, Store, StoreConfig, StoreOp};
+use hub::{
+    Addr, Command, Completed, Epoch, LogId, MailSeq, Outcome, Redacted, Store, StoreConfig, StoreOp,
+};
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
 /// Decodes a payload as a record with a valid checksum. An accepted record has one encoding and

@@ -1,10 +1,8 @@
 //! A hub with hostile nodes.
 
-use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
-use hub::role::Role;
-use hub::{Hub, HubConfig, JoinFile, Store, StoreConfig};
+use hub::{Hub, HubConfig, JoinFile, LogId, Role, Store, StoreConfig};
 use wire::{CloseCause, ConnectionId, Instant, NodeId, PeerIdentity, StreamMachine, UnixTime};
 
 /// Feeds records to three links of a hub. After each, a store serves the hub. The hub writes at

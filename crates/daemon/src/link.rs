@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use crypto::{Identity, TokenKey};
-use hub::role::Role;
-use hub::{JoinFile, NodeConfig};
+use hub::{JoinFile, NodeConfig, Role};
 use matchmaker_core::record::{Assign, Intake, Verdict};
 use servicer::{Clock, RequestError, StreamHandle};
 use wire::{ClientId, InstanceId, MatchId};

@@ -5,9 +5,8 @@ pub(super) mod trips;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hub::id::LogId;
 use hub::log::FileSegments;
-use hub::{Store, StoreConfig};
+use hub::{LogId, Store, StoreConfig};
 
 use super::message::{MAILS_AT_KILL_MIN, Place};
 use super::observations::Observations;

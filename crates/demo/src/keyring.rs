@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crypto::{Identity, Provider, Ring, identity_file};
-use hub::JoinFile;
 use hub::join_file::{Grant, NetworkSecret};
-use hub::role::Role;
+use hub::{JoinFile, Role};
 use servicer::Clock;
 
 use crate::BoxError;

@@ -1,17 +1,14 @@
 //! The hub: routes calls and broadcasts between links, and issues commands to the store.
 
-mod call;
-mod claim;
 mod clock;
 mod config;
-mod event;
 mod link;
-mod mail;
 mod membership;
-mod op;
-mod watch;
+mod message;
+mod table;
 
 use core::fmt;
+use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,23 +18,15 @@ use wire::{
     StreamMachine, UnixTime,
 };
 
-use crate::address::Addr;
-use crate::id::{CallId, MailSeq, RequestId};
+use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
-use crate::name::Name;
-use crate::record::{CallError, DownReason, Request, ToHub, ToNode};
-use crate::redact::Redacted;
-use crate::store::{Command, Completed, NewMail, Outcome, Settled, StoreError, StoreOp};
-use call::{Calls, OpenCall};
-use claim::{Claim, Claims};
+use crate::record::{CallError, DownReason, ToHub, ToNode};
+use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
 use clock::{ClockVerdict, WallClock};
-use link::{Link, LinkState, Member, Next};
+pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
+use link::{Link, LinkState, Member, Watchers};
 use membership::Sweep;
-use op::{Ops, Pending};
-use watch::Watchers;
-
-pub use config::{DuplicateClaim, HubConfig};
-pub use event::{HubEvent, HubStats};
+use table::{Calls, Claims, OpenCall, Ops, Pending};
 
 /// The message switch that nodes join.
 ///
@@ -57,7 +46,6 @@ pub struct Hub {
     links: BTreeMap<ConnectionId, Link>,
     /// The link of each node that has joined.
     joined: BTreeMap<NodeId, ConnectionId>,
-    /// Nodes by the service that they provide.
     services: BTreeSet<(Name, NodeId)>,
     /// Links that may have a record within their credit.
     ready: BTreeSet<ConnectionId>,
@@ -66,21 +54,21 @@ pub struct Hub {
     calls: Calls,
     claims: Claims,
     watchers: Watchers,
-    /// Unfinished work for players of nodes that have disconnected.
+    /// Unfinished work for players of disconnected nodes.
     sweeps: VecDeque<Sweep>,
     next_sweep: Instant,
     /// Disconnected nodes, and when the lease of their players ends.
     lease_ends: BTreeMap<NodeId, Instant>,
     ops: Ops,
-    /// Players with a mailbox to read as soon as the store takes another command.
+    /// Players with a mailbox to read.
     mail_ready: BTreeSet<ClientId>,
     /// Position of the round robin over mailboxes.
     last_read: ClientId,
-    /// Players with an acknowledgement that the store does not have yet.
+    /// Players with an acknowledgement for the store.
     acknowledging: BTreeSet<ClientId>,
-    /// Players with a mailbox that the store failed to read; retried at the next tick.
+    /// Players with a failed read; retried at the next tick.
     retry_reads: BTreeSet<ClientId>,
-    /// Players with an acknowledgement that the store had no room for; retried at the next tick.
+    /// Players with a failed acknowledgement; retried at the next tick.
     retry_acks: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that have ended.
     final_acks: BTreeMap<ClientId, MailSeq>,
@@ -177,13 +165,9 @@ impl Hub {
     }
 
     fn on_record(&mut self, id: ConnectionId, record: ToHub<'_>) {
-        let joined = self
-            .links
-            .get(&id)
-            .is_some_and(|link| link.member().is_some());
         match record {
             ToHub::Join(join) => self.on_join(id, join),
-            _ if !joined => self.close(id, DownReason::Protocol),
+            _ if self.member(id).is_none() => self.close(id, DownReason::Protocol),
             ToHub::Heartbeat => {
                 if let Some(link) = self.links.get_mut(&id) {
                     link.answer_heartbeat();
@@ -191,45 +175,13 @@ impl Hub {
                 }
             }
             ToHub::Leave => self.on_leave(id),
-            ToHub::Call {
-                call,
-                timeout_ms,
-                to,
-                body,
-            } => self.on_call(
-                id,
-                CallRequest {
-                    call,
-                    timeout_ms,
-                    to,
-                    body: body.0,
-                },
-            ),
-            ToHub::Reply { request, result } => {
-                self.on_reply(id, request, result.map(|body| body.0));
-            }
+            ToHub::Call(call) => self.on_call(id, call),
+            ToHub::Reply { request, result } => self.on_reply(id, request, result),
             ToHub::Mail(mail) => self.on_mail(id, &mail),
             ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
-            ToHub::Claim {
-                player,
-                claim,
-                lease,
-                delivered,
-                acknowledged,
-                meta,
-            } => self.on_claim(
-                id,
-                player,
-                membership::ClaimRequest {
-                    number: claim,
-                    lease,
-                    delivered,
-                    acknowledged,
-                    meta: meta.0,
-                },
-            ),
+            ToHub::Claim(claim) => self.on_claim(id, claim),
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
-            ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body.0),
+            ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
         }
     }
@@ -251,11 +203,8 @@ impl Hub {
             (Pending::Count(id, batch), outcome) => self.on_counted(id, batch, &outcome),
             (Pending::Expire, outcome) => {
                 self.expiring = false;
-                let Ok(Completed::Expired { count }) = outcome else {
-                    return;
-                };
-                self.stats.mail_expired = self.stats.mail_expired.saturating_add(count.into());
-                if count > 0 {
+                if let Ok(Completed::Expired { count: count @ 1.. }) = outcome {
+                    self.stats.mail_expired = self.stats.mail_expired.saturating_add(count.into());
                     self.expire();
                 }
             }
@@ -267,7 +216,7 @@ impl Hub {
         self.health != Health::Healthy
     }
 
-    /// Closes every link after the disk has failed: nothing can be persisted any more.
+    /// Closes every link, since nothing can be persisted any more.
     fn fail(&mut self) {
         if self.has_failed() {
             return;
@@ -281,9 +230,8 @@ impl Hub {
 
     fn on_tick(&mut self) {
         let now = self.now;
-        let over: Vec<_> = self
-            .links
-            .iter()
+        let links = self.links.iter();
+        let over: Vec<_> = links
             .filter_map(|(id, link)| {
                 let (limit, reason) = match link.state {
                     LinkState::Fresh => (self.config.join_timeout, DownReason::Silent),
@@ -297,13 +245,14 @@ impl Hub {
         for (id, reason) in over {
             self.close(id, reason);
         }
-        let free: Vec<_> = self
+        let is_over = |(_, until): &(&NodeId, &Instant)| **until <= now;
+        let ended: Vec<_> = self
             .lease_ends
             .iter()
-            .filter(|(_, until)| **until <= now)
+            .filter(is_over)
             .map(|(node, _)| *node)
             .collect();
-        for node in free {
+        for node in ended {
             self.lease_ends.remove(&node);
             self.sweep(Sweep::free(node));
         }
@@ -348,16 +297,10 @@ impl Hub {
     /// Removes a link from every table but `links`.
     fn detach(&mut self, id: ConnectionId) {
         while let Some(call) = self.calls.close_one_of(id) {
-            self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
-            if call.caller != id {
-                let result = Err(CallError::NodeDown);
-                self.send(
-                    call.caller,
-                    &ToNode::Reply {
-                        call: call.call,
-                        result,
-                    },
-                );
+            if call.caller == id {
+                self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+            } else {
+                self.fail_call(call, CallError::NodeDown);
             }
         }
         for request in self.links.get(&id).into_iter().flat_map(Link::requests) {
@@ -371,7 +314,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.push(record, &mut self.scratch);
+        link.push(encode(record, &mut self.scratch), None);
         self.ready.insert(id);
         if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
             self.close(id, DownReason::Overrun);
@@ -394,42 +337,51 @@ impl Hub {
         self.now = self.now.max(now);
     }
 
-    /// Writes the next record of `id`; returns `None` if it has none, or its credit does not cover
-    /// it.
-    fn write(&mut self, id: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
-        self.queue_presence(id);
-        let link = self.links.get_mut(&id)?;
-        let next = link.next();
-        let close = link.is_closing();
-        if let Next::Record(record, request) = &next {
-            buf.extend_from_slice(record);
-            if let Some(request) = request {
-                self.calls.on_written(*request);
-            }
-        }
-        match next {
-            Next::Record(..) if !close => {
-                self.on_capacity_freed(id);
-                return Some(Outbound {
-                    connection: id,
-                    close: false,
-                });
-            }
-            Next::Record(..) => {}
-            // The close reason is dropped if the credit does not cover it.
-            Next::Empty | Next::Blocked if close => {}
-            Next::Empty | Next::Blocked => {
-                self.ready.remove(&id);
-                return None;
-            }
-        }
-        self.links.remove(&id);
-        self.ready.remove(&id);
-        Some(Outbound {
-            connection: id,
-            close: true,
-        })
+    fn member(&self, id: ConnectionId) -> Option<&Member> {
+        self.links.get(&id)?.member()
     }
+
+    fn member_mut(&mut self, id: ConnectionId) -> Option<&mut Member> {
+        self.links.get_mut(&id)?.member_mut()
+    }
+
+    /// Writes the next record of `connection`, or its end; `None` if its credit covers none.
+    fn write(&mut self, connection: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
+        self.queue_presence(connection);
+        let link = self.links.get_mut(&connection)?;
+        let close = link.is_closing();
+        match link.next() {
+            Some((record, request)) => {
+                buf.extend_from_slice(&record);
+                if let Some(request) = request {
+                    self.calls.on_written(request);
+                }
+            }
+            // The close reason is dropped if the credit does not cover it.
+            None if close => {}
+            None => return None,
+        }
+        if close {
+            self.links.remove(&connection);
+            self.ready.remove(&connection);
+        } else {
+            self.on_capacity_freed(connection);
+        }
+        Some(Outbound { connection, close })
+    }
+}
+
+/// Encodes `record` in one allocation of its length.
+fn encode(record: &ToNode<'_>, scratch: &mut Vec<u8>) -> Bytes {
+    scratch.clear();
+    record.encode(scratch);
+    Bytes::copy_from_slice(scratch)
+}
+
+/// Returns the first of `set` after `last`, or else the first.
+fn round_robin<T: Copy + Ord>(set: &BTreeSet<T>, last: T) -> Option<T> {
+    let after = set.range((Bound::Excluded(last), Bound::Unbounded));
+    after.chain(set).next().copied()
 }
 
 impl StreamMachine for Hub {
@@ -479,9 +431,7 @@ impl StreamMachine for Hub {
         self.advance(now);
         // Round robin, one record per link: a link with a long outbox delays no other.
         loop {
-            let after = ConnectionId(self.last_written.0.wrapping_add(1));
-            let id = self.ready.range(after..).chain(self.ready.iter()).next();
-            self.last_written = *id?;
+            self.last_written = round_robin(&self.ready, self.last_written)?;
             if let Some(outbound) = self.write(self.last_written, buf) {
                 return Some(outbound);
             }
@@ -492,15 +442,7 @@ impl StreamMachine for Hub {
     fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
         while let Some(call) = self.calls.time_out(self.now) {
-            self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
-            let result = Err(CallError::TimedOut);
-            self.send(
-                call.caller,
-                &ToNode::Reply {
-                    call: call.call,
-                    result,
-                },
-            );
+            self.fail_call(call, CallError::TimedOut);
         }
         if !self.sweeps.is_empty() && self.next_sweep <= self.now {
             self.run_sweeps();
@@ -514,10 +456,8 @@ impl StreamMachine for Hub {
     fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         self.advance(now);
         match self.ops.complete(id) {
-            Some(pending) if !self.has_failed() => {
-                self.on_outcome(pending, outcome);
-            }
-            Some(_) => {}
+            Some(_) if self.has_failed() => {}
+            Some(pending) => self.on_outcome(pending, outcome),
             None => {
                 self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
             }
@@ -552,13 +492,9 @@ impl StreamMachine for Hub {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let calls = self.calls.deadline().unwrap_or(self.next_tick);
-        let sweep = if self.sweeps.is_empty() {
-            self.next_tick
-        } else {
-            self.next_sweep
-        };
-        Some(calls.min(sweep).min(self.next_tick))
+        let sweep = (!self.sweeps.is_empty()).then_some(self.next_sweep);
+        let deadlines = [Some(self.next_tick), self.calls.deadline(), sweep];
+        deadlines.into_iter().flatten().min()
     }
 }
 
@@ -586,173 +522,6 @@ impl Hub {
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
         ];
         sums.into_iter().fold(0, usize::saturating_add)
-    }
-}
-
-/// Size of a claim without its note and mails, bytes.
-const CLAIM_BYTES: usize = size_of::<Claim>() + 4 * ENTRY_BYTES;
-
-/// Size of a command without its mails, bytes.
-const OP_BYTES: usize = 256 + ENTRY_BYTES;
-
-/// Size of a mail on its way to disk without its body, bytes.
-const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
-
-/// A call as a node requests it.
-#[derive(Clone, Copy, Debug)]
-struct CallRequest<'a> {
-    call: CallId,
-    timeout_ms: u32,
-    to: Addr,
-    body: &'a [u8],
-}
-
-impl Hub {
-    fn on_call(&mut self, caller: ConnectionId, asked: CallRequest<'_>) {
-        match self.forward_call(caller, asked) {
-            Ok(()) => self.stats.calls = self.stats.calls.saturating_add(1),
-            Err(error) => {
-                self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
-                let result = Err(error);
-                self.send(
-                    caller,
-                    &ToNode::Reply {
-                        call: asked.call,
-                        result,
-                    },
-                );
-            }
-        }
-    }
-
-    fn forward_call(
-        &mut self,
-        caller: ConnectionId,
-        asked: CallRequest<'_>,
-    ) -> Result<(), CallError> {
-        let callee = self.route(asked.to)?;
-        if asked.timeout_ms == 0 {
-            return Err(CallError::TimedOut);
-        }
-        let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
-        let member = link.member().ok_or(CallError::NodeDown)?;
-        let (from, instance) = (link.node, member.instance);
-        let load_of_caller = self.calls.load_of_caller(from);
-        let bytes = load_of_caller.bytes.saturating_add(asked.body.len());
-        // At most half of the callee's outbox limit, so that one caller leaves room for others.
-        let is_too_much = load_of_caller.count > 0 && bytes > self.config.link_bytes_max / 2;
-        if load_of_caller.count >= self.config.calls_max || is_too_much {
-            return Err(CallError::Busy);
-        }
-        let target = self.links.get_mut(&callee).ok_or(CallError::NodeDown)?;
-        if target.outbox_bytes().saturating_add(asked.body.len()) > self.config.link_bytes_max {
-            return Err(CallError::Busy);
-        }
-        let timeout =
-            Duration::from_millis(asked.timeout_ms.into()).min(self.config.call_timeout_max);
-        let request = self.calls.open(OpenCall {
-            caller,
-            from,
-            call: asked.call,
-            callee,
-            len: asked.body.len(),
-            deadline: self.now + timeout,
-        });
-        let record = ToNode::Request(Request {
-            request,
-            from,
-            instance,
-            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
-            to: asked.to,
-            body: Redacted(asked.body),
-        });
-        target.push_request(request, &record, &mut self.scratch);
-        self.ready.insert(callee);
-        Ok(())
-    }
-
-    fn on_reply(
-        &mut self,
-        callee: ConnectionId,
-        request: RequestId,
-        result: Result<&[u8], CallError>,
-    ) {
-        let Some(call) = self.calls.answer(request, callee) else {
-            self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
-            return;
-        };
-        let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
-        // If there is no room for the body, the caller gets a short error instead.
-        let result = result.and_then(|body| {
-            let is_full = waiting.saturating_add(body.len()) > self.config.link_bytes_max;
-            if is_full {
-                Err(CallError::Busy)
-            } else {
-                Ok(body)
-            }
-        });
-        self.send(
-            call.caller,
-            &ToNode::Reply {
-                call: call.call,
-                result: result.map(Redacted),
-            },
-        );
-    }
-
-    fn on_broadcast(&mut self, from: ConnectionId, topic: Name, body: &[u8]) {
-        let Some(node) = self.links.get(&from).map(|link| link.node) else {
-            return;
-        };
-        let record = ToNode::Broadcast {
-            from: node,
-            topic,
-            body: Redacted(body),
-        };
-        self.scratch.clear();
-        record.encode(&mut self.scratch);
-        let record = Bytes::copy_from_slice(&self.scratch);
-        for id in self.joined.values().filter(|id| **id != from) {
-            let Some(link) = self.links.get_mut(id) else {
-                continue;
-            };
-            let waiting = link.outbox_bytes().saturating_add(record.len());
-            // At most half of the outbox limit, so that broadcasts leave room for requests and
-            // replies.
-            if waiting > self.config.link_bytes_max / 2 {
-                self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
-            } else {
-                self.stats.broadcasts = self.stats.broadcasts.saturating_add(1);
-                link.push_encoded(record.clone());
-                self.ready.insert(*id);
-            }
-        }
-    }
-
-    /// Returns the link of the node that answers at `to`.
-    fn route(&self, to: Addr) -> Result<ConnectionId, CallError> {
-        match to {
-            Addr::Player(player) => {
-                let claim = self.claims.get(player).ok_or(CallError::Unreachable)?;
-                self.live_link(claim).ok_or(CallError::NodeDown)
-            }
-            Addr::Node(node) => self
-                .joined
-                .get(&node)
-                .copied()
-                .ok_or(CallError::Unreachable),
-            Addr::Service(service) => {
-                let first = (service, NodeId([0; 32]));
-                let last = (service, NodeId([u8::MAX; 32]));
-                // The one with the fewest open calls; if equal, the lowest id.
-                self.services
-                    .range(first..=last)
-                    .filter_map(|(_, node)| self.joined.get(node).copied())
-                    .min_by_key(|id| self.calls.load(*id))
-                    .ok_or(CallError::Unreachable)
-            }
-            Addr::Topic(_) => Err(CallError::Unreachable),
-        }
     }
 }
 

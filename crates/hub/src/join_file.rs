@@ -24,9 +24,8 @@ use core::fmt::Write as _;
 use wire::{AddressError, NodeId, parse_address};
 use zeroize::Zeroize;
 
-use crate::name::Name;
+use crate::field::{Name, Role};
 use crate::record::SERVICES_MAX;
-use crate::role::Role;
 
 /// Which keys may join in which roles, and the hub's address.
 #[derive(Debug)]

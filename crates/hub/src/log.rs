@@ -11,37 +11,31 @@
 //!   (feature `fs`).
 //! - `index`: in-memory state; `recovery`: rebuilds the index from disk.
 
-mod error;
 pub mod format;
 #[cfg(feature = "fs")]
 mod fs;
 mod index;
-mod memory;
 mod recovery;
 mod segment;
 
 use std::collections::BTreeMap;
 
-pub use error::{OpenError, OpenFailure};
 #[cfg(feature = "fs")]
 pub use fs::FileSegments;
-pub use memory::MemorySegments;
-pub use recovery::Recovery;
-pub use segment::{FileError, SegmentFile, SegmentId};
+pub use recovery::{OpenError, OpenFailure, Recovery};
+pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId};
 
-use crate::id::LogId;
-pub(crate) use error::{AppendError, ReadFailure};
+use crate::field::LogId;
 use format::{LogRecord, Start, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
-use recovery::{Age, ZEROS};
 
 /// Segments and their index; see the [module](self).
 pub(crate) struct Log<F> {
-    files: F,
+    pub(crate) files: F,
     /// Size of a segment, bytes.
     segment_bytes: u64,
-    index: Index,
+    pub(crate) index: Index,
     /// Segments that hold records, with their lengths; the last one is written to.
     segments: BTreeMap<SegmentId, u64>,
     /// Write offset in the newest segment.
@@ -58,7 +52,7 @@ pub(crate) struct Log<F> {
     debt: u64,
     /// Set by the first failed write, sync or allocation, and never cleared. A full disk does not
     /// set it.
-    dead: bool,
+    pub(crate) is_dead: bool,
 }
 
 /// Purpose of a record, which determines how much room it must leave.
@@ -73,6 +67,24 @@ pub(crate) enum Purpose {
     Ack,
     /// A start of the hub.
     Boot,
+}
+
+/// Why a record was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendError {
+    /// The disk is full.
+    Full,
+    /// The disk has failed; the log accepts nothing more.
+    Dead,
+}
+
+/// Why a mail was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadFailure {
+    /// The read failed; a retry may succeed.
+    Unreadable,
+    /// The data is corrupt.
+    Corrupt,
 }
 
 /// Room reserved for starts of the hub: over 100 of them.
@@ -103,7 +115,7 @@ impl<F: SegmentFile> Log<F> {
             spare_wanted: true,
             copied: 0,
             debt: 0,
-            dead: false,
+            is_dead: false,
         };
         match log.begin(new) {
             Ok(recovery) => Ok((log, recovery)),
@@ -135,7 +147,7 @@ impl<F: SegmentFile> Log<F> {
         record: &LogRecord<'_>,
         purpose: Purpose,
     ) -> Result<(), AppendError> {
-        if self.dead {
+        if self.is_dead {
             return Err(AppendError::Dead);
         }
         if self.push(record, self.reserve(purpose)) {
@@ -154,7 +166,7 @@ impl<F: SegmentFile> Log<F> {
 
     /// Writes and syncs all records. After an error, the log accepts nothing more.
     pub(crate) fn flush(&mut self) -> Result<(), FileError> {
-        if self.dead {
+        if self.is_dead {
             return Err(FileError::Failed);
         }
         if self.pending.is_empty() {
@@ -166,7 +178,7 @@ impl<F: SegmentFile> Log<F> {
             .write(segment, self.end, &self.pending)
             .and_then(|()| self.files.sync(segment));
         if done.is_err() {
-            self.dead = true;
+            self.is_dead = true;
             return Err(FileError::Failed);
         }
         self.end = self.end.saturating_add(self.pending.len() as u64);
@@ -177,7 +189,7 @@ impl<F: SegmentFile> Log<F> {
     /// Does one bounded housekeeping step, with nothing pending; returns whether there is more to
     /// do.
     pub(crate) fn tidy(&mut self) -> bool {
-        if self.dead || !self.pending.is_empty() {
+        if self.is_dead || !self.pending.is_empty() {
             return false;
         }
         if self.spare.is_none() && self.spare_wanted {
@@ -208,9 +220,9 @@ impl<F: SegmentFile> Log<F> {
         let Some(left) = self.debt.checked_sub(TIDY_BYTES) else {
             return false;
         };
-        let goes_on = self.tidy();
-        self.debt = if goes_on { left } else { 0 };
-        goes_on
+        let has_more = self.tidy();
+        self.debt = if has_more { left } else { 0 };
+        has_more
     }
 
     /// Retries the allocation of a spare, since room may be free again.
@@ -223,7 +235,7 @@ impl<F: SegmentFile> Log<F> {
         entry: &MailEntry,
         buf: &'b mut Vec<u8>,
     ) -> Result<StoredMail<'b>, ReadFailure> {
-        let len = usize::try_from(entry.len).map_err(|_| ReadFailure::Rotten)?;
+        let len = usize::try_from(entry.len).map_err(|_| ReadFailure::Corrupt)?;
         buf.clear();
         buf.resize(len, 0);
         let place = entry.place;
@@ -232,28 +244,8 @@ impl<F: SegmentFile> Log<F> {
             .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
             Ok((LogRecord::Mail(mail), _)) => Ok(mail),
-            _ => Err(ReadFailure::Rotten),
+            _ => Err(ReadFailure::Corrupt),
         }
-    }
-
-    pub(crate) const fn index(&self) -> &Index {
-        &self.index
-    }
-
-    pub(crate) const fn index_mut(&mut self) -> &mut Index {
-        &mut self.index
-    }
-
-    pub(crate) const fn files_mut(&mut self) -> &mut F {
-        &mut self.files
-    }
-
-    pub(crate) fn into_files(self) -> F {
-        self.files
-    }
-
-    pub(crate) const fn is_dead(&self) -> bool {
-        self.dead
     }
 
     /// Returns whether the small state may grow by `bytes` of `kind`.
@@ -269,7 +261,6 @@ impl<F: SegmentFile> Log<F> {
         used.saturating_add(bytes) <= share
     }
 
-    /// Returns the segment that is written to.
     fn newest(&self) -> SegmentId {
         self.segments
             .last_key_value()
@@ -320,13 +311,10 @@ impl<F: SegmentFile> Log<F> {
             time: self.index.time,
         });
         let state: Vec<_> = self.index.state().collect();
-        let told = core::iter::once(start)
-            .chain(state)
-            .chain([LogRecord::Ready]);
-        for record in told {
+        for record in [start].into_iter().chain(state).chain([LogRecord::Ready]) {
             // State is limited to half of a segment, so it fits.
             if !self.push(&record, 0) {
-                self.dead = true;
+                self.is_dead = true;
                 return Err(AppendError::Dead);
             }
         }
@@ -346,7 +334,7 @@ impl<F: SegmentFile> Log<F> {
             // Acknowledgements free room.
             Err(FileError::Full) => {}
             // No acknowledgement repairs a folder. A restart finds out what is left.
-            Err(FileError::Failed) => self.dead = true,
+            Err(FileError::Failed) => self.is_dead = true,
         }
     }
 
@@ -393,96 +381,5 @@ impl<F: SegmentFile> Log<F> {
         // If nothing was read, this is the end, or corrupt: mail behind it stays here.
         let moved = rest.len() < bytes.len() && self.copied < len;
         self.flush().is_ok() && moved
-    }
-}
-
-impl<F: SegmentFile> Log<F> {
-    /// Reads all segments, and truncates the newest after its last whole record.
-    fn recover(&mut self) -> Result<Recovery, OpenError> {
-        let mut recovery = Recovery::default();
-        let found = self.files.list()?;
-        let newest = self.newest_begun(&found)?;
-        // Segment numbers have no gaps, and only the oldest is removed.
-        for ((one, _), (next, _)) in found.iter().zip(found.iter().skip(1)) {
-            if *next != one.next() && newest.is_some_and(|newest| *next <= newest) {
-                return Err(OpenError::Missing(one.next()));
-            }
-        }
-        for (segment, len) in found {
-            let bytes = self.read_whole(segment, len)?;
-            let is_newest = Some(segment) == newest;
-            let age = if is_newest { Age::Newest } else { Age::Older };
-            if newest.is_none_or(|newest| segment > newest) {
-                self.files.remove(segment)?;
-                continue;
-            }
-            let before = recovery.records;
-            let scan = recovery::scan(segment, &bytes, age, &mut self.index, &mut recovery)
-                .map_err(|_| OpenError::Foreign(segment))?;
-            // Continuing would remove a file that only seems to hold no mail.
-            if recovery.records == before && !recovery::is_zero(&bytes) {
-                return Err(OpenError::Rotten(segment));
-            }
-            recovery.segments = recovery.segments.saturating_add(1);
-            self.segments.insert(segment, len);
-            if is_newest {
-                self.end = scan.end;
-                recovery.torn_bytes = self.cut(segment, bytes, scan.end)?;
-            }
-        }
-        Ok(recovery)
-    }
-
-    /// Returns the newest segment with complete state. Later ones hold nothing that was
-    /// acknowledged.
-    fn newest_begun(&mut self, found: &[(SegmentId, u64)]) -> Result<Option<SegmentId>, OpenError> {
-        for (segment, len) in found.iter().rev() {
-            let bytes = self.read_whole(*segment, *len)?;
-            let read = |age| {
-                let mut scratch = (Index::default(), Recovery::default());
-                recovery::scan(*segment, &bytes, age, &mut scratch.0, &mut scratch.1)
-                    .map_err(|_| OpenError::Foreign(*segment))
-            };
-            if read(Age::Newest)?.ready {
-                return Ok(Some(*segment));
-            }
-            // A segment follows only after its state is on disk: this one was complete, and is not
-            // any more.
-            if read(Age::Older)?.used || recovery::is_mixed_up(*segment, &bytes) {
-                return Err(OpenError::Rotten(*segment));
-            }
-        }
-        Ok(None)
-    }
-
-    fn read_whole(&mut self, segment: SegmentId, len: u64) -> Result<Vec<u8>, OpenError> {
-        let len = usize::try_from(len).map_err(|_| OpenError::Failed)?;
-        let mut bytes = vec![0; len];
-        let read = self.files.read(segment, 0, &mut bytes)?;
-        bytes.truncate(read);
-        Ok(bytes)
-    }
-
-    /// Rewrites the newest segment as it was read, with zeros after the last whole record, and
-    /// syncs it. Returns how many bytes were cut.
-    ///
-    /// After a failed sync or a kill, what a read returns may be in memory only; rewriting makes it
-    /// durable. And bytes after the last whole record must never decode as a record later.
-    fn cut(&mut self, segment: SegmentId, mut bytes: Vec<u8>, end: u64) -> Result<u64, OpenError> {
-        let end = usize::try_from(end).unwrap_or(usize::MAX);
-        let tail = bytes.get_mut(end..).unwrap_or_default();
-        let torn = tail
-            .chunks(ZEROS.len())
-            .rposition(|chunk| Some(chunk) != ZEROS.get(..chunk.len()))
-            .map_or(0, |last| {
-                last.saturating_add(1)
-                    .saturating_mul(ZEROS.len())
-                    .min(tail.len())
-            });
-        tail.fill(0);
-        bytes.truncate(end.saturating_add(torn));
-        self.files.write(segment, 0, &bytes)?;
-        self.files.sync(segment)?;
-        Ok(torn as u64)
     }
 }

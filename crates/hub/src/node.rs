@@ -1,11 +1,8 @@
 //! A node: the client side of a hub link.
 
 mod config;
-mod counter;
-mod event;
-mod held;
 mod link;
-mod outgoing;
+mod queue;
 
 use core::fmt;
 use core::time::Duration;
@@ -17,24 +14,20 @@ use wire::{
     Outbound, PeerIdentity, Seed, StreamMachine,
 };
 
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
-use crate::join_file::JoinFile;
-use crate::name::Name;
-use crate::record::{
-    BODY_BYTES_MAX, CallError, Delivery, DownReason, META_BYTES_MAX, MailVerdict, Request,
-    RevokeReason, ToHub, ToNode,
+use crate::field::{
+    Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted, Role,
+    SenderSeq,
 };
-use crate::redact::Redacted;
-use crate::role::Role;
-use counter::Counter;
-use held::{Delivered, HeldPlayers};
+use crate::join_file::JoinFile;
+use crate::record::{
+    BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailVerdict,
+    Request, RevokeReason, ToHub, ToNode,
+};
+pub use config::{
+    ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
+};
 use link::LinkState;
-use outgoing::Outgoing;
-
-pub use config::NodeConfig;
-pub use event::{ClaimId, DialError, NodeCommand, NodeEvent, NodeStats, SendError, Ticket};
+use queue::{Counter, Delivered, HeldPlayers, Outgoing};
 
 /// A client of the hub. It joins, and rejoins whenever the link closes.
 ///
@@ -150,11 +143,13 @@ impl Node {
         }
         let call = CallId(self.last_call.0.saturating_add(1));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send_live(body, |body| ToHub::Call {
-            call,
-            timeout_ms,
-            to,
-            body,
+        self.send_live(body, |body| {
+            ToHub::Call(CallRequest {
+                call,
+                timeout_ms,
+                to,
+                body,
+            })
         })?;
         self.last_call = call;
         let deadline = self.now + timeout;
@@ -186,13 +181,13 @@ impl Node {
         }
         let request = ticket.request;
         match result {
-            Ok(body) => self.send_live(body, |body| ToHub::Reply {
-                request,
-                result: Ok(body),
+            Ok(body) => self.send_live(body, |body| {
+                let result = Ok(body);
+                ToHub::Reply { request, result }
             }),
-            Err(error) => self.send_live(Bytes::new(), |_| ToHub::Reply {
-                request,
-                result: Err(error),
+            Err(error) => self.send_live(Bytes::new(), |_| {
+                let result = Err(error);
+                ToHub::Reply { request, result }
             }),
         }
     }
@@ -386,10 +381,8 @@ impl StreamMachine for Node {
 
     fn poll_outbound(&mut self, _now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
         if let Some(connection) = self.closing.pop_front() {
-            return Some(Outbound {
-                connection,
-                close: true,
-            });
+            let close = true;
+            return Some(Outbound { connection, close });
         }
         self.write(buf)
     }
@@ -465,26 +458,17 @@ impl Node {
 }
 
 const fn event_bytes(event: &NodeEvent) -> usize {
-    let body = match event {
-        NodeEvent::Reply {
-            result: Ok(body), ..
-        }
-        | NodeEvent::Request { body, .. }
-        | NodeEvent::Mail { body, .. }
-        | NodeEvent::Broadcast { body, .. }
-        | NodeEvent::PlayerPresence(_, Some((_, body))) => body.0.len(),
-        NodeEvent::Reply { result: Err(_), .. }
-        | NodeEvent::Joined { .. }
-        | NodeEvent::HubDown
-        | NodeEvent::Refused(_)
-        | NodeEvent::MailStored(_)
-        | NodeEvent::MailRefused(..)
-        | NodeEvent::Claimed(_)
-        | NodeEvent::ClaimLost(..)
-        | NodeEvent::PresenceReset
-        | NodeEvent::NodePresence(..)
-        | NodeEvent::PlayerPresence(_, None)
-        | NodeEvent::PresenceComplete => 0,
+    let body = if let NodeEvent::Reply {
+        result: Ok(body), ..
+    }
+    | NodeEvent::Request { body, .. }
+    | NodeEvent::Mail { body, .. }
+    | NodeEvent::Broadcast { body, .. }
+    | NodeEvent::PlayerPresence(_, Some((_, body))) = event
+    {
+        body.0.len()
+    } else {
+        0
     };
     body.saturating_add(size_of::<NodeEvent>())
 }

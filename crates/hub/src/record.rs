@@ -1,19 +1,18 @@
 //! Records of a hub link.
 //!
-//! The driver frames each record with its length. The first byte is its [code]; numbers are
+//! The driver frames each record with its length. The first byte is its [code](mod@code); numbers are
 //! big-endian; a body is the rest of the record. If a record has an unknown code, a field out of
 //! range or trailing bytes, it is rejected and its link closed.
 
-pub mod code;
 mod to_hub;
 mod to_node;
 
 use core::fmt;
 
-use wire::Truncated;
+use wire::{Encode, Reader, Writer};
 
-pub use to_hub::{Join, MailSubmission, ToHub};
-pub(crate) use to_hub::{decode_counts, encode_counts};
+use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
+pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
 /// Version of these records, as sent in the first record of a link.
@@ -35,66 +34,6 @@ pub const SERVICES_MAX: usize = 16;
 /// Most keys in one batch of counts.
 pub const COUNTS_MAX: usize = 64;
 
-/// Why bytes do not decode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// The record ends before its last field.
-    Truncated,
-    /// This many bytes follow the last field.
-    Trailing(usize),
-    /// The code is unknown in this direction.
-    Code(u8),
-    /// The address kind is unknown.
-    Addr(u8),
-    /// A name is empty, too long, or has an invalid character.
-    Name,
-    /// The value of an enum field is unknown.
-    Choice(u8),
-    /// A list or body is too long, or a list is not sorted.
-    Count,
-}
-
-impl From<Truncated> for DecodeError {
-    fn from(_: Truncated) -> Self {
-        Self::Truncated
-    }
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("fewer bytes than the fields need"),
-            Self::Trailing(len) => write!(f, "{len} bytes behind the last field"),
-            Self::Code(code) => write!(f, "no record has code {code}"),
-            Self::Addr(code) => write!(f, "no address has code {code}"),
-            Self::Name => f.write_str("a name that is none"),
-            Self::Choice(code) => write!(f, "{code} stands for no choice"),
-            Self::Count => f.write_str("a list or body over its limit, or out of order"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
-/// Returns `body` if it is not too long.
-const fn bounded(body: &[u8], max: usize) -> Result<&[u8], DecodeError> {
-    if body.len() > max {
-        Err(DecodeError::Count)
-    } else {
-        Ok(body)
-    }
-}
-
-/// Returns `record` if no bytes follow it.
-fn ended<T>(record: T, rest: &[u8]) -> Result<T, DecodeError> {
-    if rest.is_empty() {
-        Ok(record)
-    } else {
-        Err(DecodeError::Trailing(rest.len()))
-    }
-}
-
 /// Defines an enum with a wire code and a message per variant.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $code:literal, $text:literal;)* }) => {
@@ -102,14 +41,16 @@ macro_rules! choices {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum $name {
-            $($(#[$case_doc])* $case,)*
+            $($(#[$case_doc])* $case = $code,)*
+        }
+
+        impl Encode for $name {
+            fn encode(&self, out: &mut Writer<'_>) {
+                out.u8(*self as u8);
+            }
         }
 
         impl $name {
-            pub(crate) const fn code(self) -> u8 {
-                match self { $(Self::$case => $code,)* }
-            }
-
             pub(crate) const fn from_code(code: u8) -> Result<Self, DecodeError> {
                 match code {
                     $($code => Ok(Self::$case),)*
@@ -206,21 +147,147 @@ pub enum MailVerdict {
     Busy,
 }
 
-impl MailVerdict {
+impl Encode for MailVerdict {
     /// 0 stored, 255 busy, else the refusal's code.
-    pub(crate) const fn code(self) -> u8 {
-        match self {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(match self {
             Self::Stored => 0,
-            Self::Refused(refusal) => refusal.code(),
+            Self::Refused(refusal) => *refusal as u8,
             Self::Busy => u8::MAX,
-        }
+        });
     }
+}
 
-    pub(crate) fn from_code(code: u8) -> Result<Self, DecodeError> {
+impl MailVerdict {
+    fn from_code(code: u8) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::Stored),
             u8::MAX => Ok(Self::Busy),
             code => MailRefusal::from_code(code).map(Self::Refused),
         }
     }
+}
+
+fn decode_names(reader: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
+    decode_list(reader, SERVICES_MAX, Name::decode)
+}
+
+fn encode_names(names: &[Name], out: &mut Writer<'_>) {
+    encode_list(names, out, Name::encode);
+}
+
+fn decode_result<'a>(
+    reader: &mut Reader<'a>,
+) -> Result<Result<Redacted<&'a [u8]>, CallError>, DecodeError> {
+    match reader.u8()? {
+        0 => Redacted::decode(reader, BODY_BYTES_MAX).map(Ok),
+        status => CallError::from_code(status).map(Err),
+    }
+}
+
+fn encode_result(result: Result<Redacted<&[u8]>, CallError>, out: &mut Writer<'_>) {
+    match result {
+        Ok(body) => out.fields(&[&0_u8, &body]),
+        Err(error) => error.encode(out),
+    }
+}
+
+pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Vec<(CountKey, u64)>, DecodeError> {
+    decode_list(reader, COUNTS_MAX, |reader| {
+        Ok((CountKey::decode(reader)?, reader.u64()?))
+    })
+}
+
+pub(crate) fn encode_counts(entries: &[(CountKey, u64)], out: &mut Writer<'_>) {
+    encode_list(entries, out, |(key, increase), out| {
+        out.fields(&[key, increase]);
+    });
+}
+
+/// First bytes of records. A code is never reused.
+pub mod code {
+    /// Node: identifies itself; the first record of a link.
+    pub const JOIN: u8 = 0x01;
+    /// Node: is alive; renews all its leases.
+    pub const HEARTBEAT: u8 = 0x02;
+    /// Node: leaves; ends all its leases.
+    pub const LEAVE: u8 = 0x03;
+    /// Node: a call, which gets one reply.
+    pub const CALL: u8 = 0x04;
+    /// Node: the reply to a request.
+    pub const REPLY: u8 = 0x05;
+    /// Node: a mail to store.
+    pub const MAIL: u8 = 0x06;
+    /// Node: acknowledges all mail of a mailbox up to a number.
+    pub const MAIL_ACK: u8 = 0x07;
+    /// Node: claims a player.
+    pub const CLAIM: u8 = 0x08;
+    /// Node: releases a player.
+    pub const RELEASE: u8 = 0x09;
+    /// Node: a broadcast to all other nodes.
+    pub const BROADCAST: u8 = 0x0a;
+    /// Node: a batch of counts.
+    pub const COUNTS: u8 = 0x0b;
+
+    /// Hub: accepts the join.
+    pub const JOINED: u8 = 0x41;
+    /// Hub: is alive.
+    pub const HUB_HEARTBEAT: u8 = 0x42;
+    /// Hub: closes the link, with the reason.
+    pub const DOWN: u8 = 0x43;
+    /// Hub: a request to answer.
+    pub const REQUEST: u8 = 0x44;
+    /// Hub: the reply to a call.
+    pub const CALL_REPLY: u8 = 0x45;
+    /// Hub: the verdict on a run of mails.
+    pub const MAIL_SETTLED: u8 = 0x46;
+    /// Hub: a mail for a player.
+    pub const DELIVER: u8 = 0x47;
+    /// Hub: grants a claim.
+    pub const GRANTED: u8 = 0x48;
+    /// Hub: a claim has ended.
+    pub const REVOKED: u8 = 0x49;
+    /// Hub: a broadcast from another node.
+    pub const HUB_BROADCAST: u8 = 0x4a;
+    /// Hub: confirms batches of counts.
+    pub const COUNTED: u8 = 0x4b;
+    /// Hub: presence so far is void; a snapshot follows.
+    pub const PRESENCE_RESET: u8 = 0x4c;
+    /// Hub: state of a node.
+    pub const PRESENCE_NODE: u8 = 0x4d;
+    /// Hub: holder of a player.
+    pub const PRESENCE_PLAYER: u8 = 0x4e;
+    /// Hub: the snapshot is complete.
+    pub const PRESENCE_COMPLETE: u8 = 0x4f;
+
+    /// Codes reserved for later records; a decoder rejects them.
+    ///
+    /// | code | record |
+    /// |---|---|
+    /// | 0x10 | forward to a player's node |
+    /// | 0x11 | multicast to a list of players |
+    /// | 0x12 | mail to a list of players, body stored once |
+    /// | 0x13 | cancel a call |
+    /// | 0x18-0x1d | KV: get, put, compare-and-swap, delete, lease, watch |
+    /// | 0x20-0x23 | groups: join, leave, list, send |
+    /// | 0x28 | query of counts |
+    /// | 0x30-0x37 | hub to hub |
+    /// | 0x50 | forwarded message |
+    /// | 0x58-0x5d | KV answers |
+    /// | 0x60-0x63 | group answers |
+    /// | 0x68 | answer to a query of counts |
+    /// | 0x70-0x77 | hub to hub |
+    pub const RESERVED: [(u8, u8); 11] = [
+        (0x10, 0x13),
+        (0x18, 0x1d),
+        (0x20, 0x23),
+        (0x28, 0x28),
+        (0x30, 0x37),
+        (0x50, 0x50),
+        (0x58, 0x5d),
+        (0x60, 0x63),
+        (0x68, 0x68),
+        (0x70, 0x77),
+        (0xf0, 0xff),
+    ];
 }

@@ -8,16 +8,13 @@ use core::fmt;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
+use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
 use crate::log::format::{HEAD_BYTES, LogRecord, NodeRun, PAYLOAD_BYTES_MAX, StoredMail};
 use crate::log::{
     AppendError, Log, NODE_BYTES, Purpose, REFUSAL_BYTES, ReadFailure, Recovery, SegmentFile,
     StateKind, total_bytes,
 };
 use crate::record::{MailRefusal, MailVerdict};
-use crate::redact::Redacted;
 
 pub use crate::log::OpenFailure;
 pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
@@ -30,7 +27,7 @@ pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, St
 /// threads.
 ///
 /// ```
-/// use hub::{id::LogId, log::MemorySegments, Store, StoreConfig};
+/// use hub::{LogId, Store, StoreConfig, log::MemorySegments};
 ///
 /// let disk = MemorySegments::new(64 << 20);
 /// // The id of a new log; draw it at random.
@@ -127,8 +124,13 @@ impl<F: SegmentFile> Store<F> {
                     entries,
                 } => self.count(node, epoch, batch, entries),
                 StoreOp::Expire { now } => Ok(self.expire(now)),
-                StoreOp::Read { .. } => {
-                    reads.push((outcomes.len(), op));
+                StoreOp::Read {
+                    player,
+                    after,
+                    bytes_max,
+                    now,
+                } => {
+                    reads.push((outcomes.len(), player, after, bytes_max, now));
                     Err(StoreError::Failed)
                 }
             };
@@ -140,17 +142,8 @@ impl<F: SegmentFile> Store<F> {
             }
             return;
         }
-        for (at, op) in reads {
-            if let (
-                Some((_, outcome)),
-                StoreOp::Read {
-                    player,
-                    after,
-                    bytes_max,
-                    now,
-                },
-            ) = (outcomes.get_mut(at), op)
-            {
+        for (at, player, after, bytes_max, now) in reads {
+            if let Some((_, outcome)) = outcomes.get_mut(at) {
                 *outcome = self.read(player, after, bytes_max, now);
             }
         }
@@ -170,7 +163,7 @@ impl<F: SegmentFile> Store<F> {
 
     /// Returns whether the disk has failed. The store accepts nothing more; restart the process.
     pub const fn is_dead(&self) -> bool {
-        self.log.is_dead()
+        self.log.is_dead
     }
 
     /// Returns what recovery found.
@@ -185,40 +178,40 @@ impl<F: SegmentFile> Store<F> {
 
     /// Returns the number of mails stored.
     pub fn mail_count(&self) -> usize {
-        self.log.index().mail_count()
+        self.log.index.mail_count()
     }
 
     /// Returns the total of `key`.
     pub fn total(&self, key: &CountKey) -> u64 {
-        self.log.index().total(key)
+        self.log.index.total(key)
     }
 
     /// Returns all totals, ordered by key.
     pub fn totals(&self) -> impl Iterator<Item = (&CountKey, u64)> {
-        self.log.index().totals()
+        self.log.index.totals()
     }
 
     /// Returns the files, for tests that inject faults.
     pub const fn files_mut(&mut self) -> &mut F {
-        self.log.files_mut()
+        &mut self.log.files
     }
 
     /// Returns the files; unsynced data may be lost.
     pub fn into_files(self) -> F {
-        self.log.into_files()
+        self.log.files
     }
 
-    fn join(&mut self, node: NodeId, instance: InstanceId, said: Epoch) -> Outcome {
-        let known = self.log.index().node(node).map(|state| state.run);
+    fn join(&mut self, node: NodeId, instance: InstanceId, claimed: Epoch) -> Outcome {
+        let known = self.log.index.node(node).map(|state| state.run);
         let run = match known {
             Some(run) if run.instance == instance => run,
-            Some(run) if said != Epoch(0) && said < run.epoch => return Ok(Completed::Fenced),
+            Some(run) if claimed != Epoch(0) && claimed < run.epoch => {
+                return Ok(Completed::Fenced);
+            }
             _ => {
                 let last = known.map_or(Epoch(0), |run| run.epoch);
-                self.have_state_room(
-                    StateKind::Nodes,
-                    if known.is_some() { 0 } else { NODE_BYTES },
-                )?;
+                let grown = if known.is_some() { 0 } else { NODE_BYTES };
+                self.check_state_room(StateKind::Nodes, grown)?;
                 let run = NodeRun {
                     node,
                     instance,
@@ -232,23 +225,22 @@ impl<F: SegmentFile> Store<F> {
         };
         Ok(Completed::Joined {
             epoch: run.epoch,
-            boot: self.log.index().boot,
-            log: self.log.index().log,
-            newest: self.log.index().time,
+            boot: self.log.index.boot,
+            log: self.log.index.log,
+            newest: self.log.index.time,
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
     }
 
     fn acknowledge(&mut self, player: ClientId, upto: MailSeq) -> Outcome {
-        let first = self.log.index().mails_after(player, MailSeq(0)).next();
         // A mail that was never delivered cannot be acknowledged: the number belongs to another
         // log.
-        if upto > self.log.index().last_mail {
+        if upto > self.log.index.last_mail {
             self.stats.acks_void = self.stats.acks_void.saturating_add(1);
             return Ok(Completed::Acked);
         }
-        // If there is no such mail, no record is needed.
+        let first = self.log.index.mails_after(player, MailSeq(0)).next();
         if first.is_some_and(|(seq, _)| seq <= upto) {
             self.log
                 .append(&LogRecord::Ack { player, upto }, Purpose::Ack)?;
@@ -263,7 +255,7 @@ impl<F: SegmentFile> Store<F> {
         batch: BatchSeq,
         mut entries: Vec<(CountKey, u64)>,
     ) -> Outcome {
-        let state = self.log.index().node(node).ok_or(StoreError::Busy)?;
+        let state = self.log.index.node(node).ok_or(StoreError::Busy)?;
         if state.run.epoch != epoch {
             return Err(StoreError::Busy);
         }
@@ -272,7 +264,7 @@ impl<F: SegmentFile> Store<F> {
         }
         let mut fresh = 0_u64;
         entries.retain(|(key, _)| {
-            if self.log.index().has_total(key) {
+            if self.log.index.has_total(key) {
                 return true;
             }
             let needed = fresh.saturating_add(total_bytes(key));
@@ -296,7 +288,7 @@ impl<F: SegmentFile> Store<F> {
 
     fn expire(&mut self, now: UnixTime) -> Completed {
         self.log.want_spare();
-        let known = self.log.index().time;
+        let known = self.log.index.time;
         if now.as_millis().abs_diff(known.as_millis()) >= TIME_STEP_MS {
             // Without room it is recorded later.
             self.log
@@ -304,7 +296,7 @@ impl<F: SegmentFile> Store<F> {
                 .unwrap_or_default();
         }
         let mut count = 0;
-        while count < EXPIRE_STEP && self.log.index_mut().expire_one(now) {
+        while count < EXPIRE_STEP && self.log.index.expire_one(now) {
             count = count.saturating_add(1);
         }
         self.stats.expired = self.stats.expired.saturating_add(count.into());
@@ -319,15 +311,11 @@ impl<F: SegmentFile> Store<F> {
         now: UnixTime,
     ) -> Outcome {
         let mut mails = Vec::new();
-        let mut rotten = Vec::new();
+        let mut corrupt = Vec::new();
         let mut bytes = 0_usize;
         let mut more = false;
-        let entries: Vec<_> = self
-            .log
-            .index()
-            .mails_after(player, after)
-            .take(READ_MAILS_MAX.saturating_add(1))
-            .collect();
+        let entries = self.log.index.mails_after(player, after);
+        let entries: Vec<_> = entries.take(READ_MAILS_MAX.saturating_add(1)).collect();
         for (seq, entry) in entries {
             let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
             // At least one, so that a large mail does not block its mailbox.
@@ -342,7 +330,7 @@ impl<F: SegmentFile> Store<F> {
             }
             match self.log.read(&entry, &mut self.scratch) {
                 Ok(stored) => mails.push(Mail::from_stored(&stored)),
-                Err(ReadFailure::Rotten) => rotten.push(seq),
+                Err(ReadFailure::Corrupt) => corrupt.push(seq),
                 Err(ReadFailure::Unreadable) => {
                     // Later mails wait too, so that order is kept.
                     self.stats.unreadable = self.stats.unreadable.saturating_add(1);
@@ -352,8 +340,8 @@ impl<F: SegmentFile> Store<F> {
             }
             bytes = bytes.saturating_add(len);
         }
-        for seq in rotten {
-            self.log.index_mut().remove(player, seq);
+        for seq in corrupt {
+            self.log.index.remove(player, seq);
             self.stats.rotten = self.stats.rotten.saturating_add(1);
         }
         if mails.is_empty() && more {
@@ -362,7 +350,7 @@ impl<F: SegmentFile> Store<F> {
         Ok(Completed::Mails { mails, more })
     }
 
-    const fn have_state_room(&self, kind: StateKind, bytes: u64) -> Result<(), StoreError> {
+    const fn check_state_room(&self, kind: StateKind, bytes: u64) -> Result<(), StoreError> {
         if self.log.has_state_room(kind, bytes) {
             Ok(())
         } else {
@@ -403,7 +391,7 @@ impl<F: SegmentFile> Store<F> {
 
     /// Returns the verdict; an error means "not now".
     fn judge(&mut self, mail: &NewMail) -> Result<MailVerdict, StoreError> {
-        let index = self.log.index_mut();
+        let index = &mut self.log.index;
         let state = index.node(mail.node).ok_or(StoreError::Busy)?;
         if state.run.epoch != mail.epoch {
             return Ok(MailVerdict::Busy);
@@ -423,10 +411,10 @@ impl<F: SegmentFile> Store<F> {
         let Addr::Player(player) = mail.to else {
             return self.refuse(mail, MailRefusal::Address);
         };
-        let held = index.held(player);
-        let len = mail.stored_bytes();
-        if held.count >= self.config.mailbox_mails_max
-            || held.bytes.saturating_add(len) > self.config.mailbox_bytes_max
+        let mailbox = index.mailbox(player);
+        let len = (mail.body.0.len() as u64).saturating_add(MAIL_HEAD_BYTES);
+        if mailbox.count >= self.config.mailbox_mails_max
+            || mailbox.bytes.saturating_add(len) > self.config.mailbox_bytes_max
         {
             return self.refuse(mail, MailRefusal::MailboxFull);
         }
@@ -451,15 +439,11 @@ impl<F: SegmentFile> Store<F> {
 
     /// Records the refusal, so that a resent mail is not taken for a stored one.
     fn refuse(&mut self, mail: &NewMail, reason: MailRefusal) -> Result<MailVerdict, StoreError> {
-        let unheard = self
-            .log
-            .index()
-            .node(mail.node)
-            .map_or(0, |state| state.refused.len());
-        if unheard >= REFUSED_MAX {
+        let node = self.log.index.node(mail.node);
+        if node.is_some_and(|state| state.refused.len() >= REFUSED_MAX) {
             return Ok(MailVerdict::Busy);
         }
-        self.have_state_room(StateKind::Refusals, REFUSAL_BYTES)?;
+        self.check_state_room(StateKind::Refusals, REFUSAL_BYTES)?;
         let record = LogRecord::Refusal {
             node: mail.node,
             epoch: mail.epoch,
@@ -473,14 +457,7 @@ impl<F: SegmentFile> Store<F> {
 }
 
 /// Size of a mail's record without its body, bytes.
-const HEAD_AND_FIELDS: u64 = HEAD_BYTES as u64 + 69;
-
-impl NewMail {
-    /// Size of its record, bytes.
-    const fn stored_bytes(&self) -> u64 {
-        (self.body.0.len() as u64).saturating_add(HEAD_AND_FIELDS)
-    }
-}
+const MAIL_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 69;
 
 /// Limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

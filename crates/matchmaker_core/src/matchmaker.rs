@@ -12,29 +12,17 @@ use wire::{
     Arrival, ClientId, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit, UnixTime,
 };
 
-use crate::command::{Command, Outcome};
 use crate::config::{Config, Duplicate, Game};
-use crate::error::{CancelError, ReissueError, SubmitError};
-use crate::event::Event;
-use crate::lease::{ServerLink, Servers};
-use crate::match_table::{MatchTable, Phase};
-use crate::mint;
-use crate::mint::Order;
-use crate::outbox::{Outbox, Pending};
-use crate::pool::Pool;
+use crate::mint::{self, Order};
+use crate::output::{Caller, Command, Event, Outbox, Outcome, Pending};
 use crate::record::RECORD_BYTES_MAX;
-use crate::ticket::{Assignment, Ending, Receipt, ResumeKey, TicketId, TicketRequest, TicketState};
-use crate::ticket_table::{Ticket, TicketTable};
+use crate::server::{Pool, ServerLink, Servers};
+use crate::table::{MatchTable, Phase, Ticket, TicketTable};
+use crate::ticket::{
+    Assignment, CancelError, Ending, Receipt, ReissueError, ResumeKey, SubmitError, TicketId,
+    TicketRequest, TicketState,
+};
 use crate::timer::{Timer, Timers};
-
-/// Identifies a server's call, for the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Caller {
-    /// The instance, as authenticated by its link.
-    pub link: ServerLink,
-    /// The driver's number of the call.
-    pub call: u64,
-}
 
 /// Matches players, keeps leases of server instances, and issues connect tokens.
 ///
@@ -61,13 +49,7 @@ pub struct Matchmaker<P: Provider = Ring> {
     now: Instant,
     /// The last wall-clock reading, and when it was taken.
     wall: Option<(Instant, UnixTime)>,
-    /// Set while the link to the servers is down; leases do not expire then.
-    link_down_since: Option<Instant>,
-    /// Whether instances of an earlier matchmaker had time to register.
-    is_recovered: bool,
-    /// Until then an instance may bring matches of an earlier matchmaker. Later no such lease can
-    /// exist, so players that an instance claims were never assigned to it.
-    adopts_until: Instant,
+    recovery: Recovery,
     tickets: TicketTable,
     matches: MatchTable,
     servers: Servers,
@@ -75,6 +57,17 @@ pub struct Matchmaker<P: Provider = Ring> {
     timers: Timers,
     outbox: Outbox,
     stats: Stats,
+}
+
+/// What waits for servers to return, after a start or while their link is down.
+struct Recovery {
+    /// Set while the link to the servers is down; leases do not expire then.
+    link_down_since: Option<Instant>,
+    /// Whether instances of an earlier matchmaker had time to register.
+    is_complete: bool,
+    /// Until then an instance may bring matches of an earlier matchmaker. Later no such lease can
+    /// exist, so players that an instance claims were never assigned to it.
+    adopts_until: Instant,
 }
 
 impl<P: Provider> Matchmaker<P> {
@@ -93,18 +86,19 @@ impl<P: Provider> Matchmaker<P> {
         provider.random(&mut seed)?;
         let mut timers = Timers::default();
         timers.set(Timer::Recovered, now + config.recovery);
-        let adopting = config.lease;
         Ok(Self {
             pool: Pool::new(&game.slots, now),
-            config,
             game,
             provider,
             generator: Seed(seed).generator(0),
             now,
             wall: None,
-            link_down_since: None,
-            is_recovered: false,
-            adopts_until: now + adopting,
+            recovery: Recovery {
+                link_down_since: None,
+                is_complete: false,
+                adopts_until: now + config.lease,
+            },
+            config,
             tickets: TicketTable::default(),
             matches: MatchTable::default(),
             servers: Servers::default(),
@@ -128,7 +122,7 @@ impl<P: Provider> Matchmaker<P> {
     /// A new matchmaker assumes that its link is up; if not, call this first.
     pub fn handle_link_down(&mut self, now: Instant) {
         let now = self.enter(now);
-        self.link_down_since.get_or_insert(now);
+        self.recovery.link_down_since.get_or_insert(now);
         self.timers.clear(Timer::Recovered);
     }
 
@@ -137,12 +131,12 @@ impl<P: Provider> Matchmaker<P> {
     /// matchmaker is extended likewise, as is the time for processes to register.
     pub fn handle_link_up(&mut self, now: Instant) {
         let now = self.enter(now);
-        let Some(since) = self.link_down_since.take() else {
+        let Some(since) = self.recovery.link_down_since.take() else {
             return;
         };
         let recovery = self.config.recovery;
-        self.adopts_until += now.saturating_since(since);
-        if !self.is_recovered {
+        self.recovery.adopts_until += now.saturating_since(since);
+        if !self.recovery.is_complete {
             self.timers.set(Timer::Recovered, now + recovery);
         }
         for (link, server) in self.servers.iter_mut() {
@@ -167,7 +161,7 @@ impl<P: Provider> Matchmaker<P> {
                 Timer::Slot(slot) => self.on_slot_due(now, slot),
                 Timer::Ticket(id) => self.on_ticket_due(now, id),
                 Timer::Ended => self.forget_ended(now),
-                Timer::Recovered => self.is_recovered = true,
+                Timer::Recovered => self.recovery.is_complete = true,
             }
         }
         self.advance(now);
@@ -252,7 +246,7 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Makes matches, places them and starts processes, as far as possible now.
     fn advance(&mut self, now: Instant) {
-        if self.link_down_since.is_some() {
+        if self.recovery.link_down_since.is_some() {
             return;
         }
         self.form_matches(now);

@@ -6,8 +6,8 @@ use crypto::token::CLOCK_SKEW;
 use crypto::{ClientGrant, Provider, SealTokenError, Secret32, TokenGrant, UserData};
 use wire::{MatchId, UnixTime};
 
-use crate::lease::{Server, ServerLink};
-use crate::match_table::Seated;
+use crate::record::Seated;
+use crate::server::{Server, ServerLink};
 use crate::ticket::{Assignment, GrantText};
 
 /// Contents of a token.

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{Instant, MatchId};
 
-use crate::lease::ServerLink;
-use crate::pool::Slot;
+use crate::server::{ServerLink, Slot};
 use crate::ticket::TicketId;
 
 /// What a deadline is for. The order breaks ties: a lost server is removed before a match could be

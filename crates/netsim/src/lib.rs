@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod adversary;
-mod chance;
 pub mod contract;
 pub mod link;
 #[cfg(feature = "provider")]
@@ -13,12 +12,10 @@ pub mod wan;
 pub mod world;
 
 pub use adversary::{Adversary, Mutation};
-pub use chance::Chance;
 pub use contract::{
     ContractSubject, Limits, Reached, StreamContractSubject, check_contract, check_stream_contract,
 };
-pub use link::{Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
-
+pub use link::{Chance, Jitter, Link, LinkConfig, LinkStats, Loss, Order, Rate};
 pub use seeds::{TestSite, for_each_seed};
 pub use trace::Trace;
 pub use world::{

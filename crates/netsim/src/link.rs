@@ -11,7 +11,7 @@ use wire::{Generator, Instant};
 
 use crate::adversary::below;
 
-pub use config::{Jitter, LinkConfig, Loss, Order, Rate};
+pub use config::{Chance, Jitter, LinkConfig, Loss, Order, Rate};
 
 /// Decides when each datagram arrives, how often and how damaged.
 ///

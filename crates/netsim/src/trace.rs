@@ -71,7 +71,7 @@ impl Trace {
     pub(crate) fn note(&mut self, at: Instant, step: Step, datagram: &Datagram) {
         self.count += 1;
         self.hasher.write(&at.as_nanos().to_le_bytes());
-        self.hasher.write(&[step.code()]);
+        self.hasher.write(&[step as u8]);
         self.mix_address(datagram.source);
         self.mix_address(datagram.destination);
         self.mix(&datagram.bytes);
@@ -154,47 +154,30 @@ impl fmt::Display for Line {
     }
 }
 
-/// What happened to a datagram.
+/// What happened to a datagram. The numbers are part of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
     /// A node sent it.
-    Sent,
+    Sent = 0,
     /// An adversary sent it.
-    Forged,
+    Forged = 1,
     /// It reached the socket buffer of its destination.
-    Arrived,
+    Arrived = 2,
     /// The link drew its loss.
-    Lost,
+    Lost = 3,
     /// The queue of the link's bottleneck was full.
-    QueueFull,
+    QueueFull = 4,
     /// It was longer than the link's MTU.
-    TooLong,
+    TooLong = 5,
     /// The link was down.
-    Partitioned,
+    Partitioned = 6,
     /// An interceptor took it.
-    Intercepted,
+    Intercepted = 7,
     /// No node has the destination address, or the node was killed.
-    Unroutable,
+    Unroutable = 8,
     /// The socket buffer of its destination was full.
-    Overflowed,
-}
-
-impl Step {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Sent => 0,
-            Self::Forged => 1,
-            Self::Arrived => 2,
-            Self::Lost => 3,
-            Self::QueueFull => 4,
-            Self::TooLong => 5,
-            Self::Partitioned => 6,
-            Self::Intercepted => 7,
-            Self::Unroutable => 8,
-            Self::Overflowed => 9,
-        }
-    }
+    Overflowed = 9,
 }
 
 /// Takes the log of the trace that this thread dropped last.

@@ -1,12 +1,9 @@
 //! A virtual network of machines in virtual time.
 
-mod clock;
-mod directory;
 mod driver;
 mod host;
 mod network;
 mod node;
-mod schedule;
 mod slot;
 
 use core::any::Any;
@@ -19,16 +16,15 @@ use std::collections::VecDeque;
 
 use wire::{Generator, Instant, Seed, UnixTime};
 
-pub use clock::WallClock;
-pub use directory::Directory;
-pub use host::{App, Host, Journal};
+pub use host::{App, Directory, Host, Journal};
 pub use network::{Captured, TapId, Verdict};
 pub use node::{Datagram, Handle, Node, NodeConfig, NodeIndex, Outbox};
+pub use slot::WallClock;
 
 use crate::trace::Step;
 use crate::{LinkConfig, LinkStats, Trace};
+use driver::{Event, Schedule};
 use network::Network;
-use schedule::{Event, Schedule};
 use slot::Slot;
 
 /// Nodes, the links between them, and scheduled events.

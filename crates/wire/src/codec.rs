@@ -84,6 +84,19 @@ impl<'a> Reader<'a> {
         rest
     }
 
+    /// Checks that no bytes remain.
+    ///
+    /// # Errors
+    ///
+    /// What `trailing` makes of the number of remaining bytes.
+    pub fn finish<E>(&self, trailing: impl FnOnce(usize) -> E) -> Result<(), E> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(trailing(self.rest.len()))
+        }
+    }
+
     /// Returns the remaining bytes and does not consume them.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -111,6 +124,38 @@ impl fmt::Display for Truncated {
 }
 
 impl core::error::Error for Truncated {}
+
+/// A field with a fixed encoding.
+pub trait Encode {
+    /// Appends the field.
+    fn encode(&self, out: &mut Writer<'_>);
+}
+
+/// Implements [`Encode`] for numbers.
+macro_rules! encode_numbers {
+    ($($number:ty)*) => { $(
+        impl Encode for $number {
+            fn encode(&self, out: &mut Writer<'_>) {
+                out.bytes(&self.to_be_bytes());
+            }
+        }
+    )* };
+}
+
+encode_numbers! { u8 u16 u32 u64 }
+
+impl Encode for [u8] {
+    /// Appends the bytes, without their length.
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.bytes(self);
+    }
+}
+
+impl<const LEN: usize> Encode for [u8; LEN] {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.bytes(self);
+    }
+}
 
 /// Appends fields to a vector.
 ///
@@ -147,6 +192,13 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
 
+    /// Appends `fields` in this order.
+    pub fn fields(&mut self, fields: &[&dyn Encode]) {
+        for field in fields {
+            field.encode(self);
+        }
+    }
+
     /// Appends `bytes`.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
@@ -156,6 +208,22 @@ impl<'a> Writer<'a> {
     pub fn zeros(&mut self, len: usize) {
         let end = self.out.len().saturating_add(len);
         self.out.resize(end, 0);
+    }
+
+    /// Appends the number of `items` in 2 bytes, then each item with `write`. The caller bounds the
+    /// number to 65,535.
+    pub fn list<T>(&mut self, items: impl Iterator<Item = T>, write: impl Fn(&mut Self, T)) {
+        let start = self.out.len();
+        let mut count = 0_u16;
+        self.u16(count);
+        for item in items {
+            write(self, item);
+            count = count.saturating_add(1);
+        }
+        let field = self.out.get_mut(start..).and_then(<[u8]>::first_chunk_mut);
+        if let Some(field) = field {
+            *field = count.to_be_bytes();
+        }
     }
 
     /// Returns the length of the vector, including the bytes that it held before.
@@ -190,6 +258,17 @@ mod tests {
         writer.zeros(2);
         assert_eq!(writer.position(), 5);
         assert_eq!(out, [9, 1, 2, 0, 0]);
+    }
+
+    #[test]
+    fn a_list_has_its_count_in_front() {
+        let mut out = vec![9];
+        Writer::new(&mut out).list([1_u16, 2].into_iter(), Writer::u16);
+        assert_eq!(out, [9, 0, 2, 0, 1, 0, 2]);
+        let mut reader = Reader::new(&out);
+        assert_eq!(reader.finish(|left| left), Err(7));
+        reader.take_rest();
+        assert_eq!(reader.finish(|left| left), Ok(()));
     }
 
     proptest! {

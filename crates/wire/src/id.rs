@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::codec::{Encode, Writer};
+
 /// SHA-256 of a node's 65-byte SEC1 public key (uncompressed P-256 point).
 ///
 /// Written and read as 64 lower-case hexadecimal digits.
@@ -108,6 +110,19 @@ pub struct Team(pub u8);
 /// One TCP or TLS connection of a driver. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
+
+/// Implements [`Encode`] for identifiers.
+macro_rules! encode_ids {
+    ($($id:ty)*) => { $(
+        impl Encode for $id {
+            fn encode(&self, out: &mut Writer<'_>) {
+                self.0.encode(out);
+            }
+        }
+    )* };
+}
+
+encode_ids! { NodeId InstanceId ClientId MatchId Seat Team }
 
 fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -19,7 +19,7 @@ pub mod token_bucket;
 
 pub use address::{BadDestination, BadDestinationCause, NetworkKey, SourceKey};
 pub use address_text::{AddressError, check_port, parse_address};
-pub use codec::{Reader, Truncated, Writer};
+pub use codec::{Encode, Reader, Truncated, Writer};
 pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
 pub use lookup::Lookup;
 pub use machine::{

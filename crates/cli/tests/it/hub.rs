@@ -6,9 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use daemon::exit::Exit;
 use daemon::role::hub::{HubOptions, HubProcess};
-use hub::NodeEvent;
-use hub::Redacted;
-use hub::id::MailSeq;
+use hub::{MailSeq, NodeEvent, Redacted};
 use wire::ClientId;
 
 use crate::http::raw;

@@ -14,10 +14,8 @@ use daemon::exit::{Exit, Failure};
 use daemon::role::hub::{HubOptions, HubProcess};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use daemon::trust;
-use hub::JoinFile;
 use hub::join_file::{Grant, NetworkSecret};
-use hub::name::Name;
-use hub::role::Role;
+use hub::{JoinFile, Name, Role};
 use matchmaker_core::{Config, Rule, TeamSize};
 
 /// Longest wait, on a busy machine.

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crypto::Ring;
-use hub::address::Addr;
-use hub::id::MailSeq;
-use hub::{ClaimId, Node, NodeCommand, NodeConfig, NodeEvent};
+use hub::{Addr, ClaimId, MailSeq, Node, NodeCommand, NodeConfig, NodeEvent};
 use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, TlsIdentity};
 use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId, Seed, StreamMachine};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use daemon::trust;
-use hub::role::Role;
+use hub::Role;
 
 use crate::net::{Net, Program, tickwire, until};
 

@@ -8,10 +8,8 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use crypto::{Provider, Ring};
-use hub::JoinFile;
 use hub::join_file::{Grant, JoinFault, NetworkSecret, check_address};
-use hub::name::Name;
-use hub::role::Role;
+use hub::{JoinFile, Name, Role};
 use wire::NodeId;
 
 use super::print_line;

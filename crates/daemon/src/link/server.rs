@@ -7,11 +7,8 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use crypto::{Ring, TokenKey};
-use hub::address::Addr;
-use hub::id::CallId;
-use hub::name::Name;
 use hub::record::{CallError, DownReason, NodeInfo};
-use hub::{Node, NodeEvent, Ticket};
+use hub::{Addr, CallId, Name, Node, NodeEvent, Ticket};
 use matchmaker_core::record::{Intake, Verdict};
 use wire::{ClientId, InstanceId, Instant, MatchId, NodeId};
 

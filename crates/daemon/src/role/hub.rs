@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::{Identity, Ring};
-use hub::id::LogId;
 use hub::log::{FileSegments, Recovery};
-use hub::role::Role;
 use hub::{
-    Command, Hub, HubConfig, HubEvent, JoinFile, OpenFailure, Outcome, Store, StoreConfig,
-    StoreError,
+    Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
+    StoreConfig, StoreError,
 };
 use servicer::{
     Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
@@ -343,7 +341,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use hub::id::Epoch;
+    use hub::Epoch;
     use hub::join_file::{Grant, NetworkSecret};
     use hub::record::{Join, ToHub, VERSION};
     use wire::{InstanceId, PeerIdentity};

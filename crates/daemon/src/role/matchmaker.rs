@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use crypto::{Identity, Ring};
-use hub::name::Name;
-use hub::role::Role;
-use hub::{JoinFile, NodeConfig};
+use hub::{JoinFile, Name, NodeConfig, Role};
 use matchmaker_core::{Config, Game, Matchmaker, Rule};
 use servicer::{Clock, StreamHandle};
 use wire::NodeId;

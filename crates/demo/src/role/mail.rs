@@ -8,9 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crypto::Ring;
-use hub::count::CountKey;
-use hub::id::MailSeq;
-use hub::{Node, NodeConfig, NodeEvent};
+use hub::{CountKey, MailSeq, Node, NodeConfig, NodeEvent};
 use servicer::StreamHandle;
 use wire::{ClientId, Instant};
 

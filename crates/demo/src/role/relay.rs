@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crypto::{Ring, Secret32};
-use hub::JoinFile;
-use hub::role::Role;
+use hub::{JoinFile, Role};
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode};
 use wire::NodeId;

@@ -1,26 +1,23 @@
-//! A connection to a node.
+//! A connection to a node: its outbox, and what it watches.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, InstanceId, Instant, NodeId};
+use wire::{ClientId, ConnectionId, InstanceId, Instant, NodeId};
 
-use super::watch::Watch;
-use crate::id::{Epoch, RequestId, SenderSeq};
-use crate::name::Name;
-use crate::record::{DownReason, Join, MailVerdict, ToNode};
-use crate::role::Role;
+use crate::field::{Epoch, Name, RequestId, Role, SenderSeq};
+use crate::record::{DownReason, Join, MailVerdict, ToNode, code};
 
 #[derive(Debug)]
 pub(super) struct Link {
     /// The authenticated key.
     pub(super) node: NodeId,
     pub(super) state: LinkState,
-    /// When the last record arrived.
     pub(super) last_received: Instant,
     /// Bytes that the driver accepts now.
     pub(super) credit: usize,
-    outbox: VecDeque<QueuedRecord>,
+    /// Records to write, each with the call that it requests, if any.
+    outbox: VecDeque<(Bytes, Option<RequestId>)>,
     /// Bytes in `outbox`.
     outbox_bytes: usize,
     /// Whether a heartbeat is to be answered.
@@ -32,21 +29,6 @@ pub(super) struct Link {
     front: Front,
     /// Sent with `Busy`: how long to wait before a retry, milliseconds.
     retry_ms: u32,
-}
-
-/// A record that waits to be written.
-#[derive(Debug)]
-struct QueuedRecord {
-    record: Bytes,
-    /// The call that this record requests, if it is a request.
-    request: Option<RequestId>,
-}
-
-impl From<Bytes> for QueuedRecord {
-    fn from(record: Bytes) -> Self {
-        let request = None;
-        Self { record, request }
-    }
 }
 
 /// Which record is written next: verdicts and presence alternate with the outbox.
@@ -66,7 +48,6 @@ pub(super) enum LinkState {
     Fresh,
     /// The store assigns the epoch.
     Joining(Join),
-    /// Joined.
     Joined(Box<Member>),
     /// Closes once the outbox is written.
     Closing,
@@ -86,9 +67,9 @@ pub(super) struct Member {
     pub(super) reading: usize,
     /// Whether a batch of its counts is in flight.
     pub(super) counting: bool,
-    /// Players with reads that wait for an acknowledgement of this node.
+    /// Players with a read that waits for an acknowledgement of this node.
     pub(super) waiting: BTreeSet<ClientId>,
-    /// Players with reads that wait for room in the outbox.
+    /// Players with a read that waits for room in the outbox.
     pub(super) waiting_for_outbox: BTreeSet<ClientId>,
     /// Position of the round robin over these players.
     pub(super) last_woken: ClientId,
@@ -136,43 +117,17 @@ impl Link {
         matches!(self.state, LinkState::Closing)
     }
 
-    /// Appends a record to the outbox; `scratch` limits this to one allocation of its length.
-    pub(super) fn push(&mut self, record: &ToNode<'_>, scratch: &mut Vec<u8>) {
-        scratch.clear();
-        record.encode(scratch);
-        self.push_encoded(Bytes::copy_from_slice(scratch));
-    }
-
-    /// Appends an encoded record to the outbox.
-    pub(super) fn push_encoded(&mut self, record: Bytes) {
-        self.push_waiting(record.into());
-    }
-
-    /// Appends a request to the outbox. Its number is reported once it is written, or dropped.
-    pub(super) fn push_request(
-        &mut self,
-        request: RequestId,
-        record: &ToNode<'_>,
-        scratch: &mut Vec<u8>,
-    ) {
-        scratch.clear();
-        record.encode(scratch);
-        self.push_waiting(QueuedRecord {
-            record: Bytes::copy_from_slice(scratch),
-            request: Some(request),
-        });
-    }
-
-    fn push_waiting(&mut self, waiting: QueuedRecord) {
+    /// Appends a record to the outbox, with the call that it requests, if any.
+    pub(super) fn push(&mut self, record: Bytes, request: Option<RequestId>) {
         if !self.is_closing() {
-            self.outbox_bytes = self.outbox_bytes.saturating_add(waiting.record.len());
-            self.outbox.push_back(waiting);
+            self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
+            self.outbox.push_back((record, request));
         }
     }
 
     /// Returns the requests that are not written yet.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
-        self.outbox.iter().filter_map(|waiting| waiting.request)
+        self.outbox.iter().filter_map(|(_, request)| *request)
     }
 
     /// Queues the verdict on a mail; consecutive mails with equal verdicts share a record.
@@ -180,7 +135,9 @@ impl Link {
         match &mut self.settled {
             Some((_, last, known)) if *known == verdict && last.next() == seq => *last = seq,
             _ => {
-                self.flush_settled();
+                if let Some(record) = self.take_settled() {
+                    self.push(record, None);
+                }
                 self.settled = Some((seq, seq, verdict));
             }
         }
@@ -201,37 +158,27 @@ impl Link {
         if let Some(reason) = reason {
             let mut encoded = Vec::new();
             ToNode::Down(reason).encode(&mut encoded);
-            self.outbox.push_back(Bytes::from(encoded).into());
+            self.outbox.push_back((encoded.into(), None));
         }
         self.state = LinkState::Closing;
     }
 
     /// Removes the next record if the credit covers it.
-    pub(super) fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> Option<(Bytes, Option<RequestId>)> {
         if self.heartbeat && !self.is_closing() {
             self.heartbeat = false;
-            self.outbox
-                .push_front(Bytes::from_static(&[crate::record::code::HUB_HEARTBEAT]).into());
-            self.outbox_bytes = self.outbox_bytes.saturating_add(1);
+            self.push_front(Bytes::from_static(&[code::HUB_HEARTBEAT]));
         }
         self.queue_priority_record();
-        let Some(len) = self.outbox.front().map(|waiting| waiting.record.len()) else {
-            return Next::Empty;
-        };
-        if len > self.credit {
-            return Next::Blocked;
-        }
-        self.credit = self.credit.saturating_sub(len);
+        let (record, _) = self.outbox.front()?;
+        let len = record.len();
+        self.credit = self.credit.checked_sub(len)?;
         self.front = match self.front {
             Front::Outbox | Front::PriorityNext => Front::PriorityNext,
             Front::PriorityQueued => Front::Outbox,
         };
         self.outbox_bytes = self.outbox_bytes.saturating_sub(len);
-        self.outbox
-            .pop_front()
-            .map_or(Next::Empty, |QueuedRecord { record, request }| {
-                Next::Record(record, request)
-            })
+        self.outbox.pop_front()
     }
 
     /// Returns about how many bytes the link holds, without its own size.
@@ -240,13 +187,13 @@ impl Link {
         let waiting = self
             .member()
             .map_or(0, |member| member.watch.len().saturating_mul(64));
+        let entry = size_of::<(Bytes, Option<RequestId>)>();
         self.outbox_bytes
-            .saturating_add(self.outbox.len().saturating_mul(size_of::<QueuedRecord>()))
+            .saturating_add(self.outbox.len().saturating_mul(entry))
             .saturating_add(waiting)
             .saturating_add(presence)
     }
 
-    /// Returns the bytes in the outbox.
     pub(super) const fn outbox_bytes(&self) -> usize {
         self.outbox_bytes
     }
@@ -256,7 +203,6 @@ impl Link {
         self.presence.is_none() && !self.is_closing()
     }
 
-    /// Queues a presence record.
     pub(super) fn push_presence(&mut self, record: Bytes) {
         self.presence = Some(record);
     }
@@ -273,16 +219,14 @@ impl Link {
         }
         let settled = self.take_settled();
         if let Some(record) = settled.or_else(|| self.presence.take()) {
-            self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
-            self.outbox.push_front(record.into());
+            self.push_front(record);
             self.front = Front::PriorityQueued;
         }
     }
 
-    fn flush_settled(&mut self) {
-        if let Some(record) = self.take_settled() {
-            self.push_encoded(record);
-        }
+    fn push_front(&mut self, record: Bytes) {
+        self.outbox_bytes = self.outbox_bytes.saturating_add(record.len());
+        self.outbox.push_front((record, None));
     }
 
     fn take_settled(&mut self) -> Option<Bytes> {
@@ -303,13 +247,187 @@ impl Link {
     }
 }
 
-/// The next record of a link.
+/// Presence updates for one watcher.
+///
+/// A watcher gets a reset, a snapshot of all keys, an end marker, and then each key that changes.
+/// Each record holds the state at the time it is sent, so changes faster than the watcher reads are
+/// merged. If too many changes are queued, the stream restarts with a reset: memory is bounded, and
+/// a watcher always knows if it missed something.
 #[derive(Debug)]
-pub(super) enum Next {
-    /// The record, and the call that it requests.
-    Record(Bytes, Option<RequestId>),
-    /// The credit does not cover the next record.
-    Blocked,
-    /// The outbox is empty.
-    Empty,
+pub(super) struct Watch {
+    /// What to include; bits of [`Join`].
+    mask: u8,
+    stage: Stage,
+    changed: BTreeSet<Key>,
+    changes_max: usize,
+}
+
+/// Links of watchers.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    nodes: BTreeSet<ConnectionId>,
+    players: BTreeSet<ConnectionId>,
+}
+
+impl Watchers {
+    /// Adds `link` as a watcher of `mask`; bits of [`Join`].
+    pub(super) fn insert(&mut self, link: ConnectionId, mask: u8) {
+        for (bit, links) in [
+            (Join::WATCH_NODES, &mut self.nodes),
+            (Join::WATCH_PLAYERS, &mut self.players),
+        ] {
+            if mask & bit != 0 {
+                links.insert(link);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, link: ConnectionId) {
+        self.nodes.remove(&link);
+        self.players.remove(&link);
+    }
+
+    /// Returns the watchers of keys of this kind.
+    pub(super) fn of(&self, key: Key) -> impl Iterator<Item = ConnectionId> {
+        match key {
+            Key::Node(_) => &self.nodes,
+            Key::Player(_) => &self.players,
+        }
+        .iter()
+        .copied()
+    }
+}
+
+/// A key with a presence that can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Node(NodeId),
+    Player(ClientId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A reset is next.
+    Reset,
+    /// The snapshot continues after this key; `None`: from the start.
+    Snapshot(Option<Key>),
+    /// Changes are next.
+    Changes,
+}
+
+/// The next update for a watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresenceUpdate {
+    Reset,
+    /// The first key after this one that the watcher [includes](Watch::includes), or the end
+    /// marker.
+    After(Option<Key>),
+    Changed(Key),
+}
+
+impl Watch {
+    pub(super) const fn new(mask: u8, changes_max: usize) -> Self {
+        Self {
+            mask,
+            stage: if mask == 0 {
+                Stage::Changes
+            } else {
+                Stage::Reset
+            },
+            changed: BTreeSet::new(),
+            changes_max,
+        }
+    }
+
+    /// Returns whether keys of this kind are included.
+    pub(super) const fn includes(&self, key: Key) -> bool {
+        let bit = match key {
+            Key::Node(_) => Join::WATCH_NODES,
+            Key::Player(_) => Join::WATCH_PLAYERS,
+        };
+        self.mask & bit != 0
+    }
+
+    /// Queues a change of `key`; returns whether there is something new to send.
+    pub(super) fn note(&mut self, key: Key) -> bool {
+        // The snapshot will reach this key and send its state then.
+        let ahead = match self.stage {
+            Stage::Reset => true,
+            Stage::Snapshot(last) => last.is_none_or(|last| key > last),
+            Stage::Changes => false,
+        };
+        if ahead || !self.includes(key) {
+            return false;
+        }
+        self.changed.insert(key);
+        if self.changed.len() > self.changes_max {
+            self.changed.clear();
+            self.stage = Stage::Reset;
+        }
+        true
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// Returns the next update; [`advance`](Self::advance) marks it as sent.
+    pub(super) fn next(&self) -> Option<PresenceUpdate> {
+        match self.stage {
+            Stage::Reset => Some(PresenceUpdate::Reset),
+            Stage::Snapshot(last) => Some(PresenceUpdate::After(last)),
+            Stage::Changes => self.changed.first().copied().map(PresenceUpdate::Changed),
+        }
+    }
+
+    /// Marks `update` as sent; `reached` is the key sent, `None` at the end of the snapshot.
+    pub(super) fn advance(&mut self, update: PresenceUpdate, reached: Option<Key>) {
+        match update {
+            PresenceUpdate::Reset => self.stage = Stage::Snapshot(None),
+            PresenceUpdate::After(_) => {
+                self.stage = reached.map_or(Stage::Changes, |key| Stage::Snapshot(Some(key)));
+            }
+            PresenceUpdate::Changed(key) => {
+                self.changed.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn player(id: u64) -> Key {
+        Key::Player(ClientId(id))
+    }
+
+    #[test]
+    fn hub_6_a_watcher_that_reads_nothing_starts_over() {
+        let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
+        watch.advance(PresenceUpdate::Reset, None);
+        watch.advance(PresenceUpdate::After(None), Some(player(10)));
+        assert!(!watch.note(player(11)), "the walk comes there");
+        assert!(!watch.note(Key::Node(NodeId([0; 32]))), "not wanted");
+        for id in 0..3 {
+            assert!(watch.note(player(id)));
+        }
+        assert_eq!(watch.next(), Some(PresenceUpdate::After(Some(player(10)))));
+        watch.note(player(4));
+        assert_eq!(watch.next(), Some(PresenceUpdate::Reset));
+        assert!(watch.changed.is_empty());
+    }
+
+    #[test]
+    fn changes_are_told_once_each() {
+        let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
+        watch.advance(PresenceUpdate::Reset, None);
+        watch.advance(PresenceUpdate::After(None), None);
+        assert_eq!(watch.next(), None);
+        watch.note(player(2));
+        watch.note(player(2));
+        assert_eq!(watch.next(), Some(PresenceUpdate::Changed(player(2))));
+        watch.advance(PresenceUpdate::Changed(player(2)), Some(player(2)));
+        assert_eq!(watch.next(), None);
+    }
 }

@@ -3,39 +3,19 @@
 use core::ops::Bound;
 use std::collections::{BTreeSet, VecDeque};
 
-use bytes::Bytes;
 use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
-use super::claim::{Claim, Generation, Reading};
-use super::config::DuplicateClaim;
-use super::link::{Link, LinkState, Member};
-use super::op::Pending;
-use super::watch::{Key, PresenceUpdate, Watch};
-use super::{Hub, HubEvent, SWEEP_PAUSE};
-use crate::id::{ClaimNumber, Epoch, Lease, MailSeq};
+use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
+use super::table::{Claim, Generation, Pending, Reading};
+use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
+use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Name, Redacted, Role};
 use crate::join_file::JoinFile;
-use crate::record::{DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
-use crate::redact::Redacted;
-use crate::role::Role;
+use crate::record::{ClaimRequest, DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
 use crate::store::{Completed, Outcome, StoreOp};
 
-/// The fields of a claim record.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClaimRequest<'a> {
-    pub(super) number: ClaimNumber,
-    pub(super) lease: Lease,
-    pub(super) delivered: MailSeq,
-    pub(super) acknowledged: MailSeq,
-    pub(super) meta: &'a [u8],
-}
-
 impl Hub {
-    pub(super) fn on_claim(
-        &mut self,
-        id: ConnectionId,
-        player: ClientId,
-        mut request: ClaimRequest<'_>,
-    ) {
+    pub(super) fn on_claim(&mut self, id: ConnectionId, mut request: ClaimRequest<'_>) {
+        let (player, claim) = (request.player, request.claim);
         // A lease that this hub never granted would outrank the ones it grants.
         if request.lease > Lease::new(self.boot, self.leases) {
             request.lease = Lease::NONE;
@@ -53,15 +33,7 @@ impl Hub {
         }
         if let Some(reason) = self.refusal(node, player, request.lease) {
             self.stats.stale = self.stats.stale.saturating_add(1);
-            let claim = request.number;
-            self.send(
-                id,
-                &ToNode::Revoked {
-                    player,
-                    claim,
-                    reason,
-                },
-            );
+            self.send_revoked(id, (player, claim), reason);
             return;
         }
         let lease = if request.lease == Lease::NONE {
@@ -70,23 +42,22 @@ impl Hub {
         } else {
             request.lease
         };
-        let claim = Claim {
+        let new = Claim {
             node,
             generation: Generation::default(),
             link: Some(id),
-            number: request.number,
+            number: claim,
             lease,
-            meta: Bytes::copy_from_slice(request.meta),
+            meta: request.meta.to_bytes().0,
             given: request.delivered.max(request.acknowledged),
             unacknowledged: VecDeque::new(),
             acknowledged: request.acknowledged,
             acknowledging: None,
             reading: Reading::Done,
         };
-        if let Some(old) = self.claims.insert(player, claim) {
+        if let Some(old) = self.claims.insert(player, new) {
             self.revoke(id, player, &old);
         }
-        let claim = request.number;
         self.send(
             id,
             &ToNode::Granted {
@@ -135,17 +106,22 @@ impl Hub {
         };
         self.forget_unacknowledged(holder, player, old);
         if holder != by {
-            let claim = old.number;
-            let reason = RevokeReason::Taken;
-            self.send(
-                holder,
-                &ToNode::Revoked {
-                    player,
-                    claim,
-                    reason,
-                },
-            );
+            self.send_revoked(holder, (player, old.number), RevokeReason::Taken);
         }
+    }
+
+    fn send_revoked(
+        &mut self,
+        id: ConnectionId,
+        (player, claim): (ClientId, ClaimNumber),
+        reason: RevokeReason,
+    ) {
+        let record = ToNode::Revoked {
+            player,
+            claim,
+            reason,
+        };
+        self.send(id, &record);
     }
 
     pub(super) fn on_release(&mut self, id: ConnectionId, player: ClientId, number: ClaimNumber) {
@@ -194,11 +170,7 @@ impl Hub {
 
     fn forget_unacknowledged(&mut self, holder: ConnectionId, player: ClientId, claim: &Claim) {
         let freed = claim.unacknowledged_bytes();
-        if let Some(member) = self
-            .links
-            .get_mut(&holder)
-            .and_then(|link| link.member_mut())
-        {
+        if let Some(member) = self.member_mut(holder) {
             member.unacknowledged = member.unacknowledged.saturating_sub(freed);
             member.waiting.remove(&player);
             member.waiting_for_outbox.remove(&player);
@@ -249,11 +221,7 @@ impl Hub {
     }
 
     fn encode_node_presence(&self, node: NodeId, out: &mut Vec<u8>) {
-        let member = self
-            .joined
-            .get(&node)
-            .and_then(|id| self.links.get(id))
-            .and_then(|link| link.member());
+        let member = self.joined.get(&node).and_then(|id| self.member(*id));
         let info = member.map(|member| NodeInfo {
             instance: member.instance,
             epoch: member.epoch,
@@ -272,29 +240,20 @@ impl Hub {
         ToNode::PresencePlayer { player, holder }.encode(out);
     }
 
-    /// Returns the first key after `told` that the watcher includes.
-    fn key_after(&self, told: Option<Key>, includes: impl Fn(Key) -> bool) -> Option<Key> {
-        let node_after = match told {
-            None => self.joined.keys().next(),
-            Some(Key::Node(told)) => {
-                let behind = (Bound::Excluded(told), Bound::Unbounded);
-                self.joined.range(behind).next().map(|(node, _)| node)
+    /// Returns the first key after `last` that the watcher includes: nodes first, then players.
+    fn key_after(&self, last: Option<Key>, includes: impl Fn(Key) -> bool) -> Option<Key> {
+        let (node, last_player) = match last {
+            None => (self.joined.keys().next(), None),
+            Some(Key::Node(last)) => {
+                let after = (Bound::Excluded(last), Bound::Unbounded);
+                (self.joined.range(after).next().map(|(node, _)| node), None)
             }
-            Some(Key::Player(_)) => None,
+            Some(Key::Player(last)) => (None, Some(last)),
         };
-        let node = node_after
-            .copied()
-            .map(Key::Node)
-            .filter(|key| includes(*key));
-        let player_after = match told {
-            Some(Key::Player(told)) => Some(told),
-            None | Some(Key::Node(_)) => None,
-        };
+        let node = node.copied().map(Key::Node).filter(|key| includes(*key));
         node.or_else(|| {
-            self.claims
-                .after(player_after)
-                .map(Key::Player)
-                .filter(|key| includes(*key))
+            let player = self.claims.after(last_player).map(Key::Player);
+            player.filter(|key| includes(*key))
         })
     }
 }
@@ -331,10 +290,10 @@ impl Hub {
             PeerIdentity::Node(node) if !self.has_link_room(*node) => {
                 (*node, Some(DownReason::Busy))
             }
-            PeerIdentity::Node(node) if self.join_file.grants_of(*node).next().is_some() => {
-                (*node, None)
+            PeerIdentity::Node(node) => {
+                let is_listed = self.join_file.grants_of(*node).next().is_some();
+                (*node, (!is_listed).then_some(DownReason::NotListed))
             }
-            PeerIdentity::Node(node) => (*node, Some(DownReason::NotListed)),
             PeerIdentity::Anonymous | _ => (NodeId([0; 32]), Some(DownReason::NotListed)),
         };
         let retry_ms = u32::try_from(self.config.retry_after.as_millis()).unwrap_or(u32::MAX);
@@ -474,11 +433,7 @@ impl Hub {
         let Some(&other) = self.joined.get(&node) else {
             return Verdict::Newest;
         };
-        let known = self
-            .links
-            .get(&other)
-            .and_then(Link::member)
-            .map_or(Epoch(0), |member| member.epoch);
+        let known = self.member(other).map_or(Epoch(0), |member| member.epoch);
         if known > epoch {
             return Verdict::Fenced;
         }
@@ -526,12 +481,7 @@ impl Hub {
     }
 
     /// Returns why `node` may not join with this role and these services; `None` if it may.
-    fn check_grant(
-        &self,
-        node: NodeId,
-        role: Role,
-        services: &[crate::name::Name],
-    ) -> Option<DownReason> {
+    fn check_grant(&self, node: NodeId, role: Role, services: &[Name]) -> Option<DownReason> {
         if self.join_file.grants_of(node).next().is_none() {
             return Some(DownReason::NotListed);
         }

@@ -16,10 +16,8 @@
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
-use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
-use crate::record::{DecodeError, MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
-use crate::redact::Redacted;
+use crate::field::{BatchSeq, CountKey, DecodeError, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::record::{MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
 
 /// Bytes before a payload.
 pub const HEAD_BYTES: usize = 8;
@@ -228,59 +226,38 @@ fn checksum(segment: SegmentId, offset: u64, len: u32, payload: &[u8]) -> u32 {
 impl<'a> LogRecord<'a> {
     fn encode_payload(&self, out: &mut Writer<'_>) {
         match self {
-            Self::Start(start) => start.encode(out),
+            Self::Start(it) => {
+                out.fields(&[&START, &MAGIC, &VERSION, &it.boot, &it.last_mail, &it.log]);
+                out.u64(it.time.as_millis());
+            }
             Self::Ready => out.u8(READY),
-            Self::Boot(boot) => {
-                out.u8(BOOT);
-                out.u32(*boot);
+            Self::Boot(boot) => out.fields(&[&BOOT, boot]),
+            Self::Node(it) => {
+                out.fields(&[&NODE, &it.node, &it.instance, &it.epoch]);
+                out.fields(&[&it.mail_mark, &it.count_mark]);
             }
-            Self::Node(run) => {
-                out.u8(NODE);
-                out.bytes(&run.node.0);
-                out.u64(run.instance.0);
-                out.u32(run.epoch.0);
-                out.u64(run.mail_mark.0);
-                out.u64(run.count_mark.0);
+            Self::Mail(it) => {
+                out.fields(&[&MAIL, &it.seq, &it.player, &it.expires.as_millis()]);
+                out.fields(&[&it.node, &it.epoch, &it.sender_seq, &it.body]);
             }
-            Self::Mail(mail) => mail.encode(out),
-            Self::Ack { player, upto } => {
-                out.u8(ACK);
-                out.u64(player.0);
-                out.u64(upto.0);
-            }
+            Self::Ack { player, upto } => out.fields(&[&ACK, player, upto]),
             Self::Refusal {
                 node,
                 epoch,
                 seq,
                 reason,
-            } => {
-                out.u8(REFUSAL);
-                out.bytes(&node.0);
-                out.u32(epoch.0);
-                out.u64(seq.0);
-                out.u8(reason.code());
-            }
+            } => out.fields(&[&REFUSAL, node, epoch, seq, reason]),
             Self::Counts {
                 node,
                 epoch,
                 batch,
                 entries,
             } => {
-                out.u8(COUNTS);
-                out.bytes(&node.0);
-                out.u32(epoch.0);
-                out.u64(batch.0);
+                out.fields(&[&COUNTS, node, epoch, batch]);
                 encode_counts(entries, out);
             }
-            Self::Total { key, total } => {
-                out.u8(TOTAL);
-                out.u64(*total);
-                key.encode(out);
-            }
-            Self::Time(time) => {
-                out.u8(TIME);
-                out.u64(time.as_millis());
-            }
+            Self::Total { key, total } => out.fields(&[&TOTAL, total, key]),
+            Self::Time(time) => out.fields(&[&TIME, &time.as_millis()]),
         }
     }
 
@@ -321,25 +298,12 @@ impl<'a> LogRecord<'a> {
             TIME => Self::Time(UnixTime::from_millis(reader.u64()?)),
             code => return Err(DecodeError::Code(code)),
         };
-        if reader.is_empty() {
-            Ok(record)
-        } else {
-            Err(DecodeError::Trailing(reader.len()))
-        }
+        reader.finish(DecodeError::Trailing)?;
+        Ok(record)
     }
 }
 
 impl Start {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(START);
-        out.bytes(&MAGIC);
-        out.u16(VERSION);
-        out.u32(self.boot);
-        out.u64(self.last_mail.0);
-        out.u64(self.log.0);
-        out.u64(self.time.as_millis());
-    }
-
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         if reader.array()? != MAGIC || reader.u16()? != VERSION {
             return Err(DecodeError::Code(START));
@@ -354,17 +318,6 @@ impl Start {
 }
 
 impl<'a> StoredMail<'a> {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(MAIL);
-        out.u64(self.seq.0);
-        out.u64(self.player.0);
-        out.u64(self.expires.as_millis());
-        out.bytes(&self.node.0);
-        out.u32(self.epoch.0);
-        out.u64(self.sender_seq.0);
-        out.bytes(&self.body);
-    }
-
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             seq: MailSeq(reader.u64()?),

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wire::{ClientId, NodeId, UnixTime, Writer};
+use wire::{ClientId, Encode, NodeId, UnixTime, Writer};
 
 use super::format::{HEAD_BYTES, LogRecord, NodeRun};
 use super::segment::SegmentId;
-use crate::count::CountKey;
-use crate::id::{Epoch, LogId, MailSeq, SenderSeq};
+use crate::field::{CountKey, Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::MailRefusal;
 
 /// State as of the last record: the position of each stored mail, and all small state.
@@ -27,8 +26,8 @@ pub(crate) struct Index {
     nodes: BTreeMap<NodeId, NodeState>,
     /// All stored mails.
     mails: BTreeMap<(ClientId, MailSeq), MailEntry>,
-    /// Usage of mailboxes that are not empty.
-    boxes: BTreeMap<ClientId, BoxUse>,
+    /// Mailboxes that are not empty.
+    mailboxes: BTreeMap<ClientId, Mailbox>,
     /// The same mails, earliest expiry first.
     expiry: BTreeSet<(UnixTime, ClientId, MailSeq)>,
     totals: BTreeMap<CountKey, u64>,
@@ -43,7 +42,6 @@ pub(crate) struct Index {
     total_bytes: u64,
 }
 
-/// Kinds of small state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
     Nodes,
@@ -62,17 +60,15 @@ pub(crate) struct NodeState {
 /// Position of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MailEntry {
-    /// Start of its record.
     pub(crate) place: Place,
     /// Length of its record, bytes.
     pub(crate) len: u32,
-    /// When it expires.
     pub(crate) expires: UnixTime,
 }
 
-/// Usage of a mailbox.
+/// Size of a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BoxUse {
+pub(crate) struct Mailbox {
     /// Number of mails.
     pub(crate) count: u32,
     /// Their size in the log, bytes.
@@ -117,8 +113,10 @@ impl Index {
                 self.insert((mail.player, mail.seq), entry);
             }
             LogRecord::Ack { player, upto } => {
-                while let Some(seq) = self.first_upto(*player, *upto) {
-                    self.remove(*player, seq);
+                let acknowledged = (*player, MailSeq(0))..=(*player, *upto);
+                while let Some((key, _)) = self.mails.range(acknowledged.clone()).next() {
+                    let (player, seq) = *key;
+                    self.remove(player, seq);
                 }
             }
             LogRecord::Refusal {
@@ -188,14 +186,12 @@ impl Index {
 
     /// Deletes the first mail that has expired at `now`; returns whether there was one.
     pub(crate) fn expire_one(&mut self, now: UnixTime) -> bool {
-        match self.expiry.first() {
-            Some((expires, player, seq)) if *expires <= now => {
-                let (player, seq) = (*player, *seq);
-                self.remove(player, seq);
-                true
-            }
-            _ => false,
-        }
+        let first = self.expiry.first().copied();
+        let Some((_, player, seq)) = first.filter(|(expires, ..)| *expires <= now) else {
+            return false;
+        };
+        self.remove(player, seq);
+        true
     }
 
     /// Deletes a mail.
@@ -205,11 +201,11 @@ impl Index {
         };
         self.expiry.remove(&(entry.expires, player, seq));
         self.release(&entry);
-        if let Some(held) = self.boxes.get_mut(&player) {
-            held.count = held.count.saturating_sub(1);
-            held.bytes = held.bytes.saturating_sub(entry.len.into());
-            if held.count == 0 {
-                self.boxes.remove(&player);
+        if let Some(mailbox) = self.mailboxes.get_mut(&player) {
+            mailbox.count = mailbox.count.saturating_sub(1);
+            mailbox.bytes = mailbox.bytes.saturating_sub(entry.len.into());
+            if mailbox.count == 0 {
+                self.mailboxes.remove(&player);
             }
         }
     }
@@ -232,22 +228,18 @@ impl Index {
 
     /// Returns whether the mail is stored at `place`.
     pub(crate) fn is_live_at(&self, player: ClientId, seq: MailSeq, place: Place) -> bool {
-        self.mails
-            .get(&(player, seq))
-            .is_some_and(|entry| entry.place == place)
+        let entry = self.mails.get(&(player, seq));
+        entry.is_some_and(|entry| entry.place == place)
     }
 
-    /// Returns the usage of `player`'s mailbox.
-    pub(crate) fn held(&self, player: ClientId) -> BoxUse {
-        self.boxes.get(&player).copied().unwrap_or_default()
+    pub(crate) fn mailbox(&self, player: ClientId) -> Mailbox {
+        self.mailboxes.get(&player).copied().unwrap_or_default()
     }
 
-    /// Returns the number of stored mails.
     pub(crate) fn mail_count(&self) -> usize {
         self.mails.len()
     }
 
-    /// Returns the total of `key`.
     pub(crate) fn total(&self, key: &CountKey) -> u64 {
         self.totals.get(key).copied().unwrap_or(0)
     }
@@ -257,7 +249,6 @@ impl Index {
         self.totals.iter().map(|(key, total)| (key, *total))
     }
 
-    /// Returns whether `key` has a total.
     pub(crate) fn has_total(&self, key: &CountKey) -> bool {
         self.totals.contains_key(key)
     }
@@ -322,9 +313,9 @@ impl Index {
             return;
         }
         self.expiry.insert((entry.expires, key.0, key.1));
-        let held = self.boxes.entry(key.0).or_default();
-        held.count = held.count.saturating_add(1);
-        held.bytes = held.bytes.saturating_add(len);
+        let mailbox = self.mailboxes.entry(key.0).or_default();
+        mailbox.count = mailbox.count.saturating_add(1);
+        mailbox.bytes = mailbox.bytes.saturating_add(len);
     }
 
     fn release(&mut self, entry: &MailEntry) {
@@ -336,13 +327,6 @@ impl Index {
                 self.live.remove(&entry.place.segment);
             }
         }
-    }
-
-    fn first_upto(&self, player: ClientId, upto: MailSeq) -> Option<MailSeq> {
-        self.mails
-            .range((player, MailSeq(0))..=(player, upto))
-            .next()
-            .map(|((_, seq), _)| *seq)
     }
 
     fn set_total(&mut self, key: &CountKey, total: u64) {

@@ -1,8 +1,102 @@
 //! Recovery: rebuilds the index from the segments on disk.
 
+use core::fmt;
+
 use super::format::{self, HEAD_BYTES, LogRecord, ReadError};
 use super::index::{Index, Place};
-use super::segment::SegmentId;
+use super::segment::{FileError, SegmentFile, SegmentId};
+use super::{AppendError, Log};
+
+impl<F: SegmentFile> Log<F> {
+    /// Reads all segments, and truncates the newest after its last whole record.
+    pub(super) fn recover(&mut self) -> Result<Recovery, OpenError> {
+        let mut recovery = Recovery::default();
+        let found = self.files.list()?;
+        let newest = self.newest_begun(&found)?;
+        // Segment numbers have no gaps, and only the oldest is removed.
+        for ((one, _), (next, _)) in found.iter().zip(found.iter().skip(1)) {
+            if *next != one.next() && newest.is_some_and(|newest| *next <= newest) {
+                return Err(OpenError::Missing(one.next()));
+            }
+        }
+        for (segment, len) in found {
+            let bytes = self.read_whole(segment, len)?;
+            let is_newest = Some(segment) == newest;
+            let age = if is_newest { Age::Newest } else { Age::Older };
+            if newest.is_none_or(|newest| segment > newest) {
+                self.files.remove(segment)?;
+                continue;
+            }
+            let before = recovery.records;
+            let scan = scan(segment, &bytes, age, &mut self.index, &mut recovery)
+                .map_err(|_| OpenError::Foreign(segment))?;
+            // Continuing would remove a file that only seems to hold no mail.
+            if recovery.records == before && !is_zero(&bytes) {
+                return Err(OpenError::Rotten(segment));
+            }
+            recovery.segments = recovery.segments.saturating_add(1);
+            self.segments.insert(segment, len);
+            if is_newest {
+                self.end = scan.end;
+                recovery.torn_bytes = self.cut(segment, bytes, scan.end)?;
+            }
+        }
+        Ok(recovery)
+    }
+
+    /// Returns the newest segment with complete state. Later ones hold nothing that was
+    /// acknowledged.
+    fn newest_begun(&mut self, found: &[(SegmentId, u64)]) -> Result<Option<SegmentId>, OpenError> {
+        for (segment, len) in found.iter().rev() {
+            let bytes = self.read_whole(*segment, *len)?;
+            let read = |age| {
+                let mut scratch = (Index::default(), Recovery::default());
+                scan(*segment, &bytes, age, &mut scratch.0, &mut scratch.1)
+                    .map_err(|_| OpenError::Foreign(*segment))
+            };
+            if read(Age::Newest)?.ready {
+                return Ok(Some(*segment));
+            }
+            // A segment follows only after its state is on disk: this one was complete, and is not
+            // any more.
+            if read(Age::Older)?.used || is_mixed_up(*segment, &bytes) {
+                return Err(OpenError::Rotten(*segment));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_whole(&mut self, segment: SegmentId, len: u64) -> Result<Vec<u8>, OpenError> {
+        let len = usize::try_from(len).map_err(|_| OpenError::Failed)?;
+        let mut bytes = vec![0; len];
+        let read = self.files.read(segment, 0, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Rewrites the newest segment as it was read, with zeros after the last whole record, and
+    /// syncs it. Returns how many bytes were cut.
+    ///
+    /// After a failed sync or a kill, what a read returns may be in memory only; rewriting makes it
+    /// durable. And bytes after the last whole record must never decode as a record later.
+    fn cut(&mut self, segment: SegmentId, mut bytes: Vec<u8>, end: u64) -> Result<u64, OpenError> {
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        let tail = bytes.get_mut(end..).unwrap_or_default();
+        let torn = tail
+            .chunks(ZEROS.len())
+            .rposition(|chunk| Some(chunk) != ZEROS.get(..chunk.len()))
+            .map_or(0, |last| {
+                last.saturating_add(1)
+                    .saturating_mul(ZEROS.len())
+                    .min(tail.len())
+            });
+        tail.fill(0);
+        bytes.truncate(end.saturating_add(torn));
+        self.files.write(segment, 0, &bytes)?;
+        self.files.sync(segment)?;
+        Ok(torn as u64)
+    }
+}
 
 /// Result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +114,7 @@ pub struct Recovery {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Age {
+enum Age {
     /// The segment written to last.
     Newest,
     /// A segment that was synced before the next one began.
@@ -29,25 +123,25 @@ pub(super) enum Age {
 
 /// Result of scanning one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scan {
+struct Scan {
     /// End of the last whole record, bytes.
-    pub(super) end: u64,
+    end: u64,
     /// Whether its header and state are complete.
-    pub(super) ready: bool,
+    ready: bool,
     /// Whether any record follows the state, or did once.
-    pub(super) used: bool,
+    used: bool,
 }
 
 /// A valid record that this release cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Foreign;
+struct Foreign;
 
 /// Scans `bytes` of `segment` into `index`.
 ///
 /// In the newest segment the first invalid record is the end: nothing after it was acknowledged.
 /// Older segments were synced as a whole, so an invalid range is counted as corrupt, and the scan
 /// continues with the next valid record.
-pub(super) fn scan(
+fn scan(
     segment: SegmentId,
     bytes: &[u8],
     age: Age,
@@ -98,19 +192,19 @@ pub(super) fn scan(
 ///
 /// The header is in one sector, and a torn write leaves zeros after it. So such a segment is
 /// corrupt, or belongs to another log.
-pub(super) fn is_mixed_up(segment: SegmentId, bytes: &[u8]) -> bool {
+fn is_mixed_up(segment: SegmentId, bytes: &[u8]) -> bool {
     format::decode(bytes, segment, 0) == Err(ReadError::Broken)
         && !is_zero(at(bytes, format::START_BYTES as u64))
 }
 
 /// Returns whether `bytes` are all zero.
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
+fn is_zero(bytes: &[u8]) -> bool {
     bytes
         .chunks(ZEROS.len())
         .all(|chunk| Some(chunk) == ZEROS.get(..chunk.len()))
 }
 
-pub(super) const ZEROS: [u8; 512] = [0; 512];
+const ZEROS: [u8; 512] = [0; 512];
 
 /// How often a search may read each byte of a segment, on average. Mails that imitate record heads
 /// make it read more.
@@ -179,4 +273,81 @@ fn at(bytes: &[u8], offset: u64) -> &[u8] {
         .ok()
         .and_then(|offset| bytes.get(offset..))
         .unwrap_or_default()
+}
+
+/// A log that failed to open, with its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFailure<F> {
+    /// The reason.
+    pub error: OpenError,
+    /// The files, as opening left them.
+    pub files: F,
+}
+
+impl<F> fmt::Display for OpenFailure<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<F: fmt::Debug> core::error::Error for OpenFailure<F> {}
+
+/// Why a log did not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The disk has no room; nothing is broken.
+    Full,
+    /// The disk failed.
+    Failed,
+    /// The state at the start of this segment, or all of it, is corrupt: the disk has lost data, or
+    /// the file belongs to another log. Continuing would lose acknowledged mail, so an operator
+    /// must decide.
+    Rotten(SegmentId),
+    /// This segment is missing between older and newer ones; only the oldest is ever removed.
+    Missing(SegmentId),
+    /// This segment holds a record that this release cannot read.
+    Foreign(SegmentId),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room on the disk for a first segment"),
+            Self::Failed => f.write_str("the disk failed"),
+            Self::Rotten(segment) => {
+                write!(
+                    f,
+                    "the disk has lost the beginning of segment {}",
+                    segment.0
+                )
+            }
+            Self::Missing(segment) => {
+                write!(f, "the disk has lost segment {}", segment.0)
+            }
+            Self::Foreign(segment) => {
+                write!(f, "segment {} was written by another release", segment.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<FileError> for OpenError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Full => Self::Full,
+            FileError::Failed => Self::Failed,
+        }
+    }
+}
+
+impl From<AppendError> for OpenError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Full => Self::Full,
+            AppendError::Dead => Self::Failed,
+        }
+    }
 }

@@ -1,6 +1,9 @@
-//! Storage of the log's bytes.
+//! Segments: the interface to a disk, and an implementation in memory with fault injection.
 
 use core::fmt;
+use std::collections::BTreeMap;
+
+use wire::Generator;
 
 /// Number of a segment; increasing, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,3 +88,367 @@ impl fmt::Display for FileError {
 }
 
 impl core::error::Error for FileError {}
+
+/// Segments in memory: for tests, and for hubs with mail that need not survive the process.
+///
+/// Faults occur only if injected:
+///
+/// | call | fault |
+/// |---|---|
+/// | [`set_capacity`](Self::set_capacity) | full disk, until raised |
+/// | [`fail_sync_after`](Self::fail_sync_after) | a sync fails, its pages are dropped, the next one "succeeds" |
+/// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
+/// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
+/// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
+/// | [`fail_reads`](Self::fail_reads) | reads and listings fail for a while, as without descriptors |
+/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | corruption, mixed-up and shortened files |
+#[derive(Clone, Debug)]
+pub struct MemorySegments {
+    segments: BTreeMap<SegmentId, Segment>,
+    /// Most bytes of all segments together.
+    capacity: u64,
+    /// Syncs until one fails.
+    fail_sync: Option<u64>,
+    /// Changes until the process dies.
+    stop: Option<u64>,
+    /// Allocations until the disk is full.
+    allocations: Option<u64>,
+    /// Reads and listings that succeed, and those after them that fail.
+    fail_reads: (u64, u64),
+    /// Syncs requested.
+    syncs: u64,
+}
+
+#[derive(Clone)]
+struct Segment {
+    /// What a read returns: the page cache.
+    cached: Vec<u8>,
+    /// What is on the disk.
+    durable: Vec<u8>,
+    /// Sectors that are in the cache only.
+    dirty: Vec<(usize, usize)>,
+}
+
+impl fmt::Debug for Segment {
+    /// Omits the bytes: they are mail, and many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("len", &self.cached.len())
+            .field("dirty", &self.dirty)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Unit that a disk writes atomically, bytes.
+const SECTOR: usize = 512;
+
+impl MemorySegments {
+    /// Creates an empty disk of `capacity` bytes.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self {
+            segments: BTreeMap::new(),
+            capacity,
+            fail_sync: None,
+            stop: None,
+            allocations: None,
+            fail_reads: (0, 0),
+            syncs: 0,
+        }
+    }
+
+    /// Sets the capacity, bytes; existing segments stay.
+    pub const fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
+
+    /// Lets `count` syncs succeed; the next one fails and drops its unsynced data.
+    pub const fn fail_sync_after(&mut self, count: u64) {
+        self.fail_sync = Some(count);
+    }
+
+    /// Lets `count` operations succeed; all later ones fail, the first one halfway.
+    pub const fn stop_after(&mut self, count: u64) {
+        self.stop = Some(count);
+    }
+
+    /// Returns whether [`stop_after`](Self::stop_after) has taken effect.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop == Some(0)
+    }
+
+    /// Kills the process: all writes stay, synced or not, and injected faults are cleared.
+    pub const fn kill(&mut self) {
+        self.stop = None;
+        self.fail_sync = None;
+        self.allocations = None;
+        self.fail_reads = (0, 0);
+    }
+
+    /// Cuts the power: `generator` decides for each unsynced sector whether it was written.
+    pub fn power_cut(&mut self, generator: &mut Generator) {
+        self.kill();
+        for segment in self.segments.values_mut() {
+            for (start, end) in core::mem::take(&mut segment.dirty) {
+                let first = start.saturating_sub(start % SECTOR);
+                for at in (first..end).step_by(SECTOR) {
+                    if generator.chance(500_000) {
+                        segment.persist(at.max(start), at.saturating_add(SECTOR).min(end));
+                    }
+                }
+            }
+            segment.cached.clone_from(&segment.durable);
+        }
+    }
+
+    /// Lets `count` segments be allocated; then the disk is full.
+    pub const fn fill_after(&mut self, count: u64) {
+        self.allocations = Some(count);
+    }
+
+    /// Lets `well` reads and listings succeed, then `count` fail; the disk is unchanged.
+    pub const fn fail_reads(&mut self, well: u64, count: u64) {
+        self.fail_reads = (well, count);
+    }
+
+    /// Swaps the contents of two segments, as a wrong restore does.
+    pub fn swap(&mut self, one: SegmentId, other: SegmentId) {
+        if let (Some(first), Some(second)) =
+            (self.segments.remove(&one), self.segments.remove(&other))
+        {
+            self.segments.insert(one, second);
+            self.segments.insert(other, first);
+        }
+    }
+
+    /// Truncates a segment to `len` bytes, as a repaired file system does.
+    pub fn truncate(&mut self, segment: SegmentId, len: usize) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.cached.truncate(len);
+            segment.durable.truncate(len);
+        }
+    }
+
+    /// Inverts one bit.
+    pub fn flip_bit(&mut self, segment: SegmentId, offset: usize, bit: u8) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            for bytes in [&mut segment.cached, &mut segment.durable] {
+                if let Some(byte) = bytes.get_mut(offset) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+
+    /// Returns how many syncs were requested.
+    #[must_use]
+    pub const fn syncs(&self) -> u64 {
+        self.syncs
+    }
+
+    /// Returns the size of all segments, bytes.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.segments
+            .values()
+            .map(|segment| segment.cached.len() as u64)
+            .sum()
+    }
+
+    /// Returns all bytes on the disk, for tests that search for data that must not be there.
+    #[must_use]
+    pub fn contents(&self) -> Vec<u8> {
+        self.segments
+            .values()
+            .flat_map(|segment| segment.cached.iter().copied())
+            .collect()
+    }
+
+    /// Counts one read or listing; fails if a fault is injected.
+    const fn look(&mut self) -> Result<(), FileError> {
+        match self.fail_reads {
+            (0, 0) => Ok(()),
+            (0, count) => {
+                self.fail_reads = (0, count.saturating_sub(1));
+                Err(FileError::Failed)
+            }
+            (well, count) => {
+                self.fail_reads = (well.saturating_sub(1), count);
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts one change; fails if the process has died.
+    fn step(&mut self) -> Result<(), FileError> {
+        if let Some(left) = &mut self.stop {
+            *left = left.checked_sub(1).ok_or(FileError::Failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl SegmentFile for MemorySegments {
+    fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError> {
+        self.look()?;
+        let len = |(id, segment): (&SegmentId, &Segment)| (*id, segment.cached.len() as u64);
+        Ok(self.segments.iter().map(len).collect())
+    }
+
+    fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
+        self.step()?;
+        let len = usize::try_from(bytes).map_err(|_| FileError::Full)?;
+        if let Some(left) = &mut self.allocations {
+            *left = left.checked_sub(1).ok_or(FileError::Full)?;
+        }
+        if self.used().saturating_add(bytes) > self.capacity {
+            return Err(FileError::Full);
+        }
+        let zeros = Segment {
+            cached: vec![0; len],
+            durable: vec![0; len],
+            dirty: Vec::new(),
+        };
+        self.segments.insert(segment, zeros);
+        Ok(())
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let alive = self.step();
+        // The process may die in the middle of a write.
+        let len = if alive.is_ok() {
+            bytes.len()
+        } else {
+            bytes.len() / 2
+        };
+        let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
+        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
+        let end = start.checked_add(len).ok_or(FileError::Failed)?;
+        let target = segment.cached.get_mut(start..end).ok_or(FileError::Full)?;
+        target.copy_from_slice(bytes.get(..len).unwrap_or_default());
+        segment.dirty.push((start, end));
+        alive
+    }
+
+    fn sync(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        self.step()?;
+        self.syncs = self.syncs.saturating_add(1);
+        let is_failing = self.fail_sync == Some(0);
+        self.fail_sync = self.fail_sync.and_then(|count| count.checked_sub(1));
+        let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
+        let dirty = core::mem::take(&mut segment.dirty);
+        if is_failing {
+            // The pages count as clean now, though they are not on the disk.
+            return Err(FileError::Failed);
+        }
+        for (start, end) in dirty {
+            segment.persist(start, end);
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        segment: SegmentId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError> {
+        self.look()?;
+        let segment = self.segments.get(&segment).ok_or(FileError::Failed)?;
+        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
+        let bytes = segment.cached.get(start..).unwrap_or_default();
+        let len = bytes.len().min(buf.len());
+        if let (Some(target), Some(bytes)) = (buf.get_mut(..len), bytes.get(..len)) {
+            target.copy_from_slice(bytes);
+        }
+        Ok(len)
+    }
+
+    fn remove(&mut self, segment: SegmentId) -> Result<(), FileError> {
+        self.step()?;
+        let removed = self.segments.remove(&segment);
+        removed.map(drop).ok_or(FileError::Failed)
+    }
+}
+
+impl Segment {
+    /// Writes `start..end` from the cache to the disk.
+    fn persist(&mut self, start: usize, end: usize) {
+        let end = end.min(self.cached.len());
+        if let (Some(target), Some(bytes)) = (
+            self.durable.get_mut(start..end),
+            self.cached.get(start..end),
+        ) {
+            target.copy_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Seed;
+
+    const ID: SegmentId = SegmentId(1);
+
+    fn disk() -> MemorySegments {
+        let mut disk = MemorySegments::new(8_192);
+        disk.allocate(ID, 4_096).unwrap();
+        disk
+    }
+
+    fn byte_at(disk: &mut MemorySegments, offset: u64) -> u8 {
+        let mut buf = [0];
+        disk.read(ID, offset, &mut buf).unwrap();
+        buf[0]
+    }
+
+    #[test]
+    fn a_power_cut_takes_sectors_that_were_not_synced() {
+        let mut kept = 0;
+        let mut generator = Seed::from_number(1).generator(0);
+        for _ in 0..100 {
+            let mut disk = disk();
+            disk.write(ID, 0, &[1; 512]).unwrap();
+            disk.sync(ID).unwrap();
+            disk.write(ID, 512, &[2; 1_024]).unwrap();
+            disk.power_cut(&mut generator);
+            assert_eq!(byte_at(&mut disk, 0), 1);
+            kept += i32::from(byte_at(&mut disk, 512) == 2);
+        }
+        assert!((20..80).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn a_sync_after_a_failed_one_lies() {
+        let mut disk = disk();
+        disk.fail_sync_after(0);
+        disk.write(ID, 0, &[7]).unwrap();
+        assert_eq!(disk.sync(ID), Err(FileError::Failed));
+        assert_eq!(disk.sync(ID), Ok(()));
+        assert_eq!(byte_at(&mut disk, 0), 7);
+        disk.power_cut(&mut Seed::from_number(1).generator(0));
+        assert_eq!(byte_at(&mut disk, 0), 0);
+    }
+
+    #[test]
+    fn a_full_disk_allocates_nothing() {
+        let mut disk = disk();
+        assert_eq!(disk.allocate(SegmentId(2), 4_097), Err(FileError::Full));
+        assert_eq!(disk.allocate(SegmentId(2), 4_096), Ok(()));
+        disk.remove(ID).unwrap();
+        assert_eq!(disk.allocate(SegmentId(3), 4_096), Ok(()));
+    }
+
+    #[test]
+    fn a_process_dies_in_the_middle_of_a_write() {
+        let mut disk = disk();
+        disk.stop_after(1);
+        disk.write(ID, 0, &[1; 8]).unwrap();
+        assert_eq!(disk.write(ID, 8, &[2; 8]), Err(FileError::Failed));
+        assert!(disk.is_stopped());
+        assert_eq!((byte_at(&mut disk, 11), byte_at(&mut disk, 12)), (2, 0));
+        assert_eq!(disk.sync(ID), Err(FileError::Failed));
+    }
+}

@@ -1,9 +1,15 @@
-//! Configuration of a node.
+//! Configuration, events, commands, errors and counters of a node.
 
+use core::fmt;
 use core::time::Duration;
 
-use crate::name::Name;
-use crate::role::Role;
+use bytes::Bytes;
+use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
+
+use crate::field::{
+    Addr, CallId, ClaimNumber, Epoch, LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq,
+};
+use crate::record::{CallError, DownReason, MailRefusal, NodeInfo, RevokeReason};
 
 /// Role, limits and timeouts of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,4 +78,184 @@ impl Default for NodeConfig {
             count_keys_max: 1_024,
         }
     }
+}
+
+/// An event for the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeEvent {
+    /// The node has joined.
+    Joined {
+        /// The epoch of this run.
+        epoch: Epoch,
+        /// The hub's log. If it has changed, for example after a disk was replaced, all mail
+        /// numbers are void, including those that clients have persisted.
+        log: LogId,
+    },
+    /// The link has closed; the node redials by itself.
+    HubDown,
+    /// The hub has closed the link. After [`DownReason::Fenced`] the node does not redial.
+    Refused(DownReason),
+    /// A call has ended.
+    Reply {
+        /// The caller's number of the call.
+        call: CallId,
+        /// The reply, or why there is none.
+        result: Result<Redacted<Bytes>, CallError>,
+    },
+    /// A request from another node; answer it with [`Node::reply`](crate::Node::reply).
+    Request {
+        /// Handle for the reply.
+        ticket: Ticket,
+        /// The calling node, as authenticated by the hub.
+        from: NodeId,
+        /// The run of the calling node.
+        instance: InstanceId,
+        /// The address called: this node, or a service or player on it.
+        to: Addr,
+        /// The request.
+        body: Redacted<Bytes>,
+    },
+    /// A mail from this node is on the hub's disk.
+    MailStored(SenderSeq),
+    /// A mail from this node was rejected permanently.
+    MailRefused(SenderSeq, MailRefusal),
+    /// A mail for a player on this node; confirm it with
+    /// [`Node::acknowledge`](crate::Node::acknowledge).
+    Mail {
+        /// The claim that it is for. If the player has been claimed again since, it is not for the
+        /// client that is connected now.
+        claim: ClaimId,
+        /// Its number in the mailbox.
+        seq: MailSeq,
+        /// The sending node.
+        from: NodeId,
+        /// The payload.
+        body: Redacted<Bytes>,
+    },
+    /// A claim was granted.
+    Claimed(ClaimId),
+    /// A claim has ended.
+    ClaimLost(ClaimId, RevokeReason),
+    /// A broadcast from another node.
+    Broadcast {
+        /// The sending node.
+        from: NodeId,
+        /// The topic.
+        topic: Name,
+        /// The payload.
+        body: Redacted<Bytes>,
+    },
+    /// All presence received so far is void; a snapshot follows.
+    PresenceReset,
+    /// State of a node; `None` if it is not joined.
+    NodePresence(NodeId, Option<NodeInfo>),
+    /// The node that holds a player, with its note; `None` if nobody holds it.
+    PlayerPresence(ClientId, Option<(NodeId, Redacted<Bytes>)>),
+    /// The snapshot is complete; changes follow.
+    PresenceComplete,
+}
+
+/// Identifies a claim, as returned by [`Node::claim`](crate::Node::claim).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimId {
+    pub(super) player: ClientId,
+    pub(super) number: ClaimNumber,
+}
+
+impl ClaimId {
+    /// Returns the player.
+    #[must_use]
+    pub const fn player(self) -> ClientId {
+        self.player
+    }
+}
+
+/// Identifies a request, and the link that it arrived on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    pub(super) link: ConnectionId,
+    pub(super) request: RequestId,
+}
+
+/// A command for the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeCommand {
+    /// Open an authenticated connection.
+    Dial {
+        /// The required identity of the peer.
+        hub: NodeId,
+        /// Address as `host:port`.
+        address: String,
+    },
+}
+
+impl Effect for NodeCommand {
+    /// The result of the dial. `handle_opened` reports the connection, before or after this.
+    type Outcome = Result<(), DialError>;
+}
+
+/// The dial failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DialError;
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the hub was not reached")
+    }
+}
+
+impl core::error::Error for DialError {}
+
+/// Why something was not accepted; returns the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No link to the hub is up.
+    HubDown(Redacted<Bytes>),
+    /// A limit is reached.
+    Full(Redacted<Bytes>),
+    /// The body exceeds 64 KiB, or the note 256 bytes.
+    TooLong(Redacted<Bytes>),
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HubDown(_) => f.write_str("no link to the hub is up"),
+            Self::Full(_) => f.write_str("what waits has reached its bound"),
+            Self::TooLong(body) => write!(f, "{} bytes are over the limit", body.len()),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// Counters of a node since it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Dials started.
+    pub dials: u64,
+    /// Connections to a peer that was not the hub.
+    pub strangers: u64,
+    /// Records that do not decode.
+    pub malformed: u64,
+    /// Repeated mails, which were not delivered to the application again.
+    pub mail_repeated: u64,
+    /// Mails for players that are not claimed here.
+    pub mail_stray: u64,
+    /// Replies to calls that are not open.
+    pub replies_unknown: u64,
+    /// Replies from the application whose link had closed.
+    pub replies_stale: u64,
+    /// Requests answered with `Busy`, since the event queue was full.
+    pub requests_refused: u64,
+    /// Broadcasts dropped, since the event queue was full.
+    pub broadcasts_dropped: u64,
+    /// Increases dropped, since too many keys were counted.
+    pub counts_dropped: u64,
+    /// Completions of commands that are unknown or already completed.
+    pub completions_unknown: u64,
 }

@@ -1,10 +1,12 @@
 //! The link of a node to its hub.
 
-use wire::{CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
+use core::time::Duration;
 
-use super::{Node, NodeCommand, NodeConfig, NodeEvent};
-use crate::record::{CallError, DownReason, Join, MailSubmission, ToHub, VERSION};
-use crate::redact::Redacted;
+use wire::{ClientId, CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
+
+use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
+use crate::field::{Addr, Redacted};
+use crate::record::{CallError, ClaimRequest, DownReason, Join, MailSubmission, ToHub, VERSION};
 
 /// State of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +54,21 @@ impl LinkState {
         }
     }
 
+    /// Returns when a timer of this state is due.
     pub(super) fn deadline(self, config: &NodeConfig) -> Option<Instant> {
+        let expires_at = self.expires_at(config)?;
+        if let Self::Up { heartbeat_at, .. } = self {
+            return Some(expires_at.min(heartbeat_at));
+        }
+        Some(expires_at)
+    }
+
+    /// Returns when this state ends if nothing arrives.
+    fn expires_at(self, config: &NodeConfig) -> Option<Instant> {
         match self {
             Self::Down { redial_at } => Some(redial_at),
             Self::Dialling { deadline, .. } | Self::Joining { deadline, .. } => Some(deadline),
-            Self::Up {
-                last_received,
-                heartbeat_at,
-                ..
-            } => Some(heartbeat_at.min(last_received + config.silence_max)),
+            Self::Up { last_received, .. } => Some(last_received + config.silence_max),
             Self::Leaving { .. } | Self::Ended => None,
         }
     }
@@ -155,7 +163,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_dialled(&mut self, id: CommandId, outcome: Result<(), super::DialError>) {
+    pub(super) fn on_dialled(&mut self, id: CommandId, outcome: Result<(), DialError>) {
         match &mut self.link {
             LinkState::Dialling { id: dialling, .. } if *dialling == Some(id) => {
                 *dialling = None;
@@ -178,43 +186,26 @@ impl Node {
 
     pub(super) fn on_link_timeout(&mut self) {
         let now = self.now;
-        match &mut self.link {
-            LinkState::Down { redial_at } if *redial_at <= now => self.dial(),
-            LinkState::Dialling { deadline, .. } if *deadline <= now => {
-                self.redial_after(self.backoff());
-            }
-            LinkState::Joining {
-                connection,
-                deadline,
-                ..
-            } if *deadline <= now => {
-                let connection = *connection;
+        if let LinkState::Up {
+            heartbeat_at,
+            heartbeat,
+            ..
+        } = &mut self.link
+            && *heartbeat_at <= now
+        {
+            *heartbeat_at = now + self.config.heartbeat;
+            *heartbeat = true;
+        }
+        if self.link.expires_at(&self.config).is_none_or(|at| at > now) {
+            return;
+        }
+        match self.link.connection() {
+            Some(connection) => {
                 self.closing.push_back(connection);
                 self.on_down();
             }
-            LinkState::Up {
-                connection,
-                last_received,
-                ..
-            } if now.saturating_since(*last_received) >= self.config.silence_max => {
-                let connection = *connection;
-                self.closing.push_back(connection);
-                self.on_down();
-            }
-            LinkState::Up {
-                heartbeat_at,
-                heartbeat,
-                ..
-            } if *heartbeat_at <= now => {
-                *heartbeat_at = now + self.config.heartbeat;
-                *heartbeat = true;
-            }
-            LinkState::Down { .. }
-            | LinkState::Dialling { .. }
-            | LinkState::Joining { .. }
-            | LinkState::Up { .. }
-            | LinkState::Leaving { .. }
-            | LinkState::Ended => {}
+            None if matches!(self.link, LinkState::Down { .. }) => self.dial(),
+            None => self.redial_after(self.backoff()),
         }
     }
 
@@ -230,10 +221,8 @@ impl Node {
         }
         self.credit = self.credit.saturating_sub(len);
         self.on_written(source);
-        Some(Outbound {
-            connection,
-            close: false,
-        })
+        let close = false;
+        Some(Outbound { connection, close })
     }
 
     /// Encodes the next record. Order: heartbeats, acknowledgements and claims, live records, mail.
@@ -272,14 +261,14 @@ impl Node {
             return Some(Source::Release(player));
         }
         if let Some((player, held)) = self.players.next_claim() {
-            let claim = ToHub::Claim {
+            let claim = ToHub::Claim(ClaimRequest {
                 player,
                 claim: held.claim.number,
                 lease: held.lease,
                 delivered: held.delivered,
                 acknowledged: held.acknowledged,
                 meta: Redacted(&held.meta),
-            };
+            });
             claim.encode(buf);
             return Some(Source::Claim(player));
         }
@@ -301,7 +290,7 @@ impl Node {
             seq: mail.seq,
             settled: self.outgoing.settled(),
             ttl_s: mail.ttl_s,
-            to: crate::address::Addr::Player(mail.player),
+            to: Addr::Player(mail.player),
             body: Redacted(&mail.body),
         };
         ToHub::Mail(submission).encode(buf);
@@ -366,17 +355,17 @@ impl Node {
         };
     }
 
-    fn redial_after(&mut self, wait: core::time::Duration) {
+    fn redial_after(&mut self, wait: Duration) {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         // Random between half and the whole delay, so that nodes do not redial in step.
         let spread = self.generator.between(nanos / 2, nanos);
         self.link = LinkState::Down {
-            redial_at: self.now + core::time::Duration::from_nanos(spread),
+            redial_at: self.now + Duration::from_nanos(spread),
         };
     }
 
-    /// Doubles with each dial.
-    fn backoff(&self) -> core::time::Duration {
+    /// Returns the redial delay, which doubles with each dial.
+    fn backoff(&self) -> Duration {
         let doubled = 1_u32.checked_shl(self.attempts.min(16)).unwrap_or(u32::MAX);
         let wait = self.config.redial_min.saturating_mul(doubled / 2);
         wait.clamp(self.config.redial_min, self.config.redial_max)
@@ -388,9 +377,9 @@ impl Node {
 enum Source {
     Join,
     Heartbeat,
-    Release(wire::ClientId),
-    Claim(wire::ClientId),
-    Ack(wire::ClientId),
+    Release(ClientId),
+    Claim(ClientId),
+    Ack(ClientId),
     Outbox,
     Counts,
     Mail,

@@ -2,16 +2,11 @@
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
-use super::{
-    BODY_BYTES_MAX, COUNTS_MAX, CallError, DecodeError, META_BYTES_MAX, SERVICES_MAX, bounded,
-    code, ended,
+use super::{BODY_BYTES_MAX, CallError, META_BYTES_MAX, code};
+use crate::field::{
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
+    Redacted, RequestId, Role, SenderSeq,
 };
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
-use crate::name::Name;
-use crate::redact::Redacted;
-use crate::role::Role;
 
 /// A record from a node to the hub. Layouts list the size of each field in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +19,7 @@ pub enum ToHub<'a> {
     /// `code 1`
     Leave,
     /// `code 1, call 8, timeout ms 4, address, body...`
-    Call {
-        /// The caller's number of the call.
-        call: CallId,
-        /// The caller's timeout, milliseconds.
-        timeout_ms: u32,
-        /// The address.
-        to: Addr,
-        /// The payload.
-        body: Redacted<&'a [u8]>,
-    },
+    Call(CallRequest<'a>),
     /// `code 1, request 8, status 1, body...`; status 0 is a reply, else a [`CallError`].
     Reply {
         /// The hub's number of the request.
@@ -51,20 +37,7 @@ pub enum ToHub<'a> {
         upto: MailSeq,
     },
     /// `code 1, player 8, claim 8, lease 8, delivered 8, acknowledged 8, meta...`
-    Claim {
-        /// The player.
-        player: ClientId,
-        /// The node's number of the session.
-        claim: ClaimNumber,
-        /// The lease granted before, or none.
-        lease: Lease,
-        /// The last mail delivered to the player's handler.
-        delivered: MailSeq,
-        /// The last mail acknowledged by it.
-        acknowledged: MailSeq,
-        /// A note for watchers, at most 256 bytes.
-        meta: Redacted<&'a [u8]>,
-    },
+    Claim(ClaimRequest<'a>),
     /// `code 1, player 8, claim 8`
     Release {
         /// The player.
@@ -106,6 +79,36 @@ pub struct Join {
     pub services: Vec<Name>,
 }
 
+/// A call of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRequest<'a> {
+    /// The caller's number of the call.
+    pub call: CallId,
+    /// The caller's timeout, milliseconds.
+    pub timeout_ms: u32,
+    /// The address.
+    pub to: Addr,
+    /// The payload.
+    pub body: Redacted<&'a [u8]>,
+}
+
+/// A claim of a player by a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimRequest<'a> {
+    /// The player.
+    pub player: ClientId,
+    /// The node's number of the session.
+    pub claim: ClaimNumber,
+    /// The lease granted before, or none.
+    pub lease: Lease,
+    /// The last mail delivered to the player's handler.
+    pub delivered: MailSeq,
+    /// The last mail acknowledged by it.
+    pub acknowledged: MailSeq,
+    /// A note for watchers, at most 256 bytes.
+    pub meta: Redacted<&'a [u8]>,
+}
+
 /// A mail sent to the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailSubmission<'a> {
@@ -133,50 +136,51 @@ impl<'a> ToHub<'a> {
             code::JOIN => Self::Join(Join::decode(&mut reader)?),
             code::HEARTBEAT => Self::Heartbeat,
             code::LEAVE => Self::Leave,
-            code::CALL => Self::Call {
+            code::CALL => Self::Call(CallRequest {
                 call: CallId(reader.u64()?),
                 timeout_ms: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
-            },
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
+            }),
             code::REPLY => Self::Reply {
                 request: RequestId(reader.u64()?),
-                result: decode_result(&mut reader)?,
+                result: super::decode_result(&mut reader)?,
             },
             code::MAIL => Self::Mail(MailSubmission {
                 seq: SenderSeq(reader.u64()?),
                 settled: SenderSeq(reader.u64()?),
                 ttl_s: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
             }),
             code::MAIL_ACK => Self::MailAck {
                 player: ClientId(reader.u64()?),
                 upto: MailSeq(reader.u64()?),
             },
-            code::CLAIM => Self::Claim {
+            code::CLAIM => Self::Claim(ClaimRequest {
                 player: ClientId(reader.u64()?),
                 claim: ClaimNumber(reader.u64()?),
                 lease: Lease(reader.u64()?),
                 delivered: MailSeq(reader.u64()?),
                 acknowledged: MailSeq(reader.u64()?),
-                meta: Redacted(bounded(reader.take_rest(), META_BYTES_MAX)?),
-            },
+                meta: Redacted::decode(&mut reader, META_BYTES_MAX)?,
+            }),
             code::RELEASE => Self::Release {
                 player: ClientId(reader.u64()?),
                 claim: ClaimNumber(reader.u64()?),
             },
             code::BROADCAST => Self::Broadcast {
                 topic: Name::decode(&mut reader)?,
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
             },
             code::COUNTS => Self::Counts {
                 batch: BatchSeq(reader.u64()?),
-                entries: decode_counts(&mut reader)?,
+                entries: super::decode_counts(&mut reader)?,
             },
             code => return Err(DecodeError::Code(code)),
         };
-        ended(decoded, reader.rest())
+        reader.finish(DecodeError::Trailing)?;
+        Ok(decoded)
     }
 
     /// Appends the record to `out`.
@@ -186,59 +190,27 @@ impl<'a> ToHub<'a> {
             Self::Join(join) => join.encode(&mut out),
             Self::Heartbeat => out.u8(code::HEARTBEAT),
             Self::Leave => out.u8(code::LEAVE),
-            Self::Call {
-                call,
-                timeout_ms,
-                to,
-                body,
-            } => {
-                out.u8(code::CALL);
-                out.u64(call.0);
-                out.u32(*timeout_ms);
-                to.encode(&mut out);
-                out.bytes(body);
+            Self::Call(it) => {
+                out.fields(&[&code::CALL, &it.call, &it.timeout_ms, &it.to, &it.body]);
             }
             Self::Reply { request, result } => {
-                out.u8(code::REPLY);
-                out.u64(request.0);
-                encode_result(*result, &mut out);
+                out.fields(&[&code::REPLY, request]);
+                super::encode_result(*result, &mut out);
             }
-            Self::Mail(mail) => mail.encode(&mut out),
-            Self::MailAck { player, upto } => {
-                out.u8(code::MAIL_ACK);
-                out.u64(player.0);
-                out.u64(upto.0);
+            Self::Mail(it) => {
+                out.fields(&[&code::MAIL, &it.seq, &it.settled, &it.ttl_s]);
+                out.fields(&[&it.to, &it.body]);
             }
-            Self::Claim {
-                player,
-                claim,
-                lease,
-                delivered,
-                acknowledged,
-                meta,
-            } => {
-                out.u8(code::CLAIM);
-                out.u64(player.0);
-                out.u64(claim.0);
-                out.u64(lease.0);
-                out.u64(delivered.0);
-                out.u64(acknowledged.0);
-                out.bytes(meta);
+            Self::MailAck { player, upto } => out.fields(&[&code::MAIL_ACK, player, upto]),
+            Self::Claim(it) => {
+                out.fields(&[&code::CLAIM, &it.player, &it.claim, &it.lease]);
+                out.fields(&[&it.delivered, &it.acknowledged, &it.meta]);
             }
-            Self::Release { player, claim } => {
-                out.u8(code::RELEASE);
-                out.u64(player.0);
-                out.u64(claim.0);
-            }
-            Self::Broadcast { topic, body } => {
-                out.u8(code::BROADCAST);
-                topic.encode(&mut out);
-                out.bytes(body);
-            }
+            Self::Release { player, claim } => out.fields(&[&code::RELEASE, player, claim]),
+            Self::Broadcast { topic, body } => out.fields(&[&code::BROADCAST, topic, body]),
             Self::Counts { batch, entries } => {
-                out.u8(code::COUNTS);
-                out.u64(batch.0);
-                encode_counts(entries, &mut out);
+                out.fields(&[&code::COUNTS, batch]);
+                super::encode_counts(entries, &mut out);
             }
         }
     }
@@ -252,8 +224,7 @@ impl Join {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let version = reader.u16()?;
-        let role = reader.u8()?;
-        let role = Role::from_code(role).ok_or(DecodeError::Choice(role))?;
+        let role = Role::decode(reader)?;
         let instance = InstanceId(reader.u64()?);
         let epoch = Epoch(reader.u32()?);
         let watch = reader.u8()?;
@@ -266,80 +237,13 @@ impl Join {
             instance,
             epoch,
             watch,
-            services: decode_names(reader)?,
+            services: super::decode_names(reader)?,
         })
     }
 
     fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(code::JOIN);
-        out.u16(self.version);
-        out.u8(self.role.code());
-        out.u64(self.instance.0);
-        out.u32(self.epoch.0);
-        out.u8(self.watch);
-        encode_names(&self.services, out);
-    }
-}
-
-impl MailSubmission<'_> {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(code::MAIL);
-        out.u64(self.seq.0);
-        out.u64(self.settled.0);
-        out.u32(self.ttl_s);
-        self.to.encode(out);
-        out.bytes(&self.body);
-    }
-}
-
-pub(super) fn decode_names(reader: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
-    let count = usize::from(reader.u8()?);
-    if count > SERVICES_MAX {
-        return Err(DecodeError::Count);
-    }
-    (0..count).map(|_| Name::decode(reader)).collect()
-}
-
-pub(super) fn encode_names(names: &[Name], out: &mut Writer<'_>) {
-    out.u8(u8::try_from(names.len()).unwrap_or(u8::MAX));
-    for name in names {
-        name.encode(out);
-    }
-}
-
-pub(super) fn decode_result<'a>(
-    reader: &mut Reader<'a>,
-) -> Result<Result<Redacted<&'a [u8]>, CallError>, DecodeError> {
-    match reader.u8()? {
-        0 => bounded(reader.take_rest(), BODY_BYTES_MAX).map(|body| Ok(Redacted(body))),
-        status => CallError::from_code(status).map(Err),
-    }
-}
-
-pub(super) fn encode_result(result: Result<Redacted<&[u8]>, CallError>, out: &mut Writer<'_>) {
-    match result {
-        Ok(body) => {
-            out.u8(0);
-            out.bytes(&body);
-        }
-        Err(error) => out.u8(error.code()),
-    }
-}
-
-pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Vec<(CountKey, u64)>, DecodeError> {
-    let count = usize::from(reader.u8()?);
-    if count > COUNTS_MAX {
-        return Err(DecodeError::Count);
-    }
-    (0..count)
-        .map(|_| Ok((CountKey::decode(reader)?, reader.u64()?)))
-        .collect()
-}
-
-pub(crate) fn encode_counts(entries: &[(CountKey, u64)], out: &mut Writer<'_>) {
-    out.u8(u8::try_from(entries.len()).unwrap_or(u8::MAX));
-    for (key, increase) in entries {
-        key.encode(out);
-        out.u64(*increase);
+        out.fields(&[&code::JOIN, &self.version, &self.role, &self.instance]);
+        out.fields(&[&self.epoch, &self.watch]);
+        super::encode_names(&self.services, out);
     }
 }

@@ -2,18 +2,13 @@
 
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
-use super::to_hub::{decode_names, decode_result, encode_names, encode_result};
 use super::{
-    BODY_BYTES_MAX, CallError, DecodeError, DownReason, META_BYTES_MAX, MailVerdict, RevokeReason,
-    bounded, code, ended,
+    BODY_BYTES_MAX, CallError, DownReason, META_BYTES_MAX, MailVerdict, RevokeReason, code,
 };
-use crate::address::Addr;
-use crate::id::{
-    BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq,
+use crate::field::{
+    Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
+    RequestId, Role, SenderSeq,
 };
-use crate::name::Name;
-use crate::redact::Redacted;
-use crate::role::Role;
 
 /// A record from the hub to a node. Layouts list the size of each field in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,11 +179,11 @@ impl<'a> ToNode<'a> {
                 instance: InstanceId(reader.u64()?),
                 timeout_ms: reader.u32()?,
                 to: Addr::decode(&mut reader)?,
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
             }),
             code::CALL_REPLY => Self::Reply {
                 call: CallId(reader.u64()?),
-                result: decode_result(&mut reader)?,
+                result: super::decode_result(&mut reader)?,
             },
             code::MAIL_SETTLED => Self::MailSettled {
                 first: SenderSeq(reader.u64()?),
@@ -203,7 +198,7 @@ impl<'a> ToNode<'a> {
                 from: NodeId(reader.array()?),
                 epoch: Epoch(reader.u32()?),
                 sender_seq: SenderSeq(reader.u64()?),
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
             }),
             code::GRANTED => Self::Granted {
                 player: ClientId(reader.u64()?),
@@ -218,14 +213,15 @@ impl<'a> ToNode<'a> {
             code::HUB_BROADCAST => Self::Broadcast {
                 from: NodeId(reader.array()?),
                 topic: Name::decode(&mut reader)?,
-                body: Redacted(bounded(reader.take_rest(), BODY_BYTES_MAX)?),
+                body: Redacted::decode(&mut reader, BODY_BYTES_MAX)?,
             },
             code::COUNTED => Self::Counted {
                 upto: BatchSeq(reader.u64()?),
             },
             code => Self::decode_presence(code, &mut reader)?,
         };
-        ended(decoded, reader.rest())
+        reader.finish(DecodeError::Trailing)?;
+        Ok(decoded)
     }
 
     fn decode_presence(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -242,7 +238,7 @@ impl<'a> ToNode<'a> {
                 player: ClientId(reader.u64()?),
                 holder: if decode_flag(reader)? {
                     let node = NodeId(reader.array()?);
-                    Some((node, Redacted(bounded(reader.take_rest(), META_BYTES_MAX)?)))
+                    Some((node, Redacted::decode(reader, META_BYTES_MAX)?))
                 } else {
                     None
                 },
@@ -261,89 +257,57 @@ impl<'a> ToNode<'a> {
                 log,
                 mail_mark,
                 count_mark,
-            } => {
-                out.u8(code::JOINED);
-                out.u32(epoch.0);
-                out.u32(*boot);
-                out.u64(log.0);
-                out.u64(mail_mark.0);
-                out.u64(count_mark.0);
-            }
+            } => out.fields(&[&code::JOINED, epoch, boot, log, mail_mark, count_mark]),
             Self::Heartbeat => out.u8(code::HUB_HEARTBEAT),
-            Self::Down(reason) => out.bytes(&[code::DOWN, reason.code()]),
-            Self::Request(request) => request.encode(&mut out),
+            Self::Down(reason) => out.fields(&[&code::DOWN, reason]),
+            Self::Request(it) => {
+                out.fields(&[&code::REQUEST, &it.request, &it.from, &it.instance]);
+                out.fields(&[&it.timeout_ms, &it.to, &it.body]);
+            }
             Self::Reply { call, result } => {
-                out.u8(code::CALL_REPLY);
-                out.u64(call.0);
-                encode_result(*result, &mut out);
+                out.fields(&[&code::CALL_REPLY, call]);
+                super::encode_result(*result, &mut out);
             }
             Self::MailSettled {
                 first,
                 last,
                 verdict,
                 retry_ms,
-            } => encode_settled((*first, *last), *verdict, *retry_ms, &mut out),
-            Self::Deliver(delivery) => delivery.encode(&mut out),
+            } => out.fields(&[&code::MAIL_SETTLED, first, last, verdict, retry_ms]),
+            Self::Deliver(it) => {
+                out.fields(&[&code::DELIVER, &it.player, &it.claim, &it.seq]);
+                out.fields(&[&it.from, &it.epoch, &it.sender_seq, &it.body]);
+            }
             Self::Granted {
                 player,
                 claim,
                 lease,
-            } => {
-                out.u8(code::GRANTED);
-                out.u64(player.0);
-                out.u64(claim.0);
-                out.u64(lease.0);
-            }
+            } => out.fields(&[&code::GRANTED, player, claim, lease]),
             Self::Revoked {
                 player,
                 claim,
                 reason,
-            } => {
-                out.u8(code::REVOKED);
-                out.u64(player.0);
-                out.u64(claim.0);
-                out.u8(reason.code());
-            }
+            } => out.fields(&[&code::REVOKED, player, claim, reason]),
             Self::Broadcast { from, topic, body } => {
-                out.u8(code::HUB_BROADCAST);
-                out.bytes(&from.0);
-                topic.encode(&mut out);
-                out.bytes(body);
+                out.fields(&[&code::HUB_BROADCAST, from, topic, body]);
             }
-            Self::Counted { upto } => {
-                out.u8(code::COUNTED);
-                out.u64(upto.0);
-            }
+            Self::Counted { upto } => out.fields(&[&code::COUNTED, upto]),
             Self::PresenceReset => out.u8(code::PRESENCE_RESET),
-            Self::PresenceNode { node, info } => encode_node(*node, info.as_ref(), &mut out),
-            Self::PresencePlayer { player, holder } => encode_player(*player, *holder, &mut out),
+            Self::PresenceNode { node, info } => {
+                out.fields(&[&code::PRESENCE_NODE, node, &u8::from(info.is_some())]);
+                if let Some(it) = info {
+                    out.fields(&[&it.instance, &it.epoch, &it.role]);
+                    super::encode_names(&it.services, &mut out);
+                }
+            }
+            Self::PresencePlayer { player, holder } => {
+                out.fields(&[&code::PRESENCE_PLAYER, player, &u8::from(holder.is_some())]);
+                if let Some((node, meta)) = holder {
+                    out.fields(&[node, meta]);
+                }
+            }
             Self::PresenceComplete => out.u8(code::PRESENCE_COMPLETE),
         }
-    }
-}
-
-impl Request<'_> {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(code::REQUEST);
-        out.u64(self.request.0);
-        out.bytes(&self.from.0);
-        out.u64(self.instance.0);
-        out.u32(self.timeout_ms);
-        self.to.encode(out);
-        out.bytes(&self.body);
-    }
-}
-
-impl Delivery<'_> {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(code::DELIVER);
-        out.u64(self.player.0);
-        out.u64(self.claim.0);
-        out.u64(self.seq.0);
-        out.bytes(&self.from.0);
-        out.u32(self.epoch.0);
-        out.u64(self.sender_seq.0);
-        out.bytes(&self.body);
     }
 }
 
@@ -352,55 +316,9 @@ impl NodeInfo {
         Ok(Self {
             instance: InstanceId(reader.u64()?),
             epoch: Epoch(reader.u32()?),
-            role: {
-                let role = reader.u8()?;
-                Role::from_code(role).ok_or(DecodeError::Choice(role))?
-            },
-            services: decode_names(reader)?,
+            role: Role::decode(reader)?,
+            services: super::decode_names(reader)?,
         })
-    }
-
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.instance.0);
-        out.u32(self.epoch.0);
-        out.u8(self.role.code());
-        encode_names(&self.services, out);
-    }
-}
-
-fn encode_settled(
-    (first, last): (SenderSeq, SenderSeq),
-    verdict: MailVerdict,
-    retry_ms: u32,
-    out: &mut Writer<'_>,
-) {
-    out.u8(code::MAIL_SETTLED);
-    out.u64(first.0);
-    out.u64(last.0);
-    out.u8(verdict.code());
-    out.u32(retry_ms);
-}
-
-fn encode_node(node: NodeId, info: Option<&NodeInfo>, out: &mut Writer<'_>) {
-    out.u8(code::PRESENCE_NODE);
-    out.bytes(&node.0);
-    out.u8(u8::from(info.is_some()));
-    if let Some(info) = info {
-        info.encode(out);
-    }
-}
-
-fn encode_player(
-    player: ClientId,
-    holder: Option<(NodeId, Redacted<&[u8]>)>,
-    out: &mut Writer<'_>,
-) {
-    out.u8(code::PRESENCE_PLAYER);
-    out.u64(player.0);
-    out.u8(u8::from(holder.is_some()));
-    if let Some((node, meta)) = holder {
-        out.bytes(&node.0);
-        out.bytes(&meta);
     }
 }
 

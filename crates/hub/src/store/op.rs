@@ -5,12 +5,9 @@ use core::fmt;
 use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
+use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
 use crate::log::format::StoredMail;
 use crate::record::MailVerdict;
-use crate::redact::Redacted;
 
 /// A command for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,21 +3,19 @@
     reason = "whatever else comes fails the test"
 )]
 
+mod corruption;
 mod crash;
 mod disk;
-mod room;
-mod rot;
+mod limit;
 
 use bytes::Bytes;
 use wire::{Generator, Seed};
 
 use super::*;
-use crate::address::Addr;
+use crate::field::Name;
 use crate::log::format::{HEAD_BYTES, Start};
 use crate::log::{FileError, MemorySegments, OpenError, SegmentId};
-use crate::name::Name;
 use crate::record::{MailRefusal, MailVerdict};
-use crate::redact::Redacted;
 
 const NODE: NodeId = NodeId([7; 32]);
 const LOG: LogId = LogId(7);
@@ -122,7 +120,7 @@ fn one_acknowledged() -> MemorySegments {
         // The first mail is never acknowledged, and keeps its segment and all later ones.
         let player = u64::from(seq > 1);
         append(&mut store, mail(epoch, seq, player, &vec![5; 60_000])).unwrap();
-        let last = store.log.index().last_mail;
+        let last = store.log.index.last_mail;
         acknowledge(&mut store, 1, last).unwrap();
         while store.tidy() {}
     }
@@ -335,7 +333,7 @@ fn waiting_mail_is_copied_so_that_the_disk_stays_bounded() {
     append(&mut store, mail(epoch, 1, 1, b"waits for ever")).unwrap();
     for seq in 2..=2_000 {
         append(&mut store, mail(epoch, seq, 2, &vec![5; 20_000])).unwrap();
-        let last = store.log.index().last_mail;
+        let last = store.log.index.last_mail;
         acknowledge(&mut store, 2, last).unwrap();
         while store.tidy() {}
         assert!(

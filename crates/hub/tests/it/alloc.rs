@@ -5,10 +5,8 @@ use core::time::Duration;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use bytes::Bytes;
-use hub::address::Addr;
-use hub::id::{LogId, MailSeq};
 use hub::log::MemorySegments;
-use hub::{Hub, HubConfig, Node, NodeConfig, NodeEvent, Store, StoreConfig};
+use hub::{Addr, Hub, HubConfig, LogId, MailSeq, Node, NodeConfig, NodeEvent, Store, StoreConfig};
 use wire::{
     ClientId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine, UnixTime,
 };

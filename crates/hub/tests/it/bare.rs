@@ -1,11 +1,10 @@
 //! A hub alone: the test plays its store and its network.
 
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{BatchSeq, ClaimNumber, Epoch, Lease, LogId, MailSeq, SenderSeq};
-use hub::record::{DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
-use hub::role::Role;
-use hub::{Command, Completed, Hub, HubConfig, StoreOp};
+use hub::record::{ClaimRequest, DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
+use hub::{
+    Addr, BatchSeq, ClaimNumber, Command, Completed, Epoch, Hub, HubConfig, Lease, LogId, MailSeq,
+    Redacted, Role, SenderSeq, StoreOp,
+};
 use wire::{
     ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, StreamMachine, UnixTime,
 };
@@ -106,14 +105,14 @@ pub(crate) fn down(records: &[Vec<u8>]) -> Option<DownReason> {
 }
 
 pub(crate) fn claim(player: u64) -> ToHub<'static> {
-    ToHub::Claim {
+    ToHub::Claim(ClaimRequest {
         player: ClientId(player),
         claim: ClaimNumber(1),
         lease: Lease::NONE,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
         meta: Redacted(b""),
-    }
+    })
 }
 
 /// A hub with three joined nodes and ample credit.

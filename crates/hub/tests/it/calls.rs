@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::MailSeq;
-use hub::name::Name;
 use hub::record::CallError;
-use hub::{NodeEvent, SendError};
+use hub::{Addr, MailSeq, Name, NodeEvent, Redacted, SendError};
 use wire::ClientId;
 
 use crate::world::{Power, World, body, node_id, server, set, topic};
@@ -16,7 +12,7 @@ use crate::world::{Power, World, body, node_id, server, set, topic};
 const SECOND: Duration = Duration::from_secs(1);
 const PLAYER: ClientId = ClientId(7);
 
-fn call(world: &mut World, from: usize, to: Addr) -> hub::id::CallId {
+fn call(world: &mut World, from: usize, to: Addr) -> hub::CallId {
     let now = world.now;
     world
         .node(from)

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::id::MailSeq;
 use hub::record::RevokeReason;
-use hub::{DuplicateClaim, NodeConfig, NodeEvent};
+use hub::{DuplicateClaim, MailSeq, NodeConfig, NodeEvent};
 use wire::ClientId;
 
 use crate::world::{Power, World, node_id};

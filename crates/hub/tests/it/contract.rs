@@ -5,14 +5,12 @@ mod records;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::id::{BatchSeq, Epoch, LogId, MailSeq, SenderSeq};
 use hub::record::{MailRefusal, MailVerdict};
-use hub::role::Role;
 use hub::store::{Mail, Settled};
 use hub::{
-    Command, Completed, DialError, Hub, HubConfig, HubEvent, Node, NodeCommand, NodeConfig,
-    NodeEvent, Outcome, StoreError, StoreOp, Ticket,
+    BatchSeq, Command, Completed, DialError, Epoch, Hub, HubConfig, HubEvent, LogId, MailSeq, Node,
+    NodeCommand, NodeConfig, NodeEvent, Outcome, Redacted, Role, SenderSeq, StoreError, StoreOp,
+    Ticket,
 };
 use netsim::contract::{Limits, StreamContractSubject, check_stream_contract};
 use wire::{

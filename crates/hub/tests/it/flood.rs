@@ -3,26 +3,27 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
-use hub::name::Name;
-use hub::record::{CallError, DownReason, Join, MailVerdict, RevokeReason, ToHub, ToNode, VERSION};
-use hub::role::Role;
+use hub::record::{
+    CallError, CallRequest, ClaimRequest, DownReason, Join, MailVerdict, RevokeReason, ToHub,
+    ToNode, VERSION,
+};
 use hub::store::Mail;
-use hub::{Command, Completed, DuplicateClaim, HubConfig, JoinFile, StoreOp};
+use hub::{
+    Addr, BatchSeq, CallId, ClaimNumber, Command, Completed, DuplicateClaim, Epoch, HubConfig,
+    JoinFile, Lease, LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq, StoreOp,
+};
 use wire::{ClientId, ConnectionId, InstanceId, PeerIdentity, StreamMachine, UnixTime};
 
 use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, down, mail, three};
 use crate::world::node_id;
 
 fn call(number: u64, to: usize, body: &[u8]) -> ToHub<'_> {
-    ToHub::Call {
+    ToHub::Call(CallRequest {
         call: CallId(number),
         timeout_ms: 60_000,
         to: Addr::Node(node_id(to)),
         body: Redacted(body),
-    }
+    })
 }
 
 /// Results of calls in `records`.
@@ -56,14 +57,14 @@ fn hub_6_claims_that_come_and_go_leave_bounded_commands() {
     for player in 0..10_000 {
         bare.send(
             LINK,
-            &ToHub::Claim {
+            &ToHub::Claim(ClaimRequest {
                 player: ClientId(player),
                 claim: ClaimNumber(player),
                 lease: Lease::NONE,
                 delivered: MailSeq(5),
                 acknowledged: MailSeq(5),
                 meta: Redacted(b""),
-            },
+            }),
         );
         bare.send(
             LINK,
@@ -86,14 +87,14 @@ fn a_last_acknowledgement_reaches_the_store_though_its_claim_is_gone() {
     let mut bare = three(HubConfig::default());
     bare.send(
         LINK,
-        &ToHub::Claim {
+        &ToHub::Claim(ClaimRequest {
             player: ClientId(7),
             claim: ClaimNumber(1),
             lease: Lease::NONE,
             delivered: MailSeq(5),
             acknowledged: MailSeq(5),
             meta: Redacted(b""),
-        },
+        }),
     );
     bare.send(OTHER, &claim(7));
     bare.drain_commands();
@@ -374,14 +375,14 @@ fn hub_8_a_lease_of_another_node_takes_no_player() {
     bare.send(LINK, &claim(2));
     // Leases of this hub are sequential, so the newest one can be guessed.
     for lease in 0..4 {
-        let forged = ToHub::Claim {
+        let forged = ToHub::Claim(ClaimRequest {
             player: ClientId(1),
             claim: ClaimNumber(1),
             lease: Lease::new(1, lease),
             delivered: MailSeq(0),
             acknowledged: MailSeq(0),
             meta: Redacted(b""),
-        };
+        });
         bare.send(OTHER, &forged);
         assert_eq!(bare.hub.holder(ClientId(1)), Some(node_id(0)), "{lease}");
     }

@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
-use hub::name::Name;
+use hub::DecodeError;
 use hub::record::{
-    BODY_BYTES_MAX, DecodeError, DownReason, MailVerdict, RECORD_BYTES_MAX, Request, ToHub, ToNode,
+    BODY_BYTES_MAX, CallRequest, ClaimRequest, DownReason, MailVerdict, RECORD_BYTES_MAX, Request,
+    ToHub, ToNode,
 };
 use hub::{
-    Command, Completed, Hub, HubConfig, HubEvent, JoinFile, Node, NodeConfig, NodeEvent, SendError,
-    StoreOp,
+    Addr, BatchSeq, CallId, ClaimNumber, Command, Completed, Epoch, Hub, HubConfig, HubEvent,
+    JoinFile, Lease, LogId, MailSeq, Name, Node, NodeConfig, NodeEvent, Redacted, RequestId,
+    SendError, SenderSeq, StoreOp,
 };
 use wire::{
     ClientId, CloseCause, CommandId, ConnectionId, InstanceId, PeerIdentity, Seed, StreamMachine,
@@ -68,14 +67,14 @@ fn oversize_bodies_notes_and_lists_are_refused() {
     assert!(encoded.len() <= RECORD_BYTES_MAX);
     assert!(ToHub::decode(&encoded).is_ok());
     encoded.clear();
-    let claim = ToHub::Claim {
+    let claim = ToHub::Claim(ClaimRequest {
         player: ClientId(1),
         claim: ClaimNumber(1),
         lease: Lease::NONE,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
         meta: Redacted(&[0; 257]),
-    };
+    });
     claim.encode(&mut encoded);
     assert_eq!(ToHub::decode(&encoded), Err(DecodeError::Count));
     // Lists with a count above the limit, or above the number of entries.
@@ -128,12 +127,12 @@ fn hub_5_a_store_that_completes_nothing_delays_no_call_and_costs_bounded_bytes()
     assert!(!closed);
     assert_eq!(records.len(), 1, "one record tells of all");
     assert_eq!(ToNode::decode(&records[0]), Ok(busy));
-    let call = ToHub::Call {
+    let call = ToHub::Call(CallRequest {
         call: CallId(1),
         timeout_ms: 100,
         to: Addr::Node(node_id(1)),
         body: Redacted(b"x"),
-    };
+    });
     bare.send(LINK, &call);
     let (records, _) = bare.written(OTHER);
     assert!(matches!(
@@ -181,12 +180,12 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
     assert_eq!(stats.broadcasts + stats.broadcasts_dropped, 1_000);
     assert!((20..26).contains(&stats.broadcasts), "{stats:?}");
     for call in 0..100 {
-        let call = ToHub::Call {
+        let call = ToHub::Call(CallRequest {
             call: CallId(call),
             timeout_ms: 100,
             to: Addr::Node(node_id(1)),
             body: Redacted(&[0; 1_000]),
-        };
+        });
         bare.send(LINK, &call);
     }
     let (records, _) = bare.written(LINK);
@@ -196,14 +195,14 @@ fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
     for id in 0..10_000 {
         bare.send(
             OTHER,
-            &ToHub::Claim {
+            &ToHub::Claim(ClaimRequest {
                 player: ClientId(id),
                 claim: ClaimNumber(1),
                 lease: Lease::NONE,
                 delivered: MailSeq(0),
                 acknowledged: MailSeq(0),
                 meta: Redacted(b""),
-            },
+            }),
         );
         bare.drain_commands();
     }
@@ -226,12 +225,12 @@ fn hub_6_calls_of_one_node_are_bounded() {
     bare.hub.handle_credit(NOW, LINK, 1 << 20);
     bare.written(LINK);
     for call in 0..100 {
-        let call = ToHub::Call {
+        let call = ToHub::Call(CallRequest {
             call: CallId(call),
             timeout_ms: u32::MAX,
             to: Addr::Node(node_id(1)),
             body: Redacted(b""),
-        };
+        });
         bare.send(LINK, &call);
     }
     assert_eq!(bare.hub.stats().calls, 8);
@@ -259,14 +258,14 @@ fn hub_6_links_players_and_events_are_bounded() {
         assert!(closed);
     }
     for id in 0..10 {
-        let claim = ToHub::Claim {
+        let claim = ToHub::Claim(ClaimRequest {
             player: ClientId(id),
             claim: ClaimNumber(id),
             lease: Lease::NONE,
             delivered: MailSeq(0),
             acknowledged: MailSeq(0),
             meta: Redacted(b""),
-        };
+        });
         bare.send(LINK, &claim);
     }
     assert_eq!(bare.hub.player_count(), 3);
@@ -306,13 +305,15 @@ fn a_lease_that_was_never_given_outranks_nobody() {
     let mut bare = Bare::new(HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.join(OTHER, 1, 0);
-    let claim = |lease| ToHub::Claim {
-        player: ClientId(1),
-        claim: ClaimNumber(1),
-        lease,
-        delivered: MailSeq(0),
-        acknowledged: MailSeq(0),
-        meta: Redacted(b""),
+    let claim = |lease| {
+        ToHub::Claim(ClaimRequest {
+            player: ClientId(1),
+            claim: ClaimNumber(1),
+            lease,
+            delivered: MailSeq(0),
+            acknowledged: MailSeq(0),
+            meta: Redacted(b""),
+        })
     };
     bare.send(LINK, &claim(Lease(u64::MAX)));
     bare.send(OTHER, &claim(Lease::NONE));

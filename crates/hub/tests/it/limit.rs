@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{BatchSeq, CallId, Epoch, LogId, MailSeq, SenderSeq};
-use hub::name::Name;
-use hub::record::{DownReason, Join, MailVerdict, RECORD_BYTES_MAX, ToHub, ToNode};
-use hub::{Command, DialError, HubConfig, Node, NodeConfig, NodeEvent, StoreOp};
+use hub::record::{CallRequest, DownReason, Join, MailVerdict, RECORD_BYTES_MAX, ToHub, ToNode};
+use hub::{
+    Addr, BatchSeq, CallId, Command, DialError, Epoch, HubConfig, LogId, MailSeq, Name, Node,
+    NodeConfig, NodeEvent, Redacted, SenderSeq, StoreOp,
+};
 use wire::{
     ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine,
     UnixTime,
@@ -38,12 +37,12 @@ fn call_timeout_max_ends_a_call_that_wants_to_wait_longer() {
     for link in [LINK, OTHER] {
         bare.hub.handle_credit(NOW, link, 1_000);
     }
-    let call = ToHub::Call {
+    let call = ToHub::Call(CallRequest {
         call: CallId(1),
         timeout_ms: u32::MAX,
         to: Addr::Node(node_id(1)),
         body: Redacted(b""),
-    };
+    });
     bare.send(LINK, &call);
     let (records, _) = bare.written(OTHER);
     let Ok(ToNode::Request(request)) = ToNode::decode(records.last().unwrap()) else {

@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::id::{Epoch, MailSeq};
-use hub::name::Name;
 use hub::record::DownReason;
-use hub::role::Role;
-use hub::{HubEvent, NodeConfig, NodeEvent};
+use hub::{Epoch, HubEvent, MailSeq, Name, NodeConfig, NodeEvent, Redacted, Role};
 use wire::ClientId;
 
 use crate::world::{Power, World, body, join_file, node_id, seeds, server, set, topic};
@@ -167,7 +163,7 @@ fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
 #[test]
 fn nodes_go_on_with_a_hub_whose_disk_was_replaced() {
     let mut world = World::joined(1, 1);
-    let key = hub::count::CountKey::from(Name::new("kill").unwrap());
+    let key = hub::CountKey::from(Name::new("kill").unwrap());
     for round in 0..2 {
         for _ in 0..5 {
             let now = world.now;
@@ -260,7 +256,7 @@ fn who_is_not_listed_or_asks_for_more_is_told_and_kept_out() {
 fn hub_10_counts_are_added_once_though_batches_are_sent_again() {
     for seed in seeds(30) {
         let mut world = World::joined(seed, 2);
-        let key = hub::count::CountKey::from(Name::new("kill").unwrap());
+        let key = hub::CountKey::from(Name::new("kill").unwrap());
         for round in 0..40 {
             world.node(0).count(key.clone(), 3);
             world.node(1).count(key.clone(), 1);

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::id::{MailSeq, SenderSeq};
-use hub::name::Name;
-use hub::{ClaimId, NodeConfig, NodeEvent};
+use hub::{ClaimId, MailSeq, Name, NodeConfig, NodeEvent, SenderSeq};
 use wire::ClientId;
 
 use crate::world::{Power, World, seeds};

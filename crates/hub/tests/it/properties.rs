@@ -1,13 +1,14 @@
 //! Decoders accept any input without a panic, and encoding round-trips.
 
-use hub::Redacted;
-use hub::address::Addr;
-use hub::count::CountKey;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
 use hub::log::{SegmentId, format};
-use hub::name::Name;
-use hub::record::{CallError, Delivery, Join, MailSubmission, NodeInfo, Request, ToHub, ToNode};
-use hub::role::Role;
+use hub::record::{
+    CallError, CallRequest, ClaimRequest, Delivery, Join, MailSubmission, NodeInfo, Request, ToHub,
+    ToNode,
+};
+use hub::{
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, MailSeq, Name, Redacted,
+    RequestId, Role, SenderSeq,
+};
 use proptest::prelude::*;
 use wire::{ClientId, InstanceId, NodeId};
 
@@ -94,17 +95,17 @@ proptest! {
         number: u64, small: u32, to in addr(), topic in name(), body: Vec<u8>,
     ) {
         let body = &body[..];
-        to_hub(&ToHub::Call { call: CallId(number), timeout_ms: small, to, body: Redacted(body) });
+        to_hub(&ToHub::Call(CallRequest { call: CallId(number), timeout_ms: small, to, body: Redacted(body) }));
         to_hub(&ToHub::Reply { request: RequestId(number), result: Ok(Redacted(body)) });
         to_hub(&ToHub::Reply { request: RequestId(number), result: Err(CallError::Refused) });
         to_hub(&ToHub::Broadcast { topic, body: Redacted(body) });
         to_hub(&ToHub::Mail(MailSubmission {
             seq: SenderSeq(number), settled: SenderSeq(number / 2), ttl_s: small, to, body: Redacted(body),
         }));
-        to_hub(&ToHub::Claim {
+        to_hub(&ToHub::Claim(ClaimRequest {
             player: ClientId(number), claim: ClaimNumber(1), lease: Lease(2),
             delivered: MailSeq(3), acknowledged: MailSeq(number), meta: Redacted(body),
-        });
+        }));
         to_hub(&ToHub::Release { player: ClientId(number), claim: ClaimNumber(9) });
     }
 

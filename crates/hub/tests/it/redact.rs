@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{CallId, ClaimNumber, Epoch, Lease, MailSeq, RequestId, SenderSeq};
 use hub::log::format::{LogRecord, StoredMail};
-use hub::name::Name;
-use hub::record::{Delivery, MailSubmission, Request, ToHub, ToNode};
+use hub::record::{CallRequest, ClaimRequest, Delivery, MailSubmission, Request, ToHub, ToNode};
 use hub::store::{Mail, NewMail};
-use hub::{Command, Completed, NodeEvent, SendError, StoreOp};
+use hub::{
+    Addr, CallId, ClaimNumber, Command, Completed, Epoch, Lease, MailSeq, Name, NodeEvent,
+    Redacted, RequestId, SendError, SenderSeq, StoreOp,
+};
 use wire::{ClientId, InstanceId, UnixTime};
 
 use crate::bare::{Bare, LINK, OTHER};
@@ -53,20 +52,20 @@ fn records_print_the_lengths_of_bodies_only() {
         to,
         body: Redacted(KEY),
     };
-    let call = ToHub::Call {
+    let call = ToHub::Call(CallRequest {
         call: CallId(1),
         timeout_ms: 1,
         to,
         body: Redacted(KEY),
-    };
-    let claim = ToHub::Claim {
+    });
+    let claim = ToHub::Claim(ClaimRequest {
         player: ClientId(1),
         claim: ClaimNumber(1),
         lease: Lease::NONE,
         delivered: MailSeq(0),
         acknowledged: MailSeq(0),
         meta: Redacted(KEY),
-    };
+    });
     let reply = ToHub::Reply {
         request: RequestId(1),
         result: Ok(Redacted(KEY)),
@@ -173,12 +172,12 @@ fn a_hub_and_its_nodes_print_nothing_of_what_is_under_way() {
     let mut bare = Bare::new(hub::HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.join(OTHER, 1, 0);
-    let call = ToHub::Call {
+    let call = ToHub::Call(CallRequest {
         call: CallId(1),
         timeout_ms: 1_000,
         to: Addr::Node(node_id(1)),
         body: Redacted(KEY),
-    };
+    });
     // No credit, so it stays in the outbox.
     bare.send(LINK, &call);
     check(&bare.hub);

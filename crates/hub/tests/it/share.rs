@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::Redacted;
-use hub::address::Addr;
-use hub::id::{CallId, MailSeq};
-use hub::record::{CallError, Join, MailVerdict, RevokeReason, ToHub, ToNode};
-use hub::{ClaimId, Command, Completed, HubConfig, HubEvent, NodeEvent, StoreError, StoreOp};
+use hub::record::{CallError, CallRequest, Join, MailVerdict, RevokeReason, ToHub, ToNode};
+use hub::{
+    Addr, CallId, ClaimId, Command, Completed, HubConfig, HubEvent, MailSeq, NodeEvent, Redacted,
+    StoreError, StoreOp,
+};
 use wire::{ClientId, CloseCause, CommandId, ConnectionId, PeerIdentity, StreamMachine};
 
 use crate::bare::{Bare, LINK, NOW, OTHER, THIRD, claim, mail, three};
@@ -95,8 +95,8 @@ fn given(seq: u64, len: usize) -> Completed {
     let mail = hub::store::Mail {
         seq: MailSeq(seq),
         node: node_id(2),
-        epoch: hub::id::Epoch(1),
-        sender_seq: hub::id::SenderSeq(seq),
+        epoch: hub::Epoch(1),
+        sender_seq: hub::SenderSeq(seq),
         body: Redacted(Bytes::from(vec![0; len])),
     };
     let mails = vec![mail];
@@ -161,12 +161,12 @@ fn a_store_that_cannot_read_now_is_asked_again_with_the_next_tick() {
 fn flood(bare: &mut Bare, timeout_ms: u32, wait: Duration) {
     let mut now = NOW;
     for number in 0..1_000 {
-        let call = ToHub::Call {
+        let call = ToHub::Call(CallRequest {
             call: CallId(number),
             timeout_ms,
             to: Addr::Node(node_id(1)),
             body: Redacted(&[0; 1_000]),
-        };
+        });
         let mut bytes = Vec::new();
         call.encode(&mut bytes);
         bare.hub.handle_frame(now, LINK, &bytes);
@@ -187,20 +187,20 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
         bare.drain_commands();
         bare.join(again, 0, 0);
         bare.hub.handle_credit(NOW, again, 1 << 30);
-        let late = ToHub::Call {
+        let late = ToHub::Call(CallRequest {
             call: CallId(1),
             timeout_ms: 1_000,
             to: Addr::Node(node_id(1)),
             body: Redacted(&[0; 10_000]),
-        };
+        });
         bare.send(again, &late);
         let long = vec![0; 30_000];
-        let other = ToHub::Call {
+        let other = ToHub::Call(CallRequest {
             call: CallId(1),
             timeout_ms: 1_000,
             to: Addr::Node(node_id(1)),
             body: Redacted(&long),
-        };
+        });
         bare.send(THIRD, &other);
         let requests = |records: &[Vec<u8>]| {
             let is_request =
@@ -234,12 +234,12 @@ fn what_a_caller_asked_of_a_link_that_ended_counts_no_more() {
         let call = CallId(number);
         let timeout_ms = 1_000;
         let body = b"";
-        let record = ToHub::Call {
+        let record = ToHub::Call(CallRequest {
             call,
             timeout_ms,
             to,
             body: Redacted(body),
-        };
+        });
         bare.send(LINK, &record);
     }
     assert_eq!(bare.hub.stats().calls, 8);
@@ -248,12 +248,12 @@ fn what_a_caller_asked_of_a_link_that_ended_counts_no_more() {
 #[test]
 fn a_call_that_waits_no_time_at_all_is_over() {
     let mut bare = three(HubConfig::default());
-    let call = ToHub::Call {
+    let call = ToHub::Call(CallRequest {
         call: CallId(1),
         timeout_ms: 0,
         to: Addr::Node(node_id(1)),
         body: Redacted(b""),
-    };
+    });
     bare.send(LINK, &call);
     let (records, _) = bare.written(LINK);
     let over = ToNode::Reply {
@@ -286,7 +286,7 @@ fn node_players_max_leaves_players_to_other_nodes() {
     assert_eq!(revoked(&records, RevokeReason::Busy), 1);
     assert_eq!(bare.hub.holder(ClientId(1_000)), Some(node_id(1)));
     let player = ClientId(7);
-    let number = hub::id::ClaimNumber(1);
+    let number = hub::ClaimNumber(1);
     bare.send(
         LINK,
         &ToHub::Release {

@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hub::Redacted;
-use hub::address::Addr;
-use hub::count::CountKey;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
 use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
 use hub::log::{SegmentId, format};
-use hub::name::Name;
 use hub::record::{
-    CallError, Delivery, DownReason, Join, MailRefusal, MailSubmission, MailVerdict, NodeInfo,
-    Request, RevokeReason, ToHub, ToNode, code,
+    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, MailRefusal, MailSubmission,
+    MailVerdict, NodeInfo, Request, RevokeReason, ToHub, ToNode, code,
 };
-use hub::role::Role;
+use hub::{
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted,
+    RequestId, Role, SenderSeq,
+};
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
 const PLAYER: ClientId = ClientId(0x0102);
@@ -74,12 +72,12 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
         ("leave", ToHub::Leave),
         (
             "call",
-            ToHub::Call {
+            ToHub::Call(CallRequest {
                 call: CallId(5),
                 timeout_ms: 1_000,
                 to: Addr::Service(name("shop")),
                 body: Redacted(b"buy"),
-            },
+            }),
         ),
         (
             "reply",
@@ -114,14 +112,14 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
         ),
         (
             "claim",
-            ToHub::Claim {
+            ToHub::Claim(ClaimRequest {
                 player: PLAYER,
                 claim: ClaimNumber(1),
                 lease: Lease::new(2, 3),
                 delivered: MailSeq(9),
                 acknowledged: MailSeq(8),
                 meta: Redacted(b"lobby"),
-            },
+            }),
         ),
         (
             "release",

@@ -10,11 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::MemorySegments;
-use hub::name::Name;
-use hub::role::Role;
 use hub::{
-    DialError, HubConfig, HubEvent, JoinFile, Node, NodeCommand, NodeConfig, NodeEvent, Outcome,
-    StoreConfig,
+    DialError, HubConfig, HubEvent, JoinFile, Name, Node, NodeCommand, NodeConfig, NodeEvent,
+    Outcome, Role, StoreConfig,
 };
 use wire::{
     CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId, Seed, StreamMachine, UnixTime,

@@ -4,20 +4,17 @@ use crypto::Provider;
 use wire::{Instant, MatchId};
 
 use super::Matchmaker;
-use crate::command::{Command, Outcome};
-use crate::event::{Event, MatchEnd};
-use crate::lease::ServerLink;
-use crate::match_table::{Match, Participant, Phase};
-use crate::match_table::{Seated, plan_seats};
-use crate::outbox::Pending;
-use crate::record::{Assign, Verdict};
+use crate::output::{Command, Event, MatchEnd, Outcome, Pending};
+use crate::record::{Assign, Seated, Verdict};
+use crate::server::ServerLink;
+use crate::table::{Match, Participant, Phase, plan_seats};
 use crate::ticket::{Ending, FailReason, TicketId, TicketState};
 use crate::timer::Timer;
 
 impl<P: Provider> Matchmaker<P> {
     /// Makes as many matches of queued tickets as possible.
     pub(super) fn form_matches(&mut self, now: Instant) {
-        if !self.is_recovered || self.wall.is_none() {
+        if !self.recovery.is_complete || self.wall.is_none() {
             return;
         }
         while self.matches.len() < self.config.matches_max {

@@ -7,15 +7,12 @@ use wire::{ClientId, CommandId, Instant, MatchId, NodeId};
 
 use super::Matchmaker;
 use super::matches::participant;
-use crate::command::{Command, Outcome};
-use crate::event::{DownReason, Event, MatchEnd};
-use crate::lease::{Server, ServerLink};
-use crate::match_table::{Match, Phase};
-use crate::outbox::Pending;
-use crate::pool::{Slot, SlotState, backoff};
+use crate::output::{Command, DownReason, Event, MatchEnd, Outcome, Pending};
 use crate::record::{
     Intake, Listed, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker,
 };
+use crate::server::{Server, ServerLink, Slot, SlotState, backoff};
+use crate::table::{Match, Phase};
 use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
 
@@ -144,7 +141,7 @@ impl<P: Provider> Matchmaker<P> {
         }
         let other = self.servers.of_node(from.node);
         let servers = self.servers.len().saturating_sub(other.is_some().into());
-        let brought = if now < self.adopts_until {
+        let brought = if now < self.recovery.adopts_until {
             let is_entered = |running: &&RunningMatch| running.is_entered;
             register.matches.iter().filter(is_entered).count()
         } else {
@@ -164,7 +161,7 @@ impl<P: Provider> Matchmaker<P> {
         self.on_slot_serving(from.node, register.capacity);
         self.watch_unused(now, from);
         self.event(Event::ServerUp(from));
-        if now < self.adopts_until {
+        if now < self.recovery.adopts_until {
             for running in register.matches.iter().filter(|running| running.is_entered) {
                 self.adopt(now, from, running);
             }
@@ -340,7 +337,7 @@ impl<P: Provider> Matchmaker<P> {
         let Some(server) = self.servers.get(link) else {
             return;
         };
-        if self.link_down_since.is_some() {
+        if self.recovery.link_down_since.is_some() {
             // Checked again when the link is up.
         } else if server.lease_until > now {
             self.timers.set(Timer::Server(link), server.lease_until);
@@ -404,7 +401,7 @@ impl<P: Provider> Matchmaker<P> {
     /// Starts processes until all waiting matches have room, and the configured number of warm
     /// servers exists.
     pub(super) fn scale_pool(&mut self, now: Instant) {
-        if !self.is_recovered || self.pool.len() == 0 {
+        if !self.recovery.is_complete || self.pool.len() == 0 {
             return;
         }
         let seats = usize::from(self.game.rule.seats());
@@ -601,7 +598,7 @@ impl<P: Provider> Matchmaker<P> {
                 self.timers.set(Timer::Slot(slot), ready_until);
             }
             // It cannot register while the link is down, and gets more time afterwards.
-            SlotState::Starting { .. } if self.link_down_since.is_some() => {}
+            SlotState::Starting { .. } if self.recovery.link_down_since.is_some() => {}
             SlotState::Starting { .. } => {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);
@@ -632,7 +629,10 @@ impl<P: Provider> Matchmaker<P> {
             .count();
         if unused_until > now {
             self.timers.set(Timer::Slot(slot), unused_until);
-        } else if unused > warm && self.matches.waiting() == 0 && self.link_down_since.is_none() {
+        } else if unused > warm
+            && self.matches.waiting() == 0
+            && self.recovery.link_down_since.is_none()
+        {
             self.retire_server(now, link, DownReason::Unused);
         } else {
             self.watch_unused(now, link);

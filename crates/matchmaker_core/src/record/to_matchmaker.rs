@@ -6,25 +6,23 @@ use crypto::{AddressList, ServerKeys, TokenKey};
 use wire::{ClientId, MatchId, Reader, Writer};
 use zeroize::Zeroizing;
 
-use super::field::Listed;
-use super::{DecodeError, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, VERSION, field};
-use crate::match_table::Seated;
+use super::{
+    DecodeError, Listed, MATCHES_MAX, RECORD_BYTES_MAX, RESULT_BYTES_MAX, Seated, VERSION,
+};
 
 /// Whether an instance accepts new matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
     /// It accepts new matches.
-    Open,
+    Open = 1,
     /// It finishes its matches, and accepts no other.
-    Closed,
+    Closed = 0,
 }
 
 impl Intake {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Closed => 0,
-            Self::Open => 1,
-        }
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let is_open = super::flag(reader)?;
+        Ok(if is_open { Self::Open } else { Self::Closed })
     }
 }
 
@@ -40,6 +38,25 @@ pub struct RunningMatch {
     pub is_entered: bool,
     /// Its players that have not left permanently; at most 256.
     pub players: Vec<Seated>,
+}
+
+impl RunningMatch {
+    fn decode_list(reader: &mut Reader<'_>) -> Result<Vec<Self>, DecodeError> {
+        let count = super::count(reader, 0..=MATCHES_MAX)?;
+        let one = |_| {
+            Ok(Self {
+                match_id: super::match_id(reader)?,
+                is_entered: super::flag(reader)?,
+                players: super::players(reader, 0)?,
+            })
+        };
+        let matches: Vec<_> = (0..count).map(one).collect::<Result<_, DecodeError>>()?;
+        if matches.is_sorted_by(|a, b| a.match_id < b.match_id) {
+            Ok(matches)
+        } else {
+            Err(DecodeError::Order)
+        }
+    }
 }
 
 /// Registers an instance: at its start, when the matchmaker returns or requests it, and with each
@@ -86,15 +103,14 @@ impl Register {
         out.u64(self.app_id);
         out.bytes(self.token_key.to_bytes().as_slice());
         out.u16(self.capacity);
-        out.u8(self.intake.code());
-        field::write_server_keys(&mut out, &self.identity_keys);
-        field::write_addresses(&mut out, &self.addresses);
-        field::write_count(&mut out, self.matches.len());
-        for entry in &self.matches {
+        out.u8(self.intake as u8);
+        super::write_server_keys(&mut out, &self.identity_keys);
+        super::write_addresses(&mut out, &self.addresses);
+        out.list(self.matches.iter(), |out, entry| {
             out.bytes(&entry.match_id.0);
             out.u8(entry.is_entered.into());
-            field::write_players(&mut out, &entry.players);
-        }
+            super::write_players(out, &entry.players);
+        });
         Some(bytes)
     }
 
@@ -103,25 +119,10 @@ impl Register {
             app_id: reader.u64()?,
             token_key: TokenKey::from_bytes(&Zeroizing::new(reader.array()?)),
             capacity: reader.u16()?,
-            intake: field::intake(reader)?,
-            identity_keys: field::server_keys(reader)?,
-            addresses: field::addresses(reader)?,
-            matches: {
-                let count = field::count(reader, 0..=MATCHES_MAX)?;
-                let matches: Vec<_> = (0..count)
-                    .map(|_| {
-                        Ok(RunningMatch {
-                            match_id: field::match_id(reader)?,
-                            is_entered: field::flag(reader)?,
-                            players: field::players(reader, 0)?,
-                        })
-                    })
-                    .collect::<Result<_, DecodeError>>()?;
-                if !matches.is_sorted_by(|a, b| a.match_id < b.match_id) {
-                    return Err(DecodeError::Order);
-                }
-                matches
-            },
+            intake: Intake::decode(reader)?,
+            identity_keys: super::server_keys(reader)?,
+            addresses: super::addresses(reader)?,
+            matches: RunningMatch::decode_list(reader)?,
         })
     }
 }
@@ -136,18 +137,12 @@ pub fn encode_heartbeat(
     matches: impl Iterator<Item = (MatchId, bool)>,
     out: &mut Vec<u8>,
 ) {
-    let start = out.len();
-    out.extend_from_slice(&[VERSION, HEARTBEAT, intake.code(), 0, 0]);
-    let mut count = 0_u16;
-    for (id, is_entered) in matches.take(MATCHES_MAX) {
-        out.extend_from_slice(&id.0);
-        out.push(is_entered.into());
-        count = count.saturating_add(1);
-    }
-    let at = start.saturating_add(3)..start.saturating_add(5);
-    if let Some(field) = out.get_mut(at) {
-        field.copy_from_slice(&count.to_be_bytes());
-    }
+    let mut out = Writer::new(out);
+    out.bytes(&[VERSION, HEARTBEAT, intake as u8]);
+    out.list(matches.take(MATCHES_MAX), |out, (id, is_entered)| {
+        out.bytes(&id.0);
+        out.u8(is_entered.into());
+    });
 }
 
 /// Appends a record that ends a match; `result` is cut at [`RESULT_BYTES_MAX`].
@@ -193,18 +188,18 @@ pub(crate) enum ToMatchmaker<'a> {
 impl<'a> ToMatchmaker<'a> {
     /// Decodes `record`; allocates for a register record only.
     pub(crate) fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
-        let (kind, mut reader) = field::begin(record)?;
+        let (kind, mut reader) = super::begin(record)?;
         let decoded = match kind {
             REGISTER => Self::Register(Box::new(Register::decode(&mut reader)?)),
             HEARTBEAT => Self::Heartbeat {
-                intake: field::intake(&mut reader)?,
+                intake: Intake::decode(&mut reader)?,
                 matches: {
-                    let count = field::count(&mut reader, 0..=MATCHES_MAX)?;
-                    field::listed(&mut reader, count)?
+                    let count = super::count(&mut reader, 0..=MATCHES_MAX)?;
+                    super::listed(&mut reader, count)?
                 },
             },
             RESULT => Self::Result {
-                match_id: field::match_id(&mut reader)?,
+                match_id: super::match_id(&mut reader)?,
                 result: {
                     let result = reader.take_rest();
                     if result.len() > RESULT_BYTES_MAX {
@@ -214,13 +209,13 @@ impl<'a> ToMatchmaker<'a> {
                 },
             },
             LEFT => Self::Left {
-                match_id: field::match_id(&mut reader)?,
+                match_id: super::match_id(&mut reader)?,
                 client_id: ClientId(reader.u64()?),
             },
             BYE => Self::Bye,
             other => return Err(DecodeError::Kind(other)),
         };
-        field::end(&reader)?;
+        reader.finish(DecodeError::Trailing)?;
         Ok(decoded)
     }
 }

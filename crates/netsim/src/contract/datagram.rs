@@ -4,12 +4,8 @@ use core::time::Duration;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, Seed, UnixTime};
 
-use super::group::Captures;
-use super::group::{Group, Post};
-use super::harness::Output;
-use super::harness::{NETWORK, OUTCOMES, START};
-use super::reached::Reached;
-use super::{ContractSubject, OutcomeOf, PeerOf, Violation};
+use super::harness::{Captures, Group, NETWORK, OUTCOMES, Output, Post, START};
+use super::{ContractSubject, OutcomeOf, PeerOf, Reached, Violation};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
 /// The group under test: machines, their network, and the adversary's captures.

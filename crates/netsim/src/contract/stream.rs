@@ -9,12 +9,8 @@ use wire::{
 };
 
 use super::datagram::{CRAFTED_PER_MILLION, completion_delay};
-use super::group::Captures;
-use super::group::{Group, Post};
-use super::harness::Output;
-use super::harness::{OUTCOMES, START};
-use super::reached::Reached;
-use super::{Rule, StreamContractSubject, StreamOutcomeOf, Violation};
+use super::harness::{Captures, Group, OUTCOMES, Output, Post, START};
+use super::{Reached, Rule, StreamContractSubject, StreamOutcomeOf, Violation};
 use crate::adversary::below;
 
 /// The group under test: machines, their connections, and the adversary's captures.

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use hub::id::LogId;
 use hub::join_file::{Grant, NetworkSecret};
 use hub::log::FileSegments;
-use hub::role::Role;
 use hub::{
-    Command, Hub, HubConfig, HubEvent, JoinFile, Node, NodeCommand, NodeConfig, NodeEvent, Outcome,
-    Store, StoreConfig, StoreError,
+    Command, Hub, HubConfig, HubEvent, JoinFile, LogId, Node, NodeCommand, NodeConfig, NodeEvent,
+    Outcome, Role, Store, StoreConfig, StoreError,
 };
 use servicer::{
     Admission, Clock, Dial, DialError, End, Jobs, RequestError, StorageConfig, StorageThread,
@@ -96,7 +94,7 @@ impl StreamApplication<Node> for Member {
                 node.mail(now, player, body.into(), ttl).unwrap();
             }
             Ask::Claim(player) => {
-                let nothing = hub::id::MailSeq(0);
+                let nothing = hub::MailSeq(0);
                 node.claim(now, player, nothing, b"".as_slice().into())
                     .unwrap();
             }

@@ -8,10 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use crypto::Ring;
-use hub::address::Addr;
-use hub::id::CallId;
 use hub::record::{CallError, DownReason};
-use hub::{Node, NodeEvent, Ticket};
+use hub::{Addr, CallId, Node, NodeEvent, Ticket};
 use matchmaker_core::{
     CancelError, Command, Ending, Event, MatchEnd, Matchmaker, Outcome, ReissueError, ServerLink,
     TicketId, TicketState,

@@ -91,8 +91,7 @@ fn one_process_has_a_folder_at_a_time() {
 #[cfg(unix)]
 #[test]
 fn hub_1_a_folder_that_is_gone_is_a_disk_that_failed_and_not_one_that_is_full() {
-    use crate::address::Addr;
-    use crate::id::{Epoch, LogId, SenderSeq};
+    use crate::field::{Addr, Epoch, LogId, SenderSeq};
     use crate::store::{Command, NewMail, Store, StoreConfig, StoreError, StoreOp};
     use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
@@ -160,7 +159,7 @@ fn want_of_descriptors_or_memory_passes() {
 
 #[test]
 fn a_store_finds_its_mail_again() {
-    use crate::id::{Epoch, LogId};
+    use crate::field::{Epoch, LogId};
     use crate::store::{Command, Store, StoreConfig, StoreOp};
     use wire::{CommandId, InstanceId, NodeId};
 

@@ -52,7 +52,7 @@ fn rot_that_a_read_finds_costs_that_mail_and_is_counted() {
     }
     let (_, entry) = store
         .log
-        .index()
+        .index
         .mails_after(ClientId(9), MailSeq(1))
         .next()
         .unwrap();
@@ -73,12 +73,12 @@ fn hub_6_a_store_that_never_rests_stays_within_its_bound_of_the_disk() {
         let (slow, is_slow) = (seq / 10 % 20, seq % 10 == 0);
         let player = if is_slow { 1 + slow } else { 0 };
         append(&mut store, mail(epoch, seq, player, &vec![5; 20_000])).unwrap();
-        let last = store.log.index().last_mail;
+        let last = store.log.index.last_mail;
         let reader = if is_slow { 1 + (slow + 1) % 20 } else { 0 };
         acknowledge(&mut store, reader, last).unwrap();
         // Never idle: `tidy` is not called.
         while store.keep_up() {}
-        let allowed = 2 * store.log.index().live_bytes() + 6 * segment;
+        let allowed = 2 * store.log.index.live_bytes() + 6 * segment;
         assert!(store.files_mut().used() <= allowed, "at mail {seq}");
         most = most.max(store.files_mut().list().unwrap().len());
     }
@@ -100,7 +100,7 @@ fn a_next_segment_is_made_before_it_is_needed_under_load_too() {
             without < 20,
             "at mail {seq}, a hundred of which fill a segment"
         );
-        let last = store.log.index().last_mail;
+        let last = store.log.index.last_mail;
         acknowledge(&mut store, 9, last).unwrap();
     }
 }
@@ -176,7 +176,7 @@ fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
         append(&mut store, mail(epoch, seq, 9, &vec![5; 20_000])).unwrap();
-        let last = store.log.index().last_mail;
+        let last = store.log.index.last_mail;
         acknowledge(&mut store, 9, last).unwrap();
         while store.tidy() {}
     }

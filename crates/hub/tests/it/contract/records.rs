@@ -1,15 +1,13 @@
 //! Random records of a hostile peer, and their parts.
 
-use hub::Redacted;
-use hub::address::Addr;
-use hub::count::CountKey;
-use hub::id::{BatchSeq, CallId, ClaimNumber, Epoch, Lease, LogId, MailSeq, RequestId, SenderSeq};
-use hub::name::Name;
 use hub::record::{
-    CallError, Delivery, DownReason, Join, MailSubmission, MailVerdict, Request, RevokeReason,
-    ToHub, ToNode, VERSION,
+    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, MailSubmission, MailVerdict,
+    Request, RevokeReason, ToHub, ToNode, VERSION,
 };
-use hub::role::Role;
+use hub::{
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted,
+    RequestId, Role, SenderSeq,
+};
 use wire::{ClientId, Generator, InstanceId};
 
 use crate::world::node_id;
@@ -62,12 +60,12 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
             services: Vec::new(),
         }),
         1 => ToHub::Leave,
-        2 | 3 => ToHub::Call {
+        2 | 3 => ToHub::Call(CallRequest {
             call: CallId(one),
             timeout_ms: generator.next_u32(),
             to,
             body: Redacted(body),
-        },
+        }),
         4 => ToHub::Reply {
             request: RequestId(one),
             result: Ok(Redacted(body)),
@@ -83,14 +81,14 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
             player,
             upto: MailSeq(one),
         },
-        8 | 9 => ToHub::Claim {
+        8 | 9 => ToHub::Claim(ClaimRequest {
             player,
             claim: ClaimNumber(generator.below(9)),
             lease: Lease(one),
             delivered: MailSeq(two),
             acknowledged: MailSeq(three),
             meta: Redacted(b""),
-        },
+        }),
         10 => ToHub::Broadcast {
             topic: name("news"),
             body: Redacted(body),

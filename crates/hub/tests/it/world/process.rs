@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use hub::id::LogId;
 use hub::log::MemorySegments;
-use hub::{Command, Hub, HubEvent, Store};
+use hub::{Command, Hub, HubEvent, LogId, Store};
 use wire::{CommandId, Generator, StreamMachine};
 
 use super::{Action, End, World, join_file};

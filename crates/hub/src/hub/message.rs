@@ -1,18 +1,19 @@
-//! Mail: from the sender to disk, and from disk to the node that holds the player.
+//! Messages: calls and broadcasts between links, mail through the store, counts.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use wire::{ClientId, ConnectionId};
+use wire::{ClientId, ConnectionId, NodeId};
 
-use super::Hub;
-use super::claim::{Claim, Generation, Reading};
-use super::op::{MailRead, Pending};
-use crate::address::Addr;
-use crate::count::CountKey;
-use crate::id::{BatchSeq, MailSeq, SenderSeq};
-use crate::record::{Delivery, MailSubmission, MailVerdict, ToNode};
-use crate::redact::Redacted;
+use super::link::Link;
+use super::table::{Claim, Generation, MailRead, OpenCall, Pending, Reading};
+use super::{Hub, encode, round_robin};
+use crate::field::{
+    Addr, BatchSeq, CallId, CountKey, MailSeq, Name, Redacted, RequestId, SenderSeq,
+};
+use crate::record::{
+    CallError, CallRequest, Delivery, DownReason, MailSubmission, MailVerdict, Request, ToNode,
+};
 use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
 
 /// Size of one mailbox read, bytes in the log.
@@ -21,16 +22,156 @@ const READ_BYTES_MAX: usize = 64 * 1_024;
 /// Players that are resumed at most when a link has room again.
 const WAKES_MAX: usize = 16;
 
-/// Removes and returns the first player after `last`, wrapping around.
-fn next_round_robin(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
-    let behind = ClientId(last.0.saturating_add(1));
-    let next = players.range(behind..).chain(players.iter()).next();
-    let next = next.copied()?;
-    players.remove(&next);
-    Some(next)
+/// Removes the first player after `last`, or else the first.
+fn take_round_robin(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<ClientId> {
+    let next = round_robin(players, last)?;
+    players.take(&next)
 }
 
 impl Hub {
+    pub(super) fn on_call(&mut self, caller: ConnectionId, request: CallRequest<'_>) {
+        match self.forward_call(caller, request) {
+            Ok(()) => self.stats.calls = self.stats.calls.saturating_add(1),
+            Err(error) => {
+                self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+                self.send_reply(caller, request.call, Err(error));
+            }
+        }
+    }
+
+    /// Ends a call with an error for its caller.
+    pub(super) fn fail_call(&mut self, call: OpenCall, error: CallError) {
+        self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
+        self.send_reply(call.caller, call.call, Err(error));
+    }
+
+    fn send_reply(
+        &mut self,
+        caller: ConnectionId,
+        call: CallId,
+        result: Result<Redacted<&[u8]>, CallError>,
+    ) {
+        self.send(caller, &ToNode::Reply { call, result });
+    }
+
+    fn forward_call(
+        &mut self,
+        caller: ConnectionId,
+        request: CallRequest<'_>,
+    ) -> Result<(), CallError> {
+        let callee = self.route(request.to)?;
+        if request.timeout_ms == 0 {
+            return Err(CallError::TimedOut);
+        }
+        let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
+        let member = link.member().ok_or(CallError::NodeDown)?;
+        let (from, instance) = (link.node, member.instance);
+        let load_of_caller = self.calls.load_of_caller(from);
+        let bytes = load_of_caller.bytes.saturating_add(request.body.len());
+        // At most half of the callee's outbox limit, so that one caller leaves room for others.
+        let is_too_much = load_of_caller.count > 0 && bytes > self.config.link_bytes_max / 2;
+        if load_of_caller.count >= self.config.calls_max || is_too_much {
+            return Err(CallError::Busy);
+        }
+        let target = self.links.get_mut(&callee).ok_or(CallError::NodeDown)?;
+        if target.outbox_bytes().saturating_add(request.body.len()) > self.config.link_bytes_max {
+            return Err(CallError::Busy);
+        }
+        let timeout =
+            Duration::from_millis(request.timeout_ms.into()).min(self.config.call_timeout_max);
+        let number = self.calls.open(OpenCall {
+            caller,
+            from,
+            call: request.call,
+            callee,
+            len: request.body.len(),
+            deadline: self.now + timeout,
+        });
+        let record = ToNode::Request(Request {
+            request: number,
+            from,
+            instance,
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            to: request.to,
+            body: request.body,
+        });
+        target.push(encode(&record, &mut self.scratch), Some(number));
+        self.ready.insert(callee);
+        Ok(())
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        callee: ConnectionId,
+        request: RequestId,
+        result: Result<Redacted<&[u8]>, CallError>,
+    ) {
+        let Some(call) = self.calls.answer(request, callee) else {
+            self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
+            return;
+        };
+        let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
+        // If there is no room for the body, the caller gets a short error instead.
+        let result = result.and_then(|body| {
+            let is_full = waiting.saturating_add(body.len()) > self.config.link_bytes_max;
+            (!is_full).then_some(body).ok_or(CallError::Busy)
+        });
+        self.send_reply(call.caller, call.call, result);
+    }
+
+    pub(super) fn on_broadcast(&mut self, from: ConnectionId, topic: Name, body: Redacted<&[u8]>) {
+        let Some(node) = self.links.get(&from).map(|link| link.node) else {
+            return;
+        };
+        let record = ToNode::Broadcast {
+            from: node,
+            topic,
+            body,
+        };
+        let record = encode(&record, &mut self.scratch);
+        for id in self.joined.values().filter(|id| **id != from) {
+            let Some(link) = self.links.get_mut(id) else {
+                continue;
+            };
+            let waiting = link.outbox_bytes().saturating_add(record.len());
+            // At most half of the outbox limit, so that broadcasts leave room for requests and
+            // replies.
+            if waiting > self.config.link_bytes_max / 2 {
+                self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
+            } else {
+                self.stats.broadcasts = self.stats.broadcasts.saturating_add(1);
+                link.push(record.clone(), None);
+                self.ready.insert(*id);
+            }
+        }
+    }
+
+    /// Returns the link of the node that answers at `to`.
+    fn route(&self, to: Addr) -> Result<ConnectionId, CallError> {
+        match to {
+            Addr::Player(player) => {
+                let claim = self.claims.get(player).ok_or(CallError::Unreachable)?;
+                self.live_link(claim).ok_or(CallError::NodeDown)
+            }
+            Addr::Node(node) => self
+                .joined
+                .get(&node)
+                .copied()
+                .ok_or(CallError::Unreachable),
+            Addr::Service(service) => {
+                let first = (service, NodeId([0; 32]));
+                let last = (service, NodeId([u8::MAX; 32]));
+                // The one with the fewest open calls; if equal, the lowest id.
+                self.services
+                    .range(first..=last)
+                    .filter_map(|(_, node)| self.joined.get(node).copied())
+                    .min_by_key(|id| self.calls.load(*id))
+                    .ok_or(CallError::Unreachable)
+            }
+            Addr::Topic(_) => Err(CallError::Unreachable),
+        }
+    }
+
     pub(super) fn on_mail(&mut self, id: ConnectionId, mail: &MailSubmission<'_>) {
         let Some(link) = self.links.get(&id) else {
             return;
@@ -41,10 +182,8 @@ impl Hub {
         let epoch = member.epoch;
         // One link may use as much as is left for all others: however many flood, some room
         // remains.
-        let bytes = self
-            .ops
-            .mail_bytes_of(id)
-            .saturating_add(self.ops.mail_bytes());
+        let own_bytes = self.ops.mail_bytes_of(id);
+        let bytes = own_bytes.saturating_add(self.ops.mail_bytes());
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
         // All mail expires, so none is accepted without a wall clock.
@@ -73,9 +212,7 @@ impl Hub {
         for one in settled {
             if let Some(id) = self.joined.get(&one.node).copied()
                 && self
-                    .links
-                    .get(&id)
-                    .and_then(|link| link.member())
+                    .member(id)
                     .is_some_and(|member| member.epoch == one.epoch)
             {
                 self.settle(id, one.seq, one.verdict);
@@ -98,17 +235,10 @@ impl Hub {
                 self.ops.push(StoreOp::Ack { player, upto }, Pending::Part);
                 continue;
             }
-            let after = ClientId(self.last_read.0.wrapping_add(1));
-            let next = self
-                .mail_ready
-                .range(after..)
-                .chain(self.mail_ready.iter())
-                .next();
-            let Some(player) = next.copied() else {
+            let Some(player) = take_round_robin(&mut self.mail_ready, self.last_read) else {
                 return;
             };
             self.last_read = player;
-            self.mail_ready.remove(&player);
             self.read(player);
         }
     }
@@ -184,11 +314,7 @@ impl Hub {
     }
 
     pub(super) fn on_mails(&mut self, read: MailRead, outcome: Outcome) {
-        if let Some(member) = self
-            .links
-            .get_mut(&read.link)
-            .and_then(|link| link.member_mut())
-        {
+        if let Some(member) = self.member_mut(read.link) {
             member.reading = member.reading.saturating_sub(READ_BYTES_MAX);
         }
         self.take_mails(read.player, read.generation, outcome);
@@ -234,7 +360,7 @@ impl Hub {
         let number = claim.number;
         let len = mail.body.len().saturating_add(128);
         claim.unacknowledged.push_back((mail.seq, len));
-        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+        if let Some(member) = self.member_mut(id) {
             member.unacknowledged = member.unacknowledged.saturating_add(len);
         }
         self.stats.mail_given = self.stats.mail_given.saturating_add(1);
@@ -264,7 +390,7 @@ impl Hub {
         let freed = claim.acknowledge(upto);
         let reading = claim.reading;
         self.acknowledging.insert(player);
-        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+        if let Some(member) = self.member_mut(id) {
             member.unacknowledged = member.unacknowledged.saturating_sub(freed);
         }
         if reading == Reading::Due {
@@ -325,9 +451,9 @@ impl Hub {
         let has_shared_room = member.mail_bytes() < self.config.unacknowledged_bytes_max;
         // Bounded, since this runs for each record that is written.
         for _ in 0..WAKES_MAX {
-            let mut next = next_round_robin(&mut member.waiting_for_outbox, member.last_woken);
+            let mut next = take_round_robin(&mut member.waiting_for_outbox, member.last_woken);
             if next.is_none() && has_shared_room {
-                next = next_round_robin(&mut member.waiting, member.last_woken);
+                next = take_round_robin(&mut member.waiting, member.last_woken);
             }
             let Some(player) = next else {
                 return;
@@ -364,7 +490,7 @@ impl Hub {
     }
 
     pub(super) fn on_counted(&mut self, id: ConnectionId, batch: BatchSeq, outcome: &Outcome) {
-        if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut()) {
+        if let Some(member) = self.member_mut(id) {
             member.counting = false;
         }
         if outcome.is_ok() {
@@ -384,7 +510,7 @@ impl Hub {
             link.settle(seq, verdict);
             self.ready.insert(id);
             if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
-                self.close(id, crate::record::DownReason::Overrun);
+                self.close(id, DownReason::Overrun);
             }
         }
     }

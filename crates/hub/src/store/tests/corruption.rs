@@ -103,7 +103,7 @@ fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
     }
     let (_, entry) = store
         .log
-        .index()
+        .index
         .mails_after(ClientId(3), MailSeq(0))
         .next()
         .unwrap();

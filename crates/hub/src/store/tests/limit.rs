@@ -139,7 +139,7 @@ fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
     let mut next = mail(epoch, 5, 8, b"b");
     next.settled = SenderSeq(4);
     assert_eq!(append(&mut store, next), Ok(MailVerdict::Stored));
-    assert!(store.log.index().node(NODE).unwrap().refused.is_empty());
+    assert!(store.log.index.node(NODE).unwrap().refused.is_empty());
 }
 
 #[test]

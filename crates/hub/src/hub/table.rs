@@ -1,0 +1,506 @@
+//! Tables of a hub: open calls, claims of players, and commands to the store.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
+
+use super::ENTRY_BYTES;
+use crate::field::{BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId};
+use crate::record::MailVerdict;
+use crate::store::{Command, NewMail, Settled, StoreOp};
+
+/// Open calls, and ended calls with a request that still occupies an outbox.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    last: RequestId,
+    open: BTreeMap<RequestId, OpenCall>,
+    /// Earliest deadline first.
+    deadlines: BTreeSet<(Instant, RequestId)>,
+    /// Each call once under the caller's link and once under the callee's.
+    by_link: BTreeSet<(ConnectionId, RequestId)>,
+    /// Calls per link, as caller or callee.
+    load: Usage<ConnectionId>,
+    load_by_caller: BTreeMap<NodeId, CallLoad>,
+    /// Requests not written yet; if the call has ended, with the load that is still charged for it.
+    unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
+}
+
+/// Calls of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CallLoad {
+    pub(super) count: usize,
+    /// Bytes of the requests.
+    pub(super) bytes: usize,
+}
+
+/// A call that waits for its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenCall {
+    pub(super) caller: ConnectionId,
+    /// The calling node.
+    pub(super) from: NodeId,
+    /// The caller's number.
+    pub(super) call: CallId,
+    pub(super) callee: ConnectionId,
+    /// Length of the request, bytes.
+    pub(super) len: usize,
+    pub(super) deadline: Instant,
+}
+
+impl Calls {
+    /// Registers a call and assigns its number.
+    pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
+        self.last = RequestId(self.last.0.saturating_add(1));
+        let request = self.last;
+        self.open.insert(request, call);
+        self.deadlines.insert((call.deadline, request));
+        self.unwritten.insert(request, None);
+        let load = self.load_by_caller.entry(call.from).or_default();
+        load.count = load.count.saturating_add(1);
+        load.bytes = load.bytes.saturating_add(call.len);
+        for link in [call.caller, call.callee] {
+            if self.by_link.insert((link, request)) {
+                self.load.add(link, 1);
+            }
+        }
+        request
+    }
+
+    /// Notes that a request was written or dropped.
+    pub(super) fn on_written(&mut self, request: RequestId) {
+        if let Some(Some((from, len))) = self.unwritten.remove(&request) {
+            self.discharge(from, len);
+        }
+    }
+
+    /// Closes the call, if it is open and was sent to `callee`.
+    pub(super) fn answer(&mut self, request: RequestId, callee: ConnectionId) -> Option<OpenCall> {
+        if self.open.get(&request)?.callee == callee {
+            self.close(request)
+        } else {
+            None
+        }
+    }
+
+    /// Closes the first call with a deadline at or before `now`.
+    pub(super) fn time_out(&mut self, now: Instant) -> Option<OpenCall> {
+        let (deadline, request) = *self.deadlines.first()?;
+        if deadline <= now {
+            self.close(request)
+        } else {
+            None
+        }
+    }
+
+    /// Closes one call in which `link` is caller or callee.
+    pub(super) fn close_one_of(&mut self, link: ConnectionId) -> Option<OpenCall> {
+        let first = (link, RequestId(0));
+        let last = (link, RequestId(u64::MAX));
+        let (_, request) = *self.by_link.range(first..=last).next()?;
+        self.close(request)
+    }
+
+    /// Returns in how many calls `link` is caller or callee.
+    pub(super) fn load(&self, link: ConnectionId) -> usize {
+        self.load.get(link)
+    }
+
+    pub(super) fn load_of_caller(&self, node: NodeId) -> CallLoad {
+        self.load_by_caller.get(&node).copied().unwrap_or_default()
+    }
+
+    /// Returns how many calls are open, or have ended with their request unwritten.
+    pub(super) fn len(&self) -> usize {
+        // Open calls with an unwritten request are in both tables.
+        let ended = self.unwritten.values().flatten().count();
+        self.open.len().saturating_add(ended)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn discharge(&mut self, from: NodeId, len: usize) {
+        if let Some(load) = self.load_by_caller.get_mut(&from) {
+            load.count = load.count.saturating_sub(1);
+            load.bytes = load.bytes.saturating_sub(len);
+            if load.count == 0 {
+                self.load_by_caller.remove(&from);
+            }
+        }
+    }
+
+    fn close(&mut self, request: RequestId) -> Option<OpenCall> {
+        let call = self.open.remove(&request)?;
+        self.deadlines.remove(&(call.deadline, request));
+        match self.unwritten.get_mut(&request) {
+            Some(charge) => *charge = Some((call.from, call.len)),
+            None => self.discharge(call.from, call.len),
+        }
+        for link in [call.caller, call.callee] {
+            if self.by_link.remove(&(link, request)) {
+                self.load.subtract(link, 1);
+            }
+        }
+        Some(call)
+    }
+}
+
+/// Claims of players, and the delivery state of their mail.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_player: BTreeMap<ClientId, Claim>,
+    by_node: BTreeSet<(NodeId, ClientId)>,
+    /// Claims per node.
+    counts: Usage<NodeId>,
+    /// The last generation assigned.
+    generation: Generation,
+}
+
+/// Identifies an entry of the table. A renewed claim is a new entry, so that store completions for
+/// the old one are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Generation(u64);
+
+/// A player that a node holds.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) node: NodeId,
+    pub(super) generation: Generation,
+    /// `None` while the node is disconnected.
+    pub(super) link: Option<ConnectionId>,
+    /// The node's number of the session.
+    pub(super) number: ClaimNumber,
+    /// Orders claims of one player: the larger one wins.
+    pub(super) lease: Lease,
+    /// The node's note for watchers.
+    pub(super) meta: Bytes,
+    /// The last mail delivered to the node.
+    pub(super) given: MailSeq,
+    /// Mails delivered and not acknowledged, with their bytes.
+    pub(super) unacknowledged: VecDeque<(MailSeq, usize)>,
+    /// The last mail that the node has acknowledged.
+    pub(super) acknowledged: MailSeq,
+    /// The acknowledgement in flight to the store.
+    pub(super) acknowledging: Option<MailSeq>,
+    pub(super) reading: Reading,
+}
+
+/// State of the mailbox reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// All mail was delivered.
+    Done,
+    /// There may be more mail.
+    Due,
+    /// A read is in flight.
+    InFlight,
+    /// A read is in flight that may miss mail stored since.
+    InFlightAndDue,
+}
+
+impl Claims {
+    pub(super) fn get(&self, player: ClientId) -> Option<&Claim> {
+        self.by_player.get(&player)
+    }
+
+    pub(super) fn get_mut(&mut self, player: ClientId) -> Option<&mut Claim> {
+        self.by_player.get_mut(&player)
+    }
+
+    pub(super) fn insert(&mut self, player: ClientId, mut claim: Claim) -> Option<Claim> {
+        self.generation = Generation(self.generation.0.saturating_add(1));
+        claim.generation = self.generation;
+        let node = claim.node;
+        let old = self.by_player.insert(player, claim);
+        if let Some(old) = &old {
+            self.uncount(old.node, player);
+        }
+        self.by_node.insert((node, player));
+        self.counts.add(node, 1);
+        old
+    }
+
+    fn uncount(&mut self, node: NodeId, player: ClientId) {
+        self.by_node.remove(&(node, player));
+        self.counts.subtract(node, 1);
+    }
+
+    /// Returns the number of players of `node`.
+    pub(super) fn count_of(&self, node: NodeId) -> usize {
+        self.counts.get(node)
+    }
+
+    pub(super) fn remove(&mut self, player: ClientId) -> Option<Claim> {
+        let claim = self.by_player.remove(&player)?;
+        self.uncount(claim.node, player);
+        Some(claim)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_player.len()
+    }
+
+    /// Returns about how many bytes the table holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let claims = self.by_player.values();
+        let notes: usize = claims.clone().map(|claim| claim.meta.len()).sum();
+        let mails: usize = claims.map(|claim| claim.unacknowledged.len()).sum();
+        self.by_player
+            .len()
+            .saturating_mul(CLAIM_BYTES)
+            .saturating_add(notes)
+            .saturating_add(mails.saturating_mul(16))
+    }
+
+    /// Returns the first player after `after`.
+    pub(super) fn after(&self, after: Option<ClientId>) -> Option<ClientId> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut players = self.by_player.range((after, Bound::Unbounded));
+        players.next().map(|(player, _)| *player)
+    }
+
+    /// Returns up to `max` players of `node` after `after`.
+    pub(super) fn of_node(
+        &self,
+        node: NodeId,
+        after: Option<ClientId>,
+        max: usize,
+    ) -> Vec<ClientId> {
+        let first = after.map_or(Bound::Included((node, ClientId(0))), |after| {
+            Bound::Excluded((node, after))
+        });
+        let last = Bound::Included((node, ClientId(u64::MAX)));
+        self.by_node
+            .range((first, last))
+            .map(|(_, player)| *player)
+            .take(max)
+            .collect()
+    }
+}
+
+impl Claim {
+    /// Applies an acknowledgement; returns the bytes that it frees.
+    pub(super) fn acknowledge(&mut self, upto: MailSeq) -> usize {
+        // A node cannot acknowledge mail that was not delivered to it.
+        let upto = upto.min(self.given);
+        self.acknowledged = self.acknowledged.max(upto);
+        let mut freed = 0_usize;
+        while let Some((seq, bytes)) = self.unacknowledged.front()
+            && *seq <= upto
+        {
+            freed = freed.saturating_add(*bytes);
+            self.unacknowledged.pop_front();
+        }
+        freed
+    }
+
+    /// Returns the bytes delivered and not acknowledged.
+    pub(super) fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged.iter().map(|(_, bytes)| *bytes).sum()
+    }
+}
+
+/// Commands to the store.
+#[derive(Debug, Default)]
+pub(super) struct Ops {
+    last: u64,
+    queue: VecDeque<(CommandId, Command)>,
+    in_flight: BTreeMap<CommandId, Pending>,
+    /// Mails for the next `Append`.
+    staged: Vec<NewMail>,
+    /// Their cost per link, bytes.
+    staged_bytes: Usage<ConnectionId>,
+    /// Cost of all mail staged or in flight, bytes.
+    mail_bytes: usize,
+    /// The same per link.
+    mail_bytes_of: Usage<ConnectionId>,
+}
+
+/// What to do on completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    /// Complete the join of the link.
+    Join(ConnectionId),
+    /// Report verdicts, and release these bytes per link. If the store fails, report the verdicts
+    /// in the second field.
+    Append(Usage<ConnectionId>, Vec<Settled>),
+    /// Deliver.
+    Read(MailRead),
+    /// Continue, or retry.
+    Ack(ClientId, Generation, MailSeq),
+    /// Nothing: the claim has ended.
+    Part,
+    /// Confirm the batch.
+    Count(ConnectionId, BatchSeq),
+    /// Continue if more mail has expired.
+    Expire,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MailRead {
+    pub(super) player: ClientId,
+    /// The claim that it is for; the result is dropped if that has been replaced.
+    pub(super) generation: Generation,
+    /// The link with the reserved room.
+    pub(super) link: ConnectionId,
+}
+
+impl Ops {
+    /// Queues a command.
+    pub(super) fn push(&mut self, op: StoreOp, pending: Pending) {
+        self.last = self.last.saturating_add(1);
+        let id = CommandId(self.last);
+        self.in_flight.insert(id, pending);
+        self.queue.push_back((id, Command::Store(op)));
+    }
+
+    /// Adds a mail to the next batch.
+    pub(super) fn stage(&mut self, link: ConnectionId, mail: NewMail) {
+        let cost = cost(&mail);
+        self.mail_bytes = self.mail_bytes.saturating_add(cost);
+        self.staged_bytes.add(link, cost);
+        self.mail_bytes_of.add(link, cost);
+        self.staged.push(mail);
+    }
+
+    /// Returns the next command; the staged mails become the last one.
+    pub(super) fn poll(&mut self) -> Option<(CommandId, Command)> {
+        if !self.staged.is_empty() {
+            let mails = core::mem::take(&mut self.staged);
+            let bytes = core::mem::take(&mut self.staged_bytes);
+            let busy = mails.iter().map(busy).collect();
+            self.push(StoreOp::Append(mails), Pending::Append(bytes, busy));
+        }
+        self.queue.pop_front()
+    }
+
+    /// Completes `id`; `None` if it is unknown.
+    pub(super) fn complete(&mut self, id: CommandId) -> Option<Pending> {
+        let pending = self.in_flight.remove(&id)?;
+        if let Pending::Append(freed, _) = &pending {
+            for (link, freed) in &freed.0 {
+                self.mail_bytes = self.mail_bytes.saturating_sub(*freed);
+                self.mail_bytes_of.subtract(*link, *freed);
+            }
+        }
+        Some(pending)
+    }
+
+    /// Returns how many commands are queued or in flight.
+    pub(super) fn len(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Returns about how many bytes it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.in_flight
+            .len()
+            .saturating_mul(OP_BYTES)
+            .saturating_add(self.mail_bytes)
+    }
+
+    /// Returns the cost of mail on its way to disk, bytes.
+    pub(super) const fn mail_bytes(&self) -> usize {
+        self.mail_bytes
+    }
+
+    /// Returns the cost of mail from `link`, bytes.
+    pub(super) fn mail_bytes_of(&self, link: ConnectionId) -> usize {
+        self.mail_bytes_of.get(link)
+    }
+}
+
+/// The verdict on a mail that the store did not accept.
+const fn busy(mail: &NewMail) -> Settled {
+    Settled {
+        node: mail.node,
+        epoch: mail.epoch,
+        seq: mail.seq,
+        to: mail.to,
+        verdict: MailVerdict::Busy,
+    }
+}
+
+/// Memory of a mail; an empty body is not free.
+const fn cost(mail: &NewMail) -> usize {
+    mail.body.0.len().saturating_add(MAIL_BYTES)
+}
+
+/// How much of something each key uses; no entry is zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Usage<K>(BTreeMap<K, usize>);
+
+impl<K> Default for Usage<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Copy + Ord> Usage<K> {
+    fn add(&mut self, key: K, amount: usize) {
+        let used = self.0.entry(key).or_default();
+        *used = used.saturating_add(amount);
+    }
+
+    fn subtract(&mut self, key: K, amount: usize) {
+        if let Some(used) = self.0.get_mut(&key) {
+            *used = used.saturating_sub(amount);
+            if *used == 0 {
+                self.0.remove(&key);
+            }
+        }
+    }
+
+    fn get(&self, key: K) -> usize {
+        self.0.get(&key).copied().unwrap_or(0)
+    }
+}
+
+/// Size of a claim without its note and mails, bytes.
+const CLAIM_BYTES: usize = size_of::<Claim>() + 4 * ENTRY_BYTES;
+
+/// Size of a command without its mails, bytes.
+const OP_BYTES: usize = 256 + ENTRY_BYTES;
+
+/// Size of a mail on its way to disk without its body, bytes.
+const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn calls_that_ended_before_they_were_written_count_beside_those_that_are_open() {
+        let mut calls = Calls::default();
+        let (caller, callee) = (ConnectionId(1), ConnectionId(2));
+        let requests: Vec<_> = (0..6)
+            .map(|number| {
+                calls.open(OpenCall {
+                    caller,
+                    from: NodeId([1; 32]),
+                    call: CallId(number),
+                    callee,
+                    len: 10,
+                    deadline: Instant::ZERO + Duration::from_secs(number),
+                })
+            })
+            .collect();
+        assert_eq!(calls.len(), 6, "open and not written");
+        for request in &requests[..3] {
+            calls.on_written(*request);
+        }
+        assert_eq!(calls.len(), 6, "open");
+        for request in &requests[3..] {
+            calls.answer(*request, callee).unwrap();
+        }
+        assert_eq!(calls.len(), 6, "three open, three ended and not written");
+        calls.on_written(requests[3]);
+        calls.answer(requests[0], callee).unwrap();
+        assert_eq!(calls.len(), 4);
+    }
+}

@@ -1,0 +1,452 @@
+//! What survives a link: claimed players, mail and counts that the hub has not confirmed.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, Generator, Instant};
+
+use super::ClaimId;
+use crate::field::{BatchSeq, ClaimNumber, CountKey, Lease, MailSeq, SenderSeq};
+use crate::record::COUNTS_MAX;
+
+/// Claimed players, and their claims, acknowledgements and releases to send.
+#[derive(Debug, Default)]
+pub(super) struct HeldPlayers {
+    last_claim: ClaimNumber,
+    players: BTreeMap<ClientId, HeldPlayer>,
+    /// Claims to release, each with a last acknowledgement to send first.
+    releases: BTreeMap<ClientId, (ClaimNumber, Option<MailSeq>)>,
+    /// Players with a claim to send.
+    claims: BTreeSet<ClientId>,
+    /// Players with an acknowledgement to send.
+    acks: BTreeSet<ClientId>,
+}
+
+/// A claimed player.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldPlayer {
+    pub(super) claim: ClaimId,
+    pub(super) lease: Lease,
+    /// The last mail delivered to the application.
+    pub(super) delivered: MailSeq,
+    /// The last mail that the application has acknowledged.
+    pub(super) acknowledged: MailSeq,
+    pub(super) meta: Bytes,
+    /// Whether the claim was sent over this link.
+    sent: bool,
+}
+
+impl HeldPlayers {
+    /// Starts a claim; ends an earlier one of the player.
+    pub(super) fn claim(&mut self, player: ClientId, delivered: MailSeq, meta: Bytes) -> ClaimId {
+        self.release(player);
+        self.last_claim = ClaimNumber(self.last_claim.0.saturating_add(1));
+        let claim = ClaimId {
+            player,
+            number: self.last_claim,
+        };
+        let held = HeldPlayer {
+            claim,
+            lease: Lease::NONE,
+            delivered,
+            acknowledged: MailSeq(0),
+            meta,
+            sent: false,
+        };
+        self.players.insert(player, held);
+        self.claims.insert(player);
+        claim
+    }
+
+    /// Removes a player whose claim the hub has ended.
+    pub(super) fn remove(&mut self, player: ClientId) -> Option<HeldPlayer> {
+        self.claims.remove(&player);
+        self.acks.remove(&player);
+        self.players.remove(&player)
+    }
+
+    /// Removes a player, and queues a release if the hub knows the claim. Returns whether it was
+    /// claimed.
+    pub(super) fn release(&mut self, player: ClientId) -> bool {
+        let ack = self.acks.contains(&player);
+        let Some(held) = self.remove(player) else {
+            return false;
+        };
+        if held.sent {
+            let ack = ack.then_some(held.acknowledged);
+            self.releases.insert(player, (held.claim.number, ack));
+        }
+        true
+    }
+
+    /// Drops acknowledgements and releases when the link closes: after the next join the hub ends
+    /// each claim that is not renewed.
+    pub(super) fn on_down(&mut self) {
+        self.releases.clear();
+        self.claims.clear();
+        self.acks.clear();
+        for held in self.players.values_mut() {
+            held.sent = false;
+        }
+    }
+
+    /// Resets delivery state, since the hub has another log.
+    pub(super) fn forget_marks(&mut self) {
+        for held in self.players.values_mut() {
+            held.delivered = MailSeq(0);
+            held.acknowledged = MailSeq(0);
+            held.lease = Lease::NONE;
+        }
+    }
+
+    /// Queues all claims for a new link.
+    pub(super) fn reclaim(&mut self) {
+        self.claims = self.players.keys().copied().collect();
+        self.acks.clear();
+    }
+
+    /// Records a delivered mail; returns whether it is new.
+    ///
+    /// Mail for an earlier claim is stray: its number may exceed what this claim has received.
+    pub(super) fn deliver(
+        &mut self,
+        player: ClientId,
+        number: ClaimNumber,
+        seq: MailSeq,
+    ) -> Delivered {
+        let Some(held) = self.get_mut(player, number) else {
+            return Delivered::Stray;
+        };
+        if seq > held.delivered {
+            held.delivered = seq;
+            return Delivered::New(held.claim);
+        }
+        // The acknowledgement did not reach the hub.
+        if seq <= held.acknowledged {
+            self.acks.insert(player);
+        }
+        Delivered::Repeated
+    }
+
+    /// Records an acknowledgement; returns whether the claim is current.
+    pub(super) fn acknowledge(&mut self, claim: ClaimId, upto: MailSeq) -> bool {
+        let player = claim.player;
+        let Some(held) = self.get_mut(player, claim.number) else {
+            return false;
+        };
+        let upto = upto.min(held.delivered);
+        if upto > held.acknowledged {
+            held.acknowledged = upto;
+            self.acks.insert(player);
+        }
+        true
+    }
+
+    /// Returns the player if its claim has this number.
+    pub(super) fn get_mut(
+        &mut self,
+        player: ClientId,
+        number: ClaimNumber,
+    ) -> Option<&mut HeldPlayer> {
+        let held = self.players.get_mut(&player);
+        held.filter(|held| held.claim.number == number)
+    }
+
+    /// Returns the next release, or the acknowledgement to send before it.
+    pub(super) fn next_release(&self) -> Option<(ClientId, ClaimNumber, Option<MailSeq>)> {
+        let (player, (claim, ack)) = self.releases.first_key_value()?;
+        Some((*player, *claim, *ack))
+    }
+
+    pub(super) fn on_release_sent(&mut self, player: ClientId) {
+        if let Some((_, ack)) = self.releases.get_mut(&player)
+            && ack.take().is_none()
+        {
+            self.releases.remove(&player);
+        }
+    }
+
+    pub(super) fn next_claim(&self) -> Option<(ClientId, &HeldPlayer)> {
+        let player = self.claims.first()?;
+        Some((*player, self.players.get(player)?))
+    }
+
+    pub(super) fn next_ack(&self) -> Option<(ClientId, MailSeq)> {
+        let player = self.acks.first()?;
+        Some((*player, self.players.get(player)?.acknowledged))
+    }
+
+    pub(super) fn on_claim_sent(&mut self, player: ClientId) {
+        self.claims.remove(&player);
+        if let Some(held) = self.players.get_mut(&player) {
+            held.sent = true;
+        }
+    }
+
+    pub(super) fn on_ack_sent(&mut self, player: ClientId) {
+        self.acks.remove(&player);
+    }
+
+    /// Returns whether the claim is current.
+    pub(super) fn is_current(&self, claim: ClaimId) -> bool {
+        let held = self.players.get(&claim.player);
+        held.is_some_and(|held| held.claim == claim)
+    }
+
+    /// Returns about how many bytes it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let each = size_of::<HeldPlayer>().saturating_add(64);
+        let notes: usize = self.players.values().map(|held| held.meta.len()).sum();
+        let waiting = self.releases.len().saturating_mul(64);
+        let players = self.players.len().saturating_mul(each);
+        players.saturating_add(notes).saturating_add(waiting)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.players.len()
+    }
+}
+
+/// Result of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivered {
+    New(ClaimId),
+    Repeated,
+    Stray,
+}
+
+/// Mails that are not confirmed as stored, ordered by number.
+///
+/// They are sent in order, and all of them again over a new link: the hub detects repeats by
+/// number.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    mails: VecDeque<OutgoingMail>,
+    /// Bytes of their payloads.
+    bytes: usize,
+    last: SenderSeq,
+    /// How many of `mails`, from the front, are sent or need not be sent over this link.
+    sent: usize,
+    /// Set while the hub has no room.
+    paused: Option<Instant>,
+    /// Set after the hub had no room: one mail is sent alone until it is settled.
+    probing: bool,
+    /// Consecutive `Busy` verdicts.
+    refusals: u32,
+}
+
+/// Longest pause, unless the hub requests a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A mail that is not confirmed as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OutgoingMail {
+    pub(super) seq: SenderSeq,
+    pub(super) player: ClientId,
+    pub(super) ttl_s: u32,
+    pub(super) body: Bytes,
+    /// Whether its verdict is known, while an earlier mail has none.
+    settled: bool,
+}
+
+impl Outgoing {
+    pub(super) fn push(&mut self, player: ClientId, ttl_s: u32, body: Bytes) -> SenderSeq {
+        self.last = self.last.next();
+        self.bytes = self.bytes.saturating_add(body.len());
+        self.mails.push_back(OutgoingMail {
+            seq: self.last,
+            player,
+            ttl_s,
+            body,
+            settled: false,
+        });
+        self.last
+    }
+
+    /// Applies a verdict to a run of mails; returns the numbers that it settles.
+    ///
+    /// Runs arrive in any order, since the store completes in any order.
+    pub(super) fn settle(&mut self, first: SenderSeq, last: SenderSeq) -> Vec<SenderSeq> {
+        let mut settled = Vec::new();
+        let skipped = first.0.saturating_sub(self.settled().0.saturating_add(1));
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        for mail in self.mails.iter_mut().skip(skipped) {
+            if mail.seq > last {
+                break;
+            }
+            if !mail.settled {
+                mail.settled = true;
+                settled.push(mail.seq);
+                self.bytes = self.bytes.saturating_sub(mail.body.len());
+                mail.body = Bytes::new();
+            }
+        }
+        while self.mails.front().is_some_and(|mail| mail.settled) {
+            self.mails.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+        }
+        self.skip_settled();
+        if !settled.is_empty() {
+            self.probing = false;
+            self.refusals = 0;
+        }
+        settled
+    }
+
+    /// Pauses for at least `wait`, longer with each consecutive refusal. Afterwards it sends one
+    /// mail alone, and the others once that is settled.
+    ///
+    /// Resending everything at once would repeat the load that the hub has just refused.
+    pub(super) fn pause(
+        &mut self,
+        last: SenderSeq,
+        now: Instant,
+        wait: Duration,
+        generator: &mut Generator,
+    ) {
+        if self.mails.front().is_none_or(|front| front.seq > last) {
+            return;
+        }
+        self.sent = 0;
+        self.probing = true;
+        // Verdicts on mails that were in flight together count as one refusal.
+        if self.paused.is_none() {
+            let doubled = wait.saturating_mul(1 << self.refusals.min(16));
+            let pause = doubled.min(wait.max(PAUSE_MAX));
+            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+            let spread = Duration::from_nanos(generator.between(0, nanos / 2));
+            self.paused = Some(now + pause + spread);
+            self.refusals = self.refusals.saturating_add(1);
+        }
+    }
+
+    /// Starts from the front over a new link.
+    pub(super) const fn rewind(&mut self) {
+        self.sent = 0;
+        self.paused = None;
+        self.probing = false;
+        self.refusals = 0;
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+        }
+    }
+
+    pub(super) const fn paused_until(&self) -> Option<Instant> {
+        self.paused
+    }
+
+    pub(super) fn next(&self) -> Option<&OutgoingMail> {
+        match self.paused {
+            None if self.probing && self.sent > 0 => None,
+            None => self.mails.get(self.sent),
+            Some(_) => None,
+        }
+    }
+
+    /// Marks [`next`](Self::next) as sent.
+    pub(super) fn on_sent(&mut self) {
+        self.sent = self.sent.saturating_add(1);
+        self.skip_settled();
+    }
+
+    fn skip_settled(&mut self) {
+        while self.mails.get(self.sent).is_some_and(|mail| mail.settled) {
+            self.sent = self.sent.saturating_add(1);
+        }
+    }
+
+    /// Returns the last number up to which all mails are settled.
+    pub(super) fn settled(&self) -> SenderSeq {
+        let front = self.mails.front();
+        front.map_or(self.last, |front| SenderSeq(front.seq.0.saturating_sub(1)))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.mails.len()
+    }
+
+    /// Returns about how many bytes it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let mails = self.mails.len().saturating_mul(size_of::<OutgoingMail>());
+        mails.saturating_add(self.bytes)
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Counts to send to the hub: one batch in flight, the rest accumulated.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    /// Increases since the last batch.
+    waiting: BTreeMap<CountKey, u64>,
+    last: BatchSeq,
+    /// The batch that is not confirmed as stored.
+    in_flight: Option<Vec<(CountKey, u64)>>,
+    /// Whether to send it.
+    due: bool,
+}
+
+impl Counter {
+    /// Adds to a key; returns false if there is no room for it.
+    pub(super) fn add(&mut self, key: CountKey, increase: u64, keys_max: usize) -> bool {
+        let is_full = self.waiting.len() >= keys_max;
+        match self.waiting.get_mut(&key) {
+            Some(waiting) => *waiting = waiting.saturating_add(increase),
+            None if is_full => return false,
+            None => {
+                self.waiting.insert(key, increase);
+            }
+        }
+        true
+    }
+
+    /// Creates the next batch, or resends the one in flight.
+    pub(super) fn on_interval(&mut self) {
+        if self.in_flight.is_none() && !self.waiting.is_empty() {
+            let mut entries = Vec::new();
+            while entries.len() < COUNTS_MAX
+                && let Some(entry) = self.waiting.pop_first()
+            {
+                entries.push(entry);
+            }
+            self.last = BatchSeq(self.last.0.saturating_add(1));
+            self.in_flight = Some(entries);
+        }
+        self.due = self.in_flight.is_some();
+    }
+
+    /// Confirms batches up to `upto`.
+    pub(super) fn on_counted(&mut self, upto: BatchSeq) {
+        if upto >= self.last && self.in_flight.take().is_some() {
+            self.due = false;
+            // Do not wait for the next interval if another batch is full.
+            if self.waiting.len() >= COUNTS_MAX {
+                self.on_interval();
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let in_flight = self.in_flight.as_ref().map_or(0, Vec::len);
+        self.waiting.len().saturating_add(in_flight)
+    }
+
+    pub(super) fn next(&self) -> Option<(BatchSeq, &[(CountKey, u64)])> {
+        let entries = self.in_flight.as_ref().filter(|_| self.due)?;
+        Some((self.last, entries))
+    }
+
+    pub(super) const fn on_sent(&mut self) {
+        self.due = false;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_none()
+    }
+}
