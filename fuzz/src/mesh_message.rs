@@ -3,8 +3,7 @@
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::detour::Detoured;
-use relay_mesh::flow_datagram::FlowDatagram;
-use relay_mesh::flow_message::{FlowMessage, GAME_NAME_MAX, OPENS_MAX};
+use relay_mesh::flow_message::{FlowDatagram, FlowMessage, GAME_NAME_MAX, OPENS_MAX};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::key_epoch::KeyEpoch;
 use relay_mesh::link_state::{LinkRecord, Network, NodeRecord};
@@ -12,8 +11,7 @@ use relay_mesh::link_terms::LinkTerms;
 use relay_mesh::message::Message;
 use relay_mesh::path_probe::{PathEcho, PathPadding, PathProbe};
 use relay_mesh::pieces::DATAGRAM_MAX;
-use relay_mesh::route_release::RouteRelease;
-use relay_mesh::route_request::{FLOWS_MAX, RouteReply, RouteRequest};
+use relay_mesh::route_request::{FLOWS_MAX, RouteRelease, RouteReply, RouteRequest};
 use wire::Seed;
 
 /// Decodes label requests, replies and releases. An accepted one has one encoding and at most 64

@@ -17,7 +17,6 @@
 //! and flows that leave for a better route do so at a rate of one fifteenth per second. To avoid
 //! flapping, [`Penalties`] suppress a failed relay for a while.
 
-mod degradation;
 mod penalty;
 
 use core::time::Duration;
@@ -28,7 +27,6 @@ use crate::cost::{Cost, Loss};
 use crate::routes::Path;
 use crate::splitmix;
 
-use self::degradation::DegradationDetector;
 pub use self::penalty::{Penalties, PenaltyConfig};
 
 /// The route of one flow, or of all flows to one exit.
@@ -37,13 +35,10 @@ pub struct Choice {
     config: ChoiceConfig,
     /// Spreads flows over equal routes, and over time.
     hash: u64,
-    /// The current route.
     current: Option<Path>,
-    /// Time of the last change.
     changed_at: Instant,
     /// Since when another route has been better.
     worse_since: Option<Instant>,
-    /// Detects degradation of the current route.
     degradation: DegradationDetector,
 }
 
@@ -123,10 +118,7 @@ pub struct Candidate<'a> {
     pub cost: Cost,
     /// Cost in the newest 200 ms if it was measured; otherwise the same as `cost`.
     pub recent: Cost,
-    /// The part of both costs that is the price of loss.
-    ///
-    /// Loss is measured by counting over many seconds: one lost probe raises the price for that
-    /// long, although nothing was late.
+    /// The part of both costs that is the price of loss, which is measured over many seconds.
     pub loss_price: Cost,
     /// Recent loss.
     pub loss: Loss,
@@ -158,8 +150,7 @@ impl Candidate<'_> {
         self.cost.max(self.recent)
     }
 
-    /// Returns whether it is worse than `best` by more than `margin`, also without the price of
-    /// loss.
+    /// Returns whether it is worse than `best` by over `margin`, also without the price of loss.
     fn is_later(&self, best: &Self, margin: Cost) -> bool {
         let (ours, theirs) = (self.recent, best.worse().plus(margin));
         ours > theirs && ours.less(self.loss_price) > theirs.less(best.loss_price)
@@ -202,7 +193,6 @@ impl Choice {
         }
     }
 
-    /// Returns the configuration.
     pub(crate) const fn config(&self) -> &ChoiceConfig {
         &self.config
     }
@@ -216,8 +206,7 @@ impl Choice {
     /// Evaluates all routes. Returns the change to make, if any.
     ///
     /// Call it every 200 ms, and at once when a route dies. A current route that is not among the
-    /// candidates is dead. If no candidate is routable, the flow keeps its route. Cost is linear in
-    /// candidates.
+    /// candidates is dead. If no candidate is routable, the flow keeps its route.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -275,15 +264,12 @@ impl Choice {
             return None;
         }
         let since = *self.worse_since.get_or_insert(now);
-        // Flows that started together become eligible together, so each waits for its own further
-        // delay.
+        // Flows that started together become eligible together.
         let may_go = (since + self.config.confirm).max(self.changed_at + self.config.hold);
         (may_go + self.turn() <= now).then_some(Reason::Better)
     }
 
-    /// Evaluates the window if it has ended.
-    ///
-    /// Uses the newest measurements, since link state may lag behind.
+    /// Evaluates the window if it has ended, by the newest measurements.
     fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
         let is_late = current.is_later(best, self.config.escape);
         let more = current.loss.ppm().saturating_sub(best.loss.ppm());
@@ -295,7 +281,6 @@ impl Choice {
         self.degradation.is_due(now, &self.config, late.max(lossy))
     }
 
-    /// Returns this flow's further delay.
     fn turn(&self) -> Duration {
         let spread = u64::try_from(self.config.confirm_spread.as_nanos()).unwrap_or(u64::MAX);
         // Differs after each change, so that no flow is always first.
@@ -340,8 +325,7 @@ impl Choice {
     }
 }
 
-/// Halves `sum` every `half_life`, linearly interpolated between halvings: at most 6 % above the
-/// exponential.
+/// Halves `sum` every `half_life`, linearly interpolated between halvings.
 fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
     let (elapsed, half_life) = (elapsed.as_nanos(), half_life.as_nanos().max(1));
     let halvings = elapsed.checked_div(half_life).unwrap_or(u128::MAX);
@@ -352,6 +336,103 @@ fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
     let part = part.checked_div(half_life).unwrap_or(0) / 2;
     whole.saturating_sub(u32::try_from(part).unwrap_or(u32::MAX))
 }
+
+/// Detects when a degraded route has cost so much that its flow leaves it at once.
+///
+/// Most delay spikes end within seconds, so the detector accumulates the excess delay over time. If
+/// an abandoned route recovers within seconds, the threshold rises for the next time.
+#[derive(Clone, Debug)]
+struct DegradationDetector {
+    /// Begin and end of the current window.
+    window: (Instant, Instant),
+    /// Bad windows in a row.
+    windows: u8,
+    /// Excess of those windows, in 0.1 ms × ms.
+    accumulated_excess: u64,
+    /// The last abandoned route, and until when its recovery counts as a false alarm.
+    left: Option<(Path, Instant)>,
+    /// False alarms in thousandths at this time; they decay.
+    false_alarms: (u32, Instant),
+}
+
+impl DegradationDetector {
+    const fn new(now: Instant) -> Self {
+        Self {
+            window: (now, now),
+            windows: 0,
+            accumulated_excess: 0,
+            left: None,
+            false_alarms: (0, now),
+        }
+    }
+
+    /// Evaluates a finished window by how much worse than the best the route was; `None` if it was
+    /// good. Returns whether to leave the route.
+    fn is_due(&mut self, now: Instant, config: &ChoiceConfig, excess: Option<Cost>) -> bool {
+        let (start, end) = self.window;
+        if now < end {
+            return false;
+        }
+        self.window = (now, now + config.window);
+        let Some(excess) = excess else {
+            self.reset();
+            return false;
+        };
+        let elapsed = now.saturating_since(start).min(WINDOW_MAX);
+        let millis = u64::try_from(elapsed.as_millis()).unwrap_or(0);
+        let more = millis.saturating_mul(excess.units().into());
+        self.windows = self.windows.saturating_add(1);
+        self.accumulated_excess = self.accumulated_excess.saturating_add(more);
+        let factor = u64::from(self.false_alarms(now, config)).saturating_add(1_000);
+        // 0.1 ms × s × thousandths is 0.1 ms × ms.
+        let worth = u64::from(config.escape_worth.units()).saturating_mul(factor);
+        self.windows >= config.escape_windows && self.accumulated_excess >= worth
+    }
+
+    const fn reset(&mut self) {
+        self.windows = 0;
+        self.accumulated_excess = 0;
+    }
+
+    fn on_left(&mut self, now: Instant, path: Path) {
+        self.left = Some((path, now + RETURN));
+    }
+
+    /// Checks whether the abandoned route is as good as the best again.
+    fn check_abandoned(
+        &mut self,
+        now: Instant,
+        config: &ChoiceConfig,
+        (candidates, best): (&[Candidate<'_>], &Candidate<'_>),
+    ) {
+        let Some((path, until)) = &self.left else {
+            return;
+        };
+        if now > *until {
+            self.left = None;
+            return;
+        }
+        let left = candidates.iter().find(|route| route.path == path);
+        let limit = best.worse().plus(config.margin);
+        let is_back = left.is_some_and(|left| left.worse() <= limit && left.loss <= best.loss);
+        if is_back {
+            self.left = None;
+            let sum = self.false_alarms(now, config).saturating_add(config.regret);
+            self.false_alarms = (sum.min(config.regret_max), now);
+        }
+    }
+
+    /// The decayed number of false alarms, in thousandths.
+    fn false_alarms(&self, now: Instant, config: &ChoiceConfig) -> u32 {
+        let (sum, at) = self.false_alarms;
+        faded(sum, now.saturating_since(at), config.regret_half_life)
+    }
+}
+
+/// How soon an abandoned route must recover to count as a false alarm.
+const RETURN: Duration = Duration::from_secs(15);
+/// Maximum length of a window; a longer gap has no observations.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -155,9 +155,7 @@ impl Loss {
     /// first lost probe, which is attributed to chance.
     ///
     /// A link that loses 2 of 1,000 in each direction has a lost probe among the newest 100 for a
-    /// third of the time. At 2 s per e-fold it would cost 8 ms by the lower bound, 20 ms by its
-    /// share and 52 ms by the upper bound, and a difference of less than 3 ms moves packets. 10 of
-    /// 100 cost 137 ms; their share would cost 211 ms.
+    /// third of the time. By its share of loss that probe would cost 20 ms and move packets.
     #[must_use]
     pub fn beyond_chance(lost: u32, sent: u32) -> Self {
         Self::lower_bound(lost.saturating_sub(1), sent)
@@ -211,9 +209,7 @@ impl From<Loss> for LossCode {
 /// Weights of delay, loss and relays in a game's costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// Cost of each loss code.
     loss: Box<[Cost]>,
-    /// Cost of a relay.
     relay: Cost,
 }
 
@@ -274,9 +270,7 @@ const LN_2: u128 = 2_977_044_472;
 
 /// Returns log2 of `value` with 32 binary places; 0 for 0.
 ///
-/// Each squaring of the mantissa gives one place, as in Knuth, The Art of Computer Programming 1,
-/// section 1.2.2 (exercise on binary logarithms). The 32 squarings lose half of the mantissa's 62
-/// places.
+/// Each squaring of the mantissa gives one place (Knuth, TAOCP 1, section 1.2.2).
 fn log2(value: u32) -> u64 {
     let Some(whole) = value.checked_ilog2() else {
         return 0;

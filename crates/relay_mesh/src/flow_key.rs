@@ -21,7 +21,6 @@ impl FlowId {
     /// The flow of path probes and reports, which has its own keys.
     pub const PROBE: Self = Self(0);
 
-    /// Derives the secret of one direction's keys.
     fn secret<P: Provider>(
         self,
         provider: &P,
@@ -81,15 +80,14 @@ impl<A: Aead> FlowSealer<A> {
     /// Appends `payload`, sealed, and its tag to `out`.
     ///
     /// # Errors
-    ///
-    /// [`FlowWorn`] if the flow's numbers are used up; nothing is appended.
+    /// [`AeadLimitReached`] if the flow's numbers are used up; nothing is appended.
     pub fn seal<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
         (piece, payload): (Piece, &[u8]),
         out: &mut Vec<u8>,
-    ) -> Result<Numbered, FlowWorn> {
+    ) -> Result<Numbered, AeadLimitReached> {
         if self.is_due(now) {
             self.key.update(provider);
             self.phase = self.phase.wrapping_add(1) % PHASES;
@@ -97,7 +95,7 @@ impl<A: Aead> FlowSealer<A> {
         }
         let number = self.key.next_number();
         if number >= NUMBERS_MAX {
-            return Err(FlowWorn);
+            return Err(AeadLimitReached);
         }
         let phase = Phase {
             key: self.phase,
@@ -106,13 +104,18 @@ impl<A: Aead> FlowSealer<A> {
         let start = out.len();
         out.extend_from_slice(payload);
         let mut tag = [0; TAG_LEN];
-        let sealed = out.get_mut(start..).ok_or(FlowWorn).and_then(|body| {
-            let aad = aad(self.flow, phase, number);
-            self.key.seal(&aad, body, &mut tag).map_err(|_| FlowWorn)
-        });
+        let sealed = out
+            .get_mut(start..)
+            .ok_or(AeadLimitReached)
+            .and_then(|body| {
+                let aad = aad(self.flow, phase, number);
+                self.key
+                    .seal(&aad, body, &mut tag)
+                    .map_err(|_| AeadLimitReached)
+            });
         if sealed.is_err() {
             out.truncate(start);
-            return Err(FlowWorn);
+            return Err(AeadLimitReached);
         }
         self.since.get_or_insert(now);
         out.extend_from_slice(&tag);
@@ -129,8 +132,7 @@ impl<A: Aead> FlowSealer<A> {
 
 /// Opens one direction of a flow, over all its paths.
 ///
-/// Only packets that decrypt mark its window, so relays that alter numbers, phases or pieces have
-/// no effect here; copies on several paths count once.
+/// Only packets that decrypt mark its window, so relays cannot use it up; copies count once.
 pub struct FlowOpener<A> {
     flow: FlowId,
     keys: KeyRing<A>,
@@ -156,7 +158,6 @@ impl<A: Aead> FlowOpener<A> {
     /// Decrypts the body of a frame in place and returns the payload.
     ///
     /// # Errors
-    ///
     /// [`FlowDrop`]; the body is garbage if it was forged.
     pub fn open<'a, P: Provider<Aead = A>>(
         &mut self,
@@ -198,8 +199,7 @@ impl<A: Aead> FlowOpener<A> {
         Ok(payload)
     }
 
-    /// Returns whether the body is a copy of a packet of the flow; decrypts it in place and marks
-    /// no window.
+    /// Returns whether the body is a copy of a packet of the flow; decrypts it in place.
     pub fn verify<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -225,17 +225,17 @@ pub enum FlowDrop {
     Forged,
 }
 
-/// A direction has used up its numbers: the flow ends.
+/// A direction has used up its packet numbers, so the flow ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowWorn;
+pub struct AeadLimitReached;
 
-impl fmt::Display for FlowWorn {
+impl fmt::Display for AeadLimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the packet numbers of the flow are used up")
     }
 }
 
-impl core::error::Error for FlowWorn {}
+impl core::error::Error for AeadLimitReached {}
 
 impl<A> fmt::Debug for FlowSealer<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -270,7 +270,6 @@ fn aad(FlowId(flow): FlowId, phase: Phase, number: u64) -> [u8; 17] {
 
 /// Length of the end-to-end tag, last in a frame.
 pub(crate) const TAG_LEN: usize = 16;
-/// The cipher suite of all flows.
 const SUITE: Suite = Suite::Aes128Gcm;
 /// Key phases that the header distinguishes.
 const PHASES: u8 = 64;
@@ -279,7 +278,7 @@ const UPDATE_SEALS: u64 = 1 << 20;
 const UPDATE_SPAN: Duration = Duration::from_secs(15 * 60);
 const _: () = assert!(
     UPDATE_SEALS < SEALS_MAX,
-    "the key is changed before it is worn"
+    "the key is changed before its limit"
 );
 
 const FLOW: Label = Label::new("tw1 flow");

@@ -7,6 +7,7 @@
 //! | close 0x2A | flow 8, reason 1 |
 //! | open tunnel 0x2B | flow 8, mode 1 (0 single, 1 shadow, 2 dup); answered by opened |
 //! | game edges 0x2C | see [`game_edge`](crate::game_edge) |
+//! | datagram 0x8A | flow 8, datagram 0 to 1,472; of a flow without a label, on the unreliable channel, not retransmitted |
 //! | open many 0x2D | first flow 8, mode and players' family 1, count 1 (1 to 192), game name 1 + n (≤ 64), count × (ip 4 or 16, port 2); flow ids increase by 2 |
 //!
 //! Mode and family: the family, 4 or 6, in the low 4 bits; in the high ones how both ends send the
@@ -22,7 +23,8 @@ use wire::{Reader, Writer};
 
 use crate::config::Mode;
 use crate::flow_key::FlowId;
-use crate::message::DecodeError;
+use crate::message::{DecodeError, of_type, whole};
+use crate::pieces::DATAGRAM_MAX;
 
 /// Type bytes of these messages, in addition to [`code`](crate::message::code).
 pub mod flow_code {
@@ -49,12 +51,6 @@ pub mod flow_code {
     /// Padding in place of data on an idle path.
     pub const PATH_PADDING: u8 = 0x87;
 }
-
-/// Longest name of a game, in bytes.
-pub const GAME_NAME_MAX: usize = 64;
-
-/// Most flows that one message opens: as many IPv4 players as fit a datagram.
-pub const OPENS_MAX: usize = 192;
 
 /// A message about a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +127,7 @@ pub enum FlowEnd {
     /// The exit refused it.
     Refused,
     /// Its packet numbers are used up.
-    Worn,
+    AeadLimitReached,
     /// It was evicted for others: its player had not proved to receive.
     Crowded,
 }
@@ -175,34 +171,17 @@ impl FlowMessage {
             Self::OpenTunnel { flow, mode } => {
                 writer.u8(flow_code::OPEN_TUNNEL);
                 writer.u64(flow.0);
-                writer.u8(match mode {
-                    Mode::Single => 0,
-                    Mode::Shadow => 1,
-                    Mode::Dup => 2,
-                });
+                writer.u8(code_of(&MODES, mode));
             }
             Self::Opened { flow, outcome } => {
                 writer.u8(flow_code::OPENED);
                 writer.u64(flow.0);
-                writer.u8(match outcome {
-                    Ok(()) => 0,
-                    Err(FlowRefused::Policy) => 1,
-                    Err(FlowRefused::Full) => 2,
-                    Err(FlowRefused::BadId) => 3,
-                    Err(FlowRefused::NoSocket) => 4,
-                });
+                writer.u8(code_of(&OUTCOMES, outcome));
             }
             Self::Close { flow, reason } => {
                 writer.u8(flow_code::CLOSE);
                 writer.u64(flow.0);
-                writer.u8(match reason {
-                    FlowEnd::Idle => 0,
-                    FlowEnd::Local => 1,
-                    FlowEnd::SessionLost => 2,
-                    FlowEnd::Refused => 3,
-                    FlowEnd::Worn => 4,
-                    FlowEnd::Crowded => 5,
-                });
+                writer.u8(code_of(&ENDS, reason));
             }
         }
     }
@@ -210,7 +189,6 @@ impl FlowMessage {
     /// Reads a whole message, type byte included.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
@@ -230,43 +208,19 @@ impl FlowMessage {
             flow_code::OPEN_MANY => Self::read_many(flow, &mut reader)?,
             flow_code::OPEN_TUNNEL => Self::OpenTunnel {
                 flow,
-                mode: match reader.u8()? {
-                    0 => Mode::Single,
-                    1 => Mode::Shadow,
-                    2 => Mode::Dup,
-                    _ => return Err(DecodeError::BadValue),
-                },
+                mode: of_code(&MODES, reader.u8()?)?,
             },
             flow_code::OPENED => Self::Opened {
                 flow,
-                outcome: match reader.u8()? {
-                    0 => Ok(()),
-                    1 => Err(FlowRefused::Policy),
-                    2 => Err(FlowRefused::Full),
-                    3 => Err(FlowRefused::BadId),
-                    4 => Err(FlowRefused::NoSocket),
-                    _ => return Err(DecodeError::BadValue),
-                },
+                outcome: of_code(&OUTCOMES, reader.u8()?)?,
             },
             flow_code::CLOSE => Self::Close {
                 flow,
-                reason: match reader.u8()? {
-                    0 => FlowEnd::Idle,
-                    1 => FlowEnd::Local,
-                    2 => FlowEnd::SessionLost,
-                    3 => FlowEnd::Refused,
-                    4 => FlowEnd::Worn,
-                    5 => FlowEnd::Crowded,
-                    _ => return Err(DecodeError::BadValue),
-                },
+                reason: of_code(&ENDS, reader.u8()?)?,
             },
             other => return Err(DecodeError::UnknownType(other)),
         };
-        if reader.is_empty() {
-            Ok(message)
-        } else {
-            Err(DecodeError::Trailing)
-        }
+        whole(&reader, message)
     }
 
     fn read_many(first: FlowId, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -293,7 +247,7 @@ impl FlowMessage {
     }
 }
 
-/// Returns the ids of flows that one message opens, as far as they exist.
+/// Returns `first` and the ids after it, as far as they exist.
 pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
     let after = |last: &FlowId| last.0.checked_add(2).map(FlowId);
     core::iter::successors(Some(first), after)
@@ -304,6 +258,17 @@ pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
     writer.u8(family_of(&address));
     write_ip(writer, address.ip());
     writer.u16(address.port());
+}
+
+/// Returns the code of `value` on the wire: its place in `table`.
+fn code_of<T: PartialEq>(table: &[T], value: &T) -> u8 {
+    let place = table.iter().position(|known| known == value);
+    place.map_or(u8::MAX, |place| u8::try_from(place).unwrap_or(u8::MAX))
+}
+
+fn of_code<T: Copy>(table: &[T], code: u8) -> Result<T, DecodeError> {
+    let value = table.get(usize::from(code)).copied();
+    value.ok_or(DecodeError::BadValue)
 }
 
 fn write_ip(writer: &mut Writer<'_>, ip: IpAddr) {
@@ -317,24 +282,16 @@ const fn family_of(address: &SocketAddr) -> u8 {
     if address.is_ipv6() { 6 } else { 4 }
 }
 
-const fn mode_bits(mode: Option<Mode>) -> u8 {
-    match mode {
-        None => 0x00,
-        Some(Mode::Single) => 0x10,
-        Some(Mode::Shadow) => 0x20,
-        Some(Mode::Dup) => 0x30,
-    }
+/// The high 4 bits of the byte for mode and family.
+fn mode_bits(mode: Option<Mode>) -> u8 {
+    let code = mode.map_or(0, |mode| code_of(&MODES, &mode).saturating_add(1));
+    code << 4
 }
 
 fn read_mode_and_family(reader: &mut Reader<'_>) -> Result<(Option<Mode>, u8), DecodeError> {
     let byte = reader.u8()?;
-    let mode = match byte & 0xF0 {
-        0x00 => None,
-        0x10 => Some(Mode::Single),
-        0x20 => Some(Mode::Shadow),
-        0x30 => Some(Mode::Dup),
-        _ => return Err(DecodeError::BadValue),
-    };
+    let mode = (byte >> 4).checked_sub(1);
+    let mode = mode.map(|code| of_code(&MODES, code)).transpose()?;
     Ok((mode, byte & 0x0F))
 }
 
@@ -372,151 +329,63 @@ pub(crate) fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> 
         .map_err(|_| DecodeError::BadValue)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// A datagram of a player or a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowDatagram<'a> {
+    /// The flow.
+    pub flow: FlowId,
+    /// At most [`DATAGRAM_MAX`] bytes.
+    pub datagram: &'a [u8],
+}
 
-    #[test]
-    fn each_type_byte_has_one_meaning() {
-        use crate::message::code;
-        let codes = [
-            flow_code::OPEN,
-            flow_code::OPENED,
-            flow_code::CLOSE,
-            flow_code::OPEN_TUNNEL,
-            flow_code::GAME_EDGES,
-            flow_code::OPEN_MANY,
-            flow_code::DATAGRAM,
-            flow_code::SESSION_DATAGRAM,
-            flow_code::PATH_PROBE,
-            flow_code::PATH_ECHO,
-            flow_code::PATH_PADDING,
-            code::HELLO,
-            code::NODE_RECORD,
-            code::LINK_RECORD,
-            code::DIGEST,
-            code::REQUEST,
-            code::LINK_TERMS,
-            code::KEY_EPOCH,
-            code::LINK_DELTA,
-            code::HAVE,
-            code::GRAFT,
-            code::PRUNE,
-            code::PART,
-            code::ROUTE_REQUEST,
-            code::ROUTE_REPLY,
-            code::ROUTE_RELEASE,
-            code::CONFIG_VERSION,
-            code::CONFIG_REQUEST,
-            code::CONFIG,
-            code::PROBE,
-            code::ECHO,
-            code::PASS_ON,
-            code::PASSED_ON,
-        ];
-        let distinct: std::collections::BTreeSet<u8> = codes.into_iter().collect();
-        assert_eq!(distinct.len(), codes.len());
+impl<'a> FlowDatagram<'a> {
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(flow_code::DATAGRAM);
+        writer.u64(self.flow.0);
+        writer.bytes(self.datagram);
     }
 
-    #[test]
-    fn the_bytes_are_frozen() {
-        let mut out = Vec::new();
-        FlowMessage::Open {
-            flow: FlowId(5),
-            player: "192.0.2.1:258".parse().unwrap(),
-            game: "doom".into(),
-            mode: None,
+    /// Decodes a whole message with its type byte.
+    ///
+    /// # Errors
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = of_type(flow_code::DATAGRAM, bytes)?;
+        let flow = FlowId(reader.u64()?);
+        let datagram = reader.rest();
+        if datagram.len() > DATAGRAM_MAX {
+            return Err(DecodeError::OverLimit {
+                found: datagram.len(),
+                max: DATAGRAM_MAX,
+            });
         }
-        .encode(&mut out);
-        let expected = [
-            0x28, 0, 0, 0, 0, 0, 0, 0, 5, 4, 192, 0, 2, 1, 1, 2, 4, b'd', b'o', b'o', b'm',
-        ];
-        assert_eq!(out, expected);
-        for (byte, mode) in [
-            (0x14, Mode::Single),
-            (0x24, Mode::Shadow),
-            (0x34, Mode::Dup),
-        ] {
-            out.clear();
-            let open = FlowMessage::Open {
-                flow: FlowId(5),
-                player: "192.0.2.1:258".parse().unwrap(),
-                game: "doom".into(),
-                mode: Some(mode),
-            };
-            open.encode(&mut out);
-            assert_eq!(out[9], byte);
-            assert_eq!(FlowMessage::decode(&out), Ok(open));
-        }
-        out[9] = 0x44;
-        assert_eq!(FlowMessage::decode(&out), Err(DecodeError::BadValue));
-        for (byte, mode) in [(0, Mode::Single), (1, Mode::Shadow), (2, Mode::Dup)] {
-            let flow = FlowId(5);
-            out.clear();
-            FlowMessage::OpenTunnel { flow, mode }.encode(&mut out);
-            assert_eq!(out, [0x2B, 0, 0, 0, 0, 0, 0, 0, 5, byte]);
-        }
-        out.clear();
-        FlowMessage::OpenMany {
-            first: FlowId(5),
-            game: "doom".into(),
-            players: vec![
-                "192.0.2.1:258".parse().unwrap(),
-                "192.0.2.2:259".parse().unwrap(),
-            ],
-            mode: Some(Mode::Shadow),
-        }
-        .encode(&mut out);
-        let expected = [
-            0x2D, 0, 0, 0, 0, 0, 0, 0, 5, 0x24, 2, 4, b'd', b'o', b'o', b'm', 192, 0, 2, 1, 1, 2,
-            192, 0, 2, 2, 1, 3,
-        ];
-        assert_eq!(out, expected);
-    }
-
-    #[test]
-    fn mesh_a1_numbers_of_flows_end_with_the_last_there_is() {
-        let numbers = |first: u64| numbers_from(FlowId(first)).take(OPENS_MAX).count();
-        assert_eq!(numbers(1), OPENS_MAX);
-        assert_eq!([numbers(u64::MAX - 2), numbers(u64::MAX)], [2, 1]);
-        let next = numbers_from(FlowId(5)).nth(1);
-        assert_eq!(next, Some(FlowId(7)));
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_is_read_is_written_the_same(
-            kind in 0x27_u8..0x2E,
-            body in prop::collection::vec(any::<u8>(), 0..40),
-            status in 0_u8..7,
-            is_short: bool,
-        ) {
-            let mut bytes = vec![kind];
-            bytes.extend(&body);
-            if is_short {
-                bytes.truncate(9);
-                bytes.push(status);
-            }
-            if let Ok(message) = FlowMessage::decode(&bytes) {
-                let mut out = Vec::new();
-                message.encode(&mut out);
-                prop_assert_eq!(out, bytes);
-            }
-        }
-
-        #[test]
-        fn names_are_bounded(len in 0_usize..300) {
-            let mut out = Vec::new();
-            let message = FlowMessage::Open {
-                flow: FlowId(1),
-                player: "[::1]:9".parse().unwrap(),
-                game: "x".repeat(len),
-                mode: None,
-            };
-            message.encode(&mut out);
-            let decoded = FlowMessage::decode(&out).unwrap();
-            prop_assert_eq!(decoded == message, len <= GAME_NAME_MAX);
-        }
+        Ok(Self { flow, datagram })
     }
 }
+
+/// Longest name of a game, in bytes.
+pub const GAME_NAME_MAX: usize = 64;
+/// Most flows that one message opens: as many IPv4 players as fit a datagram.
+pub const OPENS_MAX: usize = 192;
+/// Values by their codes on the wire.
+const MODES: [Mode; 3] = [Mode::Single, Mode::Shadow, Mode::Dup];
+const OUTCOMES: [Result<(), FlowRefused>; 5] = [
+    Ok(()),
+    Err(FlowRefused::Policy),
+    Err(FlowRefused::Full),
+    Err(FlowRefused::BadId),
+    Err(FlowRefused::NoSocket),
+];
+const ENDS: [FlowEnd; 6] = [
+    FlowEnd::Idle,
+    FlowEnd::Local,
+    FlowEnd::SessionLost,
+    FlowEnd::Refused,
+    FlowEnd::AeadLimitReached,
+    FlowEnd::Crowded,
+];
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crypto::{Aead, Exporter, OpenError, Provider};
+use crypto::{Aead, Exporter, OpenError, Provider, Role};
 use wire::Instant;
 
 use crate::hop::{HopHeader, LabelName};
@@ -51,6 +51,15 @@ type PerShard<T> = [Option<Box<T>>; ShardId::COUNT_MAX as usize];
 pub(crate) enum End {
     Dialler,
     Accepter,
+}
+
+impl From<Role> for End {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Dialler => Self::Dialler,
+            Role::Accepter => Self::Accepter,
+        }
+    }
 }
 
 impl End {

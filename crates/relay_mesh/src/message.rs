@@ -28,7 +28,7 @@
 //! | 0x06 | [`LinkTerms`](crate::link_terms::LinkTerms) | reliable |
 //! | 0x07 | [`KeyEpoch`](crate::key_epoch::KeyEpoch) | reliable |
 //! | 0x20, 0x21 | [`RouteRequest`](crate::route_request::RouteRequest), [`RouteReply`](crate::route_request::RouteReply) | reliable |
-//! | 0x22 | [`RouteRelease`](crate::route_release::RouteRelease) | reliable |
+//! | 0x22 | [`RouteRelease`](crate::route_request::RouteRelease) | reliable |
 //! | 0x28 to 0x2B | [`FlowMessage`](crate::flow_message::FlowMessage): open, opened, close, open a tunnel | reliable |
 //! | 0x2C | [`GameEdge`](crate::game_edge::GameEdge)s | reliable |
 //! | 0x2D | [`FlowMessage::OpenMany`](crate::flow_message::FlowMessage::OpenMany) | reliable |
@@ -39,7 +39,7 @@
 //! | 0x86 | a datagram of the session ([`SESSION_DATAGRAM`](crate::flow_message::flow_code::SESSION_DATAGRAM)) | none: in the probe flow of a path |
 //! | 0x87 | [`PathPadding`](crate::path_probe::PathPadding) | none: in the probe flow of its path |
 //! | 0x88, 0x89 | [`Detoured`](crate::detour::Detoured): request to forward, forwarded | unreliable |
-//! | 0x8A | [`FlowDatagram`](crate::flow_datagram::FlowDatagram) | unreliable |
+//! | 0x8A | [`FlowDatagram`](crate::flow_message::FlowDatagram) | unreliable |
 //!
 //! All other type bytes are unassigned, and refused.
 
@@ -82,7 +82,7 @@ pub mod code {
     pub const ROUTE_REQUEST: u8 = 0x20;
     /// The labels, or the reason for a refusal.
     pub const ROUTE_REPLY: u8 = 0x21;
-    /// Releases labels; see [`RouteRelease`](crate::route_release::RouteRelease).
+    /// Releases labels; see [`RouteRelease`](crate::route_request::RouteRelease).
     pub const ROUTE_RELEASE: u8 = 0x22;
     /// Version of the signed configuration that a node holds.
     pub const CONFIG_VERSION: u8 = 0x30;
@@ -206,9 +206,9 @@ impl<'a> Message<'a> {
             code::REQUEST => Request::decode(reader).map(Self::Request),
             code::LINK_DELTA => link_deltas(reader).map(Self::LinkDeltas),
             code::HAVE => Have::decode(reader).map(Self::Have),
-            code::GRAFT => empty(reader, Self::Graft),
-            code::PRUNE => empty(reader, Self::Prune),
-            code::PART => empty(reader, Self::Part),
+            code::GRAFT => whole(&reader, Self::Graft),
+            code::PRUNE => whole(&reader, Self::Prune),
+            code::PART => whole(&reader, Self::Part),
             other => Err(DecodeError::UnknownType(other)),
         }
     }
@@ -288,8 +288,17 @@ fn link_deltas(mut reader: Reader<'_>) -> Result<Vec<LinkDelta>, DecodeError> {
     Ok(deltas)
 }
 
-/// Checks that a message has no body.
-fn empty<'a>(reader: Reader<'_>, message: Message<'a>) -> Result<Message<'a>, DecodeError> {
+/// Starts to read a message of type `kind`.
+pub(crate) fn of_type(kind: u8, bytes: &[u8]) -> Result<Reader<'_>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    match reader.u8()? {
+        found if found == kind => Ok(reader),
+        found => Err(DecodeError::UnknownType(found)),
+    }
+}
+
+/// Returns a message that was read, if no bytes follow.
+pub(crate) fn whole<T>(reader: &Reader<'_>, message: T) -> Result<T, DecodeError> {
     if reader.is_empty() {
         Ok(message)
     } else {

@@ -2,46 +2,35 @@
 
 mod advertised_links;
 mod config_news;
-mod data_quality;
 mod dialling;
 mod edges;
 mod entry;
 mod exit;
-mod exits;
+mod exit_selection;
 mod failure_counts;
 mod flow_open;
-mod flow_side;
 mod flow_table;
 mod flows;
 mod known_routes;
-mod label_retry;
 mod label_scheduler;
 mod link_state_audit;
 mod links;
-mod local_exit;
-mod lost_exit;
 mod measuring;
 mod overload;
 mod path_backoff;
 mod path_cost;
 mod path_labels;
+mod path_probes;
 mod path_selection;
 mod path_set;
-mod paths;
 mod peers;
 mod planes;
-mod probe_len;
-mod proxy_header_sender;
-mod proxy_ingress;
 mod reconfigure;
-mod relay_backoff;
 mod releases;
 mod reserve;
 mod route_targets;
 mod selecting;
-mod session_over_path;
 mod session_relay;
-mod stall;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(feature = "tcp")]
@@ -80,6 +69,7 @@ use crate::link_gate::LinkGate;
 use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
+use crate::route_request::RequestId;
 use crate::server_probe::ServerProbe;
 use crate::shard::ShardId;
 use crate::shards::Shards;
@@ -145,7 +135,7 @@ pub struct Node<P: Provider> {
     /// The purpose of each incomplete command.
     pending: BTreeMap<CommandId, Pending>,
     next_command: u64,
-    next_request: u64,
+    last_request: RequestId,
     next_serial: u32,
     events: VecDeque<Event>,
     sealed: Vec<u8>,
@@ -231,7 +221,7 @@ impl<P: Provider> Node<P> {
             commands: VecDeque::new(),
             pending: BTreeMap::new(),
             next_command: 0,
-            next_request: generator.next_u64(),
+            last_request: RequestId(generator.next_u64()),
             next_serial: 0,
             events: VecDeque::new(),
             sealed: Vec::new(),

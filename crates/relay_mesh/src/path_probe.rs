@@ -15,11 +15,11 @@
 //! the first to arrive counts. It describes the forward direction alone, so that a failure, delay
 //! or loss of one direction is not attributed to the other.
 
-use wire::{Instant, Reader, Writer};
+use wire::{Instant, Writer};
 
 use crate::flow_key::FlowId;
 use crate::flow_message::flow_code;
-use crate::message::DecodeError;
+use crate::message::{DecodeError, of_type, whole};
 use crate::splitmix;
 
 /// A probe of one path.
@@ -127,17 +127,15 @@ impl PathPadding {
     /// Decodes a whole message with its type byte.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] for another type, or for a byte that is not 0.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = of_type(flow_code::PATH_PADDING, bytes)?;
         let path = reader.u8()?;
         let padding = bytes.get(2..).unwrap_or_default();
-        if padding.iter().all(|byte| *byte == 0) {
-            Ok(Self { path })
-        } else {
-            Err(DecodeError::BadValue)
-        }
+        let is_zero = padding.iter().all(|byte| *byte == 0);
+        is_zero
+            .then_some(Self { path })
+            .ok_or(DecodeError::BadValue)
     }
 }
 
@@ -163,8 +161,7 @@ impl PathProbe {
         writer.u8(self.sampling.shift);
     }
 
-    /// Returns the echo if the own clock is `now`, and `arrived` probes and this `data` have
-    /// arrived.
+    /// Returns the echo of the end whose clock is `now`, where `arrived` probes and `data` arrived.
     #[must_use]
     pub const fn answer(self, now: Instant, arrived: u32, data: DataReport) -> PathEcho {
         PathEcho {
@@ -179,27 +176,25 @@ impl PathProbe {
     /// Decodes a whole message with its type byte.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] for another type or length.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = of_type(flow_code::PATH_PROBE, bytes)?;
-        let probe = Self {
-            path: reader.u8()?,
-            number: reader.u32()?,
-            clock: reader.u64()?,
-            sampling: Sampling {
-                key: reader.u32()?,
-                shift: reader.u8()?,
-            },
-        };
-        if probe.sampling.shift > SHIFT_MAX {
+        let (path, number, clock) = (reader.u8()?, reader.u32()?, reader.u64()?);
+        let (key, shift) = (reader.u32()?, reader.u8()?);
+        if shift > SHIFT_MAX {
             return Err(DecodeError::BadValue);
         }
         let padding = bytes.get(Self::LEN..).unwrap_or_default();
         if padding.iter().any(|byte| *byte != 0) {
             return Err(DecodeError::Trailing);
         }
-        Ok(probe)
+        let sampling = Sampling { key, shift };
+        Ok(Self {
+            path,
+            number,
+            clock,
+            sampling,
+        })
     }
 }
 
@@ -219,11 +214,7 @@ impl PathEcho {
             writer.u32(arrived);
         }
         let sampled = usize::from(self.data.sampled).min(SAMPLES_MAX);
-        let flag = if self.data.is_overloaded {
-            OVERLOADED
-        } else {
-            0
-        };
+        let flag = u8::from(self.data.is_overloaded).saturating_mul(OVERLOADED);
         writer.u8(u8::try_from(sampled).unwrap_or(0) | flag);
         for sample in self.data.samples.iter().take(sampled) {
             writer.u32(sample.id);
@@ -234,7 +225,6 @@ impl PathEcho {
     /// Decodes a whole message with its type byte.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] for another type or length.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = of_type(flow_code::PATH_ECHO, bytes)?;
@@ -263,32 +253,13 @@ impl PathEcho {
     }
 }
 
-fn of_type(kind: u8, bytes: &[u8]) -> Result<Reader<'_>, DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let found = reader.u8()?;
-    if found == kind {
-        Ok(reader)
-    } else {
-        Err(DecodeError::UnknownType(found))
-    }
-}
-
-fn whole<T>(reader: &Reader<'_>, message: T) -> Result<T, DecodeError> {
-    if reader.is_empty() {
-        Ok(message)
-    } else {
-        Err(DecodeError::Trailing)
-    }
-}
-
 /// Number of classes of [`size_class`].
 pub const SIZE_CLASSES: usize = 3;
 /// Maximum number of sampled packets per report.
 pub const SAMPLES_MAX: usize = 4;
 /// Longest payload of the first class, in bytes: state updates of most games.
 const SMALL_MAX: usize = 256;
-/// Longest payload of the second class, in bytes: any path with IPv6's minimum MTU, 1,280, carries
-/// it; pieces of the longest datagram are in it too.
+/// Longest payload of the second class, in bytes: any path with IPv6's minimum MTU carries it.
 pub(crate) const MEDIUM_MAX: usize = 1_000;
 /// Flag in the count of samples: the answering end is overloaded.
 const OVERLOADED: u8 = 0x80;

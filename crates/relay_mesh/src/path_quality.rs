@@ -32,22 +32,14 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-mod figures;
-mod whole_trial;
-
-pub(crate) use figures::DataFigures;
-pub(crate) use whole_trial::TRIAL_PACKETS;
-use whole_trial::WholeTrial;
-
 use crate::flow_key::FlowId;
 use crate::path_probe::{
     DataReport, DataSample, PathEcho, SAMPLES_MAX, SIZE_CLASSES, Sampling, size_class,
 };
 use crate::pieces::{PIECE_MAX, WHOLE_MAX};
 
-/// Judges one path by its data, at the sending end.
-///
-/// Bounded: keeps [`MARKS_MAX`] probes and as many sampled packets.
+/// Judges one path by its data, at the sending end. Keeps at most [`MARKS_MAX`] probes and sampled
+/// packets.
 #[derive(Debug)]
 pub(crate) struct PathQuality {
     sampling: Sampling,
@@ -61,8 +53,7 @@ pub(crate) struct PathQuality {
     sampled: VecDeque<(u32, Instant)>,
     /// One-way times of the newest probes, in nanoseconds, plus the clock offset.
     transits: VecDeque<i64>,
-    /// Smoothed one-way time of sampled packets, with the same clock offset, and when the newest
-    /// was reported.
+    /// Smoothed one-way time of sampled packets, with the same clock offset; when last reported.
     data_transit: Option<(i64, Instant)>,
     /// The newest report, but `missing` is the maximum so far; `None` before the first.
     judged: Option<Report>,
@@ -70,7 +61,6 @@ pub(crate) struct PathQuality {
     late: Cusum,
     /// Whether to split long datagrams.
     needs_pieces: bool,
-    /// Tests whether long datagrams arrive whole again.
     trial: WholeTrial,
     figures: DataFigures,
     verdict: DataVerdict,
@@ -171,8 +161,8 @@ impl PathQuality {
         (self.sampling, since > 0)
     }
 
-    /// Handles the echo of a probe. `probe_loss` is how many of the newest probes were lost, and of
-    /// how many.
+    /// Handles the echo of a probe. `probe_loss`: how many of the newest probes were lost, of how
+    /// many.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, probe_loss: (u32, u32)) {
         let Some(place) = self
             .marks
@@ -209,13 +199,11 @@ impl PathQuality {
         self.decide();
     }
 
-    /// Returns the verdict on the path's data.
     pub(crate) const fn verdict(&self) -> DataVerdict {
         self.verdict
     }
 
-    /// Returns the maximum length of a datagram sent whole, in bytes. It is lower if long datagrams
-    /// are lost and shorter ones arrive.
+    /// Returns the maximum length of a datagram sent whole, in bytes; lower if long ones are lost.
     pub(crate) const fn whole_max(&self) -> usize {
         if self.needs_pieces {
             PIECE_MAX
@@ -230,8 +218,7 @@ impl PathQuality {
     }
 
     /// Returns the length of the [`TRIAL_PACKETS`] packets to send now, if a trial is due. Count
-    /// each with [`on_data_sent`](Self::on_data_sent). The trial tests whether long datagrams
-    /// arrive whole again.
+    /// each with [`on_data_sent`](Self::on_data_sent).
     pub(crate) fn poll_trial(&mut self, now: Instant) -> Option<usize> {
         (self.needs_pieces && self.trial.is_due(now)).then_some(WHOLE_MAX)
     }
@@ -243,12 +230,10 @@ impl PathQuality {
         (now.saturating_since(at) < DATA_FRESH).then_some(took)
     }
 
-    /// Returns the recent loss and lateness of data, as reported by the far end.
     pub(crate) const fn figures(&self) -> &DataFigures {
         &self.figures
     }
 
-    /// Starts splitting long datagrams.
     pub(crate) const fn send_in_pieces(&mut self) {
         self.needs_pieces = true;
         self.trial.on_pieces();
@@ -256,8 +241,7 @@ impl PathQuality {
         *large = Cusum(0);
     }
 
-    /// Discards the evidence: it was collected while this node was late itself, or has been acted
-    /// on.
+    /// Discards the evidence.
     pub(crate) fn reset(&mut self) {
         self.lost = [Cusum(0); SIZE_CLASSES];
         self.late = Cusum(0);
@@ -283,8 +267,7 @@ impl PathQuality {
             self.lost.iter_mut().zip(classes).zip(known)
         {
             let all = sent.wrapping_sub(*sent_before);
-            // A packet that a probe overtook is missing only for a moment, so only an increase over
-            // the maximum is loss.
+            // A packet that a probe overtook is missing only for a moment.
             let more = missing.wrapping_sub(*most);
             let lost = u32::try_from(more.max(0)).unwrap_or(0);
             *sent_before = *sent;
@@ -371,8 +354,7 @@ impl PathQuality {
         })
     }
 
-    /// Returns the one-way time at the fraction 1/`of` of the `newest` probes, sorted from the
-    /// fastest.
+    /// Returns the quantile 1/`of` of the `newest` one-way times of probes.
     fn transit_of(&self, newest: usize, of: usize) -> Option<i64> {
         let mut sorted: Vec<i64> = self.transits.iter().rev().take(newest).copied().collect();
         sorted.sort_unstable();
@@ -406,8 +388,7 @@ impl PathQuality {
 struct LateLimits {
     /// A packet that took at most this long is not late, ns.
     good: i64,
-    /// A packet that took longer than this is late, ns. Between the limits it counts as neither,
-    /// since the whole path may have become slower.
+    /// A packet that took longer than this is late, ns. Between the limits it counts as neither.
     late: i64,
     /// Derived from how many probes were late.
     row: Row,
@@ -420,7 +401,6 @@ pub(crate) struct DataArrivals {
     arrived: [u32; SIZE_CLASSES],
     samples: [(u32, Instant); SAMPLES_MAX],
     sampled: u8,
-    /// Last time a packet or probe arrived.
     used: Instant,
 }
 
@@ -439,7 +419,6 @@ impl DataArrivals {
         }
     }
 
-    /// Returns the last time a packet or probe arrived.
     pub(crate) const fn used(&self) -> Instant {
         self.used
     }
@@ -501,8 +480,7 @@ impl Cusum {
 struct Row(usize);
 
 impl Row {
-    /// Minimum for samples: 30 % late may be chance, 60 % is not. When a whole path begins to
-    /// jitter, probes at first show too little of it.
+    /// Minimum for samples, since probes at first show too little of a jitter that begins.
     const LATE_MIN: Self = Self(4);
 
     /// The row for `lost` of the newest `all` probes: 3 % above the upper bound of their loss.
@@ -510,8 +488,7 @@ impl Row {
         Self::for_thousandths(Self::bound(lost_of).saturating_add(MARGIN))
     }
 
-    /// The row for samples, from how many probes were late, and of how many: 3 % above the upper
-    /// bound of that share.
+    /// The row for samples: 3 % above the upper bound of the share of late probes.
     fn for_late(probes: (u32, u32)) -> Self {
         let share = Self::bound(probes).saturating_add(MARGIN);
         Self::find(&ROWS, share).max(Self::LATE_MIN)
@@ -553,8 +530,7 @@ impl Row {
         Self(rows.iter().position(fits).unwrap_or(ROWS.len()))
     }
 
-    /// Returns the evidence of a bad packet and of a good one. `None` if so many probes are lost or
-    /// late that the path is left for that reason.
+    /// Returns the evidence of a bad packet and of a good one; `None` if too many probes are bad.
     fn evidence(self) -> Option<(u32, u32)> {
         ROWS.get(self.0).map(|[_, gain, cost]| (*gain, *cost))
     }
@@ -569,6 +545,122 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
         list.pop_front();
     }
     list.push_back(item);
+}
+
+/// Figures from the far end's reports, dominated by about the newest 1,000 packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataFigures {
+    /// Packets sent and lost, in 1,024ths. Each report with data decays both by 1/64.
+    sent: u64,
+    lost: u64,
+    /// How much later than the median probe sampled packets were, in nanoseconds, smoothed.
+    later: Option<i64>,
+}
+
+impl DataFigures {
+    const NEW: Self = Self {
+        sent: 0,
+        lost: 0,
+        later: None,
+    };
+
+    fn on_report(&mut self, lost: u32, sent: u32) {
+        if sent == 0 {
+            return;
+        }
+        for (sum, more) in [(&mut self.sent, sent), (&mut self.lost, lost)] {
+            let more = u64::from(more).saturating_mul(SCALE);
+            *sum = sum.saturating_sub(*sum / FADING).saturating_add(more);
+        }
+    }
+
+    fn on_sample(&mut self, later: i64) {
+        self.later = Some(self.later.map_or(later, |before| {
+            before.saturating_add(later.saturating_sub(before) / 8)
+        }));
+    }
+
+    /// Returns the share lost, in thousandths; `None` if there was too little data.
+    pub(crate) fn lost_thousandths(&self) -> Option<u32> {
+        if self.sent < SENT_MIN.saturating_mul(SCALE) {
+            return None;
+        }
+        let share = self.lost.saturating_mul(1_000).checked_div(self.sent)?;
+        u32::try_from(share).ok()
+    }
+
+    /// Returns how much later than probes data arrives; `None` before the first sample.
+    pub(crate) fn later(&self) -> Option<Duration> {
+        let later = u64::try_from(self.later?.max(0)).ok()?;
+        Some(Duration::from_nanos(later))
+    }
+}
+
+/// Decides when to test whether a path that lost long datagrams carries them again.
+///
+/// If all but one packet of a trial arrive, datagrams are sent whole again. Each failed trial, and
+/// each new loss of long datagrams, doubles the time to the next trial.
+#[derive(Clone, Copy, Debug)]
+struct WholeTrial {
+    /// Whether a datagram was split since the last trial.
+    is_wanted: bool,
+    next_at: Option<Instant>,
+    /// Failed trials, plus the times that long datagrams were lost.
+    failures: u32,
+    /// When the current trial began, and how many long packets had arrived before it.
+    began: Option<(Instant, u32)>,
+    /// Long packets that have arrived so far; wraps.
+    arrived: u32,
+}
+
+impl WholeTrial {
+    const NEW: Self = Self {
+        is_wanted: false,
+        next_at: None,
+        failures: 0,
+        began: None,
+        arrived: 0,
+    };
+
+    const fn on_pieces(&mut self) {
+        (self.next_at, self.began) = (None, None);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Returns whether to send the packets of a trial now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if let Some((at, _)) = self.began
+            && now.saturating_since(at) >= TRIAL_TIMEOUT
+        {
+            self.on_pieces();
+        }
+        if self.began.is_some() || !self.is_wanted {
+            return false;
+        }
+        let next_at = *self.next_at.get_or_insert_with(|| {
+            let doublings = self.failures.saturating_sub(1).min(TRIAL_DOUBLINGS_MAX);
+            now + TRIAL_DELAY_FIRST.saturating_mul(2_u32.saturating_pow(doublings))
+        });
+        if now < next_at {
+            return false;
+        }
+        (self.is_wanted, self.began) = (false, Some((now, self.arrived)));
+        true
+    }
+
+    /// Updates how many long packets have arrived. Returns whether a trial succeeded.
+    fn on_report(&mut self, arrived: u32) -> bool {
+        self.arrived = arrived;
+        let Some((_, before)) = self.began else {
+            return false;
+        };
+        let came = arrived.wrapping_sub(before);
+        let is_over = (TRIAL_PACKETS - 1..=TRIAL_PACKETS).contains(&came);
+        if is_over {
+            (self.next_at, self.began) = (None, None);
+        }
+        is_over
+    }
 }
 
 /// `p0` in thousandths, then ln(p1 / p0) and ln((1 - p0) / (1 - p1)) in thousandths. `p1` is 18 to
@@ -599,19 +691,30 @@ const MARKS_MAX: usize = 128;
 const TRANSITS_MAX: usize = 50;
 /// Minimum number of one-way times to judge by.
 const TRANSITS_MIN: usize = 10;
-/// Newest one-way times that show that the whole path became slower (200 ms), or began to jitter
-/// (600 ms).
+/// Newest one-way times that show that the whole path became slower, or began to jitter.
 const TRANSITS_NEWEST: usize = 5;
 const TRANSITS_LATELY: usize = 15;
 /// How much later than probes a packet may be, ns.
 const LATE_BY: i64 = 25_000_000;
-/// Smoothing factor of the data's one-way time, in samples; the same as for probes' short-term
-/// mean.
+/// Smoothing factor of the data's one-way time, in samples; as for probes.
 const DATA_INERTIA: i64 = 8;
 /// Maximum age of a sampled packet's report for its time to count.
 const DATA_FRESH: Duration = Duration::from_secs(1);
 /// Packets between two probes per sampled packet.
 const SAMPLES_WANTED: u32 = 3;
+const SCALE: u64 = 1_024;
+/// Number of reports after which an older one counts for about a third.
+const FADING: u64 = 64;
+/// Minimum number of packets before a share is returned.
+const SENT_MIN: u64 = 20;
+/// Packets of a trial; one may be lost.
+pub(crate) const TRIAL_PACKETS: u32 = 4;
+/// Time to the first trial.
+const TRIAL_DELAY_FIRST: Duration = Duration::from_secs(30);
+/// The time doubles this many times, to 16 min.
+const TRIAL_DOUBLINGS_MAX: u32 = 5;
+/// Time after which a trial has failed.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;

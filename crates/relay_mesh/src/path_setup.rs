@@ -2,10 +2,8 @@
 //!
 //! In the first round, every node behind the first relay reserves labels, all in parallel. In the
 //! second, each relay binds its labels to those of the next node, and the first relay reserves and
-//! binds with one request. If all sessions are up, this takes two round trips to the farthest node,
-//! or one if the path has no relay. The far end and the first relay get one request each, the nodes
-//! between them two. Nothing is retransmitted, since sessions are reliable. A setup without a
-//! result after [`PATIENCE`] has failed.
+//! binds with one request. This takes two round trips to the farthest node, or one without a relay.
+//! Nothing is retransmitted, since sessions are reliable.
 
 use core::time::Duration;
 
@@ -19,7 +17,6 @@ use crate::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
 };
 
-/// A path being set up.
 #[derive(Debug)]
 pub(crate) struct PathSetup {
     /// Relays in order, then the far end.
@@ -47,14 +44,13 @@ struct Hop {
 }
 
 /// A granted label. It may be released only over the same session: after a restart, the node may
-/// have granted the same label again.
+/// have granted it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) session: SessionId,
     pub(crate) label: LabelName,
 }
 
-/// A request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) node: NodeId,
@@ -67,20 +63,17 @@ pub(crate) struct Ask {
 pub(crate) enum Progress {
     /// Send these requests, if any; more replies are pending.
     Pending(Vec<Ask>),
-    /// The path is set up.
     Ready {
         /// Each flow and its label at the first hop.
         labels: Vec<(FlowId, NextLabel)>,
         /// Flows that the far end does not know, or that have too many labels there.
         refused: Vec<FlowId>,
     },
-    /// The setup failed.
     Failed(Refused),
 }
 
 impl PathSetup {
-    /// Starts the setup of `path` from `own` through `relays` to `far_end`. Returns the requests to
-    /// send. `flows` has 1 to 64 entries.
+    /// Starts the setup of `path` for 1 to 64 flows. Returns the requests to send.
     pub(crate) fn start(
         now: Instant,
         own: NodeId,
@@ -121,12 +114,11 @@ impl PathSetup {
             flows,
             refused: Vec::new(),
             idle: Vec::new(),
-            deadline: now + PATIENCE,
+            deadline: now + TIMEOUT,
         };
         (setup, asks)
     }
 
-    /// Returns whether a request belongs to this setup.
     pub(crate) fn waits_for(&self, node: NodeId, id: RequestId) -> bool {
         self.hops
             .iter()
@@ -141,7 +133,6 @@ impl PathSetup {
         }
     }
 
-    /// Handles the reply to a request of this setup.
     pub(crate) fn on_reply(
         &mut self,
         id: RequestId,
@@ -210,7 +201,6 @@ impl PathSetup {
         self.refused.extend(out);
     }
 
-    /// Removes and returns the labels of a flow, in the order of the nodes.
     pub(crate) fn take_held(&mut self, flow: FlowId) -> Vec<Held> {
         let Some(place) = self.flows.iter().position(|known| *known == flow) else {
             return Vec::new();
@@ -234,17 +224,14 @@ impl PathSetup {
         all
     }
 
-    /// Returns whether `node` is on the path.
     pub(crate) fn passes(&self, node: NodeId) -> bool {
         self.hops.iter().any(|hop| hop.node == node)
     }
 
-    /// Returns the flows that the path is for.
     pub(crate) fn flows(&self) -> &[FlowId] {
         &self.flows
     }
 
-    /// Returns when the setup times out.
     pub(crate) const fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -310,9 +297,8 @@ pub(crate) fn held(
     })
 }
 
-/// Timeout of a setup: three times two round trips on the slowest usable path (500 ms each), plus
-/// one loss.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Timeout of a setup: three times two round trips on the slowest usable path, plus one loss.
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
 pub(crate) mod tests;

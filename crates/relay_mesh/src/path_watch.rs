@@ -8,39 +8,34 @@ use wire::Instant;
 use crate::path_probe::PathEcho;
 use crate::splitmix;
 
-/// Probes one path end to end and determines its state.
-///
-/// Bounded: keeps [`PROBES_MAX`] probes.
+/// Probes one path end to end and determines its state. Keeps at most [`PROBES_MAX`] probes.
 #[derive(Debug)]
 pub(crate) struct PathWatch {
     /// Newest probes, oldest first, with consecutive numbers.
     probes: VecDeque<Sent>,
     next_number: u32,
-    /// The newest answered probe that was already removed: its number, and the arrival count in its
-    /// answer.
+    /// The newest answered probe that was removed: its number, and the arrival count in its answer.
     base: Option<(u32, u32)>,
     next_at: Instant,
     pace: PathPace,
-    /// Smoothed round trip and its variation, as in RFC 6298, section 2; `None` before the first
-    /// answer.
+    /// Smoothed round trip and its variation (RFC 6298, section 2).
     estimate: Option<(Duration, Duration)>,
-    /// One-way time in nanoseconds, plus a constant offset between the two clocks: a short-term and
-    /// a long-term mean. Their difference cancels the offset and steady jitter.
+    /// Short-term and long-term mean of the one-way time, in nanoseconds, plus the offset between
+    /// the two clocks.
     transit: Option<(i64, i64)>,
     /// Since when the short-term mean exceeds the long-term mean by [`GROWN_BY`].
     grown_since: Option<Instant>,
     /// Send time of the newest answered probe.
     answered: Option<Instant>,
-    /// Number of answered probes.
     answers: u32,
     /// Number of consecutive newest answers that arrived first over the session.
-    asides: u32,
+    session_echoes: u32,
     /// Send time of the oldest unanswered probe since the last answer.
     silent_since: Option<Instant>,
     /// Since when this node has run without a stall. Silence before that does not count.
     awake_since: Instant,
     /// Stalls since the last answer.
-    pardons: u8,
+    stalls_excused: u8,
     /// State of the random probe intervals; 0 for equal intervals.
     jitter: u64,
 }
@@ -70,7 +65,6 @@ pub(crate) enum EchoWay {
     Session,
 }
 
-/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathState {
     /// Answers arrive.
@@ -94,10 +88,10 @@ impl PathWatch {
             grown_since: None,
             answered: None,
             answers: 0,
-            asides: 0,
+            session_echoes: 0,
             silent_since: None,
             awake_since: now,
-            pardons: 0,
+            stalls_excused: 0,
             jitter: 0,
         }
     }
@@ -120,19 +114,16 @@ impl PathWatch {
         least.saturating_add(Duration::from_nanos(u64::try_from(share).unwrap_or(0)))
     }
 
-    /// Restarts the silence timer after a stall of this node. Answers to earlier probes are not
-    /// used for estimates, since they waited for this node.
-    ///
-    /// At most [`PARDONS_MAX`] stalls in a row count if no answer arrives, so that a host which
-    /// always stalls still detects a dead path.
+    /// Restarts the silence timer after a stall of this node, at most [`STALLS_EXCUSED_MAX`] times
+    /// without an answer, so that a host which always stalls still detects a dead path. Answers to
+    /// earlier probes are not used for estimates.
     pub(crate) const fn on_stall(&mut self, now: Instant) {
-        if self.pardons < PARDONS_MAX {
-            self.pardons = self.pardons.saturating_add(1);
+        if self.stalls_excused < STALLS_EXCUSED_MAX {
+            self.stalls_excused = self.stalls_excused.saturating_add(1);
             self.awake_since = now;
         }
     }
 
-    /// Sets how often the path is probed.
     pub(crate) fn set_pace(&mut self, now: Instant, pace: PathPace) {
         if self.pace == pace {
             return;
@@ -171,12 +162,8 @@ impl PathWatch {
 
     /// Handles the answer to a probe. Duplicates are ignored.
     ///
-    /// The absolute transit time is meaningless, because the clocks differ. But if it grows, this
-    /// path became slower, and not the return path.
-    ///
     /// On a busy path, the round trip is not learned from a few answers that the session delivered
-    /// first. If answers over the far end's path are missing, a relay may have died that both paths
-    /// use, and the timeout must not grow then.
+    /// first: a relay of both paths may have died, and the timeout must not grow then.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, way: EchoWay) {
         let back = self.next_number.wrapping_sub(echo.number);
         let place = usize::try_from(back)
@@ -189,11 +176,11 @@ impl PathWatch {
             return;
         }
         let at = sent.at;
-        self.pardons = 0;
+        self.stalls_excused = 0;
         self.answers = self.answers.saturating_add(1);
-        self.asides = match way {
+        self.session_echoes = match way {
             EchoWay::Path => 0,
-            EchoWay::Session => self.asides.saturating_add(1),
+            EchoWay::Session => self.session_echoes.saturating_add(1),
         };
         if at >= self.awake_since {
             self.learn_transit(now, echo.transit.cast_signed());
@@ -209,7 +196,6 @@ impl PathWatch {
         }
     }
 
-    /// Returns the state of the path.
     pub(crate) fn state(&self, now: Instant) -> PathState {
         if self.dead_at().is_some_and(|at| at <= now) {
             PathState::Dead
@@ -222,14 +208,11 @@ impl PathWatch {
 
     /// Returns whether an answer is overdue and no later probe was answered. This is a reason to
     /// send copies over another path, but does not count against this one.
-    ///
-    /// If just one probe was lost, the answer to the next one clears this about 20 ms later.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.silent_since()
-            .is_some_and(|since| since + self.patience() <= now)
+            .is_some_and(|since| since + self.answer_timeout() <= now)
     }
 
-    /// Returns whether enough answers arrived to send packets on this path.
     pub(crate) const fn is_proved(&self) -> bool {
         self.answers >= ANSWERS_READY
     }
@@ -239,12 +222,10 @@ impl PathWatch {
         self.silent_since.map(|since| since.max(self.awake_since))
     }
 
-    /// Returns whether a probe sent at `since` or later was answered.
     pub(crate) fn carried_after(&self, since: Instant) -> bool {
         self.answered.is_some_and(|answered| answered >= since)
     }
 
-    /// Returns the smoothed round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.estimate.map(|(smoothed, _)| smoothed)
     }
@@ -256,9 +237,8 @@ impl PathWatch {
         })
     }
 
-    /// Returns by how much the one-way time `data`, measured with the same clocks, exceeds that of
-    /// probes, both short-term and long-term. Zero if it exceeds the long-term time by less than
-    /// [`DATA_LATE_BY`].
+    /// Returns by how much the one-way time `data`, by the same clocks, exceeds that of probes.
+    /// Zero if it exceeds the long-term time by less than [`DATA_LATE_BY`].
     pub(crate) fn data_excess(&self, data: i64) -> Duration {
         self.transit.map_or(Duration::ZERO, |(smoothed, usual)| {
             let later = |than: i64| data.wrapping_sub(than);
@@ -274,11 +254,11 @@ impl PathWatch {
         self.grown_since.is_some()
     }
 
-    /// Returns how many probes were lost, and how many were decided. Counts the newest
-    /// [`PROBES_MAX`], and those back to the last answered one before them.
+    /// Returns how many probes were lost, and how many were decided, of the newest [`PROBES_MAX`]
+    /// and those back to the last answered one before them.
     ///
-    /// Lost answers do not matter, because each answer contains the arrival count. Probes sent
-    /// since the last answer are lost once their answers are overdue.
+    /// Each answer contains the arrival count, so lost answers do not matter. Probes sent since the
+    /// last answer are lost once their answers are overdue.
     pub(crate) fn lost(&self, now: Instant) -> (u32, u32) {
         let oldest = self.oldest_number();
         let numbers = (0_u32..).map(|place| oldest.wrapping_add(place));
@@ -294,20 +274,19 @@ impl PathWatch {
             }
         }
         let mut lost = sent.saturating_sub(arrived.cast_unsigned());
-        let patience = self.patience();
+        let timeout = self.answer_timeout();
         let silent = self
             .probes
             .iter()
             .rev()
             .take_while(|sent| sent.arrived.is_none());
         let since = |sent: &Sent| now.saturating_since(sent.at.max(self.awake_since));
-        for _ in silent.filter(|sent| since(sent) > patience) {
+        for _ in silent.filter(|sent| since(sent) > timeout) {
             (sent, lost) = (sent.saturating_add(1), lost.saturating_add(1));
         }
         (lost, sent)
     }
 
-    /// The number of the oldest probe kept.
     fn oldest_number(&self) -> u32 {
         let held = u32::try_from(self.probes.len()).unwrap_or(u32::MAX);
         self.next_number.wrapping_sub(held)
@@ -325,26 +304,26 @@ impl PathWatch {
     /// When the answers to the oldest unanswered probe and to the next one are overdue.
     fn suspect_at(&self) -> Option<Instant> {
         self.silent_since()
-            .map(|since| since + self.patience() + BUSY)
+            .map(|since| since + self.answer_timeout() + BUSY)
     }
 
     fn dead_at(&self) -> Option<Instant> {
         self.silent_since()
-            .map(|since| since + self.patience().saturating_mul(2) + DEAD_AFTER)
+            .map(|since| since + self.answer_timeout().saturating_mul(2) + DEAD_AFTER)
     }
 
     /// The answer timeout: RFC 6298, section 2, with a minimum for the variation.
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         match self.estimate {
             Some((smoothed, variation)) => {
                 smoothed.saturating_add(variation.saturating_mul(4).max(VARIATION_MIN))
             }
-            None => PATIENCE_FIRST,
+            None => TIMEOUT_INITIAL,
         }
     }
 
     /// Updates the one-way times. If the path became slower, the long-term mean is frozen for
-    /// [`USUAL_HELD`], so that flows can leave the path before the increase becomes the norm.
+    /// [`USUAL_HELD`], so that flows can leave the path meanwhile.
     fn learn_transit(&mut self, now: Instant, transit: i64) {
         let Some((smoothed, usual)) = &mut self.transit else {
             self.transit = Some((transit, transit));
@@ -370,7 +349,8 @@ impl PathWatch {
         self.estimate = Some(match self.estimate {
             None => (sample, sample.checked_div(4).unwrap_or_default()),
             Some(estimate)
-                if self.pace == PathPace::Busy && (1..ASIDES_LEARNED).contains(&self.asides) =>
+                if self.pace == PathPace::Busy
+                    && (1..SESSION_ECHOES_LEARNED).contains(&self.session_echoes) =>
             {
                 estimate
             }
@@ -393,33 +373,29 @@ fn from_nanos(nanos: i64) -> Duration {
 }
 
 /// Maximum number of consecutive stalls that restart the silence timer.
-pub(crate) const PARDONS_MAX: u8 = 8;
+pub(crate) const STALLS_EXCUSED_MAX: u8 = 8;
 /// Probes kept: 4 s of a busy path.
 pub(crate) const PROBES_MAX: usize = 100;
-/// Mean interval on a path that carries packets. A single interval is 3/4 to 5/4 of it; the same
-/// applies to [`IDLE`]. The answer to the next probe still arrives before a lost probe is overdue
-/// by another [`BUSY`], since the timeout has 20 ms of slack.
+/// Mean interval on a path that carries packets; a single one is 3/4 to 5/4 of it, as for [`IDLE`].
+/// The timeout's 20 ms of slack cover the answer to the next probe.
 const BUSY: Duration = Duration::from_millis(40);
-/// Interval on a standby path.
 const IDLE: Duration = Duration::from_millis(250);
 /// Answers required before packets are sent on a new path.
 const ANSWERS_READY: u32 = 3;
 /// Consecutive answers over the session after which the round trip is learned from them.
-const ASIDES_LEARNED: u32 = 8;
+const SESSION_ECHOES_LEARNED: u32 = 8;
 /// Minimum variation assumed for a path.
 const VARIATION_MIN: Duration = Duration::from_millis(20);
 /// Samples of the long-term mean: 10 s of a busy path. Link state reflects a change by then.
 const USUAL_INERTIA: i64 = 256;
 /// Increase of the one-way time that counts as slower, ns: half of what makes a flow leave at once.
 const GROWN_BY: i64 = 10_000_000;
-/// How much longer than probes data may take without counting against the path, ns: packets are
-/// longer, and take longer on slow links. The same limit as for late data samples.
+/// How much longer than probes data may take, ns: packets are longer. As for late data samples.
 const DATA_LATE_BY: i64 = 25_000_000;
-/// How long the long-term mean is then frozen. A route that is 20 ms worse than the best is left
-/// after 4 s, unless there were false alarms before.
+/// How long the long-term mean is then frozen; a route that is 20 ms worse is left after 4 s.
 const USUAL_HELD: Duration = Duration::from_secs(5);
 /// Answer timeout before the first answer.
-const PATIENCE_FIRST: Duration = Duration::from_millis(500);
+const TIMEOUT_INITIAL: Duration = Duration::from_millis(500);
 /// Silence beyond twice the answer timeout after which a path is dead.
 const DEAD_AFTER: Duration = Duration::from_millis(200);
 

@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 
 use wire::{Instant, NetworkKey, TokenBucket};
 
-use crate::exchange::Exchange;
-
 /// Limits of the unproved sources of one /24 or /48 in one game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -35,7 +33,7 @@ impl Default for RationLimits {
 }
 
 /// Sources of one /24 or /48 in the game with this index.
-type Crowd = (usize, NetworkKey);
+type SourcePrefix = (usize, NetworkKey);
 
 /// Limits replies to sources whose address may be forged.
 ///
@@ -44,7 +42,7 @@ type Crowd = (usize, NetworkKey);
 /// such sources of one /24 or /48 together the limits of [`RationLimits`].
 #[derive(Debug, Default)]
 pub(crate) struct ReplyRation {
-    shares: BTreeMap<Crowd, Share>,
+    shares: BTreeMap<SourcePrefix, Share>,
     /// Earliest next removal of unused shares.
     forget_at: Instant,
 }
@@ -56,25 +54,21 @@ struct Share {
     bytes: TokenBucket,
     /// Number of unproved sources.
     sources: u32,
-    /// Limiter of new sources.
     newcomers: TokenBucket,
 }
 
-/// Proof state of one source.
 #[derive(Debug)]
 pub(crate) struct ProofState {
-    crowd: Crowd,
+    prefix: SourcePrefix,
     exchange: Exchange,
-    /// Limiter of reply datagrams.
     replies: TokenBucket,
-    /// Limiter of reply bytes.
     bytes: TokenBucket,
 }
 
 impl ProofState {
-    const fn new(now: Instant, crowd: Crowd, exchange: Exchange) -> Self {
+    const fn new(now: Instant, prefix: SourcePrefix, exchange: Exchange) -> Self {
         Self {
-            crowd,
+            prefix,
             exchange,
             replies: TokenBucket::new(SOURCE_REPLIES, SOURCE_REPLIES, now),
             bytes: TokenBucket::new(SOURCE_BYTES, SOURCE_BYTES, now),
@@ -89,13 +83,13 @@ impl ProofState {
 
 impl ReplyRation {
     /// Whether the prefix of a source has the maximum number of unproved sources in a game.
-    pub(crate) fn is_crowded(&self, (game, source): (usize, SocketAddr)) -> bool {
+    pub(crate) fn is_full(&self, (game, source): (usize, SocketAddr)) -> bool {
         let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.sources >= share.limits.unproved)
     }
 
     /// Whether the prefix of a source has used up its rate of new sources.
-    pub(crate) fn is_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
+    pub(crate) fn is_rate_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
         let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
         share.is_some_and(|share| share.newcomers.available(now) == 0)
     }
@@ -108,11 +102,11 @@ impl ReplyRation {
         limits: RationLimits,
     ) -> Option<ProofState> {
         self.forget(now);
-        let crowd = (game, NetworkKey::of(source.ip()));
-        if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&crowd) {
+        let prefix = (game, NetworkKey::of(source.ip()));
+        if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&prefix) {
             return None;
         }
-        let share = self.shares.entry(crowd).or_insert_with(|| Share {
+        let share = self.shares.entry(prefix).or_insert_with(|| Share {
             limits,
             bytes: TokenBucket::new(limits.bytes, limits.bytes, now),
             sources: 0,
@@ -122,14 +116,13 @@ impl ReplyRation {
             return None;
         }
         share.sources = share.sources.saturating_add(1);
-        Some(ProofState::new(now, crowd, Exchange::NEW))
+        Some(ProofState::new(now, prefix, Exchange::NEW))
     }
 
-    /// Handles a datagram of the source; returns whether it completed the proof.
     pub(crate) fn on_request(&mut self, proof: &mut ProofState) -> bool {
         let is_proof = proof.exchange.on_request();
         if is_proof {
-            self.leave(proof.crowd);
+            self.leave(proof.prefix);
         }
         is_proof
     }
@@ -140,7 +133,7 @@ impl ReplyRation {
             return true;
         }
         let units = u32::try_from(len).unwrap_or(u32::MAX);
-        let Some(share) = self.shares.get_mut(&proof.crowd) else {
+        let Some(share) = self.shares.get_mut(&proof.prefix) else {
             return false;
         };
         let is_within = proof.replies.available(now) >= 1
@@ -153,21 +146,19 @@ impl ReplyRation {
         true
     }
 
-    /// Handles the end of a source.
     pub(crate) fn on_end(&mut self, proof: &ProofState) {
         if proof.exchange != Exchange::Proved {
-            self.leave(proof.crowd);
+            self.leave(proof.prefix);
         }
     }
 
-    fn leave(&mut self, crowd: Crowd) {
-        if let Some(share) = self.shares.get_mut(&crowd) {
+    fn leave(&mut self, prefix: SourcePrefix) {
+        if let Some(share) = self.shares.get_mut(&prefix) {
             share.sources = share.sources.saturating_sub(1);
         }
     }
 
-    /// Removes shares without sources and with full buckets. It scans all shares, so it runs only
-    /// if there is no room, a few times per second.
+    /// Removes shares without sources and with full buckets, if there is no room.
     fn forget(&mut self, now: Instant) {
         if self.shares.len() < PREFIXES_MAX || now < self.forget_at {
             return;
@@ -181,6 +172,45 @@ impl ReplyRation {
     }
 }
 
+/// Exchange of datagrams, as evidence that the requesting side receives.
+///
+/// A source that sends after each of [`EXCHANGES`] replies is treated as genuine, since a sender with
+/// a forged address does not know when replies arrive. It is no proof: a forger may guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// This many replies followed a request, and a request was last.
+    Asked(u8),
+    /// This many replies followed a request, and a reply was last.
+    Answered(u8),
+    /// A request followed the last of [`EXCHANGES`] replies.
+    Proved,
+}
+
+impl Exchange {
+    /// No datagrams yet.
+    pub(crate) const NEW: Self = Self::Asked(0);
+
+    /// Handles a datagram of the requesting side; returns whether it completed the proof.
+    pub(crate) const fn on_request(&mut self) -> bool {
+        let Self::Answered(count) = *self else {
+            return false;
+        };
+        let is_proved = count >= EXCHANGES;
+        *self = if is_proved {
+            Self::Proved
+        } else {
+            Self::Asked(count)
+        };
+        is_proved
+    }
+
+    pub(crate) const fn on_reply(&mut self) {
+        if let Self::Asked(count) = *self {
+            *self = Self::Answered(count.saturating_add(1));
+        }
+    }
+}
+
 /// Replies per second to an unproved source; design of the mesh, "Forwarding limits".
 const SOURCE_REPLIES: u32 = 4;
 /// Bytes per second to such a source.
@@ -189,6 +219,8 @@ const SOURCE_BYTES: u32 = 4 << 10;
 const FORGET_GAP: Duration = Duration::from_millis(100);
 /// Maximum number of shares, over all games.
 const PREFIXES_MAX: usize = 8_192;
+/// Replies, each after a request and followed by one, that prove a source.
+const EXCHANGES: u8 = 2;
 
 #[cfg(test)]
 mod tests {

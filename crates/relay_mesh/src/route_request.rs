@@ -1,9 +1,8 @@
 //! Label requests of a sending end to the nodes of a route, and their replies.
 //!
-//! There are two rounds. Every node behind the first relay reserves labels, then each relay binds
-//! them to those of the next hop. The first relay reserves and binds in one step, in the second
-//! round. The session authenticates the sender. All numbers are big-endian. Each message is a type
-//! byte of [`code`] and:
+//! Every node behind the first relay reserves labels, then each relay binds them to those of the
+//! next hop; the first relay does both in one step. The session authenticates the sender. All
+//! numbers are big-endian. Each message is a type byte of [`code`] and:
 //!
 //! | message | body |
 //! |---|---|
@@ -18,9 +17,12 @@
 //! the label's [`HopKey`] if both ends of the link accept frames by tag only. Counts are 1 to 64.
 //! Terminal labels are bound at once, since their next hop is the flow. A flow gets
 //! [`Granted::NONE`] (slot 2^32 - 1, generation 255, no grant) if it has the maximum number of
-//! labels, or if the session does not have it but has another flow of the request. The id matches
-//! the reply to the request. Requests are not retransmitted, since sessions are reliable.
-//! [`RouteRelease`](crate::route_release::RouteRelease) releases labels.
+//! labels, or if the session has another flow of the request but not this one. Nothing is
+//! retransmitted, since sessions are reliable.
+//!
+//! A [`RouteRelease`] (0x22: count 1, count × label 5) frees labels before they expire. It is sent
+//! over the session of the request to the node that allocated them for the sender, and is not
+//! answered. A late release names an old generation and frees nothing.
 
 use wire::{NodeId, Reader, Truncated, Writer};
 
@@ -28,14 +30,19 @@ use crate::flow_key::FlowId;
 use crate::grant::Grant;
 use crate::hop::LabelName;
 use crate::hop_key::{HopForm, HopKey, NextLabel};
-use crate::message::{DecodeError, code};
-
-/// Maximum number of flows per request.
-pub const FLOWS_MAX: usize = 64;
+use crate::message::{DecodeError, code, of_type, whole};
 
 /// Identifies a request among those of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
+
+impl RequestId {
+    /// Moves to the next id and returns it.
+    pub(crate) const fn advance(&mut self) -> Self {
+        self.0 = self.0.wrapping_add(1);
+        *self
+    }
+}
 
 /// A request to one node of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +60,7 @@ pub enum RouteRequest {
         previous: NodeId,
         /// Flows of the session between the two ends; 1 to 64.
         flows: Vec<FlowId>,
-        /// Number of the path at the requesting node. Frames with these labels are counted under
-        /// it.
+        /// Number of the path at the requesting node, under which their frames are counted.
         path: u8,
     },
     /// Reserve and bind labels for frames from the requesting node that are forwarded to `next`.
@@ -115,7 +121,6 @@ impl Granted {
         grant: [0; 16],
     };
 
-    /// Returns the label, for the previous hop.
     pub(crate) fn next(&self) -> NextLabel {
         NextLabel {
             name: self.label,
@@ -209,11 +214,9 @@ impl RouteRequest {
     /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &[u8]) -> Result<(RequestId, Self), DecodeError> {
-        let mut reader = Reader::new(bytes);
-        read_type(&mut reader, code::ROUTE_REQUEST)?;
+        let mut reader = of_type(code::ROUTE_REQUEST, bytes)?;
         let id = RequestId(reader.u64()?);
         let kind = reader.u8()?;
         let node = NodeId(reader.array()?);
@@ -247,15 +250,10 @@ impl RouteRequest {
             },
             _ => return Err(DecodeError::BadValue),
         };
-        if reader.is_empty() {
-            Ok((id, request))
-        } else {
-            Err(DecodeError::Trailing)
-        }
+        whole(&reader, (id, request))
     }
 
-    /// Returns how many labels are reserved and bound. [`Self::PassOn`] counts twice, since it does
-    /// both.
+    /// Returns how many labels are reserved and bound. [`Self::PassOn`] does both.
     #[must_use]
     pub fn count(&self) -> u8 {
         match self {
@@ -293,11 +291,9 @@ impl RouteReply {
     /// Decodes a whole message, including the type byte.
     ///
     /// # Errors
-    ///
     /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &[u8]) -> Result<(RequestId, Self), DecodeError> {
-        let mut reader = Reader::new(bytes);
-        read_type(&mut reader, code::ROUTE_REPLY)?;
+        let mut reader = of_type(code::ROUTE_REPLY, bytes)?;
         let id = RequestId(reader.u64()?);
         let status = reader.u8()?;
         let count = read_count(&mut reader)?;
@@ -317,15 +313,12 @@ impl RouteReply {
         } else {
             return Err(DecodeError::BadValue);
         };
-        if reader.is_empty() {
-            Ok((id, reply))
-        } else {
-            Err(DecodeError::Trailing)
-        }
+        whole(&reader, (id, reply))
     }
 }
 
 impl Refused {
+    /// Ordered by their codes on the wire, from 1.
     const ALL: [Self; 8] = [
         Self::Policy,
         Self::Full,
@@ -337,32 +330,18 @@ impl Refused {
         Self::UnknownFlow,
     ];
 
-    const fn to_byte(self) -> u8 {
-        match self {
-            Self::Policy => 1,
-            Self::Full => 2,
-            Self::TooMany => 3,
-            Self::NoLink => 4,
-            Self::BadLabel => 5,
-            Self::BadGrant => 6,
-            Self::LabelTaken => 7,
-            Self::UnknownFlow => 8,
-        }
+    fn to_byte(self) -> u8 {
+        let code = (1..).zip(Self::ALL).find(|(_, known)| *known == self);
+        code.map_or(0, |(code, _)| code)
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|why| why.to_byte() == byte)
+        let place = usize::from(byte).checked_sub(1)?;
+        Self::ALL.get(place).copied()
     }
 }
 
-pub(crate) fn read_type(reader: &mut Reader<'_>, wanted: u8) -> Result<(), DecodeError> {
-    match reader.u8()? {
-        found if found == wanted => Ok(()),
-        found => Err(DecodeError::UnknownType(found)),
-    }
-}
-
-pub(crate) fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
     let found = usize::from(reader.u8()?);
     if found > FLOWS_MAX {
         let max = FLOWS_MAX;
@@ -371,7 +350,7 @@ pub(crate) fn read_count(reader: &mut Reader<'_>) -> Result<usize, DecodeError> 
     Ok(found)
 }
 
-pub(crate) fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
+fn read_label(reader: &mut Reader<'_>) -> Result<LabelName, Truncated> {
     Ok(LabelName {
         slot: reader.u32()?,
         generation: reader.u8()?,
@@ -402,7 +381,7 @@ fn read_next(reader: &mut Reader<'_>) -> Result<GrantedNext, DecodeError> {
     })
 }
 
-pub(crate) fn write_label(writer: &mut Writer<'_>, label: LabelName) {
+fn write_label(writer: &mut Writer<'_>, label: LabelName) {
     writer.u32(label.slot);
     writer.u8(label.generation);
 }
@@ -422,6 +401,63 @@ fn write_form(writer: &mut Writer<'_>, form: &HopForm) {
 fn length(count: usize) -> u8 {
     u8::try_from(count.min(FLOWS_MAX)).unwrap_or(u8::MAX)
 }
+
+/// Labels to free; 1 to 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteRelease(Vec<LabelName>);
+
+impl RouteRelease {
+    /// Maximum number of labels per message.
+    pub const COUNT_MAX: usize = FLOWS_MAX;
+
+    /// Creates a release of the first 64 of `labels`; `None` if there are none.
+    #[must_use]
+    pub fn new(labels: impl IntoIterator<Item = LabelName>) -> Option<Self> {
+        let labels: Vec<LabelName> = labels.into_iter().take(Self::COUNT_MAX).collect();
+        (!labels.is_empty()).then_some(Self(labels))
+    }
+
+    /// Returns the labels.
+    #[must_use]
+    pub fn labels(&self) -> &[LabelName] {
+        &self.0
+    }
+
+    /// Returns the number of labels.
+    #[must_use]
+    pub fn count(&self) -> u8 {
+        u8::try_from(self.0.len()).unwrap_or(u8::MAX)
+    }
+
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u8(code::ROUTE_RELEASE);
+        writer.u8(self.count());
+        for label in &self.0 {
+            write_label(&mut writer, *label);
+        }
+    }
+
+    /// Decodes a whole message with its type byte.
+    ///
+    /// # Errors
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = of_type(code::ROUTE_RELEASE, bytes)?;
+        let count = read_count(&mut reader)?;
+        if count == 0 {
+            return Err(DecodeError::BadValue);
+        }
+        let labels = (0..count)
+            .map(|_| read_label(&mut reader))
+            .collect::<Result<_, _>>()?;
+        whole(&reader, Self(labels))
+    }
+}
+
+/// Maximum number of flows per request.
+pub const FLOWS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,6 @@
 //! with the same table agree.
 
 mod all_pairs;
-mod disjoint;
-mod lanes;
 mod source;
 
 use wire::NodeId;
@@ -19,11 +17,7 @@ use wire::NodeId;
 use crate::cost::{Cost, LossCode};
 
 pub use self::all_pairs::AllPairs;
-pub use self::disjoint::disjoint_routes;
 pub use self::source::SourceRoutes;
-
-/// Maximum number of relays of a route.
-pub const RELAYS_MAX: usize = 3;
 
 /// The links that a node knows, as a dense matrix.
 ///
@@ -142,8 +136,7 @@ impl Graph {
     /// Returns the cost of the link between two nodes.
     #[must_use]
     pub fn link(&self, from: NodeIndex, to: NodeIndex) -> Cost {
-        let lane = self.row(from).get(to.0).copied();
-        lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
+        lane(self.row(from), to)
     }
 
     /// Excludes a node as a relay; it may still be an end of routes.
@@ -162,6 +155,19 @@ impl Graph {
     fn row(&self, from: NodeIndex) -> &[i16] {
         row(&self.costs, from, self.len())
     }
+
+    /// Cost of each node as a relay on a path from `source`.
+    fn passing(&self, source: NodeIndex, relay_cost: Cost) -> Vec<i16> {
+        let relays = self.relays.iter().enumerate();
+        let cost = relays.map(|(index, &may_relay)| {
+            if may_relay && index != source.0 {
+                relay_cost
+            } else {
+                Cost::UNROUTABLE
+            }
+        });
+        cost.map(Cost::lane).collect()
+    }
 }
 
 /// Returns a row of a matrix with rows of `len`.
@@ -169,6 +175,12 @@ fn row<T>(matrix: &[T], from: NodeIndex, len: usize) -> &[T] {
     let start = from.0.saturating_mul(len);
     let end = start.saturating_add(len);
     matrix.get(start..end).unwrap_or_default()
+}
+
+/// Returns one lane of a row as a cost.
+fn lane(lanes: &[i16], index: NodeIndex) -> Cost {
+    let lane = lanes.get(index.0).copied();
+    lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
 }
 
 fn set_both<T: Copy>(matrix: &mut [T], (a, b): (NodeIndex, NodeIndex), len: usize, value: T) {
@@ -217,6 +229,12 @@ impl Path {
     pub fn next_hop(&self) -> NodeId {
         self.relays.first().copied().unwrap_or(self.destination)
     }
+
+    /// Returns the relays or, if the path is direct, its destination.
+    pub(crate) fn relays_or_destination(&self) -> impl Iterator<Item = &NodeId> {
+        let direct = self.relays.is_empty().then_some(&self.destination);
+        self.relays.iter().chain(direct)
+    }
 }
 
 /// A path and its cost.
@@ -227,6 +245,124 @@ pub struct Route {
     /// The path.
     pub path: Path,
 }
+
+/// Returns up to `count` routes to a node that share no relay and no link, cheapest first.
+///
+/// Greedy: each one is the cheapest without the relays and links of those before. `best` must belong
+/// to `graph`. Each route after the first costs about as much as one changed link.
+#[must_use]
+pub fn disjoint_routes(
+    graph: &Graph,
+    best: &SourceRoutes,
+    destination: NodeIndex,
+    count: usize,
+) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::with_capacity(count.min(graph.len()));
+    let mut left: Option<SourceRoutes> = None;
+    while routes.len() < count {
+        let ways = match routes.last() {
+            None => best,
+            Some(used) => {
+                let ways = left.as_ref().unwrap_or(best).without(graph, used);
+                left.insert(ways)
+            }
+        };
+        let Some(route) = ways.route(graph, destination) else {
+            break;
+        };
+        routes.push(route);
+    }
+    routes
+}
+
+/// A row of the matrix, and the cost to its first node.
+type Way<'a> = (&'a [i16], i16);
+
+// Loops over 16-bit lanes, which the compiler vectorizes. A lane is never negative, and
+// `Cost::UNROUTABLE` is the largest value, so every sum saturates there. Baseline x86-64 has the
+// saturating sum, the signed minimum and the comparison of eight lanes each.
+
+/// `next` = min(`next`, row + cost), lane by lane, over all `ways`. Returns the number of rows.
+///
+/// Processes four rows at a time, so that `next` is loaded and stored once for four.
+fn add_rows<'a>(next: &mut [i16], ways: impl Iterator<Item = Way<'a>>) -> usize {
+    let mut held: [Way<'a>; 4] = [(&[], 0); 4];
+    let (mut count, mut rows) = (0_usize, 0_usize);
+    for way in ways {
+        if let Some(place) = held.get_mut(count) {
+            *place = way;
+        }
+        count = count.saturating_add(1);
+        rows = rows.saturating_add(1);
+        if count == held.len() {
+            add_four(next, held);
+            count = 0;
+        }
+    }
+    for &(row, cost) in held.iter().take(count) {
+        add_row(next, row, cost);
+    }
+    rows
+}
+
+fn add_four(next: &mut [i16], [(a, to_a), (b, to_b), (c, to_c), (d, to_d)]: [Way<'_>; 4]) {
+    let rows = a.iter().zip(b).zip(c).zip(d);
+    for (best, (((&a, &b), &c), &d)) in next.iter_mut().zip(rows) {
+        let ab = a.saturating_add(to_a).min(b.saturating_add(to_b));
+        let cd = c.saturating_add(to_c).min(d.saturating_add(to_d));
+        *best = (*best).min(ab.min(cd));
+    }
+}
+
+/// `next` = min(`next`, `row` + `cost`), lane by lane.
+fn add_row(next: &mut [i16], row: &[i16], cost: i16) {
+    for (best, &link) in next.iter_mut().zip(row) {
+        *best = (*best).min(link.saturating_add(cost));
+    }
+}
+
+/// The sum of two rows.
+fn sum(a: &[i16], b: &[i16]) -> Vec<i16> {
+    let lanes = a.iter().zip(b);
+    lanes.map(|(&a, &b)| a.saturating_add(b)).collect()
+}
+
+/// The minimum of `start` and of the sums of both rows.
+fn least(start: i16, a: &[i16], b: &[i16]) -> i16 {
+    let lanes = a.iter().zip(b);
+    lanes.fold(start, |least, (&a, &b)| least.min(a.saturating_add(b)))
+}
+
+/// The first index at which the sum of both rows is `wanted`.
+fn find_sum(a: &[i16], b: &[i16], wanted: i16) -> Option<usize> {
+    let mut start = 0_usize;
+    for (a, b) in a.chunks(CHUNK).zip(b.chunks(CHUNK)) {
+        let lanes = || a.iter().zip(b);
+        // Without an early exit, the loop is vectorized.
+        let hits = lanes().fold(0, |hits: i16, (&a, &b)| {
+            hits | i16::from(a.saturating_add(b) == wanted).wrapping_neg()
+        });
+        if hits != 0 {
+            let place = lanes().position(|(&a, &b)| a.saturating_add(b) == wanted);
+            return place.map(|place| start.saturating_add(place));
+        }
+        start = start.saturating_add(CHUNK);
+    }
+    None
+}
+
+/// Marks the lanes in which `row` + `cost` equals `reached`.
+fn mark(marks: &mut [i16], reached: &[i16], row: &[i16], cost: i16) {
+    let lanes = reached.iter().zip(row);
+    for (mark, (&reached, &link)) in marks.iter_mut().zip(lanes) {
+        *mark |= i16::from(link.saturating_add(cost) == reached).wrapping_neg();
+    }
+}
+
+/// Maximum number of relays of a route.
+pub const RELAYS_MAX: usize = 3;
+/// Lanes compared between two checks for a hit.
+const CHUNK: usize = 128;
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,7 @@ use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::cost::{Cost, LossCode};
 use relay_mesh::detour::{DetourLeg, Detoured};
-use relay_mesh::flow_datagram::FlowDatagram;
-use relay_mesh::flow_message::{FlowMessage, FlowRefused};
+use relay_mesh::flow_message::{FlowDatagram, FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
 use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
@@ -16,9 +15,8 @@ use relay_mesh::link_state::{LinkDelta, LinkRecord, NodeRecord, Profile, Roles, 
 use relay_mesh::measure::LinkReport;
 use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::{DataReport, PathPadding, PathProbe, Sampling};
-use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{
-    Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
+    Bind, Granted, GrantedNext, Refused, RequestId, RouteRelease, RouteReply, RouteRequest,
 };
 use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::{self, ConfigMessage, HeldVersion, Protocol};

@@ -12,7 +12,7 @@ const ALLOWED: [&str; 9] = [
     "crates/relay_mesh/src/flow_key.rs",
     "crates/relay_mesh/src/hop_sealer.rs",
     "crates/relay_mesh/src/node/flows.rs",
-    "crates/relay_mesh/src/node/session_over_path.rs",
+    "crates/relay_mesh/src/node/path_probes.rs",
     "crates/udp_proto/src/handshake/half_open.rs",
     "crates/udp_proto/src/session/send.rs",
 ];

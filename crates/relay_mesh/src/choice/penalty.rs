@@ -54,8 +54,7 @@ impl Penalties {
         Self { config, sums }
     }
 
-    /// Records a failure of `node`: the relay that died, or the destination of a direct path that
-    /// did.
+    /// Records a failure of a relay, or of the destination of a direct path.
     pub fn on_failure(&mut self, now: Instant, node: NodeId) {
         if !self.sums.contains_key(&node) && self.sums.len() >= self.config.nodes_max {
             let least = self.sums.keys().min_by_key(|id| (self.sum(now, id), **id));
@@ -67,16 +66,18 @@ impl Penalties {
         self.sums.insert(node, (sum.min(self.config.sum_max), now));
     }
 
-    /// Returns whether to avoid `path`: one of its relays failed recently, or, if it has no relay,
-    /// the direct path to its destination did.
+    /// Records the failure of a path: its relays are blamed or, if it has none, its destination.
+    pub(crate) fn on_path_failure(&mut self, now: Instant, path: &Path) {
+        for node in path.relays_or_destination() {
+            self.on_failure(now, *node);
+        }
+    }
+
+    /// Returns whether to avoid `path`, since a relay, or the destination of a direct path, failed.
     #[must_use]
     pub fn is_suppressed(&self, now: Instant, path: &Path) -> bool {
         let is_bad = |node| self.sum(now, node) >= self.config.reuse.max(1);
-        if path.relays.is_empty() {
-            is_bad(&path.destination)
-        } else {
-            path.relays.iter().any(is_bad)
-        }
+        path.relays_or_destination().any(is_bad)
     }
 
     /// Returns the current penalty of `node`.

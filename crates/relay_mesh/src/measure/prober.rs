@@ -5,40 +5,32 @@ use std::collections::VecDeque;
 
 use wire::{Generator, Instant};
 
-use super::slice::Slice;
 use super::{Echo, LinkReport, Probe, Window};
 use crate::cost::{Cost, Loss};
-use crate::path_watch::PARDONS_MAX;
+use crate::path_watch::STALLS_EXCUSED_MAX;
 
 /// Probes one neighbour and determines the health of the link.
 ///
 /// Call [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due,
-/// then [`poll_probe`](Self::poll_probe) until it returns `None`. Memory is bounded to 128 probes
-/// and [`Window::SAMPLES_MAX`] round trips.
+/// then [`poll_probe`](Self::poll_probe) until it returns `None`.
 #[derive(Debug)]
 pub struct Prober {
-    /// Generates IDs and randomizes the schedule.
     generator: Generator,
-    /// Round trips of the last 30 s.
     window: Window,
     /// Newest probes, oldest first; at most [`Self::PROBES_MAX`].
     probes: VecDeque<Sent>,
-    /// How often a healthy link is probed.
     pace: Pace,
-    /// When the next probe is due.
     next_probe: Instant,
-    /// When the newest probe was sent.
     last_probe: Option<Instant>,
     /// When the first pending probe becomes overdue.
     overdue_at: Option<Instant>,
     /// Consecutive overdue probes without an answer.
     missed: u8,
-    /// State of the link.
     state: State,
     /// The current 200 ms window.
     slice: Slice,
     /// Stalls since the last answer.
-    pardons: u8,
+    stalls_excused: u8,
 }
 
 /// How often a healthy link is probed.
@@ -92,13 +84,12 @@ impl Prober {
                 needed: Self::ANSWERS_MIN,
             },
             slice: Slice::at(now),
-            pardons: 0,
+            stalls_excused: 0,
         }
     }
 
-    /// Restarts for a new session with the neighbour over the same path. If the link was up before,
-    /// it is up again after as many answers as a dead link needs. The measured round trips are
-    /// kept.
+    /// Restarts for a new session with the neighbour over the same path, and keeps the measured
+    /// round trips. A link that was up needs as many answers as a dead one.
     pub fn renew(&mut self, now: Instant) {
         self.probes.clear();
         self.pace = Pace::Idle;
@@ -106,7 +97,7 @@ impl Prober {
         self.last_probe = None;
         self.overdue_at = None;
         self.missed = 0;
-        self.pardons = 0;
+        self.stalls_excused = 0;
         self.slice = Slice::at(now);
         let was_up = self.was_up();
         self.state = State::New {
@@ -144,7 +135,7 @@ impl Prober {
             return false;
         };
         sent.outcome = Outcome::Answered;
-        self.pardons = 0;
+        self.stalls_excused = 0;
         let round_trip = now.saturating_since(Instant::from_nanos(sent.probe.sent_nanos));
         self.look_for_overdue();
         self.window.add(now, round_trip);
@@ -156,15 +147,13 @@ impl Prober {
         true
     }
 
-    /// Handles a stall of this node: discards the pending probes, since their answers waited for
-    /// it, and sends a new one.
-    ///
-    /// Without any answer, at most eight stalls in a row have this effect.
+    /// Handles a stall of this node: discards the pending probes, whose answers waited for it, and
+    /// sends a new one. At most eight times without an answer.
     pub fn on_stall(&mut self, now: Instant) {
-        if self.pardons >= PARDONS_MAX {
+        if self.stalls_excused >= STALLS_EXCUSED_MAX {
             return;
         }
-        self.pardons = self.pardons.saturating_add(1);
+        self.stalls_excused = self.stalls_excused.saturating_add(1);
         self.probes
             .retain(|sent| !matches!(sent.outcome, Outcome::Pending));
         self.overdue_at = None;
@@ -204,7 +193,7 @@ impl Prober {
             id: self.generator.next_u32(),
             sent_nanos: now.as_nanos(),
         };
-        let deadline = now + self.patience(now);
+        let deadline = now + self.answer_timeout(now);
         if self.probes.len() >= Self::PROBES_MAX {
             self.probes.pop_front();
         }
@@ -297,9 +286,9 @@ impl Prober {
     }
 
     /// The answer timeout of a probe sent now.
-    fn patience(&mut self, now: Instant) -> Duration {
+    fn answer_timeout(&mut self, now: Instant) -> Duration {
         let Some(summary) = self.window.summary(now) else {
-            return PATIENCE_MAX;
+            return TIMEOUT_MAX;
         };
         let slack = summary
             .jitter()
@@ -307,10 +296,10 @@ impl Prober {
             .max(summary.p95 / 8)
             .max(30_000);
         Duration::from_micros(summary.p95.saturating_add(slack).into())
-            .clamp(PATIENCE_MIN, PATIENCE_MAX)
+            .clamp(TIMEOUT_MIN, TIMEOUT_MAX)
     }
 
-    /// Updates `overdue_at`. It is cached because it is read far more often than it changes.
+    /// Updates the cached `overdue_at`.
     fn look_for_overdue(&mut self) {
         let pending = self.probes.iter();
         let pending = pending.filter(|sent| matches!(sent.outcome, Outcome::Pending));
@@ -344,7 +333,6 @@ impl Prober {
     }
 }
 
-/// A probe and its outcome.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     probe: Probe,
@@ -360,7 +348,6 @@ enum Outcome {
     Lost,
 }
 
-/// Health without its transient part.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Too few answers so far.
@@ -408,6 +395,64 @@ impl State {
     }
 }
 
+#[derive(Debug)]
+struct Slice {
+    start: Instant,
+    /// Best round trip in it, in µs.
+    best: Option<u32>,
+    /// Whether a probe became overdue in it.
+    lost: bool,
+    /// Consecutive closed windows that were bad.
+    bad_in_a_row: u8,
+}
+
+impl Slice {
+    const fn at(start: Instant) -> Self {
+        Self {
+            start,
+            best: None,
+            lost: false,
+            bad_in_a_row: 0,
+        }
+    }
+
+    fn on_answer(&mut self, round_trip: Duration) {
+        let micros = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX);
+        self.best = Some(self.best.map_or(micros, |best| best.min(micros)));
+    }
+
+    const fn on_loss(&mut self) {
+        self.lost = true;
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_since(self.start) >= SLICE
+    }
+
+    const fn is_degraded(&self) -> bool {
+        self.bad_in_a_row >= WINDOWS_BAD
+    }
+
+    /// Closes the window; `median` is that of the last 30 s, in µs.
+    const fn close(&mut self, now: Instant, median: u32) {
+        let bad = match self.best {
+            Some(best) => Some(best > median.saturating_add(EXCESS_MICROS)),
+            None if self.lost => Some(true),
+            // No probe ended in this window, so it counts neither way.
+            None => None,
+        };
+        let bad_in_a_row = match bad {
+            Some(true) => self.bad_in_a_row.saturating_add(1),
+            Some(false) => 0,
+            None => self.bad_in_a_row,
+        };
+        *self = Self {
+            bad_in_a_row,
+            ..Self::at(now)
+        };
+    }
+}
+
 /// Interval on links in use.
 const IN_USE: Duration = Duration::from_millis(200);
 /// Interval on other links, and on new or dead links without an answer.
@@ -418,14 +463,18 @@ const RECENTLY_DEAD: Duration = Duration::from_millis(250);
 const RECENT: Duration = Duration::from_secs(15);
 /// Interval while a link is suspect, and while a new or recovering link needs more answers.
 const QUICK: Duration = Duration::from_millis(50);
-/// Minimum answer timeout.
-const PATIENCE_MIN: Duration = Duration::from_millis(50);
-/// Maximum answer timeout.
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
+const TIMEOUT_MIN: Duration = Duration::from_millis(50);
+const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// Newest probes checked for sudden loss.
 const NEWEST_PROBES: u32 = 20;
 /// Lost probes among them that make a link degraded.
 const NEWEST_LOST: u32 = 3;
+/// Length of a window.
+const SLICE: Duration = Duration::from_millis(200);
+/// Consecutive bad windows that make a link degraded.
+const WINDOWS_BAD: u8 = 3;
+/// A window is bad if its best answer exceeds the median by more than this: 25 ms.
+const EXCESS_MICROS: u32 = 25_000;
 
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,8 @@ use wire::Instant;
 
 /// Round trips of the last 30 s, at most 512 of them.
 ///
-/// Each is weighted by the time since the one before, at most 1 s. A suspect link is probed twenty
-/// times as often as an idle one, and a node that stalled answers all waiting probes at once.
-/// Weighted by count, the round trips of a few bad seconds would dominate the 30 s.
+/// Each is weighted by the time since the one before, at most 1 s. Otherwise the round trips of a few
+/// bad seconds would dominate, since a suspect link is probed twenty times as often as an idle one.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Oldest first.
@@ -56,10 +55,8 @@ impl Window {
     /// Maximum plausible round trip of a path: a longer one waited for a process.
     pub const DELAY_MAX: Duration = Duration::from_secs(1);
 
-    /// Adds a round trip that ended at `now`. It is capped at 71 minutes.
-    ///
-    /// A round trip of more than 1 s gets minimal weight: one end stalled, which must not raise the
-    /// link's jitter.
+    /// Adds a round trip that ended at `now`. One of more than 1 s gets minimal weight: one end
+    /// stalled, which must not raise the link's jitter.
     pub fn add(&mut self, now: Instant, round_trip: Duration) {
         let before = self.samples.back();
         let since = before.map_or(FIRST, |before| now.saturating_since(before.at));

@@ -3,8 +3,8 @@
 use crypto::Provider;
 use wire::{Instant, NodeId, UnixTime};
 
-use super::flow_side::Side;
 use super::flow_table::Flow;
+use super::flow_table::Side;
 use super::{Node, RELIABLE};
 use crate::config::Game;
 use crate::event::Event;

@@ -210,13 +210,8 @@ impl<P: Provider> Node<P> {
         if let Some(document) = self.document() {
             return document.may_exit(&game.name, node);
         }
-        let named = game.entry.iter().flat_map(|entry| &entry.exits);
-        let members = self.config.members.as_ref();
-        let has_role = members.is_none_or(|members| {
-            let roles = members.get(node);
-            roles.is_some_and(|roles| roles.contains(Roles::EXIT))
-        });
-        has_role && named.into_iter().any(|exit| exit == node)
+        let mut named = game.entry.iter().flat_map(|entry| &entry.exits);
+        self.may_act_as(node, &[Roles::EXIT]) && named.any(|exit| exit == node)
     }
 
     /// Whether this node accepts players of a game from `node`.

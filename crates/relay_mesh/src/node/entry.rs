@@ -1,4 +1,4 @@
-//! Entry side: game ports and players.
+//! Entry side: game ports, players, and the PROXY headers that name them.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::{Instant, NetworkKey};
 
-use super::flow_side::Side;
-use super::flow_table::{Flow, Owner};
+use super::flow_table::{Flow, Owner, Side};
+use super::links::is_of_one_host;
 use super::path_set::PathSet;
-use super::proxy_ingress::NamedBy;
 use super::{Node, Pending};
 use crate::config::Game;
 use crate::event::{Command, Event, Outcome, TurnedAway};
@@ -18,29 +17,27 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
+use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram};
 use crate::ration::{ProofState, RationLimits};
 
 /// The listening ports of all games.
 #[derive(Debug)]
 pub(super) struct Ports {
     list: Vec<Port>,
-    /// Until when an exit that refused a flow of a game gets no other. Kept for [`REFUSED_KEPT`]
-    /// after the last refusal or request.
+    /// Until when an exit that refused a flow of a game gets no other.
     refused: BTreeMap<(usize, LinkId), Instant>,
     /// When `Event::NoExit` was last emitted for a game; at most one entry per game.
     unreachable: BTreeMap<usize, Instant>,
-    /// Id of the newest flow with both ends at this node.
+    /// Id of the newest local flow.
     pub(super) next_here: u64,
 }
 
 #[derive(Debug)]
 struct Port {
-    /// Index into the games of the configuration.
     game: usize,
     address: SocketAddr,
     state: PortState,
-    /// Whether the next attempt leaves out IPv4: an attempt with it failed, as another program may
-    /// hold the port there.
+    /// Whether the next attempt leaves out IPv4, since another program may hold the port there.
     leaves_ipv4_out: bool,
 }
 
@@ -135,7 +132,6 @@ impl Ports {
         }
     }
 
-    /// Handles an exit's answer to a new flow of a game.
     pub(super) fn on_opened(
         &mut self,
         now: Instant,
@@ -145,7 +141,7 @@ impl Ports {
         if outcome.is_ok() {
             self.refused.remove(&(game, exit));
         } else {
-            // An exit that was not asked for this long may be gone, or its game may be.
+            // The exit may be gone, or its game.
             self.refused
                 .retain(|_, until| now.saturating_since(*until) < REFUSED_KEPT);
             self.refused.insert((game, exit), now + REFUSED);
@@ -280,7 +276,6 @@ impl<P: Provider> Node<P> {
         self.push_out(way, datagram);
     }
 
-    /// Releases what this end of a flow holds: the player's ration and the upstream socket.
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
             Side::Entry { proof, .. } | Side::Here { proof, .. } => {
@@ -362,8 +357,7 @@ impl<P: Provider> Node<P> {
     /// report.
     ///
     /// The source address may be forged, so cheap checks come first, and exits are looked up only
-    /// while openings are left. All games share the openings; a player that no exit takes uses
-    /// none.
+    /// while openings are left. All games share the openings.
     fn open_flow(
         &mut self,
         now: Instant,
@@ -375,7 +369,7 @@ impl<P: Provider> Node<P> {
         if self.flows.is_share_held(Owner::Own, player) {
             return Err(Some(TurnedAway::Share));
         }
-        if !is_named && self.ration.is_spent(now, source) {
+        if !is_named && self.ration.is_rate_spent(now, source) {
             return Err(Some(TurnedAway::Ration));
         }
         if !self.takes_new_flows(now) {
@@ -393,7 +387,7 @@ impl<P: Provider> Node<P> {
         if !self.newcomers.take(now, 1) {
             return Err(Some(TurnedAway::Rate));
         }
-        if !is_named && self.ration.is_crowded(source) {
+        if !is_named && self.ration.is_full(source) {
             let prefix = NetworkKey::of(player.ip());
             let oldest = self.flows.oldest_unproved(Owner::Own, |flow| {
                 flow.game == game && NetworkKey::of(flow.player.ip()) == prefix
@@ -426,7 +420,6 @@ impl<P: Provider> Node<P> {
         limits.copied().unwrap_or_default()
     }
 
-    /// Opens a flow to a remote exit.
     fn begin_flow(
         &mut self,
         now: Instant,
@@ -472,6 +465,73 @@ impl<P: Provider> Node<P> {
         self.paths_dirty = true;
         Some(index)
     }
+
+    /// Removes the header of a datagram if the game's port is behind proxies; `None` to drop it.
+    ///
+    /// A proxy must write a header before each datagram, whatever [`HeaderPolicy`] says; otherwise
+    /// a player could write one. Each player address at each port of a proxy has its own flow, so
+    /// forged datagrams of a proxy neither take over nor block another flow.
+    pub(super) fn take_header<'a>(
+        &mut self,
+        (leg, game): (&Leg, usize),
+        datagram: &'a [u8],
+    ) -> Option<ProxiedDatagram<'a>> {
+        let game = self.games.get(game);
+        let trusted = game.and_then(|game| self.config.proxies.get(&game.name));
+        let (player, datagram) = match trusted {
+            None => (leg.address, datagram),
+            Some(trusted) => {
+                let proxied = read(trusted, leg.address, datagram);
+                if proxied.is_none() {
+                    self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
+                }
+                proxied?
+            }
+        };
+        Some(ProxiedDatagram {
+            flow: self.flows.of_player(*leg, player),
+            player,
+            named_by: if player == leg.address {
+                NamedBy::Source
+            } else {
+                NamedBy::Proxy
+            },
+            datagram,
+        })
+    }
+}
+
+/// The source of a player's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedBy {
+    /// The datagram's source address, which can be forged.
+    Source,
+    /// The header of a trusted proxy; replies go to the proxy.
+    Proxy,
+}
+
+/// A datagram at a game's port, without its header.
+#[derive(Debug)]
+pub(super) struct ProxiedDatagram<'a> {
+    /// Its flow; `None` for a new one.
+    pub(super) flow: Option<u32>,
+    pub(super) player: SocketAddr,
+    pub(super) named_by: NamedBy,
+    pub(super) datagram: &'a [u8],
+}
+
+/// The player's address and the payload; `None` if the header is not accepted.
+fn read<'a>(
+    trusted: &TrustedProxies,
+    peer: SocketAddr,
+    datagram: &'a [u8],
+) -> Option<(SocketAddr, &'a [u8])> {
+    let header = read_datagram(datagram, LEN_USUAL).ok()?;
+    let judged = trusted.judge_by(HeaderPolicy::Required, peer.ip(), header.as_ref());
+    let player = judged.ok()?.map_or(peer, |ends| ends.source);
+    let proxied = datagram.get(header.map_or(0, |header| header.len)..)?;
+    // The game server receives this address and may send to it.
+    is_of_one_host(player).then_some((player, proxied))
 }
 
 /// How long an exit that refused a flow of a game gets no other.
@@ -480,8 +540,7 @@ const REFUSED: Duration = Duration::from_secs(1);
 const REFUSED_KEPT: Duration = Duration::from_secs(60);
 /// Least time between two `NoExit` events of a game.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
-/// Wait after a port of a game, UDP or TCP, could not be opened: a port that becomes free is opened
-/// soon, and at most twelve failures a minute are reported.
+/// Wait after a port of a game, UDP or TCP, could not be opened: at most twelve reports a minute.
 pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

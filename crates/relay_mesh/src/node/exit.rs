@@ -1,25 +1,28 @@
-//! Exit side: one upstream socket for each flow.
+//! Exit side: an upstream socket for each flow, and PROXY headers to game servers. Also flows whose
+//! entry is this node too.
 
 use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeSet;
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_side::{Side, Upstream};
-use super::flow_table::{Flow, Owner};
-use super::proxy_header_sender::HeaderState;
+use super::flow_table::{Flow, Owner, Side, Upstream};
 use super::{Node, Pending};
 use crate::config::Mode;
 use crate::event::{Command, Event, Outcome, TurnedAway};
-use crate::exchange::Exchange;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::leg::Leg;
 use crate::link::LinkId;
-use crate::link_state::Roles;
+use crate::link_state::{Roles, ShortId};
+use crate::pieces::DATAGRAM_MAX;
+use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
+use crate::ration::{Exchange, ProofState};
+use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
 impl<P: Provider> Node<P> {
-    /// Handles an entry's request for a flow.
     pub(super) fn on_flow_open(
         &mut self,
         now: Instant,
@@ -209,24 +212,253 @@ impl<P: Provider> Node<P> {
 
     /// The game of that name, if this node serves it and `node` may send players.
     pub(super) fn admit(&self, node: NodeId, name: &str) -> Option<(usize, SocketAddr, Mode)> {
-        let is_entry = self.config.members.as_ref().is_none_or(|members| {
-            members
-                .get(&node)
-                .is_some_and(|roles| roles.contains(Roles::ENTRY))
-        });
-        let (index, game) = self
-            .games
-            .iter()
-            .enumerate()
-            .find(|(_, game)| game.name == name && game.exit.is_some())?;
+        let mut games = self.games.iter().enumerate();
+        let (index, game) = games.find(|(_, game)| game.name == name && game.exit.is_some())?;
         let exit = game.exit.as_ref()?;
-        let is_listed = exit
-            .entries
-            .as_ref()
-            .is_none_or(|entries| entries.contains(&node));
-        let is_allowed = self.document().is_none_or(|document| {
-            document.may_enter(name, &node) && document.may_exit(name, &self.own)
+        let may_send = self.may_send_players(&node, name, exit.entries.as_ref());
+        may_send.then_some((index, exit.server, game.mode))
+    }
+
+    /// Whether `node` may send players of a game to this node, which accepts only `entries`.
+    pub(super) fn may_send_players(
+        &self,
+        node: &NodeId,
+        game: &str,
+        entries: Option<&BTreeSet<NodeId>>,
+    ) -> bool {
+        self.may_act_as(node, &[Roles::ENTRY])
+            && entries.is_none_or(|entries| entries.contains(node))
+            && self.document().is_none_or(|document| {
+                document.may_enter(game, node) && document.may_exit(game, &self.own)
+            })
+    }
+
+    /// Opens a flow from a local player to a local server.
+    pub(super) fn begin_here(
+        &mut self,
+        now: Instant,
+        (leg, player, game): (Leg, SocketAddr, usize),
+        proof: ProofState,
+    ) -> Option<u32> {
+        let name = self.game_name(game);
+        let admitted = self.admit(self.own, &name);
+        let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
+            self.ration.on_end(&proof);
+            return None;
+        };
+        let id = self.next_here_id();
+        let upstream = Upstream::new(server, self.next_command);
+        let side = Side::Here {
+            leg,
+            local: None,
+            proof,
+            upstream,
+        };
+        let flow = Flow::new(now, (LinkId::OWN, id), (game, player, mode), None, side);
+        let index = match self.flows.insert(flow) {
+            Ok(index) => index,
+            Err(flow) => {
+                self.leave_side(&flow.side);
+                return None;
+            }
+        };
+        self.command(
+            Command::Open { server },
+            Pending::Upstream(index, LinkId::OWN, id),
+        );
+        self.emit(Event::FlowOpened {
+            game: name,
+            player,
+            far_end: self.own,
         });
-        (is_entry && is_listed && is_allowed).then_some((index, exit.server, game.mode))
+        Some(index)
+    }
+
+    /// The node at the other end of a flow; this node for a local flow.
+    pub(super) fn node_of(&self, far: LinkId) -> Option<NodeId> {
+        if far == LinkId::OWN {
+            return Some(self.own);
+        }
+        self.peers.get(far).map(|peer| peer.node)
+    }
+
+    pub(super) const fn next_here_id(&mut self) -> FlowId {
+        let next = &mut self.ports.next_here;
+        *next = next.saturating_add(1);
+        FlowId(*next)
+    }
+
+    /// Whether too many sockets are pending. This bounds memory if the driver does not answer.
+    pub(super) fn has_overdue_sockets(&self) -> bool {
+        let flows = usize::try_from(self.config.flows_max).unwrap_or(usize::MAX);
+        self.pending.len() >= flows.saturating_mul(2)
+    }
+
+    /// Forwards a datagram of a player to a local server.
+    pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let rate = self.config.flow_rate;
+        let is_within = |flow: &mut Flow<P::Aead>| flow.takes(now, rate, datagram.len());
+        if self.touch_here(now, index, datagram.len(), is_within) {
+            self.deliver_to_server(index, datagram);
+        }
+    }
+
+    /// Forwards a datagram of a server to a local player.
+    pub(super) fn carry_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
+        let rate = self.config.flow_rate;
+        let is_within =
+            |flow: &mut Flow<P::Aead>| flow.takes_from_server(now, rate, datagram.len());
+        if self.touch_here(now, index, datagram.len(), is_within) {
+            self.deliver_to_player(now, index, datagram);
+        }
+    }
+
+    /// Reports the outcome of opening a flow's socket to its entry, or to this node.
+    pub(super) fn tell_opened(
+        &mut self,
+        now: Instant,
+        (far, id): (LinkId, FlowId),
+        outcome: Result<(), FlowRefused>,
+    ) {
+        if far == LinkId::OWN {
+            let index = self.flows.of_id(far, id);
+            if let Some(game) = index.and_then(|index| Some(self.flows.get(index)?.game)) {
+                self.ports.on_opened(now, (game, far), outcome);
+            }
+        } else {
+            let opened = FlowMessage::Opened { flow: id, outcome };
+            let is_sent = self.send_flow_message(now, far, &opened);
+            if !is_sent && outcome.is_err() {
+                self.tell_close(now, far, (id, FlowEnd::Refused));
+            }
+        }
+    }
+
+    /// Whether a datagram is within the flow's rate and the mesh's maximum length.
+    fn touch_here(
+        &mut self,
+        now: Instant,
+        index: u32,
+        len: usize,
+        is_within: impl FnOnce(&mut Flow<P::Aead>) -> bool,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
+        flow.used = now;
+        let game = Some(flow.game);
+        if !is_within(flow) {
+            self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
+            self.turn_away(now, game, TurnedAway::FlowRate);
+            return false;
+        }
+        let fits = len <= DATAGRAM_MAX;
+        if !fits {
+            self.stats.too_big = self.stats.too_big.saturating_add(1);
+            self.turn_away(now, game, TurnedAway::TooLong);
+        }
+        fits
+    }
+
+    /// Queues a datagram to a server, with a header before it.
+    pub(super) fn push_with_header(
+        &mut self,
+        leg: Leg,
+        (header, state): (ServerHeader, HeaderState),
+        datagram: &[u8],
+    ) {
+        let subject = Subject::Flow(Ends {
+            transport: Transport::Datagram,
+            source: state.player,
+            destination: leg.address,
+        });
+        let run = self.config.instance.0.to_be_bytes();
+        let session = [run, state.serial.to_be_bytes()];
+        let mut nodes = [0; NODES_MAX * NODE_LEN];
+        let mut tlvs = [Tlv {
+            kind: TlvKind::NOOP,
+            value: &[],
+        }; 2];
+        let mut count: usize = 0;
+        let mut add = |kind, value| {
+            if let Some(place) = tlvs.get_mut(count) {
+                *place = Tlv { kind, value };
+                count = count.saturating_add(1);
+            }
+        };
+        if header.extras.contains(HeaderExtras::SESSION_ID) {
+            add(TlvKind::SESSION_ID, session.as_flattened());
+        }
+        if header.extras.contains(HeaderExtras::NODES) {
+            add(TlvKind::NODES, self.path_node_ids(state.entry, &mut nodes));
+        }
+        let tlvs = tlvs.get(..count).unwrap_or_default();
+        let outbox = &mut self.plane.outbox;
+        let is_queued = !outbox.is_full()
+            && outbox
+                .push((leg, None), |out| {
+                    write_block(&subject, tlvs, header.extras.checksum(), out)?;
+                    out.extend_from_slice(datagram);
+                    Ok::<_, crate::proxy_header::WriteError>(())
+                })
+                .is_ok();
+        let counter = if is_queued {
+            &mut self.stats.delivered
+        } else {
+            &mut self.stats.outbox_full
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    /// Writes the short ids of the nodes between a player and this exit, the entry first.
+    pub(super) fn path_node_ids<'a>(
+        &self,
+        entry: LinkId,
+        place: &'a mut [u8; NODES_MAX * NODE_LEN],
+    ) -> &'a [u8] {
+        let path_set = self.path_sets.get(&entry);
+        let path = path_set.and_then(|path_set| path_set.path(path_set.current?));
+        let relays: &[NodeId] = path.map_or(&[], |path| &path.path.relays);
+        let first = self.peers.get(entry).map(|peer| peer.node);
+        // The local path leads from this exit to the entry.
+        let nodes = first
+            .into_iter()
+            .chain(relays.iter().rev().copied().take(NODES_MAX - 2))
+            .chain([self.own]);
+        let mut len: usize = 0;
+        for (place, node) in place.chunks_exact_mut(NODE_LEN).zip(nodes) {
+            place.copy_from_slice(&ShortId::from(node).0);
+            len = len.saturating_add(NODE_LEN);
+        }
+        place.get(..len).unwrap_or_default()
     }
 }
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeaderState {
+    /// The player's address at the entry.
+    pub(super) player: SocketAddr,
+    pub(super) entry: LinkId,
+    pub(super) serial: u64,
+}
+
+impl ServerHeader {
+    /// Whether `datagram` needs a header. `silence` is the time since the server's last datagram,
+    /// `None` before the first.
+    pub(super) fn is_due(self, silence: Option<Duration>, datagram: &[u8]) -> bool {
+        match self.timing {
+            HeaderTiming::Each => true,
+            // A player's data that looks like a header must not be the first that the server reads.
+            HeaderTiming::First => {
+                silence.is_none_or(|silence| silence > SERVER_SILENCE) || is_like(datagram)
+            }
+        }
+    }
+}
+
+/// Silence after which a server may have forgotten a flow's player.
+const SERVER_SILENCE: Duration = Duration::from_secs(2);
+/// Entry, three relays, exit.
+pub(super) const NODES_MAX: usize = 5;
+/// Bytes of each node id.
+pub(super) const NODE_LEN: usize = 8;

@@ -9,9 +9,8 @@ use wire::Instant;
 
 use super::path_set::PathSet;
 use super::{Node, UNRELIABLE};
-use crate::flow_datagram::FlowDatagram;
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowEnd, FlowMessage, OPENS_MAX};
+use crate::flow_message::{FlowDatagram, FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
 
 impl<P: Provider> Node<P> {

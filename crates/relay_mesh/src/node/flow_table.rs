@@ -1,29 +1,25 @@
 //! Flows of this node: of players at an entry, of upstream sockets at an exit.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
-use wire::token_bucket::{Fill, Level};
 
+use wire::token_bucket::{Fill, Level};
 use wire::{Generator, Instant, Lookup, NetworkKey};
 
-use super::flow_side::Side;
-#[cfg(feature = "tcp")]
-use super::flow_side::TunnelSide;
-use super::label_retry::LabelRetry;
+use super::path_labels::LabelRetry;
 use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::hop::LabelName;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
 use crate::pieces::Joiner;
+use crate::ration::{Exchange, ProofState};
 
-/// One flow, both directions.
 #[derive(Debug)]
 pub(super) struct Flow<A> {
     pub(super) id: FlowId,
     /// The node at the other end.
     pub(super) far: LinkId,
-    /// Index into the games of the configuration.
     pub(super) game: usize,
     /// The player's address as the entry sees it.
     pub(super) player: SocketAddr,
@@ -36,28 +32,23 @@ pub(super) struct Flow<A> {
     pub(super) outward: Early,
     /// Datagrams for the server that wait for the socket.
     pub(super) inward: Early,
-    /// Labels given out that lead to this flow; at most [`FLOW_LABELS_MAX`].
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed in either direction.
     pub(super) used: Instant,
-    /// When it was opened here.
     pub(super) since: Instant,
-    /// Limiter of bytes to the far end, or to the server if both ends are this node; `None` if
-    /// full.
+    /// Limiter of bytes to the far end, or to the server of a local flow; `None` if full.
     pub(super) rate: Option<Level>,
-    /// Limiter of bytes to the player if both ends are this node; `None` if full.
+    /// Limiter of bytes to the player of a local flow; `None` if full.
     rate_to_player: Option<Level>,
-    /// Datagrams that were sent over the session.
+    /// Number of datagrams sent over the session.
     pub(super) by_session: u8,
     /// When labels may be requested for it.
     pub(super) label_retry: LabelRetry,
-    /// Its position among the unproved flows, set by the table; `None` once the player has proved
-    /// that it receives.
+    /// Its position among the unproved flows, set by the table; `None` once the player is proved.
     pub(super) unproved: Option<u64>,
 }
 
 impl<A> Flow<A> {
-    /// Creates a flow that has carried nothing.
     pub(super) fn new(
         now: Instant,
         (far, id): (LinkId, FlowId),
@@ -87,8 +78,8 @@ impl<A> Flow<A> {
         }
     }
 
-    /// Whether a datagram to the far end is within `rate` bytes a second; if so, counts it. Only
-    /// its label's rate limits a tunnel.
+    /// Whether a datagram to the far end is within `rate` bytes a second; if so, counts it. Tunnels
+    /// are limited by their label's rate.
     pub(super) fn takes(&mut self, now: Instant, rate: u32, len: usize) -> bool {
         #[cfg(feature = "tcp")]
         if matches!(self.side, Side::Tunnel(_)) {
@@ -97,41 +88,31 @@ impl<A> Flow<A> {
         take_of(&mut self.rate, now, rate, len)
     }
 
-    /// The same for a datagram of the server, if both ends are this node.
+    /// The same for a datagram of a local flow's server.
     pub(super) fn takes_from_server(&mut self, now: Instant, rate: u32, len: usize) -> bool {
         take_of(&mut self.rate_to_player, now, rate, len)
     }
 
-    /// The entry that the flow's players use.
     const fn owner(&self) -> Owner {
-        match self.side {
-            Side::Entry { .. } | Side::Here { .. } => Owner::Own,
-            Side::Exit { .. } => Owner::Entry(self.far),
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(TunnelSide::Entry) => Owner::Own,
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(TunnelSide::Exit) => Owner::Entry(self.far),
+        if self.side.is_opened_here() {
+            Owner::Own
+        } else {
+            Owner::Entry(self.far)
         }
     }
 
     /// The network of its player; `None` if it carries many players.
     fn prefix(&self) -> Option<NetworkKey> {
-        let is_of_one = match self.side {
-            Side::Entry { .. } | Side::Here { .. } | Side::Exit { .. } => true,
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(_) => false,
-        };
-        is_of_one.then(|| NetworkKey::of(self.player.ip()))
+        let is_of_player = self.side.is_of_player();
+        is_of_player.then(|| NetworkKey::of(self.player.ip()))
     }
 
-    /// Whether its player has proved that it receives.
     pub(super) const fn is_proved(&self) -> bool {
         self.unproved.is_none()
     }
 }
 
-/// Takes `len` bytes from a limiter of `rate` bytes a second, with a burst of a quarter of a
-/// second.
+/// Takes `len` bytes from a limiter of `rate` bytes a second, with a burst of 250 ms.
 fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bool {
     let burst = rate / 4;
     let fill = Fill { rate, burst };
@@ -139,7 +120,7 @@ fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bo
     level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
-/// An entry that sends players, and shares the slots with other entries.
+/// Whose players a flow serves; owners share the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// This node's game ports.
@@ -148,7 +129,6 @@ pub(super) enum Owner {
     Entry(LinkId),
 }
 
-/// Slots that one owner holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     flows: u32,
@@ -163,7 +143,6 @@ pub(super) enum Place {
     After(u32),
 }
 
-/// Queue of a few datagrams that cannot be sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     waiting: VecDeque<Vec<u8>>,
@@ -202,8 +181,7 @@ pub(super) struct FlowTable<A> {
     unproved: BTreeMap<(Owner, u64), u32>,
     /// At most one entry per neighbour, and one for this node.
     held: BTreeMap<Owner, Held>,
-    /// Flows by owner and network of the player; no entry is 0. Another entry may give any address
-    /// for its players.
+    /// Flows by owner and network of the player; no entry is 0. Another entry may forge addresses.
     prefixes: BTreeMap<(Owner, NetworkKey), u32>,
     next_unproved: u64,
     unproved_max: usize,
@@ -233,12 +211,9 @@ impl<A> FlowTable<A> {
         if self.taken >= self.max {
             return Err(Box::new(flow));
         }
-        let index = match self.free.pop_front() {
-            Some(index) => index,
-            None => match u32::try_from(self.slots.len()) {
-                Ok(index) => index,
-                Err(_) => return Err(Box::new(flow)),
-            },
+        let next = || u32::try_from(self.slots.len()).ok();
+        let Some(index) = self.free.pop_front().or_else(next) else {
+            return Err(Box::new(flow));
         };
         let owner = flow.owner();
         flow.unproved = Some(self.next_unproved);
@@ -285,11 +260,8 @@ impl<A> FlowTable<A> {
         if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
             self.by_player.remove(&(leg, flow.player));
         }
-        if let Some(socket) = flow
-            .side
-            .upstream_mut()
-            .and_then(|upstream| upstream.socket)
-        {
+        let upstream = flow.side.upstream_mut();
+        if let Some(socket) = upstream.and_then(|upstream| upstream.socket) {
             self.by_socket.remove(&socket);
         }
         self.free.push_back(index);
@@ -297,7 +269,6 @@ impl<A> FlowTable<A> {
         Some(flow)
     }
 
-    /// Records that a flow's player has proved that it receives.
     pub(super) fn on_proved(&mut self, index: u32) {
         let Some(flow) = self.get_mut(index) else {
             return;
@@ -314,7 +285,6 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// The oldest unproved flow of an owner for which `holds` returns true.
     pub(super) fn oldest_unproved(
         &self,
         owner: Owner,
@@ -334,8 +304,8 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// Whether a new player of `owner` must be rejected: at least half of the slots are taken, and
-    /// the player's network has its share of them.
+    /// Whether a new player must be rejected: at least half of the slots are taken, and the player's
+    /// network has its share of them.
     pub(super) fn is_share_held(&self, owner: Owner, player: SocketAddr) -> bool {
         let held = self.prefixes.get(&(owner, NetworkKey::of(player.ip())));
         let share = (self.max / OTHERS_SHARE).max(PREFIX_MIN);
@@ -360,18 +330,15 @@ impl<A> FlowTable<A> {
                 held(of).unproved.saturating_add(newcomer)
             };
             let owners = self.held.iter().filter(|(_, held)| held.unproved > 0);
-            owners
-                .map(|(of, _)| (with_newcomer(*of), *of == owner, *of))
-                .max()
-                .map(|(_, _, of)| of)?
+            let most = owners.map(|(of, _)| (with_newcomer(*of), *of == owner, *of));
+            most.max().map(|(_, _, of)| of)?
         } else {
             return Some(Place::Free);
         };
         self.oldest_unproved(leaves, |_| true).map(Place::After)
     }
 
-    /// Whether packets move to another path only after this flow has a label there: it is a probe
-    /// flow, or it is proved and may request labels.
+    /// Whether packets move to another path only after this flow has a label there.
     pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
         let flow = self.of_id(far, id).and_then(|index| self.get(index));
         id == FlowId::PROBE
@@ -408,6 +375,10 @@ impl<A> FlowTable<A> {
         self.by_socket.get(&socket).copied()
     }
 
+    pub(super) fn by_id_mut(&mut self, far: LinkId, id: FlowId) -> Option<&mut Flow<A>> {
+        self.get_mut(self.of_id(far, id)?)
+    }
+
     pub(super) fn of_id(&self, far: LinkId, id: FlowId) -> Option<u32> {
         self.by_id.get(&(far, id)).copied()
     }
@@ -417,14 +388,12 @@ impl<A> FlowTable<A> {
         id == FlowId::PROBE || self.by_id.contains_key(&(far, id))
     }
 
-    /// Ids and indices of the flows with one far end, by id.
-    pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (FlowId, u32)> {
-        self.by_id
-            .range((far, FlowId(0))..=(far, FlowId(u64::MAX)))
-            .map(|((_, id), index)| (*id, *index))
+    /// The flows with one far end, by id, and their indices.
+    pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (u32, &Flow<A>)> {
+        let flows = self.by_id.range((far, FlowId(0))..=(far, FlowId(u64::MAX)));
+        flows.filter_map(|(_, index)| Some((*index, self.get(*index)?)))
     }
 
-    /// All flows, by index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Flow<A>)> {
         (0..)
             .zip(&self.slots)
@@ -459,10 +428,122 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
     link.filter(|_| index & PROBE_FLOWS != 0)
 }
 
-/// Labels that may lead to one flow: of its current paths, and of earlier ones that were not
-/// released and have not expired.
+/// What a flow leads to at this node.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// A player.
+    Entry {
+        /// The game's socket and the player's address.
+        leg: Leg,
+        /// The local address that the player last sent to.
+        local: Option<IpAddr>,
+        /// Whether the player has proved that it receives replies.
+        proof: ProofState,
+    },
+    /// A game server.
+    Exit {
+        upstream: Upstream,
+        /// Requests and replies so far, which can prove that the player receives.
+        exchange: Exchange,
+    },
+    /// A player and a game server: the flow is local and does not use the mesh.
+    Here {
+        /// As in [`Entry`](Self::Entry).
+        leg: Leg,
+        local: Option<IpAddr>,
+        proof: ProofState,
+        upstream: Upstream,
+    },
+    /// A tunnel, which carries the TCP games of both nodes.
+    #[cfg(feature = "tcp")]
+    Tunnel(TunnelSide),
+}
+
+impl Side {
+    /// The player's socket and address, the local address it last sent to, and its proof state.
+    pub(super) const fn player_mut(
+        &mut self,
+    ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut ProofState)> {
+        match self {
+            Self::Entry { leg, local, proof }
+            | Self::Here {
+                leg, local, proof, ..
+            } => Some((leg, local, proof)),
+            Self::Exit { .. } => None,
+            #[cfg(feature = "tcp")]
+            Self::Tunnel(_) => None,
+        }
+    }
+
+    /// The connection to the game server, if it is at this end.
+    pub(super) const fn upstream_mut(&mut self) -> Option<&mut Upstream> {
+        match self {
+            Self::Exit { upstream, .. } | Self::Here { upstream, .. } => Some(upstream),
+            Self::Entry { .. } => None,
+            #[cfg(feature = "tcp")]
+            Self::Tunnel(_) => None,
+        }
+    }
+
+    /// Whether the flow belongs to one player; false for a tunnel.
+    #[cfg_attr(
+        not(feature = "tcp"),
+        expect(clippy::unused_self, reason = "every flow is")
+    )]
+    pub(super) const fn is_of_player(&self) -> bool {
+        #[cfg(feature = "tcp")]
+        if let Self::Tunnel(_) = self {
+            return false;
+        }
+        true
+    }
+
+    /// Whether this end opened the flow.
+    pub(super) const fn is_opened_here(&self) -> bool {
+        match self {
+            Self::Entry { .. } | Self::Here { .. } => true,
+            Self::Exit { .. } => false,
+            #[cfg(feature = "tcp")]
+            Self::Tunnel(side) => matches!(side, TunnelSide::Entry),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) server: SocketAddr,
+    /// `None` until the driver has opened it.
+    pub(super) socket: Option<SocketId>,
+    /// When the server last sent a datagram.
+    pub(super) answered_at: Option<Instant>,
+    /// Identifies the flow while this node runs: the number of the command that opens its socket.
+    pub(super) serial: u64,
+}
+
+impl Upstream {
+    pub(super) const fn new(server: SocketAddr, serial: u64) -> Self {
+        Self {
+            server,
+            socket: None,
+            answered_at: None,
+            serial,
+        }
+    }
+}
+
+/// Which end of a tunnel this node is.
+#[cfg(feature = "tcp")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TunnelSide {
+    /// Players connect here.
+    Entry,
+    /// Connections to game servers leave here.
+    Exit,
+}
+
+/// Labels that may lead to one flow, on its current and earlier paths.
 pub(super) const FLOW_LABELS_MAX: usize = 32;
-/// An exit keeps one eighth of its flow slots, and of its TCP connections, for entries other than
+/// An exit keeps one eighth of its flow slots, and of its TCP connections, for other entries than
 /// the largest one.
 pub(super) const OTHERS_SHARE: u32 = 8;
 /// Flows that one network may have in any case: a household, or a small provider.

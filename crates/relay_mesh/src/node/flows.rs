@@ -3,8 +3,8 @@
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_side::Side;
-use super::flow_table::{Flow, FlowTable, Owner, Place, probe_link};
+use super::flow_table::Side;
+use super::flow_table::{Owner, Place, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
@@ -31,7 +31,6 @@ impl<P: Provider> Node<P> {
             return;
         };
         let provider = self.endpoint.provider();
-        // No label leads to a flow without keys.
         let Some((_, opener)) = &mut flow.keys else {
             return;
         };
@@ -39,8 +38,7 @@ impl<P: Provider> Node<P> {
             Ok(payload) => payload,
             Err(FlowDrop::Duplicate) => {
                 self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
-                // A copy counts for its path only if it is authentic: a relay knows the packet
-                // numbers.
+                // A relay knows the packet numbers, so only an authentic copy counts.
                 if opener.verify(provider, now, &arrived.header, arrived.body) {
                     let (far, packet) = (flow.far, (flow.id, arrived.header.number));
                     let len = arrived.body.len().saturating_sub(TAG_LEN);
@@ -58,20 +56,18 @@ impl<P: Provider> Node<P> {
             // It only keeps the labels of its path alive.
             return;
         }
-        let (packet, way) = ((flow.id, arrived.header.number), (flow.far, arrived.path));
-        let len = payload.len();
+        let (far, number) = (flow.far, arrived.header.number);
+        let (packet, len) = ((flow.id, number), payload.len());
         let mut datagram = core::mem::take(&mut self.message);
         datagram.clear();
-        let number = arrived.header.number;
         let is_whole = flow
             .joiner
             .add(now, (number, piece), payload, &mut datagram);
         if is_whole {
             flow.used = now;
         }
-        self.on_data_arrived(now, way, packet, len);
+        self.on_data_arrived(now, (far, arrived.path), packet, len);
         if is_whole {
-            let (far, _) = way;
             if let Some(path_set) = self.path_sets.get_mut(&far) {
                 path_set.used = now;
             }
@@ -81,7 +77,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Sends a datagram of a player or server to the far end of its flow, or queues it until there
-    /// is a path. Drops it if it exceeds the flow's rate.
+    /// is a path.
     pub(super) fn carry(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -100,7 +96,6 @@ impl<P: Provider> Node<P> {
         self.carry_taken(now, index, datagram);
     }
 
-    /// As `carry`, for a datagram that was already counted against the flow's rate.
     fn carry_taken(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -132,20 +127,17 @@ impl<P: Provider> Node<P> {
             self.stats.carried = self.stats.carried.saturating_add(1);
             return;
         }
-        let Some(flow) = self.flows.get_mut(index) else {
-            return;
-        };
-        let counter = if ways != [None, None] {
-            &mut self.stats.carried
-        } else if flow.outward.push(datagram) {
-            &mut self.stats.waited
-        } else {
-            &mut self.stats.early_dropped
-        };
-        *counter = counter.saturating_add(1);
         if ways == [None, None] {
+            let flow = self.flows.get_mut(index);
+            let counter = if flow.is_some_and(|flow| flow.outward.push(datagram)) {
+                &mut self.stats.waited
+            } else {
+                &mut self.stats.early_dropped
+            };
+            *counter = counter.saturating_add(1);
             return;
         }
+        self.stats.carried = self.stats.carried.saturating_add(1);
         match second {
             None => self.send_pieces(now, index, (Piece::Whole, first), ways),
             Some(second) => {
@@ -175,7 +167,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let Ok(numbered) = sealer.seal(provider, now, piece, &mut self.sealed) else {
-            self.close_flow(now, index, FlowEnd::Worn);
+            self.close_flow(now, index, FlowEnd::AeadLimitReached);
             return;
         };
         let is_keep_alive = piece == (Piece::First, &[][..]);
@@ -192,26 +184,22 @@ impl<P: Provider> Node<P> {
             }
         }
         if !is_keep_alive && self.config.choice.judges_data {
-            path_set.note_data_len(piece.1.len());
+            path_set.lengths.note_longest(piece.1.len());
             path_set.lengths.note(piece.1.len());
         }
     }
 
-    /// Sends the datagrams that were queued for lack of a path.
     pub(super) fn send_early(&mut self, now: Instant, far: LinkId, flow: FlowId) {
         let Some(index) = self.flows.of_id(far, flow) else {
             return;
         };
-        let Some(flow) = self.flows.get_mut(index) else {
-            return;
-        };
-        let waiting = flow.outward.take();
+        let flow = self.flows.get_mut(index);
+        let waiting = flow.map(|flow| flow.outward.take()).unwrap_or_default();
         for datagram in waiting {
             self.carry_taken(now, index, &datagram);
         }
     }
 
-    /// Handles the far end's messages on flows.
     pub(super) fn on_flow_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         match FlowMessage::decode(message) {
             Ok(FlowMessage::Open {
@@ -263,20 +251,16 @@ impl<P: Provider> Node<P> {
     /// Ends the flows that carried nothing for the configured idle time.
     pub(super) fn end_idle_flows(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
-        let indices: Vec<u32> = self
-            .flows
-            .iter()
-            .filter(|(_, flow)| now.saturating_since(flow.used) >= idle)
-            .map(|(index, _)| index)
-            .collect();
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, flow)| now.saturating_since(flow.used) >= idle);
+        let indices: Vec<u32> = flows.map(|(index, _)| index).collect();
         for index in indices {
             self.close_flow(now, index, FlowEnd::Idle);
         }
     }
 
-    /// Ends the flows of a session that has ended.
     pub(super) fn end_flows_with(&mut self, now: Instant, far: LinkId) {
-        let indices: Vec<u32> = self.flows.with(far).map(|(_, index)| index).collect();
+        let indices: Vec<u32> = self.flows.with(far).map(|(index, _)| index).collect();
         for index in indices {
             self.end_flow(now, index, FlowEnd::SessionLost);
         }
@@ -306,7 +290,6 @@ impl<P: Provider> Node<P> {
         self.send(now, link, RELIABLE, &bytes)
     }
 
-    /// Derives the keys of a flow; `None` if the session has ended.
     pub(super) fn flow_keys(&self, link: LinkId, flow: FlowId) -> Option<FlowKeys<P::Aead>> {
         let session = self.peers.session(link)?;
         let exporter = self.endpoint.exporter(session)?;
@@ -318,7 +301,6 @@ impl<P: Provider> Node<P> {
         ))
     }
 
-    /// Delivers a datagram to the player, the server or the tunnel.
     pub(super) fn deliver(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Entry { .. }) => self.deliver_to_player(now, index, datagram),
@@ -330,19 +312,16 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Records that a flow's player has proved that it receives: the flow gets labels on the spare
-    /// path too.
+    /// Records that a flow's player is proved: the flow gets labels on the spare path too.
     pub(super) fn on_proved(&mut self, index: u32) {
         self.flows.on_proved(index);
-        let now = self.now;
         let far = self.flows.get(index).map(|flow| flow.far);
         if let Some(path_set) = far.and_then(|far| self.path_sets.get_mut(&far)) {
-            path_set.search_from(now);
+            path_set.search_from(self.now);
         }
     }
 
-    /// Makes room for another flow of `owner`, by ending an unproved flow if necessary. Returns
-    /// false if there is no room.
+    /// Makes room for another flow, by ending an unproved one if necessary; false if there is none.
     pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
         let place = self.flows.place_for(owner);
         if let Some(Place::After(oldest)) = place {
@@ -364,7 +343,7 @@ impl<P: Provider> Node<P> {
 
     /// Removes a flow, its labels and its socket.
     pub(super) fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
-        let Some(flow) = FlowTable::remove(&mut self.flows, index) else {
+        let Some(flow) = self.flows.remove(index) else {
             return;
         };
         for label in &flow.labels {
@@ -374,30 +353,24 @@ impl<P: Provider> Node<P> {
             }
         }
         self.release_flow(now, flow.far, flow.id);
-        let Flow {
-            side, game, player, ..
-        } = flow;
         #[cfg(feature = "tcp")]
-        if let Side::Tunnel(_) = side {
+        if let Side::Tunnel(_) = flow.side {
             self.on_tunnel_ended(index, reason);
             if flow.far == LinkId::OWN {
                 self.end_local_tunnel(now, reason);
             }
             return;
         }
-        self.leave_side(&side);
-        let game = self.game_name(game);
+        self.leave_side(&flow.side);
         self.emit(Event::FlowClosed {
-            game,
-            player,
+            game: self.game_name(flow.game),
+            player: flow.player,
             reason,
         });
     }
 
     pub(super) fn game_name(&self, index: usize) -> String {
-        self.games
-            .get(index)
-            .map(|game| game.name.clone())
-            .unwrap_or_default()
+        let game = self.games.get(index);
+        game.map(|game| game.name.clone()).unwrap_or_default()
     }
 }

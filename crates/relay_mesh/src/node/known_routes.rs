@@ -15,21 +15,17 @@ use crate::routes::{Graph, NodeIndex, Path, Route, RouteLimits, SourceRoutes, di
 /// The graph of all known links, and the routes on it.
 ///
 /// A change takes effect within [`COALESCE`]. One call computes at most a graph, the costs to all
-/// nodes, and the alternatives to one far end; other alternatives wait for the next call. Only
-/// [`run_paths`](Node::run_paths) computes alternatives.
+/// nodes, and the alternatives to one far end; others wait for the next call.
 #[derive(Debug, Default)]
 pub(super) struct KnownRoutes {
-    /// Built on first use.
     newest: Option<Routed>,
     /// Whether links, nodes or roles changed in a way that `newest` does not contain.
     is_stale: bool,
     /// When alternatives were last computed.
     worked_at: Option<Instant>,
-    /// The best disjoint paths to each far end that was asked for.
     alternatives: BTreeMap<NodeId, Alternatives>,
 }
 
-/// A graph, and the routes computed on it.
 #[derive(Debug)]
 pub(super) struct Routed {
     pub(super) graph: Graph,
@@ -48,7 +44,6 @@ struct Alternatives {
 }
 
 impl KnownRoutes {
-    /// Handles a change of links, nodes or roles.
     pub(super) const fn on_change(&mut self) {
         self.is_stale = true;
     }
@@ -84,15 +79,13 @@ impl KnownRoutes {
         }
     }
 
-    /// Returns the newest graph and its routes.
     pub(super) const fn newest(&self) -> Option<&Routed> {
         self.newest.as_ref()
     }
 
     /// Returns the best disjoint paths to `far`, the best first. If `avoided` nodes are on them, as
-    /// many paths without these follow. If `far` is among the avoided, its direct path is.
-    ///
-    /// Returns `None` if the computation has to wait for the next call.
+    /// many paths without these follow. If `far` is avoided, its direct path is. `None` if the
+    /// computation has to wait for the next call.
     pub(super) fn alternatives(
         &mut self,
         now: Instant,
@@ -193,8 +186,8 @@ impl Routed {
         left
     }
 
-    /// Whether alternatives are still valid: the best path is the same, all paths are routable, and
-    /// they are younger than [`LASTING`].
+    /// Whether alternatives are valid: the best path is the same, all are routable, and they are
+    /// younger than [`LASTING`].
     fn bears(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
         let best = self.graph.index(&far);
         let best = best.and_then(|far| self.best.route(&self.graph, far));
@@ -218,8 +211,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The cost of the cheapest route to a node; unroutable if there is none. It is a lookup, so
-    /// remote nodes may cause it at any rate.
+    /// The cost of the cheapest route to a node. It is a lookup, so remote nodes may cause it at any
+    /// rate.
     pub(super) fn cost_to(&mut self, now: Instant, far: NodeId) -> Cost {
         self.renew_routes(now);
         let newest = self.known_routes.newest();

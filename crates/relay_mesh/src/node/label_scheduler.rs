@@ -12,7 +12,6 @@ use crate::path_setup::PathSetup;
 use crate::path_watch::PathState;
 use crate::route_request::FLOWS_MAX;
 
-/// A flow that a path may request a label for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LabelRequest {
     pub(super) flow: FlowId,
@@ -31,25 +30,21 @@ impl LabelRequest {
 }
 
 impl<A> PathSet<A> {
-    /// The path that gets its labels first after a failure, if one of `flows` has none there.
-    ///
-    /// `None` if one of its set-ups failed, or if it has no probe label yet and another path is
-    /// proved.
+    /// The path that gets its labels first after a failure, if one of `flows` has none there. Not
+    /// if one of its set-ups failed, or if another path is proved and it has no probe label yet.
     pub(super) fn priority_path(
         &self,
         now: Instant,
         mut flows: impl Iterator<Item = FlowId>,
     ) -> Option<u8> {
-        let chosen = self.choice.current().and_then(|path| self.find(path));
-        let path = self.current.and_then(|id| self.path(id)).or(chosen)?;
+        let path = self.active().or_else(|| self.chosen())?;
         let is_open = path.failures == 0 && path.retry_at <= now;
         let is_first = path.is_watched() || !self.paths.iter().any(|path| path.is_proved(now));
         let is_wanted = now < self.failover_deadline && is_open && is_first;
         (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
     }
 
-    /// The path that alone may request labels, if it answers probes: no other path is set up until
-    /// it has all labels. So a thousand flows move by requests for that path alone.
+    /// The path that alone may request labels, if it answers probes, until it has all of them.
     pub(super) fn exclusive_path(&self, now: Instant, priority_path: Option<u8>) -> Option<u8> {
         let path = self.path(priority_path?)?;
         let answers = path.is_watched() && path.watch.state(now) == PathState::Good;
@@ -57,8 +52,8 @@ impl<A> PathSet<A> {
     }
 
     /// Updates since when the oldest flow has no label on the active path. Returns the stranded
-    /// flows, which may use other paths: all without a label, if the path has granted none for
-    /// [`UNBOUND_MAX`] or its set-ups failed [`TRIES`] times; otherwise none.
+    /// flows, which may use other paths: all without a label if the path [is short](
+    /// PathEntry::is_short), else none.
     pub(super) fn update_unbound_flows(
         &mut self,
         now: Instant,
@@ -98,8 +93,7 @@ impl<A> PathSet<A> {
         stranded
     }
 
-    /// Flows to request labels for on `path` now, those without another path first. None of them
-    /// has a label or a pending set-up there.
+    /// Flows to request labels for on `path` now, those without another path first.
     ///
     /// The active path requests labels for all flows. Any other path requests them for stranded
     /// flows, but for unproved ones only if it is the spare. Proved flows also get labels on warm
@@ -136,8 +130,9 @@ impl<A> PathSet<A> {
 
     /// Spare paths that wait, while flows wait for labels on the active path and none is stranded.
     pub(super) fn deferred_spares(&self, stranded: &BTreeSet<FlowId>) -> Vec<u8> {
-        let in_use = self.current.and_then(|id| self.path(id));
-        let is_awaited = in_use.is_some_and(|path| path.unbound_since.is_some());
+        let is_awaited = self
+            .active()
+            .is_some_and(|path| path.unbound_since.is_some());
         if !is_awaited || !stranded.is_empty() {
             return Vec::new();
         }
@@ -147,10 +142,8 @@ impl<A> PathSet<A> {
         spares.map(|path| path.id).collect()
     }
 
-    /// Removes from `idle` every path that still carries a flow with no label on the active path.
-    ///
-    /// A flow that an earlier path in the list also carries does not count. At most as many paths
-    /// are kept as leave room for `coming` new ones within [`PATHS_MAX`].
+    /// Removes from `idle` every path that still carries a flow with no label on the active path or
+    /// an earlier one. Leaves room for `coming` new paths within [`PATHS_MAX`].
     pub(super) fn retain_fallback_paths(&self, now: Instant, idle: &mut Vec<u8>, coming: usize) {
         let kept = self.paths.len().saturating_sub(idle.len());
         let mut room = PATHS_MAX.saturating_sub(kept).saturating_sub(coming);
@@ -168,10 +161,7 @@ impl<A> PathSet<A> {
             return false;
         };
         let before = self.paths.iter().take_while(|path| path.id != id);
-        let others: Vec<&PathEntry> = before
-            .filter(carries)
-            .chain(self.current.and_then(|id| self.path(id)))
-            .collect();
+        let others: Vec<&PathEntry> = before.filter(carries).chain(self.active()).collect();
         let mut flows = path.bound.keys().filter(|flow| **flow != FlowId::PROBE);
         flows.any(|flow| others.iter().all(|other| !other.bound.contains_key(flow)))
     }
@@ -187,8 +177,7 @@ impl PathEntry {
     }
 
     /// Divides `flows` into requests, of half as many flows after each failure, so that a node with
-    /// little room can grant some. After a failure the probe label is requested alone, so that a
-    /// shortage of flow labels does not leave the path unmeasured.
+    /// little room can grant some. After a failure the probe label is requested alone.
     pub(super) fn batches<'a>(
         &self,
         mut flows: &'a [FlowId],
@@ -205,14 +194,13 @@ impl PathEntry {
     }
 }
 
-/// How long a spare path waits before it is set up, if no flow keeps a second path ready. If the
-/// active path has just died, that is known by then.
+/// How long a spare path waits before it is set up, if no flow keeps a second path ready.
 pub(super) const SPARE_AFTER: Duration = Duration::from_millis(500);
-/// How long a flow waits for a label on the active path before it is stranded: two round trips, and
-/// two for the flows before it, with relays at 500 ms of RTT.
+/// How long a flow waits for a label on the active path before it is stranded: four round trips of
+/// 500 ms.
 const UNBOUND_MAX: Duration = Duration::from_secs(2);
-/// How long spare paths wait for the labels of the new path after a failure: four round trips (two
-/// for the first 64 flows, two for all others) with relays at 250 ms of RTT.
+/// How long spare paths wait for the labels of the new path after a failure: four round trips of
+/// 250 ms.
 pub(super) const FAILOVER_PRIORITY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

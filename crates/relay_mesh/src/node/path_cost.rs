@@ -12,30 +12,24 @@ use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
 use crate::routes::Path;
 
-/// A path and its costs.
 pub(super) struct PathCost {
     pub(super) path: Path,
     pub(super) cost: Cost,
-    /// Whether one of its relays drains.
     pub(super) is_draining: bool,
     recent: Cost,
     loss_price: Cost,
-    /// Loss by its own probes: the proved lower bound, and the observed value. `None` if there are
-    /// too few.
+    /// Loss by its own probes: the proved lower bound, and the observed value. `None` if too few.
     probed: Option<(Loss, Loss)>,
-    /// Loss of its links by link state.
     advertised: Loss,
     pub(super) standing: DataHealth,
 }
 
-/// A path in link state.
 #[derive(Clone, Copy)]
 pub(super) struct LinkState {
     /// Unroutable if there is no route.
     cost: Cost,
     /// The part of `cost` that is the price of loss.
     loss_price: Cost,
-    /// Loss of the whole path.
     loss: Loss,
     /// Whether all its relays accept flows.
     may_pass: bool,
@@ -44,7 +38,6 @@ pub(super) struct LinkState {
 }
 
 impl LinkState {
-    /// Looks up a path.
     pub(super) fn of(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Self {
         let Some(Routed { graph, own, .. }) = newest else {
             return Self {
@@ -72,7 +65,6 @@ impl LinkState {
 }
 
 impl LinkState {
-    /// The cost without the price of loss.
     pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
     }
@@ -81,8 +73,8 @@ impl LinkState {
 impl<A> PathSet<A> {
     /// Compares measured delays with `advertised` ones. Returns how many paths are refuted now.
     ///
-    /// A path that never matched its advertised delay is refuted early and its relays are backed
-    /// off: either no link has changed since its set-up, or link state is late.
+    /// A path that never matched its advertised delay is refuted early, and its relays are backed
+    /// off.
     pub(super) fn refute(&mut self, now: Instant, advertised: impl Fn(&Path) -> Cost) -> u64 {
         let mut count = 0_u64;
         for path in self.paths.iter_mut().filter(|path| path.is_watched()) {
@@ -112,8 +104,8 @@ impl<A> PathSet<A> {
 }
 
 impl PathEntry {
-    /// Returns the cost of the newest 200 ms from that by link state: higher if probes are slower
-    /// and link state is late, or if data is slower than probes.
+    /// The cost of the newest 200 ms: higher than by link state if probes are slower than usual, or
+    /// data is slower than probes.
     fn recent(
         &self,
         now: Instant,
@@ -132,8 +124,8 @@ impl PathEntry {
         cost.max(grown).plus(from_span(data))
     }
 
-    /// Whether a path has never matched its advertised delay, for [`EARLY_PROOF`]. Returns true
-    /// once while it counts as failing.
+    /// Whether the path has not matched its advertised delay for [`EARLY_PROOF`]. Returns true once
+    /// while it counts as failing.
     fn is_refuted_early(&mut self, now: Instant, advertised: Cost, measured: Cost) -> bool {
         let since = *self.proved_at.get_or_insert(now);
         if self.has_fitted || !advertised.is_routable() {
@@ -145,8 +137,7 @@ impl PathEntry {
     }
 }
 
-/// The advertised delay of a path's probes. Their answers may take the direct path, which may be
-/// longer.
+/// The advertised delay of a path's probes, whose answers may take a longer direct path.
 pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Cost {
     let direct = Path {
         relays: Vec::new(),
@@ -169,9 +160,8 @@ pub(super) fn is_far_over(advertised: Cost, measured: Cost) -> bool {
 impl PathCost {
     /// Combines link state with the path's own probes.
     ///
-    /// Link state marks a link as dead as soon as answers are missing. If the active path still
-    /// receives answers, or missed them only briefly, it is late and not dead, unless a relay no
-    /// longer accepts flows.
+    /// Link state marks a link as dead as soon as answers are missing. For the active path it is
+    /// ignored until the path's own probes are dead, unless a relay no longer accepts flows.
     pub(super) fn new<A: Aead>(
         now: Instant,
         path_set: &PathSet<A>,
@@ -221,10 +211,10 @@ impl PathCost {
         }
     }
 
-    /// The path as a candidate of the choice, compared with the active one.
+    /// The path as a candidate of the choice.
     ///
     /// The active path counts with its proved loss, any other with its observed loss. With too few
-    /// probes, another path counts with the active one's loss, unless link state knows of less.
+    /// probes, another path counts with the active one's loss, unless link state has less.
     pub(super) fn offer(&self, in_use: Option<&Self>) -> Candidate<'_> {
         let proved = in_use.map_or(Loss::NONE, Self::proved);
         let is_in_use = in_use.is_some_and(|in_use| in_use.path == self.path);
@@ -252,8 +242,7 @@ pub(super) fn from_span(span: Duration) -> Cost {
     Cost::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// How long a new path must be too slow: colluding nodes are left within 3 s, first answers
-/// included.
+/// How long a new path must be too slow, so that colluding nodes are left within 3 s.
 const EARLY_PROOF: Duration = Duration::from_millis(1_500);
 /// Excess at which a path is refuted early, or not moved to; also in percent.
 const EARLY_MARGIN: Cost = Cost::from_millis(40);

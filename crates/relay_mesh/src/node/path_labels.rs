@@ -1,30 +1,35 @@
-//! Results of set-ups: labels of a path, or failures.
+//! Set-ups of paths: label requests, their replies, and the backoff after failures. Keeps labels
+//! alive.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
 
 use crypto::Provider;
 use wire::Instant;
 
-use super::Node;
-use super::label_retry::{RETRY, wait};
-use super::path_set::{Bound, PathEntry};
+use super::flow_table::FlowTable;
+use super::label_scheduler::LabelRequest;
+use super::path_set::{Bound, KEEP_ALIVE, PathEntry, PathSet};
+use super::{Node, RELIABLE};
+use crate::config::Mode;
 use crate::flow_key::FlowId;
+use crate::hop::Piece;
 use crate::hop_key::NextLabel;
 use crate::link::LinkId;
-use crate::path_setup::PathSetup;
+use crate::path_setup::{Ask, PathSetup, Progress, held};
+use crate::route_request::RouteReply;
 use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
-    /// Delays label requests for flows that the far end does not know: it refused them, or they
-    /// ended.
+    /// Delays label requests for flows that the far end refused.
     pub(super) fn defer(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
         for flow in flows {
-            let index = self.flows.of_id(far, *flow);
-            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+            if let Some(flow) = self.flows.by_id_mut(far, *flow) {
                 flow.label_retry.on_refused(now);
             }
         }
     }
 
-    /// Binds the labels that a set-up of a path was granted.
     pub(super) fn take_labels(
         &mut self,
         now: Instant,
@@ -32,11 +37,7 @@ impl<P: Provider> Node<P> {
         labels: Vec<(FlowId, NextLabel)>,
         setup: &mut PathSetup,
     ) {
-        let is_it = |known: &PathEntry| known.id == id;
-        let known = self.path_sets.get(&far).map(|path_set| &path_set.paths);
-        let Some(first) =
-            known.and_then(|paths| Some(paths.iter().find(|path| is_it(path))?.first))
-        else {
+        let Some(first) = self.path_mut((far, id)).map(|path| path.first) else {
             return;
         };
         let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
@@ -45,29 +46,24 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        // There is room for another set-up.
         path_set.search_from(now);
-        let Some(path) = path_set.paths.iter_mut().find(|path| is_it(path)) else {
+        let Some(path) = path_set.path_mut(id) else {
             return;
         };
-        let (Some(gate), Some(link)) = (
-            self.gates.get(path.first),
-            self.plane.links.get_mut(path.first),
-        ) else {
+        let links = &mut self.plane.links;
+        let (Some(gate), Some(link)) = (self.gates.get(first), links.get_mut(first)) else {
             return;
         };
         let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), taken.len());
         for (flow, label) in labels {
             if !self.flows.is_alive(far, flow) {
                 let mut held = setup.take_held(flow);
-                // The far end frees its own label when the flow ends.
                 held.pop();
                 idle.extend(held);
                 continue;
             }
             let provider = self.endpoint.provider();
-            // A label is not bound if the first hop granted it twice, or for a form of frames that
-            // this node does not send.
+            // Unbound if the first hop granted it twice, or for a form that this node does not send.
             let sealer = link.sealer_to(provider, label.name.shard());
             let bound = sealer.filter(|_| gate.allows(&label.form));
             let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
@@ -84,8 +80,7 @@ impl<P: Provider> Node<P> {
                 link.release(old.binding);
                 idle.extend(old.held);
             }
-            let index = self.flows.of_id(far, flow);
-            if let Some(flow) = index.and_then(|index| self.flows.get_mut(index)) {
+            if let Some(flow) = self.flows.by_id_mut(far, flow) {
                 flow.label_retry.on_label();
             }
             ready.push(flow);
@@ -102,8 +97,7 @@ impl<P: Provider> Node<P> {
 
     /// Backs off after a failed set-up; each wait is twice as long.
     ///
-    /// A path without a probe label fails after [`TRIES`] set-ups. On a path with one, flows
-    /// without a label wait, and other flows are not affected.
+    /// A path without a probe label fails after [`TRIES`] set-ups.
     pub(super) fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
         self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
         let Some(path_set) = self.path_sets.get_mut(&far) else {
@@ -122,39 +116,289 @@ impl<P: Provider> Node<P> {
             self.fail_path(now, far, id);
         }
     }
-}
 
-impl PathEntry {
-    /// Whether it has a label for probes.
-    pub(super) fn is_watched(&self) -> bool {
-        self.bound.contains_key(&FlowId::PROBE)
+    /// Starts set-ups for flows without a label on a path, as many as may be pending. Unproved
+    /// flows get labels only on the active path, or as stranded flows on the spare.
+    pub(super) fn set_up_missing(&mut self, now: Instant, link: LinkId) {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
+            return;
+        };
+        self.stats.label_searches = self.stats.label_searches.saturating_add(1);
+        let requests = Self::label_requests(now, path_set, &self.flows, link);
+        path_set.on_searched(now, requests.len());
+        let mut asks = Vec::new();
+        let mut ids = || self.last_request.advance();
+        // After a failure, the path that takes over gets its labels first.
+        let proved = requests.iter().filter(|wanted| wanted.is_proved);
+        let priority_path = path_set.priority_path(now, proved.map(|wanted| wanted.flow));
+        if priority_path.is_some() {
+            path_set.search_from(path_set.failover_deadline);
+        }
+        let stranded = path_set.update_unbound_flows(now, &requests);
+        let alone = path_set.exclusive_path(now, priority_path);
+        // Flows without any label come before those that want a second one.
+        let waiting = path_set.deferred_spares(&stranded);
+        let is_open = |path: &PathEntry| path.retry_at <= now;
+        let shut = path_set.paths.iter().filter(|path| !is_open(path));
+        let retry_at = shut.map(|path| path.retry_at).min();
+        let open = path_set.paths.iter().filter(|path| is_open(path));
+        let missing: Vec<_> = open
+            .filter(|path| path.setup_room() > 0 && alone.is_none_or(|alone| alone == path.id))
+            .map(|path| {
+                (
+                    path.id,
+                    path_set.missing(path, &requests, (priority_path, &stranded)),
+                )
+            })
+            .collect();
+        for (id, missing) in missing {
+            let Some(path) = path_set.path_mut(id) else {
+                continue;
+            };
+            let room = if waiting.contains(&id) {
+                path.setup_room()
+                    .min(SPARE_SETUPS.saturating_sub(path.setups.len()))
+            } else {
+                path.setup_room()
+            };
+            // The end of a set-up starts the next search.
+            let started: Vec<_> = path
+                .batches(&missing)
+                .take(room)
+                .map(|flows| {
+                    let way = (path.path.relays.as_slice(), path.path.destination, id);
+                    PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids)
+                })
+                .collect();
+            for (setup, first) in started {
+                path.setups.push(setup);
+                asks.extend(first);
+            }
+        }
+        if let Some(at) = retry_at {
+            path_set.search_from(at);
+        }
+        self.ask(now, asks);
     }
 
-    /// Records how many labels of a set-up were bound, and how many could not be. Returns whether
-    /// the set-up failed: most labels are unusable, or there is none to probe the path.
-    pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
-        if has_failed(usize::from(self.is_watched()), (bound, unbound)) {
-            return true;
+    /// The flows with a far end for which labels may be requested, the probe flow first. The far
+    /// end does not know those whose open message is not sent yet.
+    fn label_requests(
+        now: Instant,
+        path_set: &mut PathSet<P::Aead>,
+        flows: &FlowTable<P::Aead>,
+        far: LinkId,
+    ) -> Vec<LabelRequest> {
+        let mut requests = vec![LabelRequest::PROBE];
+        for (_, flow) in flows.with(far) {
+            if path_set.opens.contains(&flow.id) {
+                continue;
+            }
+            if flow.label_retry.from() <= now {
+                requests.push(LabelRequest {
+                    flow: flow.id,
+                    is_proved: flow.is_proved(),
+                    is_warm: flow.mode != Mode::Single,
+                });
+            } else {
+                path_set.search_from(flow.label_retry.from());
+            }
         }
-        if bound > 0 {
-            self.failures = 0;
+        requests
+    }
+
+    /// Handles the reply to a route request of this node.
+    pub(super) fn on_route_reply(&mut self, now: Instant, link: LinkId, message: &[u8]) {
+        let Ok((id, reply)) = RouteReply::decode(message) else {
+            self.count_malformed();
+            return;
+        };
+        let Some(node) = self.peers.get(link).map(|peer| peer.node) else {
+            return;
+        };
+        let mut ids = || self.last_request.advance();
+        let session = self.peers.session(link);
+        let found = self.path_sets.iter_mut().find_map(|(&far, path_set)| {
+            path_set.paths.iter_mut().find_map(|path| {
+                let place = path
+                    .setups
+                    .iter()
+                    .position(|setup| setup.waits_for(node, id))?;
+                let setup = path.setups.get_mut(place)?;
+                setup.note_session(id, session);
+                let progress = setup.on_reply(id, reply.clone(), &mut ids);
+                let is_over = !matches!(progress, Progress::Pending(_));
+                let ended = is_over.then(|| path.setups.swap_remove(place));
+                Some((far, path.id, progress, ended))
+            })
+        });
+        let mut idle = Vec::new();
+        match found {
+            Some((_, _, Progress::Pending(asks), _)) => self.ask(now, asks),
+            Some((far, path, progress, Some(mut setup))) => {
+                self.on_setup_ended(now, (far, path), progress, &mut setup);
+                idle = setup.into_held();
+            }
+            Some((_, _, _, None)) | None => {
+                self.stats.stray_replies = self.stats.stray_replies.saturating_add(1);
+                if let RouteReply::Done(granted) = reply {
+                    idle.extend(held(session, granted));
+                }
+            }
         }
-        if unbound > 0 {
-            self.retry_at = now + RETRY;
+        self.give_back(now, idle);
+        self.paths_dirty = true;
+    }
+
+    fn on_setup_ended(
+        &mut self,
+        now: Instant,
+        (far, path): (LinkId, u8),
+        progress: Progress,
+        setup: &mut PathSetup,
+    ) {
+        if let Progress::Ready { labels, refused } = progress {
+            self.take_labels(now, (far, path), labels, setup);
+            self.defer(now, far, &refused);
+        } else {
+            self.on_setup_failed(now, far, path);
         }
-        false
+    }
+
+    pub(super) fn end_overdue_setups(&mut self, now: Instant, link: LinkId) {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
+            return;
+        };
+        let (mut failed, mut ended) = (Vec::new(), Vec::new());
+        for path in &mut path_set.paths {
+            let before = path.setups.len();
+            ended.extend(path.setups.extract_if(.., |setup| setup.deadline() <= now));
+            if path.setups.len() < before {
+                failed.push(path.id);
+            }
+        }
+        self.give_back(now, ended.into_iter().flat_map(PathSetup::into_held));
+        for path in failed {
+            self.on_setup_failed(now, link, path);
+        }
+    }
+
+    /// Sends an empty frame for each label that was silent for [`KEEP_ALIVE`].
+    pub(super) fn keep_labels_alive(&mut self, now: Instant) {
+        let mut silent = Vec::new();
+        for (&link, path_set) in &self.path_sets {
+            for path in &path_set.paths {
+                for (&flow, bound) in &path.bound {
+                    if now.saturating_since(bound.sent_at) >= KEEP_ALIVE
+                        && let Some(index) = self.flows.of_id(link, flow)
+                    {
+                        silent.push((index, path.id));
+                    }
+                }
+            }
+        }
+        for (index, path) in silent {
+            self.send_pieces(now, index, (Piece::First, &[]), [Some(path), None]);
+        }
+    }
+
+    /// Sends requests. If a request cannot be sent, its set-up ends, and its path backs off once.
+    fn ask(&mut self, now: Instant, asks: Vec<Ask>) {
+        let mut unasked = Vec::new();
+        for Ask { node, id, request } in asks {
+            let mut message = Vec::new();
+            request.encode(id, &mut message);
+            let link = self.peers.find(&node);
+            let link = link.filter(|link| self.peers.session(*link).is_some());
+            if link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
+                self.stats.label_requests = self.stats.label_requests.saturating_add(1);
+            } else {
+                unasked.push((node, id, link.is_some()));
+            }
+        }
+        let (mut stuck, mut ended) = (BTreeMap::new(), Vec::new());
+        for (node, id, is_only_full) in unasked {
+            for (&far, path_set) in &mut self.path_sets {
+                let mut is_stuck = false;
+                for path in &mut path_set.paths {
+                    let before = path.setups.len();
+                    ended.extend(
+                        path.setups
+                            .extract_if(.., |setup| setup.waits_for(node, id)),
+                    );
+                    if path.setups.len() < before {
+                        let is_full = stuck.entry((far, path.id)).or_insert(true);
+                        *is_full &= is_only_full;
+                        is_stuck = true;
+                    }
+                }
+                if is_stuck {
+                    path_set.search_from(now + RETRY);
+                }
+            }
+        }
+        self.give_back(now, ended.into_iter().flat_map(PathSetup::into_held));
+        for ((far, id), is_only_full) in stuck {
+            if !is_only_full {
+                self.on_setup_failed(now, far, id);
+                continue;
+            }
+            if let Some(path) = self.path_mut((far, id)) {
+                path.retry_at = now + RETRY;
+            }
+        }
     }
 }
 
-/// Whether a set-up failed of which this many labels were bound, and this many could not be. The
-/// path has `probes` labels for probes.
-const fn has_failed(probes: usize, (bound, unbound): (usize, usize)) -> bool {
+/// Whether a set-up failed with `bound` usable labels and `unbound` unusable ones, on a path with
+/// `probes` labels for probes.
+pub(super) const fn has_failed(probes: usize, (bound, unbound): (usize, usize)) -> bool {
     unbound > 0 && (bound < unbound || probes == 0)
 }
 
-/// Failed set-ups after which a path without a probe label fails, and after which flows without a
-/// label on the active path may use others.
+/// When a flow may request labels again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LabelRetry {
+    from: Instant,
+    /// Refusals since the last label.
+    refused: u8,
+}
+
+impl LabelRetry {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            from: now,
+            refused: 0,
+        }
+    }
+
+    pub(super) const fn from(&self) -> Instant {
+        self.from
+    }
+
+    pub(super) fn on_refused(&mut self, now: Instant) {
+        self.from = now + wait(self.refused);
+        self.refused = self.refused.saturating_add(1);
+    }
+
+    pub(super) const fn on_label(&mut self) {
+        self.refused = 0;
+    }
+}
+
+/// The backoff after `failures` failures in a row: 250 ms, doubling to at most 4 s.
+pub(super) fn wait(failures: u8) -> Duration {
+    RETRY.saturating_mul(1 << failures.min(RETRY_DOUBLINGS))
+}
+
+/// Failed set-ups after which a path without a probe label fails, and flows without a label on the
+/// active path may use others.
 pub(super) const TRIES: u8 = 3;
+/// Backoff after the first failure.
+pub(super) const RETRY: Duration = Duration::from_millis(250);
+const RETRY_DOUBLINGS: u8 = 4;
+/// Pending set-ups of each spare path, while flows wait for labels on the active path.
+const SPARE_SETUPS: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -192,5 +436,29 @@ mod tests {
         assert!(!path.on_labels(Instant::ZERO, 0, 0), "its flows ended");
         assert!(!path.on_labels(Instant::ZERO, 64, 0));
         assert_eq!(path.failures, 0);
+    }
+
+    #[test]
+    fn each_refusal_in_a_row_makes_a_flow_wait_longer_and_a_label_ends_the_row() {
+        let mut label_retry = LabelRetry::new(Instant::ZERO);
+        assert_eq!(label_retry.from(), Instant::ZERO);
+        let waits = |label_retry: &mut LabelRetry, times| {
+            let waits = (0..times).map(|_| {
+                label_retry.on_refused(Instant::ZERO);
+                label_retry
+                    .from()
+                    .saturating_since(Instant::ZERO)
+                    .as_millis()
+            });
+            waits.collect::<Vec<_>>()
+        };
+        let row = [250, 500, 1_000, 2_000, 4_000, 4_000];
+        assert_eq!(waits(&mut label_retry, 6), row);
+        for _ in 0..300 {
+            label_retry.on_refused(Instant::ZERO);
+        }
+        assert_eq!(waits(&mut label_retry, 1), [4_000]);
+        label_retry.on_label();
+        assert_eq!(waits(&mut label_retry, 6), row);
     }
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
+use super::flow_table::{Flow, probe_flow};
 use super::label_scheduler::{FAILOVER_PRIORITY, SPARE_AFTER};
 use super::path_cost::{LinkState, PathCost, expected, from_span, is_far_over};
 use super::path_set::{OVERLAP_MIN, PathEntry, PathSet};
@@ -14,6 +15,7 @@ use crate::config::Mode;
 use crate::event::{Event, RouteCause};
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::link::{End, LinkId};
+use crate::path_setup::PathSetup;
 use crate::path_watch::{PathPace, PathState};
 use crate::routes::Path;
 
@@ -31,10 +33,7 @@ impl<P: Provider> Node<P> {
         else {
             return false;
         };
-        let end = match role {
-            crypto::Role::Dialler => End::Dialler,
-            crypto::Role::Accepter => End::Accepter,
-        };
+        let end = End::from(role);
         let provider = self.endpoint.provider();
         let keys = (
             FlowSealer::new(provider, exporter, FlowId::PROBE, end.sends()),
@@ -46,6 +45,10 @@ impl<P: Provider> Node<P> {
         self.path_sets.insert(link, path_set);
         self.paths_dirty = true;
         true
+    }
+
+    pub(super) fn path_mut(&mut self, (link, id): (LinkId, u8)) -> Option<&mut PathEntry> {
+        self.path_sets.get_mut(&link)?.path_mut(id)
     }
 
     /// Runs one path set: removes failed paths, selects, sets up, and moves.
@@ -64,31 +67,26 @@ impl<P: Provider> Node<P> {
         let is_busy = now.saturating_since(path_set.used) < BUSY_AFTER;
         let current = path_set.current;
         for path in &mut path_set.paths {
-            let carries = is_busy && Some(path.id) == current;
-            let pace = if carries {
+            let is_carrying = is_busy && Some(path.id) == current;
+            let pace = if is_carrying {
                 PathPace::Busy
             } else {
                 PathPace::Idle
             };
             path.watch.set_pace(now, pace);
-        }
-        // If either end is overloaded, missing answers fail no path, unless they are missing for
-        // [`SILENT`].
-        let is_silent = |path: &PathEntry| {
-            let since = path.watch.silent_since();
-            since.is_some_and(|since| now.saturating_since(since) >= SILENT)
-        };
-        if is_overloaded {
-            for path in &mut path_set.paths {
+            if is_overloaded {
                 path.quality.reset();
             }
         }
-        // The active path last, so that packets do not move to another dead path.
+        // If either end is overloaded, a path is dead only after [`SILENT`].
         let is_dead = |path: &&PathEntry| {
+            let since = path.watch.silent_since();
+            let is_silent = since.is_some_and(|since| now.saturating_since(since) >= SILENT);
             let is_dead = path.is_watched() && path.watch.state(now) == PathState::Dead;
-            is_dead && (!is_overloaded || is_silent(path))
+            is_dead && (!is_overloaded || is_silent)
         };
         let dead = path_set.paths.iter().filter(is_dead).map(|path| path.id);
+        // The active path last, so that packets do not move to another dead path.
         let mut dead: Vec<u8> = dead.collect();
         dead.sort_by_key(|id| Some(*id) == current);
         for id in dead {
@@ -120,7 +118,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Handles the end of the session with the remote node: all flows with it end.
+    /// Handles the end of the session with the remote node.
     pub(super) fn end_path_set(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.remove(&link) else {
             return;
@@ -130,7 +128,7 @@ impl<P: Provider> Node<P> {
         }
         self.end_flows_with(now, link);
         self.plane
-            .free_where(|label| label.leads_to(super::flow_table::probe_flow(link)));
+            .free_where(|label| label.leads_to(probe_flow(link)));
     }
 
     /// Handles the end of the session with a node that may be a relay of paths.
@@ -152,7 +150,7 @@ impl<P: Provider> Node<P> {
 
     /// Backs off a path; packets use another at once.
     ///
-    /// Its relays are penalised for all sets only if another path to the same remote node worked
+    /// Its relays are penalised for all sets only if another path to the remote node worked
     /// meanwhile. Otherwise the remote node or this node's own line may have failed.
     pub(super) fn fail_path(&mut self, now: Instant, link: LinkId, id: u8) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
@@ -173,20 +171,15 @@ impl<P: Provider> Node<P> {
             others.any(|other| other.watch.carried_after(since))
         });
         if is_its_own_fault {
-            for node in &failed.path.relays {
-                self.penalties.on_failure(now, *node);
-            }
-            if failed.path.relays.is_empty() {
-                self.penalties.on_failure(now, failed.path.destination);
-            }
+            self.penalties.on_path_failure(now, &failed.path);
         }
         if was_current {
             path_set.failover_deadline = now + FAILOVER_PRIORITY;
         }
         if was_current && let Some(standby) = standby {
             let newest = self.known_routes.newest();
-            let said = LinkState::of(newest, &failed.path, &self.config.cost);
-            let cause = if said.is_draining {
+            let advertised = LinkState::of(newest, &failed.path, &self.config.cost);
+            let cause = if advertised.is_draining {
                 RouteCause::Drained
             } else {
                 RouteCause::Killed
@@ -202,18 +195,15 @@ impl<P: Provider> Node<P> {
     fn decide(&mut self, now: Instant, link: LinkId) {
         let is_overloaded = self.is_excused(now, link);
         let path_set = self.path_sets.get(&link);
-        let (Some(far), true) = (
-            self.peers.get(link).map(|peer| peer.node),
-            path_set.is_some_and(|path_set| now >= path_set.decide_at),
-        ) else {
+        let is_due = path_set.is_some_and(|path_set| now >= path_set.decide_at);
+        let Some(far) = self.node_of(link).filter(|_| is_due) else {
             return;
         };
         self.renew_routes(now);
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        let in_use = path_set.current.and_then(|id| path_set.path(id));
-        if is_overloaded && let Some(in_use) = in_use {
+        if is_overloaded && let Some(in_use) = path_set.active() {
             // A draining relay is known from link state, not measured.
             let (newest, model) = (self.known_routes.newest(), &self.config.cost);
             if !LinkState::of(newest, &in_use.path, model).is_draining {
@@ -232,8 +222,7 @@ impl<P: Provider> Node<P> {
         };
         path_set.decide_at = now + DECIDE;
         // The active path may no longer be among the best.
-        let current = path_set.current.and_then(|id| path_set.path(id));
-        let in_use = current.map(|path| path.path.clone());
+        let in_use = path_set.active().map(|path| path.path.clone());
         let chosen = path_set.choice.current().cloned();
         for path in [in_use, chosen].into_iter().flatten() {
             if !paths.contains(&path) {
@@ -243,20 +232,16 @@ impl<P: Provider> Node<P> {
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
         // Delays prove nothing while this node or the remote node is overloaded.
-        let refuted = if is_overloaded {
-            0
-        } else {
-            path_set.refute(now, |path| expected(newest, path, model))
-        };
+        if !is_overloaded {
+            let refuted = path_set.refute(now, |path| expected(newest, path, model));
+            self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
+        }
         path_set.note_delays(|path| LinkState::of(newest, path, model).delay());
-        self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
-        let candidates: Vec<PathCost> = paths
-            .into_iter()
-            .map(|path| {
-                let said = LinkState::of(newest, &path, model);
-                PathCost::new(now, path_set, path, said)
-            })
-            .collect();
+        let candidates = paths.into_iter().map(|path| {
+            let advertised = LinkState::of(newest, &path, model);
+            PathCost::new(now, path_set, path, advertised)
+        });
+        let candidates: Vec<PathCost> = candidates.collect();
         self.choose(now, link, &candidates);
     }
 
@@ -265,13 +250,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         let chosen = path_set.choice.current();
-        let in_use = candidates
-            .iter()
-            .find(|path_cost| Some(&path_cost.path) == chosen);
-        let offers: Vec<Candidate<'_>> = candidates
-            .iter()
-            .map(|path_cost| path_cost.offer(in_use))
-            .collect();
+        let mut known = candidates.iter();
+        let in_use = known.find(|path_cost| Some(&path_cost.path) == chosen);
+        let offers = candidates.iter().map(|path_cost| path_cost.offer(in_use));
+        let offers: Vec<Candidate<'_>> = offers.collect();
         if let Some(change) = path_set.choice.decide(now, &offers, &self.penalties) {
             // A new path may have only a probe label.
             path_set.search_from(now);
@@ -285,31 +267,24 @@ impl<P: Provider> Node<P> {
                 Reason::Better => RouteCause::Better,
             };
             if let Some(before) = in_use.filter(|_| path_set.cause == RouteCause::Degraded) {
-                let now_taken = candidates
-                    .iter()
-                    .find(|path_cost| path_cost.path == change.to);
+                let mut candidates = candidates.iter();
+                let to = candidates.find(|path_cost| path_cost.path == change.to);
                 if path_set.backoff.remembers(now, &change.to) {
                     // A relay that delayed data before may advertise too low a cost again.
-                } else if now_taken.is_some_and(|to| to.cost < before.cost) {
+                } else if to.is_some_and(|to| to.cost < before.cost) {
                     for node in &before.path.relays {
                         self.penalties.on_failure(now, *node);
                     }
                 } else {
-                    // A report of the remote end counts for that end only.
-                    let path = before.path.clone();
                     // Its links still look better in link state: a relay delays or drops data.
-                    path_set.backoff.add(now, &path);
-                    path_set.path_backoff.add(now, path, path_backoff::DEGRADED);
+                    path_set.back_off(now, before.path.clone());
                 }
             }
         }
-        let wants_warm = self
-            .flows
-            .with(link)
-            .filter_map(|(_, index)| self.flows.get(index))
-            .any(|flow| flow.mode != Mode::Single);
+        let is_warm = |(_, flow): (u32, &Flow<P::Aead>)| flow.mode != Mode::Single;
+        let wants_warm = self.flows.with(link).any(is_warm);
         // The spare must differ from the active path until packets move.
-        let in_use = path_set.current.and_then(|id| path_set.path(id));
+        let in_use = path_set.active();
         let wants_spare = wants_warm
             || now < path_set.suspect_until
             || in_use.is_some_and(|path| path.is_short(now));
@@ -331,22 +306,19 @@ impl<P: Provider> Node<P> {
                 })
                 .map(|path_cost| path_cost.path.clone())
         });
-        // It can wait if no flow keeps a second path ready.
         let spare_from = if wants_warm { now } else { now + SPARE_AFTER };
         self.keep_paths(now, link, spare_from);
     }
 
-    /// Adds the required paths and drops the others. A new path that is only a spare requests no
-    /// labels before `spare_from`.
+    /// Adds the required paths and drops the others. A new spare requests no labels before
+    /// `spare_from`.
     fn keep_paths(&mut self, now: Instant, link: LinkId, spare_from: Instant) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
         let wanted = path_set.choice.current().cloned();
         let spare = path_set.spare.clone();
-        if path_set.previous.is_some_and(|(_, until)| until <= now) {
-            path_set.previous = None;
-        }
+        path_set.previous.take_if(|(_, until)| *until <= now);
         // Until the spare path is proved, the previous one remains the standby.
         let is_proved = |path: &PathEntry| path.is_proved(now);
         let next = spare.as_ref().map(|spare| path_set.find(spare));
@@ -355,57 +327,44 @@ impl<P: Provider> Node<P> {
             is_awaited && Some(*id) != path_set.current && path_set.path(*id).is_some_and(is_proved)
         });
         // The direct path has labels of all flows; keep them even if some are short.
-        let in_use = path_set.current.and_then(|id| path_set.path(id));
-        let is_short = in_use.is_some_and(|path| path.is_short(now));
-        let mut idle: Vec<u8> = path_set
-            .paths
-            .iter()
-            .filter(|path| {
-                Some(path.id) != path_set.current
-                    && Some(path.id) != stays
-                    && path_set
-                        .previous
-                        .is_none_or(|(previous, _)| previous != path.id)
-                    && Some(&path.path) != wanted.as_ref()
-                    && Some(&path.path) != spare.as_ref()
-                    && !(is_short && path.path.relays.is_empty())
-            })
-            .map(|path| path.id)
-            .collect();
+        let is_short = path_set.active().is_some_and(|path| path.is_short(now));
+        let previous = path_set.previous.map(|(previous, _)| previous);
+        let is_kept = |path: &PathEntry| {
+            [path_set.current, stays, previous].contains(&Some(path.id))
+                || [wanted.as_ref(), spare.as_ref()].contains(&Some(&path.path))
+                || (is_short && path.path.relays.is_empty())
+        };
+        let idle = path_set.paths.iter().filter(|path| !is_kept(path));
+        let mut idle: Vec<u8> = idle.map(|path| path.id).collect();
         let coming = [&wanted, &spare].into_iter().flatten();
         let coming = coming.filter(|path| path_set.find(path).is_none()).count();
         path_set.retain_fallback_paths(now, &mut idle, coming);
-        let idle: Vec<PathEntry> = idle
-            .into_iter()
-            .filter_map(|id| path_set.remove_path(id))
-            .collect();
+        let idle = idle.into_iter().filter_map(|id| path_set.remove_path(id));
+        let idle: Vec<PathEntry> = idle.collect();
         let is_wanted = |path: &Path| Some(path) == wanted.as_ref();
         for path in [&wanted, &spare].into_iter().flatten() {
-            let first = self
-                .peers
-                .find(&path.next_hop())
-                .filter(|first| self.peers.carries(*first));
+            let first = self.peers.find(&path.next_hop());
+            let first = first.filter(|first| self.peers.carries(*first));
             let Some(first) = first.filter(|_| !path_set.path_backoff.is_blocked(now, path)) else {
                 continue;
             };
-            if path_set.find(path).is_none() {
+            let is_new = path_set.find(path).is_none();
+            if is_new {
                 path_set.add_path(now, path.clone(), first);
-                if self.peers.is_small(first)
-                    && let Some(added) = path_set.paths.last_mut()
-                {
+                let added = path_set.paths.last_mut();
+                if let Some(added) = added.filter(|_| self.peers.is_small(first)) {
                     added.quality.send_in_pieces();
                 }
-                let from = if is_wanted(path) { now } else { spare_from };
-                path_set.defer(path, from);
-            } else if is_wanted(path) {
+            }
+            if is_wanted(path) {
                 path_set.defer(path, now);
+            } else if is_new {
+                path_set.defer(path, spare_from);
             }
         }
-        path_set.standby = spare
-            .and_then(|spare| path_set.find(&spare))
-            .filter(|path| is_proved(path))
-            .map(|path| path.id)
-            .or(stays);
+        let standby = spare.and_then(|spare| path_set.find(&spare));
+        let standby = standby.filter(|path| is_proved(path));
+        path_set.standby = standby.map(|path| path.id).or(stays);
         for path in idle {
             self.release(now, path);
         }
@@ -416,17 +375,18 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get(&link) else {
             return;
         };
-        let wanted = path_set
-            .choice
-            .current()
-            .and_then(|wanted| path_set.find(wanted));
-        let Some(to) = wanted.filter(|path| Some(path.id) != path_set.current) else {
+        let Some(to) = path_set
+            .chosen()
+            .filter(|path| Some(path.id) != path_set.current)
+        else {
             return;
         };
         let is_first = path_set.current.is_none();
         // Flows on the active path need labels on the new one first; newer flows can wait.
-        let carried = path_set.current.and_then(|id| path_set.path(id));
-        let mut carried = carried.iter().flat_map(|path| path.bound.keys());
+        let mut carried = path_set
+            .active()
+            .into_iter()
+            .flat_map(|path| path.bound.keys());
         let is_whole = carried.all(|flow| {
             to.bound.contains_key(flow) || !self.flows.is_wanted_everywhere(now, link, *flow)
         });
@@ -436,10 +396,7 @@ impl<P: Provider> Node<P> {
         if !may_move {
             return;
         }
-        let from = path_set
-            .current
-            .and_then(|id| path_set.path(id))
-            .map(|path| path.path.clone());
+        let from = path_set.active().map(|path| path.path.clone());
         let (to, cause) = (to.id, path_set.cause);
         let is_claimed = matches!(cause, RouteCause::Better | RouteCause::Degraded);
         if !is_first && is_claimed && self.is_claim_false(now, link) {
@@ -456,23 +413,19 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return false;
         };
-        let wanted = path_set.choice.current();
-        let wanted = wanted.and_then(|wanted| path_set.find(wanted));
-        let in_use = path_set.current.and_then(|id| path_set.path(id));
-        let (Some(wanted), Some(in_use)) = (wanted, in_use) else {
+        let (Some(chosen), Some(active)) = (path_set.chosen(), path_set.active()) else {
             return false;
         };
-        let (Some(took), Some(takes)) = (wanted.watch.round_trip(), in_use.watch.round_trip())
-        else {
-            return false;
-        };
-        let said = expected(newest, &wanted.path, model);
-        if in_use.is_failing(now) || took <= takes || !is_far_over(said, from_span(took)) {
+        let round_trips = chosen.watch.round_trip().zip(active.watch.round_trip());
+        let advertised = expected(newest, &chosen.path, model);
+        let is_false = round_trips.is_some_and(|(of_chosen, of_active)| {
+            of_chosen > of_active && is_far_over(advertised, from_span(of_chosen))
+        });
+        if !is_false || active.is_failing(now) {
             return false;
         }
-        let path = wanted.path.clone();
-        path_set.backoff.add(now, &path);
-        path_set.path_backoff.add(now, path, path_backoff::DEGRADED);
+        let path = chosen.path.clone();
+        path_set.back_off(now, path);
         path_set.decide_at = now;
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
         self.paths_dirty = true;
@@ -487,16 +440,13 @@ impl<P: Provider> Node<P> {
         to: u8,
         (from, cause): (Option<Path>, RouteCause),
     ) {
-        let (Some(far_end), Some(path_set)) = (
-            self.peers.get(link).map(|peer| peer.node),
-            self.path_sets.get_mut(&link),
-        ) else {
+        let far_end = self.node_of(link);
+        let (Some(far_end), Some(path_set)) = (far_end, self.path_sets.get_mut(&link)) else {
             return;
         };
         let Some(path) = path_set.path_mut(to) else {
             return;
         };
-        // Earlier waiting times on this path no longer count.
         path.unbound_since = None;
         let event = Event::RouteChanged {
             far_end,
@@ -510,9 +460,7 @@ impl<P: Provider> Node<P> {
         path_set.previous = path_set.current.map(|before| (before, now + overlap));
         path_set.current = Some(to);
         path_set.search_from(now);
-        if path_set.standby == Some(to) {
-            path_set.standby = None;
-        }
+        path_set.standby.take_if(|standby| *standby == to);
         self.stats.route_changes = self.stats.route_changes.saturating_add(1);
         self.emit(event);
         #[cfg(feature = "tcp")]
@@ -527,9 +475,7 @@ impl<P: Provider> Node<P> {
             }
             self.give_back(now, bound.held);
         }
-        for setup in path.setups {
-            self.give_back(now, setup.into_held());
-        }
+        self.give_back(now, path.setups.into_iter().flat_map(PathSetup::into_held));
     }
 }
 

@@ -3,20 +3,23 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crypto::Provider;
 use wire::{Instant, TokenBucket};
 
 use super::flow_open::{EARLY_BURST, EARLY_RATE};
 use super::link_state_audit::LinkStateAudit;
-use super::path_backoff::PathBackoff;
-use super::probe_len::RecentLengths;
-use super::relay_backoff::RelayBackoff;
+use super::path_backoff::{self, PathBackoff, RelayBackoff};
+use super::path_labels::{RETRY, has_failed};
+use super::path_probes::RecentLengths;
 use crate::choice::Choice;
 use crate::config::Mode;
 use crate::cost::Cost;
-use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::data_plane::DataPlane;
+use crate::event::RouteCause;
+use crate::flow_key::{FlowId, FlowOpener, FlowSealer, Numbered};
 use crate::flow_message::FlowEnd;
 use crate::hop::{HOPS_LEFT_MAX, LabelName};
-use crate::hop_sealer::Binding;
+use crate::hop_sealer::{Binding, Packet};
 use crate::link::{End, LinkId};
 use crate::path_quality::{DataArrivals, PathQuality};
 use crate::path_setup::{Held, PathSetup};
@@ -28,7 +31,6 @@ use crate::splitmix;
 /// The paths from this node to one other, for traffic in that direction.
 #[derive(Debug)]
 pub(super) struct PathSet<A> {
-    /// This node's end of the session.
     pub(super) end: End,
     /// Seals probes and echoes, and numbers their packets.
     pub(super) probe_sealer: FlowSealer<A>,
@@ -41,13 +43,11 @@ pub(super) struct PathSet<A> {
     pub(super) standby: Option<u8>,
     /// After a move, the previous path and until when it carries copies.
     pub(super) previous: Option<(u8, Instant)>,
-    /// Chooses the path.
     pub(super) choice: Choice,
-    /// Why the choice changed last; used once the move is made.
-    pub(super) cause: crate::event::RouteCause,
+    /// Why the choice changed last.
+    pub(super) cause: RouteCause,
     /// The second-best path.
     pub(super) spare: Option<Path>,
-    /// Paths that failed recently.
     pub(super) path_backoff: PathBackoff,
     /// Paths that are slower than link state says.
     pub(super) audit: LinkStateAudit,
@@ -57,8 +57,6 @@ pub(super) struct PathSet<A> {
     pub(super) backoff: RelayBackoff,
     /// Arrivals on the remote end's paths.
     pub(super) arrivals: Arrivals,
-    /// Length of the longest recent datagrams, in either direction; 0 before the first.
-    pub(super) data_len: usize,
     /// Until then a second path is kept, since data on the active one was suspect.
     pub(super) suspect_until: Instant,
     /// Until then losses are not attributed to paths: the remote end reports overload.
@@ -69,16 +67,13 @@ pub(super) struct PathSet<A> {
     pub(super) salt: u64,
     /// Labels granted for the probe flow.
     pub(super) probe_labels: Vec<LabelName>,
-    /// Number of the next path.
     next_path: u8,
-    /// Id of the next flow opened here.
     next_flow: u64,
     /// Last flow id of the remote end.
     pub(super) last_remote: u64,
     /// When a player's packet was last sent.
     pub(super) used: Instant,
-    /// When to search for flows without a label; `None` if all have one or their requests are
-    /// pending.
+    /// When to search for flows without a label; `None` if none has to wait for one.
     search_at: Option<Instant>,
     /// Limits bytes of datagrams sent, and received, over the session.
     pub(super) early_out: TokenBucket,
@@ -102,10 +97,10 @@ pub(super) struct PathSet<A> {
 }
 
 /// Arrivals on each path, by the remote end's path number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// Probes received; wraps.
-    probes: Box<[u32; 256]>,
+    probes: BTreeMap<u8, u32>,
     /// Data of the most recent paths; at most [`DATA_PATHS_MAX`].
     data: BTreeMap<u8, DataArrivals>,
 }
@@ -113,13 +108,11 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Counts a probe and returns the number received so far.
     pub(super) fn count(&mut self, path: u8) -> u32 {
-        self.probes.get_mut(usize::from(path)).map_or(0, |count| {
-            *count = count.wrapping_add(1);
-            *count
-        })
+        let count = self.probes.entry(path).or_default();
+        *count = count.wrapping_add(1);
+        *count
     }
 
-    /// Data arrivals of a path.
     pub(super) fn data(&mut self, path: u8) -> &mut DataArrivals {
         if !self.data.contains_key(&path) && self.data.len() >= DATA_PATHS_MAX {
             let oldest = self.data.iter().min_by_key(|(_, data)| data.used());
@@ -131,16 +124,6 @@ impl Arrivals {
     }
 }
 
-impl Default for Arrivals {
-    fn default() -> Self {
-        Self {
-            probes: Box::new([0; 256]),
-            data: BTreeMap::new(),
-        }
-    }
-}
-
-/// One path of a set.
 #[derive(Debug)]
 pub(super) struct PathEntry {
     pub(super) id: u8,
@@ -161,9 +144,7 @@ pub(super) struct PathEntry {
     pub(super) has_fitted: bool,
     /// Its delay by link state when its probes were last as fast as usual.
     pub(super) usual_delay: Option<Cost>,
-    /// When padding is next sent in place of data.
     pub(super) padding_at: Instant,
-    /// After a failed set-up, when to retry.
     pub(super) retry_at: Instant,
     pub(super) failures: u8,
     /// On the active path: a flow without a label, and since when it has waited.
@@ -174,7 +155,6 @@ pub(super) struct PathEntry {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) binding: Binding,
-    /// When a frame was last sent.
     pub(super) sent_at: Instant,
     /// Labels at each node of the path, in order.
     pub(super) held: Vec<Held>,
@@ -197,12 +177,11 @@ impl<A> PathSet<A> {
             previous: None,
             backoff: RelayBackoff::new(choice.config()),
             choice,
-            cause: crate::event::RouteCause::First,
+            cause: RouteCause::First,
             spare: None,
             path_backoff: PathBackoff::default(),
             audit: LinkStateAudit::default(),
             session_joiner: Joiner::new(),
-            data_len: 0,
             suspect_until: now,
             far_overloaded_until: now,
             lengths: RecentLengths::default(),
@@ -231,14 +210,13 @@ impl<A> PathSet<A> {
         }
     }
 
-    /// Has flows without a label looked for at `at`, or before.
+    /// Schedules a search for flows without a label, no later than `at`.
     pub(super) fn search_from(&mut self, at: Instant) {
         let before = self.search_at.map_or(at, |before| before.min(at));
         self.search_at = Some(before);
     }
 
-    /// Whether they are to be looked for now; not again, unless [`search_from`](Self::search_from)
-    /// says so.
+    /// Whether to search now; clears the schedule if so.
     pub(super) fn take_search(&mut self, now: Instant) -> bool {
         let is_rested = self.next_search_at <= now;
         self.search_at
@@ -246,13 +224,12 @@ impl<A> PathSet<A> {
             .is_some()
     }
 
-    /// Whether one more flow may wait for its open message.
     pub(super) fn has_room_to_open(&self) -> bool {
         self.opens.len() < OPENS_WAITING_MAX
     }
 
     /// Schedules the next search after one through `flows`: 1 µs later for each flow, up to
-    /// [`SEARCH_REST_MAX`], so that searches take a bounded share of the time.
+    /// [`SEARCH_REST_MAX`].
     pub(super) fn on_searched(&mut self, now: Instant, flows: usize) {
         let micros = u64::try_from(flows).unwrap_or(u64::MAX);
         let rest = Duration::from_micros(micros).min(SEARCH_REST_MAX);
@@ -269,7 +246,6 @@ impl<A> PathSet<A> {
         due.filter(|at| *at > now).min()
     }
 
-    /// Allocates the next flow id of this end.
     pub(super) fn take_flow_id(&mut self, now: Instant) -> FlowId {
         self.search_from(now);
         let id = FlowId(self.next_flow);
@@ -325,7 +301,6 @@ impl<A> PathSet<A> {
         Some(id)
     }
 
-    /// Defers the first set-up of a path.
     pub(super) fn defer(&mut self, path: &Path, until: Instant) {
         let mut paths = self.paths.iter_mut();
         let is_new = |known: &PathEntry| {
@@ -335,6 +310,12 @@ impl<A> PathSet<A> {
             path.retry_at = until;
             self.search_from(until);
         }
+    }
+
+    /// Backs off a path and its relays, which delay or drop data that link state does not explain.
+    pub(super) fn back_off(&mut self, now: Instant, path: Path) {
+        self.backoff.add(now, &path);
+        self.path_backoff.add(now, path, path_backoff::DEGRADED);
     }
 
     pub(super) fn path(&self, id: u8) -> Option<&PathEntry> {
@@ -349,18 +330,22 @@ impl<A> PathSet<A> {
         self.paths.iter().find(|path| path.path == *wanted)
     }
 
+    /// The path that carries packets.
+    pub(super) fn active(&self) -> Option<&PathEntry> {
+        self.path(self.current?)
+    }
+
+    /// The path that packets are to move to, or already use.
+    pub(super) fn chosen(&self) -> Option<&PathEntry> {
+        self.find(self.choice.current()?)
+    }
+
     /// Removes a path and every reference to it.
     pub(super) fn remove_path(&mut self, id: u8) -> Option<PathEntry> {
         let place = self.paths.iter().position(|path| path.id == id)?;
-        if self.current == Some(id) {
-            self.current = None;
-        }
-        if self.standby == Some(id) {
-            self.standby = None;
-        }
-        if self.previous.is_some_and(|(previous, _)| previous == id) {
-            self.previous = None;
-        }
+        self.current.take_if(|current| *current == id);
+        self.standby.take_if(|standby| *standby == id);
+        self.previous.take_if(|(previous, _)| *previous == id);
         Some(self.paths.swap_remove(place))
     }
 
@@ -375,44 +360,29 @@ impl<A> PathSet<A> {
 
     /// Returns the paths for a packet of `flow`: the first, and one for a copy.
     pub(super) fn ways(&self, now: Instant, flow: FlowId, mode: Mode) -> [Option<u8>; 2] {
-        let carries = |id: &u8| {
-            self.path(*id)
-                .is_some_and(|path| path.bound.contains_key(&flow))
-        };
-        let first = self.current.filter(carries).or_else(|| {
-            let mut bound = self
-                .paths
-                .iter()
-                .filter(|path| path.bound.contains_key(&flow));
-            bound
-                .clone()
-                .find(|path| path.is_proved(now))
-                .or_else(|| bound.next())
-                .map(|path| path.id)
-        });
-        let moved = self
-            .previous
-            .filter(|(_, until)| now < *until)
-            .map(|(id, _)| id);
-        let is_suspect = || {
-            first
-                .and_then(|id| self.path(id))
-                .is_some_and(|path| path.watch.is_overdue(now))
-        };
+        let mut bound = self
+            .paths
+            .iter()
+            .filter(|path| path.bound.contains_key(&flow));
+        let active = bound.clone().find(|path| Some(path.id) == self.current);
+        let proved = || bound.clone().find(|path| path.is_proved(now));
+        let first = active.or_else(proved).or_else(|| bound.clone().next());
+        let moved = self.previous.filter(|(_, until)| now < *until);
+        let moved = moved.map(|(id, _)| id);
+        let is_suspect = || first.is_some_and(|path| path.watch.is_overdue(now));
         let copy = match mode {
             Mode::Dup => self.standby.or(moved),
             Mode::Shadow if moved.is_none() && is_suspect() => self.standby,
             Mode::Shadow | Mode::Single => moved,
         };
-        [
-            first,
-            copy.filter(|copy| Some(*copy) != first && carries(copy)),
-        ]
+        let first = first.map(|path| path.id);
+        let is_other = |copy: &u8| Some(*copy) != first && bound.any(|path| path.id == *copy);
+        [first, copy.filter(is_other)]
     }
 
     pub(super) fn memory(&self) -> usize {
         const EACH: usize = 2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>();
-        const TABLES: usize = size_of::<[u32; 256]>() + PATHS_MAX * 16_384;
+        const TABLES: usize = 256 * size_of::<(u8, u32)>() + PATHS_MAX * 16_384;
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
         size_of::<Self>()
             .saturating_add(TABLES)
@@ -421,26 +391,65 @@ impl<A> PathSet<A> {
 }
 
 impl PathEntry {
-    /// How many more set-ups may be pending: one until the path is proved, then as many as a
-    /// relay's budget takes.
+    /// Whether it has a label for probes.
+    pub(super) fn is_watched(&self) -> bool {
+        self.bound.contains_key(&FlowId::PROBE)
+    }
+
+    /// Records how many labels of a set-up were bound, and how many could not be. Returns whether
+    /// the set-up failed.
+    pub(super) fn on_labels(&mut self, now: Instant, bound: usize, unbound: usize) -> bool {
+        if has_failed(usize::from(self.is_watched()), (bound, unbound)) {
+            return true;
+        }
+        if bound > 0 {
+            self.failures = 0;
+        }
+        if unbound > 0 {
+            self.retry_at = now + RETRY;
+        }
+        false
+    }
+
+    /// Sends a sealed packet of `flow`; returns false if it has no label, or no room.
+    pub(super) fn send<P: Provider>(
+        &mut self,
+        plane: &mut DataPlane<P::Aead>,
+        provider: &P,
+        now: Instant,
+        (flow, (numbered, body)): (FlowId, (Numbered, &[u8])),
+    ) -> bool {
+        let Some(bound) = self.bound.get_mut(&flow) else {
+            return false;
+        };
+        bound.sent_at = now;
+        let packet = Packet {
+            number: numbered.number,
+            phase: numbered.phase,
+            hops_left: HOPS_LEFT_MAX,
+            body,
+        };
+        plane.send(provider, now, (self.first, &mut bound.binding), packet)
+    }
+
+    /// How many more set-ups may be pending: one until the path has a probe label, then
+    /// [`SETUPS_MAX`].
     pub(super) fn setup_room(&self) -> usize {
         let most = if self.is_watched() { SETUPS_MAX } else { 1 };
         most.saturating_sub(self.setups.len())
     }
 
-    /// Whether its data was found to be worse than its probes within [`FAILING`].
     pub(super) fn is_failing(&self, now: Instant) -> bool {
         self.failed_at
             .is_some_and(|at| now.saturating_since(at) < FAILING)
     }
 
-    /// Whether probes were answered recently.
     pub(super) fn is_proved(&self, now: Instant) -> bool {
         self.watch.is_proved() && self.watch.state(now) == PathState::Good
     }
 }
 
-/// How long a path counts as failing. If it is still in use then, its data is judged again.
+/// How long a path counts as failing before its data is judged again.
 const FAILING: Duration = Duration::from_secs(5);
 /// Remote paths whose data is counted: twice as many as exist at a time.
 const DATA_PATHS_MAX: usize = 2 * PATHS_MAX;
@@ -448,9 +457,8 @@ const DATA_PATHS_MAX: usize = 2 * PATHS_MAX;
 pub(super) const PATHS_MAX: usize = 4;
 /// Nodes of a path that grant labels: the maximum of hops, and the remote end.
 const NODES_MAX: usize = HOPS_LEFT_MAX as usize + 1;
-/// Pending set-ups of one path, for 1,024 flows. Each takes two labels' worth of a relay's budget,
-/// an eighth of the default [`request_rate`](crate::Config::request_rate)'s burst, and less than
-/// half of a session's queue.
+/// Pending set-ups of one path, for 1,024 flows: an eighth of the default
+/// [`request_rate`](crate::Config::request_rate)'s burst, and half of a session's queue.
 const SETUPS_MAX: usize = 16;
 /// Minimum time for which copies use the previous path after a move.
 pub(super) const OVERLAP_MIN: Duration = Duration::from_millis(200);
@@ -466,7 +474,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub(super) mod tests {
     use super::*;
     use crate::choice::ChoiceConfig;
-    use crypto::{Exporter, Initial, Provider, Role, Secret32};
+    use crypto::{Exporter, Initial, Role, Secret32};
     use netsim::provider::SimProvider;
     use wire::{NodeId, Seed};
 

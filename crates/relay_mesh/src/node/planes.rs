@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crypto::{Provider, Role};
+use crypto::Provider;
 use udp_proto::SessionId;
 use wire::{Instant, Transmit};
 
@@ -188,11 +188,10 @@ impl<P: Provider> Node<P> {
         ) else {
             return false;
         };
-        let end = match role {
-            Role::Dialler => End::Dialler,
-            Role::Accepter => End::Accepter,
+        let root = LinkRoot {
+            exporter,
+            end: End::from(role),
         };
-        let root = LinkRoot { exporter, end };
         let (provider, local) = (self.endpoint.provider(), self.endpoint.local(session));
         let kind = self.kind_of(link);
         let mut serial = self.next_serial;

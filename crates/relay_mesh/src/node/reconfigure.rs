@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_side::Side;
 use super::flow_table::Flow;
+use super::flow_table::Side;
 use super::peers::Contact;
 use super::{Node, Pending};
 use crate::config::Game;

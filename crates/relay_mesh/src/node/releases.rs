@@ -14,7 +14,7 @@ use crate::hop::LabelName;
 use crate::label::Owned;
 use crate::link::LinkId;
 use crate::path_setup::Held;
-use crate::route_release::RouteRelease;
+use crate::route_request::RouteRelease;
 
 /// Labels to release, keyed by the session over which they were requested.
 #[derive(Debug, Default)]

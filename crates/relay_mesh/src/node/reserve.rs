@@ -12,8 +12,7 @@ use crate::hop::LabelName;
 use crate::hop_key::NextLabel;
 use crate::hop_sealer::BindError;
 use crate::label::LabelRefusal;
-use crate::link::LinkId;
-use crate::link::LinkSet;
+use crate::link::{LinkId, LinkSet};
 use crate::link_state::Roles;
 use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 
@@ -115,7 +114,6 @@ impl<P: Provider> Node<P> {
         Ok(all)
     }
 
-    /// Checks whether this node relays packets of `node`.
     fn may_pass(&self, node: NodeId) -> Result<(), Refused> {
         if !self.is_end(node) || !self.is_relay() {
             Err(Refused::Policy)
@@ -126,46 +124,43 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns whether `node` may be an entry or exit: by the members if they are configured, and
-    /// by the signed document if there is one.
+    /// Returns whether `node` may be an entry or exit.
     fn is_end(&self, node: NodeId) -> bool {
-        let is_member = self.config.members.as_ref().is_none_or(|members| {
-            members
-                .get(&node)
-                .is_some_and(|roles| roles.contains(Roles::ENTRY) || roles.contains(Roles::EXIT))
-        });
+        let is_member = self.may_act_as(&node, &[Roles::ENTRY, Roles::EXIT]);
         let document = self.document();
         is_member && document.is_none_or(|document| document.may_send(&node))
     }
 
-    /// Frees the transit labels of all nodes that are no longer an entry or exit. If this node
-    /// itself is no longer a relay, labels of permitted owners stay: entries switch away from it
-    /// without loss.
+    /// Frees the transit labels of all nodes that are no longer an entry or exit. If this node is
+    /// no longer a relay, other labels stay, so that entries switch away without loss.
     pub(super) fn free_barred_labels(&mut self) {
         let owners = self.transit_owners();
-        let mut path_backoff = LinkSet::default();
+        let mut barred = LinkSet::default();
         let peers = self.peers.iter();
-        path_backoff.extend(peers.filter_map(|(link, peer)| {
+        barred.extend(peers.filter_map(|(link, peer)| {
             let is_barred = owners.contains(link) && !self.is_end(peer.node);
             is_barred.then_some(link)
         }));
-        if !path_backoff.is_empty() {
-            self.free_transit_of(&path_backoff);
+        if !barred.is_empty() {
+            self.free_transit_of(&barred);
         }
     }
 
-    /// Returns whether this node is a relay, by its own configuration and by the members if they
-    /// are configured.
+    /// Returns whether this node is a relay.
     pub(super) fn is_relay(&self) -> bool {
-        let members = self.config.members.as_ref();
-        let is_granted = members.is_none_or(|members| {
-            let own = members.get(&self.own);
-            own.is_some_and(|roles| roles.contains(Roles::RELAY))
-        });
-        is_granted && self.config.profile.roles.contains(Roles::RELAY)
+        self.may_act_as(&self.own, &[Roles::RELAY])
+            && self.config.profile.roles.contains(Roles::RELAY)
     }
 
-    /// Returns the link to a previous or next hop.
+    /// Returns whether the members, if they are configured, give a node one of `roles`.
+    pub(super) fn may_act_as(&self, node: &NodeId, roles: &[Roles]) -> bool {
+        let members = self.config.members.as_ref();
+        members.is_none_or(|members| {
+            let given = members.get(node);
+            given.is_some_and(|given| roles.iter().any(|role| given.contains(*role)))
+        })
+    }
+
     fn hop(&self, node: &NodeId) -> Result<LinkId, Refused> {
         self.peers
             .find(node)
@@ -185,8 +180,7 @@ impl<P: Provider> Node<P> {
         self.flows.of_id(link, flow).ok_or(Refused::UnknownFlow)
     }
 
-    /// Reserves one label for each flow. A flow gets [`Granted::NONE`] if it is unknown or holds
-    /// too many.
+    /// Reserves one label for each flow; [`Granted::NONE`] if it is unknown or has too many.
     fn reserve_terminal(
         &mut self,
         now: Instant,
@@ -218,7 +212,7 @@ impl<P: Provider> Node<P> {
         Ok(granted.collect())
     }
 
-    /// Records a label that delivers to a flow, or to the probes of `link`. Returns false at
+    /// Records a label that delivers to a flow, or to the probes of `link`; false at
     /// [`FLOW_LABELS_MAX`].
     fn add_label(&mut self, link: LinkId, index: u32, label: LabelName) -> bool {
         let slab = &mut self.plane.labels;

@@ -10,13 +10,12 @@ use super::Node;
 use crate::config::Game;
 use crate::cost::{Cost, LossCode};
 use crate::link::LinkId;
-use crate::link_state::Roles;
 use crate::measure::LinkReport;
 use crate::routes::{Graph, NodeIndex, SourceRoutes, disjoint_routes};
 
 impl<P: Provider> Node<P> {
-    /// Every 10 s, estimates the cost to each node from link state, and finds the relays that
-    /// routes would use if this node had links with all nodes it has measured.
+    /// Every 10 s, estimates the cost to each node, and finds the relays that routes would use if
+    /// this node had links with all nodes it has measured.
     pub(super) fn survey_links(&mut self, now: Instant) {
         let is_young = |at: Instant| now.saturating_since(at) < SURVEY;
         if self.selecting.surveyed_at.is_some_and(is_young) {
@@ -87,8 +86,8 @@ impl<P: Provider> Node<P> {
             .collect()
     }
 
-    /// Returns the relays of the two best disjoint routes to each far end. Relays of first routes,
-    /// then of earlier far ends, are first.
+    /// Returns the relays of the two best disjoint routes to each far end, those of first routes,
+    /// then of earlier far ends, first.
     fn relays_to(&self, ends: &[NodeIndex], graph: &Graph, routes: &SourceRoutes) -> Vec<LinkId> {
         let mut ranks: BTreeMap<LinkId, (usize, usize)> = BTreeMap::new();
         for (rank, &end) in ends.iter().enumerate() {
@@ -126,9 +125,8 @@ impl<P: Provider> Node<P> {
             return named.flat_map(|entry| &entry.exits).copied().collect();
         };
         let is_exit = |node: &NodeId| {
-            let profile = self.gossip.table().profile(node);
-            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
-                && games.iter().any(|game| document.may_exit(&game.name, node))
+            let mut games = games.iter();
+            self.is_exit_by_record(node) && games.any(|game| document.may_exit(&game.name, node))
         };
         let live = self.gossip.table().nodes().filter(|(_, is_live)| *is_live);
         live.map(|(node, _)| node).filter(is_exit).collect()

@@ -6,9 +6,9 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey, NodeId, SourceKey};
 
 use super::Node;
-use super::flow_side::{Side, TunnelSide};
+use super::exit::{NODE_LEN, NODES_MAX};
 use super::flow_table::{Flow, Owner};
-use super::proxy_header_sender::{NODE_LEN, NODES_MAX};
+use super::flow_table::{Side, TunnelSide};
 use super::tunnels::Tunnels;
 use super::tunnels::{Held, Tenant};
 use crate::config::{Game, Mode};
@@ -133,7 +133,7 @@ impl<P: Provider> Node<P> {
         let end = match reason {
             FlowEnd::Local => TunnelEnd::Local,
             FlowEnd::SessionLost => TunnelEnd::Silent,
-            FlowEnd::Idle | FlowEnd::Refused | FlowEnd::Worn | FlowEnd::Crowded => {
+            FlowEnd::Idle | FlowEnd::Refused | FlowEnd::AeadLimitReached | FlowEnd::Crowded => {
                 TunnelEnd::Closed
             }
         };
@@ -177,8 +177,8 @@ impl<P: Provider> Node<P> {
                 TunnelSide::Exit => document.may_enter(&held.game, &far),
             }
         };
-        let path_backoff = tunnels.conns.iter().filter(is_barred);
-        path_backoff.map(|(conn, _)| *conn).collect()
+        let barred = tunnels.conns.iter().filter(is_barred);
+        barred.map(|(conn, _)| *conn).collect()
     }
 
     fn end_mut(&mut self, flow: u32) -> Option<&mut Tunnel> {
@@ -287,21 +287,8 @@ impl<P: Provider> Node<P> {
     pub(super) fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
         let game = self.tunnels.as_ref()?.game(name)?;
         let exit = game.exit.as_ref()?;
-        let entries = exit.entries.as_ref();
-        let is_listed = entries.is_none_or(|entries| entries.contains(&node));
-        let is_allowed = self.document().is_none_or(|document| {
-            document.may_enter(name, &node) && document.may_exit(name, &self.own)
-        });
-        let is_ours = self.is_entry(&node) && is_listed && is_allowed;
-        (is_ours && self.takes_new_flows(self.now)).then_some(exit.server)
-    }
-
-    fn is_entry(&self, node: &NodeId) -> bool {
-        let members = self.config.members.as_ref();
-        members.is_none_or(|members| {
-            let roles = members.get(node);
-            roles.is_some_and(|roles| roles.contains(Roles::ENTRY))
-        })
+        let may_send = self.may_send_players(&node, name, exit.entries.as_ref());
+        (may_send && self.takes_new_flows(self.now)).then_some(exit.server)
     }
 
     fn accept_tunnel(
@@ -313,7 +300,9 @@ impl<P: Provider> Node<P> {
         let node = self.peers.get(link).map(|peer| peer.node);
         let node = node.ok_or(FlowRefused::Policy)?;
         let tunnels = self.tunnels.as_ref().ok_or(FlowRefused::Policy)?;
-        if !self.is_entry(&node) || !tunnels.games.iter().any(|game| game.exit.is_some()) {
+        if !self.may_act_as(&node, &[Roles::ENTRY])
+            || !tunnels.games.iter().any(|game| game.exit.is_some())
+        {
             return Err(FlowRefused::Policy);
         }
         if tunnels.with(link, (TunnelSide::Exit, mode)).is_some() {

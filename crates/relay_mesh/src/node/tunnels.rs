@@ -9,8 +9,8 @@ use crypto::tls::TlsIdentity;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::entry::{LISTEN_AGAIN, is_dual};
-use super::flow_side::TunnelSide;
 use super::flow_table::OTHERS_SHARE;
+use super::flow_table::TunnelSide;
 use crate::config::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};

@@ -306,3 +306,50 @@ fn memory_is_bounded_whatever_the_far_end_reports() {
         assert!(quality.transits.len() <= TRANSITS_MAX);
     }
 }
+
+#[test]
+fn figures_follow_what_is_reported_and_wait_for_enough_of_it() {
+    let mut figures = DataFigures::NEW;
+    figures.on_report(0, 0);
+    figures.on_report(1, 10);
+    assert_eq!((figures.lost_thousandths(), figures.later()), (None, None));
+    for _ in 0..1_000 {
+        figures.on_report(3, 10);
+        figures.on_sample(40_000_000);
+    }
+    let lost = figures.lost_thousandths().unwrap();
+    assert!((295..=300).contains(&lost), "{lost}");
+    assert_eq!(figures.later(), Some(Duration::from_millis(40)));
+    for _ in 0..500 {
+        figures.on_report(0, 10);
+        figures.on_sample(-3_000_000);
+    }
+    assert_eq!(figures.lost_thousandths(), Some(0));
+    assert_eq!(figures.later(), Some(Duration::ZERO), "not later");
+}
+
+#[test]
+fn trials_are_rarer_each_time_and_end_with_three_of_four_packets() {
+    let mut trial = WholeTrial::NEW;
+    trial.on_pieces();
+    let mut now = Instant::ZERO;
+    assert!(!trial.is_due(now));
+    assert_eq!(trial.next_at, None, "nobody wants one");
+    for secs in [30, 60, 120, 240, 480, 960, 960] {
+        trial.is_wanted = true;
+        assert!(!trial.is_due(now));
+        now += Duration::from_secs(secs);
+        assert!(trial.is_due(now), "{secs}");
+        assert!(!trial.is_due(now), "once");
+        assert!(!trial.on_report(trial.arrived.wrapping_add(2)));
+        now += TRIAL_TIMEOUT;
+    }
+    trial.is_wanted = true;
+    assert!(!trial.is_due(now));
+    now += Duration::from_secs(960);
+    assert!(trial.is_due(now));
+    let before = trial.arrived;
+    assert!(!trial.on_report(before.wrapping_sub(9)), "counted anew");
+    assert!(trial.on_report(before.wrapping_add(3)));
+    assert!(!trial.on_report(before.wrapping_add(4)), "it is over");
+}

@@ -271,7 +271,7 @@ fn pgx3_answers_by_the_session_make_a_path_no_more_patient_at_once() {
     for round in 0..50 {
         answer(&mut watch, round * 40, 60, EchoWay::Path);
     }
-    let patience = watch.patience();
+    let timeout = watch.answer_timeout();
     let asked = watch.poll_probe(at(2_000));
     assert_eq!(asked, Some(50));
     assert!(!watch.is_overdue(at(2_079)));
@@ -281,11 +281,11 @@ fn pgx3_answers_by_the_session_make_a_path_no_more_patient_at_once() {
     assert!(!watch.is_overdue(at(2_110)));
     for round in 51..57 {
         answer(&mut watch, round * 40, 110, EchoWay::Session);
-        assert_eq!(watch.patience(), patience);
+        assert_eq!(watch.answer_timeout(), timeout);
     }
     // If answers keep arriving this way, the timeout adapts.
     answer(&mut watch, 57 * 40, 110, EchoWay::Session);
-    let more = watch.patience().saturating_sub(patience);
+    let more = watch.answer_timeout().saturating_sub(timeout);
     assert!(more > Duration::from_millis(30), "{more:?}");
     for round in 58..150 {
         answer(&mut watch, round * 40, 110, EchoWay::Session);

@@ -118,3 +118,62 @@ proptest! {
         }
     }
 }
+
+fn release_label(slot: u32) -> LabelName {
+    LabelName {
+        slot,
+        generation: 5,
+    }
+}
+
+#[test]
+fn the_bytes_of_a_release_are_frozen() {
+    let release = RouteRelease::new([release_label(0x0102_0304), release_label(7)]).unwrap();
+    let mut out = Vec::new();
+    release.encode(&mut out);
+    assert_eq!(out, [0x22, 2, 1, 2, 3, 4, 5, 0, 0, 0, 7, 5]);
+    assert_eq!(RouteRelease::decode(&out), Ok(release));
+}
+
+#[test]
+fn mesh_a1_counts_of_releases_are_bounded() {
+    assert_eq!(RouteRelease::new([]), None);
+    let many = RouteRelease::new((0..99).map(release_label)).unwrap();
+    assert_eq!((many.count(), many.labels().len()), (64, 64));
+    let mut out = Vec::new();
+    many.encode(&mut out);
+    assert_eq!(RouteRelease::decode(&out), Ok(many));
+    out[1] = 65;
+    out.extend([0; 5]);
+    assert_eq!(
+        RouteRelease::decode(&out),
+        Err(DecodeError::OverLimit { found: 65, max: 64 })
+    );
+    out[1] = 0;
+    assert_eq!(RouteRelease::decode(&out), Err(DecodeError::BadValue));
+    assert_eq!(
+        RouteRelease::decode(&[0x22, 1, 0]),
+        Err(DecodeError::Truncated)
+    );
+    assert_eq!(
+        RouteRelease::decode(&[0x22, 1, 0, 0, 0, 0, 0, 0]),
+        Err(DecodeError::Trailing)
+    );
+    assert_eq!(
+        RouteRelease::decode(&[0x21]),
+        Err(DecodeError::UnknownType(0x21))
+    );
+}
+
+proptest! {
+    #[test]
+    fn a_release_is_written_as_it_was_read(count in 0_u8..4, body: Vec<u8>, cut in 0_usize..22) {
+        let mut bytes = vec![0x22, count];
+        bytes.extend(body.iter().copied().chain(core::iter::repeat(9)).take(cut));
+        if let Ok(release) = RouteRelease::decode(&bytes) {
+            let mut out = Vec::new();
+            release.encode(&mut out);
+            prop_assert_eq!(out, bytes);
+        }
+    }
+}

@@ -1,13 +1,11 @@
 //! Routes between all pairs of nodes, to inspect a whole mesh.
 
-use super::lanes::{add_rows, find_sum, sum};
-use super::{Graph, NodeIndex};
+use super::{Graph, NodeIndex, add_rows, find_sum, lane, row, sum};
 use crate::cost::Cost;
 
 /// The cheapest paths between all nodes over at most one relay.
 ///
-/// For tools and pages that show a mesh; nodes do not need it. Takes 2 bytes per ordered pair: 2.4
-/// MB at the maximum size.
+/// Only for tools that show a mesh. Takes 2 bytes per ordered pair: 2.4 MB at the maximum size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllPairs {
     len: usize,
@@ -23,8 +21,8 @@ impl AllPairs {
         let len = graph.len();
         let mut costs = graph.costs.clone();
         for source in 0..len {
-            let passing = passing(graph, source, relay_cost);
-            let through = sum(graph.row(NodeIndex(source)), &passing);
+            let from = NodeIndex(source);
+            let through = sum(graph.row(from), &graph.passing(from, relay_cost));
             // Costs are symmetric, so each pair is computed once.
             let ways = through.iter().enumerate().filter_map(|(relay, &through)| {
                 let row = graph.row(NodeIndex(relay)).get(source..)?;
@@ -48,36 +46,20 @@ impl AllPairs {
     /// Returns the cost of the cheapest path; unroutable if there is none.
     #[must_use]
     pub fn cost(&self, from: NodeIndex, to: NodeIndex) -> Cost {
-        let lane = super::row(&self.costs, from, self.len).get(to.0).copied();
-        lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
+        lane(row(&self.costs, from, self.len), to)
     }
 
     /// Returns the relay of the cheapest path, the lowest if several are equally cheap. `None` if
-    /// the direct path is equally cheap or there is no path. `graph` must be the one that this was
-    /// computed from.
+    /// the direct path is as cheap, or there is none. `graph` must be the one of the computation.
     #[must_use]
     pub fn relay(&self, graph: &Graph, from: NodeIndex, to: NodeIndex) -> Option<NodeIndex> {
         let cost = self.cost(from, to);
         if !cost.is_routable() || graph.link(from, to) == cost {
             return None;
         }
-        let passing = passing(graph, from.0, self.relay_cost);
-        let through = sum(graph.row(from), &passing);
+        let through = sum(graph.row(from), &graph.passing(from, self.relay_cost));
         find_sum(&through, graph.row(to), cost.lane()).map(NodeIndex)
     }
-}
-
-/// Cost of each node as a relay on a path from `source`.
-fn passing(graph: &Graph, source: usize, relay_cost: Cost) -> Vec<i16> {
-    let relays = graph.relays.iter().enumerate();
-    let cost = relays.map(|(index, &may_pass)| {
-        if may_pass && index != source {
-            relay_cost
-        } else {
-            Cost::UNROUTABLE
-        }
-    });
-    cost.map(Cost::lane).collect()
 }
 
 fn own_row(costs: &mut [i16], source: usize, len: usize) -> &mut [i16] {

@@ -1,31 +1,30 @@
 //! The source vector: the cheapest paths from one node to all others.
 
-use super::lanes::{add_row, add_rows, find_sum, least, mark, sum};
-use super::{Graph, NodeIndex, Path, RELAYS_MAX, Route, RouteLimits};
+use super::{
+    Graph, NodeIndex, Path, RELAYS_MAX, Route, RouteLimits, add_row, add_rows, find_sum, lane,
+    least, mark, sum,
+};
 use crate::cost::Cost;
 
-/// The cheapest routes from one node to all others.
+/// The cheapest routes from one node to all others in one graph.
 ///
-/// Belongs to one graph. If a link of that graph changes, call [`relink`](Self::relink). After any
-/// other change, compute it again.
+/// If a link of the graph changes, call [`relink`](Self::relink). After any other change, compute
+/// the routes again.
 #[derive(Clone, Debug)]
 pub struct SourceRoutes {
-    /// The source node.
     source: NodeIndex,
     /// Cost of each node as a relay; unroutable if it may not be one.
     passing: Vec<i16>,
     /// Round k: paths over at most k relays.
     rounds: Vec<Round>,
-    /// Matrix rows processed so far, as a measure of work.
+    /// Matrix rows processed so far.
     rows: usize,
 }
 
 /// Paths over at most a given number of relays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Round {
-    /// Cost to each node.
     costs: Vec<i16>,
-    /// The same plus the node's cost as a relay.
     through: Vec<i16>,
 }
 
@@ -40,18 +39,9 @@ impl SourceRoutes {
     /// Computes all routes from `source`.
     #[must_use]
     pub fn compute(graph: &Graph, source: NodeIndex, limits: RouteLimits) -> Self {
-        let passing = graph.relays.iter().enumerate();
-        let passing = passing.map(|(index, &may_pass)| {
-            let cost = if may_pass && index != source.0 {
-                limits.relay_cost
-            } else {
-                Cost::UNROUTABLE
-            };
-            cost.lane()
-        });
         let mut routes = Self {
             source,
-            passing: passing.collect(),
+            passing: graph.passing(source, limits.relay_cost),
             rounds: Vec::new(),
             rows: 0,
         };
@@ -65,8 +55,7 @@ impl SourceRoutes {
 
     /// Updates the routes after the link between `a` and `b` changed in `graph`.
     ///
-    /// The result equals that of [`compute`](Self::compute), but only what the change affects is
-    /// processed. If that is much, the affected rounds are computed again.
+    /// The result equals that of [`compute`](Self::compute), with less work for a small change.
     pub fn relink(&mut self, graph: &Graph, (a, b): (NodeIndex, NodeIndex)) {
         let far = match self.source {
             source if source == a => Some(b),
@@ -107,9 +96,7 @@ impl SourceRoutes {
             .map_or(Cost::UNROUTABLE, |round| lane(&round.costs, destination))
     }
 
-    /// Returns the cheapest route, or `None` if there is none.
-    ///
-    /// The relays are not stored but found again, with one scan of the nodes per relay.
+    /// Returns the cheapest route, if there is one. Scans all nodes once per relay.
     #[must_use]
     pub fn route(&self, graph: &Graph, destination: NodeIndex) -> Option<Route> {
         let cost = self.cost(destination);
@@ -139,8 +126,7 @@ impl SourceRoutes {
         })
     }
 
-    /// Returns how many rows of the matrix were processed. Computing takes at most N per relay
-    /// allowed.
+    /// Returns how many rows of the matrix were processed: at most N per relay and computation.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
@@ -157,8 +143,7 @@ impl SourceRoutes {
         self.rounds.push(Round { costs, through });
     }
 
-    /// Computes the costs of round `index`: one more relay, over every row that the previous round
-    /// made cheaper.
+    /// Computes the costs of round `index`, over every row that the previous round made cheaper.
     fn next_costs(&mut self, graph: &Graph, index: usize) -> Vec<i16> {
         let round = |back: usize| self.rounds.get(index.checked_sub(back)?);
         let Some(newest) = round(1) else {
@@ -206,7 +191,7 @@ impl SourceRoutes {
         }
     }
 
-    /// Computes the sums of a round again. Returns the changed entries.
+    /// Returns the changed sums of a round.
     fn renew_through(&mut self, index: usize) -> Vec<Change> {
         let Some(round) = self.rounds.get_mut(index) else {
             return Vec::new();
@@ -224,11 +209,9 @@ impl SourceRoutes {
             .collect()
     }
 
-    /// Updates the costs of one round. Returns false without any change if too many nodes would
-    /// need a full search.
-    ///
-    /// If a node was reached over a relay that became more expensive, or is an end of the link, all
-    /// relays are searched for it again. A relay that became cheaper adds one row.
+    /// Updates the costs of one round. Returns false without any change if too many nodes need a
+    /// full search: those reached over a relay that became more expensive, and the ends of the
+    /// link. A relay that became cheaper adds one row.
     fn mend_round(
         &mut self,
         graph: &Graph,
@@ -286,9 +269,4 @@ fn set(lanes: &mut [i16], index: NodeIndex, cost: Cost) {
     if let Some(lane) = lanes.get_mut(index.0) {
         *lane = cost.lane();
     }
-}
-
-fn lane(lanes: &[i16], index: NodeIndex) -> Cost {
-    let lane = lanes.get(index.0).copied();
-    lane.map_or(Cost::UNROUTABLE, Cost::from_lane)
 }

@@ -7,9 +7,8 @@ use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::hop::LabelName;
 use relay_mesh::hop_key::NextLabel;
 use relay_mesh::message::code;
-use relay_mesh::route_release::RouteRelease;
 use relay_mesh::route_request::{
-    Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
+    Bind, Granted, GrantedNext, Refused, RequestId, RouteRelease, RouteReply, RouteRequest,
 };
 use udp_proto::{
     AppId, ChannelId, CloseCode, Config, Credentials, Endpoint, Event, Listen, Network,

@@ -6,8 +6,7 @@ use netsim::{Chance, Loss, for_each_seed, test_site};
 use relay_mesh::Mode;
 use relay_mesh::hop::LabelName;
 use relay_mesh::message::code;
-use relay_mesh::route_release::RouteRelease;
-use relay_mesh::route_request::{Granted, RouteReply, RouteRequest};
+use relay_mesh::route_request::{Granted, RouteRelease, RouteReply, RouteRequest};
 use wire::Seed;
 
 use crate::crowd::{gather, silence};

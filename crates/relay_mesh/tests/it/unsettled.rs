@@ -3,8 +3,9 @@
 use relay_mesh::Mode;
 use relay_mesh::hop::LabelName;
 use relay_mesh::hop_key::NextLabel;
-use relay_mesh::route_release::RouteRelease;
-use relay_mesh::route_request::{Bind, Granted, GrantedNext, RequestId, RouteReply, RouteRequest};
+use relay_mesh::route_request::{
+    Bind, Granted, GrantedNext, RequestId, RouteRelease, RouteReply, RouteRequest,
+};
 use wire::{Generator, NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};

@@ -1,18 +1,22 @@
-//! Selects the exit for a new player of a game.
+//! Selects the exit for a new player, and moves players if theirs is unreachable.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
 
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
+use super::flow_table::Side;
 use super::measuring::GameKey;
 use crate::config::Game;
 use crate::cost::Cost;
 use crate::event::Event;
+use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 use crate::link_state::Roles;
 use crate::signed_config::Protocol;
 
-/// Why there is no exit for a new player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoExit {
     /// This node is not an entry of the game.
@@ -24,8 +28,8 @@ pub(super) enum NoExit {
 }
 
 impl<P: Provider> Node<P> {
-    /// The exit of a UDP game with the lowest cost, including that from the exit to the server. If
-    /// no exit is reachable, emits an event.
+    /// The cheapest exit of a UDP game, including the cost from the exit to the server. If no exit
+    /// is reachable, emits an event.
     pub(super) fn best_exit(&mut self, now: Instant, game: usize) -> Option<LinkId> {
         let best = self.exit_for(now, game);
         if best == Err(NoExit::Unreachable) {
@@ -40,13 +44,9 @@ impl<P: Provider> Node<P> {
 
     /// As `best_exit`, without an event.
     pub(super) fn exit_for(&mut self, now: Instant, game: usize) -> Result<LinkId, NoExit> {
-        let Some(of) = self.games.get(game) else {
-            return Err(NoExit::NotOurs);
-        };
+        let of = self.games.get(game).ok_or(NoExit::NotOurs)?;
         let here = self.admit(self.own, &of.name).map(|_| self.own);
-        let Some(exits) = self.exits_of_game(of, here) else {
-            return Err(NoExit::NotOurs);
-        };
+        let exits = self.exits_of_game(of, here).ok_or(NoExit::NotOurs)?;
         let key = (Protocol::Udp, of.name.clone());
         self.cheapest_exit(now, &key, (exits, game))
     }
@@ -62,7 +62,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The cheapest of these exits that has not just refused a flow of this game. Exits that reach
-    /// the server come first, then those that have not reported, then those that do not reach it.
+    /// the server are first, then those that have not reported.
     fn cheapest_exit(
         &mut self,
         now: Instant,
@@ -99,9 +99,7 @@ impl<P: Provider> Node<P> {
         cost.is_routable().then_some((link, cost))
     }
 
-    /// The exits that may serve a game: those of the configuration or, if there is a signed
-    /// document, all neighbours that it allows and that have the exit role in their records.
-    /// Includes this node only if `here` is set.
+    /// The exits that may serve a game, with this node only if `here` is set.
     fn exits_of_game(&self, game: &Game, here: Option<NodeId>) -> Option<Vec<NodeId>> {
         let named = &game.entry.as_ref()?.exits;
         let Some(document) = self.document() else {
@@ -109,13 +107,58 @@ impl<P: Provider> Node<P> {
             let is_one = |node: &NodeId| *node != self.own || here.is_some();
             return Some(named.filter(is_one).collect());
         };
-        let is_exit = |node: &NodeId| {
-            let profile = self.gossip.table().profile(node);
-            profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
-        };
         let neighbours = self.peers.up().map(|(_, peer, _)| peer.node);
-        let neighbours =
-            neighbours.filter(|node| document.may_exit(&game.name, node) && is_exit(node));
-        Some(neighbours.chain(here).collect())
+        let exits = neighbours
+            .filter(|node| document.may_exit(&game.name, node) && self.is_exit_by_record(node));
+        Some(exits.chain(here).collect())
+    }
+
+    /// Whether a node's record has the exit role.
+    pub(super) fn is_exit_by_record(&self, node: &NodeId) -> bool {
+        let profile = self.gossip.table().profile(node);
+        profile.is_some_and(|(_, roles)| roles.contains(Roles::EXIT))
+    }
+
+    /// Ends the players' flows to a remote node if no path has answered for [`LOST_AFTER`], no
+    /// route leads there, and another exit of their game is reachable. Each player's next datagram
+    /// uses that exit. A route that link state shows briefly does not reset the time.
+    pub(super) fn leave_lost_exit(&mut self, now: Instant, link: LinkId) {
+        let Some(path_set) = self.path_sets.get_mut(&link) else {
+            return;
+        };
+        if path_set.paths.iter().any(|path| path.is_proved(now)) {
+            path_set.lost_since = None;
+            return;
+        }
+        let since = *path_set.lost_since.get_or_insert(now);
+        if now.saturating_since(since) < LOST_AFTER || self.has_route(now, link) {
+            return;
+        }
+        for flow in self.players_with_another_exit(now, link) {
+            self.close_flow(now, flow, FlowEnd::SessionLost);
+        }
+    }
+
+    /// Whether link state has a route to a remote node, or the node is unknown.
+    fn has_route(&mut self, now: Instant, link: LinkId) -> bool {
+        let far = self.peers.get(link).map(|peer| peer.node);
+        far.is_none_or(|far| self.cost_to(now, far).is_routable())
+    }
+
+    fn players_with_another_exit(&mut self, now: Instant, link: LinkId) -> Vec<u32> {
+        let flows = self.flows.with(link);
+        let players = flows.filter(|(_, flow)| matches!(flow.side, Side::Entry { .. }));
+        let players: Vec<_> = players.map(|(index, flow)| (index, flow.game)).collect();
+        let mut has_another: BTreeMap<usize, bool> = BTreeMap::new();
+        let is_movable = |&(_, game): &(u32, usize)| {
+            let has_another = has_another.entry(game);
+            *has_another.or_insert_with(|| self.exit_for(now, game).is_ok())
+        };
+        let movable = players.into_iter().filter(is_movable);
+        movable.map(|(index, _)| index).collect()
     }
 }
+
+/// How long no flow is moved, since a paused or restarted exit returns. With the second until an
+/// exit's links are known as down, it is half of the 10 s timeout of `udp_proto`'s sessions.
+const LOST_AFTER: Duration = Duration::from_secs(4);
