@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use wire::{Instant, Seat};
 
-use crate::divergence::{Cause, Section, SectionName};
+use crate::event::{Cause, Section, SectionName};
 use crate::hash_history::HashHistory;
 use crate::message::{Answer, Question};
 use crate::tick::Tick;

@@ -17,8 +17,7 @@
 
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
-use crate::input::Width;
-use crate::turn::{Origin, Row};
+use crate::input::{Origin, Row, Width};
 
 /// Parameters for decoding a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! A client: sends its player's inputs and receives all players' turns.
 
-mod bisect;
-mod delay;
-mod hashes;
+mod clock;
+mod report;
 mod session;
 mod snapshots;
 mod stepping;
@@ -18,14 +17,13 @@ use crate::config::ClientConfig;
 use crate::event::{
     ClientEvent, CloseReason, LeaveReason, Phase, Refusal, SnapshotError, StallCause, SubmitError,
 };
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Turn, encode_into};
 use crate::message::{
     Chunk, DecodeError, Direction, Down, Turns, Welcome, decode_chunk, decode_chunk_ack,
     decode_down_knowing, write_leave, write_ready,
 };
 use crate::stats::ClientStats;
 use crate::tick::{PeerId, Tick};
-use crate::turn::Turn;
 use session::Session;
 use snapshots::Exchange;
 

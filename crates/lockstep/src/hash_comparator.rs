@@ -8,6 +8,7 @@
 use wire::{Instant, Seat};
 
 use crate::event::Verdict;
+use crate::tick::slot;
 
 /// Hash steps kept for comparison, settled or not.
 const STEPS: u32 = 1_024;
@@ -345,7 +346,7 @@ impl SeatHashes {
 
     /// The hash of `step`, one of those kept.
     fn get(&self, step: u32) -> Option<u32> {
-        self.hashes.get(place(step)).copied().flatten()
+        self.hashes.get(slot(step, STEPS)).copied().flatten()
     }
 
     /// Keeps the first hash for `step`; returns whether this is it. Hashes are kept from `floor`
@@ -356,7 +357,7 @@ impl SeatHashes {
             // A copy or a late hash; both are normal.
             return false;
         }
-        let Some(kept @ None) = self.hashes.get_mut(place(step)) else {
+        let Some(kept @ None) = self.hashes.get_mut(slot(step, STEPS)) else {
             return false;
         };
         *kept = Some(hash);
@@ -398,7 +399,7 @@ impl SeatHashes {
 
     /// Clears the slot of `step`.
     fn forget(&mut self, step: u32) {
-        if let Some(kept) = self.hashes.get_mut(place(step)) {
+        if let Some(kept) = self.hashes.get_mut(slot(step, STEPS)) {
             *kept = None;
         }
     }
@@ -427,10 +428,6 @@ impl SeatHashes {
             self.missing = self.missing.saturating_add(1);
         }
     }
-}
-
-fn place(step: u32) -> usize {
-    usize::try_from(step % STEPS).unwrap_or(0)
 }
 
 impl HashComparator {

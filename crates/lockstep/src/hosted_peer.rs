@@ -27,30 +27,32 @@
 //! it can do what a hostile server can. Ticks that it forwards to a next host may be forged; the
 //! comparison of state hashes, which cover inputs, reveals that.
 
-mod link;
+mod config;
 mod machine;
-mod playing;
 mod succession;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{Generator, Instant, MatchId, Seat, Seed};
 
 use crate::bundle::Shape;
+use crate::checksum::StateHasher;
 use crate::client_peer::ClientPeer;
-use crate::config::{ClientConfig, Config, SnapshotSource, StartPolicy};
+use crate::config::StartPolicy;
 use crate::event::{
-    ClientEvent, CloseReason, ConfigError, LeaveReason, Phase, Refusal, ServerEvent,
+    CloseReason, JoinError, LeaveReason, Phase, ReportError, SnapshotError, SubmitError,
 };
-use crate::input::Input;
+use crate::input::{Input, Turn};
 use crate::match_server::MatchServer;
 use crate::message::{MESH_SEATS_MAX, Seats, Ticks, bit};
+use crate::sim::{Step, Steps};
 use crate::tick::{PeerId, Tick};
 use crate::view::View;
-use link::Link;
 use machine::Due;
+use succession::{LEAVE_COPIES, Link};
+
+pub use config::{HostedClose, HostedConfig, HostedConfigError, HostedEvent, HostedStats};
 
 /// Id by which our own client and server address each other; never the driver's.
 const SELF: PeerId = PeerId(u32::MAX);
@@ -283,188 +285,6 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// Configuration of a [`HostedPeer`](crate::HostedPeer), as a player and as a host.
-///
-/// `server`, `host` and both timeouts must be the same for all players: each host uses its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostedConfig {
-    /// Match configuration, for every host; 2 to 16 seats, one per player. Since no host simulates,
-    /// [`Config::snapshots`] is always [`SnapshotSource::Players`](crate::SnapshotSource::Players).
-    pub server: Config,
-    /// Configuration of our client.
-    pub client: ClientConfig,
-    /// The first host; seat 0. When a host is gone, the lowest remaining seat hosts.
-    pub host: Seat,
-    /// Silence after which the host is replaced, if enough players do not receive it, and after
-    /// which a host without a quorum closes no more ticks; 1 s. At least 8 ticks and 200 ms. Until
-    /// the host's first datagram, `player_timeout` applies.
-    pub host_timeout: Duration,
-    /// Silence after which the host removes a player, and a player gives up a host that the others
-    /// still receive; 10 s. At least twice `host_timeout`. Doubled until the host's first datagram.
-    pub player_timeout: Duration,
-}
-
-impl Default for HostedConfig {
-    fn default() -> Self {
-        Self {
-            server: Config::default(),
-            client: ClientConfig::default(),
-            host: Seat(0),
-            host_timeout: Duration::from_secs(1),
-            player_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
-impl HostedConfig {
-    fn half_timeout(&self) -> Duration {
-        self.host_timeout.checked_div(2).unwrap_or_default()
-    }
-
-    /// Raises both timeouts to their minimum, and makes players the source of snapshots.
-    fn settle(&mut self) {
-        let period = Duration::from_nanos(self.server.tick_rate.period_nanos().into());
-        let least = period.saturating_mul(TIMEOUT_TICKS).max(TIMEOUT_MIN);
-        self.host_timeout = self.host_timeout.max(least);
-        self.player_timeout = self.player_timeout.max(self.host_timeout.saturating_mul(2));
-        self.server.snapshots = SnapshotSource::Players;
-        let len_max = self.server.datagram_len_max;
-        self.client.datagram_len_max = self.client.datagram_len_max.min(len_max);
-    }
-}
-
-/// Least timeout, in ticks.
-const TIMEOUT_TICKS: u32 = 8;
-
-/// Least timeout: a few datagrams of an election, which repeat every 40 ms.
-const TIMEOUT_MIN: Duration = Duration::from_millis(200);
-
-/// Why a hosted match is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HostedConfigError {
-    /// A hosted match has 2 to 16 seats.
-    Seats,
-    /// The peers are not one per other seat, each with its own id.
-    Peers,
-    /// The first host's seat is empty.
-    Host,
-    /// The match lacks [`StartPolicy::ByHand`](crate::StartPolicy::ByHand): it starts by itself,
-    /// regardless of the host.
-    Start,
-    /// No host could run such a match.
-    Server(ConfigError),
-}
-
-impl fmt::Display for HostedConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Seats => f.write_str("a hosted match has 2 to 16 seats"),
-            Self::Peers => f.write_str("the peers are not one for each other seat"),
-            Self::Host => f.write_str("nobody sits on the seat that is to host first"),
-            Self::Start => f.write_str("a hosted match begins by itself"),
-            Self::Server(error) => write!(f, "hosts could not run the match: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for HostedConfigError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Server(error) => Some(error),
-            Self::Seats | Self::Peers | Self::Host | Self::Start => None,
-        }
-    }
-}
-
-/// Events of a [`HostedPeer`](crate::HostedPeer).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HostedEvent {
-    /// An event of our client; its end is reported by [`Closed`](Self::Closed) instead.
-    Client(ClientEvent),
-    /// An event of our server, while we host.
-    Server(ServerEvent),
-    /// The host is gone, and the others choose another. Closed ticks keep arriving.
-    HostLost {
-        /// The former host.
-        host: Seat,
-    },
-    /// The remaining players agreed on the host from `tick` on. Inputs submitted for `tick` or
-    /// later are revoked without further events; the held input counts from the first tick that the
-    /// new host's clock stamps.
-    Migrated {
-        /// The new host; may be ourselves.
-        host: Seat,
-        /// Hosts and players lost so far, at most 15: the number of this view.
-        epoch: u8,
-        /// First tick that the new host closes.
-        tick: Tick,
-    },
-    /// The others agreed that a player is out; its seat is absent from a tick on that the turns
-    /// show.
-    Left {
-        /// Its seat.
-        seat: Seat,
-        /// [`LeaveReason::Quit`] if it left, else [`LeaveReason::Removed`]: it was silent, or
-        /// kicked by the host.
-        reason: LeaveReason,
-    },
-    /// We are out of the match. This is the last event; keep driving the machine, which notifies
-    /// others, until [`poll_timeout`](crate::HostedPeer::poll_timeout) returns `None`.
-    Closed(HostedClose),
-}
-
-/// Why a player's hosted match ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HostedClose {
-    /// Too few others are reachable for [`player_timeout`](crate::HostedConfig::player_timeout), by
-    /// us or by the host: no more than half, and not half including the lowest seat. Others may
-    /// play on without us.
-    TooFew,
-    /// The others play on without us.
-    Excluded {
-        /// First tick in which our history may differ from theirs, as far as their notice says.
-        tick: Tick,
-    },
-    /// We are to host, and cannot: closed ticks are missing that nobody sends, or the configuration
-    /// is not that of the match. The others play on.
-    Unserved,
-    /// The host ended the match, or removed us.
-    Out(CloseReason),
-    /// We cannot play the host's match.
-    Refused(Refusal),
-}
-
-/// Counters of a [`HostedPeer`](crate::HostedPeer), in addition to those of its client and server;
-/// they never decrease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostedStats {
-    /// Datagrams sent that only hosted matches have.
-    pub datagrams_sent: u64,
-    /// Their bytes.
-    pub bytes_sent: u64,
-    /// Takeovers by another host, ourselves included.
-    pub migrations: u64,
-    /// Datagrams of closed ticks sent to a next host.
-    pub forwards_sent: u64,
-    /// Times that our server was paused for lack of a quorum.
-    pub holds: u64,
-    /// Datagrams dropped: malformed.
-    pub dropped_malformed: u64,
-    /// Datagrams dropped: sender is no player, or was removed.
-    pub dropped_unknown_peer: u64,
-    /// Datagrams dropped: sent by a former or future host.
-    pub dropped_stale: u64,
-    /// Statements and decisions dropped: of another view, or invalid.
-    pub dropped_view: u64,
-    /// Events lost because the queue was full.
-    pub events_lost: u64,
-}
-
 impl<I: Input> HostedPeer<I> {
     /// Creates the player of `seat`; `peers` are the driver's ids for all other seats, with a
     /// session each. [`u32::MAX`] is not allowed.
@@ -554,4 +374,255 @@ fn links(
     let links: Option<Vec<_>> = (0..seats).map(link).collect();
     let is_whole = own.0 < seats && peers.len() == usize::from(seats).saturating_sub(1);
     links.filter(|_| is_whole)
+}
+
+impl<I: Input> HostedPeer<I> {
+    /// Takes the player's current input, and returns the tick it is for, as
+    /// [`ClientPeer::submit`](crate::ClientPeer::submit). A host that takes over revokes promises
+    /// for its ticks ([`HostedEvent::Migrated`]).
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError`]. While no host closes ticks, and before the match begins, the input is kept
+    /// for the first tick that the next host's clock stamps.
+    pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
+        let now = self.advance(now);
+        if self.is_over() {
+            return Err(SubmitError::Closed);
+        }
+        self.client.submit(now, input)
+    }
+
+    /// Returns the next turn, as [`ClientPeer::poll_turn`](crate::ClientPeer::poll_turn).
+    pub fn poll_turn(&mut self, now: Instant) -> Option<Turn<'_, I>> {
+        let now = self.advance(now);
+        self.client.poll_turn(now)
+    }
+
+    /// Returns when the next turn is due, if it has arrived.
+    #[must_use]
+    pub fn next_turn_at(&self) -> Option<Instant> {
+        self.client.next_turn_at()
+    }
+
+    /// Returns the game's next step, as [`ClientPeer::next_step`](crate::ClientPeer::next_step).
+    pub fn next_step(&mut self, now: Instant) -> Step<'_, I> {
+        let now = self.advance(now);
+        self.client.next_step(now)
+    }
+
+    /// Takes the state hash after the turn returned last.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] if it is of another tick, or was already reported.
+    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+        self.client.report(tick, state_hash)
+    }
+
+    /// Takes the hash of the state after the turn returned last, with its sections.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] if it is of another tick, or was already reported.
+    pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        self.client.report_state(tick, state)
+    }
+
+    /// Takes the state announced by [`ClientEvent::Snapshot`](crate::ClientEvent::Snapshot); `None`
+    /// if none is waiting.
+    pub const fn take_snapshot(&mut self) -> Option<Vec<u8>> {
+        self.client.take_snapshot()
+    }
+
+    /// Gives the state after the turn returned last, on
+    /// [`ClientEvent::SnapshotWanted`](crate::ClientEvent::SnapshotWanted).
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]; nothing is sent then.
+    pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
+        let now = self.advance(now);
+        self.client.offer_snapshot(now, state)
+    }
+
+    /// Gives a saved final state, as [`ClientPeer::offer_save`](crate::ClientPeer::offer_save).
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]; nothing is sent then.
+    pub fn offer_save(
+        &mut self,
+        now: Instant,
+        tick: Tick,
+        state: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let now = self.advance(now);
+        self.client.offer_save(now, tick, state)
+    }
+
+    /// While we host: seats a guest, which is none of the players, in place of a removed player, as
+    /// [`MatchServer::join`](crate::MatchServer::join). The guest runs a plain
+    /// [`ClientPeer`](crate::ClientPeer), takes no part in elections, and must join the next host
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`], with no change.
+    pub fn join(&mut self, now: Instant, peer: PeerId, seat: Seat) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        self.server_for(peer)?.join(now, peer, seat)
+    }
+
+    /// While we host: admits a spectator, as [`MatchServer::watch`](crate::MatchServer::watch). It
+    /// must join the next host again.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`], with no change.
+    pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        self.server_for(peer)?.watch(now, peer)
+    }
+
+    /// While we host: admits a [`SpectatorRelay`](crate::SpectatorRelay), as
+    /// [`MatchServer::watch_as_relay`](crate::MatchServer::watch_as_relay). It must join the next
+    /// host again.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`], with no change.
+    pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
+        let now = self.advance(now);
+        self.server_for(peer)?.watch_as_relay(now, peer)
+    }
+
+    /// While we host: removes a peer admitted by [`join`](Self::join), [`watch`](Self::watch) or
+    /// [`watch_as_relay`](Self::watch_as_relay), or lost by the transport. Players, which are
+    /// removed by [`remove`](Self::remove), and unknown peers are ignored.
+    pub fn kick(&mut self, now: Instant, peer: PeerId) {
+        let now = self.advance(now);
+        if let Ok(server) = self.server_for(peer) {
+            server.kick(now, peer);
+            if !self.is_over() {
+                self.resume_if_quorum(now);
+            }
+        }
+    }
+
+    /// The server, to admit `peer` as a guest. Players join by themselves, and a removed player
+    /// stays out.
+    fn server_for(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
+        let is_players = Self::is_own(peer) || self.seat_of(peer).is_some();
+        let server = self.server.as_deref_mut().ok_or(JoinError::NotHost)?;
+        if is_players {
+            Err(JoinError::PeerTaken)
+        } else {
+            Ok(server)
+        }
+    }
+
+    /// Leaves the match, and notifies the others a few times: they play on, and replace us at once
+    /// if we host.
+    pub fn leave(&mut self, now: Instant, reason: LeaveReason) {
+        let now = self.advance(now);
+        if self.is_over() {
+            return;
+        }
+        self.due.clear();
+        self.server = None;
+        self.client.leave(now, reason);
+        self.repeat_leave(now, LEAVE_COPIES, now);
+    }
+
+    /// Removes the player of `seat`, as after a silence, because the transport lost it or it is
+    /// kicked. If it hosts, the others must agree. Our own seat and removed players are ignored.
+    pub fn remove(&mut self, now: Instant, seat: Seat) {
+        let now = self.advance(now);
+        let is_playing = matches!(self.state, State::Playing | State::TakingOver { .. });
+        if !is_playing {
+            return;
+        }
+        if self.is_host() {
+            self.suspect(now, bit(seat.0));
+        } else if seat == self.host && !self.host_suspected {
+            self.host_suspected = true;
+            self.heartbeat_at = now;
+        }
+    }
+
+    /// While we host: ends the match for all. Others are notified for some time.
+    pub fn finish(&mut self, now: Instant) {
+        let now = self.advance(now);
+        let Some(server) = self.server.as_mut() else {
+            return;
+        };
+        if !matches!(self.state, State::Playing | State::TakingOver { .. }) {
+            return;
+        }
+        server.close(now);
+        self.is_held = false;
+        self.due.clear();
+        self.state = State::Ending {
+            until: now + self.config.host_timeout.saturating_mul(2),
+        };
+        let ended = HostedClose::Out(CloseReason::Ended);
+        self.events.push_back(HostedEvent::Closed(ended));
+    }
+
+    /// Returns the match.
+    #[must_use]
+    pub const fn match_id(&self) -> MatchId {
+        self.match_id
+    }
+
+    /// Returns the first tick that has not arrived; all before it have.
+    #[must_use]
+    pub fn ticks_confirmed(&self) -> u32 {
+        self.client.ticks_confirmed()
+    }
+
+    /// Returns the hash over all returned turns; equal logs have equal hashes on all participants.
+    #[must_use]
+    pub fn log_hash(&self) -> Option<u64> {
+        self.client.log_hash()
+    }
+
+    const fn is_over(&self) -> bool {
+        match self.state {
+            State::Leaving { .. } | State::Ending { .. } | State::Closed => true,
+            State::Playing
+            | State::Electing { .. }
+            | State::TakingOver { .. }
+            | State::Evicted { .. } => false,
+        }
+    }
+}
+
+impl<I: Input> Steps for HostedPeer<I> {
+    type Input = I;
+
+    fn next_step(&mut self, now: Instant) -> Step<'_, I> {
+        self.next_step(now)
+    }
+
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        self.report_state(tick, state)
+    }
+
+    fn wants_hash(&self, tick: Tick) -> bool {
+        self.client.wants_hash(tick)
+    }
+
+    fn match_id(&self) -> Option<MatchId> {
+        Some(self.match_id)
+    }
+
+    fn window(&self) -> u8 {
+        Steps::window(&self.client)
+    }
+
+    fn set_costs(&mut self, save: Duration, step: Duration) {
+        self.client.set_costs(save, step);
+    }
 }

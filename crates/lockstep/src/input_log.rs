@@ -1,5 +1,6 @@
 //! One seat's inputs, as received by the server.
 
+use crate::message::INPUTS_MAX;
 use crate::tick::Tick;
 
 /// Ticks before the newest closed one for which inputs are kept, as references for late inputs.
@@ -45,7 +46,7 @@ impl InputLog {
     ///
     /// The caller ensures that `tick` is within the window.
     pub(crate) fn insert(&mut self, tick: Tick, input: &[u8]) -> bool {
-        let place = place(tick);
+        let place = tick.slot(PLACES);
         let start = place.saturating_mul(self.stride);
         let (Some(tag), Some(value)) = (
             self.ticks.get_mut(place),
@@ -64,11 +65,11 @@ impl InputLog {
     }
 
     pub(crate) fn has(&self, tick: Tick) -> bool {
-        self.ticks.get(place(tick)) == Some(&tick.0.saturating_add(1))
+        self.ticks.get(tick.slot(PLACES)) == Some(&tick.0.saturating_add(1))
     }
 
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
-        let place = place(tick);
+        let place = tick.slot(PLACES);
         if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
             return None;
         }
@@ -89,30 +90,117 @@ impl InputLog {
     }
 }
 
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % PLACES).unwrap_or(0)
+/// Consecutive inputs, at most [`INPUTS_MAX`], and the one they are coded against.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// Bytes of one input.
+    stride: usize,
+    /// Input of tick `t` in slot `t % INPUTS_MAX`.
+    values: Vec<u8>,
+    /// Tick of the oldest input.
+    first: Tick,
+    /// Number of inputs.
+    count: u32,
+    /// The newest input that the server acknowledged.
+    reference: Vec<u8>,
+    /// Its tick, if there is one.
+    reference_tick: Option<Tick>,
+}
+
+impl History {
+    pub(crate) fn new(stride: usize) -> Self {
+        let places = usize::try_from(INPUTS_MAX).unwrap_or(usize::MAX);
+        Self {
+            stride,
+            values: vec![0; stride.saturating_mul(places)],
+            first: Tick(0),
+            count: 0,
+            reference: vec![0; stride],
+            reference_tick: None,
+        }
+    }
+
+    /// Adds the input of `tick`; if full, drops the oldest.
+    ///
+    /// A jump forward drops all: those inputs are of ticks closed long ago.
+    pub(crate) fn push(&mut self, tick: Tick, input: &[u8]) {
+        if self.count == 0 || tick != self.first.plus(self.count) {
+            self.first = tick;
+            self.count = 0;
+        }
+        if self.count == INPUTS_MAX {
+            self.first = self.first.plus(1);
+            self.count = self.count.saturating_sub(1);
+        }
+        let start = self.place(tick);
+        if let Some(value) = self
+            .values
+            .get_mut(start..start.saturating_add(self.stride))
+        {
+            value.copy_from_slice(input.get(..value.len()).unwrap_or_default());
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// The server has the input of `tick`, and so needs none before.
+    pub(crate) fn on_ack(&mut self, tick: Tick) {
+        if self.reference_tick.is_some_and(|known| known >= tick) {
+            return;
+        }
+        let start = self.place(tick);
+        if tick >= self.first && tick < self.first.plus(self.count) {
+            let value = self.values.get(start..start.saturating_add(self.stride));
+            self.reference.clear();
+            self.reference.extend_from_slice(value.unwrap_or_default());
+            self.reference_tick = Some(tick);
+        }
+        self.forget_before(tick.plus(1));
+    }
+
+    /// The server has no inputs any more.
+    pub(crate) const fn forget_reference(&mut self) {
+        self.reference_tick = None;
+    }
+
+    /// Drops inputs before `tick`: their ticks are closed.
+    pub(crate) fn forget_before(&mut self, tick: Tick) {
+        let gone = tick.since(self.first).min(self.count);
+        self.first = self.first.plus(gone);
+        self.count = self.count.saturating_sub(gone);
+    }
+
+    /// Returns the tick of the oldest input; meaningless if there is none.
+    pub(crate) const fn first(&self) -> Tick {
+        self.first
+    }
+
+    /// Returns the input just before the first, if the server has it.
+    pub(crate) fn reference(&self) -> Option<&[u8]> {
+        let tick = self.reference_tick?;
+        (tick.plus(1) == self.first).then_some(self.reference.as_slice())
+    }
+
+    /// Returns the inputs, oldest first.
+    pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
+        let count = usize::try_from(self.count).unwrap_or(0);
+        (0..count).map(|index| {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let start = self.place(self.first.plus(index));
+            self.values
+                .get(start..start.saturating_add(self.stride))
+                .unwrap_or_default()
+        })
+    }
+
+    /// Heap bytes in use.
+    pub(crate) const fn memory_len(&self) -> usize {
+        self.values.len().saturating_add(self.reference.len())
+    }
+
+    fn place(&self, tick: Tick) -> usize {
+        tick.slot(INPUTS_MAX).saturating_mul(self.stride)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn keeps_the_window_and_the_first_word() {
-        let mut log = InputLog::new(1);
-        let mut model = BTreeMap::new();
-        let mut generator = wire::Seed::from_number(5).generator(0);
-        for closed in 0..2_000_u32 {
-            let tick = closed + u32::try_from(generator.below(64)).unwrap();
-            let value = u8::try_from(generator.below(256)).unwrap();
-            let is_new = !model.contains_key(&tick);
-            assert_eq!(log.insert(Tick(tick), &[value]), is_new);
-            model.entry(tick).or_insert(value);
-            for tick in closed.saturating_sub(BEHIND_MAX)..closed + AHEAD_MAX {
-                assert_eq!(log.get(Tick(tick)).map(|v| v[0]), model.get(&tick).copied());
-            }
-            assert_eq!(log.next(), Tick(model.keys().next_back().unwrap() + 1));
-        }
-    }
-}
+mod tests;

@@ -4,25 +4,19 @@
 
 mod bisect;
 pub mod bits;
-mod body;
 pub mod bundle;
 mod chain;
 pub mod checksum;
 mod client_peer;
-mod commitment;
 mod config;
 pub mod delta;
-mod divergence;
 mod event;
 mod hash_comparator;
 mod hash_history;
-mod history;
 mod hosted_peer;
 mod input;
 mod input_log;
 mod interpolation;
-mod jitter_buffer;
-mod margin;
 mod match_server;
 mod mesh_peer;
 pub mod message;
@@ -32,49 +26,42 @@ mod repair;
 #[cfg(feature = "replay")]
 pub mod replay;
 mod runner;
-mod saves;
 mod sim;
-mod snapshot;
 mod spectator_relay;
 mod spectators;
 pub mod state_channel;
 mod stats;
-mod step;
 mod stepper;
 mod sync_test;
 mod tick;
-mod tick_clock;
 pub mod transfer;
-mod turn;
 mod view;
 
 pub use checksum::StateHasher;
 pub use client_peer::ClientPeer;
-pub use commitment::CommitSecret;
 pub use config::{
-    ClientConfig, ClosePolicy, Config, InputDelay, Recovery, Repair, SavePolicy, SlowPolicy,
-    SnapshotSource, StartPolicy, Substitute, TickRate,
+    ClientConfig, ClosePolicy, Config, Recovery, SavePolicy, SlowPolicy, SnapshotSource,
+    StartPolicy, Substitute,
 };
-pub use divergence::{Cause, Section, SectionName};
 pub use event::{
-    ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal, ReportError,
-    ServerEvent, SlowCause, SnapshotError, StallCause, StartError, SubmitError, Verdict,
+    Cause, ClientEvent, CloseReason, ConfigError, JoinError, LeaveReason, Phase, Refusal,
+    ReportError, Section, SectionName, ServerEvent, SlowCause, SnapshotError, StallCause,
+    StartError, SubmitError, Verdict,
 };
 pub use hosted_peer::{
     HostedClose, HostedConfig, HostedConfigError, HostedEvent, HostedPeer, HostedStats,
 };
-pub use input::{Input, Width};
+pub use input::{Input, Origin, Turn, Width};
 pub use interpolation::{Between, Interpolation, InterpolationConfig, InterpolationStats};
-pub use jitter_buffer::{JitterBuffer, JitterStats};
 pub use match_server::MatchServer;
-pub use mesh_peer::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats};
-pub use playout::Playout;
+pub use mesh_peer::{
+    CommitSecret, MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats,
+};
+pub use playout::{JitterBuffer, JitterStats, Playout};
 pub use prediction::{Correction, HistoryFull, Prediction, PredictionStats};
 pub use runner::Rollback;
-pub use sim::{Sim, SnapshotBytes};
+pub use sim::{Sim, SnapshotBytes, Step, Steps};
 pub use spectator_relay::{SpectatorRelay, SpectatorRelayConfig, SpectatorRelayEvent};
 pub use stats::{ClientStats, ServerStats, SpectatorRelayStats, SpectatorStats};
-pub use step::{Step, Steps};
 pub use sync_test::{Divergence, SyncFault, SyncTest};
-pub use tick::{PeerId, Tick};
-pub use turn::{Origin, Turn};
+pub use tick::{InputDelay, PeerId, Repair, Tick, TickRate};

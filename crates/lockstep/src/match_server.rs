@@ -4,40 +4,34 @@ mod close;
 mod datagrams;
 mod desync;
 mod pace;
-mod place;
 mod snapshots;
 mod spectators;
-mod start;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
 use crate::bisect::DesyncBisect;
-use crate::body::Body;
 use crate::bundle::Shape;
-use crate::chain::{CHAIN_LEN, Chain, ChainReader};
-use crate::config::{ClosePolicy, Config};
+use crate::chain::{CHAIN_LEN, Chain, ChainReader, REACH};
+use crate::config::{ClosePolicy, Config, StartPolicy};
 use crate::event::{
     CloseReason, ConfigError, JoinError, LeaveReason, Phase, ReportError, ServerEvent, StartError,
 };
 use crate::hash_comparator::{HashComparator, SettlePolicy};
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Row, Turn, encode_into};
 use crate::message::{TURNS_HEAD_LEN_MAX, bisect_ticks_max};
-use crate::repair::{RUN_LEN_SMALL, RepairLimits};
+use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
 use crate::spectators::SpectatorSet;
 use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
-use crate::turn::{Row, Turn};
-
-use close::Forwarding;
+use close::{Forwarding, Holder, Place, Player, PlayerState};
 use pace::Stretch;
-use place::{Holder, Place};
 use snapshots::Snapshots;
 use spectators::{SpectatorDelay, spectator_set};
-pub(crate) use start::Past;
 
 /// One match: takes inputs, closes ticks, sends them to all clients, compares state hashes.
 ///
@@ -431,9 +425,8 @@ impl<I: Input> MatchServer<I> {
     /// When `tick` closed, if still known.
     fn closed_at(&self, tick: Tick) -> Option<Instant> {
         let is_known = tick < self.end && self.end.since(tick) <= CHAIN_LEN;
-        let place = usize::try_from(tick.0 % CHAIN_LEN).ok()?;
         is_known
-            .then(|| self.closed_at.get(place).copied())
+            .then(|| self.closed_at.get(tick.slot(CHAIN_LEN)).copied())
             .flatten()
     }
 }
@@ -485,5 +478,219 @@ impl<I: Input> Machine for MatchServer<I> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
+    }
+}
+
+/// Time between welcomes, with 25 % jitter, so that many clients do not synchronise.
+const WELCOME_INTERVAL_MILLIS: u64 = 50;
+
+/// Most turns that may be pending in the simulation of a client that is in step.
+const LAG_IN_STEP: u32 = 2;
+
+impl<I: Input> MatchServer<I> {
+    /// Gives an empty seat to `peer`.
+    fn seat(&mut self, now: Instant, peer: PeerId, seat: Seat) {
+        let until = (self.phase == Phase::Running).then(|| now + self.config.start_timeout);
+        let end = self.end;
+        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+            return;
+        };
+        // Early inputs of the previous player do not count.
+        place.log.clear();
+        place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
+        self.departed.remove(&peer);
+        self.spectators.forget(peer);
+        self.peers.insert(peer, seat);
+        if self.phase == Phase::Gathering {
+            debug_assert_eq!(end, self.base, "no tick closes before the start");
+            if end == Tick(0) {
+                self.hash_comparator.admit(seat);
+            } else {
+                let step = self.step_after(end);
+                self.hash_comparator.admit_late(seat, step);
+            }
+        }
+    }
+
+    /// The player of `seat` has the welcome and lacks ticks from `next` on.
+    fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
+        let (end, is_in_reach) = (self.end, self.is_in_reach(next));
+        let place = self.places.get_mut(usize::from(seat.0));
+        let Some(player) = place
+            .and_then(Place::player_mut)
+            .filter(|player| !player.is_ready())
+        else {
+            return;
+        };
+        if self.phase == Phase::Running {
+            self.on_late_ready(now, seat, next);
+            return;
+        }
+        if end > Tick(0) {
+            // A player that lacks more than is kept needs a snapshot, and so ticks that close.
+            if !is_in_reach {
+                return;
+            }
+            player.repair.begin_at(next);
+        }
+        player.state = PlayerState::Playing { awaited_from: None };
+        player.is_due = false;
+        self.events.push_back(ServerEvent::Ready { seat });
+        if self.phase != Phase::Gathering || self.config.start != StartPolicy::AllReady {
+            return;
+        }
+        if self.places.iter().all(Place::is_ready) {
+            self.begin(now);
+        } else if self.start_at.is_none() {
+            self.start_at = Some(now + self.config.start_timeout);
+        }
+    }
+
+    /// Begins to bring a late player up to date.
+    fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
+        let is_in_reach = self.is_in_reach(next);
+        let place = self.places.get_mut(usize::from(seat.0));
+        let Some(player) = place.and_then(Place::player_mut) else {
+            return;
+        };
+        player.is_due = false;
+        self.events.push_back(ServerEvent::Ready { seat });
+        if !is_in_reach {
+            player.state = PlayerState::AwaitsSnapshot;
+            self.request_for(now, seat);
+            return;
+        }
+        player.state = PlayerState::CatchingUp;
+        player.repair.begin_at(next);
+        player.is_due = true;
+        self.transmit_from = 0;
+        let interval = u32::from(self.config.hash_interval.get());
+        self.hash_comparator
+            .admit_late(seat, next.0.div_ceil(interval));
+    }
+
+    /// Whether the chain can serve ticks from `next` on.
+    fn is_in_reach(&self, next: Tick) -> bool {
+        next <= self.end && self.end.since(next) <= REACH
+    }
+
+    /// Whether all seated players are ready.
+    pub(crate) fn is_everybody_ready(&self) -> bool {
+        let mut players = self.places.iter().filter_map(Place::player);
+        players.all(Player::is_ready)
+    }
+
+    /// Repeats welcomes, and removes late players that never answered.
+    fn repeat_welcomes(&mut self, now: Instant) {
+        for index in 0..self.shape.seats {
+            let place = self.places.get_mut(usize::from(index));
+            let Some(player) = place.and_then(Place::player_mut) else {
+                continue;
+            };
+            let PlayerState::Welcomed { again_at, until } = &mut player.state else {
+                continue;
+            };
+            if until.is_some_and(|until| until <= now) {
+                self.remove(Seat(index), LeaveReason::NotReady, CloseReason::NotReady);
+            } else if *again_at <= now {
+                let quarter = WELCOME_INTERVAL_MILLIS / 4;
+                let millis = self.generator.between(
+                    WELCOME_INTERVAL_MILLIS - quarter,
+                    WELCOME_INTERVAL_MILLIS + quarter,
+                );
+                *again_at = now + Duration::from_millis(millis);
+                player.is_due = true;
+                self.transmit_from = 0;
+            }
+        }
+    }
+
+    /// Begins without players that are not ready in time.
+    fn start_if_overdue(&mut self, now: Instant) {
+        if self.start_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for seat in (0..self.shape.seats).map(Seat) {
+            let place = self.places.get(usize::from(seat.0));
+            if place
+                .is_some_and(|place| matches!(place.holder, Holder::Held(_)) && !place.is_ready())
+            {
+                self.remove(seat, LeaveReason::NotReady, CloseReason::NotReady);
+            }
+        }
+        self.begin(now);
+    }
+
+    /// Stops the start timer if no ready player is left.
+    fn stop_waiting(&mut self) {
+        if !self.places.iter().any(Place::is_ready) {
+            self.start_at = None;
+        }
+    }
+
+    /// Begins the first tick.
+    fn begin(&mut self, now: Instant) {
+        debug_assert_eq!(self.phase, Phase::Gathering, "a match begins once");
+        self.phase = Phase::Running;
+        self.origin = now;
+        self.start_at = None;
+        let late = Some(now + self.config.start_timeout);
+        for place in &mut self.places {
+            if let Some(player) = place.player_mut()
+                && let PlayerState::Welcomed { until, .. } = &mut player.state
+            {
+                *until = late;
+            }
+        }
+        self.events.push_back(ServerEvent::Started);
+    }
+}
+
+/// Closed ticks of a match that is taken over.
+#[derive(Debug)]
+pub(crate) struct Past<'a> {
+    pub(crate) chain: &'a Chain,
+    /// Positioned after the last closed tick: its inputs, and the hash over all.
+    pub(crate) reader: ChainReader,
+}
+
+impl<I: Input> MatchServer<I> {
+    /// Creates a server that continues after the ticks of `past`. It gathers its players, closes
+    /// the next tick one tick length after a start by hand, and serves the past ticks that are
+    /// kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if such a match cannot be played.
+    pub(crate) fn resume(
+        config: Config,
+        (match_id, seed): (MatchId, Seed),
+        now: Instant,
+        past: &Past<'_>,
+    ) -> Result<Self, ConfigError> {
+        let mut config = config;
+        config.start = StartPolicy::ByHand;
+        let mut server = Self::new(config, match_id, seed, now)?;
+        let end = past.reader.next();
+        for tick in (end.minus(CHAIN_LEN).0..end.0).map(Tick) {
+            if let Some(bundle) = past.chain.get(tick) {
+                server.chain.put(tick, bundle);
+            }
+        }
+        server.end = end;
+        server.base = end;
+        server.before.copy_from(past.reader.row());
+        server
+            .reader
+            .resume_from(end, past.reader.row(), past.reader.log());
+        let step = server.step_after(end);
+        server.hash_comparator.begin_at(step);
+        server.skip_show();
+        Ok(server)
+    }
+
+    /// First hash step at `tick` or later.
+    fn step_after(&self, tick: Tick) -> u32 {
+        tick.0.div_ceil(self.config.hash_interval.get().into())
     }
 }

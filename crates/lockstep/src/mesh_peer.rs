@@ -1,50 +1,42 @@
 //! A peer of a match without a server.
 
 mod clock;
-mod commitment;
+pub(crate) mod commitment;
+mod config;
 mod datagrams;
-mod event;
-mod hashes;
 mod lane;
-mod link;
 mod parting;
 mod setup;
 mod ticking;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
-use core::num::NonZeroU8;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Transmit};
 
-use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::{LogHash, StateHasher};
-use crate::commitment::CommitSecret;
-use crate::config::{Repair, SavePolicy, TickRate};
 use crate::event::{Phase, ReportError, SubmitError};
 use crate::hash_comparator::HashComparator;
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Row, encode_into};
 use crate::message::{MESH_DELAY_MAX, Seats, bit};
-use crate::repair::RepairLimits;
-use crate::step::{Step, Steps};
+use crate::repair::{Body, RepairLimits};
+use crate::sim::{Step, Steps};
 use crate::stepper::Stepper;
 use crate::tick::{PeerId, Tick};
-use crate::turn::Row;
 use crate::view::View;
 use clock::MeshClock;
 use commitment::Committing;
 use datagrams::Due;
-use hashes::OwnHashes;
-use lane::Lane;
-use lane::Own;
-use link::Link;
-use link::Roster;
+use lane::{Lane, Own};
+use parting::{Link, Roster};
 use setup::Gathering;
+use ticking::OwnHashes;
 
-pub use event::{MeshClose, MeshConfigError, MeshEvent, MeshStats};
+pub use commitment::CommitSecret;
+pub use config::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshStats};
 
 /// Queued events; beyond it, stalls and silence are only counted.
 const EVENTS_MAX: usize = 64;
@@ -483,75 +475,5 @@ impl<I: Input> Machine for MeshPeer<I> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
-    }
-}
-
-/// Configuration of a [`MeshPeer`](crate::MeshPeer).
-///
-/// `seats`, `tick_rate`, `hash_interval`, `content`, the presence of `commit`, the match id and the
-/// input width must be the same on all peers, which compare them before ticks begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MeshConfig {
-    /// Seats of the match, 2 to 16; 2. Datagrams, work and memory grow with it.
-    pub seats: u16,
-    /// Ticks per second; 60.
-    pub tick_rate: TickRate,
-    /// Ticks between reading an input and the tick it is for, 0 to 60; 6. Without a window it must
-    /// cover the one-way latency and jitter to the slowest peer, or ticks stall; each tick adds
-    /// latency. It may differ between peers, and change while ticks run.
-    pub input_delay: u8,
-    /// Ticks that the game may run ahead of confirmed ticks, on predicted inputs, 0 to 32; 0, which
-    /// is plain lockstep.
-    pub window: u8,
-    /// Which states a game with a window saves; [`SavePolicy::Auto`].
-    pub save: SavePolicy,
-    /// Ticks in each datagram; 4.
-    pub repair: Repair,
-    /// Ticks between state hashes; 1. Each hash costs 4 bytes per other peer.
-    pub hash_interval: NonZeroU8,
-    /// Longest datagram, in bytes; 1,100. The transport's overhead then fits the 1,200 bytes that
-    /// every path carries (RFC 9000, section 14).
-    pub datagram_len_max: u16,
-    /// Bytes per second that a lagging peer gets in addition to its share; 36,000.
-    pub catch_up_rate: u32,
-    /// Bytes that a lagging peer may get in one burst; 16,000.
-    pub catch_up_burst: u32,
-    /// Silence after which the others continue without a peer; 2 s. They wait until then.
-    pub peer_timeout: Duration,
-    /// If set, a peer sees others' inputs for a tick only after it committed to its own; `None`.
-    /// Otherwise the peer that sends last sees the others' first.
-    ///
-    /// Each peer sends heads of a hash chain over its stamped inputs, and reveals the inputs once
-    /// the others' heads cover the same ticks (the lockstep protocol of Baughman and Levine,
-    /// "Cheat-proof playout for centralized and distributed online games", INFOCOM 2001, without
-    /// its turns). Inputs that do not match the commitment never count, and their sender is
-    /// removed: [`MeshEvent::CommitViolation`](crate::MeshEvent::CommitViolation).
-    ///
-    /// Costs: one more one-way latency (the input delay must cover the one-way latency twice, two
-    /// ticks, and one tick per datagram lost in a row); 21 bytes per datagram and 8 per tick in it;
-    /// one SHA-256 per input and two per own input; 25 kB of memory, plus 13 kB per other seat.
-    pub commit: Option<CommitSecret>,
-    /// Hash of anything else that must be equal on all peers, such as the build or the level; 0.
-    pub content: u64,
-}
-
-impl Default for MeshConfig {
-    fn default() -> Self {
-        Self {
-            seats: 2,
-            tick_rate: TickRate::DEFAULT,
-            input_delay: 6,
-            window: 0,
-            save: SavePolicy::Auto,
-            repair: Repair::DEFAULT,
-            hash_interval: NonZeroU8::MIN,
-            datagram_len_max: 1_100,
-            catch_up_rate: 36_000,
-            catch_up_burst: 16_000,
-            peer_timeout: Duration::from_secs(2),
-            commit: None,
-            content: 0,
-        }
     }
 }

@@ -49,7 +49,6 @@
 mod bisect;
 mod chunk;
 mod down;
-mod early;
 mod hosted;
 mod mesh;
 mod up;
@@ -70,13 +69,13 @@ pub use chunk::{
     decode_chunk_ack,
 };
 pub(crate) use chunk::{ack_of, chunk_offset, write_chunk, write_chunk_ack};
-pub use down::{Bundles, Down, Mode, PERIOD_NANOS, STRETCH_MAX, Turns, Welcome, decode_down};
-pub(crate) use down::{
-    decode_down_knowing, write_bye, write_early_head, write_snapshot_ask, write_stretch,
-    write_turns_head, write_welcome,
+pub use down::{
+    Bundles, Down, EarlyInputs, Mode, PERIOD_NANOS, STRETCH_MAX, Turns, Welcome, decode_down,
 };
-pub use early::EarlyInputs;
-pub(crate) use early::EarlyWriter;
+pub(crate) use down::{
+    EarlyWriter, decode_down_knowing, write_bye, write_early_head, write_snapshot_ask,
+    write_stretch, write_turns_head, write_welcome,
+};
 pub use hosted::{FORWARD_HEAD_LEN, HostedMessage, Presence, decode_hosted};
 pub(crate) use hosted::{
     write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
@@ -91,12 +90,10 @@ pub(crate) use mesh::{
     decode_known_play, play_bytes, write_ask, write_committed_head, write_decision,
     write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
 };
-pub(crate) use up::HashSlice;
-pub use up::{HASHES_MAX, HashRun};
-pub use up::{INPUTS_MAX, InputRun, Report, Up, decode_up};
+pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
-    ReportHead, decode_bare_report, fitting_inputs, write_leave, write_ready, write_report,
-    write_snapshot_request,
+    HashSlice, ReportHead, decode_bare_report, fitting_inputs, write_leave, write_ready,
+    write_report, write_snapshot_request,
 };
 
 /// Version of the format; a side that receives another one refuses it.

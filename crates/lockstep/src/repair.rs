@@ -338,5 +338,60 @@ fn age(now: Instant, at: Option<Instant>) -> u64 {
     at.map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()))
 }
 
+/// Bundles of consecutive ticks, concatenated as in datagrams.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    /// The last query, the end of the ticks it was for, and its result.
+    found: (Option<Wanted>, Tick, Range<u32>),
+    /// Ticks of the bundles in `bytes`.
+    ticks: Range<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Body {
+    /// Creates one that never grows past `len_max` bytes.
+    pub(crate) fn with_capacity(len_max: usize) -> Self {
+        Self {
+            found: (None, Tick(0), 0..0),
+            ticks: 0..0,
+            bytes: Vec::with_capacity(len_max),
+        }
+    }
+
+    /// The newest wanted bundles, as many as fit one datagram; cached for equal queries.
+    pub(crate) fn newest(
+        &mut self,
+        closed: &Closed<'_>,
+        wanted: Wanted,
+        limits: &RepairLimits,
+    ) -> Range<u32> {
+        let (asked, end, found) = &self.found;
+        if *asked == Some(wanted) && *end == closed.end {
+            return found.clone();
+        }
+        let found = newest(closed, wanted, limits);
+        self.found = (Some(wanted), closed.end, found.clone());
+        found
+    }
+
+    /// Returns the bundles of `ticks`, which `chain` holds.
+    pub(crate) fn lay_out(&mut self, chain: &Chain, ticks: &Range<u32>) -> &[u8] {
+        if self.ticks != *ticks {
+            self.bytes.clear();
+            for tick in ticks.clone() {
+                self.bytes
+                    .extend_from_slice(chain.get(Tick(tick)).unwrap_or_default());
+            }
+            self.ticks = ticks.clone();
+        }
+        &self.bytes
+    }
+
+    /// Heap bytes in use.
+    pub(crate) const fn memory_len(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -97,19 +97,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod cursor;
-mod error;
 mod format;
 mod player;
 mod reader;
 mod writer;
 
-pub use error::{Damage, RecordError, ReplayConfigError, ReplayError, SeekError};
-pub use format::ReplayHeader;
-pub use player::{Difference, first_difference};
-pub use player::{Mismatch, ReplayPlayer, Verified};
-pub use reader::ChainHead;
-pub use reader::{Ending, ReplayLimits, ReplayReader};
+pub use format::{Damage, RecordError, ReplayConfigError, ReplayError, ReplayHeader, SeekError};
+pub use player::{Difference, Mismatch, ReplayPlayer, Verified, first_difference};
+pub use reader::{ChainHead, Ending, ReplayLimits, ReplayReader};
 pub use writer::{ReplayConfig, ReplayWriter};
 
 #[cfg(test)]

@@ -5,9 +5,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::checksum::StateHasher;
-use crate::saves::Saves;
-use crate::sim::Sim;
-use crate::step::{Step, Steps};
+use crate::sim::{Saves, Sim, Step, Steps};
 use crate::stepper::WINDOW_MAX;
 use crate::tick::Tick;
 

@@ -1,8 +1,13 @@
 //! Interface of a simulated game.
 
+use core::time::Duration;
+
+use wire::{Instant, MatchId};
+
 use crate::checksum::StateHasher;
-use crate::input::Input;
-use crate::turn::Turn;
+use crate::event::ReportError;
+use crate::input::{Input, Turn};
+use crate::tick::Tick;
 
 /// A deterministic game: the same turns from the same state lead to the same state.
 ///
@@ -106,3 +111,121 @@ impl SnapshotBytes for Vec<u8> {
         Some(bytes.to_vec())
     }
 }
+
+/// The game's next step. State number `t` is the one before the step of tick `t`.
+///
+/// Every tick becomes final once, in order: by an [`Advance`](Self::Advance) that is last, or by
+/// [`Settled`](Self::Settled). After that no [`Load`](Self::Load) returns to it or before it.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the game must do it before the next is asked for"]
+pub enum Step<'a, I> {
+    /// Nothing to do for now.
+    Wait {
+        /// When to call again, if nothing arrives before; the machine's timeout applies too. `None`
+        /// if only an arrival helps.
+        until: Option<Instant>,
+    },
+    /// Save the state under this number. Only the newest saves are ever loaded, one more than the
+    /// window has ticks: beyond that, the save with the lowest number is replaced.
+    Save(Tick),
+    /// Load the state saved under this number. Saves with a higher one are void.
+    Load(Tick),
+    /// Run the step of one tick.
+    Advance {
+        /// All inputs; predicted ones are not marked.
+        turn: Turn<'a, I>,
+        /// Whether they are closed, and the tick final: report its hash.
+        is_last: bool,
+    },
+    /// The inputs predicted for this tick proved right: it is final as last simulated. Report the
+    /// hash of the state after its step.
+    Settled(Tick),
+}
+
+/// A machine that issues the steps of a game with rollback.
+pub trait Steps {
+    /// Input of one player in one tick.
+    type Input: Input;
+
+    /// Returns the next step. Execute it before calling again.
+    fn next_step(&mut self, now: Instant) -> Step<'_, Self::Input>;
+
+    /// Takes the hash of the state after the step of `tick`, which became final last.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] if it is of another tick, or was already reported.
+    fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError>;
+
+    /// Returns whether the hash of `tick` is needed.
+    fn wants_hash(&self, tick: Tick) -> bool;
+
+    /// Returns the match that keys state hashes, once known; it is known before any tick.
+    fn match_id(&self) -> Option<MatchId>;
+
+    /// Returns the prediction window, in ticks, which determines the number of saves; see
+    /// [`Step::Save`].
+    fn window(&self) -> u8;
+
+    /// Sets the cost of one save and one step of the game, for
+    /// [`SavePolicy::Auto`](crate::SavePolicy::Auto).
+    fn set_costs(&mut self, save: Duration, step: Duration);
+}
+
+/// The newest saves, with reused memory.
+#[derive(Debug)]
+pub(crate) struct Saves<T> {
+    /// Tick plus 1 and state of each; 0 for an empty slot.
+    slots: Vec<(u32, T)>,
+}
+
+impl<T: Default> Saves<T> {
+    /// Allocates `count` slots.
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            slots: (0..count).map(|_| (0, T::default())).collect(),
+        }
+    }
+
+    /// Returns the slot for the state before `tick`: the oldest one. Newer saves are void after a
+    /// rollback.
+    pub(crate) fn place(&mut self, tick: Tick) -> Option<&mut T> {
+        self.forget_after(tick);
+        let (tag, state) = self.slots.iter_mut().min_by_key(|(tag, _)| *tag)?;
+        *tag = tick.0.saturating_add(1);
+        Some(state)
+    }
+
+    /// Returns the state before `tick`, and drops later ones.
+    pub(crate) fn rewind(&mut self, tick: Tick) -> Option<&T> {
+        self.forget_after(tick);
+        self.find(tick)
+    }
+
+    /// Returns the newest state at or before `tick`, and its number.
+    pub(crate) fn newest(&self, tick: Tick) -> Option<(Tick, &T)> {
+        let most = tick.0.saturating_add(1);
+        let slots = self.slots.iter().filter(|(tag, _)| *tag <= most);
+        let (tag, state) = slots.max_by_key(|(tag, _)| *tag)?;
+        Some((Tick(tag.checked_sub(1)?), state))
+    }
+
+    fn forget_after(&mut self, tick: Tick) {
+        let most = tick.0.saturating_add(1);
+        for (tag, _) in &mut self.slots {
+            if *tag > most {
+                *tag = 0;
+            }
+        }
+    }
+
+    /// Returns the state before `tick`.
+    pub(crate) fn find(&self, tick: Tick) -> Option<&T> {
+        let wanted = tick.0.saturating_add(1);
+        let (_, state) = self.slots.iter().find(|(tag, _)| *tag == wanted)?;
+        Some(state)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -493,7 +493,7 @@ impl TickTimes {
             return;
         }
         for tick in from.max(end.minus(CHAIN_LEN)).0..end.0 {
-            if let Some(at) = self.at.get_mut(place(Tick(tick))) {
+            if let Some(at) = self.at.get_mut(Tick(tick).slot(CHAIN_LEN)) {
                 *at = now;
             }
         }
@@ -504,17 +504,13 @@ impl TickTimes {
         let oldest = self.begin.max(self.end.minus(CHAIN_LEN));
         let is_known = oldest <= tick && tick < self.end;
         is_known
-            .then(|| self.at.get(place(tick)).copied())
+            .then(|| self.at.get(tick.slot(CHAIN_LEN)).copied())
             .flatten()
     }
 
     const fn memory_len(&self) -> usize {
         self.at.len().saturating_mul(size_of::<Instant>())
     }
-}
-
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }
 
 /// Ticks sent without a request, outside bursts.

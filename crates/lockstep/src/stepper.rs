@@ -18,8 +18,8 @@ use wire::Seat;
 
 use crate::bundle::Shape;
 use crate::config::SavePolicy;
+use crate::input::{Origin, Row};
 use crate::tick::Tick;
-use crate::turn::{Origin, Row};
 
 /// Most predicted ticks: half a second at 60 Hz.
 pub(crate) const WINDOW_MAX: u8 = 32;
@@ -397,10 +397,9 @@ fn places() -> usize {
 }
 
 fn place(seat: Seat, tick: Tick) -> usize {
-    let place = usize::try_from(tick.0 % PREDICTED_MAX).unwrap_or(0);
     usize::from(seat.0)
         .saturating_mul(places())
-        .saturating_add(place)
+        .saturating_add(tick.slot(PREDICTED_MAX))
 }
 
 /// Distances to choose from: 1, 2, 4, ... 64, twice the largest window.

@@ -6,11 +6,9 @@ use wire::{Generator, MatchId, Seat};
 
 use crate::bundle::Shape;
 use crate::checksum::StateHasher;
-use crate::input::{Input, encode_into};
-use crate::saves::Saves;
-use crate::sim::Sim;
+use crate::input::{Input, Origin, Row, Turn, encode_into};
+use crate::sim::{Saves, Sim};
 use crate::tick::Tick;
-use crate::turn::{Origin, Row, Turn};
 
 /// Most ticks that a test rolls back; the largest window.
 const DISTANCE_MAX: u8 = 32;
@@ -198,7 +196,7 @@ impl<S: Sim> SyncTest<S> {
         if let Some(place) = self.saves.place(tick) {
             self.game.save(place);
         }
-        let place = self.place(tick);
+        let place = tick.slot(self.distance);
         if let Some((row, after)) = self.log.get_mut(place) {
             if tick.0 >= self.distance {
                 self.before = *after;
@@ -226,7 +224,7 @@ impl<S: Sim> SyncTest<S> {
             });
         }
         for tick in (first.0..self.at.0).map(Tick) {
-            let place = self.place(tick);
+            let place = tick.slot(self.distance);
             let Some((row, after)) = self.log.get(place) else {
                 continue;
             };
@@ -239,11 +237,6 @@ impl<S: Sim> SyncTest<S> {
             }
         }
         Ok(())
-    }
-
-    fn place(&self, tick: Tick) -> usize {
-        let place = tick.0.checked_rem(self.distance).unwrap_or(0);
-        usize::try_from(place).unwrap_or(0)
     }
 }
 

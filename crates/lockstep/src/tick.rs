@@ -1,4 +1,4 @@
-//! Tick numbers and peers.
+//! Tick numbers, peers, and settings that count ticks.
 
 use core::fmt;
 
@@ -38,6 +38,11 @@ impl Tick {
         u16::from_be_bytes([high, low])
     }
 
+    /// Returns the slot of this tick in a ring of `len` slots.
+    pub(crate) fn slot(self, len: u32) -> usize {
+        slot(self.0, len)
+    }
+
     /// Returns the latest tick at or before `self` with this low half.
     ///
     /// For acknowledgements, which never name future ticks. `None` if there is no such tick.
@@ -64,6 +69,109 @@ impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
+}
+
+/// Ticks between the newest tick that a client can have received and the tick its input is for: 1
+/// to 60, a fixed number or a range.
+///
+/// If it is too small, inputs arrive late and are substituted; each additional tick adds latency.
+/// Within a range each client adapts its own delay: it starts at the minimum, rises at once when
+/// inputs are late, and falls by at most one tick per 5 s, never within 10 s of a rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputDelay {
+    min: u8,
+    max: u8,
+}
+
+impl InputDelay {
+    /// 6 ticks.
+    pub const DEFAULT: Self = Self { min: 6, max: 6 };
+
+    /// The same delay for all clients, if `ticks` is in range.
+    #[must_use]
+    pub const fn fixed(ticks: u8) -> Option<Self> {
+        Self::adaptive(ticks, ticks)
+    }
+
+    /// Each client adapts between `min` and `max`, if both are in range and in order.
+    #[must_use]
+    pub const fn adaptive(min: u8, max: u8) -> Option<Self> {
+        // Four fewer than the window in which a server accepts inputs.
+        if min >= 1 && min <= max && max <= 60 {
+            Some(Self { min, max })
+        } else {
+            None
+        }
+    }
+
+    /// Returns the minimum.
+    #[must_use]
+    pub const fn min(self) -> u8 {
+        self.min
+    }
+
+    /// Returns the maximum.
+    #[must_use]
+    pub const fn max(self) -> u8 {
+        self.max
+    }
+}
+
+/// Ticks per second: 1 to 1,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TickRate(u16);
+
+impl TickRate {
+    /// 60 Hz.
+    pub const DEFAULT: Self = Self(60);
+
+    /// Accepts `hz` if it is in range.
+    #[must_use]
+    pub const fn new(hz: u16) -> Option<Self> {
+        if hz >= 1 && hz <= 1_000 {
+            Some(Self(hz))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the length of a tick in nanoseconds, rounded down.
+    #[must_use]
+    pub fn period_nanos(self) -> u32 {
+        1_000_000_000_u32
+            .checked_div(self.0.into())
+            .unwrap_or(1_000_000_000)
+    }
+}
+
+/// Ticks in each datagram: 1 to 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair(u8);
+
+impl Repair {
+    /// 4.
+    pub const DEFAULT: Self = Self(4);
+
+    /// Accepts `ticks` if it is in range.
+    #[must_use]
+    pub const fn new(ticks: u8) -> Option<Self> {
+        if ticks >= 1 && ticks <= 8 {
+            Some(Self(ticks))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the number of ticks.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// Returns the slot of `number` in a ring of `len` slots; 0 if there are none.
+pub(crate) fn slot(number: u32, len: u32) -> usize {
+    usize::try_from(number.checked_rem(len).unwrap_or(0)).unwrap_or(0)
 }
 
 /// The driver's id for a peer: a session, never an address.

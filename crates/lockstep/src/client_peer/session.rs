@@ -1,35 +1,32 @@
 //! A seated client: the chain so far, its own inputs, its clock.
 
-mod migration;
-
 use core::time::Duration;
 
 use wire::Instant;
 
-use super::Expected;
-use super::bisect::Answers;
-use super::delay::DelayControl;
-use super::hashes::Hashes;
+use super::clock::{DUE_MAX, DelayControl, TickClock};
+use super::report::{Answers, Hashes};
 use super::stepping::Stepping;
+use super::{ClientPeer, Expected, State};
 use crate::bundle::Shape;
-use crate::chain::{CHAIN_LEN, Chain, ChainReader};
+use crate::chain::{
+    CHAIN_LEN, Chain, ChainReader, SnapshotHead, write_snapshot, write_snapshot_at,
+};
 use crate::checksum::{LogHash, StateHasher};
 use crate::config::ClientConfig;
 use crate::event::ReportError;
 use crate::hash_history::HashHistory;
-use crate::history::History;
-use crate::input_log::AHEAD_MAX;
+use crate::input::{Input, Origin, Row};
+use crate::input_log::{AHEAD_MAX, History};
+use crate::match_server::Past;
 use crate::message::{
-    EarlyInputs, HashSlice, ReportHead, Turns, Welcome, fitting_inputs, write_report,
+    Bundles, EarlyInputs, HashSlice, ReportHead, Turns, Welcome, fitting_inputs, write_report,
 };
 use crate::playout::PlayoutDelay;
-use crate::snapshot::{self, SnapshotHead};
 use crate::spectators::SPECTATOR_REPORT_TICKS;
 use crate::stats::ClientStats;
 use crate::stepper::StepAction;
-use crate::tick::Tick;
-use crate::tick_clock::{DUE_MAX, TickClock};
-use crate::turn::{Origin, Row};
+use crate::tick::{PeerId, Tick};
 
 /// A client's session in a match.
 #[derive(Debug)]
@@ -187,11 +184,11 @@ impl Session {
         let Some(stepping) = &self.stepping else {
             let is_current = next.is_none_or(|next| next == self.reader.next());
             let is_any = is_current && self.reader.next() > Tick(0);
-            return is_any.then(|| snapshot::write(&self.reader, &self.neutral, state));
+            return is_any.then(|| write_snapshot(&self.reader, &self.neutral, state));
         };
         let next = next.unwrap_or_else(|| stepping.at());
         let (row, log) = stepping.before(next)?;
-        Some(snapshot::write_from(next, log, row, &self.neutral, state))
+        Some(write_snapshot_at(next, log, row, &self.neutral, state))
     }
 
     /// Restarts with a server that has none of our inputs.
@@ -668,6 +665,133 @@ impl Session {
         };
         let ticks = usize::try_from(slack.div_euclid(4)).unwrap_or(0);
         repair.max(ticks.saturating_add(2))
+    }
+}
+
+impl<I: Input> ClientPeer<I> {
+    /// Continues with `server`, which closes `next` and all later ticks. Bundles for these, inputs
+    /// stamped for them, and snapshot transfers are dropped.
+    pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
+        self.reconnect(now, server);
+        if let State::Seated { session, .. } = &mut self.state {
+            session.restart(next);
+        }
+    }
+
+    /// Returns the welcome, once it arrived.
+    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+        self.session().map(Session::welcome)
+    }
+
+    /// Returns the closed ticks held; `None` before the welcome.
+    pub(crate) fn past(&self) -> Option<Past<'_>> {
+        Some(self.session()?.past())
+    }
+
+    /// Takes closed ticks before `end` from another player.
+    pub(crate) fn take_closed(
+        &mut self,
+        now: Instant,
+        first: Tick,
+        end: Tick,
+        bundles: &Bundles<'_>,
+    ) {
+        if let State::Seated { session, .. } = &mut self.state {
+            session.take_closed(now, (first, end), bundles, &mut self.stats);
+        }
+    }
+
+    /// Appends up to `len_max` bytes of closed ticks from `first` on; returns their number.
+    pub(crate) fn write_closed(&self, first: Tick, len_max: usize, buf: &mut Vec<u8>) -> u32 {
+        let Some(session) = self.session() else {
+            return 0;
+        };
+        let start = buf.len();
+        let mut tick = first;
+        while tick < session.end()
+            && let Some(bundle) = session.bundle(tick)
+            && buf.len().saturating_sub(start).saturating_add(bundle.len()) <= len_max
+        {
+            buf.extend_from_slice(bundle);
+            tick = tick.plus(1);
+        }
+        tick.since(first)
+    }
+}
+
+impl Session {
+    /// Restarts with a server that closes `next`, which is not before `end`, and all later ticks.
+    /// It has none of our inputs, and its own clock.
+    fn restart(&mut self, next: Tick) {
+        debug_assert!(next >= self.end, "nobody goes on before what we hold");
+        // Later ticks received out of order were closed by the previous server.
+        self.chain.forget_from(next);
+        self.seen_end = self.seen_end.min(next).max(self.end);
+        self.forget_acks();
+        self.history.forget_before(Tick(u32::MAX));
+        self.stamped = None;
+        // Substitutions in earlier ticks are still reported.
+        self.promised.revoke(next, self.returned_end);
+        if let Some(stepping) = &mut self.stepping {
+            stepping.restart(next);
+        }
+        self.slack = None;
+        self.clock = None;
+    }
+
+    /// Continues as a spectator if `welcome` has no seat for us any more; returns whether it does.
+    pub(super) fn lose_seat(&mut self, welcome: &Welcome) -> bool {
+        let is_lost = self.welcome.seat.is_some() && welcome.seat.is_none();
+        if !is_lost || welcome.match_id != self.welcome.match_id {
+            return false;
+        }
+        self.welcome.seat = None;
+        self.history.forget_before(Tick(u32::MAX));
+        if let Some(stepping) = &mut self.stepping {
+            stepping.lose_seat();
+        }
+        true
+    }
+
+    /// Returns all ticks before `end`.
+    fn past(&self) -> Past<'_> {
+        let mut reader = self.reader.clone();
+        while reader.next() < self.end && reader.read(&self.chain).is_some() {}
+        Past {
+            chain: &self.chain,
+            reader,
+        }
+    }
+
+    fn bundle(&self, tick: Tick) -> Option<&[u8]> {
+        self.chain.get(tick)
+    }
+
+    /// Takes closed ticks before `end` from another peer than the server.
+    fn take_closed(
+        &mut self,
+        now: Instant,
+        (first, end): (Tick, Tick),
+        bundles: &Bundles<'_>,
+        stats: &mut ClientStats,
+    ) {
+        let end = end.min(self.reader.next().plus(CHAIN_LEN)).min(Tick::LAST);
+        let mut tick = first;
+        for bundle in bundles.iter() {
+            if tick >= end {
+                stats.bundles_early = stats.bundles_early.saturating_add(1);
+            } else if tick < self.end || self.chain.has(tick) {
+                stats.bundles_repeated = stats.bundles_repeated.saturating_add(1);
+            } else {
+                self.chain.put(tick, bundle);
+            }
+            tick = tick.plus(1);
+        }
+        while self.chain.has(self.end) {
+            self.end = self.end.plus(1);
+            self.advanced_at = now;
+        }
+        self.seen_end = self.seen_end.max(self.end);
     }
 }
 

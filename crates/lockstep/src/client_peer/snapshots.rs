@@ -3,10 +3,10 @@
 use wire::Instant;
 
 use super::session::Session;
+use crate::chain::read_snapshot;
 use crate::config::{ClientConfig, snapshot_bytes_max};
 use crate::event::{ClientEvent, SnapshotError};
 use crate::message::{Chunk, ChunkAck, Direction};
-use crate::snapshot;
 use crate::tick::Tick;
 use crate::transfer::{Incoming, Outgoing};
 
@@ -50,7 +50,7 @@ impl Exchange {
         });
         incoming.on_chunk(now, chunk);
         let mut bytes = incoming.take()?;
-        let (head, state) = snapshot::read(&bytes, session.shape(), session.neutral())?;
+        let (head, state) = read_snapshot(&bytes, session.shape(), session.neutral())?;
         let head_len = bytes.len().saturating_sub(state.len());
         let next = head.next;
         session.resume_from(&head, chunk.id);

@@ -6,25 +6,23 @@
 //! at least `d + 1` shows own inputs at once; a smaller window shows them later by the difference,
 //! at an even pace. The server's input delay still keeps inputs in time; it is just not visible.
 
-use std::collections::VecDeque;
-
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use wire::{Instant, MatchId, Seat};
 
 use super::session::Read;
 use super::{ClientPeer, EVENTS_MAX, State};
+use crate::chain::SnapshotHead;
 use crate::checksum::{LogHash, StateHasher};
 use crate::config::ClientConfig;
 use crate::event::{ClientEvent, ReportError, SnapshotError};
-use crate::input::Input;
+use crate::input::{Input, Row, Turn};
 use crate::message::{EarlyInputs, Turns, Welcome};
-use crate::snapshot::SnapshotHead;
+use crate::sim::{Step, Steps};
 use crate::stats::ClientStats;
-use crate::step::{Step, Steps};
 use crate::stepper::{StepAction, Stepper, WINDOW_MAX};
 use crate::tick::Tick;
-use crate::turn::{Row, Turn};
 
 /// Log hashes kept for closed ticks that are not final: up to three windows of 32.
 const LOGS: u32 = 128;
@@ -101,7 +99,7 @@ impl Stepping {
     pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
         debug_assert_eq!(tick, self.stepper.end(), "closed ticks come in order");
         self.stepper.confirm(row);
-        if let Some(place) = self.logs.get_mut(place(tick)) {
+        if let Some(place) = self.logs.get_mut(tick.slot(LOGS)) {
             *place = log;
         }
     }
@@ -109,7 +107,7 @@ impl Stepping {
     /// Continues from another participant's state.
     pub(super) fn resume_from(&mut self, head: &SnapshotHead) {
         self.stepper.resume_from(head.next, &head.row);
-        if let Some(log) = self.logs.get_mut(place(head.next.minus(1))) {
+        if let Some(log) = self.logs.get_mut(head.next.minus(1).slot(LOGS)) {
             *log = head.log;
         }
     }
@@ -117,7 +115,7 @@ impl Stepping {
     /// Row and log hash before the final state number `next`; `None` if it is too old or not final.
     pub(super) fn before(&self, next: Tick) -> Option<(&Row, LogHash)> {
         let row = self.stepper.row_before(next)?;
-        let log = self.logs.get(place(next.minus(1))).copied()?;
+        let log = self.logs.get(next.minus(1).slot(LOGS)).copied()?;
         Some((row, log))
     }
 
@@ -148,7 +146,7 @@ impl Stepping {
     /// Log hash up to the newest final tick; `None` before the first.
     pub(super) fn log(&self) -> Option<LogHash> {
         let tick = self.settled().0.checked_sub(1)?;
-        self.logs.get(place(Tick(tick))).copied()
+        self.logs.get(Tick(tick).slot(LOGS)).copied()
     }
 
     pub(super) fn set_costs(&mut self, save: Duration, step: Duration) {
@@ -160,10 +158,6 @@ impl Stepping {
             .memory_len()
             .saturating_add(self.logs.len().saturating_mul(size_of::<LogHash>()))
     }
-}
-
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % LOGS).unwrap_or(0)
 }
 
 /// Counts a closed tick; emits an event, if there is room, if our input was substituted.

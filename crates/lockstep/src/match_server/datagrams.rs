@@ -2,9 +2,8 @@
 
 use wire::{Instant, Seat};
 
-use super::MatchServer;
-use super::place::{Place, PlayerState};
-use super::start::LAG_IN_STEP;
+use super::close::{Place, PlayerState};
+use super::{LAG_IN_STEP, MatchServer};
 use crate::chain::CHAIN_LEN;
 use crate::config::ClosePolicy;
 use crate::event::{CloseReason, Phase};

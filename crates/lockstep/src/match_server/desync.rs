@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::Place;
+use super::close::Place;
 use crate::bisect::{DesyncReport, WITNESSES_MAX, Witness};
 use crate::checksum::StateHasher;
 use crate::config::Recovery;

@@ -5,12 +5,11 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::place::{Place, PlayerState};
+use super::close::{Place, PlayerState};
 use crate::config::{Config, SlowPolicy};
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
-use crate::input::Input;
+use crate::input::{Input, Origin};
 use crate::spectators::SpectatorKind;
-use crate::turn::Origin;
 
 /// Time over which a player is judged: more than half of its ticks count, as with a median, so that
 /// spikes are ignored.

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use wire::{Instant, Seat};
 
-use crate::chain::REACH;
+use super::MatchServer;
+use super::close::{Place, Player, PlayerState};
+use crate::chain::{KEEP_TICKS, REACH, last_start, read_snapshot, write_snapshot};
 use crate::config::SnapshotSource;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
 use crate::input::Input;
-use crate::match_server::MatchServer;
-use crate::match_server::place::{Place, Player, PlayerState};
 use crate::message::{Chunk, ChunkAck, Direction, write_snapshot_ask};
-use crate::snapshot;
-use crate::snapshot::{KEEP_TICKS, last_start};
 use crate::tick::{PeerId, Tick};
 use crate::transfer::{Incoming, Outgoing};
 
@@ -127,7 +125,7 @@ impl<I: Input> MatchServer<I> {
         if !self.config.takes_snapshot(state.len()) {
             return Err(SnapshotError::TooLong);
         }
-        let bytes = snapshot::write(&self.reader, &self.neutral, state);
+        let bytes = write_snapshot(&self.reader, &self.neutral, state);
         if self.offer(now, next, bytes.into(), None) {
             Ok(())
         } else {
@@ -451,7 +449,7 @@ impl<I: Input> MatchServer<I> {
         let Some(bytes) = donation.incoming.take() else {
             return;
         };
-        let head = snapshot::read(&bytes, self.shape, &self.neutral);
+        let head = read_snapshot(&bytes, self.shape, &self.neutral);
         let next = head.map(|(head, _)| head.next);
         let is_taken = next
             .filter(|next| *next <= end)

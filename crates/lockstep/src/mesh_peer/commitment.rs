@@ -1,12 +1,19 @@
-//! Commitments to inputs: our own, and other peers'.
+//! Commitments to inputs before they are revealed: our own, and other peers'.
+//!
+//! The head after tick `t` is the first 16 bytes of SHA-256 (FIPS 180-4) over the head after `t -
+//! 1`, the salt of `t` and the bundle of `t`. The chain starts with match and seat. So one head
+//! commits to all inputs up to it, and a receiver that misses some heads checks the same inputs by
+//! the next. To reveal other inputs than committed takes two inputs with one head, 2^64 tries; to
+//! guess inputs from a head takes guessing a salt, 2^63 tries on average.
 
+use core::fmt;
 use core::ops::Range;
 
+use sha2::{Digest, Sha256};
 use wire::{MatchId, Seat};
 
 use super::lane::AHEAD_MAX;
 use crate::chain::{CHAIN_LEN, Chain};
-use crate::commitment::{CommitSecret, Head, Salt, Salts, first_head, next_head};
 use crate::message::{COMMITTED_SALT_LEN, write_committed_head};
 use crate::tick::Tick;
 
@@ -59,11 +66,11 @@ impl Committing {
             let salt = self.salts.of(self.end);
             let bundle = chain.get(self.end).unwrap_or_default();
             let head = next_head(self.head(self.end), salt, bundle);
-            if let Some(kept) = self.kept.get_mut(place(self.end)) {
+            if let Some(kept) = self.kept.get_mut(self.end.slot(CHAIN_LEN)) {
                 *kept = salt;
             }
             self.end = self.end.plus(1);
-            if let Some(kept) = self.heads.get_mut(place(self.end)) {
+            if let Some(kept) = self.heads.get_mut(self.end.slot(CHAIN_LEN)) {
                 *kept = head;
             }
         }
@@ -114,7 +121,7 @@ impl Committing {
             count,
         );
         for tick in ticks.clone().take(count.into()) {
-            let salt = self.kept.get(place(Tick(tick)));
+            let salt = self.kept.get(Tick(tick).slot(CHAIN_LEN));
             out.extend_from_slice(salt.unwrap_or(&[0; COMMITTED_SALT_LEN]));
         }
     }
@@ -128,12 +135,8 @@ impl Committing {
 
     /// Returns the head over all inputs before `end`, one of the last [`CHAIN_LEN`].
     fn head(&self, end: Tick) -> &Head {
-        self.heads.get(place(end)).unwrap_or(&[0; 16])
+        self.heads.get(end.slot(CHAIN_LEN)).unwrap_or(&[0; 16])
     }
-}
-
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }
 
 /// Heads and salts of another peer.
@@ -205,7 +208,7 @@ impl Committed {
             return false;
         }
         let is_first = end > self.end;
-        if let Some(place) = self.heads.get_mut(slot(end)) {
+        if let Some(place) = self.heads.get_mut(end.slot(AHEAD_MAX)) {
             place.get_or_insert((*head, is_first));
         }
         self.end = self.end.max(end);
@@ -216,7 +219,7 @@ impl Committed {
     pub(super) fn on_salt(&mut self, tick: Tick, salt: Salt) {
         if tick >= self.walked.0
             && tick.since(self.walked.0) < AHEAD_MAX
-            && let Some(place) = self.salts.get_mut(slot(tick))
+            && let Some(place) = self.salts.get_mut(tick.slot(AHEAD_MAX))
         {
             *place = salt;
         }
@@ -230,11 +233,19 @@ impl Committed {
     pub(super) fn check(&mut self, chain: &Chain, next: Tick) -> Result<(), Tick> {
         while self.walked.0 < next.min(self.end) && !self.is_broken {
             let (tick, head) = self.walked;
-            let salt = self.salts.get(slot(tick)).copied().unwrap_or_default();
+            let salt = self
+                .salts
+                .get(tick.slot(AHEAD_MAX))
+                .copied()
+                .unwrap_or_default();
             let bundle = chain.get(tick).unwrap_or_default();
             let (end, head) = (tick.plus(1), next_head(&head, salt, bundle));
             self.walked = (end, head);
-            match self.heads.get_mut(slot(end)).and_then(Option::take) {
+            match self
+                .heads
+                .get_mut(end.slot(AHEAD_MAX))
+                .and_then(Option::take)
+            {
                 Some((committed, _)) if committed != head => self.is_broken = true,
                 Some((_, true)) => self.checked = end,
                 Some((_, false)) | None => {}
@@ -266,124 +277,86 @@ impl Committed {
     }
 }
 
-fn slot(tick: Tick) -> usize {
-    usize::try_from(tick.0 % AHEAD_MAX).unwrap_or(0)
+/// Secret from which one player's salts are derived: 32 random bytes.
+///
+/// Take them from the operating system. Salts differ by match id and seat, so one secret may serve
+/// all matches of a player if their ids differ; use another one if an id is reused.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommitSecret([u8; 32]);
+
+impl CommitSecret {
+    /// Takes 32 bytes, as random as a key.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for CommitSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CommitSecret(..)")
+    }
+}
+
+/// A commitment to all inputs before some tick.
+pub(crate) type Head = [u8; 16];
+
+/// Hides one tick's input until it is revealed.
+pub(crate) type Salt = [u8; 8];
+
+/// Prefix reserved for salts.
+const SALT_LABEL: &[u8] = b"tickwire mesh salt";
+const START_LABEL: &[u8] = b"tickwire mesh start";
+
+/// The salts of one player in one match.
+#[derive(Clone)]
+pub(crate) struct Salts {
+    key: [u8; 32],
+}
+
+impl fmt::Debug for Salts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Salts(..)")
+    }
+}
+
+impl Salts {
+    pub(crate) fn new(secret: &CommitSecret, match_id: MatchId, seat: Seat) -> Self {
+        let hasher = Sha256::new_with_prefix(SALT_LABEL)
+            .chain_update(secret.0)
+            .chain_update(match_id.0)
+            .chain_update(seat.0.to_be_bytes());
+        Self {
+            key: hasher.finalize().into(),
+        }
+    }
+
+    pub(crate) fn of(&self, tick: Tick) -> Salt {
+        let hasher = Sha256::new_with_prefix(self.key).chain_update(tick.0.to_be_bytes());
+        first_of(hasher.finalize().into())
+    }
+}
+
+/// The head before a player's first input.
+pub(crate) fn first_head(match_id: MatchId, seat: Seat) -> Head {
+    let hasher = Sha256::new_with_prefix(START_LABEL)
+        .chain_update(match_id.0)
+        .chain_update(seat.0.to_be_bytes());
+    first_of(hasher.finalize().into())
+}
+
+/// The head after a tick with this salt and bundle, from the one before it.
+pub(crate) fn next_head(head: &Head, salt: Salt, bundle: &[u8]) -> Head {
+    // All but the last field have a fixed length, so the encoding is unambiguous.
+    let hasher = Sha256::new_with_prefix(head)
+        .chain_update(salt)
+        .chain_update(bundle);
+    first_of(hasher.finalize().into())
+}
+
+fn first_of<const N: usize>(digest: [u8; 32]) -> [u8; N] {
+    *digest.first_chunk().unwrap_or(&[0; N])
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bundle::Shape;
-    use crate::input::Width;
-    use crate::message::QUIET;
-
-    const MATCH: MatchId = MatchId([7; 16]);
-    const OTHER: Head = [0x77; 16];
-    const FAR: Tick = Tick(u32::MAX);
-
-    /// Heads and salts of a peer whose inputs begin with tick 3, its unchanging inputs, and the
-    /// heads before ticks 3, 4 and so on; all salts are threes.
-    fn quiet(ticks: usize) -> (Committed, Chain, Vec<Head>) {
-        let mut committed = Committed::new(MATCH, Seat(1), 4);
-        committed.begin(Tick(3));
-        let mut chain = Chain::new(Shape {
-            seats: 1,
-            width: Width::bits::<16>(),
-        });
-        let mut heads = vec![first_head(MATCH, Seat(1))];
-        for tick in (3..).take(ticks) {
-            chain.put(Tick(tick), &[QUIET]);
-            committed.on_salt(Tick(tick), [3; 8]);
-            heads.push(next_head(heads.last().unwrap(), [3; 8], &[QUIET]));
-        }
-        (committed, chain, heads)
-    }
-
-    #[test]
-    fn inputs_are_proved_by_the_next_head_that_comes() {
-        let (mut committed, chain, heads) = quiet(6);
-        assert!(committed.on_head(5, &heads[2], FAR));
-        assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(3), "no head is over one tick");
-        assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
-        assert_eq!(
-            (committed.checked_end(), committed.end()),
-            (Tick(5), Tick(5))
-        );
-        // The heads over 6 and 7 are lost.
-        assert!(committed.on_head(8, &heads[5], FAR));
-        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(5));
-        assert_eq!(committed.check(&chain, Tick(8)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(8));
-        // One of them arrives late.
-        assert!(committed.on_head(6, &OTHER, FAR));
-        assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
-    }
-
-    #[test]
-    fn the_first_head_for_a_tick_counts_and_every_one_is_held_against_the_peer() {
-        let (mut committed, chain, heads) = quiet(6);
-        committed.on_head(5, &heads[2], FAR);
-        committed.on_head(5, &OTHER, FAR);
-        assert_eq!(committed.check(&chain, Tick(5)), Ok(()));
-        committed.on_head(7, &OTHER, FAR);
-        committed.on_head(7, &heads[4], FAR);
-        committed.on_head(8, &heads[5], FAR);
-        // A later correct head does not repair it, nor does anything else.
-        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
-        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
-        assert_eq!(committed.checked_end(), Tick(5));
-    }
-
-    #[test]
-    fn a_head_over_less_than_one_that_came_proves_nothing() {
-        let (mut committed, chain, heads) = quiet(6);
-        assert!(committed.on_head(7, &heads[4], FAR));
-        assert!(committed.on_head(5, &heads[2], FAR));
-        assert_eq!(committed.check(&chain, Tick(6)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(3));
-        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(7));
-        // The same if the other head was the wrong one.
-        let (mut committed, chain, heads) = quiet(6);
-        assert!(committed.on_head(8, &OTHER, FAR));
-        for end in 4..8 {
-            assert!(committed.on_head(end, &heads[usize::from(end) - 3], FAR));
-        }
-        assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(3));
-        assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(3)));
-    }
-
-    #[test]
-    fn no_head_counts_that_is_over_more_than_we_can_commit_to() {
-        let (mut committed, _, _) = quiet(1);
-        assert!(!committed.on_head(8, &OTHER, Tick(7)), "four at a time");
-        assert_eq!(committed.end(), Tick(3));
-        assert!(committed.on_head(7, &OTHER, Tick(0)));
-        assert!(committed.on_head(11, &OTHER, Tick(0)));
-        assert!(
-            committed.on_head(40, &OTHER, Tick(40)),
-            "or what we stamped"
-        );
-        assert!(!committed.on_head(46, &OTHER, Tick(45)));
-        assert_eq!(committed.end(), Tick(40));
-    }
-
-    #[test]
-    fn heads_and_salts_outside_the_window_are_refused() {
-        let (mut committed, chain, heads) = quiet(1);
-        let low = |tick: u32| Tick(tick).low();
-        assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER, FAR));
-        assert!(!committed.on_head(low(3 + 30_000), &OTHER, FAR));
-        assert_eq!(committed.end(), Tick(3));
-        // They would take the slot of an awaited salt.
-        committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
-        committed.on_salt(Tick(2), [9; 8]);
-        assert!(committed.on_head(low(4), &heads[1], FAR));
-        assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER, FAR));
-        assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
-        assert_eq!(committed.checked_end(), Tick(4));
-    }
-}
+mod tests;

@@ -7,9 +7,9 @@ use wire::{Instant, Seat};
 use super::commitment::Committed;
 use crate::bundle::{self, Shape};
 use crate::chain::{CHAIN_LEN, Chain};
+use crate::input::{Origin, Row};
 use crate::message::{Commitment, QUIET};
 use crate::tick::Tick;
-use crate::turn::{Origin, Row};
 
 /// Ticks past the first unconfirmed one for which inputs are kept. Peers that wait for each other
 /// are never further apart: twice the largest delay, window and lag (60 + 32 + 100).
@@ -293,7 +293,7 @@ impl Own {
                 self.bundle.push(QUIET);
             }
             lane.put(self.end, &self.bundle);
-            if let Some(at) = self.ready_at.get_mut(place(self.end)) {
+            if let Some(at) = self.ready_at.get_mut(self.end.slot(CHAIN_LEN)) {
                 *at = now;
             }
             self.end = self.end.plus(1);
@@ -305,7 +305,7 @@ impl Own {
     /// `ticks` are revealed from now on; with commitments that is later than stamping.
     pub(super) fn reveal(&mut self, now: Instant, ticks: Range<u32>) {
         for tick in ticks {
-            if let Some(at) = self.ready_at.get_mut(place(Tick(tick))) {
+            if let Some(at) = self.ready_at.get_mut(Tick(tick).slot(CHAIN_LEN)) {
                 *at = now;
             }
         }
@@ -329,7 +329,7 @@ impl Own {
         if tick >= self.end || self.end.since(tick) > CHAIN_LEN {
             return None;
         }
-        self.ready_at.get(place(tick)).copied()
+        self.ready_at.get(tick.slot(CHAIN_LEN)).copied()
     }
 
     pub(super) const fn delay(&self) -> u8 {
@@ -349,10 +349,6 @@ impl Own {
             .saturating_add(self.bundle.capacity())
             .saturating_add(self.before.memory_len().saturating_mul(2))
     }
-}
-
-fn place(tick: Tick) -> usize {
-    usize::try_from(tick.0 % CHAIN_LEN).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -9,23 +9,21 @@ use wire::{Instant, MatchId, Seat, Seed};
 use super::clock::MeshClock;
 use super::commitment::{Committed, Committing};
 use super::datagrams::Due;
-use super::hashes::OwnHashes;
 use super::lane::{Lane, Own, lane_shape};
-use super::link::{Link, Roster};
+use super::parting::{Link, Roster};
+use super::ticking::OwnHashes;
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
-use crate::body::Body;
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::hash_comparator::{HashComparator, SettlePolicy};
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Row, encode_into};
 use crate::message::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters,
     PLAY_HEAD_LEN_MAX, Seats, bit,
 };
-use crate::repair::{RUN_LEN_SMALL, RepairLimits};
+use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::tick::{PeerId, Tick};
-use crate::turn::Row;
 use crate::view::View;
 
 /// Ticks with kept log hashes: more than from the oldest save of the largest window to the

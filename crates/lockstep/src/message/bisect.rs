@@ -6,7 +6,7 @@ use wire::{Reader, Seat, Writer};
 
 use super::{ANSWER, DecodeError, QUESTION};
 use crate::checksum::SECTIONS_MAX;
-use crate::divergence::{Cause, SectionName};
+use crate::event::{Cause, SectionName};
 use crate::hash_history::{HashHistory, TickRecord};
 use crate::tick::Tick;
 

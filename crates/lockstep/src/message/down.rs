@@ -6,15 +6,17 @@ use core::ops::RangeInclusive;
 use wire::{MatchId, Reader, Seat, Writer};
 
 use super::bisect::{Question, decode_question};
-use super::early::{self, EarlyInputs};
 use super::{
     BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, STRETCHED, TURNS, TURNS_ASKING, VERSION,
     WELCOME,
 };
+use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::bundle::{self, Shape};
-use crate::config::{InputDelay, Repair};
+use crate::delta;
 use crate::event::CloseReason;
 use crate::input::Width;
+use crate::input_log::AHEAD_MAX;
+use crate::tick::{InputDelay, Repair};
 
 /// A datagram from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +228,7 @@ pub(crate) fn decode_down_knowing<'a, 'k>(
         EARLY => {
             let shape = shape.ok_or(DecodeError::Malformed)?;
             let first_low = reader.u16()?;
-            let (early, rest) = early::decode(first_low, reader.take_rest(), shape)?;
+            let (early, rest) = decode_early(first_low, reader.take_rest(), shape)?;
             let mut reader = Reader::new(rest);
             match reader.u8()? {
                 kind @ (TURNS | TURNS_ASKING) => {
@@ -387,51 +389,209 @@ pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
     out.extend_from_slice(&[BYE, reason.code()]);
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Inputs of some seats for ticks that are not closed; precedes turns, for clients that predict.
+///
+/// | field | bits |
+/// |---|---|
+/// | kind `0x85` | 8 |
+/// | low half of the first tick that is not closed | 16 |
+/// | run | Elias gamma: seats of which nothing is said; ends it where it reaches the last seat |
+/// | – ahead | gamma: ticks from that first one, or from the one after the seat's last input here; 63 at most from the first |
+/// | – changed | 1: the input is not the neutral one, or the seat's last input here |
+/// | – change, where it is not | [`delta`] |
+/// | – more | 1: another input of this seat, from `ahead` on |
+/// | ... run, inputs, run, inputs to the last seat | |
+///
+/// Padded with zero bits to a whole byte. A message of kind `0x82` or `0x83` follows.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlyInputs<'a> {
+    /// Low half of the first tick that was not closed.
+    pub first_low: u16,
+    /// At the first run.
+    reader: BitReader<'a>,
+    shape: Shape,
+}
 
-    /// Four seats of 16 bits: an unchanged tick, and one without seat 1, as in
-    /// `testdata/hosted.hex`.
-    const QUIET: &[u8] = &[0x14];
-    const GOES: &[u8] = &[0x2c, 0x60];
-
-    fn shape() -> Shape {
-        Shape {
-            seats: 4,
-            width: Width::bits::<16>(),
-        }
-    }
-
-    #[test]
-    fn what_is_known_changes_nothing_of_what_is_read() {
-        let bundles: Vec<_> = (0..40)
-            .map(|index| if index % 3 == 1 { GOES } else { QUIET })
-            .collect();
-        let mut datagram = Vec::new();
-        write_turns_head(&mut datagram, 9, 3, 700, None);
-        for bundle in &bundles {
-            datagram.extend_from_slice(bundle);
-        }
-        let plain = decode_down(&datagram, Some(shape())).unwrap();
-        let all = |first_low, index| (first_low == 700).then(|| bundles[index as usize]);
-        let others = |_, index: u32| bundles.get(index as usize + 1).copied();
-        let none: fn(u16, u32) -> Option<&'static [u8]> = |_, _| Some(&[]);
-        for read in [
-            decode_down_knowing(&datagram, Some(shape()), all),
-            decode_down_knowing(&datagram, Some(shape()), others),
-            decode_down_knowing(&datagram, Some(shape()), none),
-        ] {
-            assert_eq!(read, Ok(plain));
-        }
-        let Down::Turns(turns) = plain else {
-            panic!("turns were written");
+impl PartialEq for EarlyInputs<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let bits = |early: &Self| {
+            let mut reader = early.reader;
+            core::iter::from_fn(move || reader.bit().ok())
         };
-        assert!(turns.bundles.iter().eq(bundles.iter().copied()));
-        // A truncated bundle is refused, whatever is known.
-        datagram.pop();
-        datagram.push(0x2c);
-        let cut = decode_down_knowing(&datagram, Some(shape()), all);
-        assert_eq!(cut, Err(DecodeError::Malformed));
+        (self.first_low, self.shape) == (other.first_low, other.shape) && bits(self).eq(bits(other))
     }
 }
+
+impl Eq for EarlyInputs<'_> {}
+
+impl EarlyInputs<'_> {
+    /// Unpacks the inputs: calls `on_input` with seat, ticks from the first, and bits of each.
+    /// `input`, as long as `neutral`, is a work buffer.
+    ///
+    /// Work is linear in the length of the datagram, and at most 64 inputs per seat.
+    pub fn unpack(
+        &self,
+        input: &mut [u8],
+        neutral: &[u8],
+        mut on_input: impl FnMut(Seat, u32, &[u8]),
+    ) {
+        let mut reader = self.reader;
+        let mut last = None;
+        let walked = walk(
+            &mut reader,
+            self.shape,
+            |seat, ahead, is_changed, reader| {
+                if last != Some(seat) {
+                    last = Some(seat);
+                    for (byte, neutral) in input.iter_mut().zip(neutral) {
+                        *byte = *neutral;
+                    }
+                }
+                if is_changed {
+                    delta::apply(reader, self.shape.width, input)?;
+                }
+                on_input(seat, ahead, input);
+                Ok(())
+            },
+        );
+        debug_assert!(walked.is_ok(), "`decode` walked the same bits");
+    }
+}
+
+/// Decodes early inputs after their kind; also returns the bytes of the following message.
+fn decode_early(
+    first_low: u16,
+    bytes: &[u8],
+    shape: Shape,
+) -> Result<(EarlyInputs<'_>, &[u8]), DecodeError> {
+    let mut reader = BitReader::new(bytes);
+    let early = EarlyInputs {
+        first_low,
+        reader,
+        shape,
+    };
+    walk(&mut reader, shape, |_, _, is_changed, reader| {
+        if is_changed {
+            delta::check(reader, shape.width)?;
+        }
+        Ok(())
+    })?;
+    reader.align()?;
+    let rest = bytes
+        .get(reader.byte_position()..)
+        .ok_or(DecodeError::Truncated)?;
+    Ok((early, rest))
+}
+
+/// Calls `on_input(seat, ahead, is_changed, reader)` for each input.
+fn walk<'a>(
+    reader: &mut BitReader<'a>,
+    shape: Shape,
+    mut on_input: impl FnMut(Seat, u32, bool, &mut BitReader<'a>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut seat = 0_u16;
+    loop {
+        let left = shape.seats.saturating_sub(seat);
+        let run = u16::try_from(reader.gamma(left.into())?).map_err(|_| Malformed)?;
+        seat = seat.saturating_add(run);
+        if seat >= shape.seats {
+            return Ok(());
+        }
+        let mut ahead = 0_u32;
+        loop {
+            // Read no more than the rest of the 64 ticks.
+            let most = AHEAD_MAX
+                .checked_sub(ahead)
+                .and_then(|left| left.checked_sub(1))
+                .ok_or(Malformed)?;
+            ahead = ahead.saturating_add(reader.gamma(most)?);
+            let is_changed = reader.bit()?;
+            on_input(Seat(seat), ahead, is_changed, reader)?;
+            ahead = ahead.saturating_add(1);
+            if !reader.bit()? {
+                break;
+            }
+        }
+        seat = seat.saturating_add(1);
+        if seat == shape.seats {
+            return Ok(());
+        }
+    }
+}
+
+/// Encodes [`EarlyInputs`], seat by seat in order.
+#[derive(Debug)]
+pub(crate) struct EarlyWriter<'a> {
+    bits: BitWriter<'a>,
+    shape: Shape,
+    /// First seat not yet written.
+    seat: u16,
+    /// The seat being written, and the number of ticks to the one after its last input.
+    open: Option<(Seat, u32)>,
+}
+
+impl<'a> EarlyWriter<'a> {
+    /// Starts after kind and first tick.
+    pub(crate) const fn new(bits: BitWriter<'a>, shape: Shape) -> Self {
+        Self {
+            bits,
+            shape,
+            seat: 0,
+            open: None,
+        }
+    }
+
+    /// Most bytes that one more input takes, including the end of the message.
+    pub(crate) fn input_len_max(shape: Shape) -> usize {
+        // The bit that ends the previous seat, a run, ahead, two flags, and the last run.
+        const FRAME: u32 = 1 + 31 + 13 + 2 + 33;
+        let bits = delta::len_max(shape.width).saturating_add(FRAME);
+        usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
+    }
+
+    /// Adds an input of `seat`, `ahead` ticks from the first; `before` is the seat's previous one
+    /// here, or the neutral one. Call it in order of seats and ticks.
+    pub(crate) fn input(&mut self, seat: Seat, ahead: u32, before: &[u8], input: &[u8]) {
+        let from = match self.open {
+            Some((open, next)) if open == seat => {
+                self.bits.bit(true);
+                next
+            }
+            Some(_) | None => {
+                self.close_seat();
+                self.bits.gamma(seat.0.saturating_sub(self.seat).into());
+                self.seat = seat.0.saturating_add(1);
+                0
+            }
+        };
+        self.bits.gamma(ahead.saturating_sub(from));
+        self.bits.bit(before != input);
+        if before != input {
+            delta::write(&mut self.bits, self.shape.width, before, input);
+        }
+        self.open = Some((seat, ahead.saturating_add(1)));
+    }
+
+    /// Returns the current length of the vector.
+    pub(crate) const fn out_len(&self) -> usize {
+        self.bits.out_len()
+    }
+
+    /// Ends the message.
+    pub(crate) fn finish(mut self) {
+        self.close_seat();
+        let left = self.shape.seats.saturating_sub(self.seat);
+        if left > 0 {
+            self.bits.gamma(left.into());
+        }
+    }
+
+    fn close_seat(&mut self) {
+        if self.open.take().is_some() {
+            self.bits.bit(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

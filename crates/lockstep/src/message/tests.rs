@@ -3,14 +3,13 @@
 
 use wire::{MatchId, Seat};
 
-use super::up::HashSlice;
 use super::*;
 use crate::bundle::{Shape, encode};
-use crate::commitment::{CommitSecret, Salts, first_head, next_head};
 use crate::event::{CloseReason, LeaveReason};
 use crate::input::Width;
+use crate::input::{Origin, Row};
+use crate::mesh_peer::commitment::{CommitSecret, Salts, first_head, next_head};
 use crate::tick::Tick;
-use crate::turn::{Origin, Row};
 
 const PAGE: &str = include_str!("../../../../docs/lockstep-protocol.md");
 const WORKED: &str = include_str!("../../testdata/worked.hex");

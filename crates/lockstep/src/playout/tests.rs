@@ -1,3 +1,6 @@
+mod jitter_buffer;
+mod margin;
+
 use super::*;
 
 const TICK: Duration = Duration::from_nanos(16_666_667);

@@ -1,3 +1,5 @@
+mod body;
+
 use super::*;
 use crate::bundle::Shape;
 use crate::input::Width;

@@ -1,12 +1,11 @@
 //! Playback and comparison of replays.
 
-use super::cursor::{Cursor, Item};
+use super::reader::{Cursor, Item};
 use super::{ReplayReader, SeekError};
 use crate::checksum::StateHasher;
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Turn, encode_into};
 use crate::sim::{Sim, SnapshotBytes};
 use crate::tick::Tick;
-use crate::turn::Turn;
 
 /// Plays a replay with its game.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use super::*;
 use crate::bits::{BitReader, BitWriter};
 use crate::checksum::StateHasher;
 use crate::input::{Input, Width};
+use crate::input::{Origin, Row, Turn};
 use crate::sim::{Sim, SnapshotBytes};
 use crate::tick::Tick;
-use crate::turn::{Origin, Row, Turn};
 
 const ID: MatchId = MatchId([0x3c; 16]);
 

@@ -8,11 +8,9 @@ use super::format::{self, BODY_LEN_MAX, Kind, Layout, SEAL_LEN_MAX};
 use super::reader::InputChain;
 use super::{ChainHead, RecordError, ReplayConfigError, ReplayHeader};
 use crate::bundle::{self, Shape};
-use crate::config::TickRate;
-use crate::input::{Input, encode_into};
+use crate::input::{Input, Row, Turn, encode_into};
 use crate::sim::SnapshotBytes;
-use crate::tick::Tick;
-use crate::turn::{Row, Turn};
+use crate::tick::{Tick, TickRate};
 
 /// Most ticks of one record: half a second at 60 Hz, which a crash may lose. More would save
 /// little: a record has 9 bytes of overhead.

@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::SpectatorState;
-use super::{ShownTicks, SpectatorSet, after};
-use crate::chain::REACH;
+use super::{ShownTicks, SpectatorSet, SpectatorState, after};
+use crate::chain::{KEEP_TICKS, REACH, last_start};
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
-use crate::snapshot::{KEEP_TICKS, last_start};
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::Outgoing;

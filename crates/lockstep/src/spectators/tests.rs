@@ -4,10 +4,10 @@ use wire::{MatchId, Seed};
 
 use super::*;
 use crate::bundle::Shape;
-use crate::config::InputDelay;
+use crate::chain::KEEP_TICKS;
 use crate::input::Input;
 use crate::message::{Direction, Mode, decode_chunk};
-use crate::snapshot::KEEP_TICKS;
+use crate::tick::InputDelay;
 use crate::transfer::Incoming;
 
 const PEER: PeerId = PeerId(7);

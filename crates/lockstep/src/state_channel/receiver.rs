@@ -2,8 +2,7 @@
 
 use wire::Instant;
 
-use super::marks::Marks;
-use super::message::{StateAck, StatePart, decode_state_part, part_range, write_ack};
+use super::{Marks, StateAck, StatePart, decode_state_part, part_range, write_ack};
 use crate::message::DecodeError;
 use crate::transfer::ACK_WAIT;
 

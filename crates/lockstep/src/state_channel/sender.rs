@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::marks::Marks;
-use super::message::{
-    FRAGMENT_HEAD_LEN, FRAGMENTS_MAX, StateAck, StatePart, WHOLE_HEAD_LEN, decode_state_ack,
-    part_range, write_part,
+use super::{
+    FRAGMENT_HEAD_LEN, FRAGMENTS_MAX, Marks, PushError, StateAck, StateLimits, StatePart,
+    WHOLE_HEAD_LEN, decode_state_ack, part_range, write_part,
 };
-use super::{PushError, StateLimits};
 use crate::transfer::{Rate, RoundTrip, after};
 
 /// Lowest datagram limit, as for chunks of snapshots.

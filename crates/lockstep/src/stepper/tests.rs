@@ -1,8 +1,8 @@
 //! The stepper compared with a game that simulates each tick once, in order, from confirmed rows.
 
 use super::*;
+use crate::input::Origin;
 use crate::input::Width;
-use crate::turn::Origin;
 use wire::{Generator, Seed};
 
 const SHAPE: Shape = Shape {

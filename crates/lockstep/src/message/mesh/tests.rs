@@ -1,6 +1,6 @@
 //! The wire format of a mesh, frozen in `testdata/mesh.hex`: written and read bytes agree.
 
-use super::play::LaneBundles;
+use super::LaneBundles;
 use super::*;
 use crate::input::Width;
 use proptest::prelude::*;

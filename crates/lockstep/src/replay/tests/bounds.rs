@@ -1,8 +1,8 @@
 //! Limits of the writer and the reader.
 
 use super::*;
-use crate::config::TickRate;
 use crate::message::PERIOD_NANOS;
+use crate::tick::TickRate;
 
 #[test]
 fn what_cannot_be_recorded_is_refused() {

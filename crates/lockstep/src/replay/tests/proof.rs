@@ -34,7 +34,7 @@ fn any_other_input_origin_or_match_is_another_head() {
         |config| config.match_id = MatchId([1; 16]),
         |config| config.game = vec![0],
         |config| config.seed = vec![0],
-        |config| config.tick_rate = crate::config::TickRate::new(30).unwrap(),
+        |config| config.tick_rate = crate::tick::TickRate::new(30).unwrap(),
     ];
     for change in changes {
         let mut config = config(4, 8, 0);

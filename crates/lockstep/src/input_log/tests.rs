@@ -1,0 +1,2 @@
+mod history;
+mod input_log;

@@ -1,0 +1,2 @@
+mod down;
+mod early;
