@@ -143,7 +143,6 @@ impl DesyncBisect {
         self.found.pop_front()
     }
 
-    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let inquiries = self.inquiries.iter().map(Inquiry::memory_len).sum();
         let places = self.inquiries.capacity();
@@ -284,7 +283,6 @@ impl Side {
         Some((seat, question))
     }
 
-    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         match &self.given {
             Some(SideAnswer::Ticks(ticks)) => {
@@ -316,7 +314,7 @@ fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
             SideAnswer::Ticks(ticks.map(|tick| Some(own.get(tick)?.report)).collect())
         }
         Topic::Sections { tick } => SideAnswer::Sections(own.get(tick).map(|entry| {
-            let names = own.names().iter().copied().chain(core::iter::repeat(""));
+            let names = own.names.iter().copied().chain(core::iter::repeat(""));
             let sections = entry.sections.iter().zip(names);
             let sections = sections
                 .map(|(hash, name)| (*hash, SectionName::shortened(name, SectionName::LEN_MAX)));
@@ -538,7 +536,6 @@ impl Inquiry {
         self.deadline
     }
 
-    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         let witnesses = self.others.capacity();
         self.player

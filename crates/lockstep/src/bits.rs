@@ -186,21 +186,18 @@ impl<'a> BitReader<'a> {
     }
 
     /// Returns the number of whole bytes consumed; call it after [`align`](Self::align).
-    #[must_use]
     pub fn byte_position(&self) -> usize {
         let left = self.rest.len().saturating_add(bytes_of(self.held / 8));
         self.len.saturating_sub(left)
     }
 
     /// Returns the number of bits left.
-    #[must_use]
     pub fn len(&self) -> usize {
         let held = usize::try_from(self.held).unwrap_or(0);
         self.rest.len().saturating_mul(8).saturating_add(held)
     }
 
     /// Returns whether all bits are consumed.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.held == 0 && self.rest.is_empty()
     }

@@ -91,7 +91,6 @@ impl Chain {
         self.bytes.get(start..start.saturating_add(len))
     }
 
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         let place = size_of::<u32>().saturating_add(size_of::<u16>());
         self.bytes
@@ -114,15 +113,90 @@ impl Chain {
     }
 }
 
+/// A chain that is received, possibly with gaps.
+#[derive(Debug)]
+pub(crate) struct ReceivedChain {
+    pub(crate) chain: Chain,
+    /// First tick that has not arrived.
+    pub(crate) end: Tick,
+    /// One past the newest tick that arrived.
+    pub(crate) seen_end: Tick,
+}
+
+impl ReceivedChain {
+    pub(crate) const fn new(chain: Chain) -> Self {
+        Self {
+            chain,
+            end: Tick(0),
+            seen_end: Tick(0),
+        }
+    }
+
+    /// Continues with `tick`: those before it are not awaited.
+    pub(crate) fn begin_at(&mut self, tick: Tick) {
+        self.end = tick;
+        self.skip_held();
+        self.seen_end = self.seen_end.max(self.end);
+    }
+
+    /// Keeps the bundle of `tick`; false if it had arrived.
+    pub(crate) fn put(&mut self, tick: Tick, bundle: &[u8]) -> bool {
+        if tick < self.end || self.chain.has(tick) {
+            return false;
+        }
+        self.chain.put(tick, bundle);
+        self.seen_end = self.seen_end.max(tick.plus(1));
+        self.skip_held();
+        true
+    }
+
+    /// Keeps the bundles of consecutive ticks from `first` on that lie before `limit`. Returns how
+    /// many did not, and how many had arrived.
+    pub(crate) fn extend<'a>(
+        &mut self,
+        first: Tick,
+        limit: Tick,
+        bundles: impl Iterator<Item = &'a [u8]>,
+    ) -> (u64, u64) {
+        let (mut tick, mut early, mut repeated) = (first, 0_u64, 0_u64);
+        for bundle in bundles {
+            if tick >= self.end.max(limit) {
+                early = early.saturating_add(1);
+            } else if !self.put(tick, bundle) {
+                repeated = repeated.saturating_add(1);
+            }
+            tick = tick.plus(1);
+        }
+        (early, repeated)
+    }
+
+    /// Returns whether a later tick is held, and `copies` datagrams with the first missing one were
+    /// due.
+    pub(crate) fn is_gap(&self, copies: u32) -> bool {
+        self.end.plus(copies) < self.seen_end
+    }
+
+    /// Returns the bundle `index` ticks after the one nearest to this low half, if it is held.
+    pub(crate) fn bundle_near(&self, first_low: u16, index: u32) -> Option<&[u8]> {
+        self.chain.get(self.end.widen_near(first_low)?.plus(index))
+    }
+
+    fn skip_held(&mut self) {
+        while self.chain.has(self.end) {
+            self.end = self.end.plus(1);
+        }
+    }
+}
+
 /// Reads a chain from tick 0 on, one turn at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainReader {
     /// First tick not yet read.
-    next: Tick,
+    pub(crate) next: Tick,
     /// Inputs of the previous tick.
-    row: Row,
+    pub(crate) row: Row,
     /// Hash over all bundles read.
-    log: LogHash,
+    pub(crate) log: LogHash,
 }
 
 impl ChainReader {
@@ -151,18 +225,6 @@ impl ChainReader {
         self.next = tick.plus(1);
         Some(tick)
     }
-
-    pub(crate) const fn next(&self) -> Tick {
-        self.next
-    }
-
-    pub(crate) const fn row(&self) -> &Row {
-        &self.row
-    }
-
-    pub(crate) const fn log(&self) -> LogHash {
-        self.log
-    }
 }
 
 /// The header before the application's state.
@@ -178,7 +240,7 @@ pub(crate) struct SnapshotHead {
 
 /// Writes the snapshot of `state`, which the ticks read by `reader` led to.
 pub(crate) fn write_snapshot(reader: &ChainReader, neutral: &[u8], state: &[u8]) -> Vec<u8> {
-    write_snapshot_at(reader.next(), reader.log(), reader.row(), neutral, state)
+    write_snapshot_at(reader.next, reader.log, &reader.row, neutral, state)
 }
 
 /// Writes the snapshot of `state`, the one before tick `next`; `row` and `log` are those of the

@@ -146,7 +146,6 @@ impl StateHasher {
     }
 
     /// Returns the hash over all sections, the *root*.
-    #[must_use]
     pub fn finish(&self) -> u64 {
         if self.is_divided {
             finish(absorb(self.root, &finish(self.hash).to_be_bytes()))

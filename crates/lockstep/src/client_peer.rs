@@ -13,15 +13,19 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
+use crate::checksum::StateHasher;
 use crate::config::ClientConfig;
 use crate::event::{
-    ClientEvent, CloseReason, LeaveReason, Phase, Refusal, SnapshotError, StallCause, SubmitError,
+    ClientEvent, CloseReason, LeaveReason, Phase, Refusal, ReportError, SnapshotError, StallCause,
+    SubmitError,
 };
 use crate::input::{Input, Turn, encode_into};
+use crate::match_server::Past;
 use crate::message::{
-    Chunk, DecodeError, Direction, Down, Turns, Welcome, decode_chunk, decode_chunk_ack,
-    decode_down_knowing, write_leave, write_ready,
+    Bundles, Chunk, DecodeError, Direction, Down, Question, Turns, Welcome, decode_chunk,
+    decode_chunk_ack, decode_down_knowing, write_leave, write_ready,
 };
+use crate::repeat::{LEAVE_COPIES, jittered};
 use crate::stats::ClientStats;
 use crate::tick::{PeerId, Tick};
 use session::Session;
@@ -29,9 +33,6 @@ use snapshots::Exchange;
 
 /// Time between repeated `Ready` and leave datagrams, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
-
-/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
-const LEAVE_COPIES: u8 = 3;
 
 /// Queued events; beyond it, substitutions are only counted.
 const EVENTS_MAX: usize = 64;
@@ -84,13 +85,7 @@ enum State {
     /// No welcome has arrived.
     Waiting,
     /// The match is known.
-    Seated {
-        session: Box<Session>,
-        /// When to repeat `Ready`; `None` once turns arrive.
-        ready_at: Option<Instant>,
-        /// Whether a datagram is due.
-        is_due: bool,
-    },
+    Seated(Box<Session>),
     /// The player leaves; the leave is being repeated.
     Leaving {
         reason: LeaveReason,
@@ -136,18 +131,15 @@ impl<I: Input> ClientPeer<I> {
     /// input never counts.
     pub fn submit(&mut self, now: Instant, input: &I) -> Result<Tick, SubmitError> {
         self.advance(now);
-        match &self.state {
-            State::Waiting | State::Seated { .. } => {}
-            State::Leaving { .. } | State::Closed => return Err(SubmitError::Closed),
+        if let State::Leaving { .. } | State::Closed = self.state {
+            return Err(SubmitError::Closed);
         }
         if self.is_spectator() {
             return Err(SubmitError::Spectator);
         }
         encode_into(input, &mut self.held);
-        let State::Seated { session, .. } = &mut self.state else {
-            return Err(SubmitError::NotRunning);
-        };
-        session.promise().ok_or(SubmitError::NotRunning)
+        let promised = self.session_mut().and_then(Session::promise);
+        promised.ok_or(SubmitError::NotRunning)
     }
 
     /// Returns the next turn, in order, each once. `None` until it has arrived and, with
@@ -158,7 +150,7 @@ impl<I: Input> ClientPeer<I> {
         if self.exchange.is_waiting() {
             return None;
         }
-        let State::Seated { session, .. } = &mut self.state else {
+        let State::Seated(session) = &mut self.state else {
             return None;
         };
         let read = session.read_turn(now)?;
@@ -167,12 +159,36 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns when the next turn is due, if it has arrived.
-    #[must_use]
     pub fn next_turn_at(&self) -> Option<Instant> {
         if self.exchange.is_waiting() {
             return None;
         }
         self.session()?.next_turn_at()
+    }
+
+    /// Takes the state hash after the step of `tick`: the turn returned last or, with rollback, the
+    /// tick that became final last. Hashes between hash steps are kept for bisection. If the
+    /// state has sections, call [`report_state`](Self::report_state) instead.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] if it is of another tick, or was already reported.
+    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
+        let session = self.session_mut().ok_or(ReportError::OutOfOrder)?;
+        session.report(tick, state_hash, None)
+    }
+
+    /// Takes the state after the step of `tick` (as for [`report`](Self::report)), hashed by
+    /// `state`: the root is compared, and the sections help to locate a desync.
+    ///
+    /// Report every tick, also between hash steps: a bisection finds only reported ticks.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] if it is of another tick, or was already reported.
+    pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
+        let session = self.session_mut().ok_or(ReportError::OutOfOrder)?;
+        session.report(tick, state.finish(), Some(state))
     }
 
     /// Leaves the match, and notifies the server a few times.
@@ -187,7 +203,7 @@ impl<I: Input> ClientPeer<I> {
             LeaveReason::Quit
         };
         match &self.state {
-            State::Seated { .. } => {
+            State::Seated(_) => {
                 self.state = State::Leaving {
                     reason,
                     copies: LEAVE_COPIES,
@@ -217,14 +233,21 @@ impl<I: Input> ClientPeer<I> {
     ///
     /// [`SnapshotError`]; nothing is sent then.
     pub fn offer_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
+        self.offer(now, None, state)
+    }
+
+    fn offer(
+        &mut self,
+        now: Instant,
+        next: Option<Tick>,
+        state: &[u8],
+    ) -> Result<(), SnapshotError> {
         let now = self.advance(now);
-        match &self.state {
-            State::Seated { session, .. } => {
-                let offer = (None, state);
-                self.exchange.offer(now, offer, session, &self.config)
-            }
-            State::Waiting | State::Leaving { .. } | State::Closed => Err(SnapshotError::NotWanted),
-        }
+        let State::Seated(session) = &self.state else {
+            return Err(SnapshotError::NotWanted);
+        };
+        self.exchange
+            .offer(now, (next, state), session, &self.config)
     }
 
     /// Continues in a new session after the old one was lost. `server` is the driver's id for it;
@@ -236,13 +259,10 @@ impl<I: Input> ClientPeer<I> {
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
-        if let State::Seated {
-            session, ready_at, ..
-        } = &mut self.state
-        {
+        if let State::Seated(session) = &mut self.state {
             session.forget_acks();
             self.exchange.restart();
-            *ready_at = Some(now);
+            session.ready_at = Some(now);
         }
     }
 
@@ -264,12 +284,17 @@ impl<I: Input> ClientPeer<I> {
         match self.decode(datagram) {
             Ok(Down::Welcome(welcome)) => self.on_welcome(now, &welcome),
             Ok(Down::Turns(turns)) => self.on_turns(now, &turns),
-            Ok(Down::Early(early, turns)) => self.on_early(now, &early, &turns),
+            Ok(Down::Early(early, turns)) => {
+                self.on_turns(now, &turns);
+                if let Some(session) = self.session_mut() {
+                    session.on_early(&early);
+                }
+            }
             Ok(Down::Bye(reason)) => self.on_bye(reason),
             Ok(Down::SnapshotAsk { id }) => {
                 if self
                     .session()
-                    .is_some_and(|session| session.next_turn() > Tick(0))
+                    .is_some_and(|session| session.reader.next > Tick(0))
                 {
                     self.events.extend(self.exchange.on_asked(id));
                 }
@@ -284,23 +309,14 @@ impl<I: Input> ClientPeer<I> {
     /// Stamps inputs for tick boundaries before `now`, and repeats unanswered datagrams.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
-        let quarter = REPEAT_INTERVAL_MILLIS / 4;
-        let low = REPEAT_INTERVAL_MILLIS - quarter;
-        let high = REPEAT_INTERVAL_MILLIS + quarter;
         match &mut self.state {
-            State::Seated {
-                session,
-                ready_at,
-                is_due,
-            } => {
-                if ready_at.is_some_and(|at| at <= now) {
-                    let wait = self.generator.between(low, high);
-                    *ready_at = Some(now + Duration::from_millis(wait));
-                    *is_due = true;
+            State::Seated(session) => {
+                if session.ready_at.is_some_and(|at| at <= now) {
+                    let wait = jittered(&mut self.generator, REPEAT_INTERVAL_MILLIS);
+                    session.ready_at = Some(now + wait);
+                    session.is_due = true;
                 }
-                if session.pass_boundaries(now, &self.held, &mut self.stats) {
-                    *is_due = true;
-                }
+                session.is_due |= session.pass_boundaries(now, &self.held, &mut self.stats);
                 if let Some(expected) = session.expected()
                     && self.events.len() < EVENTS_MAX
                 {
@@ -314,7 +330,7 @@ impl<I: Input> ClientPeer<I> {
                     self.state = State::Closed;
                 } else {
                     *copies = copies.saturating_sub(1);
-                    *at = now + Duration::from_millis(self.generator.between(low, high));
+                    *at = now + jittered(&mut self.generator, REPEAT_INTERVAL_MILLIS);
                     *is_due = true;
                 }
             }
@@ -326,20 +342,19 @@ impl<I: Input> ClientPeer<I> {
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
         let now = self.advance(now);
         let start = buf.len();
-        let is_written = self.write_answer(buf)
-            || matches!(self.state, State::Seated { .. }) && self.exchange.transmit(now, buf);
         match &mut self.state {
-            _ if is_written => {}
-            State::Seated {
-                session,
-                ready_at,
-                is_due: is_due @ true,
-            } => {
-                *is_due = false;
-                if ready_at.is_some() {
-                    write_ready(buf, session.end());
+            State::Seated(session) => {
+                let len_max = self.config.report_len_max();
+                if session.write_answer(len_max, buf) {
+                    self.stats.bisect_answers = self.stats.bisect_answers.saturating_add(1);
+                } else if self.exchange.transmit(now, buf) {
+                    // A chunk, or an acknowledgement of one.
+                } else if !core::mem::take(&mut session.is_due) {
+                    return None;
+                } else if session.ready_at.is_some() {
+                    write_ready(buf, session.received.end);
                 } else {
-                    session.write_report(now, self.config.report_len_max(), buf);
+                    session.write_report(now, len_max, buf);
                 }
             }
             State::Leaving {
@@ -350,9 +365,7 @@ impl<I: Input> ClientPeer<I> {
                 *is_due = false;
                 write_leave(buf, *reason);
             }
-            State::Waiting | State::Seated { .. } | State::Leaving { .. } | State::Closed => {
-                return None;
-            }
+            State::Waiting | State::Leaving { .. } | State::Closed => return None,
         }
         let len = u64::try_from(buf.len().saturating_sub(start)).unwrap_or(u64::MAX);
         self.stats.datagrams_sent = self.stats.datagrams_sent.saturating_add(1);
@@ -366,22 +379,17 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Seated {
-                session, ready_at, ..
-            } => {
-                let others = session
-                    .boundary()
-                    .into_iter()
+            State::Seated(session) => {
+                let stall = session
+                    .expected()
+                    .and_then(|expected| self.stall.poll_timeout(&expected));
+                let others = session.ready_at.into_iter().chain(session.boundary());
+                others
                     .chain(self.exchange.poll_timeout())
-                    .chain(
-                        session
-                            .expected()
-                            .and_then(|expected| self.stall.poll_timeout(&expected)),
-                    );
-                (*ready_at).into_iter().chain(others).min()
+                    .chain(stall)
+                    .min()
             }
             State::Leaving { at, .. } => Some(*at),
             State::Waiting | State::Closed => None,
@@ -389,54 +397,46 @@ impl<I: Input> ClientPeer<I> {
     }
 
     /// Returns the state of the match, as far as known.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         match &self.state {
-            State::Seated { session, .. } if session.boundary().is_some() => Phase::Running,
-            State::Waiting | State::Seated { .. } => Phase::Gathering,
+            State::Seated(session) if session.boundary().is_some() => Phase::Running,
+            State::Waiting | State::Seated(_) => Phase::Gathering,
             State::Leaving { .. } | State::Closed => Phase::Closed,
         }
     }
 
     /// Returns our seat, once the welcome arrived; a spectator has none.
-    #[must_use]
     pub fn seat(&self) -> Option<Seat> {
-        self.session()?.welcome().seat
+        self.session()?.welcome.seat
     }
 
     /// Returns whether we were admitted without a seat: turns arrive as for a player, inputs are
     /// refused, and state hashes are not sent.
-    #[must_use]
     pub fn is_spectator(&self) -> bool {
         self.session().is_some_and(Session::is_spectator)
     }
 
     /// Returns the match, once the welcome arrived.
-    #[must_use]
     pub fn match_id(&self) -> Option<MatchId> {
-        self.session().map(|session| session.welcome().match_id)
+        self.session().map(|session| session.welcome.match_id)
     }
 
     /// Returns the first tick that has not arrived; all before it have.
-    #[must_use]
     pub fn ticks_confirmed(&self) -> u32 {
-        self.session().map_or(0, |session| session.end().0)
+        self.session().map_or(0, |session| session.received.end.0)
     }
 
     /// Returns the hash over all returned turns; equal logs have equal hashes on all participants.
-    #[must_use]
     pub fn log_hash(&self) -> Option<u64> {
-        self.session().map(Session::log_hash)
+        self.session().map(|session| session.log().finish())
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &ClientStats {
         &self.stats
     }
 
     /// Returns the heap bytes in use, accurate to about one allocation.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let events = self
             .events
@@ -449,9 +449,65 @@ impl<I: Input> ClientPeer<I> {
             .saturating_add(session)
     }
 
+    /// Continues with `server`, which closes `next` and all later ticks. Bundles for these, inputs
+    /// stamped for them, and snapshot transfers are dropped.
+    pub(crate) fn migrate(&mut self, now: Instant, server: PeerId, next: Tick) {
+        self.reconnect(now, server);
+        if let Some(session) = self.session_mut() {
+            session.restart(next);
+        }
+    }
+
+    /// Returns the welcome, once it arrived.
+    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+        self.session().map(|session| &session.welcome)
+    }
+
+    /// Returns the closed ticks held; `None` before the welcome.
+    pub(crate) fn past(&self) -> Option<Past<'_>> {
+        self.session().map(Session::past)
+    }
+
+    /// Takes closed ticks before `end` from another player.
+    pub(crate) fn take_closed(
+        &mut self,
+        now: Instant,
+        first: Tick,
+        end: Tick,
+        bundles: &Bundles<'_>,
+    ) {
+        if let State::Seated(session) = &mut self.state {
+            session.take_closed(now, (first, end), *bundles, &mut self.stats);
+        }
+    }
+
+    /// Appends up to `len_max` bytes of closed ticks from `first` on; returns their number.
+    pub(crate) fn write_closed(&self, first: Tick, len_max: usize, buf: &mut Vec<u8>) -> u32 {
+        let Some(session) = self.session() else {
+            return 0;
+        };
+        let start = buf.len();
+        let mut tick = first;
+        while tick < session.received.end
+            && let Some(bundle) = session.received.chain.get(tick)
+            && buf.len().saturating_sub(start).saturating_add(bundle.len()) <= len_max
+        {
+            buf.extend_from_slice(bundle);
+            tick = tick.plus(1);
+        }
+        tick.since(first)
+    }
+
     fn session(&self) -> Option<&Session> {
         match &self.state {
-            State::Seated { session, .. } => Some(session),
+            State::Seated(session) => Some(session),
+            State::Waiting | State::Leaving { .. } | State::Closed => None,
+        }
+    }
+
+    fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            State::Seated(session) => Some(session),
             State::Waiting | State::Leaving { .. } | State::Closed => None,
         }
     }
@@ -502,27 +558,19 @@ impl<I: Input> ClientPeer<I> {
     /// Decodes a server datagram; bundles that are already held are not checked again.
     fn decode<'a>(&self, datagram: &'a [u8]) -> Result<Down<'a>, DecodeError> {
         let session = self.session();
-        let known = |first_low, index| session?.bundle_near(first_low, index);
+        let known = |first_low, index| session?.received.bundle_near(first_low, index);
         decode_down_knowing(datagram, session.map(Session::shape), known)
     }
 
     fn on_welcome(&mut self, now: Instant, welcome: &Welcome) {
         match &mut self.state {
             State::Waiting => {}
-            State::Seated {
-                session, ready_at, ..
-            } => {
+            State::Seated(session) => {
                 // The server did not get our `Ready`: repeat it at once, even if turns of an
                 // earlier session arrived meanwhile.
-                *ready_at = Some(now);
+                session.ready_at = Some(now);
                 if session.lose_seat(welcome) {
-                    let Welcome {
-                        shape, match_id, ..
-                    } = *welcome;
-                    self.events.push_back(ClientEvent::Watching {
-                        seats: shape.seats,
-                        match_id,
-                    });
+                    self.events.push_back(admitted(welcome));
                 }
                 return;
             }
@@ -552,40 +600,23 @@ impl<I: Input> ClientPeer<I> {
         }
         let mut neutral = Vec::new();
         encode_into(&I::default(), &mut neutral);
-        self.state = State::Seated {
-            session: Box::new(Session::new(*welcome, neutral, &self.config)),
-            ready_at: Some(now),
-            is_due: false,
-        };
+        let session = Session::new(now, *welcome, neutral, &self.config);
+        self.state = State::Seated(Box::new(session));
         self.forward_costs();
-        let (seats, match_id) = (shape.seats, welcome.match_id);
-        self.events.push_back(match welcome.seat {
-            Some(seat) => ClientEvent::Welcome {
-                seat,
-                seats,
-                match_id,
-            },
-            None => ClientEvent::Watching { seats, match_id },
-        });
+        self.events.push_back(admitted(welcome));
     }
 
     fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) {
-        if let State::Seated {
-            session, ready_at, ..
-        } = &mut self.state
-        {
-            *ready_at = None;
+        if let State::Seated(session) = &mut self.state {
+            session.ready_at = None;
             let event = self.exchange.on_chunk(now, chunk, session, &self.config);
             self.events.extend(event);
         }
     }
 
     fn on_turns(&mut self, now: Instant, turns: &Turns<'_>) {
-        if let State::Seated {
-            session, ready_at, ..
-        } = &mut self.state
-        {
-            self.stall.on_heard(now);
+        if let State::Seated(session) = &mut self.state {
+            self.stall.last_received = Some(now);
             if let Some(ticks) = session.on_turns(now, turns, &mut self.stats)
                 && self.events.len() < EVENTS_MAX
             {
@@ -593,7 +624,7 @@ impl<I: Input> ClientPeer<I> {
             }
             // For a spectator the first turns datagram, maybe empty, confirms the `Ready`.
             if session.boundary().is_some() || session.is_spectator() {
-                *ready_at = None;
+                session.ready_at = None;
             }
             if let Some(expected) = session.expected() {
                 self.events.extend(self.stall.on_turns(now, &expected));
@@ -601,15 +632,57 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
+    fn on_question(&mut self, question: Question) {
+        let State::Seated(session) = &mut self.state else {
+            return;
+        };
+        if !session.answers.push(question) {
+            self.stats.bisect_dropped = self.stats.bisect_dropped.saturating_add(1);
+            return;
+        }
+        if let Question::Diverged {
+            tick_low,
+            seat,
+            cause,
+            section,
+        } = question
+            && let Some(tick) = session.reader.next.widen_back(tick_low)
+            && session.answers.is_new(tick, seat)
+            && self.events.len() < EVENTS_MAX
+        {
+            let names = &session.hash_history.names;
+            let section = section.and_then(|index| names.get(usize::from(index)).copied());
+            self.events.push_back(ClientEvent::Diverged {
+                tick,
+                seat,
+                cause,
+                section,
+            });
+        }
+    }
+
     fn on_bye(&mut self, reason: CloseReason) {
         match &self.state {
-            State::Seated { .. } | State::Waiting => {
+            State::Seated(_) | State::Waiting => {
                 self.events.push_back(ClientEvent::Closed(reason));
                 self.state = State::Closed;
             }
             State::Leaving { .. } => self.state = State::Closed,
             State::Closed => {}
         }
+    }
+}
+
+/// The event of a welcome.
+const fn admitted(welcome: &Welcome) -> ClientEvent {
+    let (seats, match_id) = (welcome.shape.seats, welcome.match_id);
+    match welcome.seat {
+        Some(seat) => ClientEvent::Welcome {
+            seat,
+            seats,
+            match_id,
+        },
+        None => ClientEvent::Watching { seats, match_id },
     }
 }
 
@@ -641,10 +714,6 @@ impl Expected {
 }
 
 impl StallWatch {
-    const fn on_heard(&mut self, now: Instant) {
-        self.last_received = Some(now);
-    }
-
     /// Turns arrived; returns an event.
     fn on_turns(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
         let (tick, at) = self.stalled.filter(|(tick, _)| *tick < expected.tick)?;
@@ -661,10 +730,10 @@ impl StallWatch {
         let tick = expected.tick;
         self.stalled = Some((tick, expected.at));
         let grace = expected.period.saturating_mul(LATE_TICKS);
-        let is_heard = self
+        let is_received = self
             .last_received
             .is_some_and(|at| now.saturating_since(at) < grace);
-        let cause = if is_heard {
+        let cause = if is_received {
             StallCause::Server
         } else {
             StallCause::Link

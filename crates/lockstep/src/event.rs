@@ -505,7 +505,6 @@ impl SectionName {
     }
 
     /// Returns it as a string.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
         core::str::from_utf8(bytes).unwrap_or_default()

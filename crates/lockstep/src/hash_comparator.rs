@@ -26,13 +26,13 @@ pub(crate) struct HashComparator {
     /// First step that is not settled.
     next: u32,
     /// First step with an unexpired timeout.
-    overdue: u32,
+    pub(crate) overdue: u32,
     /// Steps before this one are settled with the hashes at hand: all players reported it, with
     /// differences.
     early: u32,
     /// Whether `early` is used.
     policy: SettlePolicy,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 /// Which difference is reported if hashes were lost.
@@ -162,18 +162,9 @@ impl HashComparator {
         true
     }
 
-    /// Returns the first step with an unexpired timeout.
-    pub(crate) const fn overdue(&self) -> u32 {
-        self.overdue
-    }
-
     /// The timeout of step [`overdue`](Self::overdue) has expired.
     pub(crate) const fn expire(&mut self) {
         self.overdue = self.overdue.saturating_add(1);
-    }
-
-    pub(crate) const fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Settles the next step, if it is closed and complete.
@@ -269,7 +260,6 @@ impl HashComparator {
         Some(seat_hashes.missing)
     }
 
-    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let by_seat = self.by_seat.iter().chain([&self.server]);
         by_seat.map(SeatHashes::memory_len).sum()
@@ -412,7 +402,6 @@ impl SeatHashes {
         }
     }
 
-    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         self.hashes.len().saturating_mul(size_of::<Option<u32>>())
     }

@@ -1,7 +1,9 @@
-//! A participant's state reports of the last ticks, for bisecting desyncs.
+//! A participant's own state hashes: those to report, and those of the last ticks for bisecting
+//! desyncs.
 
 use crate::checksum::SECTIONS_MAX;
-use crate::tick::Tick;
+use crate::event::ReportError;
+use crate::tick::{Tick, slot};
 
 /// Hashes of the last ticks, also between hash steps.
 ///
@@ -18,7 +20,7 @@ pub(crate) struct HashHistory {
     /// Most sections of any tick so far; at most [`SECTIONS_MAX`].
     stride: usize,
     /// Names of the sections, as last reported.
-    names: Vec<&'static str>,
+    pub(crate) names: Vec<&'static str>,
 }
 
 /// One tick, without its sections.
@@ -103,12 +105,6 @@ impl HashHistory {
         self.get(tick).is_some()
     }
 
-    /// Names of the sections, as last reported.
-    pub(crate) fn names(&self) -> &[&'static str] {
-        &self.names
-    }
-
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         let kept = self.kept.capacity().saturating_mul(size_of::<Kept>());
         let sections = self.sections.capacity().saturating_mul(size_of::<u32>());
@@ -182,7 +178,7 @@ mod tests {
             sections: &[70, 71],
         };
         assert_eq!(hash_history.get(Tick(7)), Some(expected));
-        assert_eq!(hash_history.names(), ["one", "two"]);
+        assert_eq!(hash_history.names, ["one", "two"]);
     }
 
     #[test]
@@ -215,5 +211,71 @@ mod tests {
         let mut none = HashHistory::new(0);
         push(&mut none, 0, 0, 3);
         assert_eq!((none.has(Tick(0)), none.memory_len()), (false, 0));
+    }
+}
+
+/// State hashes kept for retransmission: as many as are compared.
+const REPORTED_KEPT: u32 = 1_024;
+
+/// The last reported hashes, by hash step.
+#[derive(Debug)]
+pub(crate) struct ReportedHashes {
+    /// Hash of step `s` in slot `s % REPORTED_KEPT`; `None` if the application reported none.
+    kept: Vec<Option<u32>>,
+    /// One past the newest reported step.
+    pub(crate) end: u32,
+}
+
+impl ReportedHashes {
+    pub(crate) fn new() -> Self {
+        let slots = usize::try_from(REPORTED_KEPT).unwrap_or(usize::MAX);
+        Self {
+            kept: vec![None; slots],
+            end: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
+        if step < self.end {
+            return Err(ReportError::OutOfOrder);
+        }
+        let end = step.saturating_add(1);
+        // Skipped steps have no hash; their slots may hold those of 1,024 steps ago.
+        for skipped in self.end.max(end.saturating_sub(REPORTED_KEPT))..step {
+            self.set(skipped, None);
+        }
+        self.set(step, Some(hash));
+        self.end = end;
+        Ok(())
+    }
+
+    /// Accepts reports from `step` on, even if there were earlier ones for them.
+    pub(crate) fn begin_at(&mut self, step: u32) {
+        self.kept.fill(None);
+        self.end = step;
+    }
+
+    pub(crate) fn get(&self, step: u32) -> Option<u32> {
+        self.kept.get(slot(step, REPORTED_KEPT)).copied().flatten()
+    }
+
+    /// Returns the step before `unsent` with this low half, if it is kept.
+    pub(crate) fn sent_step(&self, low: u16, unsent: u32) -> Option<u32> {
+        let step = Tick(unsent).widen_back(low)?.0;
+        (self.oldest()..unsent).contains(&step).then_some(step)
+    }
+
+    pub(crate) const fn oldest(&self) -> u32 {
+        self.end.saturating_sub(REPORTED_KEPT)
+    }
+
+    pub(crate) const fn memory_len(&self) -> usize {
+        self.kept.len().saturating_mul(size_of::<Option<u32>>())
+    }
+
+    fn set(&mut self, step: u32, hash: Option<u32>) {
+        if let Some(kept) = self.kept.get_mut(slot(step, REPORTED_KEPT)) {
+            *kept = hash;
+        }
     }
 }

@@ -46,11 +46,12 @@ use crate::event::{
 use crate::input::{Input, Turn};
 use crate::match_server::MatchServer;
 use crate::message::{MESH_SEATS_MAX, Seats, Ticks, bit};
+use crate::repeat::LEAVE_COPIES;
 use crate::sim::{Step, Steps};
 use crate::tick::{PeerId, Tick};
 use crate::view::View;
 use machine::Due;
-use succession::{LEAVE_COPIES, Link};
+use succession::Link;
 
 pub use config::{HostedClose, HostedConfig, HostedConfigError, HostedEvent, HostedStats};
 
@@ -142,7 +143,6 @@ impl State {
 
 impl<I: Input> HostedPeer<I> {
     /// Returns the state of the match, as far as known.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Leaving { .. } | State::Ending { .. } | State::Closed => Phase::Closed,
@@ -162,51 +162,44 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Returns our seat.
-    #[must_use]
     pub const fn seat(&self) -> Seat {
         self.seat
     }
 
     /// Returns the current or last host.
-    #[must_use]
     pub const fn host(&self) -> Seat {
         self.host
     }
 
     /// Returns the number of earlier views; each change removes a host or players.
-    #[must_use]
     pub const fn epoch(&self) -> u8 {
-        self.view.epoch()
+        self.view.epoch
     }
 
     /// Returns the members, ourselves included, in seat order.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
-        let members = self.view.members();
+        let members = self.view.members;
         (0..16)
             .filter(move |seat| members & bit(*seat) != 0)
             .map(Seat)
     }
 
     /// Returns the machine's own counters.
-    #[must_use]
     pub const fn stats(&self) -> &HostedStats {
         &self.stats
     }
 
     /// Returns our client.
-    #[must_use]
     pub const fn client(&self) -> &ClientPeer<I> {
         &self.client
     }
 
     /// Returns our server, while we host.
-    #[must_use]
     pub fn server(&self) -> Option<&MatchServer<I>> {
         self.server.as_deref()
     }
 
     /// Returns the heap bytes in use, accurate to about one allocation.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let events = size_of::<HostedEvent>().saturating_mul(self.events.capacity());
         let links = size_of::<Option<Link>>().saturating_mul(self.links.len());
@@ -400,7 +393,6 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Returns when the next turn is due, if it has arrived.
-    #[must_use]
     pub fn next_turn_at(&self) -> Option<Instant> {
         self.client.next_turn_at()
     }
@@ -571,19 +563,16 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Returns the match.
-    #[must_use]
     pub const fn match_id(&self) -> MatchId {
         self.match_id
     }
 
     /// Returns the first tick that has not arrived; all before it have.
-    #[must_use]
     pub fn ticks_confirmed(&self) -> u32 {
         self.client.ticks_confirmed()
     }
 
     /// Returns the hash over all returned turns; equal logs have equal hashes on all participants.
-    #[must_use]
     pub fn log_hash(&self) -> Option<u64> {
         self.client.log_hash()
     }

@@ -211,13 +211,11 @@ impl<'a, I: Input> Turn<'a, I> {
     }
 
     /// Returns its tick.
-    #[must_use]
     pub const fn tick(&self) -> Tick {
         self.tick
     }
 
     /// Returns the number of seats.
-    #[must_use]
     pub const fn seat_count(&self) -> usize {
         self.row.origins.len()
     }
@@ -267,7 +265,6 @@ impl Row {
         }
     }
 
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values.len().saturating_add(self.origins.len())
     }

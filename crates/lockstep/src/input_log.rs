@@ -1,16 +1,13 @@
 //! One seat's inputs, as received by the server.
 
-use crate::message::INPUTS_MAX;
+use crate::message::{INPUT_AHEAD_MAX, INPUTS_MAX};
 use crate::tick::Tick;
 
 /// Ticks before the newest closed one for which inputs are kept, as references for late inputs.
 pub(crate) const BEHIND_MAX: u32 = 256;
 
-/// Ticks after the next one to close for which inputs are accepted.
-pub(crate) const AHEAD_MAX: u32 = 64;
-
 /// Slots of the sliding window.
-const PLACES: u32 = BEHIND_MAX + AHEAD_MAX;
+const PLACES: u32 = BEHIND_MAX + INPUT_AHEAD_MAX;
 
 /// Inputs by tick within the window; memory never grows.
 #[derive(Debug)]
@@ -22,7 +19,7 @@ pub(crate) struct InputLog {
     /// `stride` bytes per slot.
     values: Vec<u8>,
     /// One past the newest tick held; 0 if none is.
-    next: Tick,
+    pub(crate) next: Tick,
 }
 
 impl InputLog {
@@ -77,16 +74,10 @@ impl InputLog {
         self.values.get(start..start.saturating_add(self.stride))
     }
 
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values
             .len()
             .saturating_add(self.ticks.len().saturating_mul(size_of::<u32>()))
-    }
-
-    /// Returns the tick after the newest one held; `Tick(0)` if none is.
-    pub(crate) const fn next(&self) -> Tick {
-        self.next
     }
 }
 
@@ -98,7 +89,7 @@ pub(crate) struct History {
     /// Input of tick `t` in slot `t % INPUTS_MAX`.
     values: Vec<u8>,
     /// Tick of the oldest input.
-    first: Tick,
+    pub(crate) first: Tick,
     /// Number of inputs.
     count: u32,
     /// The newest input that the server acknowledged.
@@ -169,11 +160,6 @@ impl History {
         self.count = self.count.saturating_sub(gone);
     }
 
-    /// Returns the tick of the oldest input; meaningless if there is none.
-    pub(crate) const fn first(&self) -> Tick {
-        self.first
-    }
-
     /// Returns the input just before the first, if the server has it.
     pub(crate) fn reference(&self) -> Option<&[u8]> {
         let tick = self.reference_tick?;
@@ -192,7 +178,6 @@ impl History {
         })
     }
 
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.values.len().saturating_add(self.reference.len())
     }

@@ -161,13 +161,11 @@ impl<S> Interpolation<S> {
     }
 
     /// Returns the display delay beyond the fastest network latency.
-    #[must_use]
     pub fn delay(&self) -> Duration {
         self.clock.delay()
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &InterpolationStats {
         &self.stats
     }
@@ -229,7 +227,6 @@ pub struct Between<'a, S> {
 
 impl<S> Between<'_, S> {
     /// Returns the position: 0 at `from`, 1 at `to`, more when extrapolating.
-    #[must_use]
     pub const fn ratio(&self) -> f32 {
         if self.span.is_zero() {
             0.0

@@ -23,6 +23,7 @@ pub mod message;
 mod playout;
 mod prediction;
 mod repair;
+mod repeat;
 #[cfg(feature = "replay")]
 pub mod replay;
 mod runner;

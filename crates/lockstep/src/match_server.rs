@@ -9,7 +9,6 @@ mod spectators;
 
 use core::convert::Infallible;
 use core::marker::PhantomData;
-use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
@@ -25,7 +24,8 @@ use crate::hash_comparator::{HashComparator, SettlePolicy};
 use crate::input::{Input, Row, Turn, encode_into};
 use crate::message::{TURNS_HEAD_LEN_MAX, bisect_ticks_max};
 use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
-use crate::spectators::SpectatorSet;
+use crate::repeat::jittered;
+use crate::spectators::{SpectatorSet, WELCOME_INTERVAL_MILLIS};
 use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
 use close::{Forwarding, Holder, Place, Player, PlayerState};
@@ -257,7 +257,7 @@ impl<I: Input> MatchServer<I> {
     /// `None` until one closes, and forever if 1,024 ticks were not read.
     pub fn poll_turn(&mut self) -> Option<Turn<'_, I>> {
         let tick = self.reader.read(&self.chain)?;
-        Some(Turn::new(tick, self.reader.row()))
+        Some(Turn::new(tick, &self.reader.row))
     }
 
     /// Takes the server's own state hash of `tick`, the turn returned last. Players are then judged
@@ -308,7 +308,6 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let close = (self.phase == Phase::Running).then(|| {
             self.waits_until
@@ -327,41 +326,35 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Returns the state of the match.
-    #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
     /// Returns the number of closed ticks.
-    #[must_use]
     pub const fn ticks_closed(&self) -> u32 {
         self.end.0
     }
 
     /// Returns the match.
-    #[must_use]
     pub const fn match_id(&self) -> MatchId {
         self.match_id
     }
 
     /// Returns the hash over all ticks that [`poll_turn`](Self::poll_turn) returned; equal logs
     /// have equal hashes on all participants.
-    #[must_use]
     pub const fn log_hash(&self) -> u64 {
-        self.reader.log().finish()
+        self.reader.log.finish()
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &ServerStats {
         &self.stats
     }
 
     /// Returns the heap bytes in use, accurate to about one allocation.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let logs = self.places.iter().map(|place| place.log.memory_len());
-        let rows = [&self.before, &self.after, self.reader.row()].map(Row::memory_len);
+        let rows = [&self.before, &self.after, &self.reader.row].map(Row::memory_len);
         let peer = size_of::<(PeerId, Seat)>();
         let departed = size_of::<(PeerId, (CloseReason, bool))>();
         [
@@ -481,9 +474,6 @@ impl<I: Input> Machine for MatchServer<I> {
     }
 }
 
-/// Time between welcomes, with 25 % jitter, so that many clients do not synchronise.
-const WELCOME_INTERVAL_MILLIS: u64 = 50;
-
 /// Most turns that may be pending in the simulation of a client that is in step.
 const LAG_IN_STEP: u32 = 2;
 
@@ -593,12 +583,7 @@ impl<I: Input> MatchServer<I> {
             if until.is_some_and(|until| until <= now) {
                 self.remove(Seat(index), LeaveReason::NotReady, CloseReason::NotReady);
             } else if *again_at <= now {
-                let quarter = WELCOME_INTERVAL_MILLIS / 4;
-                let millis = self.generator.between(
-                    WELCOME_INTERVAL_MILLIS - quarter,
-                    WELCOME_INTERVAL_MILLIS + quarter,
-                );
-                *again_at = now + Duration::from_millis(millis);
+                *again_at = now + jittered(&mut self.generator, WELCOME_INTERVAL_MILLIS);
                 player.is_due = true;
                 self.transmit_from = 0;
             }
@@ -671,7 +656,7 @@ impl<I: Input> MatchServer<I> {
         let mut config = config;
         config.start = StartPolicy::ByHand;
         let mut server = Self::new(config, match_id, seed, now)?;
-        let end = past.reader.next();
+        let end = past.reader.next;
         for tick in (end.minus(CHAIN_LEN).0..end.0).map(Tick) {
             if let Some(bundle) = past.chain.get(tick) {
                 server.chain.put(tick, bundle);
@@ -679,10 +664,10 @@ impl<I: Input> MatchServer<I> {
         }
         server.end = end;
         server.base = end;
-        server.before.copy_from(past.reader.row());
+        server.before.copy_from(&past.reader.row);
         server
             .reader
-            .resume_from(end, past.reader.row(), past.reader.log());
+            .resume_from(end, &past.reader.row, past.reader.log);
         let step = server.step_after(end);
         server.hash_comparator.begin_at(step);
         server.skip_show();

@@ -20,9 +20,11 @@ use crate::bundle::Shape;
 use crate::checksum::{LogHash, StateHasher};
 use crate::event::{Phase, ReportError, SubmitError};
 use crate::hash_comparator::HashComparator;
+use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Row, encode_into};
 use crate::message::{MESH_DELAY_MAX, Seats, bit};
 use crate::repair::{Body, RepairLimits};
+use crate::repeat::LEAVE_COPIES;
 use crate::sim::{Step, Steps};
 use crate::stepper::Stepper;
 use crate::tick::{PeerId, Tick};
@@ -33,7 +35,6 @@ use datagrams::Due;
 use lane::{Lane, Own};
 use parting::{Link, Roster};
 use setup::Gathering;
-use ticking::OwnHashes;
 
 pub use commitment::CommitSecret;
 pub use config::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshStats};
@@ -112,7 +113,7 @@ pub struct MeshPeer<I> {
     logs: Vec<LogHash>,
     /// The last final tick, until its hash is reported.
     last: Option<Tick>,
-    hashes: OwnHashes,
+    hashes: ReportedHashes,
     hash_comparator: HashComparator,
     limits: RepairLimits,
     due: Due,
@@ -166,7 +167,7 @@ impl<I: Input> MeshPeer<I> {
             State::Leaving { .. } | State::Closed => return Err(SubmitError::Closed),
         }
         match self.state {
-            State::Running { .. } => Ok(self.own.tick_for(self.clock.index())),
+            State::Running { .. } => Ok(self.own.tick_for(self.clock.index)),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => {
                 Err(SubmitError::NotRunning)
             }
@@ -179,10 +180,10 @@ impl<I: Input> MeshPeer<I> {
     pub fn set_input_delay(&mut self, now: Instant, ticks: u8) {
         self.advance(now);
         let delay = ticks.min(MESH_DELAY_MAX);
-        if delay == self.own.delay() {
+        if delay == self.own.delay {
             return;
         }
-        let index = self.clock.index();
+        let index = self.clock.index;
         let (repeated, dropped) = self.own.set_delay(delay, index);
         if let State::Running { .. } = self.state {
             let tick = self.own.tick_for(index);
@@ -238,7 +239,7 @@ impl<I: Input> MeshPeer<I> {
             State::Running { .. } => {
                 self.due.clear();
                 self.state = State::Leaving {
-                    copies: parting::LEAVE_COPIES,
+                    copies: LEAVE_COPIES,
                     at: now,
                 };
             }
@@ -294,21 +295,20 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Gathering { hello_at } => {
-                let start_at = self.gathering.start_at();
+                let start_at = self.gathering.start_at;
                 Some(start_at.map_or(hello_at, |at| at.min(hello_at)))
             }
             State::Running { state_at } => {
                 let deadline = self.clock.deadline();
-                let next = if self.clock.index() <= self.limit() {
+                let next = if self.clock.index <= self.limit() {
                     deadline
                 } else {
                     deadline.max(self.resend_at)
                 };
-                if self.view.suspects() == 0 {
+                if self.view.suspects == 0 {
                     Some(next)
                 } else {
                     Some(next.min(state_at))
@@ -320,7 +320,6 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Returns the state of the match, as far as known.
-    #[must_use]
     pub const fn phase(&self) -> Phase {
         match self.state {
             State::Gathering { .. } => Phase::Gathering,
@@ -330,52 +329,45 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Returns our seat.
-    #[must_use]
     pub const fn seat(&self) -> Seat {
         self.seat
     }
 
     /// Returns the match, which keys state hashes.
-    #[must_use]
     pub const fn match_id(&self) -> MatchId {
         self.match_id
     }
 
     /// Returns the seats of the members, ours included, as last agreed.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
-        let members = self.view.members();
+        let members = self.view.members;
         (0..16)
             .filter(move |seat| members & bit(*seat) != 0)
             .map(Seat)
     }
 
     /// Returns the first tick that is not confirmed; all before it are.
-    #[must_use]
     pub const fn ticks_confirmed(&self) -> u32 {
         self.known.0
     }
 
     /// Returns the number of the next tick boundary; ticks before it may be simulated.
-    #[must_use]
     pub const fn boundary(&self) -> u32 {
-        self.clock.index()
+        self.clock.index
     }
 
     /// Returns the hash over all inputs of the confirmed ticks passed to the game; equal logs have
     /// equal hashes on all participants.
-    #[must_use]
     pub const fn log_hash(&self) -> u64 {
         self.log.finish()
     }
 
     /// Returns the ticks between reading an input and the tick it is for.
-    #[must_use]
     pub const fn input_delay(&self) -> u8 {
-        self.own.delay()
+        self.own.delay
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &MeshStats {
         &self.stats
     }

@@ -73,8 +73,8 @@ pub use down::{
     Bundles, Down, EarlyInputs, Mode, PERIOD_NANOS, STRETCH_MAX, Turns, Welcome, decode_down,
 };
 pub(crate) use down::{
-    EarlyWriter, decode_down_knowing, write_bye, write_early_head, write_snapshot_ask,
-    write_stretch, write_turns_head, write_welcome,
+    EarlyWriter, INPUT_AHEAD_MAX, decode_down_knowing, write_bye, write_early_head,
+    write_snapshot_ask, write_stretch, write_turns_head, write_welcome,
 };
 pub use hosted::{FORWARD_HEAD_LEN, HostedMessage, Presence, decode_hosted};
 pub(crate) use hosted::{

@@ -368,20 +368,17 @@ impl<T> JitterBuffer<T> {
     }
 
     /// Returns when the next item is due; `None` if there is none.
-    #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         let (sent_at, _) = self.items.front()?;
         self.clock.play_at(*sent_at)
     }
 
     /// Returns the delay of items that arrive at the fastest recent latency.
-    #[must_use]
     pub fn delay(&self) -> Duration {
         self.clock.delay()
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &JitterStats {
         &self.stats
     }

@@ -146,13 +146,11 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
     }
 
     /// Returns the state after the newest input, to be displayed.
-    #[must_use]
     pub const fn state(&self) -> &S {
         &self.state
     }
 
     /// Returns the server's newest state.
-    #[must_use]
     pub const fn acknowledged(&self) -> &S {
         &self.base
     }
@@ -169,7 +167,6 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &PredictionStats {
         &self.stats
     }

@@ -22,7 +22,7 @@ const SILENT_TICKS: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Repair {
     /// First tick that it lacks, as it last reported.
-    next: Tick,
+    pub(crate) next: Tick,
     /// Whether it reported that redundancy no longer covers it.
     is_gap: bool,
     /// First tick never sent to it.
@@ -35,8 +35,9 @@ pub(crate) struct Repair {
     rtt_nanos: Option<u64>,
     /// Bytes that it may get in addition to its share.
     budget: u32,
-    /// Whether another datagram with the newest bundles is due at once.
-    is_newest_due: bool,
+    /// Whether another datagram is due at once: the last one held old bundles, and the newest are too
+    /// long to share the next tick's datagram.
+    pub(crate) is_newest_due: bool,
 }
 
 /// Limits for all clients of a match.
@@ -206,12 +207,6 @@ impl Repair {
         slice
     }
 
-    /// Returns whether another datagram is due at once: the last one held old bundles, and the
-    /// newest are too long to share the next tick's datagram.
-    pub(crate) const fn is_newest_due(&self) -> bool {
-        self.is_newest_due
-    }
-
     /// Whether the unsent bundles, plus another one as long as the newest, fit one datagram.
     fn can_wait(&self, closed: &Closed<'_>, limits: &RepairLimits) -> bool {
         let newest = closed.end.minus(1);
@@ -234,10 +229,6 @@ impl Repair {
         self.rtt_nanos
             .unwrap_or(INITIAL_RTT_NANOS)
             .saturating_add(limits.period_nanos.saturating_mul(2))
-    }
-
-    pub(crate) const fn next(&self) -> Tick {
-        self.next
     }
 
     /// Age of the oldest tick missing at a client that receives everything sent.
@@ -387,7 +378,6 @@ impl Body {
         &self.bytes
     }
 
-    /// Heap bytes in use.
     pub(crate) const fn memory_len(&self) -> usize {
         self.bytes.capacity()
     }

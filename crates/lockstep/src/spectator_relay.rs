@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
 
 use crate::bundle::Shape;
-use crate::chain::{CHAIN_LEN, Chain, snapshot_next};
+use crate::chain::{CHAIN_LEN, Chain, ReceivedChain, snapshot_next};
 use crate::config::{ClientConfig, snapshot_bytes_max};
 use crate::event::{CloseReason, JoinError, LeaveReason, Phase, Refusal};
 use crate::message::{
@@ -16,6 +16,7 @@ use crate::message::{
     decode_down, write_leave, write_ready, write_report, write_snapshot_request,
 };
 use crate::repair::RepairLimits;
+use crate::repeat::LEAVE_COPIES;
 use crate::spectators::{
     SPECTATOR_REPORT_TICKS, ShownTicks, SpectatorKind, SpectatorSet, SpectatorSetConfig,
 };
@@ -91,9 +92,7 @@ pub enum SpectatorRelayEvent {
     Closed(CloseReason),
 }
 
-/// Copies of the leave sent upstream, 50 ms apart.
-const LEAVE_COPIES: u8 = 3;
-
+/// Time between copies of the leave sent upstream.
 const LEAVE_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SpectatorRelay {
@@ -245,7 +244,6 @@ impl SpectatorRelay {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let upward = match &self.state {
             State::Following(upstream) => upstream.poll_timeout(),
@@ -259,7 +257,6 @@ impl SpectatorRelay {
     }
 
     /// Returns the state of the match, as far as known.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         match &self.state {
             State::Following(upstream) if upstream.shown_ticks().end > Tick(0) => Phase::Running,
@@ -269,7 +266,6 @@ impl SpectatorRelay {
     }
 
     /// Returns the first tick that has not arrived.
-    #[must_use]
     pub fn ticks_confirmed(&self) -> u32 {
         match &self.state {
             State::Following(upstream) => upstream.shown_ticks().end.0,
@@ -278,20 +274,17 @@ impl SpectatorRelay {
     }
 
     /// Returns the number of children.
-    #[must_use]
     pub const fn child_count(&self) -> usize {
         self.spectators.len()
     }
 
     /// Returns the counters.
-    #[must_use]
     pub const fn stats(&self) -> &SpectatorRelayStats {
         &self.stats
     }
 
     /// Returns the heap bytes in use, accurate to about one allocation; of snapshots, only that for
     /// children.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let upstream = match &self.state {
             State::Following(upstream) => upstream.memory_len(),
@@ -562,13 +555,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 struct Upstream {
     welcome: Welcome,
-    chain: Chain,
-    /// First tick ever received; all from there to `end` have arrived.
+    received: ReceivedChain,
+    /// First tick ever received; all from there to the first missing one have arrived.
     begin: Tick,
-    /// First tick that has not arrived.
-    end: Tick,
-    /// One past the newest tick that arrived.
-    seen_end: Tick,
     incoming: Box<Incoming>,
     /// When to repeat `Ready`; `None` once it is answered.
     ready_at: Option<Instant>,
@@ -600,12 +589,11 @@ enum Due {
 impl Upstream {
     fn new(now: Instant, welcome: Welcome, config: &SpectatorRelayConfig) -> Self {
         let shape = welcome.shape;
+        let chain = Chain::with_len(shape, CHAIN_LEN.saturating_add(AHEAD_MAX));
         Self {
             welcome,
-            chain: Chain::with_len(shape, CHAIN_LEN.saturating_add(AHEAD_MAX)),
+            received: ReceivedChain::new(chain),
             begin: Tick(0),
-            end: Tick(0),
-            seen_end: Tick(0),
             incoming: incoming(shape, config),
             ready_at: Some(now),
             report_at: None,
@@ -616,9 +604,9 @@ impl Upstream {
 
     const fn shown_ticks(&self) -> ShownTicks<'_> {
         ShownTicks {
-            chain: &self.chain,
+            chain: &self.received.chain,
             begin: self.begin,
-            end: self.end,
+            end: self.received.end,
         }
     }
 
@@ -640,27 +628,24 @@ impl Upstream {
     /// Handles closed ticks.
     fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut SpectatorRelayStats) {
         self.ready_at = None;
-        let Some(first) = self.end.widen_near(turns.first_low) else {
+        let (end, seen_end) = (self.received.end, self.received.seen_end);
+        let Some(first) = end.widen_near(turns.first_low) else {
             stats.dropped_window = stats.dropped_window.saturating_add(1);
             return;
         };
-        let mut tick = first;
-        for bundle in turns.bundles.iter() {
-            if tick > Tick::LAST || tick >= self.end.plus(AHEAD_MAX) {
-                stats.bundles_early = stats.bundles_early.saturating_add(1);
-            } else if tick < self.end || self.chain.has(tick) {
-                stats.bundles_repeated = stats.bundles_repeated.saturating_add(1);
-            } else {
-                self.chain.put(tick, bundle);
-                self.seen_end = self.seen_end.max(tick.plus(1));
-                let at = after(now, self.report_interval());
-                self.report_at.get_or_insert(at);
-            }
-            tick = tick.plus(1);
+        let limit = end.plus(AHEAD_MAX).min(Tick::LAST.plus(1));
+        let (early, repeated) = self.received.extend(first, limit, turns.bundles.iter());
+        stats.bundles_early = stats.bundles_early.saturating_add(early);
+        stats.bundles_repeated = stats.bundles_repeated.saturating_add(repeated);
+        stats.ticks = stats
+            .ticks
+            .saturating_add(self.received.end.since(end).into());
+        if self.received.end > end || self.received.seen_end > seen_end {
+            let at = now + self.report_interval();
+            self.report_at.get_or_insert(at);
         }
-        self.advance(stats);
         if self.is_gap() {
-            let soon = after(now, self.period());
+            let soon = now + self.period();
             self.report_at = Some(self.report_at.map_or(soon, |at| at.min(soon)));
         }
     }
@@ -680,11 +665,13 @@ impl Upstream {
             return None;
         };
         stats.snapshots = stats.snapshots.saturating_add(1);
-        if next > self.end {
+        if next > self.received.end {
             // The ticks in between will not arrive.
-            (self.begin, self.end) = (next, next);
-            self.seen_end = self.seen_end.max(next);
-            self.advance(stats);
+            self.begin = next;
+            self.received.begin_at(next);
+            stats.ticks = stats
+                .ticks
+                .saturating_add(self.received.end.since(next).into());
         }
         Some((next, bytes.into()))
     }
@@ -693,7 +680,7 @@ impl Upstream {
     fn request(&mut self, now: Instant) -> bool {
         let request = self.request.get_or_insert_with(|| SnapshotRequest {
             again_at: now,
-            until: after(now, REQUEST_TIMEOUT),
+            until: now + REQUEST_TIMEOUT,
         });
         let has_time = request.until > now;
         if !has_time {
@@ -710,7 +697,7 @@ impl Upstream {
     fn on_timeout(&mut self, now: Instant) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.ready_at) {
-            self.ready_at = Some(after(now, REPEAT_INTERVAL));
+            self.ready_at = Some(now + REPEAT_INTERVAL);
             self.due = Due::Ready;
         } else if is_due(self.report_at) {
             let wait = if self.is_gap() {
@@ -718,13 +705,13 @@ impl Upstream {
             } else {
                 self.report_interval()
             };
-            self.report_at = Some(after(now, wait));
+            self.report_at = Some(now + wait);
             self.due = Due::Report;
         }
         if let Some(request) = &mut self.request
             && request.again_at <= now
         {
-            request.again_at = after(now, REQUEST_INTERVAL);
+            request.again_at = now + REQUEST_INTERVAL;
             self.due = Due::SnapshotRequest;
         }
     }
@@ -733,10 +720,10 @@ impl Upstream {
     fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         match core::mem::replace(&mut self.due, Due::Nothing) {
             Due::Nothing => return self.incoming.poll_ack(now, out),
-            Due::Ready => write_ready(out, self.end),
+            Due::Ready => write_ready(out, self.received.end),
             Due::Report => {
                 let head = ReportHead {
-                    next_low: self.end.low(),
+                    next_low: self.received.end.low(),
                     is_gap: self.is_gap(),
                     ..ReportHead::default()
                 };
@@ -768,19 +755,12 @@ impl Upstream {
     const fn memory_len(&self) -> usize {
         size_of::<Self>()
             .saturating_add(size_of::<Incoming>())
-            .saturating_add(self.chain.memory_len())
-    }
-
-    fn advance(&mut self, stats: &mut SpectatorRelayStats) {
-        while self.chain.has(self.end) {
-            self.end = self.end.plus(1);
-            stats.ticks = stats.ticks.saturating_add(1);
-        }
+            .saturating_add(self.received.chain.memory_len())
     }
 
     /// Whether a tick is missing that redundancy no longer covers.
     fn is_gap(&self) -> bool {
-        self.end.plus(self.welcome.repair.into()) < self.seen_end
+        self.received.is_gap(self.welcome.repair.into())
     }
 
     fn period(&self) -> Duration {
@@ -795,8 +775,4 @@ impl Upstream {
 fn incoming(shape: Shape, config: &SpectatorRelayConfig) -> Box<Incoming> {
     let len_max = snapshot_bytes_max(config.snapshot_len_max, shape);
     Box::new(Incoming::new(Direction::Down, len_max))
-}
-
-fn after(at: Instant, span: Duration) -> Instant {
-    at + span
 }

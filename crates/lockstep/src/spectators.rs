@@ -14,6 +14,7 @@ use crate::chain::{CHAIN_LEN, Chain};
 use crate::event::{CloseReason, JoinError, LeaveReason};
 use crate::message::{TURNS_HEAD_LEN_MAX, Welcome};
 use crate::repair::{Closed, Repair, RepairLimits, Wanted, newest};
+use crate::repeat::jittered;
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::TransferLimits;
@@ -25,7 +26,7 @@ use snapshots::SnapshotTransfers;
 pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
 
 /// Time between welcomes, with 25 % jitter.
-const WELCOME_INTERVAL_MILLIS: u64 = 50;
+pub(crate) const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
 /// Ticks between checks for spectators that lag too far behind.
 const LAG_CHECK_TICKS: u32 = 64;
@@ -131,7 +132,7 @@ impl SpectatorSet {
         self.tail.prepare(self.set_config.limits.len_max);
         self.closing.forget(peer);
         self.places.insert(peer, self.members.len());
-        let until = after(now, self.set_config.ready_timeout);
+        let until = now + self.set_config.ready_timeout;
         self.members.push(Spectator::new(
             (peer, kind),
             now,
@@ -198,7 +199,7 @@ impl SpectatorSet {
     /// Marks all spectators that lack ticks as due, though no new tick is shown.
     pub(crate) fn mark_due(&mut self, shown_ticks: &ShownTicks<'_>) {
         for spectator in &mut self.members {
-            spectator.is_due |= spectator.repair.next() < shown_ticks.end;
+            spectator.is_due |= spectator.repair.next < shown_ticks.end;
         }
         self.cursor = 0;
     }
@@ -207,7 +208,7 @@ impl SpectatorSet {
     pub(crate) fn restart(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
         for spectator in &mut self.members {
             if spectator.state == SpectatorState::Watching
-                && spectator.repair.next() < shown_ticks.begin
+                && spectator.repair.next < shown_ticks.begin
             {
                 spectator.state = SpectatorState::AwaitsSnapshot;
                 spectator.wants_snapshot = true;
@@ -239,13 +240,7 @@ impl SpectatorSet {
                 continue;
             }
             if *again_at <= now {
-                let quarter = WELCOME_INTERVAL_MILLIS / 4;
-                let (low, high) = (
-                    WELCOME_INTERVAL_MILLIS.saturating_sub(quarter),
-                    WELCOME_INTERVAL_MILLIS.saturating_add(quarter),
-                );
-                let wait = Duration::from_millis(generator.between(low, high));
-                *again_at = after(now, wait);
+                *again_at = now + jittered(generator, WELCOME_INTERVAL_MILLIS);
                 spectator.is_due = true;
             }
             let at = (*again_at).min(*until);
@@ -301,7 +296,7 @@ impl SpectatorSet {
         let mut place = 0;
         while let Some(spectator) = self.members.get(place) {
             let is_lost = spectator.state == SpectatorState::Watching
-                && shown_ticks.end.since(spectator.repair.next()) > CHAIN_LEN;
+                && shown_ticks.end.since(spectator.repair.next) > CHAIN_LEN;
             if is_lost {
                 let peer = spectator.peer;
                 self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
@@ -310,10 +305,6 @@ impl SpectatorSet {
             }
         }
     }
-}
-
-fn after(at: Instant, span: Duration) -> Instant {
-    at + span
 }
 
 /// Former spectators that may not know it: each gets one final packet, and another whenever it
@@ -367,7 +358,6 @@ impl ClosingSpectators {
         }
     }
 
-    /// Heap bytes in use.
     fn memory_len(&self) -> usize {
         let reason = size_of::<(PeerId, (CloseReason, bool))>();
         let reasons = self.reasons.len().saturating_mul(reason);

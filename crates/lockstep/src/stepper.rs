@@ -57,11 +57,11 @@ pub(crate) struct Stepper {
     /// Known inputs of open ticks.
     predicted_inputs: PredictedInputs,
     /// First tick that is not confirmed.
-    end: Tick,
+    pub(crate) end: Tick,
     /// Next tick that the game simulates.
-    at: Tick,
+    pub(crate) at: Tick,
     /// First tick that is not final.
-    settled: Tick,
+    pub(crate) settled: Tick,
     /// First tick simulated with inputs that are known to be wrong.
     wrong: Option<Tick>,
     /// Loadable states, oldest first; all but the first lie past `end` or `wrong`.
@@ -206,22 +206,6 @@ impl Stepper {
         is_known.then(|| self.rows.get(self.place(tick.minus(1))))?
     }
 
-    /// Returns the first tick that is not confirmed.
-    pub(crate) const fn end(&self) -> Tick {
-        self.end
-    }
-
-    /// Returns the next tick that the game simulates.
-    pub(crate) const fn at(&self) -> Tick {
-        self.at
-    }
-
-    /// Returns the first tick that is not final.
-    pub(crate) const fn settled(&self) -> Tick {
-        self.settled
-    }
-
-    /// Heap bytes in use.
     pub(crate) fn memory_len(&self) -> usize {
         let row = self.rows.first().map_or(0, Row::memory_len);
         self.rows
@@ -383,7 +367,6 @@ impl PredictedInputs {
         }
     }
 
-    /// Heap bytes in use.
     const fn memory_len(&self) -> usize {
         self.ticks
             .len()

@@ -90,11 +90,6 @@ impl TransferLimits {
     }
 }
 
-/// Returns `at` plus `span`, saturating.
-pub(crate) fn after(at: Instant, span: Duration) -> Instant {
-    at + span
-}
-
 /// Chunks after which an acknowledgement is due at once.
 const ACK_EVERY: u32 = 16;
 
@@ -212,7 +207,7 @@ impl Incoming {
         }
         self.unanswered = self.unanswered.saturating_add(1);
         let is_due = self.unanswered >= ACK_EVERY || is_whole != was_whole;
-        let due = if is_due { now } else { after(now, ACK_WAIT) };
+        let due = if is_due { now } else { now + ACK_WAIT };
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 

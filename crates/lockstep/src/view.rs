@@ -46,17 +46,17 @@ use crate::tick::Tick;
 #[derive(Debug)]
 pub(crate) struct View {
     me: u16,
-    members: Seats,
+    pub(crate) members: Seats,
     /// Members that are given up; grows until a decision.
-    suspects: Seats,
+    pub(crate) suspects: Seats,
     /// Members that announced their leave.
-    leaving: Seats,
+    pub(crate) leaving: Seats,
     /// The newest statement of each member of this view.
     stated: [Option<Statement>; 16],
     /// The decision that made this view.
-    last: Option<Decision>,
+    pub(crate) last: Option<Decision>,
     /// Decisions so far: each removes a member, so at most 15.
-    epoch: u8,
+    pub(crate) epoch: u8,
 }
 
 /// Outcome of a received decision.
@@ -83,30 +83,9 @@ impl View {
         }
     }
 
-    /// Number of earlier views.
-    pub(crate) const fn epoch(&self) -> u8 {
-        self.epoch
-    }
-
-    pub(crate) const fn members(&self) -> Seats {
-        self.members
-    }
-
-    pub(crate) const fn suspects(&self) -> Seats {
-        self.suspects
-    }
-
     /// Accepted members, other than ourselves.
     pub(crate) fn others(&self) -> Seats {
         self.members & !self.suspects & !bit(self.me)
-    }
-
-    pub(crate) const fn leaving(&self) -> Seats {
-        self.leaving
-    }
-
-    pub(crate) const fn last(&self) -> Option<&Decision> {
-        self.last.as_ref()
     }
 
     /// Suspects `seats`; returns whether any was accepted before.

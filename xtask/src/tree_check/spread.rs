@@ -9,9 +9,7 @@ use crate::tree::{Finding, View, crate_of};
 const FILES_MAX: usize = 3;
 
 /// Exceptions: crate and type. Remove an entry when its type is split.
-const WIDER: [(&str, &str); 9] = [
-    ("lockstep", "ClientPeer"),
-    ("lockstep", "HostedPeer"),
+const WIDER: [(&str, &str); 7] = [
     ("lockstep", "MatchServer"),
     ("lockstep", "MeshPeer"),
     ("relay_mesh", "Node"),

@@ -120,7 +120,7 @@ fn answer(hash_history: &HashHistory, question: Question) -> Vec<u8> {
         }
         Question::Sections { tick_low } => {
             let entry = hash_history.get(Tick(tick_low.into()));
-            write_sections(&mut out, (tick_low, 1_100), entry, hash_history.names());
+            write_sections(&mut out, (tick_low, 1_100), entry, &hash_history.names);
         }
         Question::Diverged { tick_low, seat, .. } => write_acknowledged(&mut out, tick_low, seat),
     }

@@ -177,7 +177,6 @@ impl DelayControl {
         (ticks != before).then_some(ticks)
     }
 
-    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.stamped.len().saturating_mul(size_of::<i64>())
     }
@@ -225,11 +224,11 @@ pub(crate) struct TickClock {
     /// How much later than arrivals boundaries are, in nanoseconds; less than a tick.
     phase: i64,
     /// Number of the next boundary.
-    index: u32,
+    pub(super) index: u32,
     /// Its time.
     deadline: i64,
     /// Number of jumps.
-    jumps: u64,
+    pub(super) jumps: u64,
 }
 
 impl TickClock {
@@ -354,11 +353,6 @@ impl TickClock {
         instant(self.deadline)
     }
 
-    /// Returns the number of the next boundary.
-    pub(crate) const fn index(&self) -> u32 {
-        self.index
-    }
-
     /// Returns when bundle `tick` arrives on a fast network.
     pub(crate) fn arrival(&self, tick: Tick) -> Instant {
         instant(at(self.base, self.period, tick.0))
@@ -371,10 +365,6 @@ impl TickClock {
         let since = nanos(now).saturating_sub(self.base).saturating_sub(before);
         let count = since.div_euclid(self.period).saturating_add(1);
         Tick(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
-    }
-
-    pub(crate) const fn jumps(&self) -> u64 {
-        self.jumps
     }
 }
 

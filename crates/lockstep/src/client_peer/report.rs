@@ -1,114 +1,92 @@
-//! What a client sends about its state: hashes until the server has them, and answers when a desync
-//! is bisected.
+//! What a client sends: reports of inputs and state hashes, and answers when a desync is bisected.
 
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use wire::Seat;
+use wire::{Instant, Seat};
 
 use super::session::Session;
-use super::{ClientPeer, EVENTS_MAX, State};
 use crate::checksum::StateHasher;
-use crate::event::{ClientEvent, ReportError};
-use crate::input::Input;
+use crate::event::ReportError;
+use crate::hash_history::ReportedHashes;
 use crate::message::{
-    HASHES_MAX, HashSlice, Question, write_acknowledged, write_sections, write_ticks,
+    HASHES_MAX, HashSlice, Question, ReportHead, fitting_inputs, write_acknowledged, write_report,
+    write_sections, write_ticks,
 };
-use crate::tick::{Tick, slot};
-
-/// State hashes kept for retransmission.
-const HASHES_KEPT: u32 = 1_024;
+use crate::tick::Tick;
 
 /// A missing step this close after the last retransmitted one counts as part of a burst: all steps
 /// from there on are sent again, as many as fit. Otherwise it is sent alone, since each needless
 /// copy costs 4 bytes.
 const BURST_STEPS: u32 = 4;
 
-/// Unacknowledged state hashes.
+/// State hashes, and which of them to send.
 #[derive(Debug)]
-pub(super) struct Hashes {
-    /// Hash of step `s` in slot `s % HASHES_KEPT`; `None` if the application reported none.
-    kept: Vec<Option<u32>>,
-    /// One past the newest reported step.
-    end: u32,
+pub(super) struct UnsentHashes {
+    reported: ReportedHashes,
     /// First step never sent.
     unsent: u32,
-    /// First step that the server asked for again.
+    /// First step that the server requested again.
     wanted: Option<u32>,
     /// Steps last sent again.
     again: Range<u32>,
 }
 
-impl Hashes {
+impl UnsentHashes {
     pub(super) fn new() -> Self {
-        let places = usize::try_from(HASHES_KEPT).unwrap_or(usize::MAX);
         Self {
-            kept: vec![None; places],
-            end: 0,
+            reported: ReportedHashes::new(),
             unsent: 0,
             wanted: None,
             again: 0..0,
         }
     }
 
-    pub(super) fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
-        if step < self.end {
-            return Err(ReportError::OutOfOrder);
-        }
-        let end = step.saturating_add(1);
-        // Skipped steps have no hash; their slots may hold those of 1,024 steps ago.
-        for skipped in self.end.max(end.saturating_sub(HASHES_KEPT))..step {
-            self.set(skipped, None);
-        }
-        self.set(step, Some(hash));
-        self.end = end;
-        // The burst is longer than the ring: the oldest are lost.
-        self.unsent = self.unsent.max(self.oldest());
+    fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
+        self.reported.push(step, hash)?;
+        // A longer burst than the ring loses the oldest.
+        self.unsent = self.unsent.max(self.reported.oldest());
         Ok(())
     }
 
     /// Accepts reports from `step` on, even if there were earlier ones for them.
     pub(super) fn resume_from(&mut self, step: u32) {
-        self.kept.fill(None);
-        (self.end, self.unsent) = (step, step);
+        self.reported.begin_at(step);
+        self.unsent = step;
         self.wanted = None;
     }
 
     pub(super) fn on_wanted(&mut self, low: u16) {
-        let oldest = self.oldest();
-        self.wanted = Tick(self.unsent)
-            .widen_back(low)
-            .map(|step| step.0)
-            .filter(|step| *step >= oldest && *step < self.unsent);
+        self.wanted = self.reported.sent_step(low, self.unsent);
     }
 
     /// Returns what to send now: requested steps first, then unsent ones. A run never includes a
     /// skipped step.
-    pub(super) fn take(&mut self, newest: u32) -> HashSlice {
-        let oldest = self.oldest();
+    fn take(&mut self, newest: u32) -> HashSlice {
+        let (oldest, end) = (self.reported.oldest(), self.reported.end);
         let wanted = self.wanted.take().filter(|step| *step >= oldest);
         let again = wanted.and_then(|step| self.first_in(step..self.unsent));
-        let Some(first) = again.or_else(|| self.first_in(self.unsent..self.end)) else {
-            self.unsent = self.end;
+        let Some(first) = again.or_else(|| self.first_in(self.unsent..end)) else {
+            self.unsent = end;
             return HashSlice::default();
         };
         let end = if again.is_some() {
             self.end_again(first)
         } else {
-            self.end
+            end
         };
         let mut run = HashSlice {
             back: newest.saturating_sub(first),
             ..HashSlice::default()
         };
         for (value, step) in run.values.iter_mut().zip(first..end) {
-            let Some(hash) = self.get(step) else {
+            let Some(hash) = self.reported.get(step) else {
                 break;
             };
             *value = hash;
             run.count = run.count.saturating_add(1);
         }
-        debug_assert!(run.count <= HASHES_MAX, "as many as there are places");
+        debug_assert!(run.count <= HASHES_MAX, "as many as there are slots");
         self.unsent = self.unsent.max(first.saturating_add(run.count));
         run
     }
@@ -127,26 +105,12 @@ impl Hashes {
     }
 
     pub(super) const fn memory_len(&self) -> usize {
-        self.kept.len().saturating_mul(size_of::<Option<u32>>())
-    }
-
-    fn get(&self, step: u32) -> Option<u32> {
-        self.kept.get(slot(step, HASHES_KEPT)).copied().flatten()
-    }
-
-    fn set(&mut self, step: u32, hash: Option<u32>) {
-        if let Some(kept) = self.kept.get_mut(slot(step, HASHES_KEPT)) {
-            *kept = hash;
-        }
+        self.reported.memory_len()
     }
 
     /// First of `steps` that has a hash.
     fn first_in(&self, mut steps: Range<u32>) -> Option<u32> {
-        steps.find(|step| self.get(*step).is_some())
-    }
-
-    const fn oldest(&self) -> u32 {
-        self.end.saturating_sub(HASHES_KEPT)
+        steps.find(|step| self.reported.get(*step).is_some())
     }
 }
 
@@ -173,7 +137,7 @@ impl Answers {
     }
 
     /// Queues a question, or a repetition of one; false if the queue is full.
-    fn push(&mut self, question: Question) -> bool {
+    pub(super) fn push(&mut self, question: Question) -> bool {
         if self.waiting.contains(&question) {
             return true;
         }
@@ -185,7 +149,7 @@ impl Answers {
     }
 
     /// Whether this divergence is new; marks it as reported.
-    fn is_new(&mut self, tick: Tick, seat: Seat) -> bool {
+    pub(super) fn is_new(&mut self, tick: Tick, seat: Seat) -> bool {
         let is_new = !self.reported.contains(&(tick, seat));
         if is_new {
             if self.reported.len() >= REPORTED_MAX {
@@ -196,7 +160,6 @@ impl Answers {
         is_new
     }
 
-    /// Heap bytes in use.
     pub(super) fn memory_len(&self) -> usize {
         let waiting = self
             .waiting
@@ -207,93 +170,135 @@ impl Answers {
     }
 }
 
-impl<I: Input> ClientPeer<I> {
-    /// Takes the state hash after the step of `tick`: the turn returned last or, with rollback, the
-    /// tick that became final last. Hashes between hash steps are kept for bisection. If the
-    /// state has sections, call [`report_state`](Self::report_state) instead.
-    ///
-    /// # Errors
-    ///
-    /// [`ReportError`] if it is of another tick, or was already reported.
-    pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        match &mut self.state {
-            State::Seated { session, .. } => session.report(tick, state_hash, None),
-            State::Waiting | State::Leaving { .. } | State::Closed => Err(ReportError::OutOfOrder),
+impl Session {
+    /// Takes the root of a state, and its sections if it has any.
+    pub(super) fn report(
+        &mut self,
+        tick: Tick,
+        root: u64,
+        state: Option<&StateHasher>,
+    ) -> Result<(), ReportError> {
+        let next = self
+            .stepping
+            .as_ref()
+            .map_or(self.reader.next, |stepping| stepping.stepper.settled);
+        if tick.plus(1) != next || tick < self.reported_end {
+            return Err(ReportError::OutOfOrder);
         }
+        if !self.is_spectator() {
+            let log = self.log();
+            let hash = log.report(root);
+            let interval = self.hash_interval();
+            if tick.0.is_multiple_of(interval) {
+                let step = tick.0.checked_div(interval).unwrap_or(0);
+                self.hashes.push(step, hash)?;
+            }
+            let sections = state.into_iter().flat_map(StateHasher::sections);
+            self.hash_history.push(tick, (hash, log.short()), sections);
+        }
+        self.reported_end = tick.plus(1);
+        Ok(())
     }
 
-    /// Takes the state after the step of `tick` (as for [`report`](Self::report)), hashed by
-    /// `state`: the root is compared, and the sections help to locate a desync.
-    ///
-    /// Report every tick, also between hash steps: a bisection finds only reported ticks.
-    ///
-    /// # Errors
-    ///
-    /// [`ReportError`] if it is of another tick, or was already reported.
-    pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
-        match &mut self.state {
-            State::Seated { session, .. } => session.report(tick, state.finish(), Some(state)),
-            State::Waiting | State::Leaving { .. } | State::Closed => Err(ReportError::OutOfOrder),
-        }
-    }
-
-    pub(super) fn on_question(&mut self, question: Question) {
-        let State::Seated { session, .. } = &mut self.state else {
-            return;
+    /// Appends a report of at most `len_max` bytes.
+    pub(super) fn write_report(&mut self, now: Instant, len_max: usize, out: &mut Vec<u8>) {
+        self.unreported = 0;
+        let end = self.received.end;
+        let mut head = ReportHead {
+            next_low: end.low(),
+            is_gap: self.is_gap(),
+            ..ReportHead::default()
         };
-        if !session.answers.push(question) {
-            self.stats.bisect_dropped = self.stats.bisect_dropped.saturating_add(1);
+        let width = self.welcome.shape.width;
+        if self.is_spectator() {
+            // It has nothing else to report.
+            write_report(out, &head, width, &self.neutral, core::iter::empty());
             return;
         }
-        if let Question::Diverged {
-            tick_low,
-            seat,
-            cause,
-            section,
-        } = question
-            && let Some(tick) = session.next_turn().widen_back(tick_low)
-            && session.answers.is_new(tick, seat)
-            && self.events.len() < EVENTS_MAX
-        {
-            let names = session.hash_history.names();
-            let section = section.and_then(|index| names.get(usize::from(index)).copied());
-            self.events.push_back(ClientEvent::Diverged {
-                tick,
-                seat,
-                cause,
-                section,
-            });
+        let newest = end.0.checked_sub(1);
+        let newest = newest.and_then(|tick| tick.checked_div(self.hash_interval()));
+        let reference = self.history.reference();
+        head.loaded = self.loaded;
+        head.lag = self.lag(now);
+        head.hashes = newest.map_or_else(HashSlice::default, |newest| self.hashes.take(newest));
+        head.ahead = self.history.first.since(end);
+        head.is_fresh = reference.is_none();
+        let before = reference.unwrap_or(&self.neutral);
+        let start = out.len();
+        write_report(out, &head, width, before, self.history.inputs());
+        let all = self.history.inputs().len();
+        let len = out.len().saturating_sub(start);
+        // Inputs that change every tick: omit those that would be late anyway.
+        let mut copies = all;
+        if len > REPORT_LEN_SMALL {
+            copies = copies.min(self.useful_copies());
         }
+        if len > len_max {
+            // Each input is sent in several reports; the newest has the most time left.
+            let fitting = fitting_inputs(len_max, width, &self.neutral, self.history.inputs());
+            copies = copies.min(fitting);
+        }
+        if copies == all {
+            return;
+        }
+        let skipped = all.saturating_sub(copies);
+        out.truncate(start);
+        head.ahead = head
+            .ahead
+            .saturating_add(u32::try_from(skipped).unwrap_or(u32::MAX));
+        head.is_fresh = true;
+        let inputs = self.history.inputs().skip(skipped);
+        write_report(out, &head, width, &self.neutral, inputs);
+    }
+
+    /// Turns pending in the game: those that arrived and are not held back by playout.
+    fn lag(&self, now: Instant) -> u32 {
+        let (end, playout) = (self.received.end, self.playout.get());
+        match (&self.stepping, &self.clock) {
+            (Some(stepping), _) => end.since(stepping.stepper.at),
+            (None, Some(clock)) if !playout.is_zero() => {
+                let due = clock.count_by(now, playout).min(end);
+                due.since(self.reader.next)
+            }
+            (None, _) => end.since(self.reader.next),
+        }
+    }
+
+    /// How many of the newest inputs can still be in time: the newest arrives `slack` before its
+    /// tick's close, each older one a tick later.
+    fn useful_copies(&self) -> usize {
+        let repair = usize::from(self.welcome.repair);
+        let Some(slack) = self.slack else {
+            return usize::MAX;
+        };
+        let ticks = usize::try_from(slack.div_euclid(4)).unwrap_or(0);
+        repair.max(ticks.saturating_add(2))
     }
 
     /// Appends the answer to the oldest question; false if there is none.
-    pub(super) fn write_answer(&mut self, buf: &mut Vec<u8>) -> bool {
-        let State::Seated { session, .. } = &mut self.state else {
+    pub(super) fn write_answer(&mut self, len_max: usize, buf: &mut Vec<u8>) -> bool {
+        let Some(question) = self.answers.waiting.pop_front() else {
             return false;
         };
-        let Some(question) = session.answers.waiting.pop_front() else {
-            return false;
-        };
-        answer(session, question, self.config.report_len_max(), buf);
-        self.stats.bisect_answers = self.stats.bisect_answers.saturating_add(1);
+        let (hash_history, next) = (&self.hash_history, self.reader.next);
+        match question {
+            Question::Ticks { first_low, count } => {
+                let first = (next.widen_back(first_low), first_low);
+                write_ticks(buf, hash_history, first, count);
+            }
+            Question::Sections { tick_low } => {
+                let tick = next.widen_back(tick_low);
+                let entry = tick.and_then(|tick| hash_history.get(tick));
+                write_sections(buf, (tick_low, len_max), entry, &hash_history.names);
+            }
+            Question::Diverged { tick_low, seat, .. } => write_acknowledged(buf, tick_low, seat),
+        }
         true
     }
 }
 
-fn answer(session: &Session, question: Question, len_max: usize, buf: &mut Vec<u8>) {
-    let hash_history = &session.hash_history;
-    let widen = |low| session.next_turn().widen_back(low);
-    match question {
-        Question::Ticks { first_low, count } => {
-            write_ticks(buf, hash_history, (widen(first_low), first_low), count);
-        }
-        Question::Sections { tick_low } => {
-            let entry = widen(tick_low).and_then(|tick| hash_history.get(tick));
-            write_sections(buf, (tick_low, len_max), entry, hash_history.names());
-        }
-        Question::Diverged { tick_low, seat, .. } => write_acknowledged(buf, tick_low, seat),
-    }
-}
+/// Reports up to this length, in bytes, are not shortened: transport overhead is 59 bytes.
+const REPORT_LEN_SMALL: usize = 24;
 
 #[cfg(test)]
 mod tests;

@@ -50,7 +50,7 @@ impl Exchange {
         });
         incoming.on_chunk(now, chunk);
         let mut bytes = incoming.take()?;
-        let (head, state) = read_snapshot(&bytes, session.shape(), session.neutral())?;
+        let (head, state) = read_snapshot(&bytes, session.shape(), &session.neutral)?;
         let head_len = bytes.len().saturating_sub(state.len());
         let next = head.next;
         session.resume_from(&head, chunk.id);

@@ -18,7 +18,7 @@ use crate::checksum::{LogHash, StateHasher};
 use crate::config::ClientConfig;
 use crate::event::{ClientEvent, ReportError, SnapshotError};
 use crate::input::{Input, Row, Turn};
-use crate::message::{EarlyInputs, Turns, Welcome};
+use crate::message::Welcome;
 use crate::sim::{Step, Steps};
 use crate::stats::ClientStats;
 use crate::stepper::{StepAction, Stepper, WINDOW_MAX};
@@ -30,9 +30,9 @@ const LOGS: u32 = 128;
 /// Progress of a game that may run ahead of closed ticks.
 #[derive(Debug)]
 pub(super) struct Stepping {
-    stepper: Stepper,
+    pub(super) stepper: Stepper,
     /// Own seat; a spectator has none.
-    own: Option<Seat>,
+    pub(super) own: Option<Seat>,
     /// Ticks that may be predicted.
     window: u32,
     /// First tick that the game may not simulate before it closes.
@@ -69,7 +69,7 @@ impl Stepping {
     /// server for these are void, and the new clock starts at the game's position.
     pub(super) fn restart(&mut self, next: Tick) {
         self.stepper.forget_predicted(next);
-        self.target = self.stepper.at();
+        self.target = self.stepper.at;
     }
 
     /// Takes our own input of `tick`.
@@ -79,11 +79,6 @@ impl Stepping {
         }
     }
 
-    /// The seat is lost: predict no more own inputs for it.
-    pub(super) const fn lose_seat(&mut self) {
-        self.own = None;
-    }
-
     /// Takes another player's input of `tick`, forwarded by the server.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
         if Some(seat) != self.own {
@@ -91,13 +86,9 @@ impl Stepping {
         }
     }
 
-    pub(super) fn wants_row(&self) -> bool {
-        self.stepper.wants_row()
-    }
-
     /// Takes the closed row of `tick`, and the log hash up to it.
     pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
-        debug_assert_eq!(tick, self.stepper.end(), "closed ticks come in order");
+        debug_assert_eq!(tick, self.stepper.end, "closed ticks come in order");
         self.stepper.confirm(row);
         if let Some(place) = self.logs.get_mut(tick.slot(LOGS)) {
             *place = log;
@@ -126,31 +117,13 @@ impl Stepping {
 
     /// Whether the game waits for the clock only.
     pub(super) fn waits_for_clock(&self) -> bool {
-        self.stepper.at() >= self.target
-    }
-
-    pub(super) fn row(&self) -> &Row {
-        self.stepper.row()
-    }
-
-    /// First tick that is not final.
-    pub(super) const fn settled(&self) -> Tick {
-        self.stepper.settled()
-    }
-
-    /// First tick that the game has not simulated.
-    pub(super) const fn at(&self) -> Tick {
-        self.stepper.at()
+        self.stepper.at >= self.target
     }
 
     /// Log hash up to the newest final tick; `None` before the first.
     pub(super) fn log(&self) -> Option<LogHash> {
-        let tick = self.settled().0.checked_sub(1)?;
+        let tick = self.stepper.settled.0.checked_sub(1)?;
         self.logs.get(Tick(tick).slot(LOGS)).copied()
-    }
-
-    pub(super) fn set_costs(&mut self, save: Duration, step: Duration) {
-        self.stepper.costs(save, step);
     }
 
     pub(super) fn memory_len(&self) -> usize {
@@ -174,14 +147,6 @@ pub(super) fn note(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut C
 }
 
 impl<I: Input> ClientPeer<I> {
-    /// Takes closed ticks, and others' inputs for open ones.
-    pub(super) fn on_early(&mut self, now: Instant, early: &EarlyInputs<'_>, turns: &Turns<'_>) {
-        self.on_turns(now, turns);
-        if let State::Seated { session, .. } = &mut self.state {
-            session.on_early(early);
-        }
-    }
-
     /// Returns the next step of a game with a [`ClientConfig::window`]; without one, the same turns
     /// as [`poll_turn`](Self::poll_turn).
     ///
@@ -191,7 +156,10 @@ impl<I: Input> ClientPeer<I> {
         if self.exchange.is_waiting() {
             return Step::Wait { until: None };
         }
-        if self.session().is_none_or(|session| !session.predicts()) {
+        if self
+            .session()
+            .is_none_or(|session| session.stepping.is_none())
+        {
             let until = self.next_turn_at().filter(|at| *at > now);
             return match self.poll_turn(now) {
                 Some(turn) => Step::Advance {
@@ -201,7 +169,7 @@ impl<I: Input> ClientPeer<I> {
                 None => Step::Wait { until },
             };
         }
-        let State::Seated { session, .. } = &mut self.state else {
+        let State::Seated(session) = &mut self.state else {
             return Step::Wait { until: None };
         };
         while let Some(read) = session.confirm_next() {
@@ -236,14 +204,7 @@ impl<I: Input> ClientPeer<I> {
         tick: Tick,
         state: &[u8],
     ) -> Result<(), SnapshotError> {
-        let now = self.advance(now);
-        match &self.state {
-            State::Seated { session, .. } => {
-                let offer = (Some(tick), state);
-                self.exchange.offer(now, offer, session, &self.config)
-            }
-            State::Waiting | State::Leaving { .. } | State::Closed => Err(SnapshotError::NotWanted),
-        }
+        self.offer(now, Some(tick), state)
     }
 
     /// Returns whether the state hash of `tick` is needed.
@@ -254,8 +215,8 @@ impl<I: Input> ClientPeer<I> {
     pub fn wants_hash(&self, tick: Tick) -> bool {
         let is_kept = self.config.hashes_kept > 0;
         self.session().is_some_and(|session| {
-            let interval = u32::from(session.welcome().hash_interval.get());
-            !session.is_spectator() && (is_kept || tick.0.is_multiple_of(interval))
+            let is_step = tick.0.is_multiple_of(session.hash_interval());
+            !session.is_spectator() && (is_kept || is_step)
         })
     }
 
@@ -268,13 +229,11 @@ impl<I: Input> ClientPeer<I> {
 
     /// Forwards the costs, once there is a match.
     pub(super) fn forward_costs(&mut self) {
-        let Some((save, step)) = self.costs else {
-            return;
-        };
-        if let State::Seated { session, .. } = &mut self.state
-            && let Some(stepping) = session.stepping_mut()
+        if let Some((save, step)) = self.costs
+            && let Some(session) = self.session_mut()
+            && let Some(stepping) = &mut session.stepping
         {
-            stepping.set_costs(save, step);
+            stepping.stepper.costs(save, step);
         }
     }
 }

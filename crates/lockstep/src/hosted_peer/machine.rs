@@ -99,7 +99,6 @@ impl<I: Input> HostedPeer<I> {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Closed => None,
@@ -207,13 +206,13 @@ impl<I: Input> HostedPeer<I> {
         ) {
             return;
         }
-        if self.view.suspects() == 0 {
+        if self.view.suspects == 0 {
             self.due.presence = self.others();
         } else {
             self.due.statement = self.others();
         }
         let is_calm =
-            self.state == State::Playing && !self.host_suspected && self.view.suspects() == 0;
+            self.state == State::Playing && !self.host_suspected && self.view.suspects == 0;
         self.heartbeat_at = if is_calm {
             now + self.jittered(self.heartbeat_interval())
         } else {
@@ -370,7 +369,7 @@ impl<I: Input> HostedPeer<I> {
 
     /// Returns whether datagrams of a player are accepted; a removed player is notified.
     fn accept_from(&mut self, from: u16) -> bool {
-        if self.view.members() & bit(from) == 0 {
+        if self.view.members & bit(from) == 0 {
             self.due.decision |= bit(from);
         }
         let is_so = self.others() & bit(from) != 0;
@@ -439,13 +438,13 @@ impl<I: Input> HostedPeer<I> {
         if from != self.host.0 || !presence.host_suspected {
             self.mark_alive(now, from);
         }
-        let epoch = self.view.epoch();
+        let epoch = self.view.epoch;
         if presence.epoch < epoch {
             self.due.decision |= bit(from);
         } else if presence.epoch > epoch {
             // Our own is answered with what we missed.
             self.due.presence |= bit(from);
-        } else if presence.members == self.view.members() {
+        } else if presence.members == self.view.members {
             if let Some(link) = self.link_mut(from) {
                 link.set_suspicion(presence.host_suspected.then_some(now));
             }
@@ -516,7 +515,7 @@ impl<I: Input> HostedPeer<I> {
     }
 
     fn write(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<u16> {
-        let (seats, epoch) = (self.shape.seats, self.view.epoch());
+        let (seats, epoch) = (self.shape.seats, self.view.epoch);
         while let Some(seat) = take(&mut self.due.statement) {
             if let Some(statement) = self.view.statement(&self.held_ends()) {
                 write_hosted_statement(buf, epoch, &statement, seats);
@@ -524,7 +523,7 @@ impl<I: Input> HostedPeer<I> {
             }
         }
         while let Some(seat) = take(&mut self.due.decision) {
-            if let Some(decision) = self.view.last() {
+            if let Some(decision) = self.view.last.as_ref() {
                 write_hosted_decision(buf, epoch, decision, seats);
                 return Some(seat);
             }
@@ -545,7 +544,7 @@ impl<I: Input> HostedPeer<I> {
         let seat = take(&mut self.due.presence)?;
         let presence = Presence {
             epoch,
-            members: self.view.members(),
+            members: self.view.members,
             host_suspected: self.is_isolated(now),
         };
         write_presence(buf, presence);

@@ -12,6 +12,7 @@ use crate::event::{LeaveReason, Phase};
 use crate::input::Input;
 use crate::match_server::MatchServer;
 use crate::message::{Bundles, Decision, Seats, Statement, Ticks, bit};
+use crate::repeat::LEAVE_COPIES;
 use crate::tick::{PeerId, Tick};
 use crate::view::DecisionOutcome;
 
@@ -46,7 +47,7 @@ impl<I: Input> HostedPeer<I> {
             }
             return;
         }
-        if self.view.suspects() & bit(self.host.0) != 0
+        if self.view.suspects & bit(self.host.0) != 0
             && matches!(self.state, State::Playing | State::TakingOver { .. })
         {
             self.state = State::Electing { since: now };
@@ -72,13 +73,13 @@ impl<I: Input> HostedPeer<I> {
         epoch: u8,
         statement: &Statement,
     ) {
-        if let Some(last) = self.view.last()
+        if let Some(last) = self.view.last.as_ref()
             && last.members == statement.members
         {
             self.due.decision |= bit(from);
             return;
         }
-        if epoch != self.view.epoch() || statement.members != self.view.members() {
+        if epoch != self.view.epoch || statement.members != self.view.members {
             self.count_view();
             return;
         }
@@ -111,17 +112,17 @@ impl<I: Input> HostedPeer<I> {
     }
 
     pub(super) fn on_decision(&mut self, now: Instant, from: u16, epoch: u8, decision: &Decision) {
-        if self.view.last() == Some(decision) {
+        if self.view.last.as_ref() == Some(decision) {
             return;
         }
-        let is_next = epoch == self.view.epoch().saturating_add(1);
+        let is_next = epoch == self.view.epoch.saturating_add(1);
         let is_in = decision.next & bit(self.seat.0) != 0;
-        let conflicts = epoch == self.view.epoch() && self.view.conflicts(decision);
-        if (is_in && !is_next) || (epoch <= self.view.epoch() && !conflicts) {
+        let conflicts = epoch == self.view.epoch && self.view.conflicts(decision);
+        if (is_in && !is_next) || (epoch <= self.view.epoch && !conflicts) {
             self.count_view();
             return;
         }
-        let left = self.view.members() & !decision.next;
+        let left = self.view.members & !decision.next;
         match self.view.on_decision(from, decision, &self.held_ends()) {
             DecisionOutcome::Ignored => self.count_view(),
             DecisionOutcome::Out(_) => {
@@ -173,7 +174,7 @@ impl<I: Input> HostedPeer<I> {
             self.follow_next(now, cut.unwrap_or_default());
         }
         self.resume_if_quorum(now);
-        if self.view.suspects() != 0 {
+        if self.view.suspects != 0 {
             self.on_host_suspected(now);
         }
     }
@@ -188,7 +189,7 @@ impl<I: Input> HostedPeer<I> {
             // The next view decides whether a tick closes without it.
             server.kick(now, peer);
         }
-        let reason = if self.view.leaving() & bit(seat.0) == 0 {
+        let reason = if self.view.leaving & bit(seat.0) == 0 {
             LeaveReason::Removed
         } else {
             LeaveReason::Quit
@@ -198,14 +199,14 @@ impl<I: Input> HostedPeer<I> {
 
     /// Follows the next host, which closes `next` and all later ticks.
     fn follow_next(&mut self, now: Instant, next: Tick) {
-        let lowest = self.view.members().trailing_zeros();
+        let lowest = self.view.members.trailing_zeros();
         self.host = Seat(u16::try_from(lowest).unwrap_or(u16::MAX));
         self.stats.migrations = self.stats.migrations.saturating_add(1);
         let peer = self.link(self.host.0).map_or(SELF, |link| link.peer);
         self.client.migrate(now, peer, next);
         self.push_event(HostedEvent::Migrated {
             host: self.host,
-            epoch: self.view.epoch(),
+            epoch: self.view.epoch,
             tick: next,
         });
         self.state = State::Playing;
@@ -222,14 +223,14 @@ impl<I: Input> HostedPeer<I> {
     /// Ticks of a statement, by seat: for removed players, what was decided. For members, how many
     /// closed ticks we hold if the host is among the suspects, else nothing.
     pub(super) fn held_ends(&self) -> Ticks {
-        let held = if self.view.suspects() & bit(self.host.0) != 0 {
+        let held = if self.view.suspects & bit(self.host.0) != 0 {
             self.held_end()
         } else {
             Tick(u32::MAX)
         };
         let mut ticks = self.cuts;
         for (tick, seat) in ticks.iter_mut().zip(0..self.shape.seats) {
-            if self.view.members() & bit(seat) != 0 {
+            if self.view.members & bit(seat) != 0 {
                 *tick = held;
             }
         }
@@ -259,13 +260,10 @@ impl<I: Input> HostedPeer<I> {
     }
 }
 
-/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
-pub(super) const LEAVE_COPIES: u8 = 3;
-
 impl<I: Input> HostedPeer<I> {
     /// Seats the players of the view on our server.
     pub(super) fn seat_members(&mut self, now: Instant) {
-        let members = self.view.members();
+        let members = self.view.members;
         let links = &self.links;
         let Some(server) = &mut self.server else {
             return;
@@ -469,7 +467,7 @@ impl<I: Input> HostedPeer<I> {
             config.start = StartPolicy::ByHand;
             return MatchServer::new(config, self.match_id, seed, now).ok();
         };
-        if past.reader.next() != next {
+        if past.reader.next != next {
             return None;
         }
         let server = MatchServer::resume(config, (self.match_id, seed), now, &past).ok()?;

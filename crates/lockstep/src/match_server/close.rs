@@ -257,7 +257,7 @@ impl<I: Input> MatchServer<I> {
             player.repair.on_tick(&self.limits);
             let has_turns = player.has_turns();
             player.is_due |= has_turns;
-            if has_turns && self.end.since(player.repair.next()) > CHAIN_LEN {
+            if has_turns && self.end.since(player.repair.next) > CHAIN_LEN {
                 self.remove(Seat(index), LeaveReason::Behind, CloseReason::Behind);
             }
         }
@@ -310,7 +310,6 @@ impl Forwarding {
         }
     }
 
-    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.block
             .capacity()
@@ -332,7 +331,7 @@ impl Forwarding {
             }
             let mut before = neutral;
             let start = at.end.max(*next);
-            for tick in (start.0..place.log.next().0).map(Tick) {
+            for tick in (start.0..place.log.next.0).map(Tick) {
                 let Some(input) = place.log.get(tick) else {
                     continue;
                 };

@@ -8,10 +8,10 @@ use crate::chain::CHAIN_LEN;
 use crate::config::ClosePolicy;
 use crate::event::{CloseReason, Phase};
 use crate::input::Input;
-use crate::input_log::{AHEAD_MAX, BEHIND_MAX};
+use crate::input_log::BEHIND_MAX;
 use crate::message::{
-    Direction, HashRun, InputRun, Mode, Report, Up, Welcome, decode_chunk, decode_chunk_ack,
-    decode_up, write_bye, write_stretch, write_turns_head, write_welcome,
+    Direction, HashRun, INPUT_AHEAD_MAX, InputRun, Mode, Report, Up, Welcome, decode_chunk,
+    decode_chunk_ack, decode_up, write_bye, write_stretch, write_turns_head, write_welcome,
 };
 use crate::repair::{Ack, Closed};
 use crate::tick::{PeerId, Tick};
@@ -151,7 +151,7 @@ impl<I: Input> MatchServer<I> {
         let held = u32::try_from(held.count()).unwrap_or(0);
         run.unpack_from(held, &mut self.scratch, |index, input| {
             let tick = first.plus(index);
-            if tick >= end.plus(AHEAD_MAX) {
+            if tick >= end.plus(INPUT_AHEAD_MAX) {
                 stats.inputs_early = stats.inputs_early.saturating_add(1);
             } else if tick >= end.minus(BEHIND_MAX) && log.insert(tick, input) {
                 // Kept although late: later inputs may be coded against it.
@@ -226,10 +226,10 @@ impl<I: Input> MatchServer<I> {
     fn transmit_to(&mut self, now: Instant, seat: Seat, buf: &mut Vec<u8>) -> Option<PeerId> {
         let next_at = {
             let player = self.places.get(usize::from(seat.0))?.player()?;
-            self.closed_at(player.repair.next())
+            self.closed_at(player.repair.next)
         };
         let place = self.places.get_mut(usize::from(seat.0))?;
-        let next_input_low = place.log.next().low();
+        let next_input_low = place.log.next.low();
         let player = place.player_mut()?;
         if !player.is_due {
             return None;
@@ -254,7 +254,7 @@ impl<I: Input> MatchServer<I> {
             .slice_by(now, &closed, &self.limits, |wanted| {
                 body.newest(&closed, wanted, &self.limits)
             });
-        if player.repair.is_newest_due() {
+        if player.repair.is_newest_due {
             player.is_due = true;
             self.transmit_from = usize::from(seat.0);
         }

@@ -49,12 +49,12 @@ impl<I: Input> MatchServer<I> {
 
     /// Stops waiting for hashes of ticks that closed too long ago.
     pub(super) fn expire_hashes(&mut self, now: Instant) {
-        let before = self.hash_comparator.overdue();
-        while self.is_overdue(now, self.hash_comparator.overdue()) {
+        let before = self.hash_comparator.overdue;
+        while self.is_overdue(now, self.hash_comparator.overdue) {
             self.hash_comparator.expire();
         }
         self.settle_hashes();
-        if self.hash_comparator.overdue() > before {
+        if self.hash_comparator.overdue > before {
             for seat in (0..self.shape.seats).map(Seat) {
                 self.review_hashes(seat);
             }
@@ -127,7 +127,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     const fn count_hashes(&mut self) {
-        let counts = self.hash_comparator.counts();
+        let counts = self.hash_comparator.counts;
         self.stats.hashes_compared = counts.compared;
         self.stats.hashes_missing = counts.missing;
     }
@@ -160,10 +160,10 @@ impl<I: Input> MatchServer<I> {
         root: u64,
         state: Option<&StateHasher>,
     ) -> Result<(), ReportError> {
-        if tick.plus(1) != self.reader.next() {
+        if tick.plus(1) != self.reader.next {
             return Err(ReportError::OutOfOrder);
         }
-        let log = self.reader.log();
+        let log = self.reader.log;
         let hash = log.report(root);
         if !self.bisect.own.has(tick) {
             let sections = state.into_iter().flat_map(StateHasher::sections);

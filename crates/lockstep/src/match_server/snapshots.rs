@@ -118,7 +118,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     fn take_snapshot(&mut self, now: Instant, state: &[u8]) -> Result<(), SnapshotError> {
-        let next = self.reader.next();
+        let next = self.reader.next;
         if next == Tick(0) || self.end.since(next) > KEEP_TICKS {
             return Err(SnapshotError::NotCurrent);
         }

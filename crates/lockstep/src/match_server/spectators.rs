@@ -117,7 +117,6 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Returns the number of spectators.
-    #[must_use]
     pub const fn spectator_count(&self) -> usize {
         self.spectators.len()
     }

@@ -40,11 +40,11 @@ pub(super) struct MeshClock {
     /// Units per nanosecond, times 2^32.
     per_nano: i64,
     /// Number of the next boundary.
-    index: u32,
+    pub(super) index: u32,
     /// Its time.
     deadline: i64,
     /// Whether it was due and had to wait for the game.
-    is_held: bool,
+    pub(super) is_held: bool,
 }
 
 impl MeshClock {
@@ -102,19 +102,9 @@ impl MeshClock {
             .saturating_sub(left)
     }
 
-    /// Returns the number of the next boundary.
-    pub(super) const fn index(&self) -> u32 {
-        self.index
-    }
-
     /// Returns the time of the next boundary; in the past while it is held.
     pub(super) fn deadline(&self) -> Instant {
         Instant::from_nanos(u64::try_from(self.deadline).unwrap_or(0))
-    }
-
-    /// Returns whether the boundary was due and had to wait.
-    pub(super) const fn is_held(&self) -> bool {
-        self.is_held
     }
 }
 
@@ -220,7 +210,7 @@ mod tests {
         let passed = (0..100).take_while(|_| clock.pass(millis(500), 99, 4, 0).is_some());
         assert_eq!(passed.count(), 5, "four that were missed, and the one due");
         assert_eq!(clock.pass(millis(510), 4, 4, 0), None);
-        assert!(clock.is_held());
+        assert!(clock.is_held);
         assert_eq!(clock.place(millis(700)), 5 * UNITS, "it stands");
         assert_eq!(clock.pass(millis(700), 5, 4, 0), Some(5));
         assert_eq!(clock.deadline(), millis(710));

@@ -32,7 +32,7 @@ pub(super) struct Committing {
     /// First tick not covered by the head to send next.
     announcing: Tick,
     /// First tick that is not revealed.
-    revealed: Tick,
+    pub(super) revealed: Tick,
     /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once, and sent to each peer a
     /// few times.
     kept: Vec<Salt>,
@@ -106,11 +106,6 @@ impl Committing {
         before.0..self.revealed.0
     }
 
-    /// Returns the first tick that is not revealed.
-    pub(super) const fn revealed_end(&self) -> Tick {
-        self.revealed
-    }
-
     /// Appends the prefix of a play datagram with the inputs of `ticks`.
     pub(super) fn write(&self, out: &mut Vec<u8>, ticks: &Range<u32>) {
         let count = u16::try_from(ticks.len()).unwrap_or(u16::MAX);
@@ -126,7 +121,6 @@ impl Committing {
         }
     }
 
-    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         let heads = self.heads.len().saturating_mul(size_of::<Head>());
         let salts = self.kept.len().saturating_mul(size_of::<Salt>());
@@ -160,13 +154,13 @@ pub(super) struct Committed {
     /// Received salts of ticks from `walked` on; that of `t` in slot `t % AHEAD_MAX`.
     salts: Vec<Salt>,
     /// First tick not covered by a head.
-    end: Tick,
+    pub(super) end: Tick,
     /// Most ticks that one head may cover beyond the previous one, whatever we have stamped.
     step: u32,
     /// First tick not yet in the chain, and the chain's head before it.
     walked: (Tick, Head),
     /// First tick that no head has proved.
-    checked: Tick,
+    pub(super) checked: Tick,
     /// Whether a head did not match the chain.
     is_broken: bool,
 }
@@ -258,17 +252,6 @@ impl Committed {
         }
     }
 
-    /// Returns the first tick without a commitment.
-    pub(super) const fn end(&self) -> Tick {
-        self.end
-    }
-
-    /// Returns the first tick that is not proved.
-    pub(super) const fn checked_end(&self) -> Tick {
-        self.checked
-    }
-
-    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         let head = size_of::<Option<(Head, bool)>>();
         self.heads

@@ -23,7 +23,7 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         let lane = self.lanes.get(usize::from(from));
-        let known = |first_low, index| lane?.bundle_near(first_low, index);
+        let known = |first_low, index| lane?.received.bundle_near(first_low, index);
         if let Some(bytes) = play_bytes(datagram) {
             match &decode_known_play(bytes, self.shape, known) {
                 Ok(play) if self.accept_from(now, from) => self.on_bare_play(now, from, play),
@@ -45,7 +45,7 @@ impl<I: Input> MeshPeer<I> {
             State::Gathering { .. } | State::Running { .. } => {}
             State::Leaving { .. } | State::Closed => return false,
         }
-        if self.view.members() & bit(from) == 0 {
+        if self.view.members & bit(from) == 0 {
             // It does not know that the others continue without it.
             self.count_unknown();
             self.due.decision |= bit(from);
@@ -107,7 +107,7 @@ impl<I: Input> MeshPeer<I> {
             HelloOutcome::New => {
                 self.due.hello = self.others();
                 if let Some(lane) = self.lanes.get_mut(usize::from(from))
-                    && lane.next() == Tick(0)
+                    && lane.received.end == Tick(0)
                 {
                     lane.begin(hello.delay);
                 }
@@ -137,14 +137,14 @@ impl<I: Input> MeshPeer<I> {
             self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
             return;
         }
-        let is_known = self.gathering.received() & bit(from) != 0;
-        let stamped = self.own.end();
+        let is_known = self.gathering.received & bit(from) != 0;
+        let stamped = self.own.end;
         let Some(lane) = self.lanes.get_mut(usize::from(from)) else {
             return;
         };
         let before = lane.known_end();
         if is_known
-            && let Some(first) = lane.next().widen_near(play.head.first_low)
+            && let Some(first) = lane.received.end.widen_near(play.head.first_low)
             && !lane.on_commitment(commitment, first, stamped)
         {
             self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
@@ -170,7 +170,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn on_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
-        if self.gathering.received() & bit(from) == 0 {
+        if self.gathering.received & bit(from) == 0 {
             // Only once we know that it plays the same match.
             self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
             return;
@@ -179,8 +179,8 @@ impl<I: Input> MeshPeer<I> {
         if !play.hashes.is_empty() {
             self.on_hashes(Seat(from), &play.hashes);
         }
-        let next = self.lanes.get(usize::from(from)).map(Lane::next);
-        let first = next.and_then(|next| next.widen_near(play.head.first_low));
+        let lane = self.lanes.get(usize::from(from));
+        let first = lane.and_then(|lane| lane.received.end.widen_near(play.head.first_low));
         if let Some(first) = first {
             self.keep(from, first, Tick(u32::MAX), &play.bundles);
         } else {
@@ -203,7 +203,7 @@ impl<I: Input> MeshPeer<I> {
                 .on_datagram(play.head.clock, play.head.lead, place);
         }
         if let Some(low) = play.head.wanted_low {
-            self.hashes.on_wanted(&mut link.hashes, low);
+            link.hashes.on_wanted(&self.hashes, low);
         }
         match end.widen_back(play.head.next_low) {
             Some(next) if end.since(next) < CHAIN_LEN => {
@@ -230,26 +230,17 @@ impl<I: Input> MeshPeer<I> {
         let Some(lane) = self.lanes.get_mut(usize::from(seat)) else {
             return;
         };
-        let before = lane.known_end();
-        let next = lane.next();
-        let (mut tick, mut repeated) = (first, 0_u32);
-        if first.plus(bundles.len()) == next.plus(1) && next < window && !bundles.is_empty() {
-            // Usually only the last one is new.
-            repeated = bundles.len().saturating_sub(1);
-            lane.put(next, bundles.last());
+        let (before, next) = (lane.known_end(), lane.received.end);
+        let is_only_last_new = first.plus(bundles.len()) == next.plus(1);
+        let (early, repeated) = if is_only_last_new && next < window && !bundles.is_empty() {
+            // The usual case.
+            lane.received.put(next, bundles.last());
+            (0, bundles.len().saturating_sub(1).into())
         } else {
-            for bundle in bundles.iter() {
-                if tick < next {
-                    repeated = repeated.saturating_add(1);
-                } else if tick >= window {
-                    self.stats.bundles_early = self.stats.bundles_early.saturating_add(1);
-                } else if !lane.put(tick, bundle) {
-                    repeated = repeated.saturating_add(1);
-                }
-                tick = tick.plus(1);
-            }
-        }
-        self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated.into());
+            lane.received.extend(first, window, bundles.iter())
+        };
+        self.stats.bundles_early = self.stats.bundles_early.saturating_add(early);
+        self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated);
         self.on_more_known(seat, before);
     }
 
@@ -336,7 +327,7 @@ impl<I: Input> MeshPeer<I> {
             }
         }
         while let Some(seat) = take(&mut self.due.decision) {
-            if let Some(decision) = self.view.last() {
+            if let Some(decision) = self.view.last.as_ref() {
                 write_decision(buf, decision, self.shape.seats);
                 return self.peer(seat);
             }
@@ -347,7 +338,11 @@ impl<I: Input> MeshPeer<I> {
         }
         if let Some((to, seat)) = self.due.ask.take() {
             let lane = self.lanes.get(usize::from(seat.0))?;
-            write_ask(buf, u8::try_from(seat.0).unwrap_or(u8::MAX), lane.next());
+            write_ask(
+                buf,
+                u8::try_from(seat.0).unwrap_or(u8::MAX),
+                lane.received.end,
+            );
             return self.peer(to);
         }
         while let Some(seat) = take(&mut self.due.forward) {
@@ -364,9 +359,9 @@ impl<I: Input> MeshPeer<I> {
         let ours = self.lanes.get(usize::from(self.seat.0))?;
         let link = self.links.get_mut(to)?.as_mut()?;
         let closed = Closed {
-            chain: ours.chain(),
+            chain: &ours.received.chain,
             end: revealed_end,
-            next_at: self.own.ready_at(link.repair.next()),
+            next_at: self.own.ready_at(link.repair.next),
         };
         let body = &mut self.body;
         let slice = link.repair.slice_by(now, &closed, &self.limits, |wanted| {
@@ -374,14 +369,14 @@ impl<I: Input> MeshPeer<I> {
         });
         let wait = link.repair.answer_nanos(&self.limits);
         let wanted = self.hash_comparator.ask(now, Seat(seat), wait);
-        let steps = self.hashes.take(&mut link.hashes);
+        let steps = link.hashes.take(&self.hashes);
         let place = match self.state {
             State::Running { .. } => self.clock.place(now),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => 0,
         };
         let head = PlayHead {
-            is_gap: theirs.has_gap(self.limits.ticks),
-            next_low: theirs.next().low(),
+            is_gap: theirs.received.is_gap(self.limits.ticks),
+            next_low: theirs.received.end.low(),
             clock: low_place(place),
             lead: link.pace.lead(),
             wanted_low: wanted.map(|step| Tick(step).low()),
@@ -390,7 +385,8 @@ impl<I: Input> MeshPeer<I> {
         if let Some(committing) = &self.committing {
             committing.write(buf, &slice.ticks);
         }
-        write_play_head(buf, &head, &steps, self.hashes.of(steps.clone()));
+        let hashes = steps.clone().filter_map(|step| self.hashes.get(step));
+        write_play_head(buf, &head, &steps, hashes);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         buf.extend_from_slice(body.lay_out(closed.chain, &slice.ticks));
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
@@ -404,13 +400,13 @@ impl<I: Input> MeshPeer<I> {
         let link = self.links.get_mut(usize::from(to))?.as_mut()?;
         let (seat, first) = link.asked.take()?;
         let lane = self.lanes.get(usize::from(seat))?;
-        if first >= lane.held_end() || lane.chain().get(first).is_none() {
+        if first >= lane.held_end() || lane.received.chain.get(first).is_none() {
             return None;
         }
         write_forward_head(buf, seat, first);
         let (mut len, mut tick) = (0_usize, first);
         while tick < lane.held_end()
-            && let Some(bundle) = lane.chain().get(tick)
+            && let Some(bundle) = lane.received.chain.get(tick)
             && len.saturating_add(bundle.len()) <= self.limits.len_max
         {
             buf.extend_from_slice(bundle);

@@ -6,7 +6,7 @@ use wire::{Instant, Seat};
 
 use super::commitment::Committed;
 use crate::bundle::{self, Shape};
-use crate::chain::{CHAIN_LEN, Chain};
+use crate::chain::{CHAIN_LEN, Chain, ReceivedChain};
 use crate::input::{Origin, Row};
 use crate::message::{Commitment, QUIET};
 use crate::tick::Tick;
@@ -21,14 +21,10 @@ const PREDICT_MAX: u32 = 64;
 /// Inputs of one seat.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Bundles of the seat, possibly with gaps.
-    chain: Chain,
-    /// First missing tick.
-    next: Tick,
-    /// One past the newest tick held.
-    seen_end: Tick,
+    /// Bundles of the seat.
+    pub(super) received: ReceivedChain,
     /// First tick without the seat, once decided.
-    cut: Option<Tick>,
+    pub(super) cut: Option<Tick>,
     /// Its commitments, while inputs have to be proved.
     committed: Option<Committed>,
     /// Input of the last tick read.
@@ -45,9 +41,7 @@ impl Lane {
         let mut row = Row::initial(1, shape.width, neutral);
         row.set(Seat(0), neutral, Origin::Confirmed);
         Self {
-            chain: Chain::new(lane_shape(shape)),
-            next: Tick(0),
-            seen_end: Tick(0),
+            received: ReceivedChain::new(Chain::new(lane_shape(shape))),
             cut: None,
             committed: None,
             ahead: (row.clone(), Tick(0)),
@@ -59,7 +53,7 @@ impl Lane {
     /// Fills the first `delay` ticks, which no input is stamped for.
     pub(super) fn begin(&mut self, delay: u8) {
         for tick in 0..u32::from(delay) {
-            self.put(Tick(tick), &[QUIET]);
+            self.received.put(Tick(tick), &[QUIET]);
         }
         if let Some(committed) = &mut self.committed {
             committed.begin(Tick(delay.into()));
@@ -71,20 +65,6 @@ impl Lane {
         self.committed = Some(committed);
     }
 
-    /// Keeps the bundle of `tick`; returns whether it was new. The caller ensures that `tick` is
-    /// within the window.
-    pub(super) fn put(&mut self, tick: Tick, bundle: &[u8]) -> bool {
-        if tick < self.next || self.chain.has(tick) {
-            return false;
-        }
-        self.chain.put(tick, bundle);
-        self.seen_end = self.seen_end.max(tick.plus(1));
-        while self.chain.has(self.next) {
-            self.next = self.next.plus(1);
-        }
-        true
-    }
-
     /// Makes the seat's inputs count only for ticks before `tick`.
     pub(super) fn cut(&mut self, tick: Tick) {
         let proved = self.proved_end();
@@ -92,9 +72,9 @@ impl Lane {
         if self.committed.take().is_some() {
             // Inputs that the others decided on are forwarded without salts; unproved ones that we
             // hold may differ.
-            self.chain.forget_from(proved);
-            self.next = proved;
-            self.seen_end = proved;
+            self.received.chain.forget_from(proved);
+            self.received.end = proved;
+            self.received.seen_end = proved;
         }
     }
 
@@ -111,7 +91,7 @@ impl Lane {
         }
         debug_assert_eq!(tick, self.read, "each tick is read once, in order");
         self.read = tick.plus(1);
-        let bundle = self.chain.get(tick).unwrap_or(&[QUIET]);
+        let bundle = self.received.chain.get(tick).unwrap_or(&[QUIET]);
         if *bundle == [QUIET] && tick != Tick(0) {
             return;
         }
@@ -131,7 +111,7 @@ impl Lane {
             }
             let tick = *ahead;
             *ahead = tick.plus(1);
-            let bundle = self.chain.get(tick).unwrap_or(&[QUIET]);
+            let bundle = self.received.chain.get(tick).unwrap_or(&[QUIET]);
             if *bundle == [QUIET] {
                 if tick > Tick(0) {
                     continue;
@@ -149,7 +129,7 @@ impl Lane {
     /// Returns the first tick for which the seat is still awaited.
     pub(super) fn known_end(&self) -> Tick {
         match self.cut {
-            Some(cut) if self.next >= cut => Tick(u32::MAX),
+            Some(cut) if self.received.end >= cut => Tick(u32::MAX),
             Some(_) | None => self.proved_end(),
         }
     }
@@ -162,13 +142,14 @@ impl Lane {
 
     /// Returns the first tick that is missing, or not proved if it has to be.
     fn proved_end(&self) -> Tick {
-        let proved = self.committed.as_ref().map(Committed::checked_end);
-        proved.map_or(self.next, |proved| proved.min(self.next))
+        let end = self.received.end;
+        let committed = self.committed.as_ref();
+        committed.map_or(end, |committed| committed.checked.min(end))
     }
 
     /// Returns the first tick that the seat has to commit to.
     pub(super) fn committed_end(&self) -> Tick {
-        let end = self.committed.as_ref().map(Committed::end);
+        let end = self.committed.as_ref().map(|it| it.end);
         end.unwrap_or(Tick(u32::MAX))
     }
 
@@ -185,7 +166,7 @@ impl Lane {
         };
         for (tick, salt) in (first.0..).map(Tick).zip(commitment.salts()) {
             // A salt that arrives with an input already held is a copy, or wrong.
-            if tick >= self.next && !self.chain.has(tick) {
+            if tick >= self.received.end && !self.received.chain.has(tick) {
                 committed.on_salt(tick, salt);
             }
         }
@@ -199,38 +180,14 @@ impl Lane {
     /// The first tick that is not proved, once one cannot be.
     pub(super) fn prove(&mut self) -> Result<(), Tick> {
         match &mut self.committed {
-            Some(committed) => committed.check(&self.chain, self.next),
+            Some(committed) => committed.check(&self.received.chain, self.received.end),
             None => Ok(()),
         }
     }
 
-    /// Returns whether a later tick is held, and `copies` datagrams with the first missing one were
-    /// due.
-    pub(super) fn has_gap(&self, copies: u32) -> bool {
-        self.next.plus(copies) < self.seen_end
-    }
-
-    /// Returns the first tick without the seat, once decided.
-    pub(super) const fn cut_tick(&self) -> Option<Tick> {
-        self.cut
-    }
-
-    /// The bundle `index` ticks after the one nearest to this low half, if it is held.
-    pub(super) fn bundle_near(&self, first_low: u16, index: u32) -> Option<&[u8]> {
-        self.chain.get(self.next.widen_near(first_low)?.plus(index))
-    }
-
-    pub(super) const fn next(&self) -> Tick {
-        self.next
-    }
-
-    pub(super) const fn chain(&self) -> &Chain {
-        &self.chain
-    }
-
-    /// Heap bytes in use.
     pub(super) fn memory_len(&self) -> usize {
-        self.chain
+        self.received
+            .chain
             .memory_len()
             .saturating_add(self.row.memory_len())
             .saturating_add(self.ahead.0.memory_len())
@@ -250,9 +207,9 @@ pub(super) const fn lane_shape(shape: Shape) -> Shape {
 #[derive(Debug)]
 pub(super) struct Own {
     /// Ticks between a boundary and the tick that it stamps.
-    delay: u8,
+    pub(super) delay: u8,
     /// First tick not stamped; those before the first boundary's are unchanged.
-    end: Tick,
+    pub(super) end: Tick,
     /// Input of the tick before.
     before: Row,
     /// Input being stamped; reused memory.
@@ -292,7 +249,7 @@ impl Own {
             } else {
                 self.bundle.push(QUIET);
             }
-            lane.put(self.end, &self.bundle);
+            lane.received.put(self.end, &self.bundle);
             if let Some(at) = self.ready_at.get_mut(self.end.slot(CHAIN_LEN)) {
                 *at = now;
             }
@@ -332,16 +289,6 @@ impl Own {
         self.ready_at.get(tick.slot(CHAIN_LEN)).copied()
     }
 
-    pub(super) const fn delay(&self) -> u8 {
-        self.delay
-    }
-
-    /// Returns the first tick not stamped.
-    pub(super) const fn end(&self) -> Tick {
-        self.end
-    }
-
-    /// Heap bytes in use.
     pub(super) const fn memory_len(&self) -> usize {
         self.ready_at
             .len()

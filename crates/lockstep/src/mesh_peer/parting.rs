@@ -2,8 +2,6 @@
 //!
 //! [`View`]: crate::view::View
 
-use core::time::Duration;
-
 use wire::{Instant, Seat};
 
 use super::clock::Pace;
@@ -13,11 +11,9 @@ use crate::event::LeaveReason;
 use crate::input::Input;
 use crate::message::{Decision, MESH_SEATS_MAX, MeshMessage, Statement, Ticks, bit};
 use crate::repair::{Repair, RepairLimits};
+use crate::repeat::jittered;
 use crate::tick::{PeerId, Tick};
 use crate::view::DecisionOutcome;
-
-/// Copies of a leave: at 5 % loss, all are lost once in 8,000.
-pub(super) const LEAVE_COPIES: u8 = 3;
 
 /// Time between leaves, and between statements, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 40;
@@ -47,8 +43,8 @@ impl<I: Input> MeshPeer<I> {
             } => {
                 let seat = u16::from(*seat);
                 let lane = self.lanes.get(usize::from(seat));
-                if self.view.members() & bit(seat) == 0
-                    && let Some(cut) = lane.and_then(super::Lane::cut_tick)
+                if self.view.members & bit(seat) == 0
+                    && let Some(cut) = lane.and_then(|lane| lane.cut)
                 {
                     self.keep(seat, *first, cut, bundles);
                 }
@@ -89,7 +85,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Requests inputs of a removed peer that we lack.
     pub(super) fn ask_for_missing(&mut self, now: Instant) {
-        let members = self.view.members();
+        let members = self.view.members;
         let mut lanes = self.lanes.iter().zip((0..).map(Seat));
         let missing = lanes
             .find(|(lane, seat)| members & bit(seat.0) == 0 && lane.known_end() < Tick(u32::MAX));
@@ -122,7 +118,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn on_statement(&mut self, now: Instant, from: u16, statement: &Statement) {
-        if let Some(last) = self.view.last()
+        if let Some(last) = self.view.last.as_ref()
             && last.members == statement.members
         {
             self.due.decision |= bit(from);
@@ -143,7 +139,7 @@ impl<I: Input> MeshPeer<I> {
             DecisionOutcome::Out(tick) => self.close(Some(MeshClose::Excluded { tick })),
             DecisionOutcome::Installed(decision) => {
                 self.install(&decision);
-                if self.view.suspects() != 0 {
+                if self.view.suspects != 0 {
                     self.on_suspected(now);
                 }
             }
@@ -169,7 +165,7 @@ impl<I: Input> MeshPeer<I> {
                 continue;
             }
             self.hash_comparator.exclude(seat);
-            let reason = if self.view.leaving() & bit(seat.0) == 0 {
+            let reason = if self.view.leaving & bit(seat.0) == 0 {
                 LeaveReason::Removed
             } else {
                 LeaveReason::Quit
@@ -183,10 +179,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn repeat_at(&mut self, now: Instant) -> Instant {
-        let quarter = REPEAT_INTERVAL_MILLIS / 4;
-        let low = REPEAT_INTERVAL_MILLIS.saturating_sub(quarter);
-        let high = REPEAT_INTERVAL_MILLIS.saturating_add(quarter);
-        now + Duration::from_millis(self.generator.between(low, high))
+        now + jittered(&mut self.generator, REPEAT_INTERVAL_MILLIS)
     }
 }
 

@@ -11,17 +11,18 @@ use super::commitment::{Committed, Committing};
 use super::datagrams::Due;
 use super::lane::{Lane, Own, lane_shape};
 use super::parting::{Link, Roster};
-use super::ticking::OwnHashes;
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
 use crate::hash_comparator::{HashComparator, SettlePolicy};
+use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Row, encode_into};
 use crate::message::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters,
     PLAY_HEAD_LEN_MAX, Seats, bit,
 };
 use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
+use crate::repeat::jittered;
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::tick::{PeerId, Tick};
 use crate::view::View;
@@ -106,7 +107,7 @@ impl<I: Input> MeshPeer<I> {
             log,
             logs: vec![log; usize::try_from(LOGS).unwrap_or(usize::MAX)],
             last: None,
-            hashes: OwnHashes::new(),
+            hashes: ReportedHashes::new(),
             hash_comparator,
             limits,
             due: Due::default(),
@@ -124,7 +125,6 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Returns the heap bytes in use, accurate to about one allocation.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(Lane::memory_len).sum();
         let lane = size_of::<Lane>().saturating_add(size_of::<Option<Link>>());
@@ -147,17 +147,12 @@ impl<I: Input> MeshPeer<I> {
 
     /// Repeats hellos, and begins when it is time.
     pub(super) fn gather(&mut self, now: Instant, hello_at: Instant) {
-        if self.gathering.start_at().is_some_and(|at| at <= now) {
+        if self.gathering.start_at.is_some_and(|at| at <= now) {
             self.start(now);
             return;
         }
         if hello_at <= now {
-            let quarter = HELLO_INTERVAL_MILLIS / 4;
-            let (low, high) = (
-                HELLO_INTERVAL_MILLIS.saturating_sub(quarter),
-                HELLO_INTERVAL_MILLIS.saturating_add(quarter),
-            );
-            let wait = Duration::from_millis(self.generator.between(low, high));
+            let wait = jittered(&mut self.generator, HELLO_INTERVAL_MILLIS);
             self.state = State::Gathering {
                 hello_at: now + wait,
             };
@@ -167,7 +162,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Begins with boundary 0, which may already have passed.
     fn start(&mut self, now: Instant) {
-        let start_at = self.gathering.start_at().unwrap_or(now);
+        let start_at = self.gathering.start_at.unwrap_or(now);
         self.clock = MeshClock::new(start_at, self.config.tick_rate.period_nanos());
         for link in self.links.iter_mut().flatten() {
             link.forgive(now);
@@ -303,12 +298,12 @@ pub(super) struct Gathering {
     origin: Instant,
     all: Seats,
     /// Seats with a received hello, and our own.
-    received: Seats,
+    pub(super) received: Seats,
     /// Seats with different parameters; each is reported once.
     mismatched: Seats,
     others: [Other; 16],
     /// When tick 0 begins.
-    start_at: Option<Instant>,
+    pub(super) start_at: Option<Instant>,
 }
 
 /// State of another peer.
@@ -415,16 +410,6 @@ impl Gathering {
         }
     }
 
-    /// Returns the seats with a received hello, and our own.
-    pub(super) const fn received(&self) -> Seats {
-        self.received
-    }
-
-    /// Returns when tick 0 begins, once known.
-    pub(super) const fn start_at(&self) -> Option<Instant> {
-        self.start_at
-    }
-
     fn find_start(&self, now: Instant, from: u16, starts_in: Option<i32>) -> Option<Instant> {
         // A later one is invalid: the start is one longest latency and one tick after it was set.
         let starts_in = starts_in.filter(|micros| *micros <= STARTS_IN_MICROS_MAX);
@@ -449,7 +434,7 @@ impl Gathering {
         let longest = others.map(|seat| self.way_micros(seat)).max().unwrap_or(0);
         let wait = Duration::from_micros(longest.into());
         let tick = Duration::from_nanos(self.parameters.period_nanos.into());
-        Some(later(now, wait.saturating_add(tick)))
+        Some(now + wait + tick)
     }
 
     /// Half the lowest round trip, in microseconds; 0 if unknown.
@@ -462,10 +447,6 @@ impl Gathering {
         let micros = now.saturating_since(self.origin).as_micros();
         u32::try_from(micros & u128::from(u32::MAX)).unwrap_or(0)
     }
-}
-
-fn later(now: Instant, span: Duration) -> Instant {
-    now + span
 }
 
 /// Microseconds from `now` to `at`, within the range of a hello.

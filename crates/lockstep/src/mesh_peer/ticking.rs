@@ -9,11 +9,12 @@ use super::{MeshEvent, MeshPeer, State};
 use crate::bundle;
 use crate::event::ReportError;
 use crate::hash_comparator::Finding;
+use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Turn};
 use crate::message::{HASHES_MAX, LaneHashes, bit};
 use crate::sim::Step;
 use crate::stepper::StepAction;
-use crate::tick::{Tick, slot};
+use crate::tick::Tick;
 
 impl<I: Input> MeshPeer<I> {
     /// Passes due boundaries; while the clock is stopped, resends now and then.
@@ -24,7 +25,7 @@ impl<I: Input> MeshPeer<I> {
             has_passed = true;
             self.on_boundary(now, index);
         }
-        let is_beat = self.clock.is_held() && self.resend_at <= now;
+        let is_beat = self.clock.is_held && self.resend_at <= now;
         if has_passed {
             self.on_resumed();
         } else if is_beat {
@@ -42,7 +43,7 @@ impl<I: Input> MeshPeer<I> {
         }
         // Removing a silent peer may have ended the match.
         if let State::Running { .. } = self.state
-            && self.view.suspects() != 0
+            && self.view.suspects != 0
             && state_at <= now
         {
             self.on_suspected(now);
@@ -68,15 +69,15 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         let others = self.view.others();
-        let mut end = self.own.end();
+        let mut end = self.own.end;
         for (lane, seat) in self.lanes.iter().zip(0..) {
             if seat == self.seat.0 {
-                committing.commit(lane.chain(), self.own.end());
+                committing.commit(&lane.received.chain, self.own.end);
             } else if others & bit(seat) != 0 {
                 end = end.min(lane.committed_end());
             }
         }
-        if self.clock.is_held() {
+        if self.clock.is_held {
             committing.announce_again(self.known);
         } else {
             committing.announce();
@@ -87,8 +88,8 @@ impl<I: Input> MeshPeer<I> {
     /// Returns the first tick without a revealed input.
     pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
-            Some(committing) => committing.revealed_end(),
-            None => self.own.end(),
+            Some(committing) => committing.revealed,
+            None => self.own.end,
         }
     }
 
@@ -130,7 +131,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Reports the seat that the game waits for, once.
     fn on_held(&mut self) {
-        if self.stepper.at() < self.known.plus(self.config.window.into()) {
+        if self.stepper.at < self.known.plus(self.config.window.into()) {
             // The game does not execute its steps.
             return;
         }
@@ -168,7 +169,7 @@ impl<I: Input> MeshPeer<I> {
         while self.read < self.known && self.stepper.wants_row() {
             self.confirm();
         }
-        let target = Tick(self.clock.index());
+        let target = Tick(self.clock.index);
         match self.stepper.next(target) {
             Some(StepAction::Save(tick)) => Step::Save(tick),
             Some(StepAction::Load(tick)) => Step::Load(tick),
@@ -187,7 +188,7 @@ impl<I: Input> MeshPeer<I> {
             }
             None => {
                 let deadline = self.clock.deadline();
-                let is_early = self.stepper.at() >= target && deadline > now;
+                let is_early = self.stepper.at >= target && deadline > now;
                 Step::Wait {
                     until: is_early.then_some(deadline),
                 }
@@ -235,23 +236,11 @@ impl<I: Input> MeshPeer<I> {
 
     /// Last boundary that may be passed: beyond it the game lags too far.
     pub(super) const fn limit(&self) -> u32 {
-        self.stepper.at().plus(self.lag).0
+        self.stepper.at.plus(self.lag).0
     }
 }
 
-/// State hashes kept for retransmission: as many as are compared.
-const HASHES_KEPT: u32 = 1_024;
-
-/// Hashes of our last steps.
-#[derive(Debug)]
-pub(super) struct OwnHashes {
-    /// Hash of step `s` in slot `s % HASHES_KEPT`; `None` if the application reported none.
-    kept: Vec<Option<u32>>,
-    /// One past the newest reported step.
-    end: u32,
-}
-
-/// What another peer was sent of them.
+/// What another peer was sent of our state hashes.
 #[derive(Debug, Default)]
 pub(super) struct HashCursor {
     /// First step never sent.
@@ -260,80 +249,27 @@ pub(super) struct HashCursor {
     wanted: Option<u32>,
 }
 
-impl OwnHashes {
-    pub(super) fn new() -> Self {
-        let places = usize::try_from(HASHES_KEPT).unwrap_or(usize::MAX);
-        Self {
-            kept: vec![None; places],
-            end: 0,
-        }
-    }
-
-    pub(super) fn push(&mut self, step: u32, hash: u32) -> Result<(), ReportError> {
-        if step < self.end {
-            return Err(ReportError::OutOfOrder);
-        }
-        let end = step.saturating_add(1);
-        for skipped in self.end.max(end.saturating_sub(HASHES_KEPT))..step {
-            self.set(skipped, None);
-        }
-        self.set(step, Some(hash));
-        self.end = end;
-        Ok(())
-    }
-
-    /// Handles a peer's request for the step whose low half is `low`.
-    pub(super) fn on_wanted(&self, cursor: &mut HashCursor, low: u16) {
-        cursor.wanted = Tick(cursor.unsent)
-            .widen_back(low)
-            .map(|step| step.0)
-            .filter(|step| *step >= self.oldest() && *step < cursor.unsent);
+impl HashCursor {
+    /// Handles the peer's request for the step with this low half.
+    pub(super) fn on_wanted(&mut self, hashes: &ReportedHashes, low: u16) {
+        self.wanted = hashes.sent_step(low, self.unsent);
     }
 
     /// Returns the steps to send, all of them held: requested ones first, then unsent ones.
-    pub(super) fn take(&self, cursor: &mut HashCursor) -> Range<u32> {
-        let oldest = self.oldest();
-        let wanted = cursor.wanted.take().filter(|step| *step >= oldest);
-        let mut first = wanted.unwrap_or_else(|| cursor.unsent.max(oldest));
-        while first < self.end && self.get(first).is_none() {
+    pub(super) fn take(&mut self, hashes: &ReportedHashes) -> Range<u32> {
+        let oldest = hashes.oldest();
+        let wanted = self.wanted.take().filter(|step| *step >= oldest);
+        let mut first = wanted.unwrap_or_else(|| self.unsent.max(oldest));
+        while first < hashes.end && hashes.get(first).is_none() {
             first = first.saturating_add(1);
         }
-        let most = self.end.min(first.saturating_add(HASHES_MAX));
+        let most = hashes.end.min(first.saturating_add(HASHES_MAX));
         let mut end = first;
-        while end < most && self.get(end).is_some() {
+        while end < most && hashes.get(end).is_some() {
             end = end.saturating_add(1);
         }
-        cursor.unsent = cursor.unsent.max(end);
+        self.unsent = self.unsent.max(end);
         first..end
-    }
-
-    /// Returns the hashes of `steps`, as returned by [`take`](Self::take).
-    pub(super) fn of(&self, steps: Range<u32>) -> impl Iterator<Item = u32> {
-        steps.map(|step| self.get(step).unwrap_or_default())
-    }
-
-    /// Returns one past the newest reported step.
-    pub(super) const fn end(&self) -> u32 {
-        self.end
-    }
-
-    /// Heap bytes in use.
-    pub(super) const fn memory_len(&self) -> usize {
-        self.kept.len().saturating_mul(size_of::<Option<u32>>())
-    }
-
-    fn get(&self, step: u32) -> Option<u32> {
-        self.kept.get(slot(step, HASHES_KEPT)).copied().flatten()
-    }
-
-    fn set(&mut self, step: u32, hash: Option<u32>) {
-        if let Some(kept) = self.kept.get_mut(slot(step, HASHES_KEPT)) {
-            *kept = hash;
-        }
-    }
-
-    const fn oldest(&self) -> u32 {
-        self.end.saturating_sub(HASHES_KEPT)
     }
 }
 
@@ -357,7 +293,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Takes the hashes that `seat` sent; they are compared at the next boundary.
     pub(super) fn on_hashes(&mut self, seat: Seat, hashes: &LaneHashes<'_>) {
-        let Some(first) = Tick(self.hashes.end()).widen_near(hashes.first_low) else {
+        let Some(first) = Tick(self.hashes.end).widen_near(hashes.first_low) else {
             self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             return;
         };
@@ -378,7 +314,7 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(interval.saturating_mul(2));
         let steps = ticks.checked_div(interval).unwrap_or(0);
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        while self.hash_comparator.overdue() < self.hashes.end().saturating_sub(steps) {
+        while self.hash_comparator.overdue < self.hashes.end.saturating_sub(steps) {
             self.hash_comparator.expire();
         }
         self.settle_hashes();
@@ -394,7 +330,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn settle_hashes(&mut self) {
-        while let Some(settled) = self.hash_comparator.settle(self.hashes.end()) {
+        while let Some(settled) = self.hash_comparator.settle(self.hashes.end) {
             if let Some(finding) = settled.finding {
                 self.tell_finding(finding);
             }
@@ -423,7 +359,7 @@ impl<I: Input> MeshPeer<I> {
                 seats: divergence.seats,
                 verdict: divergence.verdict,
             }),
-            Finding::Silent { seat, step } if self.view.members() & bit(seat.0) != 0 => {
+            Finding::Silent { seat, step } if self.view.members & bit(seat.0) != 0 => {
                 let tick = tick(step);
                 self.push_event(MeshEvent::Silent { seat, tick });
             }
@@ -436,7 +372,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     const fn count_hashes(&mut self) {
-        let counts = self.hash_comparator.counts();
+        let counts = self.hash_comparator.counts;
         self.stats.hashes_compared = counts.compared;
         self.stats.hashes_missing = counts.missing;
     }

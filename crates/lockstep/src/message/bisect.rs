@@ -432,7 +432,7 @@ mod tests {
                 &mut out,
                 (2, len_max.into()),
                 hash_history.get(Tick(2)),
-                hash_history.names(),
+                &hash_history.names,
             );
             assert!(fits(&out), "{} of {len_max}", out.len());
             read(&out);
@@ -452,7 +452,7 @@ mod tests {
                 &mut out,
                 (2, 1_100),
                 hash_history.get(Tick(2)),
-                hash_history.names(),
+                &hash_history.names,
             );
             let Answer::Sections { known, .. } = read(&out) else {
                 panic!("no sections");

@@ -15,7 +15,6 @@ use crate::bundle::{self, Shape};
 use crate::delta;
 use crate::event::CloseReason;
 use crate::input::Width;
-use crate::input_log::AHEAD_MAX;
 use crate::tick::{InputDelay, Repair};
 
 /// A datagram from the server.
@@ -389,6 +388,9 @@ pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
     out.extend_from_slice(&[BYE, reason.code()]);
 }
 
+/// Ticks after the next one to close for which inputs are accepted.
+pub(crate) const INPUT_AHEAD_MAX: u32 = 64;
+
 /// Inputs of some seats for ticks that are not closed; precedes turns, for clients that predict.
 ///
 /// | field | bits |
@@ -500,7 +502,7 @@ fn walk<'a>(
         let mut ahead = 0_u32;
         loop {
             // Read no more than the rest of the 64 ticks.
-            let most = AHEAD_MAX
+            let most = INPUT_AHEAD_MAX
                 .checked_sub(ahead)
                 .and_then(|left| left.checked_sub(1))
                 .ok_or(Malformed)?;

@@ -471,7 +471,6 @@ pub struct LaneHashes<'a> {
 
 impl<'a> LaneHashes<'a> {
     /// Returns whether there is none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -538,19 +537,16 @@ impl<'a> LaneBundles<'a> {
     }
 
     /// Returns the number of bundles.
-    #[must_use]
     pub const fn len(&self) -> u32 {
         self.count
     }
 
     /// Returns whether there is none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Returns the last one; empty if there is none.
-    #[must_use]
     pub fn last(&self) -> &'a [u8] {
         let start = self.bytes.len().saturating_sub(self.last_len);
         self.bytes.get(start..).unwrap_or_default()

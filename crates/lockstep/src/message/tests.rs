@@ -263,10 +263,7 @@ fn the_page_has_the_bounds_and_codes_that_are_enforced() {
     let fragments = crate::state_channel::FRAGMENTS_MAX;
     let bounds = [
         format!("| inputs in one report | {INPUTS_MAX}, "),
-        format!(
-            "| inputs in early inputs | {} a seat |",
-            crate::input_log::AHEAD_MAX
-        ),
+        format!("| inputs in early inputs | {INPUT_AHEAD_MAX} a seat |"),
         format!("| hashes in one report or play | {HASHES_MAX} |"),
         format!("| seats of a mesh or hosted match | {MESH_SEATS_MAX} |"),
         format!(

@@ -50,7 +50,7 @@ fn slice_with(repair: &mut Repair, now: u32, limits: &RepairLimits) -> (Range<u3
     let closed = Closed {
         chain: &chain,
         end: Tick(now),
-        next_at: Some(at(repair.next().0)),
+        next_at: Some(at(repair.next.0)),
     };
     let slice = repair.slice(at(now), &closed, limits);
     (slice.ticks, slice.is_catch_up)
@@ -140,7 +140,7 @@ fn an_old_word_changes_nothing() {
     let mut repair = Repair::new(&LIMITS);
     ack(&mut repair, 12, 10, false);
     ack(&mut repair, 13, 5, true);
-    assert_eq!(repair.next(), Tick(10));
+    assert_eq!(repair.next, Tick(10));
     assert_eq!(slice(&mut repair, 13), (10..13, false));
 }
 
@@ -166,11 +166,11 @@ fn a_gap_of_wide_turns_does_not_displace_the_newest() {
         let closed = Closed {
             chain: &chain,
             end: Tick(now),
-            next_at: Some(at(repair.next().0)),
+            next_at: Some(at(repair.next.0)),
         };
         loop {
             sent.push(repair.slice(at(now), &closed, &LIMITS).ticks);
-            if !repair.is_newest_due() {
+            if !repair.is_newest_due {
                 break;
             }
         }
@@ -182,5 +182,5 @@ fn a_gap_of_wide_turns_does_not_displace_the_newest() {
     repair.unsent = Tick(60);
     ack(&mut repair, 61, 10, true);
     assert_eq!(slice(&mut repair, 61), (10..30, true));
-    assert!(!repair.is_newest_due());
+    assert!(!repair.is_newest_due);
 }

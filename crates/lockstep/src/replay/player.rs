@@ -52,19 +52,16 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
     }
 
     /// Returns the first tick not yet stepped.
-    #[must_use]
     pub const fn next(&self) -> Tick {
         self.cursor.next()
     }
 
     /// Returns the game in its current state.
-    #[must_use]
     pub const fn sim(&self) -> &S {
         &self.sim
     }
 
     /// Returns the hash of the current state.
-    #[must_use]
     pub fn state_hash(&self) -> u64 {
         let mut hasher = StateHasher::new(self.replay.header().match_id);
         self.sim.hash(&mut hasher);
@@ -72,7 +69,6 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
     }
 
     /// Returns the recorded state hash of the last tick stepped, if any.
-    #[must_use]
     pub const fn recorded_hash(&self) -> Option<u64> {
         self.recorded
     }

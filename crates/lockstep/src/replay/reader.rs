@@ -115,25 +115,21 @@ impl<'a> ReplayReader<'a> {
     }
 
     /// Returns the metadata.
-    #[must_use]
     pub const fn header(&self) -> &ReplayHeader {
         &self.header
     }
 
     /// Returns the number of ticks.
-    #[must_use]
     pub const fn ticks(&self) -> u32 {
         self.head.ticks
     }
 
     /// Returns how the file ends.
-    #[must_use]
     pub const fn ending(&self) -> Ending {
         self.ending
     }
 
     /// Returns the hash over the match and all its ticks, recomputed.
-    #[must_use]
     pub const fn head(&self) -> ChainHead {
         self.head
     }
@@ -162,7 +158,6 @@ impl<'a> ReplayReader<'a> {
     }
 
     /// Returns the heap bytes in use besides the file, accurate to about one allocation.
-    #[must_use]
     pub fn memory_len(&self) -> usize {
         let names = [&self.header.game, &self.header.seed, &self.header.neutral];
         let places = self.keyframes.capacity().saturating_mul(size_of::<Place>());
@@ -258,7 +253,6 @@ pub struct ChainHead {
 
 impl ChainHead {
     /// Returns the 48 bytes to sign: `twrp head 1` and a zero, 4 of ticks, 32 of hash.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         [&LABEL[..], &self.ticks.to_be_bytes(), &self.digest].concat()
     }

@@ -190,7 +190,6 @@ impl<I: Input> ReplayWriter<I> {
     }
 
     /// Returns whether [`keyframe`](Self::keyframe) is due before the next turn.
-    #[must_use]
     pub fn needs_keyframe(&self) -> bool {
         self.layout.has_keyframe_at(self.next) && self.keyframe != self.next
     }
@@ -258,7 +257,6 @@ impl<I: Input> ReplayWriter<I> {
     }
 
     /// Returns the hash over the match and all ticks so far.
-    #[must_use]
     pub const fn head(&self) -> ChainHead {
         self.chain.head()
     }

@@ -6,7 +6,7 @@ use wire::Instant;
 
 use super::Tail;
 use super::TickTimes;
-use super::{ShownTicks, SpectatorKind, SpectatorSet, WELCOME_INTERVAL_MILLIS, after};
+use super::{ShownTicks, SpectatorKind, SpectatorSet, WELCOME_INTERVAL_MILLIS};
 use super::{Spectator, SpectatorState};
 use crate::chain::{CHAIN_LEN, REACH};
 use crate::event::CloseReason;
@@ -48,7 +48,7 @@ impl SpectatorSet {
             self.cursor = self.cursor.saturating_add(1);
             if spectator.is_due_turns(shown_ticks.end) {
                 write_spectator(spectator, now, &shared, buf, stats);
-                if spectator.repair.is_newest_due() {
+                if spectator.repair.is_newest_due {
                     self.cursor = self.cursor.saturating_sub(1);
                 }
                 return Some(spectator.peer);
@@ -154,11 +154,11 @@ impl SpectatorSet {
         // Counts as a sign of life, though nothing may be due yet.
         if let Some(spectator) = self.members.get_mut(place)
             && (spectator.state == SpectatorState::AwaitsSnapshot
-                || spectator.repair.next() >= shown_ticks.end)
+                || spectator.repair.next >= shown_ticks.end)
         {
             spectator.is_due = true;
             let wait = core::time::Duration::from_millis(WELCOME_INTERVAL_MILLIS);
-            self.wake_at(after(now, wait));
+            self.wake_at(now + wait);
         }
     }
 
@@ -247,7 +247,7 @@ fn write_spectator(
     } = shared;
     spectator.is_due = false;
     if spectator.state != SpectatorState::Watching {
-        write_turns_head(buf, 0, i8::MIN, spectator.repair.next().low(), None);
+        write_turns_head(buf, 0, i8::MIN, spectator.repair.next.low(), None);
         return;
     }
     spectator
@@ -257,7 +257,7 @@ fn write_spectator(
     let closed = Closed {
         chain: shown_ticks.chain,
         end: shown_ticks.end,
-        next_at: tick_times.get(spectator.repair.next()),
+        next_at: tick_times.get(spectator.repair.next),
     };
     let mut is_laid_out = false;
     let slice = spectator.repair.slice_by(now, &closed, limits, |wanted| {
@@ -269,7 +269,7 @@ fn write_spectator(
             },
         )
     });
-    spectator.is_due = spectator.repair.is_newest_due();
+    spectator.is_due = spectator.repair.is_newest_due;
     if is_laid_out {
         buf.extend_from_slice(tail.datagram(Tick(slice.ticks.start)));
     } else {

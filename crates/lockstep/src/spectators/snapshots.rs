@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::{ShownTicks, SpectatorSet, SpectatorState, after};
+use super::{ShownTicks, SpectatorSet, SpectatorState};
 use crate::chain::{KEEP_TICKS, REACH, last_start};
 use crate::event::{CloseReason, LeaveReason};
 use crate::message::{ChunkAck, Direction};
@@ -203,7 +203,7 @@ impl SpectatorSet {
             };
             spectator.wants_snapshot = false;
             spectator.deliveries = spectator.deliveries.saturating_add(1);
-            spectator.snapshot_from = after(now, REQUEST_INTERVAL);
+            spectator.snapshot_from = now + REQUEST_INTERVAL;
             transfers.last_id = transfers.last_id.wrapping_add(1);
             let bytes = Arc::clone(&offer_snapshot.bytes);
             let id = transfers.last_id;

@@ -107,7 +107,7 @@ impl StateReceiver {
             return false;
         }
         self.due = None;
-        self.rests_until = crate::transfer::after(now, ACK_WAIT);
+        self.rests_until = now + ACK_WAIT;
         let newest = self.under_way.iter().max_by_key(|state| state.number());
         let (partial, bits) = match newest {
             Some(state) if state.number() > 0 => (state.number(), state.arrived().used()),

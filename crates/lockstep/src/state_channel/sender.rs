@@ -10,7 +10,7 @@ use super::{
     FRAGMENT_HEAD_LEN, FRAGMENTS_MAX, Marks, PushError, StateAck, StateLimits, StatePart,
     WHOLE_HEAD_LEN, decode_state_ack, part_range, write_part,
 };
-use crate::transfer::{Rate, RoundTrip, after};
+use crate::transfer::{Rate, RoundTrip};
 
 /// Lowest datagram limit, as for chunks of snapshots.
 const DATAGRAM_LEN_MIN: u16 = 80;
@@ -290,7 +290,7 @@ impl StateSender {
         if flight.state().count == 1 || !is_held {
             return Some(now);
         }
-        let given_up = after(self.known_at, gap_max.saturating_mul(HOLD_GAPS));
+        let given_up = self.known_at + gap_max.saturating_mul(HOLD_GAPS);
         Some(given_up.max(now))
     }
 
@@ -461,7 +461,7 @@ impl Flight {
             let pause = silence
                 .min(retransmit_timer.pause_max)
                 .max(retransmit_timer.answer);
-            let at = after(*sent, pause);
+            let at = *sent + pause;
             Next { index, at }
         });
         due.min_by_key(|next| (next.at, next.index))

@@ -77,14 +77,14 @@ impl Game {
             };
             self.act(next, target);
         }
-        assert_eq!(self.at, self.stepper.at());
+        assert_eq!(self.at, self.stepper.at);
         let ahead = known + self.window;
         assert_eq!(self.at.0, target.0.min(ahead).max(self.at.0));
     }
 
     fn confirm(&mut self, log: &[Row], known: u32) {
-        while self.stepper.wants_row() && self.stepper.end().0 < known {
-            let tick = usize::try_from(self.stepper.end().0).unwrap();
+        while self.stepper.wants_row() && self.stepper.end.0 < known {
+            let tick = usize::try_from(self.stepper.end.0).unwrap();
             self.stepper.confirm(&log[tick]);
         }
     }
@@ -114,8 +114,8 @@ impl Game {
             StepAction::Advance { tick, is_last } => {
                 assert_eq!(tick, self.at);
                 assert!(tick < target);
-                assert_eq!(is_last, tick < self.stepper.end());
-                assert!(tick.since(self.stepper.end()) < self.window.max(1));
+                assert_eq!(is_last, tick < self.stepper.end);
+                assert!(tick.since(self.stepper.end) < self.window.max(1));
                 self.steps += 1;
                 self.state = step(self.state, tick, self.stepper.row());
                 self.after.truncate(usize::try_from(tick.0).unwrap());
@@ -128,7 +128,7 @@ impl Game {
             }
             StepAction::Settled(tick) => {
                 assert_eq!(tick, self.settled, "final in order, each once");
-                assert!(tick < self.at && tick < self.stepper.end());
+                assert!(tick < self.at && tick < self.stepper.end);
                 self.settled = tick.plus(1);
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire::Instant;
 
-use super::{STALL_TIME, TransferLimits, after};
+use super::{STALL_TIME, TransferLimits};
 use crate::message::{
     AHEAD_MAX, CHUNK_HEAD_LEN, Chunk, ChunkAck, Direction, chunk_count, chunk_len, chunk_offset,
     write_chunk,
@@ -96,7 +96,7 @@ impl Outgoing {
     /// [`STALL_TIME`] after something was sent; `None` if all has arrived or nothing was sent.
     pub(crate) fn stalls_at(&self) -> Option<Instant> {
         let from = self.flight.unanswered_from().filter(|_| !self.is_done())?;
-        Some(after(from, STALL_TIME))
+        Some(from + STALL_TIME)
     }
 
     /// Returns whether the receiver has the whole snapshot.
@@ -273,7 +273,7 @@ impl Rate {
             return None;
         }
         let nanos = missing.div_ceil(self.bytes_per_s.into());
-        Some(after(self.at, Duration::from_nanos(nanos)))
+        Some(self.at + Duration::from_nanos(nanos))
     }
 }
 
@@ -525,7 +525,7 @@ impl Flight {
         let late = (self.unjudged..self.number)
             .find_map(|number| Some((number, self.awaited(number)?)))
             .filter(|(number, _)| self.latest.is_some_and(|(latest, _)| latest > *number))
-            .map(|(_, transmission)| after(transmission.at, self.trip.probe_timeout()));
+            .map(|(_, transmission)| transmission.at + self.trip.probe_timeout());
         match (late, self.probe_at()) {
             (Some(late), Some(silence)) => Some(late.min(silence)),
             (late, silence) => late.or(silence),
@@ -574,8 +574,8 @@ impl Flight {
         };
         let passed = latest.saturating_sub(number);
         let window = self.trip.reorder_window(self.reordering);
-        let is_overtaken = passed >= PASSED_MIN && after(transmission.at, window) <= latest_at;
-        let is_late = passed > 0 && after(transmission.at, self.trip.probe_timeout()) <= now;
+        let is_overtaken = passed >= PASSED_MIN && transmission.at + window <= latest_at;
+        let is_late = passed > 0 && transmission.at + self.trip.probe_timeout() <= now;
         is_overtaken || is_late
     }
 
@@ -594,7 +594,7 @@ impl Flight {
 
     /// Whether an answer is overdue: more chunks would likely be lost.
     fn is_unanswered(&self, now: Instant) -> bool {
-        let is_overdue = |last_received| after(last_received, self.trip.probe_timeout()) <= now;
+        let is_overdue = |last_received| last_received + self.trip.probe_timeout() <= now;
         self.base < self.unsent && self.last_received.is_some_and(is_overdue)
     }
 
@@ -605,7 +605,7 @@ impl Flight {
         let wait = probe_timeout
             .saturating_mul(factor)
             .min(probe_timeout.max(PROBE_TIMEOUT_MAX));
-        (self.base < self.unsent).then(|| after(self.last, wait))
+        (self.base < self.unsent).then(|| self.last + wait)
     }
 
     /// The transmission `number`, if it is the newest of a chunk neither acknowledged nor known to

@@ -5,8 +5,8 @@
 
 use super::*;
 
-fn pushed(steps: Range<u32>) -> Hashes {
-    let mut hashes = Hashes::new();
+fn pushed(steps: Range<u32>) -> UnsentHashes {
+    let mut hashes = UnsentHashes::new();
     for step in steps {
         hashes.push(step, step * 3).unwrap();
     }
@@ -14,8 +14,8 @@ fn pushed(steps: Range<u32>) -> Hashes {
 }
 
 /// The steps of a run; checks that each has its own hash.
-fn steps(hashes: &mut Hashes) -> Vec<u32> {
-    let newest = hashes.end - 1;
+fn steps(hashes: &mut UnsentHashes) -> Vec<u32> {
+    let newest = hashes.reported.end - 1;
     let run = hashes.take(newest);
     let first = newest - run.back;
     let steps: Vec<_> = (first..first + run.count).collect();
@@ -98,7 +98,7 @@ fn a_burst_longer_than_the_ring_sends_no_wrong_hash() {
     for step in 5..3_000 {
         hashes.push(step, step * 3).unwrap();
     }
-    let first = 3_000 - HASHES_KEPT;
+    let first = 3_000 - 1_024;
     assert_eq!(steps(&mut hashes), (first..first + 16).collect::<Vec<_>>());
     hashes.on_wanted(3);
     assert_eq!(steps(&mut hashes).first(), Some(&(first + 16)));

@@ -65,7 +65,7 @@ proptest! {
             let expected: Vec<u8> = model.iter().map(|&(_, value)| value).collect();
             prop_assert_eq!(inputs, expected);
             if let Some(&(first, _)) = model.front() {
-                prop_assert_eq!(history.first(), Tick(first));
+                prop_assert_eq!(history.first, Tick(first));
                 let before = reference.filter(|&(tick, _)| tick + 1 == first);
                 prop_assert_eq!(history.reference().map(|value| value[0]), before.map(|(_, value)| value));
             }

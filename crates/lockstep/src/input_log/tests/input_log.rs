@@ -12,9 +12,9 @@ fn keeps_the_window_and_the_first_word() {
         let is_new = !model.contains_key(&tick);
         assert_eq!(log.insert(Tick(tick), &[value]), is_new);
         model.entry(tick).or_insert(value);
-        for tick in closed.saturating_sub(BEHIND_MAX)..closed + AHEAD_MAX {
+        for tick in closed.saturating_sub(BEHIND_MAX)..closed + INPUT_AHEAD_MAX {
             assert_eq!(log.get(Tick(tick)).map(|v| v[0]), model.get(&tick).copied());
         }
-        assert_eq!(log.next(), Tick(model.keys().next_back().unwrap() + 1));
+        assert_eq!(log.next, Tick(model.keys().next_back().unwrap() + 1));
     }
 }

@@ -1,15 +1,21 @@
 use super::*;
 
-fn steps(hashes: &OwnHashes, cursor: &mut HashCursor) -> Vec<u32> {
-    let steps = hashes.take(cursor);
+fn steps(hashes: &ReportedHashes, cursor: &mut HashCursor) -> Vec<u32> {
+    let steps = cursor.take(hashes);
     let expected: Vec<_> = steps.clone().map(|step| step * 3).collect();
-    assert_eq!(hashes.of(steps.clone()).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        steps
+            .clone()
+            .filter_map(|step| hashes.get(step))
+            .collect::<Vec<_>>(),
+        expected
+    );
     steps.collect()
 }
 
 #[test]
 fn each_peer_gets_each_once_and_again_when_it_asks() {
-    let mut hashes = OwnHashes::new();
+    let mut hashes = ReportedHashes::new();
     for step in (0..20).chain(30..33) {
         hashes.push(step, step * 3).unwrap();
     }
@@ -22,9 +28,9 @@ fn each_peer_gets_each_once_and_again_when_it_asks() {
         "what was left out is not sent"
     );
     assert_eq!(steps(&hashes, &mut one), []);
-    hashes.on_wanted(&mut one, 31);
+    one.on_wanted(&hashes, 31);
     assert_eq!(steps(&hashes, &mut one), [31, 32]);
-    hashes.on_wanted(&mut one, 33);
+    one.on_wanted(&hashes, 33);
     assert_eq!(steps(&hashes, &mut one), [], "it was never sent");
     assert_eq!(steps(&hashes, &mut other), (0..16).collect::<Vec<_>>());
     assert_eq!(hashes.push(32, 0), Err(ReportError::OutOfOrder));
@@ -32,11 +38,11 @@ fn each_peer_gets_each_once_and_again_when_it_asks() {
     for step in 33..3_000 {
         hashes.push(step, step * 3).unwrap();
     }
-    let first = 3_000 - HASHES_KEPT;
+    let first = 3_000 - 1_024;
     assert_eq!(
         steps(&hashes, &mut one),
         (first..first + 16).collect::<Vec<_>>()
     );
-    hashes.on_wanted(&mut one, 31);
+    one.on_wanted(&hashes, 31);
     assert_eq!(steps(&hashes, &mut one).first(), Some(&(first + 16)));
 }

@@ -30,18 +30,15 @@ fn inputs_are_proved_by_the_next_head_that_comes() {
     let (mut committed, chain, heads) = quiet(6);
     assert!(committed.on_head(5, &heads[2], FAR));
     assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(3), "no head is over one tick");
+    assert_eq!(committed.checked, Tick(3), "no head is over one tick");
     assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
-    assert_eq!(
-        (committed.checked_end(), committed.end()),
-        (Tick(5), Tick(5))
-    );
+    assert_eq!((committed.checked, committed.end), (Tick(5), Tick(5)));
     // The heads over 6 and 7 are lost.
     assert!(committed.on_head(8, &heads[5], FAR));
     assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(5));
+    assert_eq!(committed.checked, Tick(5));
     assert_eq!(committed.check(&chain, Tick(8)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(8));
+    assert_eq!(committed.checked, Tick(8));
     // One of them arrives late.
     assert!(committed.on_head(6, &OTHER, FAR));
     assert_eq!(committed.check(&chain, Tick(9)), Ok(()));
@@ -59,7 +56,7 @@ fn the_first_head_for_a_tick_counts_and_every_one_is_held_against_the_peer() {
     // A later correct head does not repair it, nor does anything else.
     assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
     assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(5)));
-    assert_eq!(committed.checked_end(), Tick(5));
+    assert_eq!(committed.checked, Tick(5));
 }
 
 #[test]
@@ -68,9 +65,9 @@ fn a_head_over_less_than_one_that_came_proves_nothing() {
     assert!(committed.on_head(7, &heads[4], FAR));
     assert!(committed.on_head(5, &heads[2], FAR));
     assert_eq!(committed.check(&chain, Tick(6)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(3));
+    assert_eq!(committed.checked, Tick(3));
     assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(7));
+    assert_eq!(committed.checked, Tick(7));
     // The same if the other head was the wrong one.
     let (mut committed, chain, heads) = quiet(6);
     assert!(committed.on_head(8, &OTHER, FAR));
@@ -78,7 +75,7 @@ fn a_head_over_less_than_one_that_came_proves_nothing() {
         assert!(committed.on_head(end, &heads[usize::from(end) - 3], FAR));
     }
     assert_eq!(committed.check(&chain, Tick(7)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(3));
+    assert_eq!(committed.checked, Tick(3));
     assert_eq!(committed.check(&chain, Tick(9)), Err(Tick(3)));
 }
 
@@ -86,7 +83,7 @@ fn a_head_over_less_than_one_that_came_proves_nothing() {
 fn no_head_counts_that_is_over_more_than_we_can_commit_to() {
     let (mut committed, _, _) = quiet(1);
     assert!(!committed.on_head(8, &OTHER, Tick(7)), "four at a time");
-    assert_eq!(committed.end(), Tick(3));
+    assert_eq!(committed.end, Tick(3));
     assert!(committed.on_head(7, &OTHER, Tick(0)));
     assert!(committed.on_head(11, &OTHER, Tick(0)));
     assert!(
@@ -94,7 +91,7 @@ fn no_head_counts_that_is_over_more_than_we_can_commit_to() {
         "or what we stamped"
     );
     assert!(!committed.on_head(46, &OTHER, Tick(45)));
-    assert_eq!(committed.end(), Tick(40));
+    assert_eq!(committed.end, Tick(40));
 }
 
 #[test]
@@ -103,12 +100,12 @@ fn heads_and_salts_outside_the_window_are_refused() {
     let low = |tick: u32| Tick(tick).low();
     assert!(!committed.on_head(low(3 + AHEAD_MAX), &OTHER, FAR));
     assert!(!committed.on_head(low(3 + 30_000), &OTHER, FAR));
-    assert_eq!(committed.end(), Tick(3));
+    assert_eq!(committed.end, Tick(3));
     // They would take the slot of an awaited salt.
     committed.on_salt(Tick(3 + AHEAD_MAX), [9; 8]);
     committed.on_salt(Tick(2), [9; 8]);
     assert!(committed.on_head(low(4), &heads[1], FAR));
     assert!(committed.on_head(low(2 + AHEAD_MAX), &OTHER, FAR));
     assert_eq!(committed.check(&chain, Tick(4)), Ok(()));
-    assert_eq!(committed.checked_end(), Tick(4));
+    assert_eq!(committed.checked, Tick(4));
 }
