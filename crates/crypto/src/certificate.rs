@@ -39,7 +39,6 @@ pub struct Expected<'a> {
     pub now: Option<UnixTime>,
 }
 
-/// The only version.
 const VERSION: u8 = 1;
 /// Bytes that the signature covers, in addition to label and application.
 const SIGNED_LEN: usize = 81;

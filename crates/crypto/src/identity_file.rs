@@ -236,7 +236,6 @@ fn check_mode(_: &fs::Metadata) -> Result<(), IdentityFileError> {
     Ok(())
 }
 
-/// Files with the machine id.
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 /// Maximum bytes read from such a file: four times the usual length.
 const MACHINE_ID_MAX: u64 = 128;

@@ -96,7 +96,6 @@ pub struct Audience {
 pub struct TokenKey {
     /// Distinguishes the keys of one instance, which rotate.
     id: u32,
-    /// Wiped on drop.
     secret: Secret32,
 }
 
@@ -228,7 +227,6 @@ impl TokenKey {
         Ok(body)
     }
 
-    /// Derives the key of one token.
     fn aead<P: Provider>(&self, provider: &P, token_id: TokenId) -> P::Aead {
         let key = expand(provider, &self.secret, TOKEN, &token_id.0);
         provider.aead(Suite::Aes256Gcm, &key)

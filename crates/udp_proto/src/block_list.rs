@@ -117,8 +117,7 @@ pub struct BlockList {
     ends: BTreeMap<Prefix, Option<Instant>>,
     /// Temporary entries, earliest end first.
     ending: BTreeSet<(Instant, Prefix)>,
-    /// The number of prefixes of each length, for IPv4 and IPv6, so that a lookup tries only
-    /// lengths in use.
+    /// How many prefixes have each length, for IPv4 and IPv6: a lookup tries only lengths in use.
     lengths: [BTreeMap<u8, u32>; 2],
 }
 

@@ -57,7 +57,6 @@ impl AnswerBudget {
         true
     }
 
-    /// The bucket of `source`.
     fn index(&self, source: NetworkKey) -> usize {
         let hash = self
             .factor
@@ -92,7 +91,6 @@ pub struct PrefixShares {
     held: Lookup<NetworkKey, u32>,
     /// The same, by what they hold.
     by_held: BTreeSet<(u32, NetworkKey)>,
-    /// What all hold together.
     held_sum: u32,
     /// What all may hold together.
     total: u32,
@@ -228,7 +226,6 @@ pub struct Rationed {
     interval: Duration,
     /// Most that the bucket of a prefix may lack.
     depth: Duration,
-    /// Most grants remembered.
     grants_max: usize,
 }
 

@@ -1,10 +1,9 @@
 //! A contiguous byte queue.
 
-/// A byte queue in which each byte keeps its offset, as in a TCP send buffer.
+/// A contiguous byte queue in which each byte keeps its offset, as in a TCP send buffer.
 ///
-/// Its content is contiguous. Capacity is kept, so a steady load allocates nothing. At the end of
-/// the buffer the content moves to the front, after at least a quarter as many bytes were pushed
-/// since the last move.
+/// Capacity is kept, so a steady load allocates nothing. The content moves to the front of the
+/// buffer after at least a quarter as many bytes were pushed since the last move.
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
     /// Released and held bytes.
@@ -16,7 +15,6 @@ pub(crate) struct ByteQueue {
 }
 
 impl ByteQueue {
-    /// Appends `bytes`.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.bytes.capacity().saturating_sub(self.bytes.len()) < bytes.len() {
@@ -38,7 +36,6 @@ impl ByteQueue {
         }
     }
 
-    /// Moves the content to a new buffer of `capacity` bytes.
     fn move_to(&mut self, capacity: usize) {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(self.first(self.len()));
@@ -105,23 +102,19 @@ impl ByteQueue {
         }
     }
 
-    /// Returns the offset of the next byte.
     pub(crate) const fn end(&self) -> u64 {
         self.start.saturating_add(self.len() as u64)
     }
 
-    /// Returns the number of bytes held.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len().saturating_sub(self.released)
     }
 
-    /// Returns the heap memory it keeps, bytes.
     pub(crate) const fn memory(&self) -> usize {
         self.bytes.capacity()
     }
 }
 
-/// Converts `value`, saturating.
 fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

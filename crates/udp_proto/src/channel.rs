@@ -409,10 +409,9 @@ const _: () = assert!(
 /// The content of one MSG frame, for the record of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Number of the message on its channel.
     message: MessageId,
-    /// The channel, and in the low half the fragment's index. Two integers are passed in registers;
-    /// three would go through memory for each message of a packet.
+    /// The channel, and in the low half the fragment's index: two integers are passed in registers,
+    /// three would go through memory for each message.
     place: u32,
 }
 

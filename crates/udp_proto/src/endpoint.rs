@@ -45,8 +45,8 @@ pub struct Endpoint<P: Provider> {
     /// First 16 bytes of the hash over the channel table; both ends must agree.
     channel_digest: [u8; 16],
     provider: P,
-    /// For values that peers see: connection ids, jitter, hello ids. Seeded once by the provider,
-    /// so that it reveals nothing about secrets.
+    /// For values that peers see. Seeded once by the provider, so that it reveals nothing about
+    /// secrets.
     generator: Generator,
     listener: Option<Box<Listener<P>>>,
     /// Used tokens. Outlives the listener, since a forgotten token could be used again.
@@ -56,30 +56,25 @@ pub struct Endpoint<P: Provider> {
     dials: BTreeMap<u64, SessionId>,
     /// Sessions by peer address, if our connection ids have length 0.
     by_address: BTreeMap<SocketAddr, SessionId>,
-    /// Sessions that their peer may reset, by its address.
     resettable: BTreeSet<(SocketAddr, SessionId)>,
-    /// The session of each player.
     players: BTreeMap<ClientId, Present>,
-    /// The session of each mesh node.
     nodes: BTreeMap<NodeId, SessionId>,
     /// Nodes allowed in peer mode; `None` allows all that hold the network secret.
     allowed_nodes: Option<BTreeSet<NodeId>>,
     sources: Sources,
     blocked: BlockList,
-    /// Players banned for protocol violations.
     bans: Bans,
     timers: Timers,
     /// Slots that may have something to send, without duplicates.
     ready: VecDeque<u16>,
     /// Which lists each slot is in.
     marks: Vec<Marks>,
-    /// Slots touched since timers last ran.
     touched: Vec<u16>,
     /// Stateless replies; at most one per datagram handled since the last drain.
     replies: VecDeque<Reply>,
     events: VecDeque<Event>,
-    /// Sessions whose `Closed` waits in `events` or was the last event polled, and whether only
-    /// that keeps their slots: their last messages stay readable until then.
+    /// Ended sessions whose `Closed` is not polled yet or was the last event polled, so that their
+    /// last messages stay readable; `true` if only that keeps the slot.
     ended: BTreeMap<SessionId, bool>,
     /// The session of the last polled event, if that was `Closed`.
     reported_end: Option<SessionId>,
@@ -92,7 +87,6 @@ pub struct Endpoint<P: Provider> {
     unix: Option<(Instant, UnixTime)>,
 }
 
-/// Contents of a slot.
 pub(crate) enum Slot<P: Provider> {
     /// Our attempt to connect.
     Dial(Box<Dial<P>>),
@@ -102,7 +96,6 @@ pub(crate) enum Slot<P: Provider> {
     Session(Box<Session<P::Aead>>),
 }
 
-/// A connected player.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present {
     pub(crate) session: SessionId,
@@ -110,7 +103,6 @@ pub(crate) struct Present {
     pub(crate) token_id: TokenId,
 }
 
-/// A stateless reply to a datagram.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) destination: SocketAddr,
@@ -125,13 +117,11 @@ pub(crate) enum ReplyBody {
     Refuse(Refuse),
     /// Our versions, for the HELLO with this id.
     Version(u64),
-    /// The ACCEPT of a half-open attempt.
     Accept(SessionId),
     /// The session of this connection id is unknown.
     Reset(Cid),
 }
 
-/// Which of the endpoint's lists a slot is in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Marks {
     is_ready: bool,
@@ -251,14 +241,12 @@ impl<P: Provider> Endpoint<P> {
         self.now
     }
 
-    /// The current wall clock, extrapolated from the last one set.
     pub(crate) fn unix_time(&self) -> Option<UnixTime> {
         self.unix
             .map(|(at, unix)| unix + self.now.saturating_since(at))
     }
 
-    /// Schedules a slot that may have something to send. The drain that follows sets its deadline
-    /// once, for any number of inputs.
+    /// Schedules a slot that may have something to send. The next drain sets its deadline.
     pub(crate) fn arm(&mut self, id: SessionId) {
         let index = usize::from(id.index);
         if self.marks.len() <= index {
@@ -415,8 +403,7 @@ impl<P: Provider> Endpoint<P> {
         Some(first.map_or(until, |first| first.min(until)))
     }
 
-    /// Returns whether the common rate limit allows sessions to send; otherwise records when it
-    /// will.
+    /// Returns whether the common rate limit allows sessions to send; otherwise sets when it will.
     fn is_within_cap(&mut self, now: Instant) -> bool {
         let Some((cap, until)) = &mut self.cap else {
             return true;
@@ -434,7 +421,6 @@ impl<P: Provider> Endpoint<P> {
         false
     }
 
-    /// Records that a slot has nothing to send.
     fn rest(&mut self, index: u16) {
         if let Some(marks) = self.marks.get_mut(usize::from(index)) {
             marks.is_ready = false;
@@ -596,11 +582,10 @@ impl<P: Provider> Machine for Endpoint<P> {
 const LATE: Duration = Duration::from_millis(250);
 
 impl<P: Provider> Endpoint<P> {
-    /// Detects a stall of the driver before the clock advances. If a call at `now` is more than 250
-    /// ms late, idle deadlines move by the excess.
+    /// Moves idle deadlines if the driver is more than 250 ms late, by the excess.
     ///
     /// A driver sleeps until a deadline, so a stall is measured from the earliest missed deadline
-    /// and not from the last call. Another call at the same time counts nothing.
+    /// and not from the last call.
     fn detect_stall(&mut self, now: Instant) {
         let Some(due) = self.timers.next() else {
             return;

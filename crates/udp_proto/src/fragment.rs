@@ -112,7 +112,6 @@ impl<'a> Fragment<'a> {
         self.count
     }
 
-    /// Returns whether it is the last of its message.
     const fn is_last(&self) -> bool {
         self.index.saturating_add(1) == self.count
     }
@@ -130,7 +129,6 @@ pub struct Reassembler {
     short: Blocks<SHORT_LEN>,
     /// Messages, and free entries.
     messages: Vec<Partial>,
-    /// The free entries.
     free: Vec<Key>,
 }
 
@@ -345,17 +343,14 @@ impl Reassembler {
             .fold(0, |sum, part| sum.saturating_add(*part))
     }
 
-    /// Returns the heap memory of the fragment stores.
     pub(crate) const fn stores_memory(&self) -> usize {
         self.full.memory().saturating_add(self.short.memory())
     }
 
-    /// Returns the message of `key`.
     fn get(&self, key: Key) -> Option<&Partial> {
         self.messages.get(usize::try_from(key.0).ok()?)
     }
 
-    /// Returns the message of `key` mutably.
     fn get_mut(&mut self, key: Key) -> Option<&mut Partial> {
         self.messages.get_mut(usize::try_from(key.0).ok()?)
     }
@@ -370,7 +365,6 @@ impl Default for Reassembler {
 /// An incomplete message.
 #[derive(Debug, Default)]
 struct Partial {
-    /// Number of fragments.
     count: u16,
     /// Length of the last fragment, once received.
     tail_len: Option<u16>,
@@ -390,12 +384,10 @@ impl Partial {
         }
     }
 
-    /// Returns whether all fragments are present.
     fn is_complete(&self) -> bool {
         self.pieces.len() == usize::from(self.count)
     }
 
-    /// Returns the received bytes.
     fn held_len(&self) -> usize {
         let full = self
             .pieces
@@ -405,18 +397,15 @@ impl Partial {
             .saturating_add(self.tail_len.map_or(0, usize::from))
     }
 
-    /// Returns the length of one of its fragments.
     fn piece_len(&self, piece: Piece) -> usize {
         piece.len(self.count, self.tail_len)
     }
 }
 
-/// A received fragment.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     /// Its first block.
     first: u32,
-    /// Its index in the message.
     index: u16,
 }
 
@@ -477,22 +466,16 @@ impl fmt::Display for FragmentError {
 
 impl core::error::Error for FragmentError {}
 
-/// Byte strings in chained blocks of `LEN` bytes, which are reused.
-///
-/// A string wastes less than one block, under any sequence of operations, and a steady load
-/// allocates nothing.
+/// Byte strings in chained blocks of `LEN` bytes, which are reused: a string wastes less than one
+/// block, and a steady load allocates nothing.
 #[derive(Debug)]
 struct Blocks<const LEN: usize> {
-    /// All blocks, used and free.
     all: Vec<Block<LEN>>,
-    /// First free block.
     free: u32,
-    /// Blocks in use.
     held: usize,
 }
 
 impl<const LEN: usize> Blocks<LEN> {
-    /// Makes an empty store.
     const fn new() -> Self {
         Self {
             all: Vec::new(),
@@ -529,7 +512,6 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Frees the string that starts at `first`.
     fn release(&mut self, first: u32) {
         let mut index = first;
         while let Some(block) = self.get(index) {
@@ -544,7 +526,6 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Releases all memory if nothing is stored.
     fn shrink(&mut self) {
         if self.held == 0 {
             *self = Self::new();
@@ -556,7 +537,6 @@ impl<const LEN: usize> Blocks<LEN> {
         self.all.capacity() / 2 > self.held && self.all.capacity() > FEW
     }
 
-    /// Creates an empty store with capacity for the content of this one.
     fn fresh(&self) -> Self {
         Self {
             all: Vec::with_capacity(self.held),
@@ -564,13 +544,11 @@ impl<const LEN: usize> Blocks<LEN> {
         }
     }
 
-    /// Returns the bytes of the used blocks.
     #[cfg(test)]
     const fn held_bytes(&self) -> usize {
         self.held.saturating_mul(size_of::<Block<LEN>>())
     }
 
-    /// Returns the heap memory it keeps, bytes.
     const fn memory(&self) -> usize {
         self.all.capacity().saturating_mul(size_of::<Block<LEN>>())
     }
@@ -595,18 +573,15 @@ impl<const LEN: usize> Blocks<LEN> {
         u32::try_from(len).unwrap_or(NONE)
     }
 
-    /// Returns block `index`.
     fn get(&self, index: u32) -> Option<&Block<LEN>> {
         self.all.get(usize::try_from(index).ok()?)
     }
 
-    /// Returns block `index` mutably.
     fn get_mut(&mut self, index: u32) -> Option<&mut Block<LEN>> {
         self.all.get_mut(usize::try_from(index).ok()?)
     }
 }
 
-/// A part of a string.
 #[derive(Debug)]
 struct Block<const LEN: usize> {
     /// Only the first bytes count in the last block of a string.

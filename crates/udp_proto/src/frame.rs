@@ -165,9 +165,7 @@ impl Frame<'_> {
 /// Ends after an error.
 #[derive(Clone, Debug)]
 pub struct Frames<'a, 't> {
-    /// The rest of the plaintext.
     left: FramesLeft<'a>,
-    /// The channels.
     table: &'t ChannelTable,
 }
 
@@ -229,7 +227,6 @@ impl<'a> FramesLeft<'a> {
         Some(self.message(kind, table))
     }
 
-    /// Decodes a message of type byte `kind`.
     #[inline]
     fn message(&mut self, kind: u8, table: &ChannelTable) -> Result<MsgFrame<'a>, ChannelError> {
         self.messages = self.messages.checked_sub(1).ok_or(ChannelError::Frame)?;
@@ -248,7 +245,6 @@ impl<'a> FramesLeft<'a> {
         Some(self.frame(kind, table))
     }
 
-    /// Decodes a frame of type byte `kind`.
     fn frame(&mut self, kind: u8, table: &ChannelTable) -> Result<Frame<'a>, FrameError> {
         if kind >= MESSAGE {
             return Ok(Frame::Message(self.message(kind, table)?));
@@ -351,7 +347,6 @@ impl core::error::Error for FrameError {}
 /// A sender needs at most one of each type, and two of `PATH_CHALLENGE` and `PATH_RESPONSE`.
 pub const CONTROL_FRAMES_MAX: usize = 16;
 
-/// Most frames in one packet.
 pub(crate) const PACKET_FRAMES_MAX: u32 = 46;
 
 const _: () = assert!(PACKET_FRAMES_MAX as usize == FRAMES_MAX + CONTROL_FRAMES_MAX);

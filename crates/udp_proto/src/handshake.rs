@@ -30,8 +30,8 @@ pub enum Mode {
     Peer,
 }
 
-/// Returns th0, which binds the key of ACCEPT's sealed part: SHA-256 over HELLO0 and the clear part
-/// of ACCEPT.
+/// Returns th0, which binds the key of ACCEPT's sealed part: SHA-256 over HELLO0 and the clear
+/// part.
 pub(crate) fn transcript_0<P: Provider>(
     provider: &P,
     hello: &Hello0<'_>,
@@ -52,7 +52,6 @@ pub(crate) fn transcript_1<P: Provider>(
 
 /// Length of CONFIRM's body: parameters and channel digest.
 pub(crate) const CONFIRM_LEN: usize = params::LEN + 16;
-/// Length of IDENTITY's body.
 pub(crate) const IDENTITY_LEN: usize = 65 + 64;
 
 const LABEL: &[u8] = b"tw1 peer identity";
@@ -67,7 +66,6 @@ pub(crate) struct IdentityClaim<'a> {
 }
 
 impl IdentityClaim<'_> {
-    /// Returns the body of an IDENTITY frame.
     pub(crate) fn sign<P: Provider>(
         &self,
         provider: &mut P,

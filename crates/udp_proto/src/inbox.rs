@@ -19,7 +19,6 @@ use unreliable::{Frame, Reassembly, Unreliable};
 /// windows, even if the peer alternates between forms.
 #[derive(Debug)]
 pub struct Inbox {
-    /// The negotiated table.
     table: ChannelTable,
     /// One for each row of the table.
     channels: Vec<Inbound>,

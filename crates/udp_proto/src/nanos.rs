@@ -5,25 +5,19 @@ use core::time::Duration;
 
 use wire::Instant;
 
-/// A span in nanoseconds. A [`Duration`] is twice as large, which matters in each session, and
-/// costs one more multiplication when added to an [`Instant`].
-///
-/// Arithmetic saturates; 2^64 nanoseconds are 584 years.
+/// A span in nanoseconds, saturating at 584 years: half as large as a [`Duration`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nanos(u64);
 
 impl Nanos {
-    /// No time.
     pub(crate) const ZERO: Self = Self(0);
 
-    /// The longest span.
     pub(crate) const MAX: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Converts `duration`, saturating at 584 years.
     pub(crate) const fn of(duration: Duration) -> Self {
         let nanos = duration
             .as_secs()
@@ -36,7 +30,6 @@ impl Nanos {
         self.0
     }
 
-    /// Converts to a [`Duration`].
     pub(crate) const fn get(self) -> Duration {
         Duration::from_nanos(self.as_nanos())
     }
@@ -96,7 +89,6 @@ impl Deadline {
         Some(Instant::from_nanos(self.0))
     }
 
-    /// Returns whether it is due at `now`.
     pub(crate) const fn is_due(self, now: Instant) -> bool {
         self.0 <= now.as_nanos() && self.0 != u64::MAX
     }

@@ -30,7 +30,6 @@ pub use packet_builder::{End, FillPolicy, Room, Written};
 /// Using Deficit Round-Robin", 1996).
 #[derive(Debug)]
 pub struct Outbox {
-    /// The negotiated table.
     table: ChannelTable,
     /// The channels' sending halves and their shared state.
     senders: Senders,
@@ -44,12 +43,9 @@ pub struct Outbox {
     credit_max: usize,
     /// Channels that may have something to write: bit n is channel n.
     busy: u32,
-    /// Unreliable channels with messages, queued or kept, that are retransmitted until their
-    /// deadline: bit n is channel n.
+    /// Channels with messages that are retransmitted until their deadline: bit n is channel n.
     keeping: u32,
-    /// Tracked messages; allocated for the first one.
     tracker: Option<Box<Tracker>>,
-    /// Counters of dropped messages.
     counts: OutboxCounts,
 }
 
@@ -515,7 +511,6 @@ struct Expiry<'a> {
 }
 
 impl Expiry<'_> {
-    /// Drops expired messages of channel `id`.
     fn run(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
         outbound.expire(self.now, |message, outcome| {
             if outcome == MessageOutcome::Expired {
@@ -610,7 +605,6 @@ impl Outbox {
         }
     }
 
-    /// Queues a copy of `message`.
     fn queue(&mut self, now: Instant, message: &Message<'_>) -> Result<MessageId, SendError> {
         let Message {
             channel,
@@ -698,7 +692,6 @@ impl Outbox {
         self.busy = 0;
     }
 
-    /// Restores the channels.
     #[cold]
     fn expand(&mut self) {
         let Some(compacted) = self.compacted.take() else {
@@ -720,7 +713,6 @@ impl Outbox {
         self.rounds = Round::of(&self.table);
     }
 
-    /// Returns the heap memory of the compacted state in bytes.
     fn compacted_memory(&self) -> usize {
         let channels = self
             .compacted

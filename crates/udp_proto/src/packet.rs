@@ -426,7 +426,6 @@ impl TruncatedNumber {
 /// contain a skip, and the 2,048 that an ACK covers at most 33.
 #[derive(Clone, Copy, Debug)]
 pub struct SkipPolicy {
-    /// The next number to skip.
     next: u64,
 }
 
@@ -456,7 +455,6 @@ impl SkipPolicy {
     }
 }
 
-/// Draws an interval.
 fn draw(generator: &mut Generator) -> u64 {
     generator.between(SkipPolicy::DISTANCE_MIN, SkipPolicy::DISTANCE_MAX)
 }

@@ -26,17 +26,16 @@ pub struct Received {
     withholding: Option<Box<ReportedWindow>>,
     /// The peer knows of all numbers below.
     report_from: PacketNumber,
-    /// Largest number whose acknowledgement the peer is known to have received, or the first of
-    /// all.
+    /// Largest number whose acknowledgement the peer is known to have, or the first of all.
     confirmed: PacketNumber,
-    /// Largest number of the ACK for which the peer was last [asked](Self::asks_for_an_answer) for
-    /// an acknowledgement.
+    /// Largest number of the ACK for which an [acknowledgement](Self::asks_for_an_answer) was last
+    /// asked.
     asked: PacketNumber,
     /// Largest number of the last ACK.
     reported: Option<PacketNumber>,
     sequence: u64,
-    /// Arrivals below `reported` that no confirmed ACK covers yet. `late_next` holds those that
-    /// arrived while `late` waited.
+    /// Arrivals below `reported` that no confirmed ACK covers yet; `late_next` those since `late`
+    /// waits.
     late: Option<Late>,
     late_next: Option<Late>,
     largest_at: Instant,
@@ -83,7 +82,6 @@ pub enum Written {
 /// Packets that arrived after an ACK with a larger number.
 #[derive(Clone, Copy, Debug)]
 struct Late {
-    /// The lowest of them.
     lowest: PacketNumber,
     /// ACKs written before the last of them arrived.
     after: u64,
@@ -290,8 +288,7 @@ impl Received {
         self.due.get()
     }
 
-    /// Ensures that a number below the last report is reported, even if ACKs in flight without it
-    /// are confirmed later.
+    /// Reports a number below the last report again, even if ACKs without it are confirmed later.
     fn on_late(&mut self, number: PacketNumber) {
         self.report_from = self.report_from.min(number);
         let entry = if self.late.is_none() {
@@ -306,7 +303,6 @@ impl Received {
         });
     }
 
-    /// Returns the heap memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.withholding
             .as_ref()
@@ -321,7 +317,6 @@ impl Received {
         }
     }
 
-    /// Schedules an ACK by `when`.
     fn due_by(&mut self, when: Instant) {
         self.due = self.due.or_at(when);
     }
@@ -400,7 +395,6 @@ impl Received {
     }
 }
 
-/// Trailing zero bytes.
 fn trailing_zeros(bytes: &[u8]) -> usize {
     bytes.iter().rev().take_while(|byte| **byte == 0).count()
 }
@@ -408,13 +402,11 @@ fn trailing_zeros(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests;
 
-/// The replay window without withheld numbers. Exists only while the window contains withheld
-/// numbers.
+/// The replay window without withheld numbers; exists only while the window contains any.
 #[derive(Clone, Debug)]
 struct ReportedWindow {
     /// The numbers that ACKs report.
     window: ReplayWindow,
-    /// The largest withheld number.
     last: PacketNumber,
 }
 

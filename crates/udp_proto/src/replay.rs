@@ -90,17 +90,14 @@ impl ReplayWindow {
             .map_or(first, |largest| largest.next().unwrap_or(largest))
     }
 
-    /// Returns the marks of `number`, in the lowest bit, and the 63 below it; all must lie in the
-    /// window.
+    /// Returns the marks of `number`, in the lowest bit, and the 63 below it, all in the window.
     pub(crate) fn downwards(&self, number: PacketNumber) -> u64 {
         self.marks.downwards(number.get())
     }
 }
 
-/// A ring of 1,024 bits indexed by the low 10 bits of a number, as in RFC 6479.
-///
-/// Its user knows which 1,024 numbers it covers, and clears the bits of numbers that enter the
-/// range. All operations work on words.
+/// A ring of 1,024 bits indexed by the low 10 bits of a number, as in RFC 6479. Its user clears the
+/// bits of numbers that enter the range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     words: [u64; WORDS],
@@ -110,18 +107,15 @@ impl Marks {
     /// Numbers with a bit of their own.
     pub(crate) const LEN: u64 = 1_024;
 
-    /// Creates an empty ring.
     pub(crate) const fn new() -> Self {
         Self { words: [0; WORDS] }
     }
 
-    /// Returns whether `number` is marked.
     pub(crate) fn contains(&self, number: u64) -> bool {
         let (word, bit) = place(number);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Marks `number`.
     pub(crate) fn set(&mut self, number: u64) {
         let (word, bit) = place(number);
         if let Some(word) = self.words.get_mut(word) {
@@ -165,7 +159,6 @@ impl Marks {
         touched
     }
 
-    /// Clears the bits of `mask` in one word.
     fn clear_bits(&mut self, word: usize, mask: u64) {
         if let Some(word) = self.words.get_mut(word) {
             *word &= !mask;

@@ -10,29 +10,23 @@ use crate::nanos::Nanos;
 /// sample below the minimum. So false delays cannot move the estimate out of the measured range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
-    /// Smoothed RTT in nanoseconds, like all fields that are no [`Nanos`]: each packet brings a
-    /// sample, and integer sums are cheaper.
+    /// Smoothed RTT in nanoseconds, as all `u64`s here: integer sums are cheaper for each packet.
     smoothed: u64,
-    /// Mean deviation.
     variation: u64,
-    /// Latest and minimum samples; `None` before the first.
     measured: Option<Measured>,
     /// The peer's announced maximum acknowledgement delay.
     max_ack_delay: u64,
     /// Derived with each sample, since each packet reads it.
     pto: Nanos,
-    /// As `pto`.
     loss_delay: Nanos,
 }
 
-/// Samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measured {
     /// The latest, including the peer's delay.
     latest: u64,
     /// The latest without the peer's delay, as far as accepted.
     adjusted: u64,
-    /// The minimum.
     min: u64,
 }
 
@@ -64,7 +58,6 @@ impl RttEstimator {
         rtt
     }
 
-    /// Updates the derived fields.
     fn derive(&mut self) {
         let margin = self.variation.saturating_mul(4).max(GRANULARITY);
         let pto = self.smoothed.saturating_add(margin);
@@ -171,7 +164,7 @@ impl RttEstimator {
     pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
     /// Returns the probe timeout after `count` unanswered probes: doubled for each, up to
-    /// [`Self::BACKOFF_MAX`], or the plain probe timeout if that is longer.
+    /// [`Self::BACKOFF_MAX`] or the plain one.
     pub(crate) fn pto_after(&self, count: u32) -> Nanos {
         if count == 0 {
             return self.pto;

@@ -23,8 +23,8 @@ use scan::{AckReference, Evicted, Pass, Slot, State};
 
 pub use contents::InFlight;
 
-/// How long to wait for a late acknowledgement after a loss: longer than reordering on any playable
-/// path.
+/// How long to wait for a late acknowledgement after a loss: longer than reordering on playable
+/// paths.
 pub(crate) const LATE_ACK_SPAN: Duration = Duration::from_millis(500);
 
 /// Sent packets without an outcome, with what each held.
@@ -40,7 +40,6 @@ pub struct SentPackets<C> {
     slots: VecDeque<Slot>,
     /// Number of the first slot.
     base: u64,
-    /// The direction's first number.
     first: u64,
     contents: Contents<C>,
     /// How many contents belong to lost packets.
@@ -56,13 +55,11 @@ pub struct SentPackets<C> {
     /// Orders ACKs and widens their largest number.
     reference: AckReference,
     largest_acked: Option<u64>,
-    /// Detects outages.
     gaps: Gaps,
     /// Ack-eliciting packets in flight.
     flight: Flight,
     /// No packet below is in flight.
     open_from: u64,
-    /// Reordering tolerance of the path.
     tolerance: Tolerance,
     /// When the next packet is declared lost without another ACK.
     loss_deadline: Deadline,
@@ -277,7 +274,6 @@ impl<C: Copy> SentPackets<C> {
         (self.flight.packets() > 0).then(|| self.probe_base + rtt.pto_after(self.probes))
     }
 
-    /// Returns the probes since the last new acknowledgement.
     #[cfg(test)]
     const fn probes(&self) -> u32 {
         self.probes
@@ -404,7 +400,6 @@ impl<C: Copy> SentPackets<C> {
         self.largest_acked.and_then(PacketNumber::new)
     }
 
-    /// Returns the reordering threshold in packet numbers.
     #[cfg(test)]
     const fn reorder_threshold(&self) -> u64 {
         self.tolerance.threshold()

@@ -82,7 +82,6 @@ pub(crate) struct Session<A: Aead> {
     reliable_channels: u32,
     outbox: Outbox,
     inbox: Inbox,
-    /// Rates and congestion control.
     flow: Flow,
     limiter: InboundLimiter,
 
@@ -93,7 +92,6 @@ pub(crate) struct Session<A: Aead> {
     ping: Ping,
     /// The largest datagram to send, and the search for a larger one.
     mtu: MtuProbing,
-    /// Idle timeout and keepalive.
     silence: Silence,
     /// Deadline for the next packet of ours.
     keepalive_at: Instant,
@@ -101,8 +99,8 @@ pub(crate) struct Session<A: Aead> {
     is_idle: bool,
     /// When the last message was sent or received.
     message_at: Instant,
-    /// The earliest time for the next compaction, so that frequent PINGs do not expand the keys
-    /// each time.
+    /// The earliest time for the next compaction, so that frequent PINGs do not expand keys each
+    /// time.
     compact_at: Instant,
     /// When a packet was last padded to provoke a stateless reset.
     padded_at: Instant,
@@ -119,7 +117,6 @@ pub(crate) struct Session<A: Aead> {
     tally: Tally,
 }
 
-/// Body of CONFIRM, and of IDENTITY in peer mode.
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
 
 /// Whether an ack-eliciting packet is required.
@@ -135,16 +132,13 @@ enum Ping {
 /// The state of a frame that is repeated until acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
-    /// It is sent in the next packet.
     Due,
-    /// A packet that carries it is in flight.
     InFlight,
 }
 
 /// Whether ACK and CONFIRM have displaced messages since the queue was last empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckDeferral {
-    /// They have not.
     None,
     /// They have: an ACK is sent only when due.
     UntilDue,
@@ -187,9 +181,7 @@ pub(crate) struct SessionEvents {
     pub(crate) is_readable: bool,
     /// The session ended, with this reason and the peer's text. Reported once.
     pub(crate) closed: Option<Box<(CloseReason, Box<[u8]>)>>,
-    /// The peer's address changed.
     pub(crate) moved: Option<path::Span>,
-    /// The MTU check finished.
     pub(crate) mtu_checked: Option<Outcome>,
     /// The realtime rate changed; bytes per second.
     pub(crate) realtime_rate: Option<u32>,
@@ -209,7 +201,6 @@ impl SessionEvents {
 }
 
 impl<A: Aead> Session<A> {
-    /// Queues a message.
     pub(crate) fn send(
         &mut self,
         now: Instant,
@@ -238,12 +229,10 @@ impl<A: Aead> Session<A> {
         Ok(number)
     }
 
-    /// Returns whether the outcome of a tracked message waits to be polled.
     pub(crate) fn has_settled(&self) -> bool {
         self.outbox.has_settled()
     }
 
-    /// Returns the next outcome of a tracked message.
     pub(crate) fn poll_settled(&mut self) -> Option<Settled> {
         self.outbox.poll_settled()
     }
@@ -279,7 +268,6 @@ impl<A: Aead> Session<A> {
         self.events.is_any() || self.outbox.has_settled()
     }
 
-    /// Takes the events since the last call.
     pub(crate) fn take_events(&mut self) -> SessionEvents {
         core::mem::take(&mut self.events)
     }
@@ -292,7 +280,6 @@ impl<A: Aead> Session<A> {
         self.path.peer()
     }
 
-    /// Returns whether the peer's current address is validated.
     pub(crate) const fn is_at_proved_address(&self) -> bool {
         self.path.is_proved()
     }
@@ -314,8 +301,8 @@ impl<A: Aead> Session<A> {
         self.boot_id
     }
 
-    /// Returns whether an attempt that began at `began` may have crossed this session's handshake:
-    /// its initiator could not know of this session yet.
+    /// Returns whether an attempt begun at `began` crossed this handshake: its initiator could not
+    /// know of this session yet.
     pub(crate) fn may_cross(&self, began: Instant) -> bool {
         began <= self.opened_at + self.rtt.ptos(1)
     }
@@ -368,7 +355,6 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns the approximate memory use in bytes.
     pub(crate) fn memory(&self) -> usize {
         let grant = match &self.proof {
             Proof::Token(grant) => grant.user.capacity(),
@@ -460,7 +446,6 @@ impl<A: Aead> Session<A> {
             .saturating_add(u64::from(summary.spurious_packets));
     }
 
-    /// Reports a changed realtime rate to the application.
     fn report_rate(&mut self) {
         if let Some(rate) = self.flow.take_rate_change() {
             self.events.realtime_rate = Some(rate);
@@ -468,7 +453,6 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// Parameters of a new session.
 pub(crate) struct SessionStart {
     pub(crate) role: Role,
     pub(crate) path: Path,
@@ -482,7 +466,6 @@ pub(crate) struct SessionStart {
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
     pub(crate) source: Option<IpAddr>,
-    /// Our announced timeouts.
     pub(crate) timeouts: Timeouts,
 }
 
@@ -574,9 +557,7 @@ pub(crate) struct Silence {
     theirs: Nanos,
     /// Ours, as announced.
     announced: Nanos,
-    /// The idle timeout in effect.
     pub(crate) idle: Nanos,
-    /// The keepalive interval in effect.
     pub(crate) keepalive: Nanos,
 }
 
@@ -597,9 +578,8 @@ impl Silence {
         }
     }
 
-    /// Changes our values. The peer relies on the announced ones. Its keepalives do not become more
-    /// frequent, so our idle timeout is at least three of them. It may time us out after the same
-    /// number of ours, whatever it has set since, so ours do not become rarer.
+    /// Changes our values. The peer relies on the announced ones: its keepalives do not become more
+    /// frequent, so our idle timeout is at least three of them, and ours do not become rarer.
     pub(crate) fn set(&mut self, timeouts: &Timeouts) {
         let floor = self.theirs.saturating_mul(3).min(self.agreed);
         self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);
@@ -612,8 +592,7 @@ impl Silence {
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
 
 impl<A: Aead> Session<A> {
-    /// Returns when `handle_timeout` is next due. Deadlines that were handled and wait for the
-    /// drain are excluded.
+    /// Returns when `handle_timeout` is next due. Handled deadlines wait for the drain.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
         match &self.phase {
@@ -628,8 +607,7 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns the earliest deadline of an open session. Called on each drain, so it builds no
-    /// list.
+    /// Returns the earliest deadline. Called on each drain, so it builds no list.
     fn first_deadline(&self) -> Instant {
         let mut first = self.received_at + self.idle_span();
         let mut always = |at: Option<Instant>| {
@@ -656,7 +634,6 @@ impl<A: Aead> Session<A> {
         first
     }
 
-    /// Runs every timer due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.checked_at = self.checked_at.max(now);
         self.opening.handle_timeout(now);
@@ -720,8 +697,6 @@ impl<A: Aead> Session<A> {
         (self.silence.idle.get(), self.silence.keepalive.get())
     }
 
-    /// Changes the default TTL of a channel's unreliable messages. Returns whether the channel
-    /// exists.
     pub(crate) fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
         self.outbox.set_ttl(channel, ttl)
     }

@@ -13,9 +13,7 @@ use crate::packet::Cid;
 /// The default is a first session, for use without an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
-    /// Slot in the slab.
     pub(crate) index: u16,
-    /// Generation of the slot.
     pub(crate) generation: u32,
 }
 
@@ -37,17 +35,14 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Slots for values of type `T`, each with a connection id of `index 16 | random 16`, and 32 more
-/// random bits if ids have 8 bytes.
-///
-/// Freed slots are reused in order, and an id not within 60 s.
+/// Slots for values, each with a connection id of `index 16 | random 16`, and 32 more random bits
+/// if ids have 8 bytes. Freed slots are reused in order, and an id not within 60 s.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     entries: Vec<Slot<T>>,
     free: VecDeque<u16>,
     /// Most slots that may exist.
     capacity: u16,
-    /// Slots in use.
     taken: u16,
 }
 
@@ -67,17 +62,14 @@ struct Quarantine {
     next: u8,
 }
 
-/// Free slots beyond which no new ones are created, so that consecutive short sessions do not grow
-/// the slab to its capacity.
+/// Free slots beyond which no new ones are created, so that short sessions do not grow the slab.
 const REUSE_AT: usize = 64;
-/// Former ids kept per slot. A slot that ends more sessions within 60 s forgets the oldest, which
-/// the queue of free slots makes rare.
+/// Former ids kept per slot. A slot that ends more sessions within 60 s forgets the oldest.
 const FORMER_IDS: usize = 4;
 /// How long an id is not reused; TWP/1, section 9.
 const ID_REUSE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl<T> Slots<T> {
-    /// Creates a slab for at most `capacity` values.
     pub(crate) const fn new(capacity: u16) -> Self {
         Self {
             entries: Vec::new(),
@@ -124,7 +116,6 @@ impl<T> Slots<T> {
         Some(id)
     }
 
-    /// Removes the value and frees the slot.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) -> Option<T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation {
@@ -138,7 +129,6 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// Replaces the value and returns the former one.
     pub(crate) fn replace(&mut self, id: SessionId, value: T) -> Option<T> {
         self.get_mut(id)
             .map(|present| core::mem::replace(present, value))
@@ -163,7 +153,6 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Returns the value of `id`.
     pub(crate) fn get(&self, id: SessionId) -> Option<&T> {
         let slot = self.entries.get(usize::from(id.index))?;
         slot.value
@@ -171,7 +160,6 @@ impl<T> Slots<T> {
             .filter(|_| slot.generation == id.generation)
     }
 
-    /// Returns the value of `id` mutably.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         slot.value
@@ -179,7 +167,6 @@ impl<T> Slots<T> {
             .filter(|_| slot.generation == id.generation)
     }
 
-    /// Returns the session in slot `index`.
     pub(crate) fn id_at(&self, index: u16) -> Option<SessionId> {
         let slot = self.entries.get(usize::from(index))?;
         slot.value.as_ref().map(|_| SessionId {
@@ -202,24 +189,20 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Returns the number of values.
     pub(crate) const fn len(&self) -> u16 {
         self.taken
     }
 
-    /// Returns whether the slab is full.
     pub(crate) const fn is_full(&self) -> bool {
         self.taken >= self.capacity
     }
 
-    /// Returns every session, in slot order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> {
         (0..self.entries.len())
             .filter_map(|index| u16::try_from(index).ok())
             .filter_map(|index| self.id_at(index))
     }
 
-    /// Returns every value, in slot order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|slot| slot.value.as_ref())
     }
@@ -319,10 +302,7 @@ impl CidLen {
     }
 }
 
-/// The earliest deadline of up to 65,536 slots.
-///
-/// Setting and clearing cost O(log n), and allocate only for a new slot index. Ties go to the lower
-/// slot, for determinism.
+/// The earliest deadline of up to 65,536 slots: an indexed binary heap. Ties go to the lower slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// A heap: no entry is before its parent.
@@ -368,7 +348,6 @@ impl Timers {
         }
     }
 
-    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.first().map(|(deadline, _)| *deadline)
     }
@@ -383,7 +362,6 @@ impl Timers {
         Some(slot)
     }
 
-    /// Moves the entry at `at` up or down to its place.
     fn settle(&mut self, mut at: usize) {
         while at > 0 {
             let parent = at.saturating_sub(1) / 2;

@@ -227,7 +227,6 @@ pub struct SessionStats {
     pub mtu: u16,
 }
 
-/// Writes a span as whole microseconds.
 #[cfg(feature = "serde")]
 fn as_micros<S: serde::Serializer>(
     span: &core::time::Duration,

@@ -179,8 +179,7 @@ impl fmt::Debug for AwsLcRsSigningKey {
     }
 }
 
-/// AWS-LC would also accept the hybrid form of SEC1, with prefix 6 or 7. The protocol allows only
-/// one form.
+/// AWS-LC would also accept the hybrid form of SEC1; the protocol allows only one form.
 const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
     match key.0 {
         [0x04, ..] => Ok(&key.0),
@@ -190,7 +189,6 @@ const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
 
 #[cfg(test)]
 impl AwsLcRsEphemeral {
-    /// Creates a key from a scalar, for test vectors.
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
         let key = PrivateKey::from_private_key(&agreement::ECDH_P256, scalar).unwrap();
         Self(Held::new(role, key))

@@ -185,7 +185,6 @@ enum Key {
     Dialler(p256::SecretKey),
     /// Usable for one agreement.
     Accepter(EphemeralPrivateKey),
-    /// Already used.
     Spent,
 }
 
@@ -206,7 +205,6 @@ impl fmt::Debug for RingSigningKey {
 
 #[cfg(test)]
 impl RingEphemeral {
-    /// Creates a dialler's key from a scalar, for test vectors.
     pub(super) fn dialler_from_scalar(scalar: &[u8; 32]) -> Self {
         Self(Key::Dialler(p256::SecretKey::from_slice(scalar).unwrap()))
     }

@@ -152,7 +152,6 @@ enum Cipher {
 /// Each cipher wipes itself.
 impl ZeroizeOnDrop for RustCryptoAead {}
 
-/// A compile-time check that a cipher wipes itself on drop.
 const fn wiped_on_drop<T: ZeroizeOnDrop>() {}
 const _: () = {
     wiped_on_drop::<Aes128Gcm>();
@@ -231,7 +230,6 @@ impl fmt::Debug for RustCryptoSigningKey {
 
 #[cfg(test)]
 impl RustCryptoEphemeral {
-    /// Creates a key from a scalar, for test vectors.
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
         Self(Held::new(
             role,

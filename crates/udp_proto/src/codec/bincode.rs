@@ -59,7 +59,6 @@ impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Limiting<'_, T> {
     }
 }
 
-/// Appends to a vector.
 struct Appender<'a>(&'a mut Vec<u8>);
 
 impl Writer for Appender<'_> {

@@ -18,7 +18,6 @@ use super::{DecodeError, Limits};
 pub struct Budget {
     memory: Cell<usize>,
     depth: Cell<u16>,
-    /// The limit that was reached.
     reached: Cell<Option<DecodeError>>,
 }
 
@@ -66,8 +65,8 @@ impl Budget {
         }
     }
 
-    /// Charges the spare room of a list or set for a value of `size` bytes. The first value
-    /// allocates room for four in a list, and a node of eleven in a set.
+    /// Charges the spare room of a list or set: at first, a list has room for four, a set a node of
+    /// eleven.
     fn pay_in_list<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
         match growth {
             Growth::None | Growth::Further => Ok(()),
@@ -77,10 +76,8 @@ impl Budget {
 
     /// Charges the spare room of a map for a key or a value of `size` bytes.
     ///
-    /// The first entry of a `BTreeMap` allocates a node of eleven. Its nodes hold at least five; a
-    /// node above five of these holds a copy of one more entry in as much room, 96 bytes of edges,
-    /// and 16 of its own: 2.6 times the entries and 7 bytes each. A `HashMap` has at worst 16
-    /// places for 7 entries, and a byte for each.
+    /// A `BTreeMap` has nodes of eleven, filled with at least five: at worst 2.6 times the entries
+    /// and 7 bytes each. A `HashMap` has at worst 16 places for 7 entries, and a byte for each.
     fn pay_in_map<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
         match growth {
             Growth::None => Ok(()),

@@ -118,7 +118,6 @@ pub struct Registry<C, S> {
     codec: PhantomData<fn() -> C>,
 }
 
-/// One type.
 struct Row<S> {
     version: u16,
     /// Decodes and handles a message; `None` for types that are only sent.

@@ -54,7 +54,7 @@ pub(super) enum HelloOutcome {
 }
 
 impl HelloOutcome {
-    /// Returns the code sent for rejected credentials. A wrong PSK is no honest mistake and gets no
+    /// Returns the code to send for rejected credentials. A wrong PSK is no honest mistake: no
     /// answer.
     const fn reason(self) -> Option<CloseCode> {
         match self {
@@ -85,7 +85,6 @@ impl HelloOutcome {
 pub(crate) enum Admitted {
     /// A token and its PSK.
     Token(Box<Grant>),
-    /// Nothing.
     Open,
     /// The network secret; its identity follows in the first packet.
     Peer,
@@ -424,8 +423,7 @@ impl<P: Provider> Endpoint<P> {
         HelloOutcome::Refused
     }
 
-    /// Refuses a HELLO without proof, within the budget for such answers, with the code of
-    /// `outcome`. Returns `outcome`.
+    /// Refuses a HELLO without proof, within the budget for such answers. Returns `outcome`.
     fn refuse_unproved(
         &mut self,
         now: Instant,
@@ -474,7 +472,6 @@ impl From<ConnectToken> for Grant {
 }
 
 impl<P: Provider> Endpoint<P> {
-    /// Processes the first packet of a half-open attempt.
     pub(super) fn on_first_packet(
         &mut self,
         now: Instant,
@@ -600,8 +597,8 @@ impl<P: Provider> Endpoint<P> {
         self.connected(now, (id, began), address, proof);
     }
 
-    /// Returns what a first packet proves: nothing if the IDENTITY of peer mode is invalid. Returns
-    /// `None` if the packet must be repeated, with an IDENTITY or when the budget allows.
+    /// Returns what a first packet proves; `None` if it must be repeated, with an IDENTITY or when
+    /// the budget allows.
     fn verify_first(
         &mut self,
         now: Instant,
@@ -635,7 +632,6 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Decides whether the proof admits the peer.
     fn admission(
         &self,
         now: Instant,
@@ -686,19 +682,16 @@ impl<P: Provider> Endpoint<P> {
 /// Bytes of the HELLO that preceded a first packet.
 const HELLO_LEN: u64 = 1_200;
 
-/// Required contents of a first packet.
 struct Confirm {
     body: [u8; CONFIRM_LEN],
     identity: Option<(crypto::PublicKey, [u8; 64])>,
 }
 
-/// The purpose of an attempt's first packet.
 enum FirstFrames {
     /// It opens a session.
     Confirm(Confirm),
     /// It ends the attempt, regardless of other frames.
     Close,
-    /// Neither, or it is malformed.
     Other,
 }
 
@@ -743,7 +736,6 @@ impl FirstFrames {
 /// An IDENTITY that failed to verify.
 struct FalseIdentity;
 
-/// A decrypted and checked first packet of an attempt.
 struct First<'a> {
     proof: Proof,
     verdict: Verdict,

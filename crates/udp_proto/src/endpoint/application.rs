@@ -514,9 +514,8 @@ impl<P: Provider> Endpoint<P> {
         self.bans.until.remove(&player).is_some()
     }
 
-    /// Applies [`Config::block_breaches`](crate::Config::block_breaches) after a session ended by a
-    /// protocol violation. Bans a player by id; otherwise blocks the address, if validated. Only
-    /// the peer can have sent authenticated packets.
+    /// Bans the player, or blocks the validated address, after a protocol violation. Only the peer
+    /// can have sent authenticated packets.
     pub(super) fn apply_block_policy(&mut self, now: Instant, id: SessionId, reason: CloseReason) {
         let Some(span) = self.config.block_breaches else {
             return;
@@ -566,13 +565,11 @@ const fn is_breach(code: CloseCode) -> bool {
     )
 }
 
-/// Banned players.
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
     until: BTreeMap<ClientId, Instant>,
 }
 
-/// Most players banned at a time.
 const BANS_MAX: usize = 65_536;
 
 impl Bans {
@@ -603,8 +600,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Turns a session's events into endpoint events, and frees the slot if the session is gone and
-    /// its end was polled.
+    /// Raises the events of a session, and frees the slot if it is gone and its end was polled.
     pub(crate) fn drain_session_events(&mut self, now: Instant, id: SessionId) {
         let Some(Slot::Session(session)) = self.slots.get_mut(id) else {
             return;
@@ -663,8 +659,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Frees the session whose `Closed` was polled last, since its last messages can no longer be
-    /// read.
+    /// Frees the session whose `Closed` was polled last: its messages can no longer be read.
     pub(crate) fn remove_reported_end(&mut self) {
         if let Some(id) = self.reported_end.take()
             && self.ended.remove(&id) == Some(true)
@@ -673,7 +668,6 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Frees a slot and all references to it.
     pub(crate) fn remove(&mut self, now: Instant, id: SessionId) {
         self.forget_peer(id);
         let Some(slot) = self.slots.remove(now, id) else {
@@ -706,7 +700,6 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Removes an attempt from the indices of half-open attempts.
     pub(crate) fn release_half_open(&mut self, half_open: &HalfOpen<Admitted>) {
         if let Some(listener) = &mut self.listener {
             listener.release(half_open);

@@ -167,7 +167,6 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Turns the dial `id` into a session.
     fn on_accepted(
         &mut self,
         now: Instant,
@@ -239,7 +238,6 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Processes a protected packet.
     fn on_packet(&mut self, now: Instant, arrival: &Arrival<SocketAddr>, datagram: &mut [u8]) {
         let cid_len = self.config.cid_len.bytes();
         let Ok(header) = Header::decode(datagram, cid_len) else {
@@ -345,8 +343,7 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Returns the reset token to give the peer of a dial; `None` if we do not listen with a
-    /// secret.
+    /// Returns the reset token to give the peer of a dial, if we listen with a secret.
     pub(super) fn token_of_dial(&self, id: SessionId) -> Option<ResetToken> {
         let Some(Slot::Dial(dial)) = self.slots.get(id) else {
             return None;
@@ -355,7 +352,6 @@ impl<P: Provider> Endpoint<P> {
         resets.token(&self.provider, dial.client_cid())
     }
 
-    /// Registers a session that its peer may reset, by the peer's current address.
     pub(super) fn note_resettable(&mut self, id: SessionId) {
         if let Some(session) = self.session(id).filter(|session| session.is_resettable()) {
             let entry = (session.peer_address(), id);
@@ -371,8 +367,8 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Repeats the HELLOs of dials to `from`, the source of a packet for an unknown session: the
-    /// peer still has a session that ended here, and the path works again.
+    /// Repeats the HELLOs to `from`, which sent a packet of an unknown session: its peer still has
+    /// a session that ended here, and the path works again.
     pub(super) fn resend_hellos_to(&mut self, now: Instant, from: SocketAddr) {
         let mut resent = Vec::new();
         for id in self.dials.values().take(RESENT_MAX) {
@@ -448,7 +444,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// If more than half of the half-open slots are taken, evicts the oldest attempt of the network
-    /// that holds most, provided that it is older than a round trip.
+    /// that holds most, if older than a round trip.
     fn evict_half_open(&mut self, now: Instant, listener: &mut Listener<P>) {
         if !listener.half_open_shares.is_above_half() {
             return;
@@ -665,11 +661,11 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Ends all but one session with a node; normally the newest stays. A node that dials knows of
-    /// no session, so an older one is dead at its end, after a restart or an idle timeout.
+    /// Ends all but one session with a node. A node that dials knows of no session, so normally the
+    /// newest stays.
     ///
-    /// If both ends dialled within a round trip, neither knew of the other's attempt. Then both
-    /// keep the session that the smaller node id dialled.
+    /// If both ends dialled within a round trip, both keep the session that the smaller node id
+    /// dialled.
     fn keep_one(&mut self, now: Instant, (new, began): (SessionId, Instant), node: NodeId) {
         let ours = self.listener.as_ref().map(|listener| listener.node);
         let old = self.nodes.get(&node).copied();

@@ -98,7 +98,6 @@ pub struct Network {
     pub previous: Option<Secret32>,
 }
 
-/// The accepting side of an endpoint.
 pub(crate) struct Listener<P: Provider> {
     pub(crate) key: PublicKey,
     pub(crate) node: NodeId,
@@ -188,7 +187,6 @@ impl<P: Provider> Listener<P> {
         }
     }
 
-    /// Returns whether `mode` is served.
     pub(crate) const fn serves(&self, mode: Mode) -> bool {
         match mode {
             Mode::Token => !self.token_keys.is_empty(),
@@ -204,8 +202,7 @@ impl<P: Provider> Listener<P> {
     }
 }
 
-/// Returns whether per-source limits do not apply to `source`: loopback, and exits that did not
-/// report a player's address.
+/// Returns whether per-source limits do not apply: to loopback, and to exits' own datagrams.
 pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
     source.ip().to_canonical().is_loopback() || is_trusted_exit(config, source)
 }

@@ -20,7 +20,6 @@ use crate::config::{SpokenVersions, Timeouts};
 use crate::error::{CloseCode, ConnectFailure};
 use crate::packet::Cid;
 
-/// A dialling client.
 pub(crate) struct Dial<P: Provider> {
     target: Target,
     /// Fields common to all HELLOs of the dial.
@@ -32,29 +31,22 @@ pub(crate) struct Dial<P: Provider> {
     /// The HELLO of the current attempt.
     hello: Vec<u8>,
     hello_id: u64,
-    /// The version of this attempt.
     version: u32,
     /// A VERSION was followed; a second one is ignored.
     has_restarted: bool,
     ephemeral: P::Ephemeral,
     /// Index into the addresses.
     at: usize,
-    /// When to try the next address.
     next_address_at: Instant,
-    /// When to retransmit the HELLO.
     resend_at: Instant,
     interval: Duration,
-    /// When the dial fails.
     give_up_at: Instant,
     /// When the last HELLO was sent, for the first RTT sample.
     sent_at: Instant,
-    /// The HELLO waits to be sent.
     is_due: bool,
     /// RETRYs followed in this attempt at this address.
     retries: u8,
-    /// HELLOs sent in this attempt.
     hellos: u8,
-    /// Key agreements in this attempt.
     agreements: u8,
     /// ACCEPTs that failed a check, over all attempts.
     rejected: u8,
@@ -74,7 +66,6 @@ pub(crate) struct Dial<P: Provider> {
     certificate: Option<CertificateError>,
 }
 
-/// Both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Instant,
@@ -119,11 +110,10 @@ const RETRIES_MAX: u8 = 3;
 const AGREEMENTS_MAX: u8 = 16;
 /// Refusals without proof that end the attempt at an address.
 ///
-/// Each echoes the random hello id and has the dialled source address. An attacker that can forge
-/// that reads the client's packets, and mostly could drop them as well.
+/// Each echoes the random hello id: an attacker that can forge that reads the client's packets.
 const UNPROVED_MIN: u8 = 2;
-/// How long after the first HELLO to an address a genuine ACCEPT may follow refusals without proof;
-/// at least this, else three round trips.
+/// How long after the first HELLO to an address an ACCEPT may follow refusals without proof: this,
+/// or three round trips if longer.
 const UNPROVED_SPAN: Duration = Duration::from_secs(1);
 
 impl<P: Provider> Dial<P> {
@@ -173,17 +163,15 @@ impl<P: Provider> Dial<P> {
         Ok(dial)
     }
 
-    /// Returns the timeouts of the new session.
     pub(crate) const fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
-    /// Returns our connection id of the new session.
     pub(crate) const fn client_cid(&self) -> Cid {
         self.form.client_cid
     }
 
-    /// Schedules the HELLO if a packet from the current address shows that the path works. At most
+    /// Schedules the HELLO if a packet from the current address shows that the path works, at most
     /// once in [`RESEND_FIRST`], since such packets can be forged. Returns whether it did.
     pub(crate) fn on_packet_from(&mut self, now: Instant, from: SocketAddr) -> bool {
         let is_due =
@@ -210,9 +198,8 @@ impl<P: Provider> Dial<P> {
         true
     }
 
-    /// Processes a REFUSE. A mac that proves that the token was opened ends the attempt. Several
-    /// without proof end it in [`handle_timeout`](Self::handle_timeout), unless an ACCEPT arrives
-    /// first.
+    /// Processes a REFUSE. One with a proof ends the attempt. Several without end it in
+    /// [`handle_timeout`](Self::handle_timeout), unless an ACCEPT arrives first.
     pub(crate) fn on_refuse(
         &mut self,
         now: Instant,
@@ -279,8 +266,7 @@ impl<P: Provider> Dial<P> {
 
     /// Processes a VERSION: restarts once with the highest common version. One that lists the
     /// version of our HELLO contradicts itself and is ignored. A forged one cannot cause a
-    /// downgrade: a server refuses a HELLO of a lower version than both support, which ends the
-    /// attempt. Without a common version the attempt continues.
+    /// downgrade, since a server refuses a HELLO of a lower version than both support.
     pub(crate) fn on_versions(
         &mut self,
         now: Instant,
@@ -310,8 +296,7 @@ impl<P: Provider> Dial<P> {
         true
     }
 
-    /// Processes an ACCEPT. Returns `None` if it fails a check; the attempt then continues with the
-    /// same key.
+    /// Processes an ACCEPT. If it fails a check, the attempt continues with the same key.
     pub(crate) fn on_accept(
         &mut self,
         clock: Clock,
@@ -336,7 +321,6 @@ impl<P: Provider> Dial<P> {
         accepted
     }
 
-    /// Runs what is due. A failure is returned once.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -391,7 +375,6 @@ impl<P: Provider> Dial<P> {
         Some(self.address())
     }
 
-    /// Returns when `handle_timeout` is next due.
     pub(crate) fn poll_timeout(&self) -> Instant {
         let mut next = self.give_up_at.min(self.resend_at);
         if self.target.addresses.len() > 1 {
@@ -491,9 +474,8 @@ impl<P: Provider> Dial<P> {
         })
     }
 
-    /// Returns the RTT from the HELLO that an ACCEPT answers: the only one, or the only one after
-    /// the only RETRY. With retransmissions it is unknown which HELLO was answered (P. Karn, C.
-    /// Partridge, "Improving Round-Trip Time Estimates in Reliable Transport Protocols", 1987).
+    /// Returns the RTT from the HELLO that an ACCEPT answers. With retransmissions it is unknown
+    /// which one that was (Karn and Partridge, 1987).
     fn round_trip(&self, now: Instant) -> Option<Duration> {
         matches!((self.hellos, self.retries), (1, 0) | (2, 1))
             .then(|| now.saturating_since(self.sent_at))
@@ -508,7 +490,6 @@ impl<P: Provider> Dial<P> {
             .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Builds the HELLO of a new attempt.
     fn lay_out(
         &mut self,
         now: Instant,
@@ -553,7 +534,6 @@ impl<P: Provider> Dial<P> {
     }
 }
 
-/// Inputs of a dial.
 pub(crate) struct DialStart<'a> {
     pub(crate) target: Target,
     pub(crate) form: HelloForm,

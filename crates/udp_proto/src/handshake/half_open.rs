@@ -19,9 +19,8 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) hello_id: u64,
     /// Source of the first HELLO.
     pub(crate) first: SocketAddr,
-    /// An address known to have received the ACCEPT: the last one that showed a cookie for the
-    /// attempt. Until one does, the ACCEPT is sent only to `first`, and only a receiver of the
-    /// ACCEPT has the keys.
+    /// An address known to have received the ACCEPT: the last one that showed a cookie. Only a
+    /// receiver of the ACCEPT has the keys.
     pub(crate) reached: SocketAddr,
     /// The player's address for per-source limits.
     pub(crate) source: SocketAddr,
@@ -31,13 +30,11 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) suite: Suite,
     pub(crate) th1: [u8; 32],
     pub(crate) client_cid: Cid,
-    /// What the client proved.
     pub(crate) grant: G,
     /// The ACCEPT was repeated, so the first packet gives no RTT sample.
     pub(crate) was_repeated: bool,
     /// When the ACCEPT was created, for the first RTT sample.
     pub(crate) accepted_at: Instant,
-    /// When the attempt expires.
     pub(crate) expires_at: Instant,
 }
 
@@ -65,7 +62,6 @@ impl AttemptIndex {
         self.hello_ids.contains(&hello_id)
     }
 
-    /// Returns the slot of an attempt.
     pub(crate) fn get(&self, attempt: &[u8; 32]) -> Option<SessionId> {
         self.by_hash.get(attempt).copied()
     }
@@ -110,13 +106,11 @@ impl AttemptIndex {
         (*prefix == from).then_some((*accepted_at, *slot))
     }
 
-    /// Returns the number of attempts.
     pub(crate) fn len(&self) -> usize {
         self.by_hash.len()
     }
 }
 
-/// Inputs of an ACCEPT.
 pub(crate) struct AcceptForm<'a, K> {
     pub(crate) server_cid: Cid,
     /// Chosen if the client offers it.
@@ -126,7 +120,6 @@ pub(crate) struct AcceptForm<'a, K> {
     pub(crate) signing_key: &'a K,
 }
 
-/// The result of an accepted HELLO.
 pub(crate) struct Answer {
     pub(crate) accept: Box<[u8]>,
     pub(crate) secrets: SessionSecrets,
@@ -137,9 +130,7 @@ pub(crate) struct Answer {
 /// Why a HELLO that passed all checks got no ACCEPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerError {
-    /// Its ephemeral key is not a point of the curve.
     BadPoint,
-    /// The provider has no randomness.
     NoEntropy,
 }
 
@@ -217,17 +208,13 @@ const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
     }
 }
 
-/// Remembers tokens from their first valid HELLO until they expire.
-///
-/// A full cache refuses new tokens; it never forgets a valid one.
+/// Tokens from their first valid HELLO until they expire. A full cache never forgets a valid one.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache {
     entries: BTreeMap<TokenId, Entry>,
-    /// The same tokens by expiry.
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
     /// The latest expiry of a forgotten token. Tokens that expire no later are refused even if the
-    /// wall clock steps back. This is not the clock itself: a clock that was ahead for a while
-    /// would lock everyone out.
+    /// wall clock steps back. Not the clock itself: one that was ahead would lock everyone out.
     forgotten: Option<UnixTime>,
 }
 
@@ -236,7 +223,6 @@ struct Entry {
     state: TokenState,
 }
 
-/// State of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenState {
     /// Valid HELLOs arrived, but no first packet.
@@ -256,25 +242,17 @@ pub(crate) const ATTEMPTS_MAX: u8 = 4;
 /// Why a token may not start another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenBusy {
-    /// It already opened a session.
     Consumed,
-    /// Four attempts are pending.
     Attempts,
-    /// The cache is full.
     CacheFull,
 }
 
 impl TokenCache {
-    /// Returns the state of `token`.
     pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
         self.entries.get(&token).map(|entry| entry.state)
     }
 
     /// Checks whether `token` may start another attempt, in a cache of `capacity` tokens.
-    ///
-    /// # Errors
-    ///
-    /// [`TokenBusy`] if it may not.
     pub(crate) fn check(
         &self,
         token: TokenId,
@@ -335,7 +313,6 @@ impl TokenCache {
         was_pending
     }
 
-    /// Drops expired tokens.
     pub(crate) fn expire(&mut self, unix: UnixTime) {
         while let Some(&(forget_at, token)) = self.by_expiry.first() {
             if forget_at > unix {
@@ -347,13 +324,11 @@ impl TokenCache {
         }
     }
 
-    /// Returns the approximate memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         const EACH: usize = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
         self.entries.len().saturating_mul(EACH)
     }
 
-    /// Returns the number of tokens.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

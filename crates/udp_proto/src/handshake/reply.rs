@@ -203,11 +203,9 @@ const LABEL: &[u8] = b"tw1 cookie";
 /// Issues and verifies cookies. Its keys are never exposed.
 #[derive(Debug)]
 pub struct CookieJar {
-    /// Issues cookies.
     current: CookieKey,
     /// The previous key; `None` in the first epoch.
     previous: Option<CookieKey>,
-    /// When `current` is replaced.
     rotate_at: Instant,
 }
 

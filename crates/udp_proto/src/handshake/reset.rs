@@ -76,7 +76,6 @@ impl Drop for ResetToken {
     }
 }
 
-/// Derives tokens and limits resets.
 #[derive(Debug)]
 pub(crate) struct Resets {
     secret: Secret32,
@@ -120,7 +119,6 @@ impl Resets {
     }
 }
 
-/// Appends a reset.
 pub(crate) fn encode(token: &ResetToken, generator: &mut Generator, buf: &mut Vec<u8>) {
     let mut clear = [0; LEN - ResetToken::LEN];
     generator.fill(&mut clear);

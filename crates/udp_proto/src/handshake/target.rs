@@ -111,7 +111,6 @@ impl Target {
         Ok(())
     }
 
-    /// Returns why the target is invalid.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let count = self.addresses.len();
         if count == 0 || count > Self::ADDRESSES_MAX {
@@ -152,7 +151,6 @@ impl Credentials {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedAccept<'a> {
     pub(crate) hello0: Hello0<'a>,
-    /// The clear part.
     pub(crate) clear: &'a [u8],
     pub(crate) body: &'a AcceptBody,
 }

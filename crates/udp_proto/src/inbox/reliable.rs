@@ -8,9 +8,8 @@ use crate::channel::{
 };
 use crate::fragment::{Admission, Fragment, Key};
 
-/// Messages received ahead of the oldest missing one.
-///
-/// Bounded by the session's credit and by [`ID_WINDOW`].
+/// Messages received ahead of the oldest missing one, bounded by the session's credit and by
+/// [`ID_WINDOW`].
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// Whether messages wait for earlier ones.
@@ -21,19 +20,14 @@ pub(crate) struct Inbound {
     early: VecDeque<ArrivalState>,
 }
 
-/// The order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// In order of sending.
     Sending,
-    /// In order of arrival.
     Arrival,
 }
 
-/// State of a message.
 #[derive(Clone, Copy, Debug)]
 enum ArrivalState {
-    /// Nothing arrived.
     Missing,
     /// Incomplete, or complete before its turn.
     Held(Held),
@@ -51,7 +45,6 @@ struct Held {
 }
 
 impl Inbound {
-    /// Creates the receiving half of a channel of `delivery`, numbered from `first_id`.
     pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             order: match delivery {
@@ -137,7 +130,6 @@ impl Inbound {
         Ok(true)
     }
 
-    /// Releases memory if no message is early.
     pub(crate) fn shrink(&mut self) {
         if self.early.is_empty() {
             self.early = VecDeque::new();
@@ -161,7 +153,6 @@ impl Inbound {
         }
     }
 
-    /// Delivers every complete message that is now in turn.
     fn advance(&mut self, channel: ChannelId, store: &mut Store) {
         loop {
             match self.early.front() {

@@ -11,7 +11,6 @@ use crate::fragment::{Reassembler, UNRELIABLE_BUDGET};
 pub(super) struct Store {
     /// `None` while nothing is held and nothing has arrived for long.
     pub(super) stock: Option<Box<Stock>>,
-    /// Flow control of reliable messages.
     pub(super) credit: Credit,
     /// Unreliable messages dropped by earlier stocks.
     dropped: u64,
@@ -26,7 +25,6 @@ pub(super) struct Stock {
 }
 
 impl Store {
-    /// Creates an empty store for a peer with a grant of `window` bytes.
     pub(super) const fn new(window: u64) -> Self {
         Self {
             stock: None,
@@ -35,14 +33,13 @@ impl Store {
         }
     }
 
-    /// Returns the stock, allocated if absent.
     #[inline]
     pub(super) fn stock(&mut self) -> &mut Stock {
         self.stock.get_or_insert_default()
     }
 
-    /// Shrinks parts with little content once all together keep more than one part alone could. A
-    /// peer that alternates between forms would otherwise grow each part in turn.
+    /// Shrinks sparse parts once all together keep more than one part alone could: a peer that
+    /// alternates between forms would otherwise grow each in turn.
     pub(super) fn tidy(&mut self) {
         let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
         let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
@@ -57,7 +54,6 @@ impl Store {
         }
     }
 
-    /// Releases the memory of empty parts.
     pub(super) fn shrink(&mut self) {
         let Some(stock) = &mut self.stock else {
             return;
@@ -78,7 +74,6 @@ impl Store {
         self.dropped.saturating_add(of_this)
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.stock.as_ref().map_or(0, |stock| {
             size_of::<Stock>()
@@ -88,13 +83,10 @@ impl Store {
     }
 }
 
-/// Memory of unreliable messages, incomplete and unread, including the spare capacity of vectors
-/// that grow by half.
+/// Memory of unreliable messages, with the spare capacity of vectors that grow by half.
 const UNRELIABLE_MEMORY_MAX: usize = (UNRELIABLE_BUDGET + UNRELIABLE_UNREAD_MAX) * 8 / 5;
 
-/// Flow control, receiver's side; TWP/1, section 7.2.
-///
-/// All counts are cumulative since the session's start.
+/// Flow control, receiver's side; TWP/1, section 7.2. All counts are since the session's start.
 #[derive(Debug)]
 pub(super) struct Credit {
     /// Bytes that may be received and unread.
@@ -127,7 +119,6 @@ impl Credit {
         self.window
     }
 
-    /// Charges a new frame.
     pub(super) const fn spend(&mut self, credit: usize) -> Result<(), ChannelError> {
         let spent = self.spent.saturating_add(credit as u64);
         if spent > self.granted {
@@ -148,19 +139,16 @@ impl Credit {
         }
     }
 
-    /// Returns the grant to send.
     pub(super) fn due(&self) -> Option<u64> {
         self.is_due.then_some(self.granted)
     }
 
-    /// Records that `grant` was sent.
     pub(super) const fn on_sent(&mut self, grant: u64) {
         if grant == self.granted {
             self.is_due = false;
         }
     }
 
-    /// Records that the peer has `grant`.
     pub(super) fn on_acknowledged(&mut self, grant: u64) {
         self.acknowledged = self.acknowledged.max(grant.min(self.granted));
         if self.acknowledged == self.granted {
@@ -176,17 +164,14 @@ impl Credit {
     }
 }
 
-/// Messages of all channels in order of arrival.
-///
-/// Unreliable ones have a limit, beyond which the oldest are dropped. Reliable ones are bounded by
-/// their credit.
+/// Messages of all channels in order of arrival. Unreliable ones have a limit, beyond which the
+/// oldest are dropped; reliable ones are bounded by their credit.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     unreliable: Queue,
     reliable: Queue,
     /// Number of messages so far.
     arrivals: u64,
-    /// Unreliable messages dropped.
     dropped: u64,
 }
 
@@ -201,7 +186,6 @@ struct Queue {
 struct Record {
     /// Number of messages before it.
     arrival: u64,
-    /// In bytes.
     len: usize,
     /// Credit spent; 0 for an unreliable message.
     credit: usize,
@@ -211,12 +195,10 @@ struct Record {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) channel: ChannelId,
-    /// Credit spent; 0 for an unreliable message.
     pub(super) credit: usize,
 }
 
 impl Unread {
-    /// Queues the unreliable message that `write` appends.
     pub(super) fn push_unreliable(
         &mut self,
         channel: ChannelId,
@@ -230,7 +212,6 @@ impl Unread {
         }
     }
 
-    /// Queues the reliable message that `write` appends.
     pub(super) fn push_reliable(
         &mut self,
         channel: ChannelId,
@@ -256,7 +237,6 @@ impl Unread {
         }
     }
 
-    /// Releases the memory of empty queues.
     pub(super) fn shrink(&mut self) {
         for queue in [&mut self.unreliable, &mut self.reliable] {
             if queue.records.is_empty() {
@@ -265,7 +245,6 @@ impl Unread {
         }
     }
 
-    /// Releases capacity beyond twice the content.
     pub(super) fn tidy(&mut self) {
         for queue in [&mut self.unreliable, &mut self.reliable] {
             queue.bytes.tidy();
@@ -283,7 +262,6 @@ impl Unread {
         self.dropped
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.unreliable
             .memory()
@@ -292,7 +270,6 @@ impl Unread {
 }
 
 impl Queue {
-    /// Queues the message that `write` appends.
     fn push(
         &mut self,
         (channel, credit, arrival): (ChannelId, usize, u64),
@@ -309,7 +286,6 @@ impl Queue {
         });
     }
 
-    /// Moves the oldest message to `out`.
     fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
         let Record {
             len,
@@ -340,7 +316,6 @@ impl Queue {
             .saturating_add(self.bytes.len())
     }
 
-    /// Returns the heap memory in bytes.
     fn memory(&self) -> usize {
         self.records
             .capacity()
@@ -349,10 +324,8 @@ impl Queue {
     }
 }
 
-/// Most bytes of unread unreliable messages with their records.
-///
-/// As large as a send queue: half a second of 32 messages of 100 bytes at 60 Hz. An application
-/// that reads later needs only the newest.
+/// Most bytes of unread unreliable messages with their records: half a second of 32 messages of 100
+/// bytes at 60 Hz.
 pub(super) const UNRELIABLE_UNREAD_MAX: usize = 64 << 10;
 
 const _: () = assert!(

@@ -12,9 +12,8 @@ use crate::fragment::{
 };
 use crate::replay::Marks;
 
-/// The receiving half of one unreliable channel: which numbered messages have started to arrive.
-///
-/// An unsplit message of an unsequenced channel has no number; the replay window drops its copies.
+/// The receiving half of an unreliable channel: which numbered messages have started to arrive.
+/// Others have no number, and the replay window drops their copies.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     /// One above the newest number seen.
@@ -29,21 +28,16 @@ pub(crate) struct Inbound {
     is_sequenced: bool,
 }
 
-/// The state of a numbered message when a frame arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// The first frame of the message with this number.
     First(u64),
-    /// A further frame.
     Further(u64),
-    /// Too old to tell.
     Old,
-    /// A newer message was delivered.
     Overtaken,
 }
 
 impl Inbound {
-    /// Creates the receiving half of a channel of `delivery`, numbered from `first_id`.
     pub(crate) const fn new(delivery: Delivery, first_id: u64) -> Self {
         Self {
             next: first_id,
@@ -54,7 +48,6 @@ impl Inbound {
         }
     }
 
-    /// Returns whether the channel is sequenced.
     pub(crate) const fn is_sequenced(&self) -> bool {
         self.is_sequenced
     }
@@ -83,14 +76,12 @@ impl Inbound {
         Note::First(id)
     }
 
-    /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
         let marks = [&self.begun, &self.complete];
         let made = marks.into_iter().flatten().count();
         made.saturating_mul(size_of::<Marks>())
     }
 
-    /// Records that message `id` is complete.
     pub(crate) fn on_complete(&mut self, id: u64) {
         // On a sequenced channel, delivered messages count as too late.
         if !self.is_sequenced {
@@ -98,7 +89,6 @@ impl Inbound {
         }
     }
 
-    /// Returns whether message `id` is known to be complete.
     pub(crate) fn is_complete(&self, id: u64) -> bool {
         let complete = self.complete.as_ref();
         complete.is_some_and(|complete| complete.contains(id))
@@ -126,12 +116,9 @@ pub(crate) struct Reassembly {
     given_up: u64,
 }
 
-/// An incomplete message.
 #[derive(Debug)]
 struct Begun {
-    /// Which.
     name: SplitMessage,
-    /// When it is given up.
     expires_at: Instant,
     /// Where its fragments are.
     key: Key,
@@ -140,18 +127,14 @@ struct Begun {
 /// Identifies a split message of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitMessage {
-    /// Its channel.
     pub(crate) channel: ChannelId,
-    /// Its number there.
     pub(crate) id: u64,
 }
 
 /// The outcome of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It was stored.
     Stored,
-    /// A duplicate.
     Repeated,
     /// Its message is complete or was given up.
     Over,
@@ -219,46 +202,38 @@ impl Reassembly {
         }
     }
 
-    /// Returns whether message `name` is started and incomplete.
     pub(crate) fn contains(&self, name: SplitMessage) -> bool {
         self.place(name).is_some()
     }
 
-    /// Gives up expired messages.
     pub(crate) fn expire(&mut self, now: Instant, reassembler: &mut Reassembler) {
         while let Some(place) = self.begun.iter().position(|begun| begun.expires_at <= now) {
             self.give_up(place, reassembler);
         }
     }
 
-    /// Returns when the next message expires.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.begun.iter().map(|begun| begun.expires_at).min()
     }
 
-    /// Returns how many messages were given up.
     pub(crate) const fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Returns the sum of the costs of what is held, bytes.
     pub(crate) const fn charged(&self) -> usize {
         self.charged
     }
 
-    /// Releases memory if there is no message.
     pub(crate) fn shrink(&mut self) {
         if self.begun.is_empty() {
             self.begun = Vec::new();
         }
     }
 
-    /// Returns the heap memory it keeps, bytes, without that of the fragments.
     pub(crate) const fn memory(&self) -> usize {
         self.begun.capacity().saturating_mul(size_of::<Begun>())
     }
 
-    /// Returns the index of message `name` in `begun`.
     fn place(&self, name: SplitMessage) -> Option<usize> {
         self.begun.iter().position(|begun| begun.name == name)
     }
@@ -373,7 +348,6 @@ impl Unreliable<'_> {
 pub(super) enum Frame {
     /// New data.
     New,
-    /// A duplicate.
     Repeated,
     /// Its message was given up before it was complete, or is too old to tell.
     GivenUp,

@@ -57,7 +57,6 @@ pub(super) enum Next {
     Idle,
     /// A message that cannot start before the peer grants more credit.
     Waiting,
-    /// A frame.
     Frame(Outgoing),
 }
 
@@ -66,13 +65,10 @@ pub(super) enum Next {
 pub(super) struct Outgoing {
     /// The header without the length.
     pub(super) header: MsgHeader,
-    /// Number of its message on the channel.
     pub(super) message: u64,
-    /// Index of the fragment; 0 if whole.
     pub(super) fragment: u16,
     /// Offset of its data in the channel's queue.
     pub(super) start: u64,
-    /// Bytes of data.
     pub(super) len: usize,
     /// Credit of the whole message with the first fragment; 0 with others.
     pub(super) credit: usize,
@@ -89,24 +85,20 @@ impl Outgoing {
 
 /// Builds the MSG frames of a packet in its buffer.
 pub(super) struct PacketBuilder<'a> {
-    /// The packet's plaintext.
     out: &'a mut Vec<u8>,
     /// Bytes left.
     left: usize,
     /// Bytes available at the start.
     room: usize,
-    /// Frames written.
     written: usize,
     end: End,
     /// The last frame, if it has a length.
     last: Option<Last>,
     /// The channels that may send: bit n is channel n.
     channels: u32,
-    /// Called for each frame.
     contents: &'a mut dyn FnMut(Written),
     /// Whether to track frames of untracked channels too.
     pub(super) tracks_all: bool,
-    /// The kind of the next frame.
     pub(super) kind: FrameKind,
     /// A message waits for credit, so later ones must not take it.
     pub(super) is_credit_awaited: bool,
@@ -126,12 +118,10 @@ struct Last {
     at: usize,
     /// Length of the frame without its length field.
     without: usize,
-    /// Bytes of data.
     len: usize,
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// Starts at the end of `out`.
     pub(super) fn new(
         room: Room,
         out: &'a mut Vec<u8>,
@@ -184,8 +174,8 @@ impl<'a> PacketBuilder<'a> {
         true
     }
 
-    /// Reserves room for a frame of `len` bytes of data, `without` bytes if it has no length.
-    /// Returns whether it fits.
+    /// Reserves room for a frame with `len` bytes of data, `without` bytes long without a length
+    /// field. Returns whether it fits.
     #[inline]
     fn claim(&mut self, without: usize, len: usize) -> bool {
         if self.is_full() {
@@ -215,7 +205,6 @@ impl<'a> PacketBuilder<'a> {
         self.last.map(|last| last.len)
     }
 
-    /// Returns whether `channel` may send.
     pub(super) const fn allows(&self, channel: usize) -> bool {
         has_channel(self.channels, channel)
     }
@@ -228,12 +217,10 @@ impl<'a> PacketBuilder<'a> {
         self.room.saturating_sub(self.left)
     }
 
-    /// Allows no more frames.
     pub(super) const fn close(&mut self) {
         self.left = 0;
     }
 
-    /// Returns whether no frame can follow.
     pub(super) const fn is_full(&self) -> bool {
         self.left == 0 || self.written >= FRAMES_MAX
     }
@@ -252,9 +239,8 @@ impl<'a> PacketBuilder<'a> {
         self.written
     }
 
-    /// Returns whether a last frame of `len` bytes may omit its length.
-    ///
-    /// A plaintext shorter than [`PLAINTEXT_MIN`] is padded, and the padding would be read as data.
+    /// Returns whether a last frame of `len` bytes may omit its length: padding of a shorter
+    /// plaintext would be read as data.
     fn may_omit(&self, len: usize) -> bool {
         self.end == End::Packet && len >= PLAINTEXT_MIN
     }

@@ -11,8 +11,6 @@ use crate::fragment::{FRAGMENT_LEN, REASSEMBLY_LIFE};
 use crate::sent::LATE_ACK_SPAN;
 
 /// Messages that are partly or fully sent and unsettled, oldest first.
-///
-/// After its deadline, only the record of a message stays until it is settled.
 #[derive(Debug, Default)]
 pub(crate) struct PartialReliable {
     /// By number, at most [`ID_WINDOW`].
@@ -30,11 +28,8 @@ pub(crate) struct PartialReliable {
 /// A message that starts to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving {
-    /// Its number.
     pub(crate) message: u64,
-    /// Its number on the wire.
     pub(crate) on_wire: u64,
-    /// Its deadline.
     pub(crate) deadline: Instant,
     /// Its length, bytes.
     pub(crate) len: usize,
@@ -49,25 +44,19 @@ pub(crate) enum AckOutcome {
     NotKept,
     /// Not settled yet.
     Open,
-    /// Settled.
     Known(MessageOutcome),
 }
 
-/// A fragment to retransmit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retransmission {
-    /// Its message.
     pub(crate) leaving: Leaving,
-    /// Index of the fragment.
     pub(crate) fragment: u16,
     /// Offset of its data in the kept bytes.
     pub(crate) start: u64,
 }
 
-/// A partly or fully sent message.
 #[derive(Debug)]
 struct Message {
-    /// What it is.
     leaving: Leaving,
     /// Acknowledged fragments, one bit each.
     acknowledged: u64,
@@ -75,15 +64,12 @@ struct Message {
     in_flight: u64,
     /// When it was given up, or its last fragment declared lost.
     lost_at: Instant,
-    /// When retransmission stops: at its deadline, or earlier if the peer may have given it up,
-    /// which waits [`REASSEMBLY_LIFE`] after the first fragment that it receives. That may be the
-    /// first one sent, even without an acknowledgement.
+    /// When retransmission stops: at its deadline, or [`REASSEMBLY_LIFE`] after its first
+    /// transmission, when the peer may give it up.
     useless_at: Instant,
-    /// Where it stands.
     stage: Stage,
 }
 
-/// Stage of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Partly sent; its bytes are in the channel's queue.
@@ -140,7 +126,6 @@ impl PartialReliable {
         }
     }
 
-    /// Forgets a message.
     pub(crate) fn remove(&mut self, message: u64) {
         self.close(message, Stage::Over(MessageOutcome::Dropped));
         if let Ok(place) = self.place(message) {
@@ -158,7 +143,6 @@ impl PartialReliable {
         true
     }
 
-    /// Records an acknowledged fragment.
     pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
         let Some(partial) = self.get_mut(message) else {
             return AckOutcome::NotKept;
@@ -209,7 +193,6 @@ impl PartialReliable {
         })
     }
 
-    /// Records that a fragment of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self, message: u64, fragment: u16) {
         self.unqueue(message, fragment);
         if let Some(partial) = self.get_mut(message) {
@@ -248,9 +231,7 @@ impl PartialReliable {
         }
     }
 
-    /// Stops retransmission of messages past their deadline, and settles those that are overdue.
-    ///
-    /// Messages still in the queue expire there.
+    /// Stops retransmission of messages past their deadline, and settles overdue ones.
     pub(crate) fn expire(&mut self, now: Instant, settled: &mut impl FnMut(u64, MessageOutcome)) {
         if self.timeout.is_none_or(|at| at > now) {
             return;
@@ -283,22 +264,18 @@ impl PartialReliable {
         }
     }
 
-    /// Returns when to call [`expire`](Self::expire).
     pub(crate) const fn timeout(&self) -> Option<Instant> {
         self.timeout
     }
 
-    /// Returns whether it holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Returns whether any message is retransmittable.
     pub(crate) const fn has_repeatable(&self) -> bool {
         self.repeatable > 0
     }
 
-    /// Returns the data of frames to retransmit.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
@@ -309,7 +286,6 @@ impl PartialReliable {
         self.bytes.len().saturating_add(records)
     }
 
-    /// Returns the heap memory it keeps, itself included, bytes.
     pub(crate) fn memory(&self) -> usize {
         let messages = self
             .messages
@@ -365,21 +341,18 @@ impl PartialReliable {
         self.bytes.release(first.unwrap_or(end));
     }
 
-    /// Queues a fragment for retransmission.
     fn queue(&mut self, message: u64, fragment: u16) {
         if let Err(place) = self.lost.binary_search(&(message, fragment)) {
             self.lost.insert(place, (message, fragment));
         }
     }
 
-    /// Removes a fragment from the queue.
     fn unqueue(&mut self, message: u64, fragment: u16) {
         if let Ok(place) = self.lost.binary_search(&(message, fragment)) {
             self.lost.remove(place);
         }
     }
 
-    /// Sets the timeout to `at` if that is earlier.
     fn wake_at(&mut self, at: Instant) {
         self.timeout = Some(self.timeout.map_or(at, |timeout| timeout.min(at)));
     }
@@ -390,7 +363,6 @@ impl PartialReliable {
             .binary_search_by_key(&message, |partial| partial.leaving.message)
     }
 
-    /// Returns a message mutably.
     fn get_mut(&mut self, message: u64) -> Option<&mut Message> {
         let place = self.place(message).ok()?;
         self.messages.get_mut(place)

@@ -10,11 +10,10 @@ use crate::channel::{
 };
 use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 
-/// The sending half of a reliable channel: every message from `send` until it and all before it are
-/// acknowledged. Ordering is up to the receiver.
+/// The sending half of a reliable channel: every message until it and all before it are
+/// acknowledged.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// The channel.
     channel: ChannelId,
     /// Bytes of `messages`, in order.
     bytes: ByteQueue,
@@ -32,7 +31,6 @@ pub(crate) struct Outbound {
     lost: VecDeque<(u64, u16)>,
 }
 
-/// A message that is not released.
 #[derive(Debug)]
 struct Message {
     /// Offset of its first byte.
@@ -41,15 +39,12 @@ struct Message {
     first_fragment: u64,
     /// Its length, bytes.
     len: usize,
-    /// Number of fragments; 1 if whole.
     count: u16,
     /// Fragments below this index were written at least once.
     written: u16,
-    /// Fragments acknowledged.
     acknowledged: u16,
 }
 
-/// State of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Never written.
@@ -58,12 +53,10 @@ enum State {
     InFlight(u8),
     /// To be retransmitted, while this many packets with it are in flight.
     Lost(u8),
-    /// Acknowledged.
     Acknowledged,
 }
 
 impl Outbound {
-    /// Creates the sending half of `channel`, numbered from `first_id`.
     pub(crate) fn new(channel: ChannelId, first_id: u64) -> Self {
         Self {
             channel,
@@ -77,7 +70,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the number of the next message.
     pub(crate) fn next_message(&self) -> u64 {
         self.base.saturating_add(self.messages.len() as u64)
     }
@@ -117,7 +109,6 @@ impl Outbound {
         self.lost.is_empty() && self.get(self.unsent).is_none()
     }
 
-    /// Returns the lowest fragment to retransmit.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
         let (id, fragment) = *self.lost.front()?;
         self.outgoing(id, fragment)
@@ -145,7 +136,6 @@ impl Outbound {
         Next::Frame(outgoing)
     }
 
-    /// Records that the frame of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self) {
         if let Some((id, fragment)) = self.lost.pop_front()
             && let Some(state) = self.state(id, fragment)
@@ -155,7 +145,6 @@ impl Outbound {
         }
     }
 
-    /// Records that the frame of [`next_new`](Self::next_new) was written.
     pub(crate) fn on_new_written(&mut self) {
         let id = self.unsent;
         let Some(message) = self.get_mut(id) else {
@@ -171,8 +160,7 @@ impl Outbound {
         }
     }
 
-    /// Records an acknowledged fragment. Returns whether its message is now complete. Ignores
-    /// duplicates and fragments that were never written.
+    /// Records an acknowledged fragment. Returns whether that completes its message.
     pub(crate) fn on_acknowledged(&mut self, id: u64, fragment: u16) -> bool {
         let Some(state) = self.state(id, fragment) else {
             return false;
@@ -206,8 +194,8 @@ impl Outbound {
         is_complete
     }
 
-    /// Records the loss of a packet with a fragment. Queues the fragment for retransmission unless
-    /// it was acknowledged or another copy is in flight.
+    /// Records a loss. Queues the fragment again unless it was acknowledged or another copy is in
+    /// flight.
     pub(crate) fn on_lost(&mut self, id: u64, fragment: u16) {
         let Some(state) = self.state(id, fragment) else {
             return;
@@ -244,7 +232,6 @@ impl Outbound {
         true
     }
 
-    /// Releases the memory of an empty queue.
     pub(crate) fn shrink(&mut self) {
         if self.messages.is_empty() {
             self.messages = VecDeque::new();
@@ -259,12 +246,10 @@ impl Outbound {
         self.messages.is_empty()
     }
 
-    /// Returns the data of the frames.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
-    /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
         let messages = self
             .messages
@@ -319,19 +304,16 @@ impl Outbound {
         })
     }
 
-    /// Returns message `id`.
     fn get(&self, id: u64) -> Option<&Message> {
         let place = usize::try_from(id.checked_sub(self.base)?).ok()?;
         self.messages.get(place)
     }
 
-    /// Returns message `id` mutably.
     fn get_mut(&mut self, id: u64) -> Option<&mut Message> {
         let place = usize::try_from(id.checked_sub(self.base)?).ok()?;
         self.messages.get_mut(place)
     }
 
-    /// Returns the state of a fragment mutably.
     fn state(&mut self, id: u64, fragment: u16) -> Option<&mut State> {
         let message = self.get(id)?;
         if fragment >= message.count {

@@ -18,14 +18,12 @@ pub(super) struct Senders {
     pub(super) window: u64,
     /// The part of it that started messages use.
     pub(super) spent: u64,
-    /// The current time.
     pub(super) now: Instant,
     /// A split unreliable message starts only if it needs at most this many bytes of datagrams.
     pub(super) begin_max: usize,
 }
 
 impl Senders {
-    /// Creates the halves of `table` with the peer's initial grant `window`.
     pub(super) fn new(table: &ChannelTable, window: u64, first_id: u64) -> Self {
         let channels = (0..)
             .map(ChannelId)
@@ -101,9 +99,7 @@ impl Senders {
 
 #[derive(Debug)]
 pub(super) enum Outbound {
-    /// Unreliable or sequenced.
     Unreliable(unreliable::Outbound),
-    /// Reliable, ordered or unordered.
     Reliable(reliable::Outbound),
 }
 
@@ -131,7 +127,6 @@ impl Outbound {
         self.to_begin().is_some_and(|len| len > begin_max)
     }
 
-    /// Returns the next frame to retransmit.
     pub(super) fn next_lost(&self) -> Option<Outgoing> {
         match self {
             Self::Unreliable(outbound) => outbound.next_lost(),
@@ -148,7 +143,6 @@ impl Outbound {
         is_split && matches!(self, Self::Unreliable(_))
     }
 
-    /// Records that the frame of [`next_lost`](Self::next_lost) was written.
     pub(super) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         match self {
             Self::Unreliable(outbound) => outbound.on_lost_written(outgoing),
@@ -156,7 +150,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the data of frames to retransmit.
     pub(super) fn lost_bytes(&self) -> Option<&ByteQueue> {
         match self {
             Self::Unreliable(outbound) => outbound.kept_bytes(),
@@ -164,7 +157,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the next new frame.
     pub(super) fn next_new(&self, credit: u64) -> Next {
         match self {
             Self::Unreliable(outbound) => outbound.next(),
@@ -172,7 +164,6 @@ impl Outbound {
         }
     }
 
-    /// Records that the frame of [`next_new`](Self::next_new) was written.
     pub(super) fn on_new_written(&mut self, now: Instant) {
         match self {
             Self::Unreliable(outbound) => outbound.on_written(now),
@@ -180,7 +171,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the data of new frames.
     pub(super) const fn bytes(&self) -> &ByteQueue {
         match self {
             Self::Unreliable(outbound) => outbound.bytes(),
@@ -278,7 +268,6 @@ impl Round {
         self.turn = first_short.unwrap_or(self.turn);
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) const fn memory(&self) -> usize {
         self.members.capacity().saturating_mul(size_of::<Member>())
     }
@@ -291,20 +280,16 @@ impl Round {
     }
 }
 
-/// Which channels get a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Any,
-    /// Ordered or unordered.
     Reliable,
-    /// Sequenced or not.
     Unreliable,
 }
 
 /// A channel in its round.
 #[derive(Debug)]
 struct Member {
-    /// Its index in the table.
     channel: usize,
     /// Bytes that it may still write in this turn.
     deficit: usize,
@@ -371,8 +356,8 @@ impl Member {
         }
     }
 
-    /// Writes messages that need no header field but the channel while the deficit lasts. Returns
-    /// `None` if the next message, if any, needs more.
+    /// Writes messages whose frames need only the channel while the deficit lasts. Returns `None`
+    /// if the next message, if any, needs more.
     #[inline]
     fn run_plain(
         &mut self,
@@ -408,7 +393,6 @@ impl Member {
         true
     }
 
-    /// Ends the turn.
     const fn over(&mut self, turn: Turn) -> Turn {
         self.is_paid = false;
         turn
@@ -420,7 +404,6 @@ impl Member {
 enum Turn {
     /// Nothing more to write.
     Idle,
-    /// The deficit is used up.
     Over,
     /// A frame did not fit, or a message lacks credit: the channel is served first next time.
     Short,

@@ -8,19 +8,14 @@ use crate::channel::{ChannelId, MessageId};
 use crate::event::{MessageOutcome, Settled};
 use crate::sent::LATE_ACK_SPAN;
 
-/// The tracked messages of a session. Each outcome is reported once.
-///
-/// It is called for all messages and ignores untracked ones.
+/// The tracked messages of a session. Called for all messages; ignores others.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     /// Open messages, by channel and then by number.
     channels: Vec<VecDeque<Open>>,
-    /// How many there are.
     open: usize,
-    /// Those declared lost that may still arrive, with the time when they are settled, earliest
-    /// first.
+    /// Those declared lost that may still arrive, the earliest to be settled first.
     spurious_losses: VecDeque<PendingSpuriousLoss>,
-    /// Outcomes not polled yet.
     settled: VecDeque<Settled>,
 }
 
@@ -35,7 +30,6 @@ struct Open {
     may_be_spurious: bool,
 }
 
-/// A message declared lost that may still be acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 struct PendingSpuriousLoss {
     /// When it is settled as lost.
@@ -68,7 +62,6 @@ impl Tracker {
         }
     }
 
-    /// Records the acknowledgement of a fragment of an unreliable message.
     pub(super) fn on_acked(&mut self, channel: ChannelId, message: u64) {
         if let Some(open) = self.get_mut(channel, message) {
             open.left = open.left.saturating_sub(1);
@@ -78,7 +71,6 @@ impl Tracker {
         }
     }
 
-    /// Records the loss of a fragment of an unreliable message.
     pub(super) fn on_lost(&mut self, now: Instant, channel: ChannelId, message: u64) {
         if let Some(open) = self.get_mut(channel, message)
             && !core::mem::replace(&mut open.may_be_spurious, true)
@@ -117,7 +109,6 @@ impl Tracker {
         });
     }
 
-    /// Settles messages that have counted as lost for long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         while self.poll_timeout().is_some_and(|until| until <= now)
             && let Some(doubt) = self.spurious_losses.pop_front()
@@ -129,7 +120,6 @@ impl Tracker {
         }
     }
 
-    /// Returns when the next message is settled.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.spurious_losses.front().map(|doubt| doubt.until)
     }
@@ -155,7 +145,6 @@ impl Tracker {
         !self.settled.is_empty()
     }
 
-    /// Returns whether no message is open.
     pub(super) const fn is_settled(&self) -> bool {
         self.open == 0
     }
@@ -164,7 +153,6 @@ impl Tracker {
         self.is_settled() && self.settled.is_empty()
     }
 
-    /// Returns the memory in bytes, including itself.
     pub(super) fn memory(&self) -> usize {
         let open: usize = self.channels.iter().map(VecDeque::capacity).sum();
         [
@@ -182,7 +170,6 @@ impl Tracker {
         .fold(0, usize::saturating_add)
     }
 
-    /// Returns an open message.
     fn get_mut(&mut self, channel: ChannelId, message: u64) -> Option<&mut Open> {
         let messages = self.channels.get_mut(usize::from(channel.0))?;
         let place = messages

@@ -17,18 +17,16 @@ use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
 /// The sending half of an unreliable channel: messages that wait for a packet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// The channel.
     channel: ChannelId,
     /// Bytes of the messages in `waiting`, in order.
     bytes: ByteQueue,
     /// Messages not completely written.
     waiting: VecDeque<Waiting>,
-    /// Number that the next message gets.
     next_message: u64,
     /// Whether whole messages also have a number on the wire.
     is_sequenced: bool,
-    /// The next number on the wire. Assigned when a message starts to be sent, so that dropped
-    /// messages take no numbers and numbers stay close.
+    /// The next number on the wire. Assigned when sending starts, so that dropped messages take
+    /// none.
     next_on_wire: u64,
     /// Sent messages that are retransmitted until their deadline; allocated for the first one.
     partial: Option<Box<PartialReliable>>,
@@ -40,9 +38,7 @@ const DATAGRAM_OVERHEAD: usize = 40;
 /// Lifetime and retransmission of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// The current time.
     pub(crate) now: Instant,
-    /// When it expires.
     pub(crate) expires: Instant,
     /// Whether it is retransmitted until then.
     pub(crate) is_repeated: bool,
@@ -51,16 +47,11 @@ pub(crate) struct Use {
 /// A queued message.
 #[derive(Debug)]
 struct Waiting {
-    /// Offset of its first byte.
     start: u64,
-    /// Its number.
     message: u64,
-    /// When it expires. Once its first fragment was sent, this is also when the peer may have given
-    /// it up, which waits [`REASSEMBLY_LIFE`] for the rest.
+    /// When it expires; once its first fragment was sent, when the peer may give it up.
     expires: Instant,
-    /// Its length, bytes.
     len: usize,
-    /// Fragments written.
     written: u16,
     /// Number of fragments; 0 for a frame without a position.
     split: u16,
@@ -69,7 +60,6 @@ struct Waiting {
 }
 
 impl Outbound {
-    /// Creates the sending half of `channel` with the first sender's number and wire number.
     pub(crate) fn new(
         channel: ChannelId,
         delivery: Delivery,
@@ -125,7 +115,6 @@ impl Outbound {
         number
     }
 
-    /// Returns the next frame.
     pub(crate) fn next(&self) -> Next {
         let Some(waiting) = self.waiting.front() else {
             return Next::Idle;
@@ -142,8 +131,7 @@ impl Outbound {
         })
     }
 
-    /// Returns the next message with its number if its frame needs only the channel: it is whole,
-    /// has no number on the wire, and is sent once.
+    /// Returns the next message with its number if its frame needs only the channel.
     #[inline]
     pub(crate) fn next_plain(&self) -> Option<(MessageId, &[u8])> {
         let waiting = self.waiting.front()?;
@@ -151,7 +139,6 @@ impl Outbound {
         is_plain.then(|| (MessageId(waiting.message), self.bytes.first(waiting.len)))
     }
 
-    /// Records that the message of [`next_plain`](Self::next_plain) was written.
     #[inline]
     pub(crate) fn on_plain_written(&mut self) {
         if let Some(written) = self.waiting.pop_front() {
@@ -159,7 +146,6 @@ impl Outbound {
         }
     }
 
-    /// Records that the frame of [`next`](Self::next) was written.
     pub(crate) fn on_written(&mut self, now: Instant) {
         let Some(waiting) = self.waiting.front_mut() else {
             return;
@@ -189,20 +175,17 @@ impl Outbound {
         }
     }
 
-    /// Returns the next frame to retransmit.
     pub(crate) fn next_lost(&self) -> Option<Outgoing> {
         let partial = self.partial.as_ref()?;
         Some(self.outgoing(&partial.next_lost(self.next_on_wire)?))
     }
 
-    /// Records that a frame of [`next_lost`](Self::next_lost) was written.
     pub(crate) fn on_lost_written(&mut self, outgoing: &Outgoing) {
         if let Some(partial) = &mut self.partial {
             partial.on_lost_written(outgoing.message, outgoing.fragment);
         }
     }
 
-    /// Records an acknowledged fragment.
     pub(crate) fn on_acknowledged(&mut self, message: u64, fragment: u16) -> AckOutcome {
         let Some(partial) = &mut self.partial else {
             return AckOutcome::NotKept;
@@ -221,15 +204,13 @@ impl Outbound {
         self.partial.as_mut().is_some_and(|partial| partial.probe())
     }
 
-    /// Settles messages that the peer may consider too old.
     pub(crate) fn drop_stale(&mut self, mut settled: impl FnMut(u64, MessageOutcome)) {
         if let Some(partial) = &mut self.partial {
             partial.drop_stale(self.next_on_wire, &mut settled);
         }
     }
 
-    /// Drops expired messages and settles them. A message with a shorter TTL than those before it
-    /// is dropped when it reaches the front.
+    /// Drops expired messages and settles them; one behind a longer TTL when it reaches the front.
     pub(crate) fn expire(&mut self, now: Instant, mut settled: impl FnMut(u64, MessageOutcome)) {
         while self.expires().is_some_and(|expires| expires <= now)
             && let Some(oldest) = self.drop_oldest()
@@ -241,7 +222,6 @@ impl Outbound {
         }
     }
 
-    /// Releases the memory of an empty queue.
     pub(crate) fn shrink(&mut self) {
         if self.waiting.is_empty() {
             self.waiting = VecDeque::new();
@@ -271,7 +251,6 @@ impl Outbound {
         self.expires().into_iter().chain(partial).min()
     }
 
-    /// Returns the data of frames to retransmit.
     pub(crate) fn kept_bytes(&self) -> Option<&ByteQueue> {
         self.partial.as_ref().map(|partial| partial.bytes())
     }
@@ -281,12 +260,10 @@ impl Outbound {
         self.waiting.front().map(|waiting| waiting.expires)
     }
 
-    /// Returns the data of the frames.
     pub(crate) const fn bytes(&self) -> &ByteQueue {
         &self.bytes
     }
 
-    /// Returns the heap memory it keeps, bytes.
     pub(crate) fn memory(&self) -> usize {
         let records = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
         let partial = self.partial.as_ref().map_or(0, |partial| partial.memory());
@@ -308,10 +285,8 @@ impl Outbound {
     }
 
     /// Returns the number of frames with a position for a message of `len` bytes; 0 if it needs
-    /// none.
-    ///
-    /// A retransmitted message needs a number. If whole messages have none, it becomes a single
-    /// fragment.
+    /// none. A retransmitted message needs a number, so it has at least one where whole messages
+    /// have none.
     fn split(&self, usage: Use, len: usize) -> u16 {
         if usage.is_repeated && !self.is_sequenced {
             return u16::try_from(fragment_count(len).max(1)).unwrap_or(u16::MAX);
@@ -319,7 +294,6 @@ impl Outbound {
         if len > WHOLE_MAX { frame_count(len) } else { 0 }
     }
 
-    /// Builds a frame.
     fn outgoing(&self, again: &Retransmission) -> Outgoing {
         let Retransmission {
             leaving,
@@ -406,7 +380,6 @@ impl Waiting {
         self.written >= self.split.max(1)
     }
 
-    /// Returns the datagram bytes of the fragments from `first`.
     fn datagram_bytes(&self, first: u16) -> usize {
         let before = usize::from(first).saturating_mul(FRAGMENT_LEN);
         let datagrams = usize::from(self.split.saturating_sub(first));

@@ -5,7 +5,6 @@ use super::SentKind;
 /// Lists of `C`, linked by index, with a free list. A packet needs no allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Contents<C> {
-    /// All nodes, used and free.
     nodes: Vec<Node<C>>,
     /// First free node, or [`END`].
     free: u16,
@@ -62,7 +61,6 @@ impl<C: Copy> Contents<C> {
         }
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) const fn memory(&self) -> usize {
         self.nodes.capacity().saturating_mul(size_of::<Node<C>>())
     }
@@ -113,7 +111,6 @@ impl<C: Copy> Contents<C> {
         }
     }
 
-    /// Returns the content of `chain`, in order.
     pub(super) fn iter(&self, chain: Chain) -> impl Iterator<Item = C> + '_ {
         core::iter::successors(self.nodes.get(usize::from(chain.head)), |node| {
             self.nodes.get(usize::from(node.next))
@@ -148,7 +145,6 @@ impl<C: Copy> Contents<C> {
 /// Most nodes: 8 for each of 1,024 packets.
 pub(super) const NODES_MAX: usize = 8_192;
 
-/// Growth of the store in nodes.
 const GROWTH: usize = 64;
 
 /// No node; above every index.
@@ -156,18 +152,15 @@ const END: u16 = u16::MAX;
 
 /// Counts of ack-eliciting packets in flight.
 ///
-/// Packets with only unreliable messages are counted separately and limited. Otherwise a flood on
-/// an unreliable channel of high priority would fill every place that an acknowledgement frees, and
-/// reliable messages would wait for its end.
+/// Those with only unreliable messages are limited: a flood of them would otherwise fill every
+/// place that an acknowledgement frees, and starve reliable messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
-    /// All of them.
     packets: usize,
     /// Those that hold unreliable messages only.
     unreliable: usize,
     /// Contents of these.
     contents: usize,
-    /// Bytes of all packets.
     bytes: InFlight,
 }
 
@@ -181,7 +174,6 @@ pub struct InFlight {
 }
 
 impl Flight {
-    /// Nothing.
     pub(super) const EMPTY: Self = Self {
         packets: 0,
         unreliable: 0,
@@ -189,7 +181,6 @@ impl Flight {
         bytes: InFlight { total: 0, bulk: 0 },
     };
 
-    /// Takes note of a packet of `len` bytes.
     pub(super) fn add(&mut self, kind: SentKind, len: u16) {
         self.packets = self.packets.saturating_add(1);
         let len = u64::from(len);
@@ -205,7 +196,6 @@ impl Flight {
         self.bytes.total = self.bytes.total.saturating_add(len);
     }
 
-    /// Takes note that the packet arrived or counts as lost.
     pub(super) fn remove(&mut self, kind: SentKind, len: u16) {
         self.packets = self.packets.saturating_sub(1);
         let len = u64::from(len);
@@ -221,12 +211,10 @@ impl Flight {
         self.bytes.total = self.bytes.total.saturating_sub(len);
     }
 
-    /// Returns how many bytes there are.
     pub(super) const fn bytes(self) -> InFlight {
         self.bytes
     }
 
-    /// Returns how many there are.
     pub(super) const fn packets(self) -> usize {
         self.packets
     }

@@ -13,7 +13,6 @@ use crate::rtt::RttEstimator;
 /// every 30 s without one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    /// Packet threshold.
     threshold: u64,
     /// Extra time beyond 9/8 of the RTT.
     slack: Nanos,
@@ -57,7 +56,6 @@ impl Tolerance {
         }
     }
 
-    /// Returns the packet threshold.
     pub(super) const fn threshold(&self) -> u64 {
         self.threshold
     }
@@ -72,10 +70,8 @@ impl Tolerance {
     }
 }
 
-/// Finds gaps.
-///
-/// Congestion loses packets among others that arrive. Where none of 300 ms arrives, the path was
-/// gone: its losses say nothing about its capacity.
+/// Finds outages. Congestion loses packets among others that arrive; if none of 300 ms arrives, the
+/// losses say nothing about the capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
     /// The newest packet acknowledged, and when it was sent.
@@ -97,13 +93,11 @@ pub(super) struct Run {
 const GAP_MIN: Duration = Duration::from_millis(300);
 
 impl Gaps {
-    /// Nothing was acknowledged.
     pub(super) const NONE: Self = Self {
         newest: None,
         last: (0, 0),
     };
 
-    /// Takes note of a packet, sent at `at`, that is newly acknowledged.
     pub(super) fn on_acked(
         &mut self,
         number: u64,
@@ -127,7 +121,6 @@ impl Gaps {
         self.newest = Some((number, at));
     }
 
-    /// Takes note of a packet that counts as lost.
     pub(super) fn on_lost(&self, number: u64, slot: &Slot, run: &mut Run, summary: &mut Summary) {
         if slot.kind.signals_congestion() {
             self.on_lost_at(number, slot.at, run, summary);
@@ -147,7 +140,6 @@ impl Gaps {
 }
 
 impl Run {
-    /// Takes note of a packet that has not arrived, and does not count as lost yet.
     pub(super) const fn on_open(&mut self) {
         self.has_open = true;
     }

@@ -15,7 +15,6 @@ use crate::received::Described;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 
-/// Inputs of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass<'a> {
     pub(super) now: Instant,
@@ -30,11 +29,9 @@ pub(super) struct Pass<'a> {
 pub(super) struct Slot {
     /// Send time, or the time of loss.
     pub(super) at: Instant,
-    /// The ACK that it carried.
     pub(super) described: Option<Described>,
     /// Its content; empty unless in flight or lost.
     pub(super) contents: Chain,
-    /// In bytes.
     pub(super) len: u16,
     pub(super) kind: SentKind,
     /// Frames without a tracked outcome.
@@ -44,7 +41,6 @@ pub(super) struct Slot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Ack-eliciting, no outcome yet.
     InFlight,
     /// Not ack-eliciting.
     Quiet,
@@ -95,8 +91,8 @@ impl<C: Copy> SentPackets<C> {
         if skips { Err(AckUnsent) } else { Ok(()) }
     }
 
-    /// The RTT sample of an ACK. Only the largest number has a known send time, only its first ACK
-    /// is prompt, only for ack-eliciting packets, and only on the current path.
+    /// The RTT sample of an ACK: of its largest number only, when first acknowledged, if
+    /// ack-eliciting and on the current path.
     pub(super) fn sample(&self, ack: &ArrivedAck<'_>, largest: u64) -> Option<Duration> {
         let index = usize::try_from(largest.checked_sub(self.base)?).ok()?;
         let slot = self.slots.get(index)?;
@@ -184,7 +180,6 @@ impl<C: Copy> SentPackets<C> {
         summary
     }
 
-    /// Removes slots that are no longer useful.
     fn trim_after(&mut self, pass: &Pass<'_>) {
         self.memory_span = pass.rtt.ptos(3).max(Nanos::of(LATE_ACK_SPAN));
         self.trim(pass.now);
@@ -196,7 +191,6 @@ impl<C: Copy> SentPackets<C> {
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
-    /// Reports evicted packets as lost.
     fn report_evicted(&mut self, summary: &mut Summary, sink: &mut impl FnMut(C, Outcome)) {
         if self.evicted.packets == 0 {
             return;
@@ -212,7 +206,6 @@ impl<C: Copy> SentPackets<C> {
 }
 
 impl Slot {
-    /// Marks the slot as lost.
     const fn lose(&mut self, now: Instant) {
         self.state = State::Lost;
         self.at = now;
@@ -302,10 +295,8 @@ impl<C: Copy> SentPackets<C> {
         self.slots.push_back(slot);
     }
 
-    /// Removes the oldest slot.
-    ///
-    /// 2,048 newer numbers were sent before it was acknowledged or lost: the peer's
-    /// acknowledgements do not arrive, and would no longer cover it.
+    /// Removes the oldest slot. 2,048 newer numbers were sent, so an acknowledgement would no
+    /// longer cover it.
     fn evict(&mut self) {
         let Some(slot) = self.pop_front() else {
             return;
@@ -373,8 +364,8 @@ impl<C: Copy> SentPackets<C> {
     }
 }
 
-/// Skipped numbers remembered. Deliberate skips are at least 64 apart, so these cover 2,240
-/// numbers; an ACK reaches 2,048 below its largest.
+/// Skipped numbers remembered. They are at least 64 apart, and an ACK reaches 2,048 below its
+/// largest.
 const SKIPPED_LEN: usize = 36;
 
 /// Most and least growth of the ring, in slots.
@@ -383,12 +374,10 @@ const GROWTH_MIN: usize = 8;
 
 /// Widens the largest number of ACKs unambiguously, whatever the delay.
 ///
-/// The receiver's largest number only grows. So an ACK from the newest packet so far has a largest
-/// number at or above the last one, and uses 2 bytes only if that is less than 2^14 above a number
-/// whose acknowledgement we are known to have received (4 bytes: 2^30). The number nearest to the
-/// last one is then exact. The ACK of an older packet, which may be delayed for as long as the
-/// replay window allows, is widened only if the acknowledged number has advanced by less than 2^14
-/// since. Otherwise it is ignored; later ACKs cover the same.
+/// The receiver's largest number only grows, so the ACK of its newest packet is at or above the
+/// last one, and uses 2 bytes only if less than 2^14 above a number that it knows to be
+/// acknowledged: the nearest number is exact. The ACK of an older packet is widened only if the
+/// acknowledged number has advanced by less than 2^14 since; otherwise later ACKs cover the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckReference {
     /// The newest packet that carried an ACK.
@@ -409,7 +398,6 @@ struct Mark {
 }
 
 impl AckReference {
-    /// Starts with nothing acknowledged and numbers from `first`.
     pub(super) const fn new(first: PacketNumber) -> Self {
         let start = Mark {
             packet: None,
@@ -435,7 +423,6 @@ impl AckReference {
         (certain && number < self.newest.expected).then_some(number)
     }
 
-    /// Records a valid ACK.
     pub(super) fn advance(&mut self, packet: PacketNumber, largest: PacketNumber) {
         if Some(packet) <= self.newest.packet {
             return;

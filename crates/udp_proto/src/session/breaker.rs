@@ -6,27 +6,22 @@ use wire::Instant;
 
 use crate::sent::Summary;
 
-/// The circuit breaker of a session, based on RFC 8083.
-///
-/// It halves the realtime rate, and raises it by a tenth for each second without cause. It reads
-/// the time only on events, so an idle session costs nothing.
+/// The circuit breaker of a session, based on RFC 8083: halves the realtime rate, and raises it by
+/// a tenth for each second without cause. It reads the time only on events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Breaker {
     /// The limit, in bytes per second.
     full: u32,
-    /// The current rate.
     rate: u32,
     /// Counts of the current second and the two before, newest first.
     seconds: [LossCounts; 3],
     /// Whole seconds since the rate was halved, up to 3.
     whole: u8,
-    /// Start of the current second.
     began: Instant,
     /// Nothing was acknowledged since the path was last declared silent.
     is_silent: bool,
     /// The rate before a silence halved it, until the trial decides.
     before: Option<u32>,
-    /// The trial after a silence.
     trial: Option<Trial>,
     /// Send time of the packet that ended the last gap.
     gap_end: Option<Instant>,
@@ -41,7 +36,6 @@ struct Trial {
     counts: LossCounts,
 }
 
-/// Packets acknowledged and lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct LossCounts {
     acknowledged: u32,
@@ -98,22 +92,18 @@ impl Breaker {
         }
     }
 
-    /// Returns the rate in bytes per second.
     pub(super) const fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// Returns the limit.
     pub(super) const fn full(&self) -> u32 {
         self.full
     }
 
-    /// Returns whether nothing was acknowledged since the path was last declared silent.
     pub(super) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Returns whether losses of the last gap are excluded.
     pub(super) const fn is_gap_excused(&self) -> bool {
         self.is_gap_excused
     }
@@ -142,10 +132,8 @@ impl Breaker {
         }
     }
 
-    /// Counts acknowledged and lost packets.
-    ///
-    /// Losses in a gap are excluded, since an outage caused them and not congestion, unless gaps
-    /// make up a fifth of the time.
+    /// Counts acknowledged and lost packets. An outage caused losses in a gap, not congestion: they
+    /// are excluded, unless gaps make up a fifth of the time.
     pub(super) fn on_summary(&mut self, now: Instant, round_trip: Duration, summary: &Summary) {
         self.advance(now);
         if let Some((from, to)) = summary.gap {
@@ -179,7 +167,6 @@ impl Breaker {
         }
     }
 
-    /// Handles a silence of the path.
     pub(super) fn on_silence(&mut self, now: Instant) {
         self.advance(now);
         self.is_silent = true;

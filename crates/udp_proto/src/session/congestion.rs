@@ -47,9 +47,8 @@ const DATAGRAM: u64 = 1_200;
 const INITIAL: u64 = 10 * DATAGRAM;
 /// RFC 9002, section 7.2.
 const MIN: u64 = 2 * DATAGRAM;
-/// The most that can be in flight.
 const MAX: u64 = SentPackets::<()>::IN_FLIGHT_MAX as u64 * 1_452;
-/// Queueing delay at which the window shrinks. A concurrent game must not wait 50 ms, and the
+/// Queueing delay at which the window shrinks: a concurrent game must not wait 50 ms, and the
 /// smoothed RTT shows a queue a few packets late.
 const DELAY_MAX: Duration = Duration::from_millis(40);
 /// Queueing delay at which the window stops growing: the effect of a packet shows one RTT later.
@@ -84,13 +83,11 @@ impl Congestion {
         self.window
     }
 
-    /// Returns the send time up to which packets do not affect the window.
     pub(super) const fn recovery(&self) -> Instant {
         self.recovery
     }
 
-    /// Returns whether a bulk packet of `len` bytes may be sent. Two such packets may always be in
-    /// flight, even if realtime packets fill the window.
+    /// Returns whether a bulk packet of `len` bytes may be sent. Two may always be in flight.
     pub(super) const fn has_room(&self, in_flight: InFlight, len: u64) -> bool {
         in_flight.total.saturating_add(len) <= self.window
             || in_flight.bulk.saturating_add(len) <= MIN
@@ -100,8 +97,7 @@ impl Congestion {
         self.limit = limit;
     }
 
-    /// Processes the result of an acknowledgement or timer. Without bulk in flight or waiting, the
-    /// window does not yield to delay.
+    /// Processes a result. Without bulk in flight or waiting, the window does not yield to delay.
     pub(super) fn on_summary(
         &mut self,
         now: Instant,
@@ -145,8 +141,7 @@ impl Congestion {
         self.before.is_some()
     }
 
-    /// Handles the end of an outage that lost packets without congestion: slow start continues up
-    /// to the former window.
+    /// Handles the end of an outage: slow start continues up to the former window.
     pub(super) const fn on_path_back(&mut self) {
         if let Some(before) = self.before {
             self.threshold = before;
@@ -196,7 +191,6 @@ impl Congestion {
         self.queue_since = None;
     }
 
-    /// Grows the window for acknowledged bytes.
     fn grow(&mut self, bytes: u64, rtt: &RttEstimator) {
         let queue = self.delay(rtt.adjusted().unwrap_or_default());
         if queue > DELAY_HIGH {
@@ -247,22 +241,18 @@ impl Congestion {
     }
 }
 
-/// The base RTT: the minimum of the last 10 to 20 seconds.
-///
-/// An all-time minimum would mistake a longer path for a queue forever. So it keeps two spans and
-/// drops the older. A sender that fills the queue itself drains it when the span changes, or it
-/// would mistake the queue for the path.
+/// The base RTT: the minimum of the last 10 to 20 seconds. An all-time minimum would mistake a
+/// longer path for a queue forever. A sender that fills the queue itself drains it when the span
+/// changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseDelay {
     /// Minimum of the current span; [`Nanos::MAX`] before the first sample.
     current: Nanos,
     /// Minimum of the previous span, likewise.
     previous: Nanos,
-    /// When the next span begins.
     turn_at: Instant,
 }
 
-/// Length of a span.
 const SPAN: Duration = Duration::from_secs(10);
 
 impl BaseDelay {

@@ -11,10 +11,8 @@ use crate::nanos::Deadline;
 use crate::rtt::RttEstimator;
 use crate::sent::{InFlight, SentKind, Summary};
 
-/// Two classes of messages. Realtime messages are rate limited and ignore the congestion window.
-/// Bulk messages use the window that realtime ones leave free.
-///
-/// A packet with both counts as bulk: its realtime messages are not charged to the rate.
+/// Two classes of messages. Realtime messages are rate limited and ignore the congestion window;
+/// bulk messages use the window that these leave free. A packet with both counts as bulk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     /// Bit n is set if channel n is bulk.
@@ -25,17 +23,14 @@ pub(super) struct Flow {
     breaker: Breaker,
     congestion: Congestion,
     pacer: Pacer,
-    /// Limit of all packets together.
     cap: Option<TokenBucket>,
     /// When a lack of acknowledgements next counts as silence of the path.
     silent_at: Deadline,
-    /// The last rate reported to the application.
     reported_rate: u32,
     /// When messages that wait for a rate may be sent.
     wake_at: Deadline,
 }
 
-/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment<'a> {
     pub(super) now: Instant,
@@ -73,14 +68,13 @@ impl Flow {
         self.silent_at = Deadline::NEVER;
     }
 
-    /// Returns the largest split message, in bytes of datagrams, whose fragments are all sent
-    /// regardless of the rate once the first was.
+    /// Returns the largest split message, in bytes of datagrams, which is sent whole once started.
     pub(super) const fn whole_max(&self) -> usize {
         self.burst as usize
     }
 
-    /// Returns how many bytes of datagrams a new split message may use while `left` bytes of
-    /// started ones remain. Any size is allowed if the bucket is full.
+    /// Returns how many bytes of datagrams a new split message may use, beside `left` bytes of
+    /// started ones. Any size may if the bucket is full.
     pub(super) fn begin_max(&self, now: Instant, left: usize) -> usize {
         let available = self.realtime.available(now);
         if available >= self.burst && left == 0 {
@@ -90,7 +84,7 @@ impl Flow {
     }
 
     /// Returns the channels that may send: bit n is channel n. Channels in `begun`, with a partly
-    /// sent message, always may; the others leave them the `left` bytes that they need.
+    /// sent message, always may; the others leave them the `left` bytes.
     pub(super) fn open_channels(
         &mut self,
         moment: &Moment<'_>,
@@ -117,8 +111,8 @@ impl Flow {
         open
     }
 
-    /// Records which channels wait (bit n is channel n), and how many bytes the bucket must hold
-    /// before a split message starts.
+    /// Records which channels wait, and how many bytes the bucket must hold for a split message to
+    /// start.
     pub(super) fn on_waiting(
         &mut self,
         moment: &Moment<'_>,
@@ -155,13 +149,11 @@ impl Flow {
         self.wake_at = Deadline::new(all.into_iter().flatten().min());
     }
 
-    /// Records that no message waits.
     pub(super) const fn on_idle(&mut self) {
         self.congestion.set_limit(Limit::Application);
         self.wake_at = Deadline::NEVER;
     }
 
-    /// Records a packet with `frames` message frames.
     pub(super) fn on_sent(&mut self, moment: &Moment<'_>, kind: SentKind, frames: usize) {
         let (now, len) = (moment.now, u32::from(moment.len));
         if let Some(cap) = &mut self.cap {
@@ -223,7 +215,6 @@ impl Flow {
         is_silent
     }
 
-    /// Returns the send time up to which packets do not affect the window.
     pub(super) const fn recovery(&self) -> Instant {
         self.congestion.recovery()
     }
@@ -236,13 +227,11 @@ impl Flow {
         (rate < before || before < full && rate == full).then_some(rate)
     }
 
-    /// Returns when messages that wait for a rate may be sent; a time in the past waits for a
-    /// drain.
+    /// Returns when waiting messages may be sent; a time in the past waits for a drain.
     pub(super) const fn wake_at(&self) -> Option<Instant> {
         self.wake_at.get()
     }
 
-    /// Returns whether acknowledgements stopped.
     pub(super) const fn is_silent(&self) -> bool {
         self.breaker.is_silent()
     }
@@ -255,7 +244,6 @@ impl Flow {
         self.breaker.rate()
     }
 
-    /// Returns how many bytes of realtime messages may be sent at once.
     pub(super) fn realtime_room(&self, now: Instant) -> u32 {
         self.realtime.available(now)
     }
@@ -272,8 +260,7 @@ impl Flow {
     }
 }
 
-/// Creates the bucket for all packets at `rate`. Its burst is 20 ms at that rate, at least two
-/// packets of maximum size.
+/// Creates the bucket for all packets: a burst of 20 ms, at least two packets of maximum size.
 pub(crate) fn cap(rate: u32, now: Instant) -> TokenBucket {
     let least = 2 * u32::from(Mtu::MAX.get());
     TokenBucket::new(rate, (rate / 50).max(least), now)
@@ -289,10 +276,8 @@ const SILENCE_MIN: Duration = Duration::from_millis(300);
 /// Interval after which continued silence counts again.
 const SILENCE_SPAN: Duration = Duration::from_secs(3);
 
-/// Paces packets at 1.25 windows per RTT; RFC 9002, section 7.7.
-///
-/// It stores the time up to which sent packets are paid for. A packet may be sent while that is at
-/// most one burst in the future.
+/// Paces packets at 1.25 windows per RTT; RFC 9002, section 7.7. Sent packets are paid for up to
+/// `paid_at`, which may be one burst in the future.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
     paid_at: Instant,
@@ -308,8 +293,8 @@ pub(super) struct Pace {
 
 /// Burst in bytes: four datagrams.
 const BURST: u64 = 4 * 1_200;
-/// Bounds of the burst as a time: no less, since drivers wake up that late, and no more, since the
-/// game queues behind it on a slow path.
+/// Bounds of the burst as a time: drivers wake up late by the lower one, and the game queues behind
+/// it on a slow path.
 const BURST_SPAN: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
 /// Least wait, so that one wake-up of the driver sends several packets.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -323,14 +308,12 @@ impl Pacer {
         self.paid_at <= now + pace.burst()
     }
 
-    /// Returns when a packet may be sent.
     pub(super) fn ready_at(self, now: Instant, pace: Pace) -> Instant {
         self.paid_at
             .saturating_sub(pace.burst())
             .max(now + WAIT_MIN)
     }
 
-    /// Charges a packet of `len` bytes.
     pub(super) fn on_sent(&mut self, now: Instant, pace: Pace, len: u64) {
         self.paid_at = self.paid_at.max(now) + pace.span(len);
     }

@@ -7,41 +7,35 @@ use wire::{Instant, TokenBucket};
 use crate::config::{FloodPolicy, InboundLimits};
 use crate::frame::PACKET_FRAMES_MAX;
 
-/// The inbound limits of one session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InboundLimiter {
     packets: TokenBucket,
     bytes: TokenBucket,
     frames: TokenBucket,
-    /// Packets that fail authentication. A separate bucket, so that an attacker that forges the
-    /// peer's address cannot use up the peer's limits with 0.1 Mbit/s.
+    /// Packets that fail authentication: an attacker that forges the peer's address must not use up
+    /// the peer's limits.
     junk: TokenBucket,
     policy: FloodPolicy,
     /// Limits per second: packets, bytes, frames.
     rates: [u32; 3],
-    /// Start of the current second.
     began: Instant,
     second: Second,
     /// Consecutive seconds over the limits.
     flooded: u8,
 }
 
-/// The traffic of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
-    /// Excess over the limits: packets, bytes, frames. The frame count of a packet that was not
-    /// decrypted is unknown; it counts as full if the bucket had no room for a full packet.
+    /// Excess over the limits: packets, bytes, frames. A packet not decrypted counts as full of
+    /// frames if the bucket had no room for a full packet.
     over: [u32; 3],
     /// Some accepted packets were forged or duplicates.
     is_foreign: bool,
 }
 
-/// Whether to process a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InboundVerdict {
-    /// Decrypt it.
     Accept,
-    /// Drop it.
     OverLimit,
     /// Drop it, and end the session.
     Flood,
@@ -49,8 +43,7 @@ pub(super) enum InboundVerdict {
 
 /// Seconds over the limits before a session is closed.
 const FLOODED_MAX: u8 = 10;
-/// The limit of failed decryptions, as a multiple of the packet limit. One costs at most 1 µs, so
-/// 10,000 per second cost 1 % of a core.
+/// The limit of failed decryptions, as a multiple of the packet limit. One costs at most 1 µs.
 const JUNK_FACTOR: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,7 +113,6 @@ impl InboundLimiter {
         self.bytes.take_forced(now, len);
     }
 
-    /// Charges the frames of a decrypted packet.
     pub(super) fn on_frames(&mut self, now: Instant, frames: u32) {
         self.frames.take_forced(now, frames);
     }
@@ -131,8 +123,7 @@ impl InboundLimiter {
         self.on_foreign();
     }
 
-    /// Notes a forged or duplicate packet among the accepted ones. Excess in the same second is
-    /// then not attributed to the peer.
+    /// Notes a forged or duplicate packet: the excess of this second is not attributed to the peer.
     pub(super) const fn on_foreign(&mut self) {
         self.second.is_foreign = true;
     }

@@ -15,23 +15,19 @@ use crate::frame::{Elicits, Frame};
 use crate::nanos::Deadline;
 use crate::sent::{SentKind, SentPacket, Summary};
 
-/// The known MTU, and the probe state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MtuProbing {
     /// Largest datagram to send, in bytes.
     mtu: u16,
     /// The size that the application asked to check.
     check: Option<Mtu>,
-    /// Largest size to search for; `None` disables the search.
     ceiling: Option<u16>,
     probe: Probe,
-    /// When the search restarts.
     next_search_at: Deadline,
     /// Long packets lost since the last one acknowledged.
     long_lost: u32,
 }
 
-/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
     Idle,
@@ -49,10 +45,9 @@ const PROBES: u8 = 3;
 const STEPS: [Mtu; 3] = [Mtu::MESH, Mtu::TUNNEL, Mtu::MAX];
 /// Interval between searches; RFC 8899, section 5.1.1.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(600);
-/// The interval after a black hole was detected.
 const INTERVAL_AFTER_BLACK_HOLE: Duration = Duration::from_secs(60);
-/// Consecutive losses of long packets that indicate a black hole. At 30 % loss, one run in 170,000
-/// is chance.
+/// Consecutive losses of long packets that indicate a black hole: by chance 1 in 170,000 at 30 %
+/// loss.
 const LONG_LOST_MAX: u32 = 10;
 
 impl MtuProbing {
@@ -78,7 +73,6 @@ impl MtuProbing {
         probing
     }
 
-    /// Returns the largest datagram to send, in bytes.
     pub(super) const fn get(&self) -> u16 {
         self.mtu
     }
@@ -91,7 +85,6 @@ impl MtuProbing {
         self.next_search_at.get()
     }
 
-    /// Restarts the search if it is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.next_search_at.is_due(now) {
             self.next_search_at = Deadline::NEVER;
@@ -138,7 +131,6 @@ impl MtuProbing {
         }
     }
 
-    /// Counts acknowledged and lost long packets.
     pub(super) fn on_summary(&mut self, now: Instant, summary: &Summary) {
         if summary.long_acked > 0 {
             self.long_lost = 0;
@@ -203,7 +195,6 @@ impl Probe {
 }
 
 impl<A: Aead> Session<A> {
-    /// Appends the probe that is due.
     pub(super) fn poll_mtu_probe(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<()> {
         let Probe::Due { mtu, left } = self.mtu.probe else {
             return None;

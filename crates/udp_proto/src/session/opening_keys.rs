@@ -11,13 +11,11 @@ use crate::rtt::RttEstimator;
 
 /// The receiving key phases of one direction.
 ///
-/// Only the current key is kept expanded, and not even that in an idle session. The next key is
-/// expanded when a packet asks for it, and kept for one second if that packet fails to
-/// authenticate. So a forger of the key phase bit costs one expansion per second and blocks no
+/// The next key is expanded when a packet asks for it, and kept for one second if that packet fails
+/// to authenticate. So a forger of the key phase bit costs one expansion per second and blocks no
 /// genuine packet, since each is tried. The previous secret is kept for three PTOs for reordered
-/// packets, and expanded once if one arrives.
+/// packets.
 pub(super) struct OpeningKeys<A> {
-    /// The current key; `None` while not expanded.
     key: Option<Box<OpeningKey<A>>>,
     /// The current secret. `key` and the next phase's secret derive from it.
     secret: TrafficSecret,
@@ -36,7 +34,6 @@ pub(super) struct OpeningKeys<A> {
     failed: u64,
 }
 
-/// The previous phase.
 struct Old<A> {
     secret: TrafficSecret,
     /// Expanded for its first reordered packet.
@@ -44,17 +41,14 @@ struct Old<A> {
     until: Instant,
 }
 
-/// The next phase.
 struct Next<A> {
     key: OpeningKey<A>,
     secret: TrafficSecret,
     until: Instant,
 }
 
-/// A packet before decryption.
 pub(super) struct Sealed<'a, 'b> {
     pub(super) number: PacketNumber,
-    /// The largest number received.
     pub(super) largest: Option<PacketNumber>,
     pub(super) header: &'a Header,
     pub(super) datagram: &'b mut [u8],
@@ -62,7 +56,6 @@ pub(super) struct Sealed<'a, 'b> {
     pub(super) rtt: &'a RttEstimator,
 }
 
-/// A decrypted packet.
 pub(super) struct Unsealed<'b> {
     pub(super) plaintext: &'b [u8],
     /// The phase that sealed it, counted from 0.
@@ -83,7 +76,6 @@ enum KeyGeneration {
 const NEXT_KEPT: Duration = Duration::from_secs(1);
 
 impl<A: Aead> OpeningKeys<A> {
-    /// Starts with phase 0.
     pub(super) fn new<P: Provider<Aead = A>>(
         provider: &P,
         suite: Suite,
@@ -103,7 +95,7 @@ impl<A: Aead> OpeningKeys<A> {
     }
 
     /// Decrypts a packet that passed the replay check, and advances to its phase if that is the
-    /// next one. If it fails to authenticate, only the failure count and the expanded keys change.
+    /// next one.
     pub(super) fn open<'b, P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -216,9 +208,8 @@ impl<A: Aead> OpeningKeys<A> {
         }
     }
 
-    /// Records that an ACK is sent. It reports the packet that began the phase or a later one,
-    /// since it is written after that packet was processed. If that packet was withheld, the peer
-    /// may make one more update than it is entitled to.
+    /// Records that an ACK is sent, which reports the packet that began the phase or a later one.
+    /// If that was withheld, the peer may make one more update than it is entitled to.
     pub(super) const fn on_ack_written(&mut self) {
         self.is_acknowledged = true;
     }
@@ -228,29 +219,25 @@ impl<A: Aead> OpeningKeys<A> {
         self.key = None;
     }
 
-    /// Drops expired keys of other phases.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.old.take_if(|old| old.until <= now);
         self.next.take_if(|next| next.until <= now);
     }
 
-    /// Returns when the previous phase expires. An expanded next key expires with the first timer
-    /// after its deadline: a forged packet sets no timer.
+    /// Returns when the previous phase expires. A next key expires with a later timer: a forged
+    /// packet sets none.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.old.as_ref().map(|old| old.until)
     }
 
-    /// Returns how many key updates the peer has made.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns how many packets failed to authenticate.
     pub(super) const fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let old = self.old.as_ref().and_then(|old| old.key.as_ref());
         let old = old.map_or(0, |_| size_of::<OpeningKey<A>>());
@@ -259,8 +246,7 @@ impl<A: Aead> OpeningKeys<A> {
         key.saturating_add(old).saturating_add(next)
     }
 
-    /// Returns the phase that the packet may belong to; `None` if no phase with its key phase bit
-    /// can have its number.
+    /// Returns the phase of the packet; `None` if none with its key phase bit can have its number.
     fn choose(&self, packet: &Sealed<'_, '_>) -> Option<KeyGeneration> {
         if packet.header.key_phase == KeyPhase::of(self.generation) {
             Some(KeyGeneration::Present)

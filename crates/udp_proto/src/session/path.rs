@@ -32,27 +32,21 @@ pub(crate) struct Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     peer: SocketAddr,
-    /// The local address to send from, if the host has several.
     local: Option<IpAddr>,
 }
 
-/// Validation state of the session's address.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// The dialled server's address, which never changes.
     Fixed,
-    /// Not validated.
     Trial(Trial),
-    /// Validated.
     Proved,
 }
 
 /// An address that is not validated yet.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Bytes received from it.
     received: u64,
-    /// Bytes sent to it.
     sent: u64,
     /// The first packet number that may have been sent to it.
     since: u64,
@@ -61,7 +55,6 @@ struct Trial {
     moves: u8,
 }
 
-/// A packet that was decrypted.
 pub(super) struct OpenedPacket<'a> {
     pub(super) now: Instant,
     pub(super) arrival: &'a Arrival<SocketAddr>,
@@ -71,13 +64,10 @@ pub(super) struct OpenedPacket<'a> {
     pub(super) is_newest: bool,
     /// The largest number that the peer has acknowledged.
     pub(super) acked: Option<u64>,
-    /// Our next packet number.
     pub(super) next: u64,
-    /// The probe timeout.
     pub(super) pto: Duration,
 }
 
-/// A change of the session's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     /// The peer's new address; the player's own if a trusted exit reported it.
@@ -97,13 +87,12 @@ pub(crate) enum Span {
 }
 
 impl Path {
-    /// The path to a dialled server.
     pub(crate) const fn fixed(peer: SocketAddr, local: Option<IpAddr>) -> Self {
         Self::new(Route { peer, local }, Stage::Fixed)
     }
 
-    /// The path to the source of a client's first packet. `hello` holds the bytes received from and
-    /// sent to it before; `reached` is the address that completed the handshake.
+    /// The path to the source of a first packet, with the bytes received from and sent to it
+    /// before. `reached` is the address that completed the handshake.
     pub(crate) const fn on_trial(
         arrival: &Arrival<SocketAddr>,
         (received, sent): (u64, u64),
@@ -136,7 +125,6 @@ impl Path {
         self.route.local
     }
 
-    /// Returns whether the session's address is validated.
     pub(crate) const fn is_proved(&self) -> bool {
         matches!(self.stage, Stage::Proved)
     }
@@ -149,17 +137,16 @@ impl Path {
         *peer == self.route.peer
     }
 
-    /// Returns whether a packet from `peer` changes nothing: it is the validated address, and no
-    /// other one is known.
+    /// Returns whether a packet from `peer` changes nothing: the validated address, and no other
+    /// known.
     pub(super) fn is_unchanged_by(&self, peer: &SocketAddr) -> bool {
         matches!(self.stage, Stage::Fixed | Stage::Proved)
             && self.migration.is_none()
             && self.is_current(peer)
     }
 
-    /// Returns whether to decrypt a packet from an address other than the session's. These are rate
-    /// limited, so that forged packets cost a bounded number of decryptions and take nothing from
-    /// the session's path; TWP/1, section 8.
+    /// Returns whether to decrypt a packet from another address. These are rate limited, so that
+    /// forged ones cost a bounded number of decryptions; TWP/1, section 8.
     pub(super) fn admits(&mut self, now: Instant, peer: SocketAddr) -> bool {
         let known = self
             .migration
@@ -289,8 +276,8 @@ impl Path {
         }
     }
 
-    /// Records a datagram sent to the session's address, and copies it if another address must
-    /// receive it too. Returns whether it did.
+    /// Records a sent datagram, and copies it if another address must receive it too. Returns
+    /// whether.
     pub(super) fn on_sent(&mut self, now: Instant, datagram: &[u8]) -> bool {
         self.count_sent(datagram.len());
         self.migration
@@ -314,7 +301,6 @@ impl Path {
         self.migration.as_deref()?.poll_timeout()
     }
 
-    /// Frees migration state that is no longer needed.
     pub(super) fn shrink(&mut self, now: Instant) {
         if let Some(migration) = &mut self.migration
             && migration.is_expired(now)
@@ -323,7 +309,6 @@ impl Path {
         }
     }
 
-    /// Returns the heap memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.migration.as_deref().map_or(0, Migration::memory)
     }

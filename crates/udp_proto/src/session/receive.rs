@@ -19,14 +19,12 @@ use crate::packet::{Header, KeyPhase, PacketNumber, TAG_LEN};
 use crate::replay::Verdict;
 use crate::sent::{AckUnsent, ArrivedAck, Outcome, SentKind};
 
-/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
     /// It was decrypted, and its frames were processed.
     Taken,
     /// It is a duplicate, or too old for the replay window.
     Replayed,
-    /// Authentication failed.
     Forged,
     /// It exceeded the inbound limits and was not decrypted.
     Over,
@@ -36,7 +34,6 @@ pub(crate) enum Opened {
     OffPathLimited,
 }
 
-/// Decrypts a packet in place and returns its plaintext.
 pub(crate) fn open<'a, A: Aead>(
     key: &OpeningKey<A>,
     number: PacketNumber,
@@ -119,8 +116,8 @@ impl<A: Aead> Session<A> {
         Opened::Taken
     }
 
-    /// Returns whether a packet of `len` bytes is within the inbound limits. Ends the session if
-    /// the peer floods and the policy is to close.
+    /// Returns whether a packet is within the inbound limits. Ends the session on a flood if
+    /// configured.
     fn admit_packet(&mut self, now: Instant, len: usize) -> bool {
         let entry = self.limiter.admit(now, len);
         if entry == InboundVerdict::Accept {
@@ -133,14 +130,12 @@ impl<A: Aead> Session<A> {
         false
     }
 
-    /// Processes the plaintext of the first packet.
     pub(crate) fn take_first(&mut self, now: Instant, number: PacketNumber, plaintext: &[u8]) {
         self.tally.packets_received = self.tally.packets_received.saturating_add(1);
         self.take(now, number, plaintext);
     }
 
-    /// Handles a PING. If the peer's keepalives arrive before ours are due, they show that the
-    /// session is idle.
+    /// Handles a PING. If the peer's keepalives arrive before ours are due, the session is idle.
     fn on_ping(&mut self, now: Instant) {
         if !self.is_idle && now >= self.message_at + self.silence.keepalive {
             self.is_idle = true;
@@ -179,7 +174,6 @@ impl<A: Aead> Session<A> {
         self.run_phase(now);
     }
 
-    /// Reports that messages wait.
     pub(super) fn report_readable(&mut self) {
         if !self.inbox.is_empty() && !self.is_readable_reported {
             self.is_readable_reported = true;
@@ -292,7 +286,6 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// The phase of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
@@ -314,14 +307,12 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// Contents of a CLOSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CloseFrame {
     code: CloseCode,
     reason: Box<[u8]>,
 }
 
-/// Retransmission state of CLOSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Closes {
     close_frame: CloseFrame,
@@ -357,8 +348,7 @@ impl<A: Aead> Session<A> {
         self.run_phase(now);
     }
 
-    /// Closes the session immediately, for a protocol violation or because another session replaces
-    /// it.
+    /// Closes the session immediately, for a violation or because another session replaces it.
     pub(crate) fn abort(&mut self, now: Instant, code: CloseCode) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             self.end(CloseReason::Local(code), Box::default());
@@ -375,13 +365,11 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Rejects a session that was never reported to the application: the peer receives `code`, and
-    /// no event is raised.
+    /// Rejects a session that was never reported to the application: raises no event.
     pub(crate) fn refuse(&mut self, now: Instant, code: CloseCode) {
         self.begin_closing(now, code, Box::default());
     }
 
-    /// Handles the peer's CLOSE.
     pub(super) fn on_close(&mut self, now: Instant, code: u16, text: &[u8]) {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
             // Messages that precede it in the same packet stay readable.
@@ -415,7 +403,6 @@ impl<A: Aead> Session<A> {
         true
     }
 
-    /// Counts a packet that arrived while closing.
     pub(super) fn on_packet_while_closing(&mut self) {
         if let Phase::Closing { closes, .. } = &mut self.phase {
             closes.arrived = closes.arrived.saturating_add(1);
@@ -485,8 +472,7 @@ impl<A: Aead> Session<A> {
         };
     }
 
-    /// Drops everything queued or in flight, which is not sent again. Received messages stay
-    /// readable.
+    /// Drops everything queued or in flight. Received messages stay readable.
     fn forget_outbound(&mut self) {
         self.outbox.forget();
         self.sent.forget();
@@ -497,11 +483,9 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// Tokens of `PATH_CHALLENGE` to answer, and of `PATH_RESPONSE` received in the current packet.
-///
-/// At most two of each. A peer may challenge two paths at once, and after a NAT rebinding both
-/// challenges arrive on one. RFC 9000, section 8.2.2, requires an answer to each; an unbounded
-/// queue of them was CVE-2023-49295.
+/// Tokens of `PATH_CHALLENGE` to answer, and of `PATH_RESPONSE` received in the current packet: at
+/// most two of each, since after a NAT rebinding the challenges of two paths arrive on one. RFC
+/// 9000, section 8.2.2, requires an answer to each; an unbounded queue was CVE-2023-49295.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tokens {
     to_return: [Option<[u8; 8]>; 2],
@@ -585,13 +569,11 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Returns whether [`poll_path`](Self::poll_path) may have something to send.
     pub(super) const fn has_path_work(&self) -> bool {
         self.path.is_migrating() || !self.tokens.is_idle()
     }
 
-    /// Appends a copy, a challenge or a response, which may go to an address other than the
-    /// session's.
+    /// Appends a copy, a challenge or a response, which may go to another address.
     pub(super) fn poll_path(
         &mut self,
         now: Instant,
@@ -683,7 +665,6 @@ pub(super) struct SealingPhase {
 }
 
 impl SealingPhase {
-    /// Phase 0.
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             generation: 0,
@@ -693,12 +674,10 @@ impl SealingPhase {
         }
     }
 
-    /// Returns how many key updates we have made.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the key phase bit of outgoing packets.
     pub(super) const fn bit(&self) -> KeyPhase {
         KeyPhase::of(self.generation)
     }
@@ -716,10 +695,9 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Starts the next phase if it is due, either in response to the peer's update or as our own.
-    ///
-    /// Called before each packet, so a response is never later than the first packet that
-    /// acknowledges the update.
+    /// Starts the next phase if it is due, in response to the peer's update or as our own. Called
+    /// before each packet, so a response is never later than the packet that acknowledges the
+    /// update.
     pub(super) fn change_keys<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -746,22 +724,21 @@ impl<A: Aead> Session<A> {
             || now.saturating_since(phase.since) >= limits.phase_span()
     }
 
-    /// Returns whether the peer has opened a packet of this phase and had time to drop the phase
-    /// before; it holds two.
+    /// Returns whether the peer opened a packet of this phase and had time to drop the one before
+    /// last.
     fn may_change_keys(&self, now: Instant) -> bool {
         self.sent.largest_acked() >= Some(self.sealing_phase.first)
             && now.saturating_since(self.sealing_phase.since) >= self.rtt.pto().saturating_mul(3)
     }
 
-    /// Returns whether the peer started a phase on its own, without knowing that we have its
-    /// previous key.
+    /// Returns whether the peer started a phase without knowing that we have its previous key.
     pub(super) const fn is_out_of_turn(&self, opened: &Unsealed<'_>) -> bool {
         opened.is_early && opened.generation > self.sealing_phase.generation
     }
 
-    /// Returns whether the peer failed to answer our key update. A peer that acknowledges a packet
-    /// of our phase has its key, and must seal in that phase or a later one. `acked` is the largest
-    /// number acknowledged before the packet of phase `generation` was processed.
+    /// Returns whether the peer failed to answer our key update: after acknowledging a packet of
+    /// our phase, it must seal in that phase. `acked` is the largest acknowledged number before
+    /// this packet.
     pub(super) fn is_answer_missing(&self, generation: u64, acked: Option<PacketNumber>) -> bool {
         let first = Some(self.sealing_phase.first);
         generation < self.sealing_phase.generation

@@ -92,7 +92,6 @@ impl<A: Aead> Session<A> {
         self.finish(buf, &packet).is_some()
     }
 
-    /// Appends the next packet of an open session; `None` if there is none.
     fn poll_packet<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
@@ -164,8 +163,8 @@ impl<A: Aead> Session<A> {
         Some(())
     }
 
-    /// Returns whether nothing else can be sent now, and if so releases idle memory. The check is
-    /// cheap; `false` may be wrong and then costs one poll that returns nothing.
+    /// Returns whether nothing else can be sent now, and if so releases idle memory. `false` may be
+    /// wrong.
     pub(crate) fn compact_if_idle(&mut self, now: Instant) -> bool {
         let compact_if_idle = self.is_open()
             && !self.outbox.may_have_work()
@@ -205,8 +204,7 @@ impl<A: Aead> Session<A> {
         self.keepalive_at = now + self.silence.keepalive;
     }
 
-    /// Called when nothing more can be sent. Computes when the channels outside `open` may send, if
-    /// they wait for a rate or for the congestion window.
+    /// Computes when the channels outside `open` may send, if they wait for a rate or the window.
     fn wait_for_rates(&mut self, now: Instant, open: u32) {
         self.report_rate();
         if !self.outbox.may_have_work() {
@@ -333,14 +331,12 @@ impl<A: Aead> Session<A> {
     }
 
     /// Returns whether the next packet is padded so that a server that lost the session can answer
-    /// with a stateless reset. This applies to probes and, if acknowledgements stopped, to one
-    /// packet in 200 ms, since a client that keeps sending sends no probes.
+    /// with a reset: a probe, or without acknowledgements one packet in 200 ms.
     fn is_asking_for_a_reset(&self, now: Instant) -> bool {
         let is_due = || self.flow.is_silent() && now >= self.padded_at + PADDED_SPAN;
         self.is_resettable() && (self.ping != Ping::None || is_due())
     }
 
-    /// Fills the packet with messages of the `open` channels.
     fn write_messages(
         &mut self,
         now: Instant,
@@ -468,18 +464,15 @@ struct Plan {
     fill_policy: FillPolicy,
     /// Channels that may send: bit n is channel n.
     open: u32,
-    /// Whether one of them has a message.
     has_messages: bool,
 }
 
-/// The frames of a packet.
 struct Body {
     elicits: Elicits,
     described: Option<Described>,
     messages: Messages,
 }
 
-/// The message frames of a packet.
 struct Messages {
     frames: usize,
     kind: SentKind,
@@ -507,7 +500,6 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// Returns the end of the longest plaintext.
     pub(super) const fn end(&self) -> usize {
         self.body.saturating_add(self.room)
     }
@@ -520,8 +512,8 @@ impl<A: Aead> Session<A> {
     /// Returns how many bytes of `room` an ACK may use in a packet with messages.
     ///
     /// The peer counts what a truncated ACK omits as lost. So an ACK that is due is sent whole,
-    /// unless it would displace the messages of two packets in a row. One that is not due is
-    /// included only if it leaves room for a fragment.
+    /// unless it would displace messages twice in a row; one that is not due, if it leaves room for
+    /// a fragment.
     pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
         let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
         match (self.received.ack_due(now), self.ack_deferral) {
@@ -532,7 +524,6 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes a pending ACK of up to `room` bytes. Returns its description if it is complete.
     pub(super) fn write_ack(
         &mut self,
         now: Instant,
@@ -550,9 +541,8 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Writes a PING into the packet that begins at `start`. A client pads it to the size of a
-    /// challenge: after a migration the server may send it no more bytes than it received, and one
-    /// packet must suffice.
+    /// Writes a PING. A client pads it to the size of a challenge: after a migration the server may
+    /// send it no more bytes than it received.
     pub(super) fn write_ping(&self, start: usize, buf: &mut Vec<u8>) {
         Frame::Ping.encode(buf);
         if self.role == Role::Dialler {

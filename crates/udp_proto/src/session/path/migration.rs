@@ -9,16 +9,15 @@ use wire::{Generator, Instant};
 use super::{OpenedPacket, Route, Span, real_address};
 use crate::packet::{Header, TAG_LEN};
 
-/// For how long the peer may return to a previous address without a challenge: "recently" of RFC
-/// 9000, section 9.3.
+/// How long the peer may return without a challenge: "recently" of RFC 9000, section 9.3.
 const RETURN_SPAN: Duration = Duration::from_secs(60);
-/// A shorter-lived address does not replace the one to return to. Equal to the window of the change
-/// limit, so that a peer that moves as often as allowed does not displace the genuine address.
+/// A shorter-lived address does not replace the one to return to, so that a peer that moves as
+/// often as allowed does not displace the genuine address.
 const SETTLED_SPAN: Duration = ChangeLimiter::WINDOW;
 /// For how many PTOs a left address still gets copies; TWP/1, section 9.
 const COPY_PTOS: u32 = 3;
-/// Another port of the same host is challenged after at most this much silence from the session's
-/// address, regardless of the change limit: NATs may rebind many times in a row.
+/// Another port of the same host is challenged after this much silence, regardless of the change
+/// limit: NATs may rebind many times in a row.
 const PORT_SILENCE: Duration = Duration::from_millis(250);
 /// PTOs without a packet after which an address counts as silent.
 const SILENCE_PTOS: u32 = 3;
@@ -31,7 +30,6 @@ pub(super) struct Migration {
     candidate_pace: Pace,
     /// Challenges the session's current address.
     check: Option<Challenge>,
-    /// The previously validated address.
     previous: Option<Previous>,
     /// The address left last, and until when it gets copies.
     left: Option<(Route, Instant)>,
@@ -45,7 +43,6 @@ pub(super) struct Migration {
     copy_to: Option<Route>,
 }
 
-/// An earlier address of the session.
 #[derive(Clone, Copy, Debug)]
 struct Previous {
     route: Route,
@@ -90,7 +87,6 @@ impl Migration {
             .then_some(&mut self.candidate_pace)
     }
 
-    /// Processes a packet from the session's address.
     pub(super) const fn on_current(&mut self, now: Instant) {
         self.received_at = now;
     }
@@ -142,8 +138,7 @@ impl Migration {
         None
     }
 
-    /// Returns whether another change is allowed: one per second, and eight per minute unless the
-    /// current address is silent.
+    /// Allows one change per second, and eight per minute unless the current address is silent.
     fn may_move(&self, now: Instant, pto: Duration) -> bool {
         let is_silent = now >= self.received_at + pto.saturating_mul(SILENCE_PTOS);
         self.changes.are_spaced(now) && (is_silent || self.changes.are_few(now))
@@ -158,7 +153,6 @@ impl Migration {
         }
     }
 
-    /// Processes a response from another address.
     pub(super) fn on_candidate_answer(
         &self,
         now: Instant,
@@ -209,7 +203,6 @@ impl Migration {
         self.received_at = now;
     }
 
-    /// Drops what expired.
     fn give_up(&mut self, now: Instant) {
         self.candidate = self
             .candidate
@@ -236,9 +229,8 @@ impl Migration {
         Some((check.transmit(now, generator, pto), None))
     }
 
-    /// Copies a datagram if another address must receive it too: the candidate, if it is a new port
-    /// of the same host and within its allowance, else the address left last. Returns whether it
-    /// did.
+    /// Copies a datagram to the candidate, if that is a new port of the same host and within its
+    /// allowance, else to the address left last. Returns whether it did.
     pub(super) fn copy(&mut self, now: Instant, datagram: &[u8]) -> bool {
         let len = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
         let to = if let Some(candidate) = &mut self.candidate {
@@ -255,7 +247,6 @@ impl Migration {
         to.is_some()
     }
 
-    /// Appends the pending copy, and returns its route.
     pub(super) fn poll_copy(&mut self, buf: &mut Vec<u8>) -> Option<Route> {
         let to = self.copy_to.take()?;
         buf.extend_from_slice(&self.copy);
@@ -274,7 +265,6 @@ impl Migration {
             .min()
     }
 
-    /// Returns whether the state can be freed.
     pub(super) fn is_expired(&mut self, now: Instant) -> bool {
         self.give_up(now);
         self.candidate.is_none()
@@ -290,16 +280,13 @@ impl Migration {
     }
 }
 
-/// How long a challenge waits so that a packet to another port can go first. The bytes received
-/// from there may allow only one packet: with a copy of the game's next packet, a NAT rebinding
-/// costs the client no further tick.
+/// How long a challenge waits so that a packet to another port goes first: the bytes received from
+/// there may allow only one.
 const CHALLENGE_HOLD: Duration = Duration::from_millis(100);
 
 const CHALLENGE_LEN: u64 = CHALLENGE_LEN_MAX as u64;
 
-/// A new address of the peer.
-///
-/// It is never sent more bytes than were received from it in packets that authenticated.
+/// A new address of the peer, which is never sent more bytes than were received from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) route: Route,
@@ -374,21 +361,19 @@ impl Candidate {
     }
 }
 
-/// Least time to wait for a response. The new path may be much slower than the measured one: three
-/// times the PTO of an unknown path, RFC 9000, section 8.2.4, and RFC 9002, section 6.2.2.
+/// Least time to wait for a response, since the new path may be much slower: three times the PTO of
+/// an unknown path, RFC 9000, section 8.2.4, and RFC 9002, section 6.2.2.
 const CHALLENGE_LIFE: Duration = Duration::from_secs(3);
 /// The wait in PTOs, if that is longer.
 const CHALLENGE_LIFE_PTOS: u32 = 3;
-/// Longest delay before the first retransmission, so that a bad old path does not slow the
-/// challenge of the new one.
+/// Longest delay before the first retransmission: a bad old path must not slow the challenge.
 const RETRANSMIT_DELAY_MAX: Duration = Duration::from_millis(250);
-/// Longest delay between retransmissions.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Largest packet with a challenge, in bytes: header, type and token, tag.
 pub(in crate::session) const CHALLENGE_LEN_MAX: usize = Header::LEN_MAX + 9 + TAG_LEN;
 
-/// A challenge. It is retransmitted with the same token after one PTO, at most 250 ms, then with
-/// exponential backoff up to 1 s. A response to any copy counts until it expires.
+/// A challenge, retransmitted with the same token after one PTO, at most 250 ms, then with backoff
+/// up to 1 s. A response to any copy counts until it expires.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Challenge {
     /// Drawn when first sent.
@@ -488,7 +473,6 @@ impl ChangeLimiter {
         last: None,
     };
 
-    /// Records a change.
     pub(super) fn note(&mut self, now: Instant) {
         if let Some(time) = self.times.get_mut(usize::from(self.next)) {
             *time = Some(now);
@@ -517,8 +501,7 @@ impl ChangeLimiter {
     }
 }
 
-/// A token bucket of packets in 8 bytes, stored as the time when it is full; the generic cell rate
-/// algorithm of ITU-T I.371.
+/// A token bucket of packets in 8 bytes: the generic cell rate algorithm of ITU-T I.371.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     full_at: Instant,
