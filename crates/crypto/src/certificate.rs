@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use wire::codec::concat;
 use wire::{InstanceId, UnixTime};
 
 use crate::token::CLOCK_SKEW;
@@ -66,15 +67,12 @@ impl Certificate {
     ) -> Result<Self, NoEntropy> {
         // 64-bit milliseconds are fewer seconds than 7 bytes hold.
         let [_, end @ ..] = subject.not_after.as_secs().to_be_bytes();
-        let mut bytes = [0; Self::LEN];
-        let parts: [&[u8]; 4] = [
+        let mut certificate = Self(concat(&[
             &[VERSION],
             &subject.key.0,
             &subject.server_id.0.to_be_bytes(),
             &end,
-        ];
-        fill(&mut bytes, &parts);
-        let mut certificate = Self(bytes);
+        ]));
         let key = provider.signing_key(root)?;
         let signature = provider.sign(&key, &certificate.message(app_id))?;
         if let Some(field) = certificate.0.last_chunk_mut() {
@@ -103,14 +101,10 @@ impl Certificate {
         let [_, rest @ ..] = &self.0;
         let (key, rest) = rest.split_first_chunk().unwrap_or((&[0; 65], &[]));
         let (server_id, rest) = rest.split_first_chunk().unwrap_or((&[0; 8], &[]));
-        let mut end = [0; 8];
-        if let Some((_, low)) = end.split_first_mut() {
-            fill(low, &[rest]);
-        }
         Subject {
             key: PublicKey(*key),
             server_id: InstanceId(u64::from_be_bytes(*server_id)),
-            not_after: UnixTime::from_secs(u64::from_be_bytes(end)),
+            not_after: UnixTime::from_secs(u64::from_be_bytes(concat(&[&[0], rest]))),
         }
     }
 
@@ -149,17 +143,8 @@ impl Certificate {
     }
 
     fn message(&self, app_id: u64) -> [u8; MESSAGE_LEN] {
-        let mut message = [0; MESSAGE_LEN];
-        let said = self.0.get(..SIGNED_LEN).unwrap_or_default();
-        fill(&mut message, &[LABEL, &app_id.to_be_bytes(), said]);
-        message
-    }
-}
-
-/// Writes the concatenated `parts` to `out`, as far as there is room.
-fn fill(out: &mut [u8], parts: &[&[u8]]) {
-    for (to, from) in out.iter_mut().zip(parts.iter().copied().flatten()) {
-        *to = *from;
+        let signed = self.0.get(..SIGNED_LEN).unwrap_or_default();
+        concat(&[LABEL, &app_id.to_be_bytes(), signed])
     }
 }
 

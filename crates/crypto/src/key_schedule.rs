@@ -9,10 +9,10 @@
 //! Both sides take the same steps; only which traffic secret they seal with differs. Nothing here
 //! allocates, and each step wipes its secret when it is dropped.
 
-use core::fmt;
-
+use wire::codec::concat;
 use zeroize::ZeroizeOnDrop;
 
+use crate::secret::opaque_debug;
 use crate::{
     AcceptKey, Iv, OpeningKey, Provider, Role, SealingKey, Secret32, Suite, hkdf, packet_key,
 };
@@ -66,11 +66,7 @@ pub fn expand_iv<P: Provider, const CONTEXT: usize>(
     context: &[u8; CONTEXT],
 ) -> Iv {
     let bytes = expand_len(provider, secret, label, context, Iv::LEN);
-    let mut iv = [0; Iv::LEN];
-    for (to, from) in iv.iter_mut().zip(bytes.expose()) {
-        *to = *from;
-    }
-    Iv::take(&mut iv)
+    Iv::take(&mut concat(&[bytes.expose()]))
 }
 
 /// At most 32 bytes are one block of HKDF-Expand: one HMAC, and no copy of the info.
@@ -131,7 +127,7 @@ impl Initial {
     fn mac<P: Provider>(&self, provider: &P, label: Label, parts: &[&[u8]]) -> [u8; 16] {
         let key = expand(provider, &self.0, label, &[]);
         let mac = provider.hmac_sha256(key.expose(), parts);
-        core::array::from_fn(|index| mac.get(index).copied().unwrap_or_default())
+        concat(&[&mac])
     }
 }
 
@@ -266,20 +262,13 @@ impl Exporter {
     }
 }
 
+opaque_debug!(Initial, Agreed, TrafficSecret, Exporter);
+
 /// Each holds a [`Secret32`], which wipes itself.
-macro_rules! secret_types {
-    ($($name:ident),+) => {$(
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(concat!(stringify!($name), "(..)"))
-            }
-        }
-
-        impl ZeroizeOnDrop for $name {}
-    )+};
-}
-
-secret_types!(Initial, Agreed, TrafficSecret, Exporter);
+impl ZeroizeOnDrop for Initial {}
+impl ZeroizeOnDrop for Agreed {}
+impl ZeroizeOnDrop for TrafficSecret {}
+impl ZeroizeOnDrop for Exporter {}
 
 /// One step down: Extract with a salt derived from the secret above.
 fn derive<P: Provider>(provider: &P, secret: &Secret32, input: &Secret32) -> Secret32 {

@@ -5,6 +5,7 @@ use core::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use crate::secret::opaque_debug;
 use crate::{Aead, OpenError, Provider, Suite, TrafficSecret};
 
 /// Seals the packets of one direction, over all its key phases.
@@ -243,11 +244,7 @@ impl Drop for Iv {
 
 impl ZeroizeOnDrop for Iv {}
 
-impl fmt::Debug for Iv {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Iv(..)")
-    }
-}
+opaque_debug!(Iv, OpeningKey<A>, AcceptKey<A>);
 
 impl<A> fmt::Debug for SealingKey<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -256,18 +253,6 @@ impl<A> fmt::Debug for SealingKey<A> {
             .field("next", &self.next)
             .field("sealed", &self.sealed)
             .finish_non_exhaustive()
-    }
-}
-
-impl<A> fmt::Debug for OpeningKey<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OpeningKey(..)")
-    }
-}
-
-impl<A> fmt::Debug for AcceptKey<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AcceptKey(..)")
     }
 }
 

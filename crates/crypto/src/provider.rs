@@ -10,14 +10,10 @@ use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 #[cfg(feature = "aws-lc-rs")]
 mod aws_lc_rs;
-#[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
-mod held;
 #[cfg(feature = "ring")]
 mod ring;
 #[cfg(feature = "rustcrypto")]
 mod rustcrypto;
-#[cfg(any(feature = "ring", feature = "rustcrypto"))]
-mod shared_point;
 #[cfg(test)]
 mod tests;
 
@@ -163,4 +159,50 @@ fn first_32(bytes: &[u8]) -> [u8; 32] {
         unreachable!("SHA-256 gives 32 bytes");
     };
     *array
+}
+
+#[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
+/// A private key: a dialler may use it any number of times, an accepter once.
+struct Held<K> {
+    role: Role,
+    /// `None` after an accepter's key has been used.
+    key: Option<K>,
+}
+
+#[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
+impl<K> Held<K> {
+    const fn new(role: Role, key: K) -> Self {
+        Self {
+            role,
+            key: Some(key),
+        }
+    }
+
+    /// Agrees with the key. An accepter's key is dropped, even if the agreement fails.
+    fn agree(
+        &mut self,
+        agree: impl FnOnce(&K) -> Result<Secret32, BadPoint>,
+    ) -> Result<Secret32, BadPoint> {
+        match self.role {
+            Role::Dialler => agree(self.key.as_ref().ok_or(BadPoint)?),
+            Role::Accepter => agree(&self.key.take().ok_or(BadPoint)?),
+        }
+    }
+}
+
+#[cfg(any(feature = "ring", feature = "rustcrypto"))]
+/// ECDH; SEC 1, section 3.3.1. Neither factor is zero, so the product is a point with an x.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "multiplication in a group does not overflow"
+)]
+fn x_of_shared_point(key: &p256::SecretKey, peer: &PublicKey) -> Result<Secret32, BadPoint> {
+    use p256::elliptic_curve::point::AffineCoordinates;
+    use zeroize::{Zeroize, Zeroizing};
+
+    let scalar = Zeroizing::new(key.to_nonzero_scalar());
+    let mut shared = (peer.to_p256()?.to_projective() * scalar.as_ref()).to_affine();
+    let mut x = shared.x().0;
+    shared.zeroize();
+    Ok(Secret32::take(&mut x))
 }

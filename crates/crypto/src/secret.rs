@@ -1,7 +1,5 @@
 //! Secret bytes: not printed, compared in constant time, wiped on drop.
 
-use core::fmt;
-
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -63,11 +61,19 @@ impl Drop for Secret32 {
 
 impl ZeroizeOnDrop for Secret32 {}
 
-impl fmt::Debug for Secret32 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret32(..)")
-    }
+/// Debug that prints the type's name and nothing of its content.
+macro_rules! opaque_debug {
+    ($($name:ident $(<$parameter:ident>)?),+) => {$(
+        impl $(<$parameter>)? core::fmt::Debug for $name $(<$parameter>)? {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    )+};
 }
+
+pub(crate) use opaque_debug;
+opaque_debug!(Secret32);
 
 impl PartialEq for Secret32 {
     /// Compares in constant time.

@@ -52,9 +52,6 @@ impl Suite {
 pub struct SuiteSet(u16);
 
 impl SuiteSet {
-    /// The mandatory suite alone.
-    pub const MANDATORY: Self = Self(1);
-
     /// Every suite known here.
     pub const ALL: Self = Self(0b111);
 

@@ -19,21 +19,15 @@
 //! only for one game on one instance, and a modified token does not open.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
+use wire::codec::concat;
 use wire::{ClientId, InstanceId, MatchId, Reader, Seat, Team, Truncated, UnixTime, Writer};
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::key_schedule::{Label, expand};
 use crate::{AddressList, Aead, NoEntropy, Provider, Secret32, Suite};
-
-mod error;
-mod sealed;
-mod user_data;
-
-pub use error::{SealTokenError, TokenError};
-pub use sealed::{SealedToken, TokenHeader, TokenId};
-pub use user_data::{UserData, UserDataTooLong};
 
 /// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,12 +119,7 @@ impl TokenKey {
     /// Returns the registration record for a matchmaker, wiped on drop.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; Self::LEN]> {
-        let mut bytes = Zeroizing::new([0; Self::LEN]);
-        let from = self.id.to_be_bytes().into_iter();
-        for (to, from) in bytes.iter_mut().zip(from.chain(*self.secret.expose())) {
-            *to = from;
-        }
-        bytes
+        Zeroizing::new(concat(&[&self.id.to_be_bytes(), self.secret.expose()]))
     }
 
     /// Returns its id within the instance.
@@ -167,8 +156,12 @@ impl TokenKey {
         let mut body = Zeroizing::new(Vec::with_capacity(SEALED_MAX));
         grant.encode(&mut Writer::new(&mut body));
         let mut tag = [0; 16];
-        self.aead(provider, header.token_id)
-            .seal(NONCE, &aad(&clear, app_id), &mut body, &mut tag);
+        self.aead(provider, header.token_id).seal(
+            NONCE,
+            &concat::<AAD_LEN>(&[&clear, &app_id.to_be_bytes()]),
+            &mut body,
+            &mut tag,
+        );
         Ok(SealedToken::join(header, &body, tag))
     }
 
@@ -217,12 +210,15 @@ impl TokenKey {
         (token, out): (&[u8], &'a mut [u8; SEALED_MAX]),
     ) -> Result<&'a [u8], TokenError> {
         let wrong_length = TokenError::Length(token.len());
-        let (clear, rest) = token.split_first_chunk().ok_or(wrong_length)?;
+        let (clear, rest) = token
+            .split_first_chunk::<HEADER_LEN>()
+            .ok_or(wrong_length)?;
+        let aad: [u8; AAD_LEN] = concat(&[clear, &app_id.to_be_bytes()]);
         let (sealed, tag) = rest.split_last_chunk().ok_or(wrong_length)?;
         let body = out.get_mut(..sealed.len()).ok_or(wrong_length)?;
         body.copy_from_slice(sealed);
         self.aead(provider, header.token_id)
-            .open(NONCE, &aad(clear, app_id), body, tag)
+            .open(NONCE, &aad, body, tag)
             .map_err(|_| TokenError::Forged)?;
         Ok(body)
     }
@@ -276,6 +272,254 @@ impl TokenGrant {
     }
 }
 
+/// Clear fields of a token, which are not authentic until the token has been opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenHeader {
+    /// Id of the instance's key that sealed it.
+    pub key_id: u32,
+    /// Id of the token; no two tokens have the same one.
+    pub token_id: TokenId,
+    /// Expiry in whole seconds.
+    pub expires_at: UnixTime,
+}
+
+impl TokenHeader {
+    /// Decodes the clear fields of the complete `token`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::Length`] and [`TokenError::Version`].
+    pub fn decode(token: &[u8]) -> Result<Self, TokenError> {
+        if !(TOKEN_LEN_MIN..=TOKEN_LEN_MAX).contains(&token.len()) {
+            return Err(TokenError::Length(token.len()));
+        }
+        let mut reader = Reader::new(token);
+        match reader.u8()? {
+            VERSION => {}
+            other => return Err(TokenError::Version(other)),
+        }
+        Ok(Self {
+            key_id: reader.u32()?,
+            token_id: TokenId(reader.array()?),
+            expires_at: UnixTime::from_secs(reader.u64()?),
+        })
+    }
+
+    /// Checks that the token has not expired at `now`, and that its expiry is within the maximum
+    /// lifetime.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::Expired`] and [`TokenError::Lifetime`].
+    pub fn check_expiry(&self, now: UnixTime) -> Result<(), TokenError> {
+        if now.saturating_since(self.expires_at) >= CLOCK_SKEW {
+            return Err(TokenError::Expired);
+        }
+        if self.expires_at.saturating_since(now) > LIFETIME_MAX.saturating_add(CLOCK_SKEW) {
+            return Err(TokenError::Lifetime);
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> [u8; HEADER_LEN] {
+        concat(&[
+            &[VERSION],
+            &self.key_id.to_be_bytes(),
+            &self.token_id.0,
+            &self.expires_at.as_secs().to_be_bytes(),
+        ])
+    }
+}
+
+/// Random id of a token.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenId(pub [u8; 16]);
+
+impl fmt::Debug for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenId(")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// A sealed token: 143 to 788 bytes with a readable header.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealedToken {
+    bytes: Vec<u8>,
+    header: TokenHeader,
+}
+
+impl SealedToken {
+    /// Parses a token's length and header. Only its server can authenticate it.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::Length`] and [`TokenError::Version`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, TokenError> {
+        TokenHeader::decode(bytes).map(|header| Self {
+            bytes: bytes.to_vec(),
+            header,
+        })
+    }
+
+    /// Returns the bytes for the token field of a HELLO.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns its clear fields.
+    #[must_use]
+    pub const fn header(&self) -> TokenHeader {
+        self.header
+    }
+
+    fn join(header: TokenHeader, body: &[u8], tag: [u8; 16]) -> Self {
+        let bytes = [header.encode().as_slice(), body, &tag].concat();
+        Self { bytes, header }
+    }
+}
+
+impl fmt::Debug for SealedToken {
+    /// Omits the token, because even a sealed token must not be logged.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealedToken({} bytes)", self.bytes.len())
+    }
+}
+
+/// First byte of TWT1.
+const VERSION: u8 = 1;
+
+/// At most [`USER_DATA_MAX`] opaque bytes.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct UserData(Vec<u8>);
+
+impl UserData {
+    /// Creates user data.
+    ///
+    /// # Errors
+    ///
+    /// [`UserDataTooLong`] if there are more than [`USER_DATA_MAX`] bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, UserDataTooLong> {
+        if bytes.len() > USER_DATA_MAX {
+            return Err(UserDataTooLong(bytes.len()));
+        }
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// Returns the bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn encode(&self, out: &mut Writer<'_>) {
+        let [.., high, low] = self.0.len().to_be_bytes();
+        out.bytes(&[high, low]);
+        out.bytes(&self.0);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, TokenError> {
+        let len = usize::from(reader.u16()?);
+        Self::new(reader.bytes(len)?).map_err(|_| TokenError::Malformed)
+    }
+}
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserData({} bytes)", self.0.len())
+    }
+}
+
+/// The user data is longer than [`USER_DATA_MAX`]; the number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserDataTooLong(pub usize);
+
+impl fmt::Display for UserDataTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(len) = self;
+        write!(
+            f,
+            "user data of {len} bytes is over the limit of {USER_DATA_MAX}"
+        )
+    }
+}
+
+impl core::error::Error for UserDataTooLong {}
+
+/// Why a token is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// Invalid length in bytes.
+    Length(usize),
+    /// Not version 1.
+    Version(u8),
+    /// Sealed under a key with another id.
+    UnknownKey(u32),
+    /// It expired more than the clock skew ago.
+    Expired,
+    /// Its lifetime is over the maximum, or it expires before its issue.
+    Lifetime,
+    /// The AEAD rejected it: changed, sealed under another key, or for another game.
+    Forged,
+    /// It opened, but its content is malformed.
+    Malformed,
+    /// It was issued in the future, by more than the clock skew.
+    NotYetIssued,
+    /// It is for another instance.
+    OtherServer(InstanceId),
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(len) => write!(
+                f,
+                "token of {len} bytes, where {TOKEN_LEN_MIN} to {TOKEN_LEN_MAX} are allowed"
+            ),
+            Self::Version(version) => write!(f, "token version {version}, where 1 is known"),
+            Self::UnknownKey(id) => write!(f, "token is sealed under key {id}, which is not held"),
+            Self::Expired => f.write_str("token has expired"),
+            Self::Lifetime => f.write_str("token lifetime is not within 300 seconds"),
+            Self::Forged => f.write_str("token was changed or belongs to another key or game"),
+            Self::Malformed => f.write_str("token opened, but its contents break the format"),
+            Self::NotYetIssued => f.write_str("token was issued in the future"),
+            Self::OtherServer(id) => write!(f, "token is good for server instance {id}"),
+        }
+    }
+}
+
+impl core::error::Error for TokenError {}
+
+/// Why no token was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealTokenError {
+    /// The lifetime is zero or over [`LIFETIME_MAX`].
+    Lifetime,
+    /// The source of randomness failed.
+    NoEntropy,
+}
+
+impl From<NoEntropy> for SealTokenError {
+    fn from(_: NoEntropy) -> Self {
+        Self::NoEntropy
+    }
+}
+
+impl fmt::Display for SealTokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lifetime => f.write_str("token lifetime is not within 300 seconds"),
+            Self::NoEntropy => NoEntropy.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SealTokenError {}
+
 impl From<Truncated> for TokenError {
     fn from(_: Truncated) -> Self {
         Self::Malformed
@@ -285,18 +529,6 @@ impl From<Truncated> for TokenError {
 /// Returns whether a token issued at `issued_at` may expire at `expires_at`.
 fn is_lifetime_allowed(issued_at: UnixTime, expires_at: UnixTime) -> bool {
     issued_at < expires_at && expires_at.saturating_since(issued_at) <= LIFETIME_MAX
-}
-
-/// Clear fields and application.
-fn aad(clear: &[u8; HEADER_LEN], app_id: u64) -> [u8; AAD_LEN] {
-    let mut aad = [0; AAD_LEN];
-    for (to, from) in aad
-        .iter_mut()
-        .zip(clear.iter().chain(&app_id.to_be_bytes()))
-    {
-        *to = *from;
-    }
-    aad
 }
 
 /// Maximum lifetime of a token. It limits the use of a stolen token, and how long a server must

@@ -232,6 +232,16 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// Returns the concatenated `parts`, cut or filled with zeros to `LEN` bytes.
+#[must_use]
+pub fn concat<const LEN: usize>(parts: &[&[u8]]) -> [u8; LEN] {
+    let mut out = [0; LEN];
+    for (to, from) in out.iter_mut().zip(parts.iter().copied().flatten()) {
+        *to = *from;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

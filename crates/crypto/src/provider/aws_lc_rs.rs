@@ -10,8 +10,8 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair};
 use aws_lc_rs::{digest, hmac};
 use zeroize::Zeroize;
 
-use super::held::Held;
-use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32};
+use super::{Aead, Held, NoEntropy, OpenError, Provider, Role, first_32};
+use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on aws-lc-rs, with the randomness of AWS-LC, which the operating system seeds.
@@ -123,14 +123,10 @@ impl Provider for AwsLcRs {
     }
 }
 
+opaque_debug!(AwsLcRsAead, AwsLcRsEphemeral, AwsLcRsSigningKey);
+
 /// An AEAD of [`AwsLcRs`] with its key.
 pub struct AwsLcRsAead(LessSafeKey);
-
-impl fmt::Debug for AwsLcRsAead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AwsLcRsAead(..)")
-    }
-}
 
 impl Aead for AwsLcRsAead {
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
@@ -164,20 +160,8 @@ impl Aead for AwsLcRsAead {
 /// An ephemeral key of [`AwsLcRs`]. The first agreement consumes an accepter's key.
 pub struct AwsLcRsEphemeral(Held<PrivateKey>);
 
-impl fmt::Debug for AwsLcRsEphemeral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AwsLcRsEphemeral(..)")
-    }
-}
-
 /// An identity prepared for signing by [`AwsLcRs`].
 pub struct AwsLcRsSigningKey(EcdsaKeyPair);
-
-impl fmt::Debug for AwsLcRsSigningKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AwsLcRsSigningKey(..)")
-    }
-}
 
 /// AWS-LC would also accept the hybrid form of SEC1; the protocol allows only one form.
 const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {

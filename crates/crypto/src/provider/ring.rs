@@ -9,8 +9,8 @@ use ring::signature::{self, EcdsaKeyPair};
 use ring::{digest, hmac};
 use zeroize::Zeroize;
 
-use super::shared_point::x_of_shared_point;
-use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32};
+use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32, x_of_shared_point};
+use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on ring, with the randomness of the operating system.
@@ -139,14 +139,10 @@ impl Provider for Ring {
     }
 }
 
+opaque_debug!(RingAead, RingEphemeral, RingSigningKey);
+
 /// An AEAD of ring with its key.
 pub struct RingAead(LessSafeKey);
-
-impl fmt::Debug for RingAead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RingAead(..)")
-    }
-}
 
 impl Aead for RingAead {
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
@@ -188,20 +184,8 @@ enum Key {
     Spent,
 }
 
-impl fmt::Debug for RingEphemeral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RingEphemeral(..)")
-    }
-}
-
 /// An identity prepared for signing by [`Ring`].
 pub struct RingSigningKey(EcdsaKeyPair);
-
-impl fmt::Debug for RingSigningKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RingSigningKey(..)")
-    }
-}
 
 #[cfg(test)]
 impl RingEphemeral {

@@ -1,9 +1,6 @@
 //! The pure Rust provider: p256, aes-gcm, chacha20poly1305, sha2 and hmac.
 
-mod entropy;
-
 use alloc::boxed::Box;
-use core::fmt;
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
@@ -14,10 +11,8 @@ use p256::ecdsa::{Signature, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-pub use self::entropy::{Entropy, OsEntropy};
-use super::held::Held;
-use super::shared_point::x_of_shared_point;
-use super::{Aead, NoEntropy, OpenError, Provider, Role};
+use super::{Aead, Held, NoEntropy, OpenError, Provider, Role, x_of_shared_point};
+use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider without C or assembly of its own, for WebAssembly and for builds without a C compiler;
@@ -53,9 +48,39 @@ impl<E: Entropy> RustCrypto<E> {
     }
 }
 
-impl<E> fmt::Debug for RustCrypto<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RustCrypto(..)")
+opaque_debug!(
+    RustCrypto<E>,
+    RustCryptoAead,
+    RustCryptoEphemeral,
+    RustCryptoSigningKey
+);
+
+/// A source of unpredictable bytes.
+///
+/// WebAssembly in a browser has no operating system: implement this trait with the host's
+/// `crypto.getRandomValues`, and pass it to
+/// [`RustCrypto::with_entropy`].
+pub trait Entropy: Send + 'static {
+    /// Fills `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoEntropy`] if the source fails. An implementation must not fill any part of `out` by
+    /// other means.
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
+}
+
+/// The operating system's randomness, through the crate getrandom.
+///
+/// It implements [`Entropy`] on every target except WebAssembly without an operating system
+/// (`wasm32-unknown-unknown`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsEntropy;
+
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+impl Entropy for OsEntropy {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
+        getrandom::fill(out).map_err(|_| NoEntropy)
     }
 }
 
@@ -161,12 +186,6 @@ const _: () = {
     wiped_on_drop::<SigningKey>();
 };
 
-impl fmt::Debug for RustCryptoAead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RustCryptoAead(..)")
-    }
-}
-
 impl Aead for RustCryptoAead {
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
         let nonce = nonce.into();
@@ -210,23 +229,11 @@ pub struct RustCryptoEphemeral(Held<p256::SecretKey>);
 /// p256 wipes the scalar.
 impl ZeroizeOnDrop for RustCryptoEphemeral {}
 
-impl fmt::Debug for RustCryptoEphemeral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RustCryptoEphemeral(..)")
-    }
-}
-
 /// An identity prepared for signing by [`RustCrypto`].
 pub struct RustCryptoSigningKey(SigningKey);
 
 /// p256 wipes the scalar.
 impl ZeroizeOnDrop for RustCryptoSigningKey {}
-
-impl fmt::Debug for RustCryptoSigningKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RustCryptoSigningKey(..)")
-    }
-}
 
 #[cfg(test)]
 impl RustCryptoEphemeral {
