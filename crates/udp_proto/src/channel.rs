@@ -13,7 +13,7 @@ use crate::fragment::{
 };
 
 pub use msg::{MsgFrame, MsgHeader};
-pub(crate) use msg::{WITH_LENGTH, encode_plain, length_len, plain_len};
+pub(crate) use msg::{WITH_LENGTH, encode_length, encode_plain, length_len, plain_len};
 
 /// One of up to 32 message streams of a session: its row in the [`ChannelTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

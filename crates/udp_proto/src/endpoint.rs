@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crypto::token::TokenHeader;
 use crypto::{NoEntropy, Provider, TokenId};
 use wire::{
-    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, Seed, TokenBucket, Transmit,
-    UnixTime,
+    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, Seed, SourceKey,
+    SourceLimiter, TokenBucket, Transmit, UnixTime,
 };
 
 use crate::block_list::BlockList;
@@ -32,7 +32,7 @@ use crate::slots::{SessionId, Slots};
 use crate::stats::EndpointStats;
 use admission::Admitted;
 use application::Bans;
-use listener::{Listener, Sources};
+use listener::Listener;
 
 /// The sessions of one socket; a [`wire::Machine`] with socket addresses as peers.
 ///
@@ -61,7 +61,8 @@ pub struct Endpoint<P: Provider> {
     nodes: BTreeMap<NodeId, SessionId>,
     /// Nodes allowed in peer mode; `None` allows all that hold the network secret.
     allowed_nodes: Option<BTreeSet<NodeId>>,
-    sources: Sources,
+    /// Sessions by IPv4 address or IPv6 /64.
+    sources: SourceLimiter<SourceKey>,
     blocked: BlockList,
     bans: Bans,
     timers: Timers,
@@ -166,7 +167,8 @@ impl<P: Provider> Endpoint<P> {
             players: BTreeMap::new(),
             nodes: BTreeMap::new(),
             allowed_nodes: None,
-            sources: Sources::default(),
+            // `refusal` applies the limit.
+            sources: SourceLimiter::new(u32::MAX, u32::MAX),
             blocked: BlockList::default(),
             bans: Bans::default(),
             timers: Timers::default(),
@@ -288,19 +290,7 @@ impl<P: Provider> Endpoint<P> {
         };
         self.timers.set(id.index, deadline);
     }
-}
 
-impl<P: Provider> core::fmt::Debug for Endpoint<P> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("app_id", &self.app_id)
-            .field("sessions", &self.slots.len())
-            .field("is_listening", &self.listener.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<P: Provider> Endpoint<P> {
     /// Processes one datagram, decrypting it in place. Invalid ones are counted and dropped.
     pub fn handle_datagram(
         &mut self,
@@ -326,21 +316,15 @@ impl<P: Provider> Endpoint<P> {
             };
             match self.slots.get_mut(id) {
                 Some(Slot::Dial(dial)) => {
-                    let old = dial.hello_id();
+                    let old = dial.attempt.hello_id;
                     let end = dial.handle_timeout(now, &mut self.provider, &mut self.generator);
-                    let new = dial.hello_id();
+                    let new = dial.attempt.hello_id;
                     if let Some(failure) = end {
-                        self.remove(now, id);
-                        self.events.push_back(Event::ConnectFailed {
-                            session: id,
-                            failure,
-                        });
+                        self.fail_dial(now, id, failure);
                         continue;
                     }
-                    if new != old {
-                        self.dials.remove(&old);
-                        self.dials.insert(new, id);
-                    }
+                    self.dials.remove(&old);
+                    self.dials.insert(new, id);
                     self.arm(id);
                 }
                 Some(Slot::HalfOpen(_)) => self.remove(now, id),
@@ -499,6 +483,41 @@ impl<P: Provider> Endpoint<P> {
         }
         None
     }
+
+    /// Moves idle deadlines if the driver is more than 250 ms late, by the excess.
+    ///
+    /// A driver sleeps until a deadline, so a stall is measured from the earliest missed deadline
+    /// and not from the last call.
+    fn detect_stall(&mut self, now: Instant) {
+        let Some(due) = self.timers.next() else {
+            return;
+        };
+        let late = now.saturating_since(due.max(self.now));
+        let Some(over) = late.checked_sub(LATE).filter(|over| !over.is_zero()) else {
+            return;
+        };
+        self.stats.stalls = self.stats.stalls.saturating_add(1);
+        let over = over.min(STALL_MAX);
+        let ids: Vec<SessionId> = self.slots.ids().collect();
+        for id in ids {
+            if let Some(Slot::Session(session)) = self.slots.get_mut(id) {
+                session.on_stall(over);
+            }
+        }
+    }
+}
+
+/// How late a driver may be; TWP/1, section 11.
+const LATE: Duration = Duration::from_millis(250);
+
+impl<P: Provider> core::fmt::Debug for Endpoint<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("app_id", &self.app_id)
+            .field("sessions", &self.slots.len())
+            .field("is_listening", &self.listener.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The endpoint has no commands.
@@ -531,15 +550,7 @@ impl<P: Provider> Machine for Endpoint<P> {
                 let is_known = |id| listener.token_keys.iter().any(|key| key.id() == id);
                 header.is_some_and(|header| !is_known(header.key_id))
             }),
-            Some(
-                Kind::Retry
-                | Kind::Accept
-                | Kind::Refuse
-                | Kind::Version
-                | Kind::Envelope
-                | Kind::NotOurs,
-            )
-            | None => false,
+            _ => false,
         }
     }
 
@@ -575,32 +586,5 @@ impl<P: Provider> Machine for Endpoint<P> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
-    }
-}
-
-/// How late a driver may be; TWP/1, section 11.
-const LATE: Duration = Duration::from_millis(250);
-
-impl<P: Provider> Endpoint<P> {
-    /// Moves idle deadlines if the driver is more than 250 ms late, by the excess.
-    ///
-    /// A driver sleeps until a deadline, so a stall is measured from the earliest missed deadline
-    /// and not from the last call.
-    fn detect_stall(&mut self, now: Instant) {
-        let Some(due) = self.timers.next() else {
-            return;
-        };
-        let late = now.saturating_since(due.max(self.now));
-        let Some(over) = late.checked_sub(LATE).filter(|over| !over.is_zero()) else {
-            return;
-        };
-        self.stats.stalls = self.stats.stalls.saturating_add(1);
-        let over = over.min(STALL_MAX);
-        let ids: Vec<SessionId> = self.slots.ids().collect();
-        for id in ids {
-            if let Some(Slot::Session(session)) = self.slots.get_mut(id) {
-                session.on_stall(over);
-            }
-        }
     }
 }

@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use wire::{Reader, Truncated, Writer};
 
-use crate::channel::{ChannelError, ChannelTable, FRAMES_MAX, MsgFrame};
+use crate::channel::{ChannelError, ChannelTable, FRAMES_MAX, MsgFrame, encode_length, length_len};
 use crate::packet::{Form, TruncatedNumber};
 
 /// One frame.
@@ -357,9 +357,6 @@ pub const REASON_LEN_MAX: usize = 128;
 /// Largest credit that a WINDOW holds.
 pub const WINDOW_MAX: u64 = (1 << 48) - 1;
 
-/// Largest number that two bytes of LEB128 hold.
-const VARINT_MAX: u16 = 0x3FFF;
-
 /// Reads `LEN` bytes without a copy.
 fn chunk<'a, const LEN: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; LEN], Truncated> {
     reader.bytes(LEN)?.first_chunk().ok_or(Truncated)
@@ -376,23 +373,6 @@ fn read_varint(reader: &mut Reader<'_>) -> Result<u16, FrameError> {
         0x80..=u8::MAX => Err(FrameError::TooLong),
         high => Ok(u16::from(high) << 7 | u16::from(low & 0x7F)),
     }
-}
-
-/// Appends `value`, at most [`VARINT_MAX`], which no field exceeds.
-fn write_varint(writer: &mut Writer<'_>, value: u16) {
-    debug_assert!(value <= VARINT_MAX, "{value} does not fit in a varint");
-    let [low, high] = [value & 0x7F, value >> 7 & 0x7F].map(|bits| bits.to_be_bytes()[1]);
-    if high == 0 {
-        writer.u8(low);
-    } else {
-        writer.u8(low | 0x80);
-        writer.u8(high);
-    }
-}
-
-/// Bytes that [`write_varint`] appends.
-const fn varint_len(value: u16) -> usize {
-    if value < 0x80 { 1 } else { 2 }
 }
 
 const PADDING: u8 = 0x00;
@@ -504,7 +484,7 @@ impl<'a> AckFrame<'a> {
         self.bits
             .len()
             .saturating_add(self.largest.form().byte_len())
-            .saturating_add(varint_len(self.run))
+            .saturating_add(length_len(self.run as usize))
             .saturating_add(4)
     }
 
@@ -541,7 +521,7 @@ impl<'a> AckFrame<'a> {
         });
         self.largest.encode(writer);
         writer.u16(self.delay);
-        write_varint(writer, self.run);
+        encode_length(self.run.into(), writer);
         debug_assert!(self.bits.len() <= Self::BITS_LEN_MAX, "bits are too long");
         writer.u8(u8::try_from(self.bits.len()).unwrap_or_default());
         writer.bytes(self.bits);

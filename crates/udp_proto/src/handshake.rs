@@ -14,9 +14,11 @@ pub mod reset;
 pub(crate) mod target;
 
 use crypto::{NoEntropy, Provider, PublicKey};
-use wire::NodeId;
+use wire::codec::concat;
+use wire::{NodeId, Reader, Truncated, Writer};
 
 use crate::config::{VERSION_1, VERSION_TRIAL};
+use crate::packet::Cid;
 use hello::Hello0;
 
 /// How a client authenticates.
@@ -73,11 +75,7 @@ impl IdentityClaim<'_> {
         public: &PublicKey,
     ) -> Result<[u8; IDENTITY_LEN], NoEntropy> {
         let signature = provider.sign(key, &self.message())?;
-        let mut body = [0; IDENTITY_LEN];
-        let (head, tail) = body.split_at_mut(65);
-        head.copy_from_slice(&public.0);
-        tail.copy_from_slice(&signature);
-        Ok(body)
+        Ok(concat(&[&public.0, &signature]))
     }
 
     /// Returns whether `signature` by `public` covers this claim.
@@ -91,18 +89,13 @@ impl IdentityClaim<'_> {
     }
 
     fn message(&self) -> [u8; 169] {
-        let mut message = [0; 169];
-        let parts: [&[u8]; 5] = [
+        concat(&[
             LABEL,
             self.th1,
             &self.dialler.0,
             &self.accepter.0,
             self.confirm,
-        ];
-        for (to, from) in message.iter_mut().zip(parts.iter().copied().flatten()) {
-            *to = *from;
-        }
-        message
+        ])
     }
 }
 
@@ -111,4 +104,27 @@ const _: () = assert!(LABEL.len() + 32 + 32 + 32 + CONFIRM_LEN == 169);
 /// Returns whether the layout of `version` is known.
 pub(crate) const fn is_known(version: u32) -> bool {
     matches!(version, VERSION_1 | VERSION_TRIAL)
+}
+
+/// A datagram or a field of the handshake is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl From<Truncated> for Malformed {
+    fn from(_: Truncated) -> Self {
+        Self
+    }
+}
+
+/// Appends the length of a connection id and the id, padded to 8 bytes.
+fn write_cid(writer: &mut Writer<'_>, cid: Cid) {
+    writer.u8(u8::try_from(cid.len()).unwrap_or(0));
+    writer.bytes(cid.padded());
+}
+
+/// Reads a connection id as [`write_cid`] writes it; `None` if length or padding is wrong.
+fn read_cid(reader: &mut Reader<'_>) -> Result<Option<Cid>, Truncated> {
+    let (len, padded) = (reader.u8()?, reader.array()?);
+    let cid = padded.get(..usize::from(len)).and_then(Cid::from_slice);
+    Ok(cid.filter(|cid| *cid.padded() == padded))
 }

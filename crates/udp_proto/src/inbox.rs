@@ -198,7 +198,7 @@ impl Inbox {
             repeated: self.repeated,
             overtaken: self.overtaken,
             unread_dropped: self.store.dropped(),
-            reassemblies_dropped: self.reassembly.given_up(),
+            reassemblies_dropped: self.reassembly.given_up,
         }
     }
 
@@ -206,7 +206,7 @@ impl Inbox {
     /// [`UNRELIABLE_BUDGET`].
     #[must_use]
     pub const fn reassembly_charged(&self) -> usize {
-        self.reassembly.charged()
+        self.reassembly.charged
     }
 
     /// Returns the heap memory in bytes.

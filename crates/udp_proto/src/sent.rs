@@ -18,7 +18,7 @@ use crate::received::Described;
 use crate::replay::ReplayWindow;
 use crate::rtt::RttEstimator;
 use contents::{Chain, Contents, Flight};
-use loss::{Gaps, Tolerance};
+use loss::LossDetector;
 use scan::{AckReference, Evicted, Pass, Slot, State};
 
 pub use contents::InFlight;
@@ -40,7 +40,6 @@ pub struct SentPackets<C> {
     slots: VecDeque<Slot>,
     /// Number of the first slot.
     base: u64,
-    first: u64,
     contents: Contents<C>,
     /// How many contents belong to lost packets.
     lost: usize,
@@ -54,19 +53,11 @@ pub struct SentPackets<C> {
     skipped: VecDeque<u64>,
     /// Orders ACKs and widens their largest number.
     reference: AckReference,
-    largest_acked: Option<u64>,
-    gaps: Gaps,
+    loss: LossDetector,
     /// Ack-eliciting packets in flight.
     flight: Flight,
     /// No packet below is in flight.
     open_from: u64,
-    tolerance: Tolerance,
-    /// When the next packet is declared lost without another ACK.
-    loss_deadline: Deadline,
-    /// When the last ack-eliciting packet was sent or the last probe requested.
-    probe_base: Instant,
-    /// Probe timeouts since the last new acknowledgement.
-    probes: u32,
     /// Packets sent up to this time do not affect the window; see [`Self::set_recovery`].
     recovery: Instant,
     /// Packets below it may have used another path, so they give no RTT sample.
@@ -89,7 +80,6 @@ impl<C: Copy> SentPackets<C> {
         Self {
             slots: VecDeque::new(),
             base: first.get(),
-            first: first.get(),
             contents: Contents::new(),
             lost: 0,
             memory_span: Nanos::of(LATE_ACK_SPAN),
@@ -97,14 +87,9 @@ impl<C: Copy> SentPackets<C> {
             evicted: Evicted::NONE,
             skipped: VecDeque::new(),
             reference: AckReference::new(first),
-            largest_acked: None,
-            gaps: Gaps::NONE,
+            loss: LossDetector::new(),
             flight: Flight::EMPTY,
             open_from: first.get(),
-            tolerance: Tolerance::new(),
-            loss_deadline: Deadline::NEVER,
-            probe_base: Instant::ZERO,
-            probes: 0,
             recovery: Instant::ZERO,
             sample_from: 0,
         }
@@ -148,10 +133,10 @@ impl<C: Copy> SentPackets<C> {
         }
         let state = match packet.elicits {
             Elicits::Ack => {
-                if self.flight.packets() == 0 {
+                if self.flight.packets == 0 {
                     self.open_from = number;
                 }
-                self.probe_base = self.probe_base.max(packet.at);
+                self.loss.probe_base = self.loss.probe_base.max(packet.at);
                 State::InFlight
             }
             Elicits::Nothing => State::Quiet,
@@ -210,7 +195,7 @@ impl<C: Copy> SentPackets<C> {
         let pass = Pass {
             now: ack.at,
             rtt,
-            largest: self.largest_acked.max(Some(largest)),
+            largest: self.reference.largest.max(Some(largest)),
         };
         let reports = |number: u64| {
             largest
@@ -222,7 +207,7 @@ impl<C: Copy> SentPackets<C> {
         // The sample also read the slot of the largest number.
         summary.slots_visited = summary.slots_visited.saturating_add(1);
         if summary.acked_packets > 0 {
-            self.probes = 0;
+            self.loss.probes = 0;
         }
         Ok(summary)
     }
@@ -236,19 +221,19 @@ impl<C: Copy> SentPackets<C> {
         rtt: &RttEstimator,
         sink: impl FnMut(C, Outcome),
     ) -> Timeout {
-        if self.loss_deadline.is_due(now) {
+        if self.loss.deadline.is_due(now) {
             let pass = Pass {
                 now,
                 rtt,
-                largest: self.largest_acked,
+                largest: self.reference.largest,
             };
             return Timeout::Checked(self.scan(&pass, |_| false, sink));
         }
-        if self.loss_deadline == Deadline::NEVER
+        if self.loss.deadline == Deadline::NEVER
             && self.pto_deadline(rtt).is_some_and(|at| at <= now)
         {
-            self.probes = self.probes.saturating_add(1);
-            self.probe_base = now;
+            self.loss.probes = self.loss.probes.saturating_add(1);
+            self.loss.probe_base = now;
             return Timeout::Probe;
         }
         Timeout::Checked(Summary::default())
@@ -263,7 +248,7 @@ impl<C: Copy> SentPackets<C> {
     /// Returns when the next packet is declared lost without another ACK.
     #[must_use]
     pub const fn loss_deadline(&self) -> Option<Instant> {
-        self.loss_deadline.get()
+        self.loss.deadline.get()
     }
 
     /// Returns when a probe is due; `None` if nothing ack-eliciting is in flight.
@@ -271,12 +256,12 @@ impl<C: Copy> SentPackets<C> {
     /// Doubles with each probe up to [`RttEstimator::BACKOFF_MAX`]; RFC 9002, section 6.2.
     #[must_use]
     pub fn pto_deadline(&self, rtt: &RttEstimator) -> Option<Instant> {
-        (self.flight.packets() > 0).then(|| self.probe_base + rtt.pto_after(self.probes))
+        (self.flight.packets > 0).then(|| self.loss.probe_base + rtt.pto_after(self.loss.probes))
     }
 
     #[cfg(test)]
     const fn probes(&self) -> u32 {
-        self.probes
+        self.loss.probes
     }
 
     /// Returns the content of the packets in flight, oldest first.
@@ -290,13 +275,13 @@ impl<C: Copy> SentPackets<C> {
     /// Returns the number of ack-eliciting packets in flight.
     #[must_use]
     pub const fn in_flight_packets(&self) -> usize {
-        self.flight.packets()
+        self.flight.packets
     }
 
     /// Returns their bytes.
     #[must_use]
     pub const fn in_flight_bytes(&self) -> InFlight {
-        self.flight.bytes()
+        self.flight.bytes
     }
 
     /// Records that the congestion window was reduced at `at`. [`Summary::acked_bytes`] excludes
@@ -318,7 +303,7 @@ impl<C: Copy> SentPackets<C> {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let span = self.next().saturating_sub(self.open_from);
-        let packets = self.flight.packets();
+        let packets = self.flight.packets;
         packets >= Self::IN_FLIGHT_MAX || packets > 0 && span >= ReplayWindow::LEN
     }
 
@@ -346,7 +331,7 @@ impl<C: Copy> SentPackets<C> {
         self.staged = Chain::EMPTY;
         self.evicted = Evicted::NONE;
         self.flight = Flight::EMPTY;
-        self.loss_deadline = Deadline::NEVER;
+        self.loss.deadline = Deadline::NEVER;
     }
 
     /// Releases the memory that the packets in flight do not need. Late acknowledgements of earlier
@@ -363,7 +348,7 @@ impl<C: Copy> SentPackets<C> {
     /// Releases unused capacity.
     pub fn shrink_memory(&mut self) {
         self.slots.shrink_to_fit();
-        if self.flight.packets() == 0 {
+        if self.flight.packets == 0 {
             // A false acknowledgement of them no longer gains anything.
             self.skipped = VecDeque::new();
         }
@@ -390,19 +375,19 @@ impl<C: Copy> SentPackets<C> {
     /// acknowledged number, or the first of all.
     #[must_use]
     pub fn form_reference(&self) -> PacketNumber {
-        let reference = self.largest_acked.unwrap_or(self.first);
+        let reference = self.reference.largest.unwrap_or(self.reference.first);
         PacketNumber::new(reference).unwrap_or(PacketNumber::MAX)
     }
 
     /// Returns the largest acknowledged number.
     #[must_use]
     pub fn largest_acked(&self) -> Option<PacketNumber> {
-        self.largest_acked.and_then(PacketNumber::new)
+        self.reference.largest.and_then(PacketNumber::new)
     }
 
     #[cfg(test)]
     const fn reorder_threshold(&self) -> u64 {
-        self.tolerance.threshold()
+        self.loss.tolerance.threshold
     }
 
     /// The number after the last slot; one above the largest packet number if all are used.

@@ -59,19 +59,19 @@ pub(crate) struct Session<A: Aead> {
     tokens: Tokens,
     /// The destination connection id of packets to the peer.
     peer_cid: Cid,
-    role: Role,
+    pub(crate) role: Role,
     /// The low 7 bytes of the peer's instance id.
-    boot_id: [u8; 7],
+    pub(crate) boot_id: [u8; 7],
     /// A stateless reset with this token ends the session.
     reset_token: Option<ResetToken>,
-    proof: Proof,
+    pub(crate) proof: Proof,
     /// The address that the endpoint counts this session against.
-    source: Option<IpAddr>,
+    pub(crate) counted_source: Option<IpAddr>,
 
     sealing: SealingKey<A>,
     sealing_phase: SealingPhase,
     opening: OpeningKeys<A>,
-    exporter: Exporter,
+    pub(crate) exporter: Exporter,
     /// The replay window, which also decides what our ACKs report.
     received: Received,
     sent: SentPackets<Content>,
@@ -250,7 +250,7 @@ impl<A: Aead> Session<A> {
 
     /// Returns how many bytes of realtime messages may be sent at once.
     pub(crate) fn realtime_room(&self, now: Instant) -> u32 {
-        self.flow.realtime_room(now)
+        self.flow.realtime.available(now)
     }
 
     /// Returns whether a WINDOW is due.
@@ -293,30 +293,10 @@ impl<A: Aead> Session<A> {
         self.reset_token.is_some()
     }
 
-    pub(crate) const fn role(&self) -> Role {
-        self.role
-    }
-
-    pub(crate) const fn boot_id(&self) -> [u8; 7] {
-        self.boot_id
-    }
-
     /// Returns whether an attempt begun at `began` crossed this handshake: its initiator could not
     /// know of this session yet.
     pub(crate) fn may_cross(&self, began: Instant) -> bool {
         began <= self.opened_at + self.rtt.ptos(1)
-    }
-
-    pub(crate) const fn proof(&self) -> &Proof {
-        &self.proof
-    }
-
-    pub(crate) const fn exporter(&self) -> &Exporter {
-        &self.exporter
-    }
-
-    pub(crate) const fn counted_source(&self) -> Option<IpAddr> {
-        self.source
     }
 
     pub(crate) fn stats(&self) -> SessionStats {
@@ -334,12 +314,12 @@ impl<A: Aead> Session<A> {
             rtt: measured(self.rtt.smoothed()),
             rtt_min: self.rtt.min().unwrap_or_default(),
             rtt_variation: measured(self.rtt.variation()),
-            key_phase_sent: self.sealing_phase.generation(),
-            key_phase_received: self.opening.generation(),
-            packets_unopened: self.opening.failed(),
-            congestion_window: self.flow.window(),
+            key_phase_sent: self.sealing_phase.generation,
+            key_phase_received: self.opening.generation,
+            packets_unopened: self.opening.failed,
+            congestion_window: self.flow.congestion.window,
             bytes_in_flight: self.sent.in_flight_bytes().total,
-            realtime_rate: self.flow.realtime_rate(),
+            realtime_rate: self.flow.breaker.rate,
             mtu: self.mtu.get(),
             packets_sent: self.tally.packets_sent,
             bytes_sent: self.tally.bytes_sent,
@@ -429,7 +409,7 @@ impl<A: Aead> Session<A> {
             len: self.mtu.get(),
         };
         self.flow.on_summary(&moment, summary);
-        self.sent.set_recovery(self.flow.recovery());
+        self.sent.set_recovery(self.flow.congestion.recovery);
         self.report_rate();
         self.outbox.on_untracked_lost(summary.untracked_lost);
         self.tally.packets_acknowledged = self
@@ -506,7 +486,7 @@ impl<A: Aead> Session<A> {
                 .reset_token
                 .filter(|_| may_reset && start.peer_cid.len() == Cid::LEN_MAX),
             proof: start.proof,
-            source: start.source,
+            counted_source: start.source,
             sealing: ours.into_sealing_key(provider, start.suite),
             sealing_phase: SealingPhase::new(now),
             opening: OpeningKeys::new(provider, start.suite, theirs),
@@ -630,7 +610,7 @@ impl<A: Aead> Session<A> {
         pending(self.received.poll_timeout());
         pending(Some(self.keepalive_at));
         pending(self.path.poll_timeout());
-        pending(self.flow.wake_at());
+        pending(self.flow.wake_at.get());
         first
     }
 
@@ -670,7 +650,7 @@ impl<A: Aead> Session<A> {
                 if self.flow.detect_silence(now, &self.rtt) {
                     self.mtu.on_black_hole(now);
                 }
-                self.sent.set_recovery(self.flow.recovery());
+                self.sent.set_recovery(self.flow.congestion.recovery);
                 self.report_rate();
                 self.outbox.probe();
                 if let Some((_, sending)) = &mut self.confirm {

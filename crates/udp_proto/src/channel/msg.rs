@@ -193,7 +193,7 @@ pub(crate) const fn length_len(len: usize) -> usize {
 }
 
 /// Appends `len` as LEB128 of 1 or 2 bytes.
-fn encode_length(len: usize, writer: &mut Writer<'_>) {
+pub(crate) fn encode_length(len: usize, writer: &mut Writer<'_>) {
     if len < 0x80 {
         writer.u8(u8::try_from(len).unwrap_or(0));
     } else {

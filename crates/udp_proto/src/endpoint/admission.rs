@@ -8,9 +8,9 @@ use core::net::SocketAddr;
 
 use crypto::token::{TokenError, TokenHeader};
 use crypto::{Audience, ConnectToken, Initial, Provider, Role, Secret32};
-use wire::{Arrival, Instant, NetworkKey};
+use wire::codec::concat;
+use wire::{Arrival, Instant, SourceKey};
 
-use super::listener::Sources;
 use super::listener::{EC_BURST, Listener, is_exempt};
 use super::{Endpoint, Reply, ReplyBody, Slot};
 use crate::channel::ChannelTable;
@@ -22,7 +22,7 @@ use crate::frame::{Frame, Frames};
 use crate::handshake::Mode;
 use crate::handshake::half_open::HalfOpen;
 use crate::handshake::half_open::TokenState;
-use crate::handshake::hello::{Hello, Hello0, HelloError, Preamble};
+use crate::handshake::hello::{Hello, Hello0, Preamble};
 use crate::handshake::params::Params;
 use crate::handshake::reply::{Refuse, Retry};
 use crate::handshake::{CONFIRM_LEN, IdentityClaim};
@@ -128,11 +128,10 @@ impl<P: Provider> Endpoint<P> {
         arrival: &Arrival<SocketAddr>,
         datagram: &[u8],
     ) -> HelloOutcome {
-        let (candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
+        let (mut candidate, cookie) = match self.read_hello(now, listener, arrival, datagram) {
             Ok(read) => read,
             Err(outcome) => return outcome,
         };
-        let mut candidate = candidate;
         // 5: a wrong or expired cookie is treated as absent.
         candidate.has_cookie = cookie.is_some_and(|cookie| {
             let bearer = (arrival.peer, &candidate.hello0);
@@ -187,15 +186,13 @@ impl<P: Provider> Endpoint<P> {
             return Err(self.refuse_unproved(now, listener, attempt, HelloOutcome::OtherApp));
         }
         if !is_spoken {
-            if !listener.answers.take(now, NetworkKey::of(source.ip())) {
+            if !listener.may_answer(now, source) {
                 return Err(HelloOutcome::OverAnswerBudget);
             }
             self.reply(arrival, ReplyBody::Version(preamble.hello_id));
             return Err(HelloOutcome::VersionOffered);
         }
-        let hello = Hello::decode(datagram).map_err(|error: HelloError| match error {
-            HelloError::Length | HelloError::Version | HelloError::Range => HelloOutcome::Malformed,
-        })?;
+        let hello = Hello::decode(datagram).map_err(|_| HelloOutcome::Malformed)?;
         let hello0 = Hello0::new(datagram).ok_or(HelloOutcome::Malformed)?;
         let mode = hello.mode();
         if !listener.serves(mode) {
@@ -234,10 +231,7 @@ impl<P: Provider> Endpoint<P> {
         if half_open.first != candidate.sender && !candidate.has_cookie {
             return self.retry(listener, candidate);
         }
-        if !listener
-            .answers
-            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
-        {
+        if !listener.may_answer(candidate.now, candidate.source) {
             return HelloOutcome::OverAnswerBudget;
         }
         half_open.was_repeated = true;
@@ -255,15 +249,12 @@ impl<P: Provider> Endpoint<P> {
         candidate.mode != Mode::Token
             || self.config.retry == RetryPolicy::Always
             || listener.attempts.len() > usize::from(self.config.half_open_max / 4)
-            || listener.ec_unvalidated.available(candidate.now) < EC_BURST / 2
+            || listener.budgets.ec_unvalidated.available(candidate.now) < EC_BURST / 2
             || is_pending_elsewhere()
     }
 
     fn retry(&mut self, listener: &mut Listener<P>, candidate: &Candidate<'_>) -> HelloOutcome {
-        if !listener
-            .answers
-            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
-        {
+        if !listener.may_answer(candidate.now, candidate.source) {
             return HelloOutcome::OverAnswerBudget;
         }
         let cookie = listener.cookies.issue(
@@ -272,15 +263,12 @@ impl<P: Provider> Endpoint<P> {
             candidate.sender,
             &candidate.hello0,
         );
-        let hello_id = candidate.hello.hello_id;
-        self.reply(
-            candidate.arrival,
-            ReplyBody::Retry(Retry {
-                version: candidate.hello.version,
-                hello_id,
-                cookie,
-            }),
-        );
+        let retry = Retry {
+            version: candidate.hello.version,
+            hello_id: candidate.hello.hello_id,
+            cookie,
+        };
+        self.reply(candidate.arrival, ReplyBody::Retry(retry));
         HelloOutcome::Retried
     }
 
@@ -373,12 +361,12 @@ impl<P: Provider> Endpoint<P> {
         }
         let leaving = self.leaving(admitted);
         let is_leaving_from_here = leaving
-            .and_then(Session::counted_source)
-            .is_some_and(|left| Sources::are_counted_together(left, source.ip()));
-        let of_source = self.sources.count(source.ip());
+            .and_then(|session| session.counted_source)
+            .is_some_and(|left| SourceKey::of(left) == SourceKey::of(source.ip()));
+        let of_source = self.sources.held(SourceKey::of(source.ip()));
         let is_crowded = !is_exempt(&self.config, source)
             && of_source.saturating_sub(is_leaving_from_here.into())
-                >= self.config.sessions_per_source_max;
+                >= self.config.sessions_per_source_max.into();
         // A player who replaces a session needs a slot until the old one is freed.
         let is_full = match leaving {
             Some(_) => self.slots.is_full(),
@@ -404,10 +392,7 @@ impl<P: Provider> Endpoint<P> {
         candidate: &Candidate<'_>,
         (initial, code): (&Initial, CloseCode),
     ) -> HelloOutcome {
-        if !listener
-            .answers
-            .take(candidate.now, NetworkKey::of(candidate.source.ip()))
-        {
+        if !listener.may_answer(candidate.now, candidate.source) {
             return HelloOutcome::OverAnswerBudget;
         }
         let mut refuse = Refuse {
@@ -433,7 +418,7 @@ impl<P: Provider> Endpoint<P> {
     ) -> HelloOutcome {
         let source = arrival.real_source.unwrap_or(arrival.peer);
         if let Some(code) = outcome.reason()
-            && listener.answers.take(now, NetworkKey::of(source.ip()))
+            && listener.may_answer(now, source)
         {
             let refuse = Refuse {
                 version,
@@ -615,7 +600,7 @@ impl<P: Provider> Endpoint<P> {
                 let (key, signature) = confirm.identity?;
                 let listener = self.listener.as_mut()?;
                 // One verification per slot, charged like the rest of the attempt.
-                listener.ec_validated.take_exempt(now).ok()?;
+                listener.budgets.ec_validated.take_exempt(now).ok()?;
                 let claim = IdentityClaim {
                     th1: &half_open.th1,
                     dialler: key.node_id(),
@@ -755,9 +740,5 @@ pub(super) fn confirm_body(
     params: &[u8; crate::handshake::params::LEN],
     digest: &[u8; 16],
 ) -> [u8; CONFIRM_LEN] {
-    let mut body = [0; CONFIRM_LEN];
-    for (to, from) in body.iter_mut().zip(params.iter().chain(digest)) {
-        *to = *from;
-    }
-    body
+    concat(&[params, digest])
 }

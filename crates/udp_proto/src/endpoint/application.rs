@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crypto::token::TokenKey;
 use crypto::{Certificate, Exporter, Provider, PublicKey, Role, SuiteSet};
-use wire::{ClientId, Instant, NodeId};
+use wire::{ClientId, Instant, NodeId, SourceKey};
 
 use super::admission::Admitted;
 use super::listener::{Listen, Listener, Network, TOKEN_KEYS_MAX, is_exempt, is_trusted_exit};
@@ -178,7 +178,7 @@ impl<P: Provider> Endpoint<P> {
                 timeouts,
             };
             let dial = Dial::new(now, provider, &mut draws, start).ok()?;
-            hello_id = dial.hello_id();
+            hello_id = dial.attempt.hello_id;
             Some(Slot::Dial(Box::new(dial)))
         });
         let id = id.ok_or(ConnectError::NoEntropy)?;
@@ -201,9 +201,7 @@ impl<P: Provider> Endpoint<P> {
         message: &[u8],
     ) -> Result<(), SendError> {
         let now = self.advance(now);
-        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
-            return Err(SendError::Closed);
-        };
+        let open = self.session_mut(session).ok_or(SendError::Closed)?;
         open.send(now, channel, message)?;
         if open.has_settled() {
             self.drain_session_events(now, session);
@@ -228,9 +226,7 @@ impl<P: Provider> Endpoint<P> {
         message: &Message<'_>,
     ) -> Result<MessageId, SendError> {
         let now = self.advance(now);
-        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
-            return Err(SendError::Closed);
-        };
+        let open = self.session_mut(session).ok_or(SendError::Closed)?;
         let number = open.send_tracked(now, message)?;
         self.after_session(now, session);
         Ok(number)
@@ -245,9 +241,7 @@ impl<P: Provider> Endpoint<P> {
         out: &mut Vec<u8>,
     ) -> Option<ChannelId> {
         self.advance(now);
-        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
-            return None;
-        };
+        let open = self.session_mut(session)?;
         let channel = open.receive(out);
         if open.has_credit_to_send() {
             self.arm(session);
@@ -269,14 +263,9 @@ impl<P: Provider> Endpoint<P> {
     /// [`NoSession`] if it is not open.
     pub fn update_keys(&mut self, now: Instant, session: SessionId) -> Result<(), NoSession> {
         let now = self.advance(now);
-        match self.slots.get_mut(session) {
-            Some(Slot::Session(open)) if open.is_open() => {
-                open.ask_for_keys(now);
-                self.arm(session);
-                Ok(())
-            }
-            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
-        }
+        self.open_mut(session)?.ask_for_keys(now);
+        self.arm(session);
+        Ok(())
     }
 
     /// Closes a session. First delivers reliable messages and awaits the outcomes of tracked ones,
@@ -301,11 +290,7 @@ impl<P: Provider> Endpoint<P> {
                 Ok(())
             }
             Some(Slot::Dial(_)) => {
-                self.remove(now, session);
-                self.events.push_back(Event::ConnectFailed {
-                    session,
-                    failure: ConnectFailure::Cancelled,
-                });
+                self.fail_dial(now, session, ConnectFailure::Cancelled);
                 Ok(())
             }
             Some(Slot::HalfOpen(_)) | None => Err(NoSession),
@@ -352,17 +337,17 @@ impl<P: Provider> Endpoint<P> {
 
     /// Returns what the peer of `session` has proved.
     pub fn proof(&self, session: SessionId) -> Option<&Proof> {
-        self.session(session).map(Session::proof)
+        self.session(session).map(|open| &open.proof)
     }
 
     /// Returns the exporter for keys of layers above; both ends get the same keys.
     pub fn exporter(&self, session: SessionId) -> Option<&Exporter> {
-        self.session(session).map(Session::exporter)
+        self.session(session).map(|open| &open.exporter)
     }
 
     /// Returns our side of the handshake, which distinguishes the directions of exported keys.
     pub fn role(&self, session: SessionId) -> Option<Role> {
-        self.session(session).map(Session::role)
+        self.session(session).map(|open| open.role)
     }
 
     /// Returns the open sessions in slot order.
@@ -391,9 +376,26 @@ impl<P: Provider> Endpoint<P> {
             _ => None,
         }
     }
-}
 
-impl<P: Provider> Endpoint<P> {
+    pub(super) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session<P::Aead>> {
+        match self.slots.get_mut(id) {
+            Some(Slot::Session(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    fn open_mut(&mut self, id: SessionId) -> Result<&mut Session<P::Aead>, NoSession> {
+        let session = self.session_mut(id).filter(|session| session.is_open());
+        session.ok_or(NoSession)
+    }
+
+    /// Ends a dial with an event.
+    pub(super) fn fail_dial(&mut self, now: Instant, session: SessionId, failure: ConnectFailure) {
+        self.remove(now, session);
+        self.events
+            .push_back(Event::ConnectFailed { session, failure });
+    }
+
     /// Changes the idle timeout and keepalive of a session; `connect` is ignored. Returns the idle
     /// timeout and keepalive in effect.
     ///
@@ -411,14 +413,9 @@ impl<P: Provider> Endpoint<P> {
         timeouts: &Timeouts,
     ) -> Result<(Duration, Duration), NoSession> {
         let now = self.advance(now);
-        match self.slots.get_mut(session) {
-            Some(Slot::Session(open)) if open.is_open() => {
-                let held = open.set_timeouts(now, timeouts);
-                self.arm(session);
-                Ok(held)
-            }
-            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
-        }
+        let held = self.open_mut(session)?.set_timeouts(now, timeouts);
+        self.arm(session);
+        Ok(held)
     }
 
     /// Changes the TTL of later unreliable messages of `channel` in this session, unless they have
@@ -434,14 +431,10 @@ impl<P: Provider> Endpoint<P> {
         channel: ChannelId,
         ttl: Duration,
     ) -> Result<bool, NoSession> {
-        match self.slots.get_mut(session) {
-            Some(Slot::Session(open)) if open.is_open() => Ok(open.set_ttl(channel, ttl)),
-            Some(Slot::Session(_) | Slot::Dial(_) | Slot::HalfOpen(_)) | None => Err(NoSession),
-        }
+        self.open_mut(session)
+            .map(|open| open.set_ttl(channel, ttl))
     }
-}
 
-impl<P: Provider> Endpoint<P> {
     /// Closes a session immediately with [`CloseCode::Kicked`], without sending queued messages or
     /// awaiting outcomes. The end is reported as an event. The peer receives `reason`, cut at 128
     /// bytes; it should contain no address and no secret.
@@ -457,7 +450,7 @@ impl<P: Provider> Endpoint<P> {
         reason: &[u8],
     ) -> Result<(), NoSession> {
         let at = self.advance(now);
-        let Some(Slot::Session(open)) = self.slots.get_mut(session) else {
+        let Some(open) = self.session_mut(session) else {
             return self.close(now, session, CloseCode::Kicked, reason);
         };
         open.kick(at, reason);
@@ -525,18 +518,18 @@ impl<P: Provider> Endpoint<P> {
         };
         let Some(session) = self
             .session(id)
-            .filter(|session| is_breach(code) && session.role() == Role::Accepter)
+            .filter(|session| is_breach(code) && session.role == Role::Accepter)
         else {
             return;
         };
-        let is_added = match session.proof() {
+        let is_added = match &session.proof {
             Proof::Token(grant) => {
                 let player = grant.client_id;
                 self.bans.insert(now, player, now + span)
             }
             Proof::Anonymous if session.is_at_proved_address() => {
                 let peer = session.peer_address();
-                let outcome = session.counted_source();
+                let outcome = session.counted_source;
                 let source = outcome.filter(|_| is_trusted_exit(&self.config, peer));
                 let source = SocketAddr::new(source.unwrap_or_else(|| peer.ip()), 0);
                 let prefix = Prefix::of_host(source.ip());
@@ -550,48 +543,7 @@ impl<P: Provider> Endpoint<P> {
             .blocked_for_breaches
             .saturating_add(u64::from(is_added));
     }
-}
 
-/// Returns whether we close with `code` only if the peer violates the protocol.
-const fn is_breach(code: CloseCode) -> bool {
-    matches!(
-        code,
-        CloseCode::Frame
-            | CloseCode::AckUnsent
-            | CloseCode::Fragment
-            | CloseCode::Flow
-            | CloseCode::KeyUpdate
-            | CloseCode::Flood
-    )
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Bans {
-    until: BTreeMap<ClientId, Instant>,
-}
-
-const BANS_MAX: usize = 65_536;
-
-impl Bans {
-    pub(super) fn contains(&self, now: Instant, player: ClientId) -> bool {
-        self.until.get(&player).is_some_and(|until| *until > now)
-    }
-
-    /// Returns whether there was room.
-    fn insert(&mut self, now: Instant, player: ClientId, until: Instant) -> bool {
-        if self.until.len() >= BANS_MAX && !self.until.contains_key(&player) {
-            // Rare, since each entry cost its player a token and a session.
-            self.until.retain(|_, until| *until > now);
-            if self.until.len() >= BANS_MAX {
-                return false;
-            }
-        }
-        self.until.insert(player, until);
-        true
-    }
-}
-
-impl<P: Provider> Endpoint<P> {
     /// Follows up on a call of a session: drains its events, and schedules or frees its slot.
     pub(crate) fn after_session(&mut self, now: Instant, id: SessionId) {
         self.drain_session_events(now, id);
@@ -676,11 +628,11 @@ impl<P: Provider> Endpoint<P> {
         self.timers.set(id.index, None);
         match slot {
             Slot::Dial(dial) => {
-                self.dials.remove(&dial.hello_id());
+                self.dials.remove(&dial.attempt.hello_id);
             }
             Slot::HalfOpen(half_open) => {
                 self.release_half_open(&half_open);
-                self.sources.remove(half_open.source.ip());
+                self.sources.release(SourceKey::of(half_open.source.ip()));
                 if let Admitted::Token(grant) = &half_open.grant {
                     self.tokens.end(grant.token_id);
                 }
@@ -693,8 +645,8 @@ impl<P: Provider> Endpoint<P> {
                 if session.is_resettable() && !is_found {
                     self.resettable.retain(|(_, other)| *other != id);
                 }
-                if let Some(source) = session.counted_source() {
-                    self.sources.remove(source);
+                if let Some(source) = session.counted_source {
+                    self.sources.release(SourceKey::of(source));
                 }
             }
         }
@@ -711,13 +663,10 @@ impl<P: Provider> Endpoint<P> {
         let Some(Slot::Session(session)) = self.slots.get(id) else {
             return;
         };
-        match session.proof() {
+        match &session.proof {
             Proof::Token(grant) => {
-                if self
-                    .players
-                    .get(&grant.client_id)
-                    .is_some_and(|present| present.session == id)
-                {
+                let present = self.players.get(&grant.client_id);
+                if present.is_some_and(|present| present.session == id) {
                     self.players.remove(&grant.client_id);
                 }
             }
@@ -728,6 +677,45 @@ impl<P: Provider> Endpoint<P> {
             }
             Proof::Anonymous | Proof::Server(_) => {}
         }
+    }
+}
+
+/// Returns whether we close with `code` only if the peer violates the protocol.
+const fn is_breach(code: CloseCode) -> bool {
+    matches!(
+        code,
+        CloseCode::Frame
+            | CloseCode::AckUnsent
+            | CloseCode::Fragment
+            | CloseCode::Flow
+            | CloseCode::KeyUpdate
+            | CloseCode::Flood
+    )
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Bans {
+    until: BTreeMap<ClientId, Instant>,
+}
+
+const BANS_MAX: usize = 65_536;
+
+impl Bans {
+    pub(super) fn contains(&self, now: Instant, player: ClientId) -> bool {
+        self.until.get(&player).is_some_and(|until| *until > now)
+    }
+
+    /// Returns whether there was room.
+    fn insert(&mut self, now: Instant, player: ClientId, until: Instant) -> bool {
+        if self.until.len() >= BANS_MAX && !self.until.contains_key(&player) {
+            // Rare, since each entry cost its player a token and a session.
+            self.until.retain(|_, until| *until > now);
+            if self.until.len() >= BANS_MAX {
+                return false;
+            }
+        }
+        self.until.insert(player, until);
+        true
     }
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crypto::token::CLOCK_SKEW;
 use crypto::{Initial, Provider, Role};
-use wire::{Arrival, Instant, NetworkKey, NodeId};
+use wire::{Arrival, Instant, NetworkKey, NodeId, SourceKey};
 
 use super::admission::confirm_body;
 use super::admission::{Admitted, Candidate, HelloOutcome};
@@ -45,14 +45,11 @@ impl<P: Provider> Endpoint<P> {
             self.stats.dropped_overload = self.stats.dropped_overload.saturating_add(1);
             return;
         }
-        let Some(&first) = datagram.first() else {
+        let is_short = datagram.len() <= usize::from(DATAGRAM_MAX);
+        let Some(&first) = datagram.first().filter(|_| is_short) else {
             self.stats.dropped_length = self.stats.dropped_length.saturating_add(1);
             return;
         };
-        if datagram.len() > usize::from(DATAGRAM_MAX) {
-            self.stats.dropped_length = self.stats.dropped_length.saturating_add(1);
-            return;
-        }
         match Kind::of(first) {
             Kind::Hello => {
                 let outcome = self.on_hello(now, arrival, datagram);
@@ -126,15 +123,13 @@ impl<P: Provider> Endpoint<P> {
                 let Ok(versions) = Versions::decode(datagram) else {
                     return false;
                 };
-                let old = dial.hello_id();
+                let old = dial.attempt.hello_id;
                 let answer = (arrival.peer, &versions);
                 let draws = &mut self.generator;
                 let is_taken = dial.on_versions(now, &mut self.provider, draws, answer);
-                let new = dial.hello_id();
-                if new != old {
-                    self.dials.remove(&old);
-                    self.dials.insert(new, id);
-                }
+                let new = dial.attempt.hello_id;
+                self.dials.remove(&old);
+                self.dials.insert(new, id);
                 self.arm(id);
                 is_taken
             }
@@ -144,11 +139,7 @@ impl<P: Provider> Endpoint<P> {
                 };
                 if let Some(failure) = dial.on_refuse(now, &self.provider, (arrival.peer, &refuse))
                 {
-                    self.remove(now, id);
-                    self.events.push_back(Event::ConnectFailed {
-                        session: id,
-                        failure,
-                    });
+                    self.fail_dial(now, id, failure);
                 } else {
                     self.arm(id);
                 }
@@ -157,7 +148,7 @@ impl<P: Provider> Endpoint<P> {
             Kind::Accept => {
                 let clock = Clock { now, unix };
                 let accepted = dial.on_accept(clock, &mut self.provider, arrival.peer, datagram);
-                let (is_peer, timeouts) = (dial.is_peer_mode(), dial.timeouts());
+                let (is_peer, timeouts) = (dial.is_peer_mode(), dial.timeouts);
                 self.arm(id);
                 accepted.is_some_and(|accepted| {
                     self.on_accepted(now, arrival, id, (accepted, is_peer, timeouts))
@@ -229,7 +220,7 @@ impl<P: Provider> Endpoint<P> {
         else {
             return false;
         };
-        self.dials.remove(&dial.hello_id());
+        self.dials.remove(&dial.attempt.hello_id);
         if self.config.cid_len.bytes() == 0 {
             self.by_address.insert(accepted.server, id);
         }
@@ -292,16 +283,8 @@ impl<P: Provider> Endpoint<P> {
 
 /// Returns the hello id that a reply echoes, wherever its kind stores it.
 fn hello_id(datagram: &[u8]) -> Option<u64> {
-    let at = match Kind::of(*datagram.first()?) {
-        Kind::Version => 1,
-        Kind::Hello
-        | Kind::Retry
-        | Kind::Accept
-        | Kind::Refuse
-        | Kind::Protected
-        | Kind::Envelope
-        | Kind::NotOurs => 5,
-    };
+    let is_version = Kind::of(*datagram.first()?) == Kind::Version;
+    let at = if is_version { 1 } else { 5 };
     let bytes = datagram.get(at..)?.first_chunk::<8>()?;
     Some(u64::from_be_bytes(*bytes))
 }
@@ -349,7 +332,7 @@ impl<P: Provider> Endpoint<P> {
             return None;
         };
         let resets = self.listener.as_ref()?.resets.as_ref()?;
-        resets.token(&self.provider, dial.client_cid())
+        resets.token(&self.provider, dial.form.client_cid)
     }
 
     pub(super) fn note_resettable(&mut self, id: SessionId) {
@@ -429,16 +412,16 @@ impl<P: Provider> Endpoint<P> {
         let prefix = NetworkKey::of(candidate.source.ip());
         self.evict_half_open(candidate.now, listener);
         let slot = if is_exempt(&self.config, candidate.source) {
-            listener.half_open_shares.take_exempt(prefix)
+            listener.budgets.half_open_shares.take_exempt(prefix)
         } else {
-            listener.half_open_shares.take(prefix)
+            listener.budgets.half_open_shares.take(prefix)
         };
         if slot.is_err() {
             return HelloOutcome::NoHalfOpenSlot;
         }
         let outcome = self.accept_in_slot(listener, candidate, admitted, &initial);
         if outcome != HelloOutcome::Accepted {
-            listener.half_open_shares.release(prefix);
+            listener.budgets.half_open_shares.release(prefix);
         }
         outcome
     }
@@ -446,11 +429,12 @@ impl<P: Provider> Endpoint<P> {
     /// If more than half of the half-open slots are taken, evicts the oldest attempt of the network
     /// that holds most, if older than a round trip.
     fn evict_half_open(&mut self, now: Instant, listener: &mut Listener<P>) {
-        if !listener.half_open_shares.is_above_half() {
+        if !listener.budgets.half_open_shares.is_above_half() {
             return;
         }
         // All attempts of the fullest network may be less than a second old; then try the next one.
         let oldest = listener
+            .budgets
             .half_open_shares
             .fullest()
             .take(EVICTION_SCAN)
@@ -459,15 +443,11 @@ impl<P: Provider> Endpoint<P> {
         let Some((_, id)) = oldest else {
             return;
         };
-        let Some(Slot::HalfOpen(half_open)) = self.slots.remove(now, id) else {
+        let Some(Slot::HalfOpen(half_open)) = self.slots.get(id) else {
             return;
         };
-        self.timers.set(id.index, None);
-        listener.release(&half_open);
-        self.sources.remove(half_open.source.ip());
-        if let Admitted::Token(grant) = &half_open.grant {
-            self.tokens.end(grant.token_id);
-        }
+        listener.release(half_open);
+        self.remove(now, id);
         self.stats.half_open_evicted = self.stats.half_open_evicted.saturating_add(1);
     }
 
@@ -493,9 +473,9 @@ impl<P: Provider> Endpoint<P> {
             }
         }
         let budget = if candidate.has_cookie {
-            &mut listener.ec_validated
+            &mut listener.budgets.ec_validated
         } else {
-            &mut listener.ec_unvalidated
+            &mut listener.budgets.ec_unvalidated
         };
         let ration = if is_exempt(&self.config, candidate.source) {
             budget.take_exempt(candidate.now)
@@ -510,7 +490,8 @@ impl<P: Provider> Endpoint<P> {
         }
         let outcome = match self.make_half_open(listener, candidate, admitted, initial) {
             Ok(slot) => {
-                self.sources.add(candidate.source.ip());
+                let source = SourceKey::of(candidate.source.ip());
+                self.sources.take(candidate.now, source).ok();
                 self.arm(slot);
                 self.reply(candidate.arrival, ReplyBody::Accept(slot));
                 return HelloOutcome::Accepted;
@@ -630,7 +611,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// Ends a session that another replaced.
     pub(super) fn end_replaced(&mut self, now: Instant, old: SessionId) {
-        if let Some(Slot::Session(session)) = self.slots.get_mut(old) {
+        if let Some(session) = self.session_mut(old) {
             session.abort(now, CloseCode::Replaced);
             self.after_session(now, old);
         }
@@ -673,11 +654,9 @@ impl<P: Provider> Endpoint<P> {
             self.nodes.insert(node, new);
             return;
         };
-        let traits = |id| match self.slots.get(id) {
-            Some(Slot::Session(session)) => {
-                Some((session.boot_id(), session.role(), session.may_cross(began)))
-            }
-            _ => None,
+        let traits = |id| {
+            let session = self.session(id)?;
+            Some((session.boot_id, session.role, session.may_cross(began)))
         };
         let new_stays = match (traits(old), traits(new)) {
             (Some((old_boot, old_role, may_cross)), Some((new_boot, new_role, _))) => {

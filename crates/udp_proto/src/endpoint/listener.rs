@@ -1,11 +1,10 @@
 //! State of an endpoint that accepts sessions.
 
-use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
+use core::net::SocketAddr;
 
 use crypto::token::TokenKey;
 use crypto::{Certificate, Identity, Provider, PublicKey, Secret32};
-use wire::{Generator, InstanceId, Instant, NetworkKey, NodeId, SourceKey};
+use wire::{Generator, InstanceId, Instant, NetworkKey, NodeId};
 
 use super::admission::Admitted;
 use crate::budget::{AnswerBudget, PrefixShares, Rationed};
@@ -113,9 +112,16 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) resets: Option<Resets>,
     pub(crate) cookies: CookieJar,
     pub(crate) attempts: AttemptIndex,
+    pub(crate) budgets: Budgets,
+}
+
+/// What HELLOs may take, in total and from one network.
+pub(crate) struct Budgets {
     pub(crate) half_open_shares: PrefixShares,
     pub(crate) answers: AnswerBudget,
+    /// Elliptic-curve work of attempts with a cookie.
     pub(crate) ec_validated: Rationed,
+    /// The same without.
     pub(crate) ec_unvalidated: Rationed,
 }
 
@@ -152,10 +158,17 @@ impl<P: Provider> Listener<P> {
                 }),
             cookies: CookieJar::new(now, provider)?,
             attempts: AttemptIndex::new(generator),
-            half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),
-            answers: AnswerBudget::new(generator),
-            ec_validated: Rationed::new(config.accept_rate, EC_BURST, now, generator),
-            ec_unvalidated: Rationed::new(config.accept_rate_unvalidated, EC_BURST, now, generator),
+            budgets: Budgets {
+                half_open_shares: PrefixShares::new(config.half_open_max.into(), generator),
+                answers: AnswerBudget::new(generator),
+                ec_validated: Rationed::new(config.accept_rate, EC_BURST, now, generator),
+                ec_unvalidated: Rationed::new(
+                    config.accept_rate_unvalidated,
+                    EC_BURST,
+                    now,
+                    generator,
+                ),
+            },
         };
         if !listener.is_valid_certificate(certificate.as_ref()) {
             return Err(ListenError::Certificate);
@@ -167,8 +180,14 @@ impl<P: Provider> Listener<P> {
     /// Removes an attempt when its slot is freed or becomes a session.
     pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
         self.attempts.remove(half_open);
-        self.half_open_shares
+        self.budgets
+            .half_open_shares
             .release(NetworkKey::of(half_open.source.ip()));
+    }
+
+    /// Takes an answer to `source`, whose address is not proved, if the budget allows it.
+    pub(crate) fn may_answer(&mut self, now: Instant, source: SocketAddr) -> bool {
+        self.budgets.answers.take(now, NetworkKey::of(source.ip()))
     }
 
     /// Returns whether `certificate` is for this key and instance; `None` is valid.
@@ -212,58 +231,27 @@ pub(crate) fn is_trusted_exit(config: &Config, source: SocketAddr) -> bool {
     config.trusted_exits.contains(&source.ip().to_canonical())
 }
 
-/// Sessions by IPv4 address or IPv6 /64; as many entries as there are sessions at the most.
-#[derive(Debug, Default)]
-pub(crate) struct Sources {
-    counts: BTreeMap<SourceKey, u16>,
-}
-
-impl Sources {
-    pub(crate) fn add(&mut self, source: IpAddr) {
-        let count = self.counts.entry(SourceKey::of(source)).or_default();
-        *count = count.saturating_add(1);
-    }
-
-    pub(crate) fn remove(&mut self, source: IpAddr) {
-        let key = SourceKey::of(source);
-        if let Some(count) = self.counts.get_mut(&key) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.counts.remove(&key);
-            }
-        }
-    }
-
-    /// Returns whether both addresses are counted as one.
-    pub(crate) fn are_counted_together(a: IpAddr, b: IpAddr) -> bool {
-        SourceKey::of(a) == SourceKey::of(b)
-    }
-
-    pub(crate) fn count(&self, source: IpAddr) -> u16 {
-        self.counts
-            .get(&SourceKey::of(source))
-            .copied()
-            .unwrap_or(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use core::net::IpAddr;
+
+    use wire::{SourceKey, SourceLimiter};
+
     use super::*;
 
     #[test]
     fn counts_v6_by_64_and_v4_alone() {
-        let mut sources = Sources::default();
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        sources.add(ip("2001:db8::1"));
-        sources.add(ip("2001:db8::2"));
-        sources.add(ip("192.0.2.1"));
-        assert_eq!(sources.count(ip("2001:db8::3")), 2);
-        assert_eq!(sources.count(ip("2001:db8:0:1::3")), 0);
-        assert_eq!(sources.count(ip("::ffff:192.0.2.1")), 1);
-        assert_eq!(sources.count(ip("192.0.2.2")), 0);
-        sources.remove(ip("2001:db8::9"));
-        sources.remove(ip("2001:db8::9"));
-        assert_eq!(sources.counts.len(), 1);
+        let mut sources = SourceLimiter::new(u32::MAX, u32::MAX);
+        let key = |text: &str| SourceKey::of(text.parse::<IpAddr>().unwrap());
+        for source in ["2001:db8::1", "2001:db8::2", "192.0.2.1"] {
+            sources.take(Instant::ZERO, key(source)).unwrap();
+        }
+        assert_eq!(sources.held(key("2001:db8::3")), 2);
+        assert_eq!(sources.held(key("2001:db8:0:1::3")), 0);
+        assert_eq!(sources.held(key("::ffff:192.0.2.1")), 1);
+        assert_eq!(sources.held(key("192.0.2.2")), 0);
+        sources.release(key("2001:db8::9"));
+        sources.release(key("2001:db8::9"));
+        assert_eq!(sources.sources(), 1);
     }
 }

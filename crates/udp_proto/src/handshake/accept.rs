@@ -13,10 +13,10 @@
 //! | 90 | | sealed: identity form 1, identity 0, 65 or 145, params 40, signature 64, tag 16 |
 
 use crypto::{Certificate, PublicKey, Suite};
-use wire::{Reader, Truncated, Writer};
+use wire::codec::concat;
+use wire::{Reader, Writer};
 
-use super::is_known;
-use super::params;
+use super::{Malformed, is_known, params, read_cid, write_cid};
 use crate::packet::Cid;
 
 /// First byte of an ACCEPT.
@@ -50,37 +50,30 @@ impl AcceptClear {
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] for another version, an unknown suite, or a wrong length.
-    pub fn decode(datagram: &[u8]) -> Result<Self, AcceptError> {
+    /// [`Malformed`] for another version, an unknown suite, or a wrong length.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
         let version = reader.u32()?;
         if !is_known(version) {
-            return Err(AcceptError);
+            return Err(Malformed);
         }
         let hello_id = reader.u64()?;
-        let suite = Suite::from_code(reader.u8()?).ok_or(AcceptError)?;
-        let cid_len = reader.u8()?;
-        let cid: [u8; 8] = reader.array()?;
+        let suite = Suite::from_code(reader.u8()?).ok_or(Malformed)?;
+        let server_cid = read_cid(&mut reader)?.ok_or(Malformed)?;
         let server_ephemeral = PublicKey(reader.array()?);
         let sealed_len = reader.u16()?;
-        let (used, unused) = cid
-            .split_at_checked(usize::from(cid_len))
-            .ok_or(AcceptError)?;
-        let fits = matches!(cid_len, 4 | 8)
-            && unused.iter().all(|byte| *byte == 0)
-            && reader.len() == usize::from(sealed_len);
-        match Cid::from_slice(used) {
-            Some(server_cid) if fits => Ok(Self {
-                version,
-                hello_id,
-                suite,
-                server_cid,
-                server_ephemeral,
-                sealed_len,
-            }),
-            _ => Err(AcceptError),
+        if !matches!(server_cid.len(), 4 | 8) || reader.len() != usize::from(sealed_len) {
+            return Err(Malformed);
         }
+        Ok(Self {
+            version,
+            hello_id,
+            suite,
+            server_cid,
+            server_ephemeral,
+            sealed_len,
+        })
     }
 
     /// Appends the 90 bytes.
@@ -90,10 +83,7 @@ impl AcceptClear {
         writer.u32(self.version);
         writer.u64(self.hello_id);
         writer.u8(self.suite.code());
-        let cid = self.server_cid.as_slice();
-        writer.u8(u8::try_from(cid.len()).unwrap_or(0));
-        writer.bytes(cid);
-        writer.zeros(8_usize.saturating_sub(cid.len()));
+        write_cid(&mut writer, self.server_cid);
         writer.bytes(&self.server_ephemeral.0);
         writer.u16(self.sealed_len);
     }
@@ -155,17 +145,17 @@ impl AcceptBody {
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] for an unknown form or a wrong length.
-    pub fn decode(opened: &[u8]) -> Result<Self, AcceptError> {
+    /// [`Malformed`] for an unknown form or a wrong length.
+    pub fn decode(opened: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(opened);
         let identity = match reader.u8()? {
             0 => IdentityForm::Pinned,
             1 => {
-                let certificate = Certificate::parse(&reader.array()?).ok_or(AcceptError)?;
+                let certificate = Certificate::parse(&reader.array()?).ok_or(Malformed)?;
                 IdentityForm::Certified(certificate)
             }
             2 => IdentityForm::RawKey(PublicKey(reader.array()?)),
-            _ => return Err(AcceptError),
+            _ => return Err(Malformed),
         };
         let body = Self {
             identity,
@@ -175,7 +165,7 @@ impl AcceptBody {
         if reader.is_empty() {
             Ok(body)
         } else {
-            Err(AcceptError)
+            Err(Malformed)
         }
     }
 
@@ -190,12 +180,8 @@ impl AcceptBody {
 }
 
 /// Returns the signed message: a label, then `transcript`, the SHA-256 over [`signed_parts`].
-pub const fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
-    let mut message = [0; 52];
-    let (label, hash) = message.split_at_mut(SIGNATURE_LABEL.len());
-    label.copy_from_slice(SIGNATURE_LABEL);
-    hash.copy_from_slice(transcript);
-    message
+pub fn signed_message(transcript: &[u8; 32]) -> [u8; 52] {
+    concat(&[SIGNATURE_LABEL, transcript])
 }
 
 /// Returns the parts that the signed transcript hash covers: HELLO0, the clear ACCEPT, identity,
@@ -209,16 +195,6 @@ pub const fn signed_parts<'a>(
 ) -> [&'a [u8]; 7] {
     let [a, b, c] = hello0;
     [a, b, c, clear, form, identity.bytes(), params]
-}
-
-/// The datagram is not an ACCEPT of version 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AcceptError;
-
-impl From<Truncated> for AcceptError {
-    fn from(_: Truncated) -> Self {
-        Self
-    }
 }
 
 #[cfg(test)]

@@ -22,48 +22,92 @@ use crate::packet::Cid;
 
 pub(crate) struct Dial<P: Provider> {
     target: Target,
-    /// Fields common to all HELLOs of the dial.
-    form: HelloForm,
+    pub(crate) form: HelloForm,
     /// Timeouts of the new session.
-    timeouts: Timeouts,
+    pub(crate) timeouts: Timeouts,
     /// Keys derived from the PSK alone.
     initial: Initial,
-    /// The HELLO of the current attempt.
-    hello: Vec<u8>,
-    hello_id: u64,
     version: u32,
     /// A VERSION was followed; a second one is ignored.
     has_restarted: bool,
     ephemeral: P::Ephemeral,
-    /// Index into the addresses.
-    at: usize,
-    next_address_at: Instant,
+    pub(crate) attempt: Attempt,
+    address: AddressTrial,
+    give_up_at: Instant,
+    /// Addresses that refused: bit n is index n.
+    refused: u8,
+    evidence: Evidence,
+}
+
+/// A HELLO and its retransmissions, until a new key is drawn.
+pub(crate) struct Attempt {
+    hello: Vec<u8>,
+    /// Replies echo it.
+    pub(crate) hello_id: u64,
     resend_at: Instant,
     interval: Duration,
-    give_up_at: Instant,
-    /// When the last HELLO was sent, for the first RTT sample.
+    /// When the HELLO was last sent, for the first RTT sample.
     sent_at: Instant,
     is_due: bool,
-    /// RETRYs followed in this attempt at this address.
+    /// RETRYs followed at this address.
     retries: u8,
+    /// HELLOs sent.
     hellos: u8,
     agreements: u8,
-    /// ACCEPTs that failed a check, over all attempts.
+    /// When the HELLO was first sent, after the first RETRY if there was one.
+    asked_at: Option<Instant>,
+}
+
+/// How the current address has answered.
+struct AddressTrial {
+    index: usize,
+    /// When to try the next address.
+    next_at: Instant,
+    began_at: Instant,
+    /// Refusals without proof.
+    unproved: u8,
+    /// When these end the attempt here.
+    unproved_until: Instant,
+}
+
+/// What the answers so far indicate.
+#[derive(Default)]
+struct Evidence {
+    /// ACCEPTs that failed a check.
     rejected: u8,
     /// The code of a REFUSE without proof.
     hint: Option<CloseCode>,
-    /// When the current address was first tried.
-    began_at: Instant,
-    /// When the HELLO was first sent, after the first RETRY if there was one.
-    asked_at: Option<Instant>,
-    /// Refusals without proof from the current address.
-    unproved: u8,
-    /// When these end the attempt at that address.
-    unproved_until: Instant,
-    /// Addresses that refused: bit n is index n.
-    refused: u8,
     /// The problem of the last certificate.
     certificate: Option<CertificateError>,
+}
+
+impl Attempt {
+    const fn new(now: Instant, hello_id: u64, hello: Vec<u8>) -> Self {
+        Self {
+            hello,
+            hello_id,
+            resend_at: now,
+            interval: RESEND_FIRST,
+            sent_at: now,
+            is_due: true,
+            retries: 0,
+            hellos: 0,
+            agreements: 0,
+            asked_at: None,
+        }
+    }
+}
+
+impl AddressTrial {
+    fn new(now: Instant, index: usize) -> Self {
+        Self {
+            index,
+            next_at: now + ADDRESS_SPAN,
+            began_at: now,
+            unproved: 0,
+            unproved_until: now,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,66 +179,44 @@ impl<P: Provider> Dial<P> {
             target: start.target,
             timeouts: start.timeouts,
             form: start.form,
-            hello: Vec::with_capacity(hello::LEN),
-            hello_id: 0,
             version: start.form.versions.best(),
             has_restarted: false,
             ephemeral,
-            at: 0,
-            next_address_at: now + ADDRESS_SPAN,
-            resend_at: now,
-            interval: RESEND_FIRST,
+            attempt: Attempt::new(now, 0, Vec::with_capacity(hello::LEN)),
+            address: AddressTrial::new(now, 0),
             give_up_at: now + start.timeouts.connect,
-            sent_at: now,
-            is_due: true,
-            retries: 0,
-            hellos: 0,
-            agreements: 0,
-            rejected: 0,
-            hint: None,
-            began_at: now,
-            asked_at: None,
-            unproved: 0,
-            unproved_until: now,
             refused: 0,
-            certificate: None,
+            evidence: Evidence::default(),
         };
         dial.lay_out(now, provider, generator, key);
         Ok(dial)
     }
 
-    pub(crate) const fn timeouts(&self) -> Timeouts {
-        self.timeouts
-    }
-
-    pub(crate) const fn client_cid(&self) -> Cid {
-        self.form.client_cid
-    }
-
     /// Schedules the HELLO if a packet from the current address shows that the path works, at most
     /// once in [`RESEND_FIRST`], since such packets can be forged. Returns whether it did.
     pub(crate) fn on_packet_from(&mut self, now: Instant, from: SocketAddr) -> bool {
-        let is_due =
-            from == self.address() && self.hellos > 0 && now >= self.sent_at + RESEND_FIRST;
-        self.is_due |= is_due;
+        let is_due = from == self.address()
+            && self.attempt.hellos > 0
+            && now >= self.attempt.sent_at + RESEND_FIRST;
+        self.attempt.is_due |= is_due;
         is_due
     }
 
     /// Processes a RETRY: the same HELLO is sent again with the cookie.
     pub(crate) fn on_retry(&mut self, now: Instant, from: SocketAddr, retry: &Retry) -> bool {
-        let is_ours = (retry.version, retry.hello_id) == (self.version, self.hello_id)
+        let is_ours = (retry.version, retry.hello_id) == (self.version, self.attempt.hello_id)
             && from == self.address();
-        if !is_ours || self.retries >= RETRIES_MAX {
+        if !is_ours || self.attempt.retries >= RETRIES_MAX {
             return false;
         }
-        if self.retries == 0 {
-            self.asked_at = None;
+        if self.attempt.retries == 0 {
+            self.attempt.asked_at = None;
         }
-        self.retries = self.retries.saturating_add(1);
-        hello::set_cookie(&mut self.hello, &retry.cookie);
-        self.interval = RESEND_FIRST;
-        self.resend_at = now;
-        self.is_due = true;
+        self.attempt.retries = self.attempt.retries.saturating_add(1);
+        hello::set_cookie(&mut self.attempt.hello, &retry.cookie);
+        self.attempt.interval = RESEND_FIRST;
+        self.attempt.resend_at = now;
+        self.attempt.is_due = true;
         true
     }
 
@@ -206,7 +228,7 @@ impl<P: Provider> Dial<P> {
         provider: &P,
         (from, refuse): (SocketAddr, &Refuse),
     ) -> Option<ConnectFailure> {
-        if (refuse.version, refuse.hello_id) != (self.version, self.hello_id) {
+        if (refuse.version, refuse.hello_id) != (self.version, self.attempt.hello_id) {
             return None;
         }
         let code = CloseCode::from_wire(refuse.reason);
@@ -219,7 +241,7 @@ impl<P: Provider> Dial<P> {
             return Some(ConnectFailure::Refused(code));
         }
         if from == self.address() {
-            self.hint = Some(code);
+            self.evidence.hint = Some(code);
             self.on_unproved(now);
         }
         None
@@ -227,40 +249,37 @@ impl<P: Provider> Dial<P> {
 
     /// Counts a refusal without proof from the current address.
     fn on_unproved(&mut self, now: Instant) {
-        if self.unproved == 0 {
-            let asked_at = self.asked_at.unwrap_or(self.sent_at);
+        if self.address.unproved == 0 {
+            let asked_at = self.attempt.asked_at.unwrap_or(self.attempt.sent_at);
             let round_trips = now.saturating_since(asked_at).saturating_mul(3);
-            self.unproved_until = self.began_at + round_trips.max(UNPROVED_SPAN);
+            self.address.unproved_until = self.address.began_at + round_trips.max(UNPROVED_SPAN);
             // Do not wait for the next retransmission to get the second one.
-            self.is_due = true;
+            self.attempt.is_due = true;
         }
-        self.unproved = self.unproved.saturating_add(1);
+        self.address.unproved = self.address.unproved.saturating_add(1);
     }
 
     /// Returns whether refusals without proof ended the attempt at the current address.
     fn is_refused(&self, now: Instant) -> bool {
-        self.unproved >= UNPROVED_MIN && now >= self.unproved_until
+        self.address.unproved >= UNPROVED_MIN && now >= self.address.unproved_until
     }
 
     /// Moves to the next address that has not refused. Returns whether there is one.
     fn next_address(&mut self, now: Instant) -> bool {
         let count = self.target.addresses.len();
         let next = (1..=count)
-            .filter_map(|step| self.at.saturating_add(step).checked_rem(count))
+            .filter_map(|step| self.address.index.saturating_add(step).checked_rem(count))
             .find(|index| self.refused & 1 << index == 0);
         let Some(next) = next else {
             return false;
         };
-        self.at = next;
-        self.next_address_at = now + ADDRESS_SPAN;
-        self.interval = RESEND_FIRST;
-        self.retries = 0;
-        self.began_at = now;
-        self.asked_at = None;
-        self.unproved = 0;
+        self.address = AddressTrial::new(now, next);
+        self.attempt.interval = RESEND_FIRST;
+        self.attempt.retries = 0;
+        self.attempt.asked_at = None;
         // A cookie is valid only at the server that issued it.
-        hello::clear_cookie(&mut self.hello);
-        self.resend_at = now;
+        hello::clear_cookie(&mut self.attempt.hello);
+        self.attempt.resend_at = now;
         true
     }
 
@@ -275,14 +294,14 @@ impl<P: Provider> Dial<P> {
         (from, versions): (SocketAddr, &Versions),
     ) -> bool {
         let named = versions.named();
-        let is_answer = versions.hello_id == self.hello_id && from == self.address();
+        let is_answer = versions.hello_id == self.attempt.hello_id && from == self.address();
         if !is_answer || self.has_restarted || named.contains(&self.version) {
             return false;
         }
         let spoken = self.form.versions;
         let common = named.iter().filter(|version| spoken.contains(**version));
         let Some(version) = common.max() else {
-            self.hint = Some(CloseCode::Version);
+            self.evidence.hint = Some(CloseCode::Version);
             self.on_unproved(now);
             return true;
         };
@@ -306,14 +325,14 @@ impl<P: Provider> Dial<P> {
     ) -> Option<Accepted> {
         let clear = AcceptClear::decode(datagram).ok()?;
         // A copy from elsewhere would make its sender the server's address.
-        let is_answer = (clear.version, clear.hello_id) == (self.version, self.hello_id)
+        let is_answer = (clear.version, clear.hello_id) == (self.version, self.attempt.hello_id)
             && self.may_reach(from);
         if !is_answer || !self.form.suites.contains(clear.suite) {
             return None;
         }
         let accepted = self.check_accept(clock, provider, (from, &clear), datagram);
         if accepted.is_none() {
-            self.rejected = self.rejected.saturating_add(1);
+            self.evidence.rejected = self.evidence.rejected.saturating_add(1);
             if from == self.address() {
                 self.on_unproved(clock.now);
             }
@@ -330,7 +349,7 @@ impl<P: Provider> Dial<P> {
         if now >= self.give_up_at {
             return Some(self.failure());
         }
-        if self.agreements >= AGREEMENTS_MAX {
+        if self.attempt.agreements >= AGREEMENTS_MAX {
             match provider.ephemeral(Role::Dialler) {
                 Ok((ephemeral, key)) => {
                     self.ephemeral = ephemeral;
@@ -340,55 +359,50 @@ impl<P: Provider> Dial<P> {
             }
         }
         if self.is_refused(now) {
-            self.refused |= 1 << self.at;
+            self.refused |= 1 << self.address.index;
             if !self.next_address(now) {
                 return Some(self.failure());
             }
-        } else if now >= self.next_address_at && self.target.addresses.len() > 1 {
+        } else if now >= self.address.next_at && self.target.addresses.len() > 1 {
             self.next_address(now);
         }
-        if now >= self.resend_at {
-            self.is_due = true;
+        if now >= self.attempt.resend_at {
+            self.attempt.is_due = true;
             let jitter = generator.between(800, 1_200);
             let jitter = u32::try_from(jitter).unwrap_or(1_000);
-            let wait = self.interval.saturating_mul(jitter);
+            let wait = self.attempt.interval.saturating_mul(jitter);
             let wait = wait.checked_div(1_000).unwrap_or_default();
-            self.resend_at = now + wait;
-            let half = self.interval.checked_div(2).unwrap_or_default();
-            self.interval = self.interval.saturating_add(half).min(RESEND_MAX);
+            self.attempt.resend_at = now + wait;
+            let half = self.attempt.interval.checked_div(2).unwrap_or_default();
+            self.attempt.interval = self.attempt.interval.saturating_add(half).min(RESEND_MAX);
         }
         None
     }
 
     /// Appends the HELLO if due.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<SocketAddr> {
-        if !core::mem::take(&mut self.is_due) {
+        if !core::mem::take(&mut self.attempt.is_due) {
             return None;
         }
-        self.sent_at = now;
-        self.asked_at.get_or_insert(now);
-        self.hellos = self.hellos.saturating_add(1);
-        if self.resend_at <= now {
-            self.resend_at = now + self.interval;
+        self.attempt.sent_at = now;
+        self.attempt.asked_at.get_or_insert(now);
+        self.attempt.hellos = self.attempt.hellos.saturating_add(1);
+        if self.attempt.resend_at <= now {
+            self.attempt.resend_at = now + self.attempt.interval;
         }
-        buf.extend_from_slice(&self.hello);
+        buf.extend_from_slice(&self.attempt.hello);
         Some(self.address())
     }
 
     pub(crate) fn poll_timeout(&self) -> Instant {
-        let mut next = self.give_up_at.min(self.resend_at);
+        let mut next = self.give_up_at.min(self.attempt.resend_at);
         if self.target.addresses.len() > 1 {
-            next = next.min(self.next_address_at);
+            next = next.min(self.address.next_at);
         }
-        if self.unproved >= UNPROVED_MIN {
-            next = next.min(self.unproved_until);
+        if self.address.unproved >= UNPROVED_MIN {
+            next = next.min(self.address.unproved_until);
         }
         next
-    }
-
-    /// Returns the id that replies to this attempt echo.
-    pub(crate) const fn hello_id(&self) -> u64 {
-        self.hello_id
     }
 
     /// Returns whether `address` is one of the target's.
@@ -403,10 +417,10 @@ impl<P: Provider> Dial<P> {
 
     /// Returns the failure that the answers so far indicate.
     pub(crate) const fn failure(&self) -> ConnectFailure {
-        if let Some(error) = self.certificate {
+        if let Some(error) = self.evidence.certificate {
             return ConnectFailure::Certificate(error);
         }
-        match (self.hint, self.rejected) {
+        match (self.evidence.hint, self.evidence.rejected) {
             (Some(CloseCode::Version), _) => ConnectFailure::Version,
             (Some(code), _) => ConnectFailure::RefusedUnproved(code),
             (None, 0) => ConnectFailure::Timeout,
@@ -421,18 +435,18 @@ impl<P: Provider> Dial<P> {
         (from, clear): (SocketAddr, &AcceptClear),
         datagram: &mut [u8],
     ) -> Option<Accepted> {
-        if self.agreements >= AGREEMENTS_MAX {
+        if self.attempt.agreements >= AGREEMENTS_MAX {
             return None;
         }
-        self.agreements = self.agreements.saturating_add(1);
-        if self.agreements == AGREEMENTS_MAX {
-            self.resend_at = clock.now;
+        self.attempt.agreements = self.attempt.agreements.saturating_add(1);
+        if self.attempt.agreements == AGREEMENTS_MAX {
+            self.attempt.resend_at = clock.now;
         }
         let shared = provider
             .agree(&mut self.ephemeral, &clear.server_ephemeral)
             .ok()?;
         let agreed = self.initial.agree(provider, &shared);
-        let hello0 = Hello0::new(&self.hello)?;
+        let hello0 = Hello0::new(&self.attempt.hello)?;
         let th1 = transcript_1(provider, &hello0, datagram);
         let (head, sealed) = datagram.split_at_mut_checked(CLEAR_LEN)?;
         let th0 = transcript_0(provider, &hello0, head);
@@ -458,7 +472,7 @@ impl<P: Provider> Dial<P> {
             Ok(key) => key,
             Err(VerifyError::Signature) => return None,
             Err(VerifyError::Certificate(error)) => {
-                self.certificate = Some(error);
+                self.evidence.certificate = Some(error);
                 return None;
             }
         };
@@ -477,15 +491,15 @@ impl<P: Provider> Dial<P> {
     /// Returns the RTT from the HELLO that an ACCEPT answers. With retransmissions it is unknown
     /// which one that was (Karn and Partridge, 1987).
     fn round_trip(&self, now: Instant) -> Option<Duration> {
-        matches!((self.hellos, self.retries), (1, 0) | (2, 1))
-            .then(|| now.saturating_since(self.sent_at))
+        matches!((self.attempt.hellos, self.attempt.retries), (1, 0) | (2, 1))
+            .then(|| now.saturating_since(self.attempt.sent_at))
     }
 
     fn address(&self) -> SocketAddr {
         // `Target::check` ensured at least one, and `at` is reduced modulo their count.
         self.target
             .addresses
-            .get(self.at)
+            .get(self.address.index)
             .copied()
             .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
@@ -497,24 +511,21 @@ impl<P: Provider> Dial<P> {
         generator: &mut Generator,
         client_ephemeral: PublicKey,
     ) {
-        self.hello_id = generator.next_u64();
-        self.retries = 0;
-        self.hellos = 0;
-        self.asked_at = None;
-        self.agreements = 0;
-        self.interval = RESEND_FIRST;
-        self.resend_at = now;
-        self.is_due = true;
+        let mut hello = core::mem::take(&mut self.attempt.hello);
+        hello.clear();
+        self.attempt = Attempt {
+            sent_at: self.attempt.sent_at,
+            ..Attempt::new(now, generator.next_u64(), hello)
+        };
         let token = match &self.target.credentials {
             Credentials::Token { token, .. } => token.as_slice(),
             Credentials::Open | Credentials::Peer => &[],
         };
-        self.hello.clear();
         Hello {
             version: self.version,
             version_max: self.form.versions.best(),
             app_id: self.form.app_id,
-            hello_id: self.hello_id,
+            hello_id: self.attempt.hello_id,
             suites: self.form.suites.bits(),
             client_cid: self.form.client_cid,
             client_ephemeral,
@@ -522,14 +533,14 @@ impl<P: Provider> Dial<P> {
             psk_mac: [0; 16],
             token,
         }
-        .encode(&mut self.hello);
+        .encode(&mut self.attempt.hello);
         if matches!(self.target.credentials, Credentials::Open) {
             return;
         }
-        let mac = Hello0::new(&self.hello)
+        let mac = Hello0::new(&self.attempt.hello)
             .map(|hello0| self.initial.hello_mac(provider, &hello0.mac_parts()));
         if let Some(mac) = mac {
-            hello::set_psk_mac(&mut self.hello, &mac);
+            hello::set_psk_mac(&mut self.attempt.hello, &mac);
         }
     }
 }

@@ -211,16 +211,11 @@ const fn choose(offered: SuiteSet, preferred: Suite) -> Suite {
 /// Tokens from their first valid HELLO until they expire. A full cache never forgets a valid one.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache {
-    entries: BTreeMap<TokenId, Entry>,
+    entries: BTreeMap<TokenId, TokenState>,
     by_expiry: BTreeSet<(UnixTime, TokenId)>,
     /// The latest expiry of a forgotten token. Tokens that expire no later are refused even if the
     /// wall clock steps back. Not the clock itself: one that was ahead would lock everyone out.
     forgotten: Option<UnixTime>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    state: TokenState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +244,7 @@ pub(crate) enum TokenBusy {
 
 impl TokenCache {
     pub(crate) fn state(&self, token: TokenId) -> Option<TokenState> {
-        self.entries.get(&token).map(|entry| entry.state)
+        self.entries.get(&token).copied()
     }
 
     /// Checks whether `token` may start another attempt, in a cache of `capacity` tokens.
@@ -278,8 +273,8 @@ impl TokenCache {
 
     /// Counts another attempt of `token` from `sender`, after a successful [`check`](Self::check).
     pub(crate) fn begin(&mut self, token: TokenId, sender: SocketAddr, forget_at: UnixTime) {
-        if let Some(entry) = self.entries.get_mut(&token) {
-            if let TokenState::Pending { attempts, .. } = &mut entry.state {
+        if let Some(state) = self.entries.get_mut(&token) {
+            if let TokenState::Pending { attempts, .. } = state {
                 *attempts = attempts.saturating_add(1);
             }
             return;
@@ -288,29 +283,23 @@ impl TokenCache {
             first: sender,
             attempts: 1,
         };
-        self.entries.insert(token, Entry { state });
+        self.entries.insert(token, state);
         self.by_expiry.insert((forget_at, token));
     }
 
     /// Releases an attempt that ended without a session.
     pub(crate) fn end(&mut self, token: TokenId) {
-        if let Some(Entry {
-            state: TokenState::Pending { attempts, .. },
-            ..
-        }) = self.entries.get_mut(&token)
-        {
+        if let Some(TokenState::Pending { attempts, .. }) = self.entries.get_mut(&token) {
             *attempts = attempts.saturating_sub(1);
         }
     }
 
     /// Marks `token` as used. Returns whether it was unused.
     pub(crate) fn consume(&mut self, token: TokenId) -> bool {
-        let Some(entry) = self.entries.get_mut(&token) else {
-            return false;
-        };
-        let was_pending = entry.state != TokenState::Consumed;
-        entry.state = TokenState::Consumed;
-        was_pending
+        let state = self.entries.get_mut(&token);
+        state.is_some_and(|state| {
+            core::mem::replace(state, TokenState::Consumed) != TokenState::Consumed
+        })
     }
 
     pub(crate) fn expire(&mut self, unix: UnixTime) {
@@ -325,7 +314,7 @@ impl TokenCache {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        const EACH: usize = size_of::<(TokenId, Entry)>() + size_of::<(UnixTime, TokenId)>();
+        const EACH: usize = size_of::<(TokenId, TokenState)>() + size_of::<(UnixTime, TokenId)>();
         self.entries.len().saturating_mul(EACH)
     }
 

@@ -21,8 +21,7 @@
 use crypto::PublicKey;
 use wire::{Reader, Truncated, Writer};
 
-use super::Mode;
-use super::is_known;
+use super::{Mode, is_known, read_cid, write_cid};
 use crate::packet::Cid;
 
 /// First byte of a HELLO.
@@ -133,8 +132,7 @@ impl<'a> Hello<'a> {
         let mut reader = Reader::new(datagram);
         reader.bytes(25)?;
         let suites = reader.u16()?;
-        let cid_len = reader.u8()?;
-        let cid: [u8; 8] = reader.array()?;
+        let client_cid = read_cid(&mut reader)?.ok_or(HelloError::Range)?;
         let client_ephemeral: [u8; 65] = reader.array()?;
         let cookie_len = reader.u8()?;
         let cookie: [u8; COOKIE_LEN] = reader.array()?;
@@ -145,17 +143,12 @@ impl<'a> Hello<'a> {
         }
         let token = reader.bytes(token_len)?;
 
-        let (used, unused) = cid
-            .split_at_checked(usize::from(cid_len))
-            .ok_or(HelloError::Range)?;
-        let client_cid = Cid::from_slice(used).ok_or(HelloError::Range)?;
         let cookie_fits = match usize::from(cookie_len) {
             0 => cookie == [0; COOKIE_LEN],
             COOKIE_LEN => true,
             _ => false,
         };
-        let in_range = is_zero(unused)
-            && cookie_fits
+        let in_range = cookie_fits
             && suites & 1 == 1
             && preamble.version_max >= preamble.version
             && matches!(client_ephemeral, [4, ..])
@@ -190,10 +183,7 @@ impl<'a> Hello<'a> {
         writer.u64(self.app_id);
         writer.u64(self.hello_id);
         writer.u16(self.suites);
-        let cid = self.client_cid.as_slice();
-        writer.u8(u8::try_from(cid.len()).unwrap_or(0));
-        writer.bytes(cid);
-        writer.zeros(8_usize.saturating_sub(cid.len()));
+        write_cid(&mut writer, self.client_cid);
         writer.bytes(&self.client_ephemeral.0);
         writer.u8(if self.cookie.is_some() { 32 } else { 0 });
         writer.bytes(&self.cookie.unwrap_or_default());

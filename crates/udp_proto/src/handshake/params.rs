@@ -15,8 +15,10 @@
 
 use core::time::Duration;
 
-use wire::{Reader, Truncated, Writer};
+use wire::codec::concat;
+use wire::{Reader, Writer};
 
+use super::Malformed;
 use super::reset::ResetToken;
 
 use crate::config::Timeouts;
@@ -53,8 +55,8 @@ impl Params {
     ///
     /// # Errors
     ///
-    /// [`ParamsError`] for a value out of range; the session is closed with `PARAMS`.
-    pub fn decode(bytes: &[u8; LEN]) -> Result<Self, ParamsError> {
+    /// [`Malformed`] for a value out of range; the session is closed with `PARAMS`.
+    pub fn decode(bytes: &[u8; LEN]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let idle_ms = reader.u32()?;
         let ack_delay_ms = reader.u8()?;
@@ -73,7 +75,7 @@ impl Params {
             && (1..=32).contains(&channel_count)
             && flags == 0;
         if !in_range {
-            return Err(ParamsError);
+            return Err(Malformed);
         }
         Ok(Self {
             idle_timeout: Duration::from_millis(idle_ms.into()),
@@ -104,11 +106,7 @@ impl Params {
             Some(token) => writer.bytes(token.expose()),
             None => writer.zeros(ResetToken::LEN),
         }
-        let mut out = [0; LEN];
-        for (to, from) in out.iter_mut().zip(bytes) {
-            *to = from;
-        }
-        out
+        concat(&[&bytes])
     }
 
     /// Returns the parameters with this session's timeouts.
@@ -139,13 +137,3 @@ impl Params {
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 /// The largest datagram that we accept; TWP/1, section 10.
 pub const DATAGRAM_MAX: u16 = 1_500;
-
-/// A parameter is out of its range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParamsError;
-
-impl From<Truncated> for ParamsError {
-    fn from(_: Truncated) -> Self {
-        Self
-    }
-}

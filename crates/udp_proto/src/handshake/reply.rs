@@ -4,10 +4,11 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use crypto::{NoEntropy, Provider, Secret32};
-use wire::{Instant, Reader, Truncated, Writer};
+use wire::codec::concat;
+use wire::{Instant, Reader, Writer};
 
 use super::hello::{COOKIE_LEN, Hello0};
-use super::is_known;
+use super::{Malformed, is_known};
 
 /// First byte of a RETRY.
 pub const RETRY: u8 = 0xC2;
@@ -36,8 +37,8 @@ impl Retry {
     ///
     /// # Errors
     ///
-    /// [`ReplyError`] for another length or version.
-    pub fn decode(datagram: &[u8]) -> Result<Self, ReplyError> {
+    /// [`Malformed`] for another length or version.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Malformed> {
         let (version, mut reader) = start(datagram)?;
         let retry = Self {
             version,
@@ -75,8 +76,8 @@ impl Refuse {
     ///
     /// # Errors
     ///
-    /// [`ReplyError`] for another length or version.
-    pub fn decode(datagram: &[u8]) -> Result<Self, ReplyError> {
+    /// [`Malformed`] for another length or version.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Malformed> {
         let (version, mut reader) = start(datagram)?;
         let refuse = Self {
             version,
@@ -120,16 +121,16 @@ impl Versions {
     ///
     /// # Errors
     ///
-    /// [`ReplyError`] for a count of 0 or over 8, or another length.
-    pub fn decode(datagram: &[u8]) -> Result<Self, ReplyError> {
+    /// [`Malformed`] for a count of 0 or over 8, or another length.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(datagram);
         reader.u8()?;
         let hello_id = reader.u64()?;
         let count = reader.u8()?;
         let mut named = [0; VERSIONS_MAX];
-        let places = named.get_mut(..usize::from(count)).ok_or(ReplyError)?;
+        let places = named.get_mut(..usize::from(count)).ok_or(Malformed)?;
         if places.is_empty() {
-            return Err(ReplyError);
+            return Err(Malformed);
         }
         for place in places {
             *place = reader.u32()?;
@@ -162,34 +163,24 @@ impl Versions {
     }
 }
 
-/// The datagram is not a reply of version 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyError;
-
-impl From<Truncated> for ReplyError {
-    fn from(_: Truncated) -> Self {
-        Self
-    }
-}
-
 /// Decodes the first byte, which the caller checked, and the version.
-fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), ReplyError> {
+fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), Malformed> {
     let mut reader = Reader::new(datagram);
     reader.u8()?;
     let version = reader.u32()?;
     if is_known(version) {
         Ok((version, reader))
     } else {
-        Err(ReplyError)
+        Err(Malformed)
     }
 }
 
 /// Rejects trailing bytes.
-const fn end<T: Copy>(reader: &Reader<'_>, value: T) -> Result<T, ReplyError> {
+const fn end<T: Copy>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
     if reader.is_empty() {
         Ok(value)
     } else {
-        Err(ReplyError)
+        Err(Malformed)
     }
 }
 
@@ -243,12 +234,7 @@ impl CookieJar {
         self.rotate(now, provider);
         let issued = seconds(now).to_be_bytes();
         let mac = mac(provider, &self.current, issued, sender, hello);
-        let mut cookie = [0; COOKIE_LEN];
-        let (head, tail) = cookie.split_at_mut(8);
-        let [a, b, c, d] = issued;
-        head.copy_from_slice(&[self.current.epoch, 0, 0, 0, a, b, c, d]);
-        tail.copy_from_slice(&mac);
-        cookie
+        concat(&[&[self.current.epoch, 0, 0, 0], &issued, &mac])
     }
 
     /// Returns whether `cookie` was issued here for this sender and HELLO within the last 10 s.
@@ -373,9 +359,9 @@ mod tests {
         let mut out = Vec::new();
         Versions::encode(5, &[VERSION_1], &mut out);
         out.push(0);
-        assert_eq!(Versions::decode(&out), Err(ReplyError));
+        assert_eq!(Versions::decode(&out), Err(Malformed));
         out.truncate(13);
-        assert_eq!(Versions::decode(&out), Err(ReplyError));
-        assert_eq!(Retry::decode(&[RETRY; 45]), Err(ReplyError));
+        assert_eq!(Versions::decode(&out), Err(Malformed));
+        assert_eq!(Retry::decode(&[RETRY; 45]), Err(Malformed));
     }
 }

@@ -13,6 +13,7 @@ use core::fmt;
 
 use crypto::key_schedule::expand;
 use crypto::{Label, Provider, Secret32};
+use wire::codec::concat;
 use wire::{Generator, Instant, NetworkKey, NodeId};
 
 use crate::budget::Rationed;
@@ -102,11 +103,7 @@ impl Resets {
         if cid.len() != Cid::LEN_MAX {
             return None;
         }
-        let mut context = [0; 32 + Cid::LEN_MAX];
-        let name = self.node.0.iter().chain(cid.as_slice());
-        for (to, from) in context.iter_mut().zip(name) {
-            *to = *from;
-        }
+        let context: [u8; 32 + Cid::LEN_MAX] = concat(&[&self.node.0, cid.as_slice()]);
         let bytes = expand(provider, &self.secret, RESET, &context);
         let token = bytes.expose().first_chunk().copied()?;
         Some(ResetToken(token))

@@ -41,7 +41,7 @@ impl Store {
     /// Shrinks sparse parts once all together keep more than one part alone could: a peer that
     /// alternates between forms would otherwise grow each in turn.
     pub(super) fn tidy(&mut self) {
-        let window = usize::try_from(self.credit.window()).unwrap_or(usize::MAX);
+        let window = usize::try_from(self.credit.window).unwrap_or(usize::MAX);
         let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
         let Stock {
             reassembler,
@@ -113,10 +113,6 @@ impl Credit {
             acknowledged: window,
             is_due: false,
         }
-    }
-
-    const fn window(&self) -> u64 {
-        self.window
     }
 
     pub(super) const fn spend(&mut self, credit: usize) -> Result<(), ChannelError> {

@@ -111,9 +111,9 @@ pub(crate) struct Reassembly {
     /// At most [`UNRELIABLE_MESSAGES_MAX`], in order of their start.
     begun: Vec<Begun>,
     /// Sum of their costs, at most [`UNRELIABLE_BUDGET`].
-    charged: usize,
+    pub(super) charged: usize,
     /// Messages given up: expired, or displaced by newer ones.
-    given_up: u64,
+    pub(super) given_up: u64,
 }
 
 #[derive(Debug)]
@@ -214,14 +214,6 @@ impl Reassembly {
 
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.begun.iter().map(|begun| begun.expires_at).min()
-    }
-
-    pub(crate) const fn given_up(&self) -> u64 {
-        self.given_up
-    }
-
-    pub(crate) const fn charged(&self) -> usize {
-        self.charged
     }
 
     pub(crate) fn shrink(&mut self) {

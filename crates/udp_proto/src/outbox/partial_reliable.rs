@@ -16,13 +16,13 @@ pub(crate) struct PartialReliable {
     /// By number, at most [`ID_WINDOW`].
     messages: VecDeque<Message>,
     /// Bytes of the retransmittable ones, in order.
-    bytes: ByteQueue,
+    pub(super) bytes: ByteQueue,
     /// How many are retransmittable.
-    repeatable: usize,
+    pub(super) repeatable: usize,
     /// Fragments to retransmit, lowest first.
     lost: VecDeque<(u64, u16)>,
     /// Nothing is due before it.
-    timeout: Option<Instant>,
+    pub(super) timeout: Option<Instant>,
 }
 
 /// A message that starts to be sent.
@@ -264,20 +264,8 @@ impl PartialReliable {
         }
     }
 
-    pub(crate) const fn timeout(&self) -> Option<Instant> {
-        self.timeout
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
-    }
-
-    pub(crate) const fn has_repeatable(&self) -> bool {
-        self.repeatable > 0
-    }
-
-    pub(crate) const fn bytes(&self) -> &ByteQueue {
-        &self.bytes
     }
 
     /// Returns its share of the channel's queue size in bytes.

@@ -16,7 +16,7 @@ use crate::fragment::{FRAGMENT_LEN, Position, tail_len};
 pub(crate) struct Outbound {
     channel: ChannelId,
     /// Bytes of `messages`, in order.
-    bytes: ByteQueue,
+    pub(super) bytes: ByteQueue,
     /// Unacknowledged messages, and acknowledged ones behind them, by number.
     messages: VecDeque<Message>,
     /// Number of the first of `messages`.
@@ -244,10 +244,6 @@ impl Outbound {
     /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
-    }
-
-    pub(crate) const fn bytes(&self) -> &ByteQueue {
-        &self.bytes
     }
 
     pub(crate) fn memory(&self) -> usize {

@@ -153,7 +153,7 @@ impl Outbound {
     pub(super) fn lost_bytes(&self) -> Option<&ByteQueue> {
         match self {
             Self::Unreliable(outbound) => outbound.kept_bytes(),
-            Self::Reliable(outbound) => Some(outbound.bytes()),
+            Self::Reliable(outbound) => Some(&outbound.bytes),
         }
     }
 
@@ -173,8 +173,8 @@ impl Outbound {
 
     pub(super) const fn bytes(&self) -> &ByteQueue {
         match self {
-            Self::Unreliable(outbound) => outbound.bytes(),
-            Self::Reliable(outbound) => outbound.bytes(),
+            Self::Unreliable(outbound) => &outbound.bytes,
+            Self::Reliable(outbound) => &outbound.bytes,
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::fragment::{FRAGMENT_LEN, Position, REASSEMBLY_LIFE, fragment_count};
 pub(crate) struct Outbound {
     channel: ChannelId,
     /// Bytes of the messages in `waiting`, in order.
-    bytes: ByteQueue,
+    pub(super) bytes: ByteQueue,
     /// Messages not completely written.
     waiting: VecDeque<Waiting>,
     next_message: u64,
@@ -242,26 +242,22 @@ impl Outbound {
     /// Returns whether nothing will be written again, whatever is lost.
     pub(crate) fn is_done(&self) -> bool {
         let partial = self.partial.as_ref();
-        self.waiting.is_empty() && partial.is_none_or(|partial| !partial.has_repeatable())
+        self.waiting.is_empty() && partial.is_none_or(|partial| partial.repeatable == 0)
     }
 
     /// Returns when to call [`expire`](Self::expire).
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        let partial = self.partial.as_ref().and_then(|partial| partial.timeout());
+        let partial = self.partial.as_ref().and_then(|partial| partial.timeout);
         self.expires().into_iter().chain(partial).min()
     }
 
     pub(crate) fn kept_bytes(&self) -> Option<&ByteQueue> {
-        self.partial.as_ref().map(|partial| partial.bytes())
+        self.partial.as_ref().map(|partial| &partial.bytes)
     }
 
     /// Returns when the oldest message expires.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.expires)
-    }
-
-    pub(crate) const fn bytes(&self) -> &ByteQueue {
-        &self.bytes
     }
 
     pub(crate) fn memory(&self) -> usize {

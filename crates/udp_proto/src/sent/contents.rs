@@ -156,12 +156,12 @@ const END: u16 = u16::MAX;
 /// place that an acknowledgement frees, and starve reliable messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
-    packets: usize,
+    pub(super) packets: usize,
     /// Those that hold unreliable messages only.
     unreliable: usize,
     /// Contents of these.
     contents: usize,
-    bytes: InFlight,
+    pub(super) bytes: InFlight,
 }
 
 /// Bytes in flight, of packets that ask for an acknowledgement.
@@ -209,14 +209,6 @@ impl Flight {
             SentKind::Other => {}
         }
         self.bytes.total = self.bytes.total.saturating_sub(len);
-    }
-
-    pub(super) const fn bytes(self) -> InFlight {
-        self.bytes
-    }
-
-    pub(super) const fn packets(self) -> usize {
-        self.packets
     }
 
     /// Returns whether no further packet with unreliable messages only may leave.
@@ -324,7 +316,7 @@ mod tests {
             assert!(flight.is_full_for_unreliable());
             flight.remove(unreliable, 100);
             assert!(!flight.is_full_for_unreliable());
-            assert_eq!(flight.packets(), 2 * (packets - 1));
+            assert_eq!(flight.packets, 2 * (packets - 1));
         }
     }
 
@@ -345,7 +337,7 @@ mod tests {
             total: 1_210,
             bulk: 1_000,
         };
-        assert_eq!((flight.packets(), flight.bytes()), (5, bytes));
+        assert_eq!((flight.packets, flight.bytes), (5, bytes));
         for (kind, len) in all {
             flight.remove(kind, len);
         }

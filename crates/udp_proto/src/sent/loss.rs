@@ -6,14 +6,39 @@ use wire::Instant;
 
 use super::Summary;
 use super::scan::Slot;
-use crate::nanos::Nanos;
+use crate::nanos::{Deadline, Nanos};
 use crate::rtt::RttEstimator;
+
+/// What decides when packets are declared lost or probed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LossDetector {
+    pub(super) gaps: Gaps,
+    pub(super) tolerance: Tolerance,
+    /// When the next packet is declared lost without another ACK.
+    pub(super) deadline: Deadline,
+    /// When the last ack-eliciting packet was sent or the last probe requested.
+    pub(super) probe_base: Instant,
+    /// Probe timeouts since the last new acknowledgement.
+    pub(super) probes: u32,
+}
+
+impl LossDetector {
+    pub(super) const fn new() -> Self {
+        Self {
+            gaps: Gaps::NONE,
+            tolerance: Tolerance::new(),
+            deadline: Deadline::NEVER,
+            probe_base: Instant::ZERO,
+            probes: 0,
+        }
+    }
+}
 
 /// Starts at the thresholds of RFC 9002, section 6.1, grows with each spurious loss, and halves
 /// every 30 s without one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
-    threshold: u64,
+    pub(super) threshold: u64,
     /// Extra time beyond 9/8 of the RTT.
     slack: Nanos,
     /// Time of the last spurious loss or halving.
@@ -54,10 +79,6 @@ impl Tolerance {
                 self.slack = Nanos::ZERO;
             }
         }
-    }
-
-    pub(super) const fn threshold(&self) -> u64 {
-        self.threshold
     }
 
     /// Returns the extra time beyond 9/8 of the RTT, at most one RTT.
@@ -175,21 +196,21 @@ mod tests {
         let mut tolerance = Tolerance::new();
         tolerance.decay(secs(1_000_000));
         tolerance.on_spurious(secs(1_000_000), 40, &rtt);
-        assert_eq!(tolerance.threshold(), 41);
+        assert_eq!(tolerance.threshold, 41);
         assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(25));
         for _ in 0..20 {
             tolerance.on_spurious(secs(1_000_000), 5_000, &rtt);
         }
-        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MAX);
+        assert_eq!(tolerance.threshold, Tolerance::THRESHOLD_MAX);
         assert_eq!(tolerance.slack(&rtt).get(), rtt.smoothed());
         tolerance.decay(secs(1_000_029));
-        assert_eq!(tolerance.threshold(), 64);
+        assert_eq!(tolerance.threshold, 64);
         tolerance.decay(secs(1_000_030));
-        assert_eq!(tolerance.threshold(), 32);
+        assert_eq!(tolerance.threshold, 32);
         tolerance.decay(secs(1_000_059));
-        assert_eq!(tolerance.threshold(), 32);
+        assert_eq!(tolerance.threshold, 32);
         tolerance.decay(Instant::from_nanos(u64::MAX));
-        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
+        assert_eq!(tolerance.threshold, Tolerance::THRESHOLD_MIN);
         assert_eq!(tolerance.slack(&rtt).get(), Duration::ZERO);
     }
 
@@ -214,11 +235,11 @@ mod tests {
         assert_eq!(tolerance.slack(&rtt).get(), Duration::from_millis(1));
         tolerance.decay(secs(30));
         assert_eq!(
-            (tolerance.threshold(), tolerance.slack(&rtt).get()),
+            (tolerance.threshold, tolerance.slack(&rtt).get()),
             (32, Duration::ZERO)
         );
         tolerance.decay(secs(150));
-        assert_eq!(tolerance.threshold(), Tolerance::THRESHOLD_MIN);
+        assert_eq!(tolerance.threshold, Tolerance::THRESHOLD_MIN);
     }
 
     fn at(millis: u64) -> Instant {

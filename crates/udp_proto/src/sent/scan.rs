@@ -78,7 +78,7 @@ impl<C: Copy> SentPackets<C> {
         let largest = largest.get();
         let lowest = largest
             .checked_sub(frame.lowest_below())
-            .filter(|lowest| largest < self.next() && *lowest >= self.first)
+            .filter(|lowest| largest < self.next() && *lowest >= self.reference.first)
             .ok_or(AckUnsent)?;
         // Ascending, so those below the ACK are skipped.
         let skips = self
@@ -110,23 +110,23 @@ impl<C: Copy> SentPackets<C> {
     ) -> Summary {
         let mut summary = Summary::default();
         self.report_evicted(&mut summary, &mut sink);
-        self.tolerance.decay(pass.now);
-        self.loss_deadline = Deadline::NEVER;
+        self.loss.tolerance.decay(pass.now);
+        self.loss.deadline = Deadline::NEVER;
         let Some(largest) = pass.largest else {
             return summary;
         };
+        let before = self.reference.largest.unwrap_or_default();
         let mut open_from = None;
-        let patience = pass.rtt.loss_delay() + self.tolerance.slack(pass.rtt);
         let count = self.slots_to(largest);
+        let loss = &mut self.loss;
+        let patience = pass.rtt.loss_delay() + loss.tolerance.slack(pass.rtt);
         let mut run = Run::default();
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited = summary.slots_visited.saturating_add(1);
             let outcome = if reports(number) {
                 if summary.count_reported(slot) {
-                    let overtaken = self
-                        .largest_acked
-                        .map_or(0, |before| before.saturating_sub(number));
-                    self.tolerance.on_spurious(pass.now, overtaken, pass.rtt);
+                    let overtaken = before.saturating_sub(number);
+                    loss.tolerance.on_spurious(pass.now, overtaken, pass.rtt);
                 }
                 Outcome::Acked
             } else {
@@ -134,15 +134,15 @@ impl<C: Copy> SentPackets<C> {
             };
             match (slot.state, outcome) {
                 (State::InFlight, Outcome::Lost)
-                    if largest.saturating_sub(number) < self.tolerance.threshold()
+                    if largest.saturating_sub(number) < loss.tolerance.threshold
                         && slot.at + patience > pass.now =>
                 {
                     run.on_open();
-                    self.loss_deadline = self.loss_deadline.or_at(slot.at + patience);
+                    loss.deadline = loss.deadline.or_at(slot.at + patience);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {
-                    self.gaps.on_acked(number, slot.at, &mut run, &mut summary);
+                    loss.gaps.on_acked(number, slot.at, &mut run, &mut summary);
                     summary.count_acked(slot, self.recovery);
                     self.flight.remove(slot.kind, slot.len);
                     let contents = core::mem::take(&mut slot.contents);
@@ -152,7 +152,7 @@ impl<C: Copy> SentPackets<C> {
                 }
                 (State::InFlight, Outcome::Lost) => {
                     summary.count_lost(slot);
-                    self.gaps.on_lost(number, slot, &mut run, &mut summary);
+                    loss.gaps.on_lost(number, slot, &mut run, &mut summary);
                     self.flight.remove(slot.kind, slot.len);
                     for content in self.contents.iter(slot.contents) {
                         self.lost = self.lost.saturating_add(1);
@@ -175,7 +175,7 @@ impl<C: Copy> SentPackets<C> {
         }
         run.end(&mut summary);
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
-        self.largest_acked = Some(largest);
+        self.reference.largest = Some(largest);
         self.trim_after(pass);
         summary
     }
@@ -312,7 +312,7 @@ impl<C: Copy> SentPackets<C> {
                 .untracked_frames
                 .saturating_add(untracked_frames);
             // At once.
-            self.loss_deadline = Deadline::at(slot.at);
+            self.loss.deadline = Deadline::at(slot.at);
         }
     }
 
@@ -345,7 +345,7 @@ impl<C: Copy> SentPackets<C> {
 
     /// Removes the oldest slots that are no longer useful.
     pub(super) fn trim(&mut self, now: Instant) {
-        let largest = self.largest_acked.unwrap_or(self.first);
+        let largest = self.reference.largest.unwrap_or(self.reference.first);
         while let Some(slot) = self.slots.front() {
             let done = match slot.state {
                 State::Acked | State::Skipped => true,
@@ -386,6 +386,9 @@ pub(super) struct AckReference {
     middle: Mark,
     /// The former `middle`.
     oldest: Mark,
+    /// The direction's first number.
+    pub(super) first: u64,
+    pub(super) largest: Option<u64>,
 }
 
 /// The largest acknowledged number as of one packet of the peer.
@@ -407,6 +410,8 @@ impl AckReference {
             newest: start,
             middle: start,
             oldest: start,
+            first: first.get(),
+            largest: None,
         }
     }
 

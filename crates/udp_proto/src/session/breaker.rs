@@ -11,22 +11,22 @@ use crate::sent::Summary;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Breaker {
     /// The limit, in bytes per second.
-    full: u32,
-    rate: u32,
+    pub(super) full: u32,
+    pub(super) rate: u32,
     /// Counts of the current second and the two before, newest first.
     seconds: [LossCounts; 3],
     /// Whole seconds since the rate was halved, up to 3.
     whole: u8,
     began: Instant,
     /// Nothing was acknowledged since the path was last declared silent.
-    is_silent: bool,
+    pub(super) is_silent: bool,
     /// The rate before a silence halved it, until the trial decides.
     before: Option<u32>,
     trial: Option<Trial>,
     /// Send time of the packet that ended the last gap.
     gap_end: Option<Instant>,
     /// Whether losses in that gap are excluded.
-    is_gap_excused: bool,
+    pub(super) is_gap_excused: bool,
 }
 
 /// The first RTT after a silence.
@@ -90,22 +90,6 @@ impl Breaker {
             gap_end: None,
             is_gap_excused: false,
         }
-    }
-
-    pub(super) const fn rate(&self) -> u32 {
-        self.rate
-    }
-
-    pub(super) const fn full(&self) -> u32 {
-        self.full
-    }
-
-    pub(super) const fn is_silent(&self) -> bool {
-        self.is_silent
-    }
-
-    pub(super) const fn is_gap_excused(&self) -> bool {
-        self.is_gap_excused
     }
 
     /// Evaluates the seconds that ended.
@@ -240,7 +224,7 @@ mod tests {
             breaker.on_summary(at(start * 1_000 + part * 50), ROUND_TRIP, &summary);
         }
         breaker.advance(at(start * 1_000 + 1_000));
-        breaker.rate()
+        breaker.rate
     }
 
     #[test]
@@ -271,15 +255,15 @@ mod tests {
             second(&mut breaker, start, 60, 40);
         }
         let mut expected = FULL / 2;
-        assert_eq!(breaker.rate(), expected);
+        assert_eq!(breaker.rate, expected);
         for second in 4..=13 {
             breaker.advance(at(second * 1_000 - 1));
-            assert_eq!(breaker.rate(), expected);
+            assert_eq!(breaker.rate, expected);
             expected = (expected + expected / 10).min(FULL);
             breaker.advance(at(second * 1_000));
-            assert_eq!(breaker.rate(), expected);
+            assert_eq!(breaker.rate, expected);
         }
-        assert_eq!(breaker.rate(), FULL);
+        assert_eq!(breaker.rate, FULL);
     }
 
     #[test]
@@ -289,13 +273,13 @@ mod tests {
             breaker.on_silence(at(10));
         }
         breaker.advance(at(60_000));
-        assert_eq!(breaker.rate(), FLOOR, "nothing was acknowledged");
+        assert_eq!(breaker.rate, FLOOR, "nothing was acknowledged");
         heard(&mut breaker, 60_000);
         breaker.advance(at(86_400_000));
-        assert_eq!(breaker.rate(), FULL);
+        assert_eq!(breaker.rate, FULL);
         let mut small = Breaker::new(at(0), 1_000);
         small.on_silence(at(0));
-        assert_eq!(small.rate(), 1_000, "below the floor from the start");
+        assert_eq!(small.rate, 1_000, "below the floor from the start");
     }
 
     #[test]
@@ -307,7 +291,7 @@ mod tests {
         };
         breaker.on_summary(at(100), ROUND_TRIP, &lost);
         breaker.advance(at(3_000));
-        assert_eq!(breaker.rate(), FULL);
+        assert_eq!(breaker.rate, FULL);
         let mut breaker = Breaker::new(at(0), FULL);
         let late = Summary {
             lost_packets: 100,
@@ -316,7 +300,7 @@ mod tests {
         };
         breaker.on_summary(at(100), ROUND_TRIP, &late);
         breaker.advance(at(3_000));
-        assert_eq!(breaker.rate(), FULL);
+        assert_eq!(breaker.rate, FULL);
     }
 
     /// The path recovers: `lost` packets in the gap.
@@ -337,11 +321,11 @@ mod tests {
         heard(&mut breaker, 1_000);
         breaker.on_silence(at(1_300));
         breaker.on_silence(at(4_300));
-        assert_eq!(breaker.rate(), FULL / 4);
+        assert_eq!(breaker.rate, FULL / 4);
         back(&mut breaker, (1_000, 5_000), 400);
-        assert_eq!(breaker.rate(), FULL / 4);
+        assert_eq!(breaker.rate, FULL / 4);
         breaker.advance(at(5_090));
-        assert_eq!(breaker.rate(), FULL);
+        assert_eq!(breaker.rate, FULL);
         for start in 6..20 {
             assert_eq!(second(&mut breaker, start, 80, 0), FULL);
         }
@@ -358,7 +342,7 @@ mod tests {
         };
         breaker.on_summary(at(2_060), ROUND_TRIP, &lost);
         breaker.advance(at(2_900));
-        assert!(breaker.rate() < FULL);
+        assert!(breaker.rate < FULL);
         // One second of total loss, then two without: more than a fifth is lost.
         let mut breaker = Breaker::new(at(0), FULL);
         for cycle in 0..10 {
@@ -367,9 +351,9 @@ mod tests {
             back(&mut breaker, (start, start + 1_000), 60);
             breaker.advance(at(start + 1_500));
             if cycle > 0 {
-                assert!(breaker.rate() < FULL, "{cycle}");
+                assert!(breaker.rate < FULL, "{cycle}");
             }
         }
-        assert!(breaker.rate() <= FULL / 8, "{}", breaker.rate());
+        assert!(breaker.rate <= FULL / 8, "{}", breaker.rate);
     }
 }

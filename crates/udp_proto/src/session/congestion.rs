@@ -15,13 +15,13 @@ use crate::sent::{InFlight, SentPackets, Summary};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Congestion {
     /// Bytes that may be in flight.
-    window: u64,
+    pub(super) window: u64,
     /// The slow start threshold.
     threshold: u64,
     /// Bytes acknowledged towards the next step of linear growth.
     credit: u64,
     /// Packets sent up to this time do not affect the window.
-    recovery: Instant,
+    pub(super) recovery: Instant,
     /// When it last yielded to delay.
     yielded_at: Instant,
     /// Since when slow start has seen a queue, without a sample that showed none.
@@ -77,14 +77,6 @@ impl Congestion {
         *self = Self::new(now);
         self.recovery = now;
         self.limit = limit;
-    }
-
-    pub(super) const fn window(&self) -> u64 {
-        self.window
-    }
-
-    pub(super) const fn recovery(&self) -> Instant {
-        self.recovery
     }
 
     /// Returns whether a bulk packet of `len` bytes may be sent. Two may always be in flight.
@@ -342,21 +334,18 @@ mod tests {
     fn the_window_doubles_halves_once_a_round_trip_and_then_grows_by_a_datagram() {
         let mut congestion = limited();
         let rtt = rtt(50);
-        assert_eq!(congestion.window(), 12_000);
+        assert_eq!(congestion.window, 12_000);
         on_summary(&mut congestion, at(50), &acked(12_000), &rtt);
-        assert_eq!(congestion.window(), 24_000);
+        assert_eq!(congestion.window, 24_000);
         on_summary(&mut congestion, at(100), &lost(at(60)), &rtt);
-        assert_eq!(
-            (congestion.window(), congestion.recovery()),
-            (12_000, at(100))
-        );
+        assert_eq!((congestion.window, congestion.recovery), (12_000, at(100)));
         // Sent before the reduction: the same event.
         on_summary(&mut congestion, at(120), &lost(at(100)), &rtt);
-        assert_eq!(congestion.window(), 12_000);
+        assert_eq!(congestion.window, 12_000);
         for step in 0..10 {
             on_summary(&mut congestion, at(150 + step), &acked(1_200), &rtt);
         }
-        assert_eq!(congestion.window(), 13_200);
+        assert_eq!(congestion.window, 13_200);
         for round in 1..20 {
             on_summary(
                 &mut congestion,
@@ -365,9 +354,9 @@ mod tests {
                 &rtt,
             );
         }
-        assert_eq!(congestion.window(), MIN);
+        assert_eq!(congestion.window, MIN);
         congestion.on_silence(at(9_000));
-        assert_eq!(congestion.window(), MIN);
+        assert_eq!(congestion.window, MIN);
     }
 
     /// RFC 9002, section 7.8.
@@ -375,7 +364,7 @@ mod tests {
     fn a_window_that_is_not_used_does_not_grow() {
         let mut congestion = Congestion::new(at(0));
         on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
-        assert_eq!(congestion.window(), INITIAL);
+        assert_eq!(congestion.window, INITIAL);
     }
 
     #[test]
@@ -384,20 +373,20 @@ mod tests {
         on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
         // 20 ms of queue: slow start waits one RTT to see whether it passes.
         on_summary(&mut congestion, at(100), &acked(12_000), &rtt(70));
-        assert_eq!(congestion.window(), 24_000);
+        assert_eq!(congestion.window, 24_000);
         on_summary(&mut congestion, at(110), &acked(1_200), &rtt(51));
-        assert_eq!(congestion.window(), 25_200, "they did");
+        assert_eq!(congestion.window, 25_200, "they did");
         on_summary(&mut congestion, at(120), &acked(1_200), &rtt(70));
         on_summary(&mut congestion, at(190), &acked(1_200), &rtt(70));
-        assert_eq!(congestion.window(), 25_200 * 50 / 70, "they did not");
-        let window = congestion.window();
+        assert_eq!(congestion.window, 25_200 * 50 / 70, "they did not");
+        let window = congestion.window;
         on_summary(&mut congestion, at(300), &acked(100_000), &rtt(91));
         let yielded = window - window / 8;
-        assert_eq!(congestion.window(), yielded);
+        assert_eq!(congestion.window, yielded);
         on_summary(&mut congestion, at(320), &acked(100_000), &rtt(91));
-        assert_eq!(congestion.window(), yielded, "once in a round trip");
+        assert_eq!(congestion.window, yielded, "once in a round trip");
         on_summary(&mut congestion, at(392), &acked(100_000), &rtt(91));
-        assert_eq!(congestion.window(), yielded - yielded / 8);
+        assert_eq!(congestion.window, yielded - yielded / 8);
     }
 
     #[test]
@@ -407,7 +396,7 @@ mod tests {
         for round in 1..10 {
             on_summary(&mut congestion, at(200 * round), &acked(1_200), &rtt(250));
         }
-        assert_eq!(congestion.window(), INITIAL);
+        assert_eq!(congestion.window, INITIAL);
         let in_flight = InFlight {
             total: 1_200,
             bulk: 1_200,
@@ -416,7 +405,7 @@ mod tests {
             let now = at(300 * round);
             congestion.on_summary(now, (&acked(1_200), in_flight), &rtt(250));
         }
-        assert!(congestion.window() < INITIAL);
+        assert!(congestion.window < INITIAL);
     }
 
     #[test]
@@ -435,10 +424,10 @@ mod tests {
         on_summary(&mut congestion, at(60), &lost(at(55)), &rtt(50));
         congestion.restart(at(100));
         on_summary(&mut congestion, at(150), &lost(at(99)), &rtt(90));
-        assert_eq!(congestion.window(), INITIAL);
+        assert_eq!(congestion.window, INITIAL);
         on_summary(&mut congestion, at(190), &acked(12_000), &rtt(90));
         assert_eq!(
-            congestion.window(),
+            congestion.window,
             2 * INITIAL,
             "it starts slowly, and grows"
         );
@@ -458,8 +447,8 @@ mod tests {
                 now += 7;
                 bytes += u64::from(packets) * 1_200;
                 on_summary(&mut congestion, at(now), &acked(packets * 1_200), &rtt(round_trip));
-                prop_assert!(congestion.window() <= INITIAL + bytes);
-                prop_assert!((MIN..=MAX).contains(&congestion.window()));
+                prop_assert!(congestion.window <= INITIAL + bytes);
+                prop_assert!((MIN..=MAX).contains(&congestion.window));
             }
         }
     }

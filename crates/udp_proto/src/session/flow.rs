@@ -16,19 +16,19 @@ use crate::sent::{InFlight, SentKind, Summary};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     /// Bit n is set if channel n is bulk.
-    bulk_channels: u32,
-    realtime: TokenBucket,
+    pub(super) bulk_channels: u32,
+    pub(super) realtime: TokenBucket,
     /// Burst of realtime messages in bytes.
     burst: u32,
-    breaker: Breaker,
-    congestion: Congestion,
+    pub(super) breaker: Breaker,
+    pub(super) congestion: Congestion,
     pacer: Pacer,
     cap: Option<TokenBucket>,
     /// When a lack of acknowledgements next counts as silence of the path.
     silent_at: Deadline,
     reported_rate: u32,
     /// When messages that wait for a rate may be sent.
-    wake_at: Deadline,
+    pub(super) wake_at: Deadline,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Flow {
 
     /// Resets for a new path, without the limits learnt on the old one.
     pub(super) const fn restart(&mut self, now: Instant) {
-        self.breaker = Breaker::new(now, self.breaker.full());
+        self.breaker = Breaker::new(now, self.breaker.full);
         self.congestion.restart(now);
         self.pacer = Pacer::new(now);
         self.silent_at = Deadline::NEVER;
@@ -92,7 +92,7 @@ impl Flow {
     ) -> u32 {
         let Moment { now, len, .. } = *moment;
         self.breaker.advance(now);
-        self.realtime.set_rate(now, self.breaker.rate());
+        self.realtime.set_rate(now, self.breaker.rate);
         let has_room = |bucket: &TokenBucket| bucket.available(now) >= u32::from(len);
         if self.cap.as_ref().is_some_and(|cap| !has_room(cap)) {
             return 0;
@@ -188,15 +188,15 @@ impl Flow {
         } else if summary.acked_packets > 0 {
             self.silent_at = Deadline::at(*now + pto(rtt));
         }
-        let was_silent = self.breaker.is_silent();
+        let was_silent = self.breaker.is_silent;
         self.breaker.on_summary(*now, rtt.smoothed(), summary);
         if self.bulk_channels != 0 {
-            let is_answered = self.breaker.is_gap_excused() && self.congestion.is_after_silence();
+            let is_answered = self.breaker.is_gap_excused && self.congestion.is_after_silence();
             let mut summary = *summary;
             if !is_answered {
                 // The window was not reduced for the gap.
                 summary.lost_sent_at = summary.lost_sent_at.max(summary.gap_lost_sent_at);
-            } else if was_silent && !self.breaker.is_silent() {
+            } else if was_silent && !self.breaker.is_silent {
                 self.congestion.on_path_back();
             }
             self.congestion
@@ -215,46 +215,17 @@ impl Flow {
         is_silent
     }
 
-    pub(super) const fn recovery(&self) -> Instant {
-        self.congestion.recovery()
-    }
-
     /// Returns the realtime rate if it was halved, or is back at its limit, since the last call.
     pub(super) fn take_rate_change(&mut self) -> Option<u32> {
-        let (rate, full) = (self.breaker.rate(), self.breaker.full());
+        let (rate, full) = (self.breaker.rate, self.breaker.full);
         // Increases are not reported, but the next decrease is relative to the increased rate.
         let before = core::mem::replace(&mut self.reported_rate, rate);
         (rate < before || before < full && rate == full).then_some(rate)
     }
 
-    /// Returns when waiting messages may be sent; a time in the past waits for a drain.
-    pub(super) const fn wake_at(&self) -> Option<Instant> {
-        self.wake_at.get()
-    }
-
-    pub(super) const fn is_silent(&self) -> bool {
-        self.breaker.is_silent()
-    }
-
-    pub(super) const fn window(&self) -> u64 {
-        self.congestion.window()
-    }
-
-    pub(super) const fn realtime_rate(&self) -> u32 {
-        self.breaker.rate()
-    }
-
-    pub(super) fn realtime_room(&self, now: Instant) -> u32 {
-        self.realtime.available(now)
-    }
-
-    pub(super) const fn bulk_channels(&self) -> u32 {
-        self.bulk_channels
-    }
-
     const fn pace(&self, moment: &Moment<'_>) -> Pace {
         Pace {
-            window: self.congestion.window(),
+            window: self.congestion.window,
             round_trip: moment.rtt.smoothed(),
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct OpeningKeys<A> {
     secret: TrafficSecret,
     suite: Suite,
     /// How many key updates the peer has made.
-    generation: u64,
+    pub(super) generation: u64,
     /// Lowest number received in the current phase. The previous phase sealed only lower ones.
     first: PacketNumber,
     /// The previous phase, until it expires.
@@ -31,7 +31,7 @@ pub(super) struct OpeningKeys<A> {
     /// We acknowledged a packet of the current phase.
     is_acknowledged: bool,
     /// Packets that failed to authenticate, in all phases.
-    failed: u64,
+    pub(super) failed: u64,
 }
 
 struct Old<A> {
@@ -102,11 +102,15 @@ impl<A: Aead> OpeningKeys<A> {
         provider: &P,
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
-        match self.choose(&packet)? {
+        let opened = match self.choose(now, &packet)? {
             KeyGeneration::Present => self.open_present(provider, packet),
-            KeyGeneration::Old => self.open_old(now, provider, packet),
+            KeyGeneration::Old => self.open_old(provider, packet),
             KeyGeneration::Next => self.open_next(now, provider, packet),
+        };
+        if opened.is_none() {
+            self.failed = self.failed.saturating_add(1);
         }
+        opened
     }
 
     fn open_present<'b, P: Provider<Aead = A>>(
@@ -119,10 +123,7 @@ impl<A: Aead> OpeningKeys<A> {
         let key = self
             .key
             .get_or_insert_with(|| Box::new(secret.opening_key(provider, suite)));
-        let Some(plaintext) = packet.open(key) else {
-            self.failed = self.failed.saturating_add(1);
-            return None;
-        };
+        let plaintext = packet.open(key)?;
         self.first = self.first.min(number);
         Some(Unsealed {
             plaintext,
@@ -133,21 +134,16 @@ impl<A: Aead> OpeningKeys<A> {
 
     fn open_old<'b, P: Provider<Aead = A>>(
         &mut self,
-        now: Instant,
         provider: &P,
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
-        let old = self.old.as_mut().filter(|old| now < old.until)?;
+        let old = self.old.as_mut()?;
         let (secret, suite) = (&old.secret, self.suite);
         let key = old
             .key
             .get_or_insert_with(|| Box::new(secret.opening_key(provider, suite)));
-        let Some(plaintext) = packet.open(key) else {
-            self.failed = self.failed.saturating_add(1);
-            return None;
-        };
         Some(Unsealed {
-            plaintext,
+            plaintext: packet.open(key)?,
             generation: self.generation.saturating_sub(1),
             is_early: false,
         })
@@ -159,28 +155,23 @@ impl<A: Aead> OpeningKeys<A> {
         provider: &P,
         packet: Sealed<'_, 'b>,
     ) -> Option<Unsealed<'b>> {
-        let number = packet.number;
-        let old_until = now + packet.rtt.pto().saturating_mul(3);
+        let began = (packet.number, now + packet.rtt.pto().saturating_mul(3));
         if let Some(next) = &self.next {
-            let Some(plaintext) = packet.open(&next.key) else {
-                self.failed = self.failed.saturating_add(1);
-                return None;
-            };
+            let plaintext = packet.open(&next.key)?;
             let next = *self.next.take()?;
-            return Some(self.advance((next.key, next.secret), (number, old_until), plaintext));
+            return Some(self.advance((next.key, next.secret), began, plaintext));
         }
         let secret = self.secret.next(provider);
         let key = secret.opening_key(provider, self.suite);
-        let Some(plaintext) = packet.open(&key) else {
-            self.failed = self.failed.saturating_add(1);
-            self.next = Some(Box::new(Next {
-                key,
-                secret,
-                until: now + NEXT_KEPT,
-            }));
-            return None;
-        };
-        Some(self.advance((key, secret), (number, old_until), plaintext))
+        if let Some(plaintext) = packet.open(&key) {
+            return Some(self.advance((key, secret), began, plaintext));
+        }
+        self.next = Some(Box::new(Next {
+            key,
+            secret,
+            until: now + NEXT_KEPT,
+        }));
+        None
     }
 
     /// Advances to the next phase, which began with packet `number` or shortly before.
@@ -230,14 +221,6 @@ impl<A: Aead> OpeningKeys<A> {
         self.old.as_ref().map(|old| old.until)
     }
 
-    pub(super) const fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    pub(super) const fn failed(&self) -> u64 {
-        self.failed
-    }
-
     pub(super) fn memory(&self) -> usize {
         let old = self.old.as_ref().and_then(|old| old.key.as_ref());
         let old = old.map_or(0, |_| size_of::<OpeningKey<A>>());
@@ -247,7 +230,7 @@ impl<A: Aead> OpeningKeys<A> {
     }
 
     /// Returns the phase of the packet; `None` if none with its key phase bit can have its number.
-    fn choose(&self, packet: &Sealed<'_, '_>) -> Option<KeyGeneration> {
+    fn choose(&self, now: Instant, packet: &Sealed<'_, '_>) -> Option<KeyGeneration> {
         if packet.header.key_phase == KeyPhase::of(self.generation) {
             Some(KeyGeneration::Present)
         } else if packet
@@ -257,10 +240,9 @@ impl<A: Aead> OpeningKeys<A> {
             // A phase ends only after one of its packets was acknowledged, so the current phase has
             // received one.
             Some(KeyGeneration::Next)
-        } else if packet.number < self.first {
-            Some(KeyGeneration::Old)
         } else {
-            None
+            let is_held = self.old.as_ref().is_some_and(|old| now < old.until);
+            (packet.number < self.first && is_held).then_some(KeyGeneration::Old)
         }
     }
 }

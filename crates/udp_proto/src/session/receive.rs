@@ -82,7 +82,7 @@ impl<A: Aead> Session<A> {
         };
         let Some(opened) = self.opening.open(now, keying.provider, packet) else {
             self.limiter.on_forged(now);
-            if self.opening.failed() >= keying.limits.failed_opens_max() {
+            if self.opening.failed >= keying.limits.failed_opens_max() {
                 self.abort(now, CloseCode::AeadLimit);
             }
             return Opened::Forged;
@@ -562,7 +562,7 @@ impl<A: Aead> Session<A> {
                 self.rtt.reset(moved.round_trip);
                 self.flow.restart(now);
                 self.sent.reset_rtt_sampling();
-                self.sent.set_recovery(self.flow.recovery());
+                self.sent.set_recovery(self.flow.congestion.recovery);
                 self.mtu.restart();
                 self.report_rate();
             }
@@ -656,7 +656,7 @@ pub(crate) struct Keying<'a, P> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealingPhase {
     /// How many key updates we have made.
-    generation: u64,
+    pub(super) generation: u64,
     /// The phase's first packet number.
     first: PacketNumber,
     since: Instant,
@@ -672,10 +672,6 @@ impl SealingPhase {
             since: now,
             is_asked: false,
         }
-    }
-
-    pub(super) const fn generation(&self) -> u64 {
-        self.generation
     }
 
     pub(super) const fn bit(&self) -> KeyPhase {
@@ -703,7 +699,7 @@ impl<A: Aead> Session<A> {
         now: Instant,
         keying: &Keying<'_, P>,
     ) {
-        let is_behind = self.sealing_phase.generation < self.opening.generation();
+        let is_behind = self.sealing_phase.generation < self.opening.generation;
         let is_turn = || self.wants_keys(now, keying.limits) && self.may_change_keys(now);
         if !is_behind && !is_turn() {
             return;

@@ -214,7 +214,7 @@ impl<A: Aead> Session<A> {
         if !self.has_room_in_flight() {
             return;
         }
-        let (fill_policy, bulk) = (self.fill_policy(), self.flow.bulk_channels());
+        let (fill_policy, bulk) = (self.fill_policy(), self.flow.bulk_channels);
         let waiting = [bulk & !open, !bulk & !open]
             .into_iter()
             .filter(|channels| *channels != 0 && self.outbox.has_work_for(fill_policy, *channels))
@@ -333,7 +333,7 @@ impl<A: Aead> Session<A> {
     /// Returns whether the next packet is padded so that a server that lost the session can answer
     /// with a reset: a probe, or without acknowledgements one packet in 200 ms.
     fn is_asking_for_a_reset(&self, now: Instant) -> bool {
-        let is_due = || self.flow.is_silent() && now >= self.padded_at + PADDED_SPAN;
+        let is_due = || self.flow.breaker.is_silent && now >= self.padded_at + PADDED_SPAN;
         self.is_resettable() && (self.ping != Ping::None || is_due())
     }
 
@@ -367,7 +367,7 @@ impl<A: Aead> Session<A> {
         });
         let kind = if frames == 0 {
             SentKind::Other
-        } else if written & self.flow.bulk_channels() != 0 {
+        } else if written & self.flow.bulk_channels != 0 {
             SentKind::Bulk
         } else if written & self.reliable_channels != 0 {
             SentKind::Other
