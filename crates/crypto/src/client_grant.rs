@@ -12,12 +12,11 @@ use zeroize::Zeroizing;
 use crate::token::TOKEN_LEN_MAX;
 use crate::{AddressList, PublicKey, SealedToken, Secret32, TokenError, equal};
 
-/// A token with all data that its use requires.
+/// A token with all data that its use requires, at most 1,679 bytes.
 ///
 /// As text it is one word: `TWG1`, then base64 (RFC 4648, section 5, unpadded) of app id 8, expiry
 /// 8 (Unix seconds), pre-shared key 32, key count 1 and server keys 65 each, address count 1 and
-/// addresses 19 each, token length 2 and token, and the first 4 bytes of SHA-256 over all that. The
-/// checksum distinguishes a truncated text from a rejection by the server. At most 1,679 bytes.
+/// addresses 19 each, token length 2 and token, and the first 4 bytes of SHA-256 over all that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGrant {
     /// Separates games and builds.
@@ -61,8 +60,6 @@ impl ClientGrant {
     }
 
     /// Parses the text of [`to_text`](Self::to_text); surrounding white space is ignored.
-    ///
-    /// Text over the maximum length is rejected before it is parsed.
     ///
     /// # Errors
     ///

@@ -9,9 +9,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{NoEntropy, Provider, PublicKey, Secret32};
 
-/// Private key of a server or node. The hash of its public key is the [`NodeId`].
-///
-/// Wiped on drop, never printed. [`Provider::signing_key`] prepares it for signing.
+/// Private key of a server or node, wiped on drop. The hash of its public key is the [`NodeId`].
 pub struct Identity {
     /// The scalar; p256 wipes it on drop.
     key: SecretKey,
@@ -29,9 +27,8 @@ impl Identity {
         random_scalar(provider).map(Self::from_key)
     }
 
-    /// Reads PEM: PKCS#8 (`PRIVATE KEY`) or SEC1 (`EC PRIVATE KEY`), as openssl writes them.
-    ///
-    /// The first private key is used. Other text and blocks, such as `EC PARAMETERS`, are skipped.
+    /// Reads the first private key in PEM: PKCS#8 (`PRIVATE KEY`) or SEC1 (`EC PRIVATE KEY`), as
+    /// openssl writes them.
     ///
     /// # Errors
     ///

@@ -51,10 +51,8 @@ pub(crate) fn machine_id() -> Vec<u8> {
     found.next().unwrap_or_default()
 }
 
-/// Writes `identity` to `path`, which must not exist.
-///
-/// The file appears complete and readable by its owner only: it is written and synced under another
-/// name in the same directory and then linked, which fails if the name exists.
+/// Writes `identity` to `path`, which must not exist: to another name in the same directory, synced
+/// and then linked, so that the file appears complete and readable by its owner only.
 ///
 /// # Errors
 ///
@@ -83,9 +81,8 @@ pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFile
     sync_directory(path)
 }
 
-/// Reads the identity in `path`. If there is no file, generates an identity and writes it.
-///
-/// Two processes that start at once get the same identity.
+/// Reads the identity in `path`, or generates and writes one. Two processes that start at once get
+/// the same.
 ///
 /// # Errors
 ///

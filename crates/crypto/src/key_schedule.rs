@@ -117,9 +117,7 @@ impl Initial {
         self.mac(provider, REFUSE, parts)
     }
 
-    /// Mixes in the agreed secret.
-    ///
-    /// Borrows `self`, because a dialler repeats this step for each received ACCEPT.
+    /// Mixes in the agreed secret; a dialler repeats this step for each received ACCEPT.
     pub fn agree<P: Provider>(&self, provider: &P, shared: &Secret32) -> Agreed {
         Agreed(derive(provider, &self.0, shared))
     }
@@ -136,9 +134,8 @@ pub struct Agreed(Secret32);
 
 impl Agreed {
     /// Returns the key that seals the body of ACCEPT; `th0` is SHA-256 over HELLO with its cookie
-    /// zero and the clear head of ACCEPT.
-    ///
-    /// Its nonce is fixed, so an accepter may derive it only once per `th0`.
+    /// zero and the clear head of ACCEPT. Its nonce is fixed: an accepter derives it only once per
+    /// `th0`.
     pub fn accept_key<P: Provider>(
         &self,
         provider: &P,
@@ -201,8 +198,6 @@ impl TrafficSecret {
     }
 
     /// Like [`into_sealing_key`](Self::into_sealing_key), with a first number other than 0.
-    ///
-    /// For tests near a wrap, and for directions that reserve their first numbers.
     pub fn into_sealing_key_from<P: Provider>(
         self,
         provider: &P,
@@ -218,10 +213,8 @@ impl TrafficSecret {
         OpeningKey::new(aead, iv)
     }
 
-    /// Derives AEAD key and IV of this phase.
-    ///
-    /// Only for a caller that guarantees unique nonces itself. Packets use
-    /// [`into_sealing_key`](Self::into_sealing_key).
+    /// Derives AEAD key and IV of this phase, for a caller that guarantees unique nonces itself.
+    /// Packets use [`into_sealing_key`](Self::into_sealing_key).
     pub fn expand<P: Provider>(&self, provider: &P, suite: Suite) -> (P::Aead, Iv) {
         let key = expand_key(provider, &self.0, KEY, &[], suite);
         let iv = expand_iv(provider, &self.0, IV, &[]);
@@ -249,8 +242,7 @@ impl Exporter {
         expand(provider, &self.0, label, context)
     }
 
-    /// Derives the exporter of one part. It reveals nothing about the others, so it can be handed to code that
-    /// derives only the keys of that part.
+    /// Derives the exporter of one part, which reveals nothing about the others.
     #[must_use]
     pub fn branch<P: Provider, const CONTEXT: usize>(
         &self,

@@ -54,14 +54,13 @@ pub trait Provider: Send + 'static {
 
     /// Agrees on a secret, the x coordinate of the shared point, with the holder of `peer`.
     ///
-    /// A dialler's key can be used for any number of agreements, also after a failed one, so that a
-    /// forged answer does not consume it. An accepter's key may be consumed by its first agreement,
-    /// failed or not.
+    /// A dialler's key serves any number of agreements, so that a forged answer does not consume
+    /// it. An accepter's may be consumed by the first, failed or not.
     ///
     /// # Errors
     ///
-    /// [`BadPoint`] if `peer` is not a point of the curve in uncompressed form, or if an accepter's
-    /// key has been consumed.
+    /// [`BadPoint`] if `peer` is not a point of the curve in uncompressed form, or the key was
+    /// consumed.
     fn agree(&self, own: &mut Self::Ephemeral, peer: &PublicKey) -> Result<Secret32, BadPoint>;
 
     /// Makes an AEAD of `suite` from the first [`Suite::key_len`] bytes of `key`.
@@ -81,9 +80,8 @@ pub trait Provider: Send + 'static {
     /// [`NoEntropy`] if the provider has no randomness.
     fn sign(&mut self, key: &Self::SigningKey, message: &[u8]) -> Result<[u8; 64], NoEntropy>;
 
-    /// Returns whether `signature` was made over `message` by the holder of `key`.
-    ///
-    /// Both (r, s) and (r, n - s) verify, so a signature must not be used as an identifier.
+    /// Returns whether the holder of `key` signed `message`. Both (r, s) and (r, n - s) verify, so
+    /// a signature is no identifier.
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool;
 
     /// Hashes the concatenated parts.
@@ -93,15 +91,10 @@ pub trait Provider: Send + 'static {
     fn hmac_sha256(&self, key: &[u8], parts: &[&[u8]]) -> [u8; 32];
 }
 
-/// An AEAD with its key; 12 bytes of nonce, 16 of tag.
-///
-/// The caller of [`seal`](Self::seal) is responsible for the nonce. [`SealingKey`](crate::SealingKey), which seals
-/// packets, counts its own.
+/// An AEAD with its key; 12 bytes of nonce, 16 of tag. The caller of [`seal`](Self::seal) is
+/// responsible for the nonce, as [`SealingKey`](crate::SealingKey) is.
 pub trait Aead: Send + 'static {
-    /// Encrypts `inout` in place and writes its tag.
-    ///
-    /// `inout` is at most a datagram. Past 2^36 - 32 bytes, which no AEAD here can seal, it is
-    /// wiped.
+    /// Encrypts `inout`, at most a datagram, in place and writes its tag. On failure, wipes it.
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]);
 
     /// Decrypts `inout` in place.

@@ -34,9 +34,8 @@ pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
 /// Returns the secret for stateless resets of a server on this machine that is bound to `address`
 /// and has the identity file `identity`. Reads the file at [`path_beside`], or creates it.
 ///
-/// The secret is the same after a restart. It differs on a machine with another id
-/// (`/etc/machine-id`, or D-Bus' file if that is missing), and for another address. If a system has
-/// neither file, a copied file gives a different secret only at a different address.
+/// It is the same after a restart, and differs for another machine id (`/etc/machine-id`, or D-Bus'
+/// file) or another address.
 ///
 /// # Errors
 ///
@@ -66,11 +65,8 @@ pub fn bound_to<P: Provider>(
     expand(provider, kept, RESET_PLACE, &place)
 }
 
-/// Reads the secret in `path`. If there is no file, generates a secret and writes it.
-///
-/// Do not use it for resets directly: see [`secret_for`].
-///
-/// Two processes that start at once get the same secret.
+/// Reads the secret in `path`, or generates and writes one; for resets use [`secret_for`]. Two
+/// processes that start at once get the same.
 ///
 /// # Errors
 ///

@@ -5,11 +5,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::{NoEntropy, Provider};
 
-/// 32 secret bytes: a pre-shared key, a step of the key schedule, an AEAD key.
-///
-/// Wiped on drop. Moving one may leave a copy in an old stack frame, as with every value in Rust.
-/// `Clone` is for the few callers that need a second copy, such as for a pre-shared key that goes
-/// into a token and to the player.
+/// 32 secret bytes: a pre-shared key, a step of the key schedule, an AEAD key. Wiped on drop;
+/// moving one may leave a copy in an old stack frame.
 #[derive(Clone)]
 pub struct Secret32([u8; 32]);
 

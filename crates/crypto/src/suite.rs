@@ -1,8 +1,6 @@
 //! AEADs for sessions, and the set of them in a HELLO.
 
-/// P-256 with SHA-256 and one of three AEADs; all have a nonce of 12 and a tag of 16 bytes.
-///
-/// Every provider supports all three. An endpoint's configuration selects which it offers.
+/// P-256 with SHA-256 and one of three AEADs, which every provider supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Suite {
@@ -45,9 +43,7 @@ impl Suite {
     }
 }
 
-/// Suites that a peer offers: bit 0 is suite 1, bit 1 suite 2, and so on.
-///
-/// Unknown bits are kept, because the handshake hashes them.
+/// Suites that a peer offers: bit 0 is suite 1. Unknown bits are kept, because hashes cover them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuiteSet(u16);
 

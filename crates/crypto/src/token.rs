@@ -167,9 +167,8 @@ impl TokenKey {
 
     /// Opens a token for `audience` at `now`.
     ///
-    /// Length, version, key and expiry are checked before the AEAD. An unauthenticated peer can
-    /// cause at most one key derivation and one open of at most 743 bytes. Nothing is allocated
-    /// until the token has opened.
+    /// Length, version, key and expiry are checked before the AEAD: an unauthenticated peer causes
+    /// at most one key derivation and one open of at most 743 bytes, and no allocation.
     ///
     /// # Errors
     ///

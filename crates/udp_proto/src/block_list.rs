@@ -106,11 +106,8 @@ impl FromStr for Prefix {
     }
 }
 
-/// Blocked address prefixes.
-///
-/// Empty unless the application fills it or enables entries for protocol violations
-/// ([`Config::block_breaches`](crate::Config::block_breaches)). Datagrams that may be forged never
-/// add entries.
+/// Blocked address prefixes: those of the application, and those of protocol violations
+/// ([`Config::block_breaches`](crate::Config::block_breaches)). Forgeable datagrams add none.
 #[derive(Debug, Default)]
 pub struct BlockList {
     /// When each entry ends; `None` is permanent.
@@ -178,8 +175,7 @@ impl BlockList {
         true
     }
 
-    /// Returns whether `address` is in a blocked prefix. One lookup per length in use, at most 25
-    /// for IPv4 or 113 for IPv6, and none while the list is empty.
+    /// Returns whether `address` is in a blocked prefix, by one lookup per length in use.
     pub fn contains(&mut self, now: Instant, address: IpAddr) -> bool {
         if self.ends.is_empty() {
             return false;

@@ -9,10 +9,9 @@ use wire::{Generator, Instant, Lookup, NetworkKey, TokenBucket};
 /// Rations RETRY, VERSION, REFUSE and repeated ACCEPT datagrams: 256 a second and as many at once,
 /// for each of 65,536 groups of prefixes.
 ///
-/// A fixed table of 512 KiB, whatever is sent to it. Which group a prefix falls in is drawn by a
-/// keyed multiply-add-shift hash (Dietzfelbinger 1996: any two prefixes collide with the
-/// probability 2^-16). An attacker that learned the key from the answers gains no more than by
-/// forging the prefix itself as a source.
+/// A fixed table of 512 KiB. A keyed multiply-add-shift hash draws the group of a prefix
+/// (Dietzfelbinger 1996: two collide with the probability 2^-16). Learning the key gains no more
+/// than forging a source.
 pub struct AnswerBudget {
     /// For each group, when its burst is whole again, in nanoseconds of [`Instant`].
     full_at: Box<[u64]>,
@@ -82,9 +81,7 @@ const INTERVAL: u64 = 1_000_000_000 / AnswerBudget::RATE as u64;
 const BURST_SPAN: u64 = INTERVAL * AnswerBudget::BURST as u64;
 
 /// Counts what each prefix holds of a limited number of things, and grants it at most an eighth.
-///
-/// Counts exactly. Memory is bounded by the total, since only prefixes that hold something are
-/// remembered.
+/// Only prefixes that hold something are remembered.
 #[derive(Debug)]
 pub struct PrefixShares {
     /// What each prefix holds; none holds 0.
@@ -212,9 +209,8 @@ impl PrefixShares {
 
 /// A token bucket, and for each prefix one of an eighth of its rate and burst.
 ///
-/// Counts exactly, with bounded memory: a prefix is remembered only until its own bucket is full
-/// again, which takes at most the time `burst / rate`, and in that time the common bucket grants
-/// at most twice its burst.
+/// A prefix is remembered only until its own bucket is full again, at most `burst / rate`; in that
+/// time the common bucket grants at most twice its burst.
 pub struct Rationed {
     /// What all may take together.
     common: TokenBucket,
@@ -284,11 +280,7 @@ impl Rationed {
     ///
     /// [`Refusal::Total`] where all is spent.
     pub fn take_exempt(&mut self, now: Instant) -> Result<(), Refusal> {
-        if self.common.take(now, 1) {
-            Ok(())
-        } else {
-            Err(Refusal::Total)
-        }
+        self.common.take(now, 1).then_some(()).ok_or(Refusal::Total)
     }
 
     /// Returns the whole units that all together may take.

@@ -1,5 +1,7 @@
 //! A contiguous byte queue.
 
+use std::collections::VecDeque;
+
 /// A contiguous byte queue in which each byte keeps its offset, as in a TCP send buffer.
 ///
 /// Capacity is kept, so a steady load allocates nothing. The content moves to the front of the
@@ -117,6 +119,11 @@ impl ByteQueue {
 
 fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Returns the heap memory of a deque in bytes.
+pub(crate) fn deque_memory<T>(deque: &VecDeque<T>) -> usize {
+    deque.capacity().saturating_mul(size_of::<T>())
 }
 
 #[cfg(test)]

@@ -31,9 +31,9 @@ pub struct Message<'a> {
     pub channel: ChannelId,
     /// The content.
     pub bytes: &'a [u8],
-    /// How long it may wait to be sent; `None` is the channel's TTL. It is dropped then, or once
-    /// earlier messages with a longer TTL were sent. The unsent rest of a split message is dropped
-    /// 2 s after its first fragment, when the peer gives it up. Reliable channels ignore it.
+    /// How long it may wait to be sent; `None` is the channel's TTL. The unsent rest of a split
+    /// message is dropped 2 s after its first fragment, when the peer gives it up. Reliable
+    /// channels ignore it.
     pub ttl: Option<Duration>,
     /// Whether it is retransmitted until its TTL ends; see
     /// [`until_deadline`](Self::until_deadline).
@@ -61,18 +61,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Retransmits an unreliable message whenever its packet is declared lost, until its TTL ends:
-    /// partial reliability. Reliable channels ignore it.
+    /// Retransmits an unreliable message whenever its packet is declared lost, until its TTL ends,
+    /// but not 2 s after its first fragment was sent, when the peer gives it up. Reliable channels
+    /// ignore it.
     ///
-    /// It is delivered at most once, and costs 6 more bytes on a channel that is not sequenced. On
-    /// a sequenced channel newer messages supersede it as usual. The peer keeps fragments for 2 s,
-    /// of at most 8 messages and 64 KiB, regardless of the deadline, so nothing is retransmitted 2
-    /// s after the first fragment was sent.
-    ///
-    /// Kept messages count in [`queue_bytes_max`]: if that is full, the oldest is no longer
-    /// retransmitted. Neither is one older than the newest 1,024 numbered messages of its channel.
-    ///
-    /// [`queue_bytes_max`]: crate::ChannelConfig::queue_bytes_max
+    /// It is delivered at most once, and costs 6 more bytes on a channel that is not sequenced.
+    /// Kept messages count in [`ChannelConfig::queue_bytes_max`]: if that is full, or 1,024 newer
+    /// numbered messages follow, the oldest is no longer retransmitted.
     #[must_use]
     pub const fn until_deadline(self) -> Self {
         Self {
@@ -166,8 +161,8 @@ pub struct ChannelConfig {
     /// Loss and order; both ends must agree.
     pub delivery: Delivery,
     /// Send priority. A busy channel starves those of lower priority, except that unreliable
-    /// channels leave a quarter of the room in flight to reliable ones. Channels of equal priority
-    /// share byte for byte.
+    /// channels leave a quarter of the room in flight to reliable ones. Equal ones share byte for
+    /// byte.
     pub priority: Priority,
     /// Longest message in bytes; both ends must agree. A long reliable message raises the
     /// receiver's window ([`ChannelTable::receive_window`]).
@@ -194,8 +189,7 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns a channel for state of which only the newest counts: as
-    /// [`unreliable`](Self::unreliable), but messages older than a delivered one are dropped.
+    /// Returns a channel for state of which only the newest counts: late messages are dropped.
     #[must_use]
     pub const fn sequenced() -> Self {
         let mut config = Self::unreliable();
@@ -203,8 +197,7 @@ impl ChannelConfig {
         config
     }
 
-    /// Returns a channel for independent messages that must arrive: as
-    /// [`reliable_ordered`](Self::reliable_ordered), but none waits for earlier ones.
+    /// Returns a channel for independent messages that must arrive: none waits for earlier ones.
     #[must_use]
     pub const fn reliable_unordered() -> Self {
         let mut config = Self::reliable_ordered();
@@ -212,9 +205,8 @@ impl ChannelConfig {
         config
     }
 
-    /// Returns a channel for large transfers such as levels, replays and patches: as
-    /// [`reliable_ordered`](Self::reliable_ordered), but with lower priority than the game's
-    /// channels and a queue of 1 MiB. Congestion control limits its rate.
+    /// Returns a channel for large transfers: as [`reliable_ordered`](Self::reliable_ordered), with
+    /// lower priority, a queue of 1 MiB, and a rate limited by congestion control.
     #[must_use]
     pub const fn bulk() -> Self {
         let mut config = Self::reliable_ordered();
@@ -223,9 +215,9 @@ impl ChannelConfig {
         config
     }
 
-    /// Returns whether its messages wait for the congestion window: those of reliable channels of
-    /// priority [`Priority::BULK`] and lower. All others are realtime, limited by
-    /// [`Config::realtime_rate`](crate::Config::realtime_rate).
+    /// Returns whether its messages wait for the congestion window: reliable ones of priority
+    /// [`Priority::BULK`] and lower. Others are realtime
+    /// ([`Config::realtime_rate`](crate::Config)).
     #[must_use]
     pub const fn is_bulk(&self) -> bool {
         self.delivery.is_reliable() && self.priority.0 >= Priority::BULK.0
@@ -258,8 +250,8 @@ impl ChannelTable {
     /// Longest message of a reliable channel, bytes: 7,490 fragments.
     pub const RELIABLE_BYTES_MAX: usize = 8 << 20;
 
-    /// Longest message of an unreliable channel, bytes: 58 fragments, which fill a session's budget
-    /// for unreliable reassembly.
+    /// Longest message of an unreliable channel, bytes: 58 fragments, which fill a session's
+    /// budget.
     pub const UNRELIABLE_BYTES_MAX: usize = 58 * FRAGMENT_LEN;
 
     /// Creates a table in which row `n` is channel `n`.
@@ -309,10 +301,9 @@ impl ChannelTable {
         &self.rows
     }
 
-    /// Returns the receive window in bytes that these channels need, at least `configured`.
-    ///
-    /// The receiver may hold back grants worth a quarter of its window. So the longest reliable
-    /// message must fit in the other three, or it could wait forever for credit.
+    /// Returns the receive window in bytes that these channels need, at least `configured`. The
+    /// longest reliable message must fit in three quarters, since grants worth the last may be held
+    /// back.
     #[must_use]
     pub fn receive_window(&self, configured: usize) -> usize {
         let longest = self
@@ -341,8 +332,7 @@ impl ChannelTable {
 
     /// Appends what both ends must agree on; the channel digest is its hash.
     ///
-    /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian. Priority, TTL and queue
-    /// are local to each sender.
+    /// `count 1 | count * (delivery 1 | message_bytes_max 4)`, big-endian.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u8(u8::try_from(self.rows.len()).unwrap_or(u8::MAX));
@@ -463,8 +453,7 @@ pub enum SendError {
     },
     /// The reliable channel's queue is full; try again after an acknowledgement.
     Full,
-    /// 4,096 tracked messages of the session are open or not polled. Try again after some are
-    /// settled, or send untracked.
+    /// 4,096 tracked messages of the session are open or not polled.
     TooManyTracked,
 }
 
@@ -533,22 +522,18 @@ pub const ID_WINDOW: u64 = 1_024;
 
 /// Most MSG frames in one packet.
 ///
-/// Packets are accepted up to 1,024 packet numbers late. So a message number is less than 1,023 *
-/// 30 + 30 + [`ID_WINDOW`] = 31,744 behind the newest, within the 2^15 that 2 bytes distinguish: an
-/// old number is never read as a new one.
+/// A packet is at most 1,024 numbers late, so a message number is less than 1,023 * 30 + 30 +
+/// [`ID_WINDOW`] = 31,744 behind the newest: 2 bytes never read an old number as a new one.
 pub const FRAMES_MAX: usize = 30;
 
-/// Longest message that fits in one frame.
-///
-/// A datagram of 1,200 bytes less 29 (flags, 8-byte connection id, 4-byte packet number, tag) less
-/// 5 of the frame's header (type, number, length).
+/// Longest message that fits in one frame: a datagram of 1,200 bytes less 29 of header and tag and
+/// 5 of the frame's header.
 pub const WHOLE_MAX: usize = 1_166;
 
 /// Bytes that a queued message's record counts for.
 pub const QUEUE_RECORD_LEN: usize = 40;
 
-/// Least credit of a reliable frame. Short messages cost their receiver a record and a block each,
-/// which must not exceed the window.
+/// Least credit of a reliable frame: short messages cost their receiver a record and a block each.
 pub const FRAME_CREDIT_MIN: usize = 96;
 
 /// Credit of a reliable frame with `len` bytes of data.

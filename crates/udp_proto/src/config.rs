@@ -28,12 +28,11 @@ pub struct Config {
     /// Types of the application's messages; none. Both ends must agree, or the session is closed
     /// with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
     pub messages: Catalogue,
-    /// Silence after which a session times out; 10 s. The smaller of both ends' values applies. If
-    /// the driver is more than 250 ms late, the deadline moves by the excess, at most 10 s.
+    /// Silence after which a session times out; 10 s. The smaller of both ends' values applies. A
+    /// stall of the driver moves the deadline, by at most 10 s.
     pub idle_timeout: IdleTimeout,
-    /// Longest time without a packet of ours; 1 s, minus a random jitter of up to a fifth. Limited
-    /// to a third of the smaller of both ends' idle timeouts, so that two keepalives in a row may
-    /// be lost.
+    /// Longest time without a packet of ours; 1 s, minus a jitter of up to a fifth. At most a third
+    /// of the idle timeout, so that two keepalives in a row may be lost.
     pub keepalive: Keepalive,
     /// Reliable payload that may be received and unread, in bytes; 1 MiB, and 88 KiB [for a
     /// server](Self::for_server). Each session may hold as much.
@@ -43,8 +42,7 @@ pub struct Config {
     /// Timeout of connecting, over all addresses; 10 s.
     pub connect_timeout: Duration,
     /// Most sessions, attempts included; 4,096, at most 65,535. An idle one holds about 3 KiB.
-    /// Players who reconnect while their old sessions exist temporarily use slots beyond it, up to
-    /// `half_open_max` more; 65,535 limits both together.
+    /// Players who replace their own sessions temporarily use up to `half_open_max` more.
     pub sessions_max: u16,
     /// Most sessions of one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are exempt.
     pub sessions_per_source_max: u16,
@@ -75,10 +73,9 @@ pub struct Config {
     /// Length of our connection ids; 4 bytes. 0 suits an endpoint that only dials, and saves 4
     /// bytes in each packet to it. 8 is harder to guess, and required for resets.
     pub cid_len: CidLen,
-    /// Rate limit of a session's realtime messages in bytes per second: unreliable ones, and
-    /// reliable ones of priority 0 and 1. 256 KiB/s, which is 32 messages of 100 bytes at 60 Hz
-    /// plus a third. Messages over the limit wait, and unreliable ones expire. A path that loses a
-    /// fifth of its packets halves the rate for a while ([`Event::RateChanged`](crate::Event)).
+    /// Rate limit of a session's realtime messages (unreliable, and reliable of priority 0 and 1)
+    /// in bytes per second; 256 KiB/s, 32 messages of 100 bytes at 60 Hz plus a third. A path that
+    /// loses a fifth of its packets halves it for a while ([`Event::RateChanged`](crate::Event)).
     pub realtime_rate: NonZeroU32,
     /// Burst of realtime messages in bytes; 16 KiB, two ticks of a 30 Hz game. At least 1,452.
     pub realtime_burst: u32,
@@ -90,8 +87,7 @@ pub struct Config {
     /// Limits on the packets of one session; excess packets are dropped before decryption.
     pub inbound: InboundLimits,
     /// For how long to ban a peer that violates the protocol: a player by the id in the token, in
-    /// open mode the validated IPv4 address or IPv6 /64. `None`, the default, bans no one. At most
-    /// 65,536 of each.
+    /// open mode the validated IPv4 address or IPv6 /64; by default not. At most 65,536 of each.
     pub block_breaches: Option<Duration>,
     /// Addresses of exits that report players' addresses; per-source limits do not apply to them.
     pub trusted_exits: Vec<core::net::IpAddr>,
@@ -136,10 +132,8 @@ impl Default for Config {
 
 impl Config {
     /// Returns settings for an endpoint with many sessions: [`InboundLimits::for_server`], and a
-    /// receive window of 88 KiB. A hostile peer that fills all its limits and acknowledges nothing
-    /// then takes about 240 KiB of resident memory, and 4,096 of them less than 1 GiB. The window
-    /// allows 1 MiB/s, a server's inbound limit, up to an RTT of 86 ms. A client has one session,
-    /// and its 1 MiB allow 10 MB/s at an RTT of 100 ms.
+    /// receive window of 88 KiB. A hostile peer that fills all its limits then takes about 240 KiB
+    /// of memory. The window allows 1 MiB/s, a server's inbound limit, up to an RTT of 86 ms.
     #[must_use]
     pub fn for_server() -> Self {
         Self {
@@ -170,19 +164,17 @@ pub struct InboundLimits {
     pub packets_burst: u32,
     /// Bytes per second, with a burst of half a second; 8 MiB, and 1 MiB for a server.
     pub bytes: u32,
-    /// Frames per second, messages and others but padding, with a burst of half a second but at
-    /// least one full packet; 64,000, and 6,000 for a server: three times what
-    /// [`Config::realtime_rate`] is designed for. Each costs up to 0.1 µs here, and a message as
-    /// much again in the application. A packet holds at most 30 messages and 16 other frames.
+    /// Frames per second but padding, with a burst of half a second but at least one full packet;
+    /// 64,000, and 6,000 for a server: three times what [`Config::realtime_rate`] is designed for.
+    /// Each costs up to 0.1 µs here, and a message as much again in the application.
     pub frames: u32,
     /// What happens to a peer that exceeds the limits for 10 s.
     pub policy: FloodPolicy,
 }
 
 /// What happens to a session if its peer has sent more than twice [`InboundLimits`] for 10
-/// consecutive seconds.
-///
-/// Seconds with forged packets do not count, so forging a peer's address cannot end its session.
+/// consecutive seconds. Seconds with forged packets do not count: forging an address cannot end a
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloodPolicy {
     /// Excess packets are dropped.
@@ -297,10 +289,8 @@ impl Keepalive {
     }
 }
 
-/// Timeouts of one session.
-///
-/// [`Endpoint::connect_with`](crate::Endpoint::connect_with) dials with them, and
-/// [`Endpoint::set_timeouts`](crate::Endpoint::set_timeouts) changes them at either end.
+/// Timeouts of one session, for [`Endpoint::connect_with`](crate::Endpoint::connect_with) and
+/// [`Endpoint::set_timeouts`](crate::Endpoint::set_timeouts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
@@ -327,8 +317,7 @@ impl Timeouts {
 
 /// The first version, and the only one with a layout of its own.
 pub const VERSION_1: u32 = 0x5457_0001;
-/// A version with the layout of version 1, used only on request. It exercises version negotiation
-/// before a second version exists. RFC 9000, section 15, reserves versions for this purpose.
+/// A version with the layout of version 1, on request only, to exercise version negotiation.
 pub const VERSION_TRIAL: u32 = 0x5457_0A0A;
 
 /// Versions that an endpoint supports; always includes version 1.
@@ -390,9 +379,7 @@ pub enum DuplicatePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppId(pub u64);
 
-/// When keys are updated, and how often one may be used.
-///
-/// Smaller values than the defaults are for tests. Values out of range are clamped.
+/// When keys are updated, and how often one may be used. Values out of range are clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
     phase_packets: u64,
@@ -413,10 +400,8 @@ impl KeyLimits {
         self
     }
 
-    /// Updates keys after this time; 15 minutes by default.
-    ///
-    /// However short, an update requires an acknowledged packet of the current phase and three
-    /// probe timeouts since the last update.
+    /// Updates keys after this time; 15 minutes by default. An update requires an acknowledged
+    /// packet of the current phase, and three probe timeouts since the last one.
     #[must_use]
     pub const fn with_phase_span(mut self, span: Duration) -> Self {
         self.phase_span = span;

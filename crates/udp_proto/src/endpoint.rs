@@ -36,9 +36,8 @@ use listener::Listener;
 
 /// The sessions of one socket; a [`wire::Machine`] with socket addresses as peers.
 ///
-/// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen), also both
-/// on one socket. It owns no socket, clock or thread: a driver of `servicer` supplies datagrams and
-/// time, and sends what [`poll_transmit`](Self::poll_transmit) writes.
+/// It dials with [`connect`](Self::connect) and accepts after [`listen`](Self::listen). It owns no
+/// socket, clock or thread: a driver supplies datagrams and time.
 pub struct Endpoint<P: Provider> {
     config: Config,
     app_id: AppId,
@@ -363,9 +362,8 @@ impl<P: Provider> Endpoint<P> {
         Some(transmit)
     }
 
-    /// Returns the next event for the application.
-    ///
-    /// After [`Event::Closed`], the session's last messages can be received until the next call.
+    /// Returns the next event. After [`Event::Closed`], the session's last messages can be received
+    /// until the next call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.remove_reported_end();
         let event = self.events.pop_front()?;

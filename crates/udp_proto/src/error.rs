@@ -293,8 +293,8 @@ pub enum ConnectFailure {
     Certificate(CertificateError),
     /// The server refused, and proved that it opened the token or holds the network secret.
     Refused(CloseCode),
-    /// The server refused without a proof, as in open mode or if it cannot open the token: at least
-    /// twice, with no genuine answer within a second or three round trips.
+    /// The server refused without a proof, as in open mode: at least twice, with no genuine answer
+    /// within a second or three round trips.
     RefusedUnproved(CloseCode),
     /// No common version, without a proof.
     Version,

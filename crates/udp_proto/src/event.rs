@@ -45,9 +45,8 @@ pub enum Event {
         /// The outcome.
         outcome: MessageOutcome,
     },
-    /// The peer of an accepted session has a new address. It answered a challenge there, or
-    /// returned to its address of the last minute, or the session's first packet was a copy from
-    /// elsewhere.
+    /// The peer of an accepted session has a new address: it answered a challenge there, or
+    /// returned, or the session's first packet was a copy from elsewhere.
     AddressChanged {
         /// The session, which continues.
         session: SessionId,
@@ -62,9 +61,8 @@ pub enum Event {
         /// The size that the path carries, `None` if not the requested one.
         mtu: Option<Mtu>,
     },
-    /// The session's realtime rate changed. It was halved because the path loses more than a fifth
-    /// or is silent, or it is back at [`Config::realtime_rate`](crate::Config::realtime_rate). Send
-    /// less to avoid queueing.
+    /// The session's realtime rate changed: halved because the path loses more than a fifth or is
+    /// silent, or back at [`Config::realtime_rate`](crate::Config::realtime_rate).
     RateChanged {
         /// The session.
         session: SessionId,
@@ -129,24 +127,20 @@ pub struct Grant {
     pub user: Vec<u8>,
 }
 
-/// The outcome of a message.
-///
-/// `Delivered` is certain. The others mean that no acknowledgement arrived. The message may have
-/// arrived if only acknowledgements were lost, or if its packet also held a fragment of a message
-/// that the peer had given up.
+/// The outcome of a message. `Delivered` is certain. With another, the message may have arrived if
+/// only acknowledgements were lost, or if its packet held a fragment that the peer had given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageOutcome {
-    /// The peer's endpoint acknowledged all of it. Whether the application read it, or a newer
-    /// message of a sequenced channel superseded it, only the application can tell.
+    /// The peer's endpoint acknowledged all of it, which says nothing of its application.
     Delivered,
-    /// Unreliable: it, or a part of it, was declared lost, and not acknowledged within another half
-    /// second. With [a deadline](Message::until_deadline): the same, and it could not be kept, or
-    /// 1,024 newer messages were sent, or the peer gave its fragments up.
+    /// Unreliable: a part of it was declared lost, and not acknowledged within another half second.
+    /// With [a deadline](Message::until_deadline): the same, and it could not be kept, or was given
+    /// up.
     Lost,
     /// Unreliable: its TTL, or the peer's time for fragments, passed before all of it was sent.
-    /// With [a deadline](Message::until_deadline) also: it was sent, and not acknowledged within
-    /// half a second after the deadline or its last loss, whichever is later.
+    /// With [a deadline](Message::until_deadline) also: not acknowledged within half a second after
+    /// it.
     Expired,
     /// Unreliable: newer messages displaced it in a full queue before all of it was sent.
     Displaced,

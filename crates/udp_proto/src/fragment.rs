@@ -14,9 +14,7 @@ pub const UNRELIABLE_BUDGET: usize = 64 << 10;
 /// Most incomplete unreliable messages in one session; TWP/1, section 7.1.
 pub const UNRELIABLE_MESSAGES_MAX: usize = 8;
 
-/// How long to wait for the fragments of an unreliable message; docs/protocol.md, section 8.
-///
-/// Its sender relies on it and retransmits no fragment that would arrive later.
+/// How long to wait for the fragments of an unreliable message; its sender relies on it.
 pub const REASSEMBLY_LIFE: Duration = Duration::from_secs(2);
 
 /// Returns the number of fragments of a message of `len` bytes; 0 if `len` is 0.
@@ -117,10 +115,8 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Holds the fragments of incomplete messages until they are taken or discarded.
-///
-/// Independent of channels and budgets, which its callers enforce. Memory follows the received
-/// bytes, not the announced length.
+/// Holds the fragments of incomplete messages until they are taken or discarded. Memory follows the
+/// received bytes, not the announced length.
 #[derive(Debug)]
 pub struct Reassembler {
     /// Fragments of [`FRAGMENT_LEN`] bytes, one block each.

@@ -160,9 +160,7 @@ impl Frame<'_> {
     }
 }
 
-/// Iterates over the frames of one plaintext, skipping padding.
-///
-/// Ends after an error.
+/// Iterates over the frames of one plaintext, skipping padding. Ends after an error.
 #[derive(Clone, Debug)]
 pub struct Frames<'a, 't> {
     left: FramesLeft<'a>,
@@ -170,9 +168,7 @@ pub struct Frames<'a, 't> {
 }
 
 /// As [`Frames`], but without the table, so that each frame can be processed before the next is
-/// decoded.
-///
-/// Accepts at most [`FRAMES_MAX`] messages and [`CONTROL_FRAMES_MAX`] other frames.
+/// decoded: at most [`FRAMES_MAX`] messages and [`CONTROL_FRAMES_MAX`] others.
 #[derive(Clone, Debug)]
 pub struct FramesLeft<'a> {
     reader: Reader<'a>,
@@ -342,9 +338,7 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// Most frames other than messages and padding in one packet.
-///
-/// A sender needs at most one of each type, and two of `PATH_CHALLENGE` and `PATH_RESPONSE`.
+/// Most frames other than messages and padding in one packet: a sender needs fewer.
 pub const CONTROL_FRAMES_MAX: usize = 16;
 
 pub(crate) const PACKET_FRAMES_MAX: u32 = 46;
@@ -404,8 +398,7 @@ mod tests;
 /// the state of the gap and of all packets below is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckFrame<'a> {
-    /// Low bytes of the largest received packet number, which is nearest to the number after the
-    /// largest that the receiver of this ACK knows to be acknowledged.
+    /// Low bytes of the largest received packet number.
     pub largest: TruncatedNumber,
     /// Time from the arrival of `largest` to this frame, in [`Self::DELAY_UNIT`], or
     /// [`Self::DELAY_NONE`].

@@ -13,10 +13,8 @@ use unreliable::{Frame, Reassembly, Unreliable};
 
 /// The receiving half of a session's channels.
 ///
-/// Memory is bounded whatever the peer sends. Unreliable messages hold at most 64 KiB in fragments
-/// and 64 KiB unread. Reliable messages are bounded by the window, of which each frame uses at
-/// least [`FRAME_CREDIT_MIN`](crate::channel::FRAME_CREDIT_MIN) bytes: with spare capacity three
-/// windows, even if the peer alternates between forms.
+/// Memory is bounded whatever the peer sends: unreliable messages hold 64 KiB in fragments and 64
+/// KiB unread, reliable ones with spare capacity three windows.
 #[derive(Debug)]
 pub struct Inbox {
     table: ChannelTable,
@@ -41,10 +39,8 @@ enum Inbound {
 }
 
 impl Inbox {
-    /// Creates the receiving half of `table`. The peer was granted `window` bytes of reliable
-    /// messages in the handshake. Messages are numbered from `first_id`, which is 0 for a session.
-    ///
-    /// `window` is [`ChannelTable::receive_window`].
+    /// Creates the receiving half of `table` with `window`, its [`ChannelTable::receive_window`].
+    /// Messages are numbered from `first_id`, which is 0 for a session.
     #[must_use]
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         let channels = table
@@ -128,8 +124,6 @@ impl Inbox {
     }
 
     /// Moves the oldest message to `out`, replacing its content, and returns its channel.
-    ///
-    /// Reading reliable messages lets the peer send more.
     pub fn recv(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let taken = self.store.stock.as_mut()?.unread.take(out)?;
         self.store.credit.on_read(taken.credit);
@@ -230,8 +224,7 @@ impl Inbox {
 /// Whether an [`Inbox`] accepted a frame.
 ///
 /// Senders report a message as delivered when its packets are acknowledged. So a packet with a
-/// fragment of a message that was given up must not be acknowledged: at least one such fragment
-/// exists, and without it the sender never reports the message as delivered.
+/// fragment of a message that was given up must not be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reception {
     /// Accepted, a duplicate, or superseded on a sequenced channel.

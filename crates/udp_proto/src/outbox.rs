@@ -26,8 +26,7 @@ pub use packet_builder::{End, FillPolicy, Room, Written};
 /// The sending half of a session's channels.
 ///
 /// A packet takes lost frames first, then new ones, each by priority. Channels of equal priority
-/// share byte for byte (deficit round robin: M. Shreedhar, G. Varghese, "Efficient Fair Queuing
-/// Using Deficit Round-Robin", 1996).
+/// share byte for byte (deficit round robin: Shreedhar and Varghese, 1996).
 #[derive(Debug)]
 pub struct Outbox {
     table: ChannelTable,
@@ -50,8 +49,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Creates the sending half of `table`. The peer granted `window` bytes of reliable messages in
-    /// the handshake. Messages are numbered from `first_id`, which is 0 for a session.
+    /// Creates the sending half of `table`. The peer granted `window` bytes of reliable messages.
+    /// Messages are numbered from `first_id`, which is 0 for a session.
     #[must_use]
     pub fn new(table: ChannelTable, window: usize, first_id: u64) -> Self {
         Self {
@@ -68,11 +67,8 @@ impl Outbox {
         }
     }
 
-    /// Appends MSG frames to the plaintext `out` of one packet, calls `contents` for each, and
-    /// returns their number.
-    ///
-    /// For every message to fit, a packet without other frames needs room for
-    /// [`WHOLE_MAX`](crate::channel::WHOLE_MAX) + 5 bytes.
+    /// Appends MSG frames to the plaintext `out`, calls `contents` for each, and returns their
+    /// number.
     pub fn fill(
         &mut self,
         now: Instant,
@@ -189,8 +185,8 @@ impl Outbox {
         }
     }
 
-    /// Records that `content` was lost. Reliable content, and unreliable content that requested it,
-    /// is queued for retransmission. Every unreliable frame is counted.
+    /// Records that `content` was lost, and queues it for retransmission if it is reliable or
+    /// requested it.
     pub fn on_lost(&mut self, now: Instant, content: Content) {
         match self
             .senders
@@ -223,9 +219,8 @@ impl Outbox {
         self.senders.window = self.senders.window.max(grant);
     }
 
-    /// Queues the oldest reliable fragment in flight, of the highest priority, for retransmission
-    /// as a probe. If there is none, uses an unreliable one that is retransmitted until its
-    /// deadline. Returns whether one was queued.
+    /// Queues the oldest reliable fragment in flight for retransmission as a probe, or else an
+    /// unreliable one that is retransmitted. Returns whether one was queued.
     pub fn probe(&mut self) -> bool {
         let channels = &mut self.senders.channels;
         let mut probe = |is_reliable: bool| {
@@ -489,52 +484,8 @@ impl Outbox {
             round.run(class, &mut self.senders, builder, &mut expiry);
         }
     }
-}
 
-/// What an [`Outbox`] dropped since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutboxCounts {
-    /// Unreliable messages displaced by newer ones.
-    pub displaced: u64,
-    /// Unreliable messages that exceeded their TTL, queued or while retransmitted.
-    pub expired: u64,
-    /// Unreliable frames declared lost.
-    pub lost: u64,
-}
-
-/// Drops expired messages, with counting and tracking.
-struct Expiry<'a> {
-    now: Instant,
-    counts: &'a mut OutboxCounts,
-    tracker: Option<&'a mut Tracker>,
-}
-
-impl Expiry<'_> {
-    fn run(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
-        outbound.expire(self.now, |message, outcome| {
-            if outcome == MessageOutcome::Expired {
-                self.counts.expired = self.counts.expired.saturating_add(1);
-            }
-            if let Some(tracker) = &mut self.tracker {
-                tracker.settle(id, message, outcome);
-            }
-        });
-    }
-
-    /// Checks the new front of channel `id`, which may have a shorter TTL than the one before.
-    #[inline]
-    fn look_at_front(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
-        if outbound.expires().is_some_and(|at| at <= self.now) {
-            self.run(id, outbound);
-        }
-    }
-}
-
-impl Outbox {
-    /// Queues a copy of `message`.
-    ///
-    /// A full unreliable channel drops its oldest messages to make room.
+    /// Queues a copy of `message`. A full unreliable channel drops its oldest messages.
     ///
     /// # Errors
     ///
@@ -658,18 +609,7 @@ impl Outbox {
             }
         }
     }
-}
 
-/// The message ids at which a compacted channel continues.
-#[derive(Clone, Copy, Debug)]
-struct SavedIds {
-    /// The next message id of the sender.
-    message: u64,
-    /// The next id on the wire.
-    on_wire: u64,
-}
-
-impl Outbox {
     /// Keeps only the channels' message ids until the next message. Does nothing while messages are
     /// queued, in flight or unsettled.
     pub fn compact(&mut self) {
@@ -720,4 +660,53 @@ impl Outbox {
             .map_or(0, |compacted| compacted.len());
         channels.saturating_mul(size_of::<SavedIds>())
     }
+}
+
+/// What an [`Outbox`] dropped since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutboxCounts {
+    /// Unreliable messages displaced by newer ones.
+    pub displaced: u64,
+    /// Unreliable messages that exceeded their TTL, queued or while retransmitted.
+    pub expired: u64,
+    /// Unreliable frames declared lost.
+    pub lost: u64,
+}
+
+/// Drops expired messages, with counting and tracking.
+struct Expiry<'a> {
+    now: Instant,
+    counts: &'a mut OutboxCounts,
+    tracker: Option<&'a mut Tracker>,
+}
+
+impl Expiry<'_> {
+    fn run(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
+        outbound.expire(self.now, |message, outcome| {
+            if outcome == MessageOutcome::Expired {
+                self.counts.expired = self.counts.expired.saturating_add(1);
+            }
+            if let Some(tracker) = &mut self.tracker {
+                tracker.settle(id, message, outcome);
+            }
+        });
+    }
+
+    /// Checks the new front of channel `id`, which may have a shorter TTL than the one before.
+    #[inline]
+    fn look_at_front(&mut self, id: ChannelId, outbound: &mut unreliable::Outbound) {
+        if outbound.expires().is_some_and(|at| at <= self.now) {
+            self.run(id, outbound);
+        }
+    }
+}
+
+/// The message ids at which a compacted channel continues.
+#[derive(Clone, Copy, Debug)]
+struct SavedIds {
+    /// The next message id of the sender.
+    message: u64,
+    /// The next id on the wire.
+    on_wire: u64,
 }

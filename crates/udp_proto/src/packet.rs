@@ -311,10 +311,9 @@ impl PacketNumber {
         self.0.saturating_sub(older.0)
     }
 
-    /// Returns the encoded length of this number in the next packet.
-    ///
-    /// `reference` is the largest number that the peer is known to have, or the direction's first.
-    /// `None`: 2^30 or more are unacknowledged, and only a CLOSE may be sent, in the 4-byte form.
+    /// Returns the encoded length of this number in the next packet. `reference` is the largest
+    /// number that the peer is known to have, or the direction's first. `None`: only a CLOSE may be
+    /// sent, in 4 bytes.
     #[must_use]
     pub const fn form_after(self, reference: Self) -> Option<Form> {
         match self.distance_from(reference) {
@@ -334,10 +333,9 @@ impl PacketNumber {
         }
     }
 
-    /// Returns the packet number nearest to this expected one that ends in `low`.
-    ///
-    /// Of two equally near, the higher; RFC 9000, appendix A.3. Clamped to 0 and [`Self::MAX`].
-    /// Exact if the true number is within 2^15 (2 bytes) or 2^31 (4 bytes) of the expected one.
+    /// Returns the packet number nearest to this expected one that ends in `low`; RFC 9000,
+    /// appendix A.3. Of two equally near, the higher. Exact if within 2^15 (2 bytes) or 2^31 (4
+    /// bytes).
     #[must_use]
     pub const fn widen(self, low: TruncatedNumber) -> Self {
         let (low, window) = match low {
@@ -419,11 +417,10 @@ impl TruncatedNumber {
     }
 }
 
-/// Skips one packet number at random intervals.
+/// Skips one packet number at random intervals of 64 to 1,023.
 ///
 /// A peer that acknowledges packets it has not received, to raise its rate, must guess which
-/// numbers do not exist (RFC 9000, section 21.4). Intervals are 64 to 1,023, so any 1,024 numbers
-/// contain a skip, and the 2,048 that an ACK covers at most 33.
+/// numbers do not exist (RFC 9000, section 21.4).
 #[derive(Clone, Copy, Debug)]
 pub struct SkipPolicy {
     next: u64,
@@ -443,9 +440,7 @@ impl SkipPolicy {
         }
     }
 
-    /// Returns whether to skip `number`, the next one to use, and if so draws the next skip.
-    ///
-    /// Call once for each number in order, including the one after a skip.
+    /// Returns whether to skip `number`. Call once for each number in order.
     pub fn skips(&mut self, number: PacketNumber, generator: &mut Generator) -> bool {
         if number.get() < self.next {
             return false;

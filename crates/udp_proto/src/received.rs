@@ -12,12 +12,9 @@ use crate::replay::{ReplayWindow, Verdict};
 
 /// Received packet numbers: the replay window, and how much of it the peer knows.
 ///
-/// [Withheld](Self::withhold) numbers are in the window, but never reported.
-///
-/// Each other number is reported in every ACK until the peer acknowledges a packet with such an
-/// ACK, if it is at most 1,023 below the largest. A number that leaves that window unreported is
-/// never acknowledged: the peer may retransmit what arrived, but never believes that something
-/// arrived which did not.
+/// [Withheld](Self::withhold) numbers are never reported. Each other one is reported until the peer
+/// has acknowledged such an ACK, if it is at most 1,023 below the largest. So the peer may
+/// retransmit what arrived, but never believes that something arrived which did not.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// Decrypted packets; a number marked here is a replay.
@@ -46,10 +43,8 @@ pub struct Received {
     max_ack_delay: Nanos,
 }
 
-/// Describes one complete ACK: everything received up to its largest number.
-///
-/// Kept with the packet that carried it. Pass it to [`Received::on_confirmed`] when that packet is
-/// acknowledged.
+/// Describes one complete ACK. Kept with the packet that carried it, for
+/// [`Received::on_confirmed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Largest number of the ACK.
@@ -93,9 +88,7 @@ impl Received {
     /// Numbers to report before the peer is asked to acknowledge an ACK.
     pub const UNCONFIRMED_MAX: u64 = 128;
 
-    /// Creates an empty record for numbers from `first`.
-    ///
-    /// `max_ack_delay` is ours, as announced to the peer.
+    /// Creates an empty record for numbers from `first`; `max_ack_delay` is ours, as announced.
     #[must_use]
     pub const fn new(first: PacketNumber, max_ack_delay: Duration) -> Self {
         Self {
@@ -133,11 +126,8 @@ impl Received {
         self.window.expected(self.report_from)
     }
 
-    /// Records a decrypted packet after its frames were all accepted. Copies are rejected as
-    /// replays, and ACKs report it.
-    ///
-    /// A duplicate, or a number below the window, changes nothing. Packets that are not
-    /// ack-eliciting are reported, but never cause an ACK.
+    /// Records a decrypted packet after its frames were all accepted; a replay changes nothing.
+    /// Packets that are not ack-eliciting are reported, but never cause an ACK.
     pub fn on_packet(&mut self, now: Instant, number: PacketNumber, elicits: Elicits) {
         if self.check(number) != Verdict::Fresh {
             return;
@@ -170,8 +160,8 @@ impl Received {
         self.due_by(now + wait);
     }
 
-    /// Records a decrypted packet that is to count as lost: copies are rejected as replays, and no
-    /// ACK reports it.
+    /// Records a decrypted packet that is to count as lost: copies are replays, and no ACK reports
+    /// it.
     pub fn withhold(&mut self, number: PacketNumber) {
         if self.check(number) != Verdict::Fresh {
             return;
@@ -204,11 +194,8 @@ impl Received {
         self.report_from = self.report_from.max(known);
     }
 
-    /// Appends an ACK of at most `room` bytes. Returns `None` and writes nothing if nothing has
-    /// arrived or the shortest ACK does not fit.
-    ///
-    /// Truncates the oldest part if not all fits. Work is bounded by the window, of which it reads
-    /// 34 words.
+    /// Appends an ACK of at most `room` bytes, without its oldest part if not all fits. Returns
+    /// `None` and writes nothing if nothing has arrived or the shortest ACK does not fit.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
         let largest = self.told().largest()?;
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
@@ -239,10 +226,8 @@ impl Received {
     }
 
     /// Returns whether the packet of the last ACK should be ack-eliciting although it holds nothing
-    /// else: true once per [`Self::UNCONFIRMED_MAX`] numbers.
-    ///
-    /// Otherwise an endpoint that only receives would get no acknowledgement, and each of its ACKs
-    /// would report the whole window (RFC 9000, section 13.2.4).
+    /// else: once per [`Self::UNCONFIRMED_MAX`] numbers, or each ACK of an endpoint that only
+    /// receives would report the whole window (RFC 9000, section 13.2.4).
     pub fn asks_for_an_answer(&mut self) -> bool {
         let known = self.confirmed.max(self.asked);
         let asks = self

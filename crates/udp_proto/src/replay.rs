@@ -4,8 +4,7 @@ use crate::packet::PacketNumber;
 
 /// Which of the newest 1,024 packet numbers were received; older ones count as received.
 ///
-/// A ring of 1,024 bits as in RFC 6479. Unlike there, exactly the bits between the old and the new
-/// largest are cleared, so the window needs no spare word. Each call touches at most 17 words.
+/// As in RFC 6479, but exactly the bits between the old and the new largest are cleared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayWindow {
     /// The 1,024 numbers up to `largest`.
@@ -81,9 +80,7 @@ impl ReplayWindow {
         self.largest
     }
 
-    /// Returns the number expected next, the reference for truncated numbers.
-    ///
-    /// `first` is the direction's first number.
+    /// Returns the number expected next; `first` is the direction's first.
     #[must_use]
     pub fn expected(&self, first: PacketNumber) -> PacketNumber {
         self.largest

@@ -4,10 +4,9 @@ use core::time::Duration;
 
 use crate::nanos::Nanos;
 
-/// RTT estimation; RFC 9002, section 5.
-///
-/// A peer's acknowledgement delay is limited to the maximum that it announced, and never reduces a
-/// sample below the minimum. So false delays cannot move the estimate out of the measured range.
+/// RTT estimation; RFC 9002, section 5. A peer's acknowledgement delay is at most the announced
+/// one, and never reduces a sample below the minimum: false delays cannot move the estimate out of
+/// range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
     /// Smoothed RTT in nanoseconds, as all `u64`s here: integer sums are cheaper for each packet.
@@ -68,10 +67,8 @@ impl RttEstimator {
         self.loss_delay = Nanos::from_nanos(delay.max(GRANULARITY));
     }
 
-    /// Adds a sample: the time from sending a packet to its acknowledgement.
-    ///
-    /// `ack_delay` is the peer's reported delay. Ignores samples over [`Self::SAMPLE_MAX`]. The
-    /// first sample is the handshake's, with a delay of zero.
+    /// Adds a sample with the peer's reported delay. Ignores samples over [`Self::SAMPLE_MAX`]. The
+    /// first is the handshake's, with a delay of zero.
     pub fn on_sample(&mut self, sample: Duration, ack_delay: Duration) {
         let (sample, delay) = (nanos(sample), nanos(ack_delay).min(self.max_ack_delay));
         if sample > nanos(Self::SAMPLE_MAX) {
@@ -146,9 +143,7 @@ impl RttEstimator {
             .map(|measured| Duration::from_nanos(measured.min))
     }
 
-    /// Returns the probe timeout; RFC 9002, section 6.2.1.
-    ///
-    /// Between [`Self::PTO_MIN`] and [`Self::PTO_MAX`].
+    /// Returns the probe timeout, [`Self::PTO_MIN`] to [`Self::PTO_MAX`]; RFC 9002, section 6.2.1.
     #[must_use]
     pub const fn pto(&self) -> Duration {
         self.pto.get()
@@ -159,8 +154,7 @@ impl RttEstimator {
         self.pto.saturating_mul(count)
     }
 
-    /// Longest backoff on a path with a shorter probe timeout. A longer one would detect a
-    /// recovered path or a dead peer late.
+    /// Longest backoff. A longer one would detect a recovered path or a dead peer late.
     pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
     /// Returns the probe timeout after `count` unanswered probes: doubled for each, up to

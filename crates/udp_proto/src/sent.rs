@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+use crate::byte_queue::deque_memory;
 use crate::frame::{AckFrame, Elicits};
 use crate::nanos::Deadline;
 use crate::nanos::Nanos;
@@ -29,11 +30,10 @@ pub(crate) const LATE_ACK_SPAN: Duration = Duration::from_millis(500);
 
 /// Sent packets without an outcome, with what each held.
 ///
-/// `C` identifies content: a fragment, a message, a frame to repeat. [`push`](Self::push) a
-/// packet's content before [`on_sent`](Self::on_sent). Lost packets are remembered for three probe
-/// timeouts, at least half a second, while there is room: a late acknowledgement then prevents a
-/// retransmission. Memory grows in steps of at most 64, up to [`Self::SLOTS_MAX`] packets and
-/// [`Self::CONTENTS_MAX`] contents, and is kept until [`Self::shrink`].
+/// `C` identifies content. [`push`](Self::push) a packet's content before
+/// [`on_sent`](Self::on_sent). Lost packets are remembered for three probe timeouts, at least half
+/// a second: a late acknowledgement then prevents a retransmission. Memory grows in steps of at
+/// most 64, and is kept until [`Self::shrink`].
 #[derive(Clone, Debug)]
 pub struct SentPackets<C> {
     /// One for each number from `base`.
@@ -116,9 +116,7 @@ impl<C: Copy> SentPackets<C> {
         self.contents.drain(staged, |_| ());
     }
 
-    /// Records a sent packet with the content pushed since the last one.
-    ///
-    /// A number below [`Self::next_number`] is a caller's error; the packet is ignored.
+    /// Records a sent packet with the content pushed since the last one. Numbers must go up.
     pub fn on_sent(&mut self, packet: &SentPacket) {
         let mut number = self.next();
         debug_assert!(packet.number.get() >= number, "numbers go up");
@@ -167,10 +165,8 @@ impl<C: Copy> SentPackets<C> {
         self.skip_next();
     }
 
-    /// Applies an ACK, and calls `sink` for acknowledged and lost content, oldest first.
-    ///
-    /// Ignores an ACK from a packet so old that its largest number is ambiguous. Work is bounded by
-    /// [`Self::SLOTS_MAX`] slots and the contents of the packets.
+    /// Applies an ACK, and calls `sink` for acknowledged and lost content, oldest first. Ignores
+    /// one from a packet so old that its largest number is ambiguous.
     ///
     /// # Errors
     ///
@@ -213,8 +209,6 @@ impl<C: Copy> SentPackets<C> {
     }
 
     /// Declares overdue packets lost and calls `sink`, or requests a probe.
-    ///
-    /// Does nothing before [`Self::poll_timeout`].
     pub fn on_timeout(
         &mut self,
         now: Instant,
@@ -251,9 +245,8 @@ impl<C: Copy> SentPackets<C> {
         self.loss.deadline.get()
     }
 
-    /// Returns when a probe is due; `None` if nothing ack-eliciting is in flight.
-    ///
-    /// Doubles with each probe up to [`RttEstimator::BACKOFF_MAX`]; RFC 9002, section 6.2.
+    /// Returns when a probe is due; `None` if nothing ack-eliciting is in flight. Doubles with each
+    /// probe up to [`RttEstimator::BACKOFF_MAX`]; RFC 9002, section 6.2.
     #[must_use]
     pub fn pto_deadline(&self, rtt: &RttEstimator) -> Option<Instant> {
         (self.flight.packets > 0).then(|| self.loss.probe_base + rtt.pto_after(self.loss.probes))
@@ -296,10 +289,8 @@ impl<C: Copy> SentPackets<C> {
         self.sample_from = self.next();
     }
 
-    /// Returns whether no ack-eliciting packet may be sent except probes.
-    ///
-    /// Either too many are in flight, or the oldest is so far behind that an ACK of the next one
-    /// could not cover it, and it would be retransmitted although it may have arrived.
+    /// Returns whether no ack-eliciting packet may be sent except probes: too many are in flight,
+    /// or an ACK of the next one could not cover the oldest.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let span = self.next().saturating_sub(self.open_from);
@@ -307,10 +298,8 @@ impl<C: Copy> SentPackets<C> {
         packets >= Self::IN_FLIGHT_MAX || packets > 0 && span >= ReplayWindow::LEN
     }
 
-    /// Returns whether no packet with only unreliable messages may be sent.
-    ///
-    /// These use at most [`Self::UNRELIABLE_IN_FLIGHT_MAX`] packets in flight and the same share of
-    /// the contents; the rest is reserved for reliable messages.
+    /// Returns whether no packet with only unreliable messages may be sent: these use at most
+    /// [`Self::UNRELIABLE_IN_FLIGHT_MAX`] packets and the same share of the contents.
     #[must_use]
     pub const fn is_full_for_unreliable(&self) -> bool {
         self.flight.is_full_for_unreliable()
@@ -358,11 +347,8 @@ impl<C: Copy> SentPackets<C> {
     /// Returns the heap memory in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let slots = self.slots.capacity().saturating_mul(size_of::<Slot>());
-        let skipped = self.skipped.capacity().saturating_mul(size_of::<u64>());
-        slots
-            .saturating_add(skipped)
-            .saturating_add(self.contents.memory())
+        let (slots, skipped) = (deque_memory(&self.slots), deque_memory(&self.skipped));
+        [slots, skipped, self.contents.memory()].into_iter().sum()
     }
 
     /// Returns the number to send or skip next; `None` if all are used.
@@ -430,8 +416,8 @@ pub enum SentKind {
     /// No message; it was sent to an address other than the session's, and does not affect the
     /// path's state.
     OffPath,
-    /// Only retransmitted fragments of one split unreliable message: this many. A peer that gave
-    /// the message up never acknowledges them, so their loss does not indicate congestion.
+    /// Only this many retransmitted fragments of one split unreliable message. A peer that gave it
+    /// up never acknowledges them, so their loss does not indicate congestion.
     Retransmit(u8),
     /// Other reliable messages, or only control frames.
     Other,

@@ -431,25 +431,7 @@ impl<A: Aead> Session<A> {
             self.events.realtime_rate = Some(rate);
         }
     }
-}
 
-pub(crate) struct SessionStart {
-    pub(crate) role: Role,
-    pub(crate) path: Path,
-    pub(crate) peer_cid: Cid,
-    pub(crate) suite: Suite,
-    pub(crate) secrets: SessionSecrets,
-    pub(crate) peer_params: Params,
-    /// The first RTT sample: the handshake's duration, or `None` if a datagram of it was repeated.
-    pub(crate) round_trip: Option<Duration>,
-    /// The dialler sends this until it is acknowledged.
-    pub(crate) confirm: Option<Confirm>,
-    pub(crate) proof: Proof,
-    pub(crate) source: Option<IpAddr>,
-    pub(crate) timeouts: Timeouts,
-}
-
-impl<A: Aead> Session<A> {
     pub(crate) fn new<P: Provider<Aead = A>>(
         now: Instant,
         config: &Config,
@@ -526,52 +508,7 @@ impl<A: Aead> Session<A> {
             tally: Tally::default(),
         }
     }
-}
 
-/// The negotiated timeouts of a session.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
-    /// The smaller of both ends' announced idle timeouts.
-    agreed: Nanos,
-    /// The peer's longest keepalive interval.
-    theirs: Nanos,
-    /// Ours, as announced.
-    announced: Nanos,
-    pub(crate) idle: Nanos,
-    pub(crate) keepalive: Nanos,
-}
-
-impl Silence {
-    /// Negotiates with a peer that announced these.
-    pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
-        let agreed = ours.idle.get().min(their_idle);
-        let third = agreed.checked_div(3).unwrap_or_default();
-        let announced = Nanos::of(ours.keepalive.get().min(third));
-        let theirs = Nanos::of(their_keepalive.min(third));
-        let agreed = Nanos::of(agreed);
-        Self {
-            agreed,
-            theirs,
-            announced,
-            idle: agreed,
-            keepalive: announced,
-        }
-    }
-
-    /// Changes our values. The peer relies on the announced ones: its keepalives do not become more
-    /// frequent, so our idle timeout is at least three of them, and ours do not become rarer.
-    pub(crate) fn set(&mut self, timeouts: &Timeouts) {
-        let floor = self.theirs.saturating_mul(3).min(self.agreed);
-        self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);
-        let most = self.announced.min(self.idle.divided(3));
-        self.keepalive = Nanos::of(timeouts.keepalive.get()).min(most);
-    }
-}
-
-/// Limit of [`Session::on_stall`]: of one stall, and of all until a peer's next packet.
-pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);
-
-impl<A: Aead> Session<A> {
     /// Returns when `handle_timeout` is next due. Handled deadlines wait for the drain.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pending = |at: &Instant| *at > self.checked_at;
@@ -691,3 +628,62 @@ impl<A: Aead> Session<A> {
         self.silence.idle.max(self.rtt.ptos(3)) + self.idle_grace
     }
 }
+
+pub(crate) struct SessionStart {
+    pub(crate) role: Role,
+    pub(crate) path: Path,
+    pub(crate) peer_cid: Cid,
+    pub(crate) suite: Suite,
+    pub(crate) secrets: SessionSecrets,
+    pub(crate) peer_params: Params,
+    /// The first RTT sample: the handshake's duration, or `None` if a datagram of it was repeated.
+    pub(crate) round_trip: Option<Duration>,
+    /// The dialler sends this until it is acknowledged.
+    pub(crate) confirm: Option<Confirm>,
+    pub(crate) proof: Proof,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// The negotiated timeouts of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// The smaller of both ends' announced idle timeouts.
+    agreed: Nanos,
+    /// The peer's longest keepalive interval.
+    theirs: Nanos,
+    /// Ours, as announced.
+    announced: Nanos,
+    pub(crate) idle: Nanos,
+    pub(crate) keepalive: Nanos,
+}
+
+impl Silence {
+    /// Negotiates with a peer that announced these.
+    pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
+        let agreed = ours.idle.get().min(their_idle);
+        let third = agreed.checked_div(3).unwrap_or_default();
+        let announced = Nanos::of(ours.keepalive.get().min(third));
+        let theirs = Nanos::of(their_keepalive.min(third));
+        let agreed = Nanos::of(agreed);
+        Self {
+            agreed,
+            theirs,
+            announced,
+            idle: agreed,
+            keepalive: announced,
+        }
+    }
+
+    /// Changes our values. The peer relies on the announced ones: its keepalives do not become more
+    /// frequent, so our idle timeout is at least three of them, and ours do not become rarer.
+    pub(crate) fn set(&mut self, timeouts: &Timeouts) {
+        let floor = self.theirs.saturating_mul(3).min(self.agreed);
+        self.idle = Nanos::of(timeouts.idle.get()).clamp(floor, self.agreed);
+        let most = self.announced.min(self.idle.divided(3));
+        self.keepalive = Nanos::of(timeouts.keepalive.get()).min(most);
+    }
+}
+
+/// Limit of [`Session::on_stall`]: of one stall, and of all until a peer's next packet.
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(10);

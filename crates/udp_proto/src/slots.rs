@@ -8,9 +8,8 @@ use wire::{Generator, Instant};
 
 use crate::packet::Cid;
 
-/// Identifies one session of one endpoint; never reused.
-///
-/// The default is a first session, for use without an endpoint.
+/// Identifies one session of one endpoint; never reused. The default is for use without an
+/// endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     pub(crate) index: u16,

@@ -40,7 +40,7 @@ pub struct EndpointStats {
     /// HELLO with an expired token. If the token is new, the issuer's clock is behind ours.
     pub dropped_token_expired: u64,
     /// HELLO whose token is from the future or lives for more than 300 s: the issuer's clock is
-    /// ahead, or its tokens live too long.
+    /// ahead.
     pub dropped_token_clock: u64,
     /// HELLO with a token that was used, or has four pending attempts.
     pub dropped_token_used: u64,
@@ -86,9 +86,7 @@ pub struct EndpointStats {
     pub resets_taken: u64,
     /// How often the driver was more than 250 ms late, which moved idle deadlines.
     pub stalls: u64,
-    /// Half-open attempts evicted while more than half of
-    /// [`Config::half_open_max`](crate::Config::half_open_max) was used: the oldest, at least a
-    /// second old, of the network with most attempts.
+    /// Half-open attempts evicted: the oldest, at least a second old, of the network with most.
     pub half_open_evicted: u64,
     /// Attempts refused because the peer's identity failed to verify or is not allowed. The
     /// datagram counts as a packet.
@@ -187,8 +185,8 @@ pub struct SessionStats {
     pub message_frames_overtaken: u64,
     /// Unreliable messages dropped because more than 64 KiB of them were unread.
     pub messages_dropped_unread: u64,
-    /// Split unreliable messages dropped because fragments were overdue, newer messages displaced
-    /// them, or a newer one of their sequenced channel was delivered.
+    /// Split unreliable messages dropped: overdue, displaced, or older than a delivered sequenced
+    /// one.
     pub messages_dropped_incomplete: u64,
     /// Changes of the peer's address.
     pub address_changes: u64,

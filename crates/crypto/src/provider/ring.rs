@@ -13,10 +13,8 @@ use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32, x_of_shared_po
 use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
-/// Provider on ring, with the randomness of the operating system.
-///
-/// ring consumes an ephemeral key at its first agreement, even a failed one. Therefore p256 handles
-/// the dialler's key and its agreements (on a client, once per session). ring does everything else.
+/// Provider on ring, with the randomness of the operating system. ring consumes an ephemeral key at
+/// its first agreement, even a failed one, so p256 handles the dialler's.
 pub struct Ring {
     random: SystemRandom,
 }

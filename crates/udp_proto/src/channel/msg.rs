@@ -77,8 +77,7 @@ impl<'a> MsgFrame<'a> {
     /// # Errors
     ///
     /// [`ChannelError::Frame`] if the type is not MSG, `table` has no such channel, bytes are
-    /// missing, or the length is not minimal. [`Fragment::new`](crate::fragment::Fragment::new)
-    /// checks the position.
+    /// missing, or the length is not minimal.
     pub fn decode(reader: &mut Reader<'a>, table: &ChannelTable) -> Result<Self, ChannelError> {
         let first = reader.u8().map_err(|_| ChannelError::Frame)?;
         Self::decode_after(first, reader, table)

@@ -34,19 +34,15 @@ impl Budget {
 
     /// Charges everything that `inner` reads.
     pub const fn limit<T>(&self, inner: T) -> Limited<'_, T> {
-        Limited {
-            inner,
-            budget: self,
-            growth: Growth::None,
-        }
+        self.limit_growing(inner, Growth::None)
     }
 
     /// The same, for possible lists, sets or maps, which grow as they are read.
-    const fn limit_growing<T>(&self, inner: T) -> Limited<'_, T> {
+    const fn limit_growing<T>(&self, inner: T, growth: Growth) -> Limited<'_, T> {
         Limited {
             inner,
             budget: self,
-            growth: Growth::First,
+            growth,
         }
     }
 
@@ -142,7 +138,7 @@ macro_rules! deserialize_growing {
     ($($name:ident;)*) => {$(
         fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
             let Self { inner, budget, .. } = self;
-            budget.value(|| inner.$name(budget.limit_growing(visitor)))
+            budget.value(|| inner.$name(budget.limit_growing(visitor, Growth::First)))
         }
     )*};
 }
@@ -259,19 +255,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Limited<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(Limited {
-            inner: values,
-            budget: self.budget,
-            growth: self.growth,
-        })
+        let values = self.budget.limit_growing(values, self.growth);
+        self.inner.visit_seq(values)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, values: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(Limited {
-            inner: values,
-            budget: self.budget,
-            growth: self.growth,
-        })
+        let values = self.budget.limit_growing(values, self.growth);
+        self.inner.visit_map(values)
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, value: A) -> Result<V::Value, A::Error> {

@@ -42,13 +42,12 @@ pub trait Codec {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of its values in bytes; 1 MiB. Each value, also a nested one, counts with its size in
-    /// memory, at least 1; text and bytes also with their length. So this bounds the work too. The
-    /// first value in a list or set counts four times. A map counts each key and value three times
-    /// plus 4 bytes, and the first of each eleven times plus 32 bytes, for the spare room of its
-    /// nodes. Growing containers may briefly hold three times as much, and a set of small numbers
-    /// four times. The links of a `LinkedList` are not counted: one of bytes holds 24 times its
-    /// count, so do not use it for a peer's messages.
+    /// Memory of its values in bytes; 1 MiB. Each value counts with its size in memory, at least 1;
+    /// text and bytes also with their length. So this bounds the work too. The first value in a
+    /// list or set counts four times. A map counts keys and values three times plus 4 bytes, the
+    /// first of eleven eleven times plus 32 bytes. Growing containers may briefly hold three times
+    /// as much, a set of small numbers four times. A `LinkedList` is not bounded: one of bytes
+    /// holds 24 times its count.
     pub memory_max: usize,
     /// Nesting depth; 128. It bounds the stack.
     pub depth_max: u16,

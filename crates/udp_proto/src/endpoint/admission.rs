@@ -439,24 +439,7 @@ impl<P: Provider> Endpoint<P> {
             body,
         });
     }
-}
 
-impl From<ConnectToken> for Grant {
-    fn from(ConnectToken { header, grant }: ConnectToken) -> Self {
-        Self {
-            token_id: header.token_id,
-            client_id: grant.client_id,
-            match_id: grant.match_id,
-            seat: grant.seat,
-            team: grant.team,
-            issued_at: grant.issued_at,
-            expires_at: grant.expires_at,
-            user: grant.user.as_bytes().to_vec(),
-        }
-    }
-}
-
-impl<P: Provider> Endpoint<P> {
     pub(super) fn on_first_packet(
         &mut self,
         now: Instant,
@@ -661,6 +644,21 @@ impl<P: Provider> Endpoint<P> {
             None
         };
         Verdict { params, refusal }
+    }
+}
+
+impl From<ConnectToken> for Grant {
+    fn from(ConnectToken { header, grant }: ConnectToken) -> Self {
+        Self {
+            token_id: header.token_id,
+            client_id: grant.client_id,
+            match_id: grant.match_id,
+            seat: grant.seat,
+            team: grant.team,
+            issued_at: grant.issued_at,
+            expires_at: grant.expires_at,
+            user: grant.user.as_bytes().to_vec(),
+        }
     }
 }
 

@@ -25,11 +25,8 @@ use crate::slots::{CidLen, SessionId};
 use crate::stats::SessionStats;
 
 impl<P: Provider> Endpoint<P> {
-    /// Starts to accept sessions, also again after [`shutdown`](Self::shutdown).
-    ///
-    /// Used tokens stay used; token keys must be added again. Methods change the settings while it
-    /// listens: [`add_token_key`](Self::add_token_key), [`set_network`](Self::set_network),
-    /// [`set_allowed_nodes`](Self::set_allowed_nodes).
+    /// Starts to accept sessions, also again after [`shutdown`](Self::shutdown). Used tokens stay
+    /// used; token keys must be added again.
     ///
     /// # Errors
     ///
@@ -58,9 +55,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Removes the token key with this id; tokens sealed with it are refused. Existing sessions
-    /// stay.
-    ///
-    /// Returns whether the key existed.
+    /// stay. Returns whether the key existed.
     pub fn remove_token_key(&mut self, id: u32) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -70,9 +65,8 @@ impl<P: Provider> Endpoint<P> {
         listener.token_keys.len() < before
     }
 
-    /// Adds a token key. Of more than four, the oldest is removed.
-    ///
-    /// Returns whether the endpoint listens; otherwise the key is dropped.
+    /// Adds a token key, of at most four: the oldest is removed. Returns whether the endpoint
+    /// listens.
     pub fn add_token_key(&mut self, key: TokenKey) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -85,8 +79,7 @@ impl<P: Provider> Endpoint<P> {
         true
     }
 
-    /// Sets the certificate for later ACCEPTs, or none, for example before the current one expires
-    /// or when the root key changes. Existing sessions stay.
+    /// Sets the certificate for later ACCEPTs, or none. Existing sessions stay.
     ///
     /// Returns whether the endpoint listens with the certificate's key and instance; otherwise
     /// nothing changes.
@@ -101,9 +94,7 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Sets the network secrets. Existing sessions stay. With `None`, nodes are neither accepted
-    /// nor dialled.
-    ///
-    /// Returns whether the endpoint listens; otherwise the secrets are dropped.
+    /// nor dialled. Returns whether the endpoint listens.
     pub fn set_network(&mut self, network: Option<Network>) -> bool {
         let Some(listener) = &mut self.listener else {
             return false;
@@ -191,8 +182,7 @@ impl<P: Provider> Endpoint<P> {
     ///
     /// # Errors
     ///
-    /// [`SendError`] if the session is not open, the channel does not exist, the message is too
-    /// long, or a reliable channel's queue is full.
+    /// [`SendError`]; the message is not queued.
     pub fn send(
         &mut self,
         now: Instant,
@@ -211,14 +201,12 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// As [`send`](Self::send), and reports the outcome once as [`Event::Settled`] with the
-    /// returned number, which counts all messages of the channel.
-    ///
-    /// Costs the session about 24 bytes per message until the event.
+    /// returned number, which counts all messages of the channel. Costs the session about 24 bytes
+    /// until the event.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] if 4,096 tracked messages of the
-    /// session are open.
+    /// As [`send`](Self::send), and [`SendError::TooManyTracked`] if 4,096 are open.
     pub fn send_tracked(
         &mut self,
         now: Instant,
@@ -250,13 +238,10 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Requests a key update of a session: our key with the next packet, the peer's in response.
-    /// Without a call, keys are updated after 2^20 packets or 15 minutes, see
-    /// [`Config::key_limits`](crate::Config::key_limits).
+    /// Without a call, [`Config::key_limits`](crate::Config::key_limits) decides.
     ///
     /// The update waits until a packet of the current phase is acknowledged and three probe
-    /// timeouts have passed since the last update, and then happens with the next packet, at the
-    /// latest a keepalive. Further calls meanwhile have no effect. [`SessionStats`] counts the
-    /// updates.
+    /// timeouts have passed since the last one. Further calls meanwhile have no effect.
     ///
     /// # Errors
     ///
@@ -268,9 +253,9 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Closes a session. First delivers reliable messages and awaits the outcomes of tracked ones,
-    /// within [`Config::linger`](crate::Config::linger). The end is reported as an event. `reason`
-    /// is cut at 128 bytes.
+    /// Closes a session. First delivers reliable messages and awaits tracked ones, within
+    /// [`Config::linger`](crate::Config::linger). The end is an event. `reason` is cut at 128
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -396,12 +381,12 @@ impl<P: Provider> Endpoint<P> {
             .push_back(Event::ConnectFailed { session, failure });
     }
 
-    /// Changes the idle timeout and keepalive of a session; `connect` is ignored. Returns the idle
-    /// timeout and keepalive in effect.
+    /// Changes the idle timeout and keepalive of a session, and returns those in effect; `connect`
+    /// is ignored.
     ///
-    /// The peer is not notified. So the idle timeout is at most what both ends announced in the
-    /// handshake and at least three of the peer's keepalives, and the keepalive is at most a third
-    /// of the announced one.
+    /// The peer is not notified. So the idle timeout is at most what both ends announced and at
+    /// least three of the peer's keepalives, and the keepalive at most a third of the announced
+    /// one.
     ///
     /// # Errors
     ///
@@ -418,9 +403,8 @@ impl<P: Provider> Endpoint<P> {
         Ok(held)
     }
 
-    /// Changes the TTL of later unreliable messages of `channel` in this session, unless they have
-    /// [their own](crate::Message::with_ttl). Returns whether the channel exists. The session then
-    /// holds its own channel table, about 40 bytes per channel.
+    /// Changes the TTL of later unreliable messages of `channel`, unless they have [their
+    /// own](crate::Message::with_ttl). Returns whether the channel exists.
     ///
     /// # Errors
     ///
@@ -435,9 +419,8 @@ impl<P: Provider> Endpoint<P> {
             .map(|open| open.set_ttl(channel, ttl))
     }
 
-    /// Closes a session immediately with [`CloseCode::Kicked`], without sending queued messages or
-    /// awaiting outcomes. The end is reported as an event. The peer receives `reason`, cut at 128
-    /// bytes; it should contain no address and no secret.
+    /// Closes a session immediately with [`CloseCode::Kicked`]. The end is reported as an event.
+    /// The peer receives `reason`, cut at 128 bytes; it should contain no address and no secret.
     ///
     /// # Errors
     ///
@@ -458,12 +441,11 @@ impl<P: Provider> Endpoint<P> {
         Ok(())
     }
 
-    /// Drops datagrams from `prefix`, from the next one on, for `span` or until
-    /// [`unblock`](Self::unblock). A later call for the same prefix replaces the earlier. Existing
+    /// Drops datagrams from `prefix` for `span` or until [`unblock`](Self::unblock). Existing
     /// sessions from there time out; [`kick`](Self::kick) ends them at once.
     ///
-    /// Datagrams that a trusted exit sends for a player are checked by the player's address. An
-    /// exit's other datagrams are never blocked.
+    /// Datagrams that a trusted exit sends for a player are checked by the player's address; its
+    /// others are never blocked.
     ///
     /// # Errors
     ///

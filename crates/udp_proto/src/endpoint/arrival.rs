@@ -279,22 +279,7 @@ impl<P: Provider> Endpoint<P> {
             }
         }
     }
-}
 
-/// Returns the hello id that a reply echoes, wherever its kind stores it.
-fn hello_id(datagram: &[u8]) -> Option<u64> {
-    let is_version = Kind::of(*datagram.first()?) == Kind::Version;
-    let at = if is_version { 1 } else { 5 };
-    let bytes = datagram.get(at..)?.first_chunk::<8>()?;
-    Some(u64::from_be_bytes(*bytes))
-}
-
-/// Most sessions of one address that a datagram is compared with.
-const COMPARED_MAX: usize = 32;
-/// Most dials for which a packet of an unknown session may repeat the HELLO.
-const RESENT_MAX: usize = 64;
-
-impl<P: Provider> Endpoint<P> {
     /// Answers a packet of `len` bytes for an unknown session with a reset, if there is a secret.
     pub(super) fn offer_reset(
         &mut self,
@@ -391,17 +376,7 @@ impl<P: Provider> Endpoint<P> {
             self.after_session(now, id);
         }
     }
-}
 
-/// How long an attempt waits for its first packet.
-const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
-/// Least wait when slots are scarce: the longest RTT of a player's path.
-const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
-
-/// Most networks examined for an attempt older than that: about 10 µs.
-const EVICTION_SCAN: usize = 128;
-
-impl<P: Provider> Endpoint<P> {
     /// Step 10: one prefix gets at most an eighth of the half-open slots.
     pub(super) fn accept(
         &mut self,
@@ -566,9 +541,7 @@ impl<P: Provider> Endpoint<P> {
         listener.attempts.insert(since, hello_id, attempt, slot);
         Ok(slot)
     }
-}
 
-impl<P: Provider> Endpoint<P> {
     /// Connects a player: consumes the token, and replaces the player's older session.
     pub(super) fn on_player_connected(&mut self, now: Instant, id: SessionId, grant: &Grant) {
         self.tokens.consume(grant.token_id);
@@ -672,3 +645,24 @@ impl<P: Provider> Endpoint<P> {
         self.end_replaced(now, goes);
     }
 }
+
+/// Returns the hello id that a reply echoes, wherever its kind stores it.
+fn hello_id(datagram: &[u8]) -> Option<u64> {
+    let is_version = Kind::of(*datagram.first()?) == Kind::Version;
+    let at = if is_version { 1 } else { 5 };
+    let bytes = datagram.get(at..)?.first_chunk::<8>()?;
+    Some(u64::from_be_bytes(*bytes))
+}
+
+/// Most sessions of one address that a datagram is compared with.
+const COMPARED_MAX: usize = 32;
+/// Most dials for which a packet of an unknown session may repeat the HELLO.
+const RESENT_MAX: usize = 64;
+
+/// How long an attempt waits for its first packet.
+const HALF_OPEN_LIFE: Duration = Duration::from_secs(5);
+/// Least wait when slots are scarce: the longest RTT of a player's path.
+const HALF_OPEN_LIFE_MIN: Duration = Duration::from_secs(1);
+
+/// Most networks examined for an attempt older than that: about 10 µs.
+const EVICTION_SCAN: usize = 128;

@@ -58,22 +58,22 @@ impl Listen {
         self
     }
 
-    /// Enables stateless resets. With the same secret and identity after a restart, a client
-    /// detects its lost session by the answer to its next packet of 110 bytes or its first probe,
-    /// instead of the idle timeout. The same holds for another node, even if this one dialled.
+    /// Enables stateless resets, if [`Config::cid_len`](crate::Config::cid_len) is 8 bytes. With
+    /// the same secret and identity after a restart, a client detects its lost session by the
+    /// answer to its next packet of 110 bytes or its first probe, instead of the idle timeout; so
+    /// does another node.
     ///
-    /// Only if [`Config::cid_len`](crate::Config::cid_len) is 8 bytes; otherwise no reset is sent.
-    /// Servers that may receive packets of one another's clients, through shared addresses or a
-    /// load balancer, must use different secrets: one that does not know a session would reveal the
-    /// token that ends it on another (RFC 9000, section 21.11).
+    /// Servers that may receive packets of one another's clients must use different secrets: one
+    /// that does not know a session would reveal the token that ends it on another (RFC 9000,
+    /// section 21.11).
     #[must_use]
     pub fn with_resets(mut self, secret: Secret32) -> Self {
         self.reset_secret = Some(secret);
         self
     }
 
-    /// Presents a certificate for this identity and instance. Clients that pin the identity key are
-    /// not affected. [`Endpoint::set_certificate`](crate::Endpoint::set_certificate) changes it.
+    /// Presents a certificate for this identity and instance. Clients that pin the key are not
+    /// affected.
     #[must_use]
     pub const fn with_certificate(mut self, certificate: Certificate) -> Self {
         self.certificate = Some(certificate);

@@ -170,9 +170,7 @@ impl<'a> Hello<'a> {
         })
     }
 
-    /// Appends the 1,200 bytes to `out`.
-    ///
-    /// A token longer than [`TOKEN_LEN_MAX`] bytes is truncated, and no server will open it.
+    /// Appends the 1,200 bytes to `out`. Truncates a token longer than [`TOKEN_LEN_MAX`] bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let token = self.token.get(..TOKEN_LEN_MAX).unwrap_or(self.token);

@@ -168,11 +168,9 @@ fn start(datagram: &[u8]) -> Result<(u32, Reader<'_>), Malformed> {
     let mut reader = Reader::new(datagram);
     reader.u8()?;
     let version = reader.u32()?;
-    if is_known(version) {
-        Ok((version, reader))
-    } else {
-        Err(Malformed)
-    }
+    is_known(version)
+        .then_some((version, reader))
+        .ok_or(Malformed)
 }
 
 /// Rejects trailing bytes.

@@ -21,7 +21,7 @@ use crate::packet::Cid;
 
 /// Length of the datagram, bytes.
 pub const LEN: usize = 38;
-/// Length in bytes of the shortest packet answered by a reset. Nearly three times as long, so that
+/// Length in bytes of the shortest packet answered by a reset: nearly three times as long, so that
 /// two servers do not answer each other, and a spoofed source gets at most 0.35 of the bytes.
 pub const TRIGGER_LEN_MIN: usize = 110;
 /// Resets per second and burst, an eighth of it for one /24 or /48; TWP/1, section 12.

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crypto::certificate::{CertificateError, Expected};
-use crypto::{Certificate, ClientGrant, Provider, PublicKey, Secret32};
+use crypto::{ClientGrant, Provider, PublicKey, Secret32};
 use wire::address::{canonical, check_destination};
 use wire::{InstanceId, NodeId, UnixTime};
 
@@ -213,7 +213,9 @@ impl ServerIdentity {
                     server_id: *server,
                     now: moment.unix,
                 };
-                judge(provider, certificate, &expected)?;
+                certificate
+                    .check(provider, &expected)
+                    .map_err(VerifyError::Certificate)?;
             }
             // A key without a certificate proves nothing to a client that knows only root keys.
             (Self::Roots { .. }, _) => return Err(VerifyError::Signature),
@@ -224,23 +226,12 @@ impl ServerIdentity {
     }
 }
 
-fn judge<P: Provider>(
-    provider: &P,
-    certificate: &Certificate,
-    expected: &Expected<'_>,
-) -> Result<(), VerifyError> {
-    certificate
-        .check(provider, expected)
-        .map(drop)
-        .map_err(VerifyError::Certificate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handshake::hello;
     use crypto::certificate::Subject;
-    use crypto::{Identity, Ring};
+    use crypto::{Certificate, Identity, Ring};
     use wire::InstanceId;
 
     /// The certificate is genuine and public; its presenter must hold its key.

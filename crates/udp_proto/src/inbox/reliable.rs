@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::store::{Stock, Store};
+use crate::byte_queue::deque_memory;
 use crate::channel::{
     ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, frame_credit, widen,
 };
@@ -138,9 +139,7 @@ impl Inbound {
 
     /// Returns the heap memory it keeps, bytes, without that of the messages.
     pub(crate) fn memory(&self) -> usize {
-        self.early
-            .capacity()
-            .saturating_mul(size_of::<ArrivalState>())
+        deque_memory(&self.early)
     }
 
     /// Sets the state of the message at `place`, which is below [`ID_WINDOW`].

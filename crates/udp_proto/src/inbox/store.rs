@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::byte_queue::ByteQueue;
+use crate::byte_queue::{ByteQueue, deque_memory};
 use crate::channel::{ChannelError, ChannelId, ChannelTable};
 use crate::fragment::{Reassembler, UNRELIABLE_BUDGET};
 
@@ -313,10 +313,7 @@ impl Queue {
     }
 
     fn memory(&self) -> usize {
-        self.records
-            .capacity()
-            .saturating_mul(size_of::<Record>())
-            .saturating_add(self.bytes.memory())
+        deque_memory(&self.records).saturating_add(self.bytes.memory())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
-use crate::byte_queue::ByteQueue;
+use crate::byte_queue::{ByteQueue, deque_memory};
 use crate::channel::{ChannelTable, ID_WINDOW, QUEUE_RECORD_LEN};
 use crate::event::MessageOutcome;
 use crate::fragment::{FRAGMENT_LEN, REASSEMBLY_LIFE};
@@ -275,15 +275,10 @@ impl PartialReliable {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        let messages = self
-            .messages
-            .capacity()
-            .saturating_mul(size_of::<Message>());
-        let lost = self.lost.capacity().saturating_mul(size_of::<(u64, u16)>());
-        size_of::<Self>()
-            .saturating_add(messages)
-            .saturating_add(lost)
-            .saturating_add(self.bytes.memory())
+        let (messages, lost) = (deque_memory(&self.messages), deque_memory(&self.lost));
+        [size_of::<Self>(), messages, lost, self.bytes.memory()]
+            .into_iter()
+            .sum()
     }
 
     /// Stops retransmission of a message; `outcome` applies unless it is acknowledged.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::packet_builder::{Next, Outgoing};
-use crate::byte_queue::ByteQueue;
+use crate::byte_queue::{ByteQueue, deque_memory};
 use crate::channel::{
     ChannelConfig, ChannelId, ID_WINDOW, MsgHeader, QUEUE_RECORD_LEN, frame_count, message_credit,
     truncate,
@@ -247,17 +247,15 @@ impl Outbound {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        let messages = self
-            .messages
-            .capacity()
-            .saturating_mul(size_of::<Message>());
-        let fragments = self.fragments.capacity().saturating_mul(size_of::<State>());
-        let lost = self.lost.capacity().saturating_mul(size_of::<(u64, u16)>());
-        self.bytes
-            .memory()
-            .saturating_add(messages)
-            .saturating_add(fragments)
-            .saturating_add(lost)
+        let (messages, fragments) = (deque_memory(&self.messages), deque_memory(&self.fragments));
+        [
+            self.bytes.memory(),
+            messages,
+            fragments,
+            deque_memory(&self.lost),
+        ]
+        .into_iter()
+        .sum()
     }
 
     /// Queues a fragment for retransmission, with `copies` packets in flight.

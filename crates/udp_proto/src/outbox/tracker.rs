@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use wire::Instant;
 
+use crate::byte_queue::deque_memory;
 use crate::channel::{ChannelId, MessageId};
 use crate::event::{MessageOutcome, Settled};
 use crate::sent::LATE_ACK_SPAN;
@@ -161,13 +162,11 @@ impl Tracker {
             self.channels
                 .capacity()
                 .saturating_mul(size_of::<VecDeque<Open>>()),
-            self.spurious_losses
-                .capacity()
-                .saturating_mul(size_of::<PendingSpuriousLoss>()),
-            self.settled.capacity().saturating_mul(size_of::<Settled>()),
+            deque_memory(&self.spurious_losses),
+            deque_memory(&self.settled),
         ]
         .into_iter()
-        .fold(0, usize::saturating_add)
+        .sum()
     }
 
     fn get_mut(&mut self, channel: ChannelId, message: u64) -> Option<&mut Open> {

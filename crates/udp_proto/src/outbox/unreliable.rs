@@ -6,7 +6,7 @@ use wire::Instant;
 
 use super::packet_builder::{Next, Outgoing};
 use super::partial_reliable::{AckOutcome, Leaving, PartialReliable, Retransmission};
-use crate::byte_queue::ByteQueue;
+use crate::byte_queue::{ByteQueue, deque_memory};
 use crate::channel::{
     ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
     frame_count, truncate,
@@ -261,12 +261,9 @@ impl Outbound {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        let records = self.waiting.capacity().saturating_mul(size_of::<Waiting>());
+        let records = deque_memory(&self.waiting);
         let partial = self.partial.as_ref().map_or(0, |partial| partial.memory());
-        self.bytes
-            .memory()
-            .saturating_add(records)
-            .saturating_add(partial)
+        [self.bytes.memory(), records, partial].into_iter().sum()
     }
 
     /// The size of the queue with another message of `len` bytes.

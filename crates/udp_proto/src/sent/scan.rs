@@ -115,8 +115,7 @@ impl<C: Copy> SentPackets<C> {
         let Some(largest) = pass.largest else {
             return summary;
         };
-        let before = self.reference.largest.unwrap_or_default();
-        let mut open_from = None;
+        let (before, mut open_from) = (self.reference.largest.unwrap_or_default(), None);
         let count = self.slots_to(largest);
         let loss = &mut self.loss;
         let patience = pass.rtt.loss_delay() + loss.tolerance.slack(pass.rtt);
@@ -158,7 +157,7 @@ impl<C: Copy> SentPackets<C> {
                         self.lost = self.lost.saturating_add(1);
                         sink(content, outcome);
                     }
-                    slot.lose(pass.now);
+                    (slot.state, slot.at) = (State::Lost, pass.now);
                 }
                 (State::Lost, Outcome::Acked) => {
                     let contents = core::mem::take(&mut slot.contents);
@@ -176,13 +175,9 @@ impl<C: Copy> SentPackets<C> {
         run.end(&mut summary);
         self.open_from = open_from.unwrap_or_else(|| largest.saturating_add(1));
         self.reference.largest = Some(largest);
-        self.trim_after(pass);
-        summary
-    }
-
-    fn trim_after(&mut self, pass: &Pass<'_>) {
         self.memory_span = pass.rtt.ptos(3).max(Nanos::of(LATE_ACK_SPAN));
         self.trim(pass.now);
+        summary
     }
 
     /// Returns the number of slots up to `largest`, or more.
@@ -203,60 +198,7 @@ impl<C: Copy> SentPackets<C> {
         self.contents
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
-}
 
-impl Slot {
-    const fn lose(&mut self, now: Instant) {
-        self.state = State::Lost;
-        self.at = now;
-    }
-
-    /// Returns whether it exceeds the minimum MTU and is no probe.
-    fn is_long(&self) -> bool {
-        self.len > Mtu::MIN.get() && self.kind != SentKind::MtuProbe && !self.kind.is_retransmit()
-    }
-}
-
-impl Summary {
-    /// Counts an acknowledged packet. Returns whether its loss was spurious.
-    fn count_reported(&mut self, slot: &Slot) -> bool {
-        if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
-            self.described = newer(self.described, slot.described);
-        }
-        let is_spurious = slot.state == State::Lost && !slot.kind.is_retransmit();
-        self.spurious_packets = self.spurious_packets.saturating_add(u32::from(is_spurious));
-        is_spurious
-    }
-
-    fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
-        self.acked_packets = self.acked_packets.saturating_add(1);
-        if slot.at > recovery {
-            self.acked_bytes = self.acked_bytes.saturating_add(u32::from(slot.len));
-        }
-        self.long_acked = self.long_acked.saturating_add(u32::from(slot.is_long()));
-    }
-
-    fn count_lost(&mut self, slot: &Slot) {
-        self.lost_packets = self.lost_packets.saturating_add(1);
-        self.untracked_lost = self
-            .untracked_lost
-            .saturating_add(u32::from(slot.untracked_frames));
-        self.lost_retransmits = self
-            .lost_retransmits
-            .saturating_add(u32::from(slot.kind.is_retransmit()));
-        self.long_lost = self.long_lost.saturating_add(u32::from(slot.is_long()));
-    }
-}
-
-/// The newer of two ACKs of ours.
-fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.newer(b)),
-        _ => a.or(b),
-    }
-}
-
-impl<C: Copy> SentPackets<C> {
     /// Appends a slot for a skipped number.
     pub(super) fn skip_next(&mut self) {
         let number = self.next();
@@ -361,6 +303,52 @@ impl<C: Copy> SentPackets<C> {
             }
             self.pop_front();
         }
+    }
+}
+
+impl Slot {
+    /// Returns whether it exceeds the minimum MTU and is no probe.
+    fn is_long(&self) -> bool {
+        self.len > Mtu::MIN.get() && self.kind != SentKind::MtuProbe && !self.kind.is_retransmit()
+    }
+}
+
+impl Summary {
+    /// Counts an acknowledged packet. Returns whether its loss was spurious.
+    fn count_reported(&mut self, slot: &Slot) -> bool {
+        if matches!(slot.state, State::InFlight | State::Quiet | State::Lost) {
+            self.described = newer(self.described, slot.described);
+        }
+        let is_spurious = slot.state == State::Lost && !slot.kind.is_retransmit();
+        self.spurious_packets = self.spurious_packets.saturating_add(u32::from(is_spurious));
+        is_spurious
+    }
+
+    fn count_acked(&mut self, slot: &Slot, recovery: Instant) {
+        self.acked_packets = self.acked_packets.saturating_add(1);
+        if slot.at > recovery {
+            self.acked_bytes = self.acked_bytes.saturating_add(u32::from(slot.len));
+        }
+        self.long_acked = self.long_acked.saturating_add(u32::from(slot.is_long()));
+    }
+
+    fn count_lost(&mut self, slot: &Slot) {
+        self.lost_packets = self.lost_packets.saturating_add(1);
+        self.untracked_lost = self
+            .untracked_lost
+            .saturating_add(u32::from(slot.untracked_frames));
+        self.lost_retransmits = self
+            .lost_retransmits
+            .saturating_add(u32::from(slot.kind.is_retransmit()));
+        self.long_lost = self.long_lost.saturating_add(u32::from(slot.is_long()));
+    }
+}
+
+/// The newer of two ACKs of ours.
+fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.newer(b)),
+        _ => a.or(b),
     }
 }
 

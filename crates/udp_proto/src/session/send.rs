@@ -457,58 +457,7 @@ impl<A: Aead> Session<A> {
                 .form_after(self.sent.form_reference())
                 .is_none()
     }
-}
 
-/// Decided before a packet is written.
-struct Plan {
-    fill_policy: FillPolicy,
-    /// Channels that may send: bit n is channel n.
-    open: u32,
-    has_messages: bool,
-}
-
-struct Body {
-    elicits: Elicits,
-    described: Option<Described>,
-    messages: Messages,
-}
-
-struct Messages {
-    frames: usize,
-    kind: SentKind,
-    /// How many of them are not tracked.
-    untracked_frames: u8,
-}
-
-impl Messages {
-    const NONE: Self = Self {
-        frames: 0,
-        kind: SentKind::Other,
-        untracked_frames: 0,
-    };
-}
-
-/// Offsets of a packet in the buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Packet {
-    /// Offset of its first byte.
-    start: usize,
-    /// Offset of its plaintext.
-    body: usize,
-    /// Bytes of plaintext that fit.
-    room: usize,
-}
-
-impl Packet {
-    pub(super) const fn end(&self) -> usize {
-        self.body.saturating_add(self.room)
-    }
-}
-
-/// Header of a fragment in a packet: type, message id, index, count, length.
-const FRAGMENT_HEADER_LEN: usize = 9;
-
-impl<A: Aead> Session<A> {
     /// Returns how many bytes of `room` an ACK may use in a packet with messages.
     ///
     /// The peer counts what a truncated ACK omits as lost. So an ACK that is due is sent whole,
@@ -602,6 +551,55 @@ impl<A: Aead> Session<A> {
         true
     }
 }
+
+/// Decided before a packet is written.
+struct Plan {
+    fill_policy: FillPolicy,
+    /// Channels that may send: bit n is channel n.
+    open: u32,
+    has_messages: bool,
+}
+
+struct Body {
+    elicits: Elicits,
+    described: Option<Described>,
+    messages: Messages,
+}
+
+struct Messages {
+    frames: usize,
+    kind: SentKind,
+    /// How many of them are not tracked.
+    untracked_frames: u8,
+}
+
+impl Messages {
+    const NONE: Self = Self {
+        frames: 0,
+        kind: SentKind::Other,
+        untracked_frames: 0,
+    };
+}
+
+/// Offsets of a packet in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    /// Offset of its first byte.
+    start: usize,
+    /// Offset of its plaintext.
+    body: usize,
+    /// Bytes of plaintext that fit.
+    room: usize,
+}
+
+impl Packet {
+    pub(super) const fn end(&self) -> usize {
+        self.body.saturating_add(self.room)
+    }
+}
+
+/// Header of a fragment in a packet: type, message id, index, count, length.
+const FRAGMENT_HEADER_LEN: usize = 9;
 
 /// Dispatches acknowledgements and losses to the components that wrote the frames.
 pub(super) struct AckDispatch<'a> {
