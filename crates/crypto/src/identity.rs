@@ -11,7 +11,6 @@ use crate::{NoEntropy, Provider, PublicKey, Secret32};
 
 /// Private key of a server or node, wiped on drop. The hash of its public key is the [`NodeId`].
 pub struct Identity {
-    /// The scalar; p256 wipes it on drop.
     key: SecretKey,
     /// Its point, computed once.
     public: PublicKey,
@@ -124,7 +123,6 @@ impl fmt::Display for PemError {
 
 impl core::error::Error for PemError {}
 
-/// Returns the block with exactly this label, its boundary lines included.
 pub(crate) fn pem_block<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     let begin = alloc::format!("-----BEGIN {label}-----");
     let end = alloc::format!("-----END {label}-----");

@@ -22,7 +22,6 @@ pub fn read(path: &Path) -> Result<Identity, IdentityFileError> {
     Identity::from_pem(&text).map_err(IdentityFileError::Pem)
 }
 
-/// Reads a file that only its owner may read.
 pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileError> {
     // Checked before the open, because opening a pipe would block.
     check_is_file(&fs::metadata(path)?)?;
@@ -40,7 +39,6 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, IdentityFileEr
     Ok(text)
 }
 
-/// Returns the machine id of the operating system; empty if there is none.
 pub(crate) fn machine_id() -> Vec<u8> {
     let mut found = MACHINE_ID_FILES.iter().filter_map(|path| {
         let mut id = Vec::new();
@@ -71,7 +69,6 @@ pub fn write_new_sec1(path: &Path, identity: &Identity) -> Result<(), IdentityFi
     write_new_text(path, &identity.to_sec1_pem())
 }
 
-/// Writes a file that only its owner may read, like [`write_new`].
 pub(crate) fn write_new_text(path: &Path, text: &str) -> Result<(), IdentityFileError> {
     let (draft_path, draft) = create_draft(path)?;
     let outcome = fill_and_link(&draft_path, draft, path, text);
@@ -162,7 +159,6 @@ impl fmt::Display for IdentityFileError {
 
 impl core::error::Error for IdentityFileError {}
 
-/// Creates an empty file in the folder of `path`, with mode 0600.
 fn create_draft(path: &Path) -> Result<(PathBuf, File), IdentityFileError> {
     let name = path.file_name().ok_or(IdentityFileError::NotAFile)?;
     // A draft with this name is left over from a crash, or belongs to another thread.
@@ -198,7 +194,6 @@ fn fill_and_link(
     }
 }
 
-/// The file's name is durable only after a sync of its directory.
 fn sync_directory(path: &Path) -> Result<(), IdentityFileError> {
     if cfg!(unix) {
         let directory = path

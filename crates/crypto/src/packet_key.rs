@@ -24,7 +24,6 @@ pub struct SealingKey<A> {
     expanded: Option<Box<Expanded<A>>>,
     /// Of the present phase, and what the next one is made from.
     secret: TrafficSecret,
-    /// The same in all phases.
     suite: Suite,
     /// Number of the next seal; never decreases.
     next: u64,

@@ -245,7 +245,6 @@ impl TokenGrant {
         self.user.encode(out);
     }
 
-    /// Decodes the sealed fields. Only the canonical encoding is accepted.
     fn decode(header: TokenHeader, body: &[u8]) -> Result<Self, TokenError> {
         let mut reader = Reader::new(body);
         let grant = Self {
@@ -525,7 +524,6 @@ impl From<Truncated> for TokenError {
     }
 }
 
-/// Returns whether a token issued at `issued_at` may expire at `expires_at`.
 fn is_lifetime_allowed(issued_at: UnixTime, expires_at: UnixTime) -> bool {
     issued_at < expires_at && expires_at.saturating_since(issued_at) <= LIFETIME_MAX
 }

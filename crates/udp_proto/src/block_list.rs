@@ -202,7 +202,6 @@ impl BlockList {
         self.ends.is_empty()
     }
 
-    /// The prefixes of `address`, of the lengths in use.
     fn candidates(&self, address: IpAddr) -> impl Iterator<Item = Prefix> {
         let address = address.to_canonical();
         let [of_v4, of_v6] = &self.lengths;
@@ -215,7 +214,6 @@ impl BlockList {
         if address.is_ipv4() { of_v4 } else { of_v6 }
     }
 
-    /// Removes some of the expired entries.
     fn expire(&mut self, now: Instant) {
         for _ in 0..EXPIRED_AT_ONCE {
             match self.ending.first() {

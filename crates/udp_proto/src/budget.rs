@@ -84,12 +84,9 @@ const BURST_SPAN: u64 = INTERVAL * AnswerBudget::BURST as u64;
 /// Only prefixes that hold something are remembered.
 #[derive(Debug)]
 pub struct PrefixShares {
-    /// What each prefix holds; none holds 0.
     held: Lookup<NetworkKey, u32>,
-    /// The same, by what they hold.
     by_held: BTreeSet<(u32, NetworkKey)>,
     held_sum: u32,
-    /// What all may hold together.
     total: u32,
 }
 
@@ -212,7 +209,6 @@ impl PrefixShares {
 /// A prefix is remembered only until its own bucket is full again, at most `burst / rate`; in that
 /// time the common bucket grants at most twice its burst.
 pub struct Rationed {
-    /// What all may take together.
     common: TokenBucket,
     /// When the bucket of a prefix is full again; those in the past may stand here, too.
     full_at: Lookup<NetworkKey, Instant>,

@@ -89,7 +89,6 @@ impl ByteQueue {
         }
     }
 
-    /// Releases capacity beyond twice the content.
     pub(crate) fn tidy(&mut self) {
         let held = self.len();
         if self.bytes.capacity() / 2 > held {
@@ -97,7 +96,6 @@ impl ByteQueue {
         }
     }
 
-    /// Releases the buffer if empty.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();

@@ -573,7 +573,6 @@ pub(crate) fn widen(expected: u64, low: u16) -> u64 {
         .unwrap_or_else(|| low.into())
 }
 
-/// The wire form of a number that [`widen`] restores.
 pub(crate) const fn truncate(id: u64) -> u16 {
     let [.., high_byte, low_byte] = id.to_be_bytes();
     u16::from_be_bytes([high_byte, low_byte])

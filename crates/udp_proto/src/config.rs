@@ -143,7 +143,6 @@ impl Config {
         }
     }
 
-    /// Returns the least receive window that the channels need.
     pub(crate) fn receive_window(&self) -> usize {
         let configured = usize::try_from(self.receive_window).unwrap_or(usize::MAX);
         self.channels.receive_window(configured)

@@ -67,7 +67,6 @@ pub struct Endpoint<P: Provider> {
     timers: Timers,
     /// Slots that may have something to send, without duplicates.
     ready: VecDeque<u16>,
-    /// Which lists each slot is in.
     marks: Vec<Marks>,
     touched: Vec<u16>,
     /// Stateless replies; at most one per datagram handled since the last drain.
@@ -81,7 +80,6 @@ pub struct Endpoint<P: Provider> {
     stats: EndpointStats,
     /// The rate limit of all sessions together, and when sessions that wait for it may continue.
     cap: Option<(TokenBucket, Option<Instant>)>,
-    /// The latest time seen.
     now: Instant,
     /// The wall clock at a monotonic instant.
     unix: Option<(Instant, UnixTime)>,
@@ -92,7 +90,6 @@ pub(crate) enum Slot<P: Provider> {
     Dial(Box<Dial<P>>),
     /// An accepted HELLO without a first packet.
     HalfOpen(Box<HalfOpen<Admitted>>),
-    /// A session, open or closing.
     Session(Box<Session<P::Aead>>),
 }
 
@@ -106,7 +103,6 @@ pub(crate) struct Present {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) destination: SocketAddr,
-    /// The local address that the datagram was sent to.
     pub(crate) source: Option<IpAddr>,
     pub(crate) body: ReplyBody,
 }
@@ -118,7 +114,6 @@ pub(crate) enum ReplyBody {
     /// Our versions, for the HELLO with this id.
     Version(u64),
     Accept(SessionId),
-    /// The session of this connection id is unknown.
     Reset(Cid),
 }
 

@@ -89,7 +89,6 @@ impl<'a> Fragment<'a> {
         Ok(Self { index, count, data })
     }
 
-    /// Creates the only fragment of a message that was not split.
     pub(crate) const fn whole(data: &'a [u8]) -> Self {
         Self {
             index: 0,
@@ -265,7 +264,6 @@ impl Reassembler {
         }
     }
 
-    /// Releases store capacity beyond twice the content, by moving the content.
     pub(crate) fn tidy(&mut self) {
         if !self.full.is_sparse() && !self.short.is_sparse() {
             return;
@@ -358,7 +356,6 @@ impl Default for Reassembler {
     }
 }
 
-/// An incomplete message.
 #[derive(Debug, Default)]
 struct Partial {
     count: u16,
@@ -549,7 +546,6 @@ impl<const LEN: usize> Blocks<LEN> {
         self.all.capacity().saturating_mul(size_of::<Block<LEN>>())
     }
 
-    /// Takes a free or new block.
     fn take_free(&mut self) -> u32 {
         self.held = self.held.saturating_add(1);
         let index = self.free;
@@ -582,7 +578,6 @@ impl<const LEN: usize> Blocks<LEN> {
 struct Block<const LEN: usize> {
     /// Only the first bytes count in the last block of a string.
     data: [u8; LEN],
-    /// The next block of the string, or the next free block.
     next: u32,
 }
 

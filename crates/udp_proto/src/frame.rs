@@ -200,7 +200,6 @@ impl<'a> FramesLeft<'a> {
         }
     }
 
-    /// Returns how many frames were decoded.
     pub(crate) fn taken(&self) -> u32 {
         let left = self.messages.saturating_add(self.controls);
         PACKET_FRAMES_MAX.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX))

@@ -58,7 +58,6 @@ pub(crate) const IDENTITY_LEN: usize = 65 + 64;
 
 const LABEL: &[u8] = b"tw1 peer identity";
 
-/// What an IDENTITY signs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdentityClaim<'a> {
     pub(crate) th1: &'a [u8; 32],
@@ -78,7 +77,6 @@ impl IdentityClaim<'_> {
         Ok(concat(&[&public.0, &signature]))
     }
 
-    /// Returns whether `signature` by `public` covers this claim.
     pub(crate) fn verify<P: Provider>(
         &self,
         provider: &P,
@@ -101,7 +99,6 @@ impl IdentityClaim<'_> {
 
 const _: () = assert!(LABEL.len() + 32 + 32 + 32 + CONFIRM_LEN == 169);
 
-/// Returns whether the layout of `version` is known.
 pub(crate) const fn is_known(version: u32) -> bool {
     matches!(version, VERSION_1 | VERSION_TRIAL)
 }

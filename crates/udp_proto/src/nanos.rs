@@ -93,7 +93,6 @@ impl Deadline {
         self.0 <= now.as_nanos() && self.0 != u64::MAX
     }
 
-    /// The earlier of this and `at`.
     pub(crate) fn or_at(self, at: Instant) -> Self {
         Self(self.0.min(at.as_nanos()))
     }

@@ -30,7 +30,6 @@ pub use packet_builder::{End, FillPolicy, Room, Written};
 #[derive(Debug)]
 pub struct Outbox {
     table: ChannelTable,
-    /// The channels' sending halves and their shared state.
     senders: Senders,
     /// The channels grouped by priority, highest first.
     rounds: Vec<Round>,
@@ -674,7 +673,6 @@ pub struct OutboxCounts {
     pub lost: u64,
 }
 
-/// Drops expired messages, with counting and tracking.
 struct Expiry<'a> {
     now: Instant,
     counts: &'a mut OutboxCounts,
@@ -702,11 +700,8 @@ impl Expiry<'_> {
     }
 }
 
-/// The message ids at which a compacted channel continues.
 #[derive(Clone, Copy, Debug)]
 struct SavedIds {
-    /// The next message id of the sender.
     message: u64,
-    /// The next id on the wire.
     on_wire: u64,
 }

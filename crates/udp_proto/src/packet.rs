@@ -54,7 +54,6 @@ impl Kind {
 pub struct Cid {
     /// Length, at most 8.
     len: u8,
-    /// The id, zero beyond `len`.
     bytes: [u8; 8],
 }
 

@@ -294,7 +294,6 @@ impl Received {
             .map_or(0, |_| size_of::<ReportedWindow>())
     }
 
-    /// What ACKs report.
     fn told(&self) -> &ReplayWindow {
         match &self.withholding {
             Some(told) => &told.window,
@@ -390,7 +389,6 @@ mod tests;
 /// The replay window without withheld numbers; exists only while the window contains any.
 #[derive(Clone, Debug)]
 struct ReportedWindow {
-    /// The numbers that ACKs report.
     window: ReplayWindow,
     last: PacketNumber,
 }

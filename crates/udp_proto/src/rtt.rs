@@ -13,7 +13,6 @@ pub struct RttEstimator {
     smoothed: u64,
     variation: u64,
     measured: Option<Measured>,
-    /// The peer's announced maximum acknowledgement delay.
     max_ack_delay: u64,
     /// Derived with each sample, since each packet reads it.
     pto: Nanos,
@@ -149,7 +148,6 @@ impl RttEstimator {
         self.pto.get()
     }
 
-    /// Returns `count` probe timeouts.
     pub(crate) const fn ptos(&self, count: u64) -> Nanos {
         self.pto.saturating_mul(count)
     }

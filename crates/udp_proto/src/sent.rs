@@ -424,7 +424,6 @@ pub enum SentKind {
 }
 
 impl SentKind {
-    /// Returns whether the loss of such a packet may indicate congestion.
     const fn signals_congestion(self) -> bool {
         !matches!(self, Self::MtuProbe | Self::OffPath | Self::Retransmit(_))
     }

@@ -57,12 +57,10 @@ pub(crate) struct Session<A: Aead> {
     path: Path,
     /// `PATH_CHALLENGE` and `PATH_RESPONSE` tokens of both sides.
     tokens: Tokens,
-    /// The destination connection id of packets to the peer.
     peer_cid: Cid,
     pub(crate) role: Role,
     /// The low 7 bytes of the peer's instance id.
     pub(crate) boot_id: [u8; 7],
-    /// A stateless reset with this token ends the session.
     reset_token: Option<ResetToken>,
     pub(crate) proof: Proof,
     /// The address that the endpoint counts this session against.
@@ -72,7 +70,6 @@ pub(crate) struct Session<A: Aead> {
     sealing_phase: SealingPhase,
     opening: OpeningKeys<A>,
     pub(crate) exporter: Exporter,
-    /// The replay window, which also decides what our ACKs report.
     received: Received,
     sent: SentPackets<Content>,
     skips: SkipPolicy,
@@ -88,9 +85,7 @@ pub(crate) struct Session<A: Aead> {
     /// CONFIRM and IDENTITY. Every packet carries them until one of those packets is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
     ack_deferral: AckDeferral,
-    /// The PING that a probe or the handshake requests.
     ping: Ping,
-    /// The largest datagram to send, and the search for a larger one.
     mtu: MtuProbing,
     silence: Silence,
     /// Deadline for the next packet of ours.
@@ -119,7 +114,6 @@ pub(crate) struct Session<A: Aead> {
 
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
 
-/// Whether an ack-eliciting packet is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ping {
     None,
@@ -129,7 +123,6 @@ enum Ping {
     Alone,
 }
 
-/// The state of a frame that is repeated until acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Due,
@@ -146,11 +139,9 @@ enum AckDeferral {
     NextPacket,
 }
 
-/// What a sent packet carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Message(MessageContent),
-    /// The credit of a WINDOW.
     Window(u64),
     /// CONFIRM, and IDENTITY in peer mode.
     Confirm,
@@ -158,7 +149,6 @@ pub(crate) enum Content {
     MtuProbe(Mtu),
 }
 
-/// The counters of [`SessionStats`] that no component keeps.
 #[derive(Debug, Default)]
 struct Tally {
     packets_sent: u64,
@@ -174,7 +164,6 @@ struct Tally {
     address_changes: u64,
 }
 
-/// What a session reports to its endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEvents {
     /// Messages wait, and the application was not notified.
@@ -185,7 +174,6 @@ pub(crate) struct SessionEvents {
     pub(crate) mtu_checked: Option<Outcome>,
     /// The realtime rate changed; bytes per second.
     pub(crate) realtime_rate: Option<u32>,
-    /// The slot may be freed.
     pub(crate) is_gone: bool,
 }
 
@@ -215,7 +203,6 @@ impl<A: Aead> Session<A> {
         Ok(())
     }
 
-    /// Queues a message; [`poll_settled`](Self::poll_settled) reports its outcome.
     pub(crate) fn send_tracked(
         &mut self,
         now: Instant,
@@ -237,7 +224,6 @@ impl<A: Aead> Session<A> {
         self.outbox.poll_settled()
     }
 
-    /// Appends the next received message to `out`.
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
         let channel = self.inbox.recv(out);
         if channel.is_some() {
@@ -253,12 +239,10 @@ impl<A: Aead> Session<A> {
         self.flow.realtime.available(now)
     }
 
-    /// Returns whether a WINDOW is due.
     pub(crate) fn has_credit_to_send(&self) -> bool {
         self.is_open() && self.inbox.window_to_send().is_some()
     }
 
-    /// Returns whether to report `Readable` now, and clears the flag.
     pub(crate) const fn take_readable(&mut self) -> bool {
         core::mem::replace(&mut self.events.is_readable, false)
     }
@@ -288,7 +272,6 @@ impl<A: Aead> Session<A> {
         self.path.local()
     }
 
-    /// Returns whether the peer may end the session by a stateless reset.
     pub(crate) const fn is_resettable(&self) -> bool {
         self.reset_token.is_some()
     }
@@ -356,7 +339,6 @@ impl<A: Aead> Session<A> {
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Releases unused capacity of queues and records.
     fn shrink(&mut self, now: Instant) {
         self.path.shrink(now);
         self.outbox.shrink();
@@ -638,17 +620,14 @@ pub(crate) struct SessionStart {
     pub(crate) peer_params: Params,
     /// The first RTT sample: the handshake's duration, or `None` if a datagram of it was repeated.
     pub(crate) round_trip: Option<Duration>,
-    /// The dialler sends this until it is acknowledged.
     pub(crate) confirm: Option<Confirm>,
     pub(crate) proof: Proof,
     pub(crate) source: Option<IpAddr>,
     pub(crate) timeouts: Timeouts,
 }
 
-/// The negotiated timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
-    /// The smaller of both ends' announced idle timeouts.
     agreed: Nanos,
     /// The peer's longest keepalive interval.
     theirs: Nanos,

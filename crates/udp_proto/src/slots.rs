@@ -28,7 +28,6 @@ impl SessionId {
 }
 
 impl fmt::Display for SessionId {
-    /// Writes slot and generation, as in `3.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
     }
@@ -40,7 +39,6 @@ impl fmt::Display for SessionId {
 pub(crate) struct Slots<T> {
     entries: Vec<Slot<T>>,
     free: VecDeque<u16>,
-    /// Most slots that may exist.
     capacity: u16,
     taken: u16,
 }
@@ -133,7 +131,6 @@ impl<T> Slots<T> {
             .map(|present| core::mem::replace(present, value))
     }
 
-    /// Removes the value and reserves its slot for [`put`](Self::put).
     pub(crate) fn take(&mut self, id: SessionId) -> Option<T> {
         let slot = self.entries.get_mut(usize::from(id.index))?;
         if slot.generation == id.generation {
@@ -174,7 +171,6 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Returns the session of a connection id, without a hash table.
     pub(crate) fn by_cid(&self, cid: Cid) -> Option<SessionId> {
         let [high, low, tag @ ..] = cid.as_slice() else {
             return None;
@@ -262,12 +258,10 @@ impl<T> Slot<T> {
     }
 }
 
-/// The random bits of a slot's connection id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CidTag([u8; 6]);
 
 impl CidTag {
-    /// Returns the connection id of slot `index`; empty for length 0.
     pub(crate) fn cid(self, index: u16, len: CidLen) -> Cid {
         let [i0, i1] = index.to_be_bytes();
         let [t0, t1, t2, t3, t4, t5] = self.0;
@@ -304,7 +298,6 @@ impl CidLen {
 /// The earliest deadline of up to 65,536 slots: an indexed binary heap. Ties go to the lower slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    /// A heap: no entry is before its parent.
     heap: Vec<(Instant, u16)>,
     /// Index of each slot in `heap`; `NOWHERE` without a deadline.
     position: Vec<u32>,
@@ -313,7 +306,6 @@ pub(crate) struct Timers {
 const NOWHERE: u32 = u32::MAX;
 
 impl Timers {
-    /// Sets or clears the deadline of `slot`.
     pub(crate) fn set(&mut self, slot: u16, deadline: Option<Instant>) {
         let index = usize::from(slot);
         if self.position.len() <= index {
@@ -394,7 +386,6 @@ impl Timers {
         self.note(b);
     }
 
-    /// Records the position of the entry at `at`.
     fn note(&mut self, at: usize) {
         if let Some(&(_, slot)) = self.heap.get(at) {
             self.place(usize::from(slot), u32::try_from(at).unwrap_or(NOWHERE));

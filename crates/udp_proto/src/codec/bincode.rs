@@ -45,7 +45,6 @@ impl<const BYTES_MAX: usize> Codec for Bincode<BYTES_MAX> {
     }
 }
 
-/// Reads a value within a budget.
 struct Limiting<'a, T> {
     budget: &'a Budget,
     value: core::marker::PhantomData<T>,

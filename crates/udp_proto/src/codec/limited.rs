@@ -37,7 +37,6 @@ impl Budget {
         self.limit_growing(inner, Growth::None)
     }
 
-    /// The same, for possible lists, sets or maps, which grow as they are read.
     const fn limit_growing<T>(&self, inner: T, growth: Growth) -> Limited<'_, T> {
         Limited {
             inner,
@@ -119,7 +118,6 @@ enum Growth {
     Further,
 }
 
-/// Reads a value through the inner deserializer, with the visitor limited.
 macro_rules! deserialize {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
         fn $name<V: Visitor<'de>>(
@@ -133,7 +131,6 @@ macro_rules! deserialize {
     )*};
 }
 
-/// The same for values that may grow as they are read.
 macro_rules! deserialize_growing {
     ($($name:ident;)*) => {$(
         fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {

@@ -30,7 +30,6 @@ use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::session::{Path, Session, SessionStart};
 use crate::slots::SessionId;
 
-/// The outcome of a HELLO; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloOutcome {
     Accepted,
@@ -80,17 +79,14 @@ impl HelloOutcome {
     }
 }
 
-/// What the client of a half-open attempt has proved.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// A token and its PSK.
     Token(Box<Grant>),
     Open,
     /// The network secret; its identity follows in the first packet.
     Peer,
 }
 
-/// A HELLO with the results of the checks so far.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     pub(super) now: Instant,
@@ -378,7 +374,6 @@ impl<P: Provider> Endpoint<P> {
         is_crowded.then_some(CloseCode::SourceFull)
     }
 
-    /// Returns the session that `admitted` would replace.
     fn leaving(&self, admitted: &Admitted) -> Option<&Session<P::Aead>> {
         let Admitted::Token(grant) = admitted else {
             return None;
@@ -716,7 +711,6 @@ impl FirstFrames {
     }
 }
 
-/// An IDENTITY that failed to verify.
 struct FalseIdentity;
 
 struct First<'a> {

@@ -471,7 +471,6 @@ impl<P: Provider> Endpoint<P> {
         &self.blocked
     }
 
-    /// Returns whether to drop a datagram unread.
     pub(super) fn is_blocked(
         &mut self,
         now: Instant,

@@ -115,7 +115,6 @@ pub(crate) struct Listener<P: Provider> {
     pub(crate) budgets: Budgets,
 }
 
-/// What HELLOs may take, in total and from one network.
 pub(crate) struct Budgets {
     pub(crate) half_open_shares: PrefixShares,
     pub(crate) answers: AnswerBudget,
@@ -177,7 +176,6 @@ impl<P: Provider> Listener<P> {
         Ok(listener)
     }
 
-    /// Removes an attempt when its slot is freed or becomes a session.
     pub(crate) fn release(&mut self, half_open: &HalfOpen<Admitted>) {
         self.attempts.remove(half_open);
         self.budgets
@@ -226,7 +224,6 @@ pub(crate) fn is_exempt(config: &Config, source: SocketAddr) -> bool {
     source.ip().to_canonical().is_loopback() || is_trusted_exit(config, source)
 }
 
-/// Returns whether `source` is an exit trusted to report players' addresses.
 pub(crate) fn is_trusted_exit(config: &Config, source: SocketAddr) -> bool {
     config.trusted_exits.contains(&source.ip().to_canonical())
 }

@@ -58,24 +58,19 @@ pub(crate) struct Attempt {
     asked_at: Option<Instant>,
 }
 
-/// How the current address has answered.
 struct AddressTrial {
     index: usize,
-    /// When to try the next address.
     next_at: Instant,
     began_at: Instant,
     /// Refusals without proof.
     unproved: u8,
-    /// When these end the attempt here.
     unproved_until: Instant,
 }
 
-/// What the answers so far indicate.
 #[derive(Default)]
 struct Evidence {
     /// ACCEPTs that failed a check.
     rejected: u8,
-    /// The code of a REFUSE without proof.
     hint: Option<CloseCode>,
     /// The problem of the last certificate.
     certificate: Option<CertificateError>,
@@ -113,7 +108,6 @@ impl AddressTrial {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Instant,
-    /// The wall clock, if set.
     pub(crate) unix: Option<UnixTime>,
 }
 
@@ -126,7 +120,6 @@ pub(crate) struct HelloForm {
     pub(crate) client_cid: Cid,
 }
 
-/// The result of a valid ACCEPT.
 pub(crate) struct Accepted {
     /// Its source, which becomes the peer's address.
     pub(crate) server: SocketAddr,
@@ -146,7 +139,6 @@ pub(crate) struct Accepted {
 const RESEND_FIRST: Duration = Duration::from_millis(250);
 /// Longest retransmission delay of a HELLO.
 const RESEND_MAX: Duration = Duration::from_secs(1);
-/// How long each address is tried.
 const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
 /// Most RETRYs followed in one attempt, so that forged ones cannot prolong it.
 const RETRIES_MAX: u8 = 3;
@@ -247,7 +239,6 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Counts a refusal without proof from the current address.
     fn on_unproved(&mut self, now: Instant) {
         if self.address.unproved == 0 {
             let asked_at = self.attempt.asked_at.unwrap_or(self.attempt.sent_at);
@@ -379,7 +370,6 @@ impl<P: Provider> Dial<P> {
         None
     }
 
-    /// Appends the HELLO if due.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<SocketAddr> {
         if !core::mem::take(&mut self.attempt.is_due) {
             return None;
@@ -405,17 +395,14 @@ impl<P: Provider> Dial<P> {
         next
     }
 
-    /// Returns whether `address` is one of the target's.
     pub(crate) fn may_reach(&self, address: SocketAddr) -> bool {
         self.target.addresses.contains(&address)
     }
 
-    /// Returns whether to send our own identity.
     pub(crate) const fn is_peer_mode(&self) -> bool {
         matches!(self.target.credentials, Credentials::Peer)
     }
 
-    /// Returns the failure that the answers so far indicate.
     pub(crate) const fn failure(&self) -> ConnectFailure {
         if let Some(error) = self.evidence.certificate {
             return ConnectFailure::Certificate(error);
@@ -548,7 +535,6 @@ impl<P: Provider> Dial<P> {
 pub(crate) struct DialStart<'a> {
     pub(crate) target: Target,
     pub(crate) form: HelloForm,
-    /// The PSK of peer mode.
     pub(crate) network: Option<&'a Secret32>,
     pub(crate) timeouts: Timeouts,
 }

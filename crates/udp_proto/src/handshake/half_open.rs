@@ -24,7 +24,6 @@ pub(crate) struct HalfOpen<G> {
     pub(crate) reached: SocketAddr,
     /// The player's address for per-source limits.
     pub(crate) source: SocketAddr,
-    /// The encoded ACCEPT, sent in answer to every repeat of the HELLO.
     pub(crate) accept: Box<[u8]>,
     pub(crate) secrets: SessionSecrets,
     pub(crate) suite: Suite,
@@ -99,7 +98,6 @@ impl AttemptIndex {
         }
     }
 
-    /// Returns the oldest attempt of the network `from`, and its time.
     pub(crate) fn oldest_of(&self, from: NetworkKey) -> Option<(Instant, SessionId)> {
         let first = (from, Instant::ZERO, SessionId::MIN);
         let (prefix, accepted_at, slot) = self.by_age.range(first..).next()?;
@@ -127,7 +125,6 @@ pub(crate) struct Answer {
     pub(crate) th1: [u8; 32],
 }
 
-/// Why a HELLO that passed all checks got no ACCEPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerError {
     BadPoint,
@@ -234,7 +231,6 @@ pub(crate) enum TokenState {
 /// Most pending attempts of one token; TWP/1, section 3.7.
 pub(crate) const ATTEMPTS_MAX: u8 = 4;
 
-/// Why a token may not start another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenBusy {
     Consumed,
@@ -287,7 +283,6 @@ impl TokenCache {
         self.by_expiry.insert((forget_at, token));
     }
 
-    /// Releases an attempt that ended without a session.
     pub(crate) fn end(&mut self, token: TokenId) {
         if let Some(TokenState::Pending { attempts, .. }) = self.entries.get_mut(&token) {
             *attempts = attempts.saturating_sub(1);

@@ -210,7 +210,6 @@ pub struct Hello0<'a> {
     after_cookie: &'a [u8],
 }
 
-/// The cookie in HELLO0.
 const NO_COOKIE: [u8; 33] = [0; 33];
 
 impl<'a> Hello0<'a> {

@@ -26,7 +26,6 @@ use crate::config::{Config, Mtu};
 
 /// Length of the encoded parameters, bytes.
 pub const LEN: usize = 40;
-/// The message window of version 1, ids.
 const MESSAGE_WINDOW: u16 = 1_024;
 
 /// Parameters of one side.
@@ -109,7 +108,6 @@ impl Params {
         concat(&[&bytes])
     }
 
-    /// Returns the parameters with this session's timeouts.
     pub(crate) fn with_timeouts(self, timeouts: &Timeouts) -> Self {
         Self {
             idle_timeout: timeouts.idle.get(),

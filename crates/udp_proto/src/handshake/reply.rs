@@ -18,7 +18,6 @@ pub const REFUSE: u8 = 0xC4;
 pub const VERSION: u8 = 0xC5;
 /// What a REFUSE's mac covers, bytes.
 pub const REFUSE_COVERED: usize = 15;
-/// Most versions that a VERSION may list.
 const VERSIONS_MAX: usize = 8;
 
 /// `0xC2 | version 4 | hello_id 8 | cookie 32`, 45 bytes.

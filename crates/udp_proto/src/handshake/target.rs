@@ -69,7 +69,6 @@ impl core::fmt::Debug for Credentials {
 }
 
 impl From<&ClientGrant> for Target {
-    /// A target that connects with the grant's token to the grant's server.
     fn from(grant: &ClientGrant) -> Self {
         Self {
             addresses: grant.addresses.as_slice().to_vec(),
@@ -147,7 +146,6 @@ impl Credentials {
     }
 }
 
-/// An ACCEPT's signature, and what it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedAccept<'a> {
     pub(crate) hello0: Hello0<'a>,
@@ -162,7 +160,6 @@ pub(crate) struct Moment {
     pub(crate) unix: Option<UnixTime>,
 }
 
-/// Why an ACCEPT's signer is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VerifyError {
     /// No accepted key made the signature.
@@ -172,7 +169,6 @@ pub(crate) enum VerifyError {
 }
 
 impl ServerIdentity {
-    /// Returns the key that signed `accept`, if accepted.
     pub(crate) fn signer<P: Provider>(
         &self,
         provider: &P,

@@ -142,7 +142,6 @@ impl Inbound {
         deque_memory(&self.early)
     }
 
-    /// Sets the state of the message at `place`, which is below [`ID_WINDOW`].
     fn note(&mut self, place: usize, state: ArrivalState) {
         while self.early.len() <= place {
             self.early.push_back(ArrivalState::Missing);

@@ -97,7 +97,6 @@ pub(super) struct Credit {
     spent: u64,
     /// Read by the application.
     read: u64,
-    /// The highest grant that the peer is known to have.
     acknowledged: u64,
     /// Whether to send the grant, for the first time or again.
     is_due: bool,
@@ -124,7 +123,6 @@ impl Credit {
         Ok(())
     }
 
-    /// Records that the application read a message that cost `credit`.
     pub(super) const fn on_read(&mut self, credit: usize) {
         self.read = self.read.saturating_add(credit as u64);
         let grant = self.read.saturating_add(self.window);
@@ -166,7 +164,6 @@ impl Credit {
 pub(super) struct Unread {
     unreliable: Queue,
     reliable: Queue,
-    /// Number of messages so far.
     arrivals: u64,
     dropped: u64,
 }
@@ -180,7 +177,6 @@ struct Queue {
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// Number of messages before it.
     arrival: u64,
     len: usize,
     /// Credit spent; 0 for an unreliable message.
@@ -219,7 +215,6 @@ impl Unread {
         self.reliable.push(record, write);
     }
 
-    /// Moves the oldest message to `out`, replacing its content.
     pub(super) fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
         let unreliable = self.unreliable.records.front().map(|first| first.arrival);
         let reliable = self.reliable.records.front().map(|first| first.arrival);

@@ -52,7 +52,6 @@ impl Inbound {
         self.is_sequenced
     }
 
-    /// Records a frame of the message with a number that ends in `low`.
     pub(crate) fn note(&mut self, low: u16) -> Note {
         let id = widen(self.next, low);
         if self.is_sequenced && id < self.floor {
@@ -131,7 +130,6 @@ pub(crate) struct SplitMessage {
     pub(crate) id: u64,
 }
 
-/// The outcome of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Stored,
@@ -143,7 +141,6 @@ pub(crate) enum Progress {
 }
 
 impl Reassembly {
-    /// Starts a message that expires at `expires_at`.
     pub(crate) fn begin(
         &mut self,
         expires_at: Instant,
@@ -163,7 +160,6 @@ impl Reassembly {
         });
     }
 
-    /// Processes a fragment of a started message.
     pub(crate) fn on_fragment(
         &mut self,
         name: SplitMessage,
@@ -194,7 +190,6 @@ impl Reassembly {
         Ok(Progress::Stored)
     }
 
-    /// Gives up all messages of `channel` before `id`.
     pub(crate) fn overtake(&mut self, channel: ChannelId, id: u64, reassembler: &mut Reassembler) {
         let is_older = |name: SplitMessage| name.channel == channel && name.id < id;
         while let Some(place) = self.begun.iter().position(|begun| is_older(begun.name)) {
@@ -230,7 +225,6 @@ impl Reassembly {
         self.begun.iter().position(|begun| begun.name == name)
     }
 
-    /// Gives up the message at `place`, which exists.
     fn give_up(&mut self, place: usize, reassembler: &mut Reassembler) {
         let begun = self.begun.remove(place);
         self.charged = self.charged.saturating_sub(reassembler.cost(begun.key));
@@ -239,7 +233,6 @@ impl Reassembly {
     }
 }
 
-/// An unreliable channel, with shared state.
 pub(super) struct Unreliable<'a> {
     pub(super) inbound: &'a mut Inbound,
     /// Split messages of all unreliable channels.
@@ -248,7 +241,6 @@ pub(super) struct Unreliable<'a> {
 }
 
 impl Unreliable<'_> {
-    /// Processes a frame. A message that starts with it expires at `expires_at`.
     pub(super) fn on_frame(
         &mut self,
         expires_at: Instant,
@@ -305,7 +297,6 @@ impl Unreliable<'_> {
         }
     }
 
-    /// Processes a whole message with a number.
     fn on_whole(
         &mut self,
         name: SplitMessage,
@@ -326,7 +317,6 @@ impl Unreliable<'_> {
         Ok(Frame::New)
     }
 
-    /// Drops messages that the delivered one superseded.
     fn on_delivered(&mut self, name: SplitMessage) {
         if self.inbound.on_delivered(name.id) {
             self.reassembly
@@ -335,7 +325,6 @@ impl Unreliable<'_> {
     }
 }
 
-/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// New data.

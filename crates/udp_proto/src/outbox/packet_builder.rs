@@ -50,7 +50,6 @@ pub struct Written {
     pub is_retransmit: bool,
 }
 
-/// What a channel has to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     /// Nothing before the next acknowledgement.
@@ -60,10 +59,8 @@ pub(super) enum Next {
     Frame(Outgoing),
 }
 
-/// A MSG frame to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    /// The header without the length.
     pub(super) header: MsgHeader,
     pub(super) message: u64,
     pub(super) fragment: u16,
@@ -83,7 +80,6 @@ impl Outgoing {
     }
 }
 
-/// Builds the MSG frames of a packet in its buffer.
 pub(super) struct PacketBuilder<'a> {
     out: &'a mut Vec<u8>,
     /// Bytes left.
@@ -97,7 +93,6 @@ pub(super) struct PacketBuilder<'a> {
     /// The channels that may send: bit n is channel n.
     channels: u32,
     contents: &'a mut dyn FnMut(Written),
-    /// Whether to track frames of untracked channels too.
     pub(super) tracks_all: bool,
     pub(super) kind: FrameKind,
     /// A message waits for credit, so later ones must not take it.
@@ -246,12 +241,10 @@ impl<'a> PacketBuilder<'a> {
     }
 }
 
-/// Returns the bit of `channel`, which is below 32.
 pub(super) const fn bit_of(channel: usize) -> u32 {
     if channel < 32 { 1 << channel } else { 0 }
 }
 
-/// Returns whether bit `channel` of `channels` is set.
 pub(super) const fn has_channel(channels: u32, channel: usize) -> bool {
     channel < 32 && channels >> channel & 1 == 1
 }

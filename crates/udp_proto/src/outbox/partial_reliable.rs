@@ -17,7 +17,6 @@ pub(crate) struct PartialReliable {
     messages: VecDeque<Message>,
     /// Bytes of the retransmittable ones, in order.
     pub(super) bytes: ByteQueue,
-    /// How many are retransmittable.
     pub(super) repeatable: usize,
     /// Fragments to retransmit, lowest first.
     lost: VecDeque<(u64, u16)>,
@@ -25,7 +24,6 @@ pub(crate) struct PartialReliable {
     pub(super) timeout: Option<Instant>,
 }
 
-/// A message that starts to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving {
     pub(crate) message: u64,
@@ -37,7 +35,6 @@ pub(crate) struct Leaving {
     pub(crate) split: u16,
 }
 
-/// What is known of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckOutcome {
     /// It is not kept here, or was settled.
@@ -177,7 +174,6 @@ impl PartialReliable {
         true
     }
 
-    /// Returns the lowest fragment to retransmit, given the next wire number.
     pub(crate) fn next_lost(&self, next_on_wire: u64) -> Option<Retransmission> {
         self.lost.iter().find_map(|(message, fragment)| {
             let partial = self.messages.get(self.place(*message).ok()?)?;

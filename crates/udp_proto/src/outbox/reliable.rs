@@ -25,7 +25,6 @@ pub(crate) struct Outbound {
     unsent: u64,
     /// Fragments of `messages`, in order.
     fragments: VecDeque<State>,
-    /// How many fragments were removed from the front.
     fragments_gone: u64,
     /// Fragments in [`State::Lost`], lowest first.
     lost: VecDeque<(u64, u16)>,
@@ -104,7 +103,6 @@ impl Outbound {
         Some(number)
     }
 
-    /// Returns whether nothing is left to write, now or later.
     pub(crate) fn is_written(&self) -> bool {
         self.lost.is_empty() && self.get(self.unsent).is_none()
     }
@@ -241,7 +239,6 @@ impl Outbound {
         }
     }
 
-    /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -258,7 +255,6 @@ impl Outbound {
         .sum()
     }
 
-    /// Queues a fragment for retransmission, with `copies` packets in flight.
     fn queue(&mut self, id: u64, fragment: u16, copies: u8) {
         if let Some(state) = self.state(id, fragment) {
             *state = State::Lost(copies);
@@ -268,7 +264,6 @@ impl Outbound {
         }
     }
 
-    /// Builds the frame of a fragment, without credit.
     fn outgoing(&self, id: u64, fragment: u16) -> Option<Outgoing> {
         let message = self.get(id)?;
         let before = usize::from(fragment).saturating_mul(FRAGMENT_LEN);

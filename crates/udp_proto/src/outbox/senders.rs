@@ -16,7 +16,6 @@ pub(super) struct Senders {
     pub(super) channels: Vec<Outbound>,
     /// The peer's grant in bytes since the session's start.
     pub(super) window: u64,
-    /// The part of it that started messages use.
     pub(super) spent: u64,
     pub(super) now: Instant,
     /// A split unreliable message starts only if it needs at most this many bytes of datagrams.
@@ -47,7 +46,6 @@ impl Senders {
         }
     }
 
-    /// Writes lost frames of `channel` that fit.
     pub(super) fn write_lost(&mut self, channel: usize, builder: &mut PacketBuilder<'_>) {
         let Some(outbound) = self.channels.get_mut(channel) else {
             return;
@@ -91,7 +89,6 @@ impl Senders {
         }
     }
 
-    /// Returns the unused part of the peer's window.
     pub(super) const fn credit(&self) -> u64 {
         self.window.saturating_sub(self.spent)
     }
@@ -224,7 +221,6 @@ impl Round {
         self.channels & channels != 0
     }
 
-    /// Returns the channels, starting with the next turn.
     pub(super) fn channels(&self) -> impl Iterator<Item = usize> {
         let (before, after) = self
             .members
@@ -287,7 +283,6 @@ pub(super) enum Class {
     Unreliable,
 }
 
-/// A channel in its round.
 #[derive(Debug)]
 struct Member {
     channel: usize,
@@ -298,7 +293,6 @@ struct Member {
 }
 
 impl Member {
-    /// Writes new frames until the deficit is used up.
     fn run(
         &mut self,
         senders: &mut Senders,
@@ -399,7 +393,6 @@ impl Member {
     }
 }
 
-/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Nothing more to write.

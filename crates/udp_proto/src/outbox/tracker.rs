@@ -9,7 +9,6 @@ use crate::channel::{ChannelId, MessageId};
 use crate::event::{MessageOutcome, Settled};
 use crate::sent::LATE_ACK_SPAN;
 
-/// The tracked messages of a session. Called for all messages; ignores others.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     /// Open messages, by channel and then by number.
@@ -20,7 +19,6 @@ pub(super) struct Tracker {
     settled: VecDeque<Settled>,
 }
 
-/// A message without an outcome.
 #[derive(Debug)]
 struct Open {
     /// Its number on its channel.
@@ -33,14 +31,12 @@ struct Open {
 
 #[derive(Debug, PartialEq, Eq)]
 struct PendingSpuriousLoss {
-    /// When it is settled as lost.
     until: Instant,
     channel: ChannelId,
     message: u64,
 }
 
 impl Tracker {
-    /// Most open messages and unpolled outcomes.
     pub(super) const LEN_MAX: usize = 4_096;
 
     pub(super) fn is_full(&self) -> bool {

@@ -23,7 +23,6 @@ pub(crate) struct Outbound {
     /// Messages not completely written.
     waiting: VecDeque<Waiting>,
     next_message: u64,
-    /// Whether whole messages also have a number on the wire.
     is_sequenced: bool,
     /// The next number on the wire. Assigned when sending starts, so that dropped messages take
     /// none.
@@ -44,7 +43,6 @@ pub(crate) struct Use {
     pub(crate) is_repeated: bool,
 }
 
-/// A queued message.
 #[derive(Debug)]
 struct Waiting {
     start: u64,
@@ -76,7 +74,6 @@ impl Outbound {
         }
     }
 
-    /// Returns the next sender's number and wire number.
     pub(crate) const fn next_numbers(&self) -> (u64, u64) {
         (self.next_message, self.next_on_wire)
     }
@@ -232,7 +229,6 @@ impl Outbound {
         }
     }
 
-    /// Returns whether a retransmitted message is unsettled.
     pub(crate) fn is_keeping(&self) -> bool {
         self.partial
             .as_ref()
@@ -245,7 +241,6 @@ impl Outbound {
         self.waiting.is_empty() && partial.is_none_or(|partial| partial.repeatable == 0)
     }
 
-    /// Returns when to call [`expire`](Self::expire).
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let partial = self.partial.as_ref().and_then(|partial| partial.timeout);
         self.expires().into_iter().chain(partial).min()
@@ -255,7 +250,6 @@ impl Outbound {
         self.partial.as_ref().map(|partial| &partial.bytes)
     }
 
-    /// Returns when the oldest message expires.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.expires)
     }

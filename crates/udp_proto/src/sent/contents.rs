@@ -54,7 +54,6 @@ impl<C: Copy> Contents<C> {
         }
     }
 
-    /// Releases all memory if no node is used.
     pub(super) fn shrink(&mut self) {
         if self.used == 0 {
             *self = Self::new();
@@ -65,12 +64,10 @@ impl<C: Copy> Contents<C> {
         self.nodes.capacity().saturating_mul(size_of::<Node<C>>())
     }
 
-    /// Returns how many more contents fit.
     pub(super) const fn room(&self) -> usize {
         NODES_MAX.saturating_sub(self.used)
     }
 
-    /// Appends `content` to `chain`; returns it if the store is full.
     #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, content: C) -> Result<(), C> {
         let Some(index) = self.take(content) else {
@@ -84,7 +81,6 @@ impl<C: Copy> Contents<C> {
         Ok(())
     }
 
-    /// Appends all of `rest` to `chain`.
     pub(super) fn join(&mut self, chain: &mut Chain, rest: Chain) {
         if rest.is_empty() {
             return;
@@ -118,7 +114,6 @@ impl<C: Copy> Contents<C> {
         .map(|node| node.content)
     }
 
-    /// Takes a free or new node.
     #[inline]
     fn take(&mut self, content: C) -> Option<u16> {
         let node = Node { content, next: END };
@@ -211,7 +206,6 @@ impl Flight {
         self.bytes.total = self.bytes.total.saturating_sub(len);
     }
 
-    /// Returns whether no further packet with unreliable messages only may leave.
     pub(super) const fn is_full_for_unreliable(self) -> bool {
         self.unreliable >= UNRELIABLE_MAX || self.contents >= CONTENTS_MAX
     }

@@ -9,12 +9,10 @@ use super::scan::Slot;
 use crate::nanos::{Deadline, Nanos};
 use crate::rtt::RttEstimator;
 
-/// What decides when packets are declared lost or probed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LossDetector {
     pub(super) gaps: Gaps,
     pub(super) tolerance: Tolerance,
-    /// When the next packet is declared lost without another ACK.
     pub(super) deadline: Deadline,
     /// When the last ack-eliciting packet was sent or the last probe requested.
     pub(super) probe_base: Instant,
@@ -60,7 +58,6 @@ impl Tolerance {
         }
     }
 
-    /// Records a spurious loss of a packet that `overtaken` newer numbers passed.
     pub(super) fn on_spurious(&mut self, now: Instant, overtaken: u64, rtt: &RttEstimator) {
         let seen = overtaken.saturating_add(1).min(Self::THRESHOLD_MAX);
         self.threshold = self.threshold.max(seen);
@@ -95,7 +92,6 @@ impl Tolerance {
 /// losses say nothing about the capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
-    /// The newest packet acknowledged, and when it was sent.
     newest: Option<(u64, Instant)>,
     /// The numbers on either side of the last gap, which arrived.
     last: (u64, u64),
@@ -110,7 +106,6 @@ pub(super) struct Run {
     sent_at: Option<Instant>,
 }
 
-/// The shortest gap.
 const GAP_MIN: Duration = Duration::from_millis(300);
 
 impl Gaps {
@@ -169,7 +164,6 @@ impl Run {
         self.lost > 0 || self.has_open
     }
 
-    /// Counts what it holds as lost among packets that arrived.
     pub(super) fn end(&mut self, summary: &mut Summary) {
         summary.lost_sent_at = summary.lost_sent_at.max(self.sent_at);
         *self = Self::default();

@@ -199,7 +199,6 @@ impl<C: Copy> SentPackets<C> {
             .drain(evicted.contents, |content| sink(content, Outcome::Lost));
     }
 
-    /// Appends a slot for a skipped number.
     pub(super) fn skip_next(&mut self) {
         let number = self.next();
         if self.skipped.len() == SKIPPED_LEN {
@@ -285,7 +284,6 @@ impl<C: Copy> SentPackets<C> {
         }
     }
 
-    /// Removes the oldest slots that are no longer useful.
     pub(super) fn trim(&mut self, now: Instant) {
         let largest = self.reference.largest.unwrap_or(self.reference.first);
         while let Some(slot) = self.slots.front() {
@@ -344,7 +342,6 @@ impl Summary {
     }
 }
 
-/// The newer of two ACKs of ours.
 fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.newer(b)),
@@ -356,7 +353,6 @@ fn newer(a: Option<Described>, b: Option<Described>) -> Option<Described> {
 /// largest.
 const SKIPPED_LEN: usize = 36;
 
-/// Most and least growth of the ring, in slots.
 const GROWTH: usize = 64;
 const GROWTH_MIN: usize = 8;
 

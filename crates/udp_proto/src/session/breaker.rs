@@ -25,7 +25,6 @@ pub(super) struct Breaker {
     trial: Option<Trial>,
     /// Send time of the packet that ended the last gap.
     gap_end: Option<Instant>,
-    /// Whether losses in that gap are excluded.
     pub(super) is_gap_excused: bool,
 }
 
@@ -46,7 +45,6 @@ struct LossCounts {
 pub(super) const FLOOR: u32 = 4_096;
 /// Least sample of packets for a decision.
 const PACKETS_MIN: u32 = 30;
-/// The tolerated loss is one part in five.
 const LOSS_PARTS: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
 /// Least time between two gaps with excluded losses: the interval that [`LOSS_PARTS`] covers.

@@ -16,7 +16,6 @@ use crate::sent::{InFlight, SentPackets, Summary};
 pub(super) struct Congestion {
     /// Bytes that may be in flight.
     pub(super) window: u64,
-    /// The slow start threshold.
     threshold: u64,
     /// Bytes acknowledged towards the next step of linear growth.
     credit: u64,
@@ -207,12 +206,10 @@ impl Congestion {
         self.window < self.threshold
     }
 
-    /// The queueing delay of an RTT sample.
     fn delay(&self, round_trip: Duration) -> Duration {
         round_trip.saturating_sub(self.base.get().unwrap_or(round_trip))
     }
 
-    /// Returns whether an RTT shows a queue caused by slow start.
     fn is_queueing(&self, round_trip: Duration) -> bool {
         let [least, most] = SLOW_START_DELAY;
         let base = self.base.get().unwrap_or_default();

@@ -24,10 +24,8 @@ pub(super) struct Flow {
     pub(super) congestion: Congestion,
     pacer: Pacer,
     cap: Option<TokenBucket>,
-    /// When a lack of acknowledgements next counts as silence of the path.
     silent_at: Deadline,
     reported_rate: u32,
-    /// When messages that wait for a rate may be sent.
     pub(super) wake_at: Deadline,
 }
 
@@ -60,7 +58,6 @@ impl Flow {
         }
     }
 
-    /// Resets for a new path, without the limits learnt on the old one.
     pub(super) const fn restart(&mut self, now: Instant) {
         self.breaker = Breaker::new(now, self.breaker.full);
         self.congestion.restart(now);
@@ -254,7 +251,6 @@ pub(super) struct Pacer {
     paid_at: Instant,
 }
 
-/// The pace: 4/5 of the RTT per window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Congestion window in bytes; not 0.

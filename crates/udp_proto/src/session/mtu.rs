@@ -19,7 +19,6 @@ use crate::sent::{SentKind, SentPacket, Summary};
 pub(super) struct MtuProbing {
     /// Largest datagram to send, in bytes.
     mtu: u16,
-    /// The size that the application asked to check.
     check: Option<Mtu>,
     ceiling: Option<u16>,
     probe: Probe,
@@ -152,7 +151,6 @@ impl MtuProbing {
         }
     }
 
-    /// Resets for a new path with an unknown MTU.
     pub(super) fn restart(&mut self) {
         if self.ceiling.is_none() {
             let known = Mtu::new(self.mtu).filter(|mtu| *mtu > Mtu::MIN);

@@ -20,13 +20,10 @@ pub(super) struct OpeningKeys<A> {
     /// The current secret. `key` and the next phase's secret derive from it.
     secret: TrafficSecret,
     suite: Suite,
-    /// How many key updates the peer has made.
     pub(super) generation: u64,
     /// Lowest number received in the current phase. The previous phase sealed only lower ones.
     first: PacketNumber,
-    /// The previous phase, until it expires.
     old: Option<Old<A>>,
-    /// The next phase, if a packet asked for it and failed to authenticate.
     next: Option<Box<Next<A>>>,
     /// We acknowledged a packet of the current phase.
     is_acknowledged: bool,
@@ -58,13 +55,11 @@ pub(super) struct Sealed<'a, 'b> {
 
 pub(super) struct Unsealed<'b> {
     pub(super) plaintext: &'b [u8],
-    /// The phase that sealed it, counted from 0.
     pub(super) generation: u64,
     /// It begins a phase before we acknowledged anything of the previous one.
     pub(super) is_early: bool,
 }
 
-/// The key to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyGeneration {
     Old,
@@ -205,7 +200,6 @@ impl<A: Aead> OpeningKeys<A> {
         self.is_acknowledged = true;
     }
 
-    /// Drops expanded keys until the next packet.
     pub(super) fn drop_expanded(&mut self) {
         self.key = None;
     }

@@ -28,7 +28,6 @@ pub(crate) struct Path {
     migration: Option<Box<Migration>>,
 }
 
-/// A peer address with our local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     peer: SocketAddr,
@@ -43,7 +42,6 @@ enum Stage {
     Proved,
 }
 
-/// An address that is not validated yet.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     received: u64,
@@ -62,7 +60,6 @@ pub(super) struct OpenedPacket<'a> {
     pub(super) len: u64,
     /// No higher number was received before.
     pub(super) is_newest: bool,
-    /// The largest number that the peer has acknowledged.
     pub(super) acked: Option<u64>,
     pub(super) next: u64,
     pub(super) pto: Duration,
@@ -70,7 +67,6 @@ pub(super) struct OpenedPacket<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
-    /// The peer's new address; the player's own if a trusted exit reported it.
     pub(super) address: SocketAddr,
     pub(super) span: Span,
     /// The RTT of the challenge, if it was sent once.
@@ -158,7 +154,6 @@ impl Path {
         }
     }
 
-    /// Processes a decrypted packet. Returns the move that it causes.
     pub(super) fn on_packet(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
         match &mut self.stage {
             Stage::Fixed => None,
@@ -226,7 +221,6 @@ impl Path {
         })
     }
 
-    /// Processes a `PATH_RESPONSE` from `from`. Returns the move that it causes.
     pub(super) fn on_response(
         &mut self,
         now: Instant,
@@ -251,7 +245,6 @@ impl Path {
         })
     }
 
-    /// Returns the challenge that is due and its route, and marks it as sent.
     pub(super) fn poll_challenge(
         &mut self,
         now: Instant,
@@ -285,7 +278,6 @@ impl Path {
             .is_some_and(|migration| migration.copy(now, datagram))
     }
 
-    /// Returns whether the amplification limit allows another datagram.
     pub(super) fn may_send(&self) -> bool {
         match &self.stage {
             Stage::Fixed | Stage::Proved => true,
@@ -338,7 +330,6 @@ impl Route {
     }
 }
 
-/// The player's own address if a trusted exit reported it.
 fn real_address(arrival: &Arrival<SocketAddr>) -> SocketAddr {
     arrival.real_source.unwrap_or(arrival.peer)
 }

@@ -28,7 +28,6 @@ pub(crate) enum Opened {
     Forged,
     /// It exceeded the inbound limits and was not decrypted.
     Over,
-    /// The session has ended.
     Late,
     /// It exceeded the limit for addresses other than the session's.
     OffPathLimited,
@@ -291,7 +290,6 @@ pub(super) enum Phase {
     Open,
     /// The application closed it; reliable messages are still delivered.
     Flushing {
-        /// The linger deadline.
         until: Instant,
         close_frame: Box<CloseFrame>,
     },
@@ -439,7 +437,6 @@ impl<A: Aead> Session<A> {
         self.events.closed = Some(Box::new((reason, text)));
     }
 
-    /// Returns the CLOSE that is due, and marks it as sent.
     pub(super) fn take_close(&mut self, now: Instant) -> Option<(CloseCode, Box<[u8]>)> {
         let spacing = self.rtt.pto();
         let Phase::Closing { closes, .. } = &mut self.phase else {
@@ -472,7 +469,6 @@ impl<A: Aead> Session<A> {
         };
     }
 
-    /// Drops everything queued or in flight. Received messages stay readable.
     fn forget_outbound(&mut self) {
         self.outbox.forget();
         self.sent.forget();
@@ -493,12 +489,10 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Returns whether no challenge waits for an answer.
     pub(super) const fn is_idle(&self) -> bool {
         matches!(self.to_return, [None, None])
     }
 
-    /// Queues a challenge; a third is dropped.
     pub(super) fn on_challenge(&mut self, token: [u8; 8]) {
         keep(&mut self.to_return, token);
     }
@@ -516,7 +510,6 @@ fn keep(places: &mut [Option<[u8; 8]>; 2], token: [u8; 8]) {
 }
 
 impl<A: Aead> Session<A> {
-    /// Processes the source address of an accepted packet.
     pub(super) fn on_packet_opened(
         &mut self,
         now: Instant,
@@ -552,7 +545,6 @@ impl<A: Aead> Session<A> {
         }
     }
 
-    /// Resets path measurements if the peer's host changed.
     fn on_moved(&mut self, now: Instant, moved: &Move) {
         self.tally.address_changes = self.tally.address_changes.saturating_add(1);
         self.events.moved = Some(moved.span);
@@ -573,7 +565,6 @@ impl<A: Aead> Session<A> {
         self.path.is_migrating() || !self.tokens.is_idle()
     }
 
-    /// Appends a copy, a challenge or a response, which may go to another address.
     pub(super) fn poll_path(
         &mut self,
         now: Instant,
@@ -646,7 +637,6 @@ impl<A: Aead> Session<A> {
     }
 }
 
-/// The endpoint's provider and limits, which key updates need.
 pub(crate) struct Keying<'a, P> {
     pub(crate) provider: &'a P,
     pub(crate) limits: &'a KeyLimits,
@@ -655,12 +645,10 @@ pub(crate) struct Keying<'a, P> {
 /// Our current key phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealingPhase {
-    /// How many key updates we have made.
     pub(super) generation: u64,
     /// The phase's first packet number.
     first: PacketNumber,
     since: Instant,
-    /// The application requested the next key update.
     is_asked: bool,
 }
 

@@ -24,7 +24,6 @@ use crate::sent::{SentKind, SentPacket};
 
 /// Seals reserved for CLOSE when a key nears its limit.
 const SEALS_RESERVED: u64 = 64;
-/// Most contents of one packet: messages, WINDOW and CONFIRM.
 const CONTENTS_MAX: usize = FRAMES_MAX + 2;
 /// Interval between packets padded to provoke a stateless reset.
 const PADDED_SPAN: Duration = Duration::from_millis(200);
@@ -188,7 +187,6 @@ impl<A: Aead> Session<A> {
         Some(())
     }
 
-    /// Records a sealed packet with `frames` message frames.
     pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
         let kind = packet.kind;
         self.sent.on_sent(packet);
@@ -231,7 +229,6 @@ impl<A: Aead> Session<A> {
         self.flow.on_waiting(&moment, waiting, to_begin);
     }
 
-    /// Returns whether a message of the `open` channels can be sent now.
     fn has_messages(&self, open: u32) -> bool {
         self.outbox.may_have_work()
             && self.ping != Ping::Alone
@@ -240,7 +237,6 @@ impl<A: Aead> Session<A> {
             && self.outbox.has_work_for(self.fill_policy(), open)
     }
 
-    /// Returns whether a packet is due even without messages.
     fn has_to_report(&self, now: Instant) -> bool {
         self.received.ack_due(now)
             || matches!(self.confirm, Some((_, Sending::Due)))
@@ -263,7 +259,6 @@ impl<A: Aead> Session<A> {
         !self.sent.is_full() && self.has_room_on_record()
     }
 
-    /// Returns whether the contents of one more packet can be recorded.
     const fn has_room_on_record(&self) -> bool {
         self.sent.contents_room() >= CONTENTS_MAX
     }
@@ -446,7 +441,6 @@ impl<A: Aead> Session<A> {
         PacketNumber::new(self.sealing.next_number()).unwrap_or(PacketNumber::MAX)
     }
 
-    /// Returns whether only CLOSE may still be sent.
     pub(super) fn is_key_exhausted(&self, seals_max: u64) -> bool {
         self.sealing
             .sealed_in_phase()
@@ -569,7 +563,6 @@ struct Body {
 struct Messages {
     frames: usize,
     kind: SentKind,
-    /// How many of them are not tracked.
     untracked_frames: u8,
 }
 
@@ -612,7 +605,6 @@ pub(super) struct AckDispatch<'a> {
 }
 
 impl AckDispatch<'_> {
-    /// Queues the content of a lost packet for retransmission if it requires one.
     pub(super) fn on_lost(&mut self, content: Content) {
         match content {
             Content::Message(message) => {
@@ -632,7 +624,6 @@ impl AckDispatch<'_> {
         }
     }
 
-    /// Releases acknowledged content.
     pub(super) fn on_acknowledged(&mut self, content: Content) {
         match content {
             Content::Message(message) => self.outbox.on_acked(message),

@@ -38,7 +38,6 @@ pub(super) struct Migration {
     since: Instant,
     /// When the last packet arrived from it, as far as known.
     received_at: Instant,
-    /// A datagram to copy, and its other destination.
     copy: Vec<u8>,
     copy_to: Option<Route>,
 }
@@ -50,7 +49,6 @@ struct Previous {
     pace: Pace,
 }
 
-/// A candidate that answered its challenge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValidatedPath {
     pub(super) route: Route,
@@ -74,7 +72,6 @@ impl Migration {
         }
     }
 
-    /// Returns the bucket of `peer` if it has one of its own.
     pub(super) fn pace_of(&mut self, peer: SocketAddr) -> Option<&mut Pace> {
         // The previous address first: it may be the genuine one.
         if let Some(previous) = &mut self.previous
@@ -144,7 +141,6 @@ impl Migration {
         self.changes.are_spaced(now) && (is_silent || self.changes.are_few(now))
     }
 
-    /// Processes a response from the session's address: the peer is still there.
     pub(super) fn on_current_answer(&mut self, token: [u8; 8]) {
         let is_answer = self.check.is_some_and(|check| check.is_answered_by(token));
         if is_answer {
@@ -169,7 +165,6 @@ impl Migration {
         })
     }
 
-    /// Moves the session from `from` to `to`, which is validated.
     pub(super) fn move_to(
         &mut self,
         now: Instant,
@@ -194,7 +189,6 @@ impl Migration {
         }
     }
 
-    /// Resets the state for the new address.
     fn move_on(&mut self, now: Instant, from: Route, pto: Duration) {
         self.candidate = None;
         self.check = None;
@@ -290,7 +284,6 @@ const CHALLENGE_LEN: u64 = CHALLENGE_LEN_MAX as u64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) route: Route,
-    /// The address to report to the application.
     pub(super) address: SocketAddr,
     pub(super) challenge: Challenge,
     span: Span,
@@ -327,7 +320,6 @@ impl Candidate {
         self.challenge.is_expired(now) || now >= self.since + pto
     }
 
-    /// Returns whether to send a challenge now, and records it.
     pub(super) fn take_challenge(&mut self, now: Instant) -> bool {
         let is_sent = self.challenge.is_due(now) && CHALLENGE_LEN <= self.allowance();
         if is_sent {
@@ -412,7 +404,6 @@ impl Challenge {
         self.tries > 0 && now >= self.expires_at
     }
 
-    /// Records a transmission and returns the token.
     pub(super) fn transmit(
         &mut self,
         now: Instant,
@@ -489,7 +480,6 @@ impl ChangeLimiter {
         self.last.is_none_or(|last| now >= last + Self::SPACING)
     }
 
-    /// Returns whether fewer than eight changes were within a minute.
     pub(super) fn are_few(&self, now: Instant) -> bool {
         let oldest = self.times.get(usize::from(self.next)).copied().flatten();
         oldest.is_none_or(|oldest| now >= oldest + Self::WINDOW)
@@ -537,7 +527,6 @@ impl Pace {
         full_at: Instant::ZERO,
     };
 
-    /// Takes one packet if available.
     pub(super) fn take(&mut self, now: Instant, rate: Rate) -> bool {
         let after = self.full_at.max(now) + rate.interval;
         if after.saturating_since(now) > rate.interval.saturating_mul(rate.burst) {
