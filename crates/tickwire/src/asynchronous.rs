@@ -13,7 +13,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use udp_proto::{ChannelId, Message, MessageId, SendError, SessionId};
 
-use crate::background::{EVENTS_MAX, Line, Offer, Outlet};
+use crate::shared::{EVENTS_MAX, EventSink, OfferError, SharedChannel};
 use crate::socket::Socket;
 use crate::{Client, Event, Report, Server, ServerKey};
 
@@ -22,7 +22,7 @@ use crate::{Client, Event, Report, Server, ServerKey};
 /// Dropping it ends the session without waiting for queued messages.
 #[derive(Debug)]
 pub struct AsyncClient {
-    link: Link,
+    thread: Thread,
     session: SessionId,
 }
 
@@ -31,7 +31,7 @@ pub struct AsyncClient {
 /// Dropping it ends all sessions without waiting for queued messages.
 #[derive(Debug)]
 pub struct AsyncServer {
-    link: Link,
+    thread: Thread,
     address: SocketAddr,
     key: ServerKey,
 }
@@ -44,8 +44,8 @@ impl Client {
     /// The system's error if the thread cannot be started.
     pub fn in_tasks(self) -> io::Result<AsyncClient> {
         let session = self.session();
-        let link = Link::start("tickwire client", self.socket)?;
-        Ok(AsyncClient { link, session })
+        let thread = Thread::start("tickwire client", self.socket)?;
+        Ok(AsyncClient { thread, session })
     }
 }
 
@@ -57,8 +57,12 @@ impl Server {
     /// The system's error if the thread cannot be started.
     pub fn in_tasks(self) -> io::Result<AsyncServer> {
         let (address, key) = (self.address(), self.key());
-        let link = Link::start("tickwire server", self.socket)?;
-        Ok(AsyncServer { link, address, key })
+        let thread = Thread::start("tickwire server", self.socket)?;
+        Ok(AsyncServer {
+            thread,
+            address,
+            key,
+        })
     }
 }
 
@@ -76,7 +80,7 @@ impl AsyncClient {
     /// The errors of [`Client::send`] for its channel or length; [`SendError::Closed`] if the
     /// thread has ended. A message that is still queued when the session ends is dropped.
     pub async fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
-        self.link.send(self.session, channel, message).await
+        self.thread.send(self.session, channel, message).await
     }
 
     /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
@@ -90,20 +94,20 @@ impl AsyncClient {
     /// have no `Settled` event that was taken, or more than a quarter of what the session leaves to
     /// others of 65,536.
     pub async fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
-        self.link.send_tracked(self.session, message).await
+        self.thread.send_tracked(self.session, message).await
     }
 
     /// Waits for a report like [`Client::report`]'s. `None` if the thread ends first, or if 1,024
     /// requests wait.
     pub async fn report(&self) -> Option<Report> {
-        self.link.report().await
+        self.thread.report().await
     }
 
     /// Waits for the next event; `None` once the thread has ended and all events were taken.
     ///
     /// Cancel safe: dropping the future loses no event.
     pub async fn next_event(&mut self) -> Option<Event> {
-        self.link.next_event().await
+        self.thread.next_event().await
     }
 
     /// Ends the session after all reliable messages have arrived; [`Event::Disconnected`] follows.
@@ -116,13 +120,13 @@ impl AsyncClient {
     /// [`SendError::Full`] if there is no room for the request; [`SendError::Closed`] if the thread
     /// has ended.
     pub fn disconnect(&self) -> Result<(), SendError> {
-        self.link.line.disconnect(self.session)
+        self.thread.shared.disconnect(self.session)
     }
 
     /// Ends the session and the thread within `within`. Reliable messages are delivered first if
     /// `within` allows. To wait for the end, take events until `None`.
     pub fn shutdown(&self, within: Duration) {
-        self.link.line.stop(within);
+        self.thread.shared.stop(within);
     }
 }
 
@@ -151,7 +155,7 @@ impl AsyncServer {
         channel: ChannelId,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.link.send(session, channel, message).await
+        self.thread.send(session, channel, message).await
     }
 
     /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome; see
@@ -165,19 +169,19 @@ impl AsyncServer {
         session: SessionId,
         message: &Message<'_>,
     ) -> Result<MessageId, SendError> {
-        self.link.send_tracked(session, message).await
+        self.thread.send_tracked(session, message).await
     }
 
     /// Waits for a report; see [`AsyncClient::report`].
     pub async fn report(&self) -> Option<Report> {
-        self.link.report().await
+        self.thread.report().await
     }
 
     /// Waits for the next event; `None` once the thread has ended and all events were taken.
     ///
     /// Cancel safe: dropping the future loses no event.
     pub async fn next_event(&mut self) -> Option<Event> {
-        self.link.next_event().await
+        self.thread.next_event().await
     }
 
     /// Ends a session after all reliable messages have arrived; [`Event::Disconnected`] follows.
@@ -189,7 +193,7 @@ impl AsyncServer {
     ///
     /// As [`AsyncClient::disconnect`].
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
-        self.link.line.send_away(session)
+        self.thread.shared.disconnect_and_mute(session)
     }
 
     /// Ends a session at once, drops its queued messages and sends the player `reason`; see
@@ -199,32 +203,32 @@ impl AsyncServer {
     ///
     /// As [`disconnect`](Self::disconnect).
     pub fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
-        self.link.line.kick(session, reason)
+        self.thread.shared.kick(session, reason)
     }
 
     /// Ends all sessions and the thread within `within`; see [`AsyncClient::shutdown`].
     pub fn shutdown(&self, within: Duration) {
-        self.link.line.stop(within);
+        self.thread.shared.stop(within);
     }
 }
 
 /// The handle to the thread, and its events.
 #[derive(Debug)]
-struct Link {
-    line: Line,
+struct Thread {
+    shared: SharedChannel,
     events: Receiver<Event>,
 }
 
-impl Link {
+impl Thread {
     fn start(name: &str, socket: Socket) -> io::Result<Self> {
-        let (outlet, events) = channel(EVENTS_MAX);
-        let line = Line::to(&socket);
-        let served = line.clone();
-        // The thread ends on request, at the latest when the link is dropped.
+        let (sink, events) = channel(EVENTS_MAX);
+        let shared = socket.share();
+        let served = shared.clone();
+        // The thread ends on request, at the latest when the handle is dropped.
         let _thread = Builder::new()
             .name(name.to_owned())
-            .spawn(move || socket.serve(&served, &outlet))?;
-        Ok(Self { line, events })
+            .spawn(move || socket.serve(&served, &sink))?;
+        Ok(Self { shared, events })
     }
 
     async fn send(
@@ -233,10 +237,10 @@ impl Link {
         channel: ChannelId,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.line.check(channel, message)?;
-        let allowance = &self.line.signals.allowance;
-        allowance.take_when_there_is(session, message.len()).await;
-        self.line.queue(session, channel, message)
+        self.shared.check(channel, message)?;
+        let allowance = &self.shared.signals.allowance;
+        allowance.take_when_free(session, message.len()).await;
+        self.shared.queue(session, channel, message)
     }
 
     async fn send_tracked(
@@ -244,48 +248,48 @@ impl Link {
         session: SessionId,
         message: &Message<'_>,
     ) -> Result<MessageId, SendError> {
-        self.line.check(message.channel, message.bytes)?;
-        let signals = &self.line.signals;
+        self.shared.check(message.channel, message.bytes)?;
+        let signals = &self.shared.signals;
         let len = message.bytes.len();
-        signals.allowance.take_when_there_is(session, len).await;
+        signals.allowance.take_when_free(session, len).await;
         let number = signals
             .tracked
             .begin(session, message.channel)
             .inspect_err(|_| signals.allowance.give_back(session, len))?;
-        self.line.queue_tracked(session, message, number)
+        self.shared.queue_tracked(session, message, number)
     }
 
     async fn report(&self) -> Option<Report> {
-        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         // The caller may have dropped its future.
-        let give = move |report| drop(answer.send(report));
-        self.line.report(give).ok()?;
-        answered.await.ok()
+        let give = move |report| drop(sender.send(report));
+        self.shared.report(give).ok()?;
+        receiver.await.ok()
     }
 
     async fn next_event(&mut self) -> Option<Event> {
         loop {
             let Some(event) = self.events.recv().await else {
-                return self.line.last_event();
+                return self.shared.last_event();
             };
-            if let Some(event) = self.line.on_taken(event) {
+            if let Some(event) = self.shared.on_taken(event) {
                 return Some(event);
             }
         }
     }
 }
 
-impl Drop for Link {
+impl Drop for Thread {
     fn drop(&mut self) {
-        self.line.stop(Duration::ZERO);
+        self.shared.stop(Duration::ZERO);
     }
 }
 
-impl Outlet for Sender<Event> {
-    fn offer(&self, event: Event) -> Result<(), Offer> {
+impl EventSink for Sender<Event> {
+    fn offer(&self, event: Event) -> Result<(), OfferError> {
         self.try_send(event).map_err(|error| match error {
-            TrySendError::Full(event) => Offer::Full(event),
-            TrySendError::Closed(_) => Offer::Gone,
+            TrySendError::Full(event) => OfferError::Full(event),
+            TrySendError::Closed(_) => OfferError::Gone,
         })
     }
 }
@@ -299,20 +303,20 @@ mod tests {
     #[test]
     fn u18_whoever_asks_for_a_report_of_a_thread_that_ends_is_told_of_its_end() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
-        let line = Line::to(&server.socket);
-        let (_outlet, events) = channel(1);
-        let link = Link { line, events };
+        let shared = server.socket.share();
+        let (_sink, events) = channel(1);
+        let thread = Thread { shared, events };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
         let ends = async {
             // The same order as at the end of `Socket::serve`.
-            let ended = link.line.signals.announce_end();
+            let guard = thread.shared.signals.end_guard();
             drop(server);
-            drop(ended);
+            drop(guard);
         };
-        let both = async { tokio::join!(biased; link.report(), ends).0 };
+        let both = async { tokio::join!(biased; thread.report(), ends).0 };
         let both = async { tokio::time::timeout(Duration::from_secs(20), both).await };
         assert!(matches!(runtime.block_on(both), Ok(None)));
     }

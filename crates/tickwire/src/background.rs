@@ -4,14 +4,6 @@
 //! another. Events that the game does not take stay in the endpoint, which bounds them per session,
 //! and reliable senders then get no more credit.
 
-mod allowance;
-mod answers;
-mod held;
-mod hushed;
-mod line;
-mod parcel;
-mod tracked;
-
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::io;
@@ -20,20 +12,9 @@ use std::thread::{Builder, JoinHandle};
 
 use udp_proto::{ChannelId, Message, MessageId, SendError, SessionId};
 
+use crate::shared::{EVENTS_MAX, EventSink, OfferError, SharedChannel};
 use crate::socket::Socket;
 use crate::{Client, Event, Report, Server, ServerKey};
-pub(crate) use allowance::Allowance;
-pub(crate) use answers::{Answer, Answers};
-pub(crate) use held::Held;
-pub(crate) use hushed::Hushed;
-#[cfg(test)]
-pub(crate) use line::EVENT_BYTES_MAX;
-pub(crate) use line::{Line, MESSAGE_COST, Offer, Order, Outlet, Signals};
-pub(crate) use parcel::Parcel;
-pub(crate) use tracked::Tracked;
-
-/// Capacity of the event queue.
-pub(crate) const EVENTS_MAX: usize = 4_096;
 
 /// A client on its own thread; see [`Client::in_background`].
 ///
@@ -99,7 +80,7 @@ impl BackgroundClient {
     /// [`SendError::Closed`] if the thread has ended; and the errors of [`Client::send`] for its
     /// channel or length. A message that is still queued when the session ends is dropped.
     pub fn send(&self, channel: ChannelId, message: &[u8]) -> Result<(), SendError> {
-        self.thread.line.send(self.session, channel, message)
+        self.thread.shared.send(self.session, channel, message)
     }
 
     /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome with the returned
@@ -113,7 +94,7 @@ impl BackgroundClient {
     /// have no `Settled` event that was taken, or more than a quarter of what the session leaves to
     /// others of 65,536.
     pub fn send_tracked(&self, message: &Message<'_>) -> Result<MessageId, SendError> {
-        self.thread.line.send_tracked(self.session, message)
+        self.thread.shared.send_tracked(self.session, message)
     }
 
     /// Waits up to `within` for a report like [`Client::report`]'s. An idle thread makes one within
@@ -141,7 +122,7 @@ impl BackgroundClient {
     ///
     /// [`SendError::Full`] and [`SendError::Closed`] as for [`send`](Self::send).
     pub fn disconnect(&self) -> Result<(), SendError> {
-        self.thread.line.disconnect(self.session)
+        self.thread.shared.disconnect(self.session)
     }
 
     /// Returns whether the thread is running.
@@ -180,7 +161,14 @@ impl BackgroundServer {
         channel: ChannelId,
         message: &[u8],
     ) -> Result<(), SendError> {
-        self.thread.line.send(session, channel, message)
+        self.thread.shared.send(session, channel, message)
+    }
+
+    /// Queues a message to each session that the game has seen connect, and that it has neither
+    /// ended nor seen end. Returns the sessions that refused it, each with the error of
+    /// [`send`](Self::send).
+    pub fn broadcast(&self, channel: ChannelId, message: &[u8]) -> Vec<(SessionId, SendError)> {
+        self.thread.shared.broadcast(channel, message)
     }
 
     /// Like [`send`](Self::send), but [`Event::Settled`] reports the outcome; see
@@ -194,7 +182,7 @@ impl BackgroundServer {
         session: SessionId,
         message: &Message<'_>,
     ) -> Result<MessageId, SendError> {
-        self.thread.line.send_tracked(session, message)
+        self.thread.shared.send_tracked(session, message)
     }
 
     /// Waits up to `within` for a report; see [`BackgroundClient::report`].
@@ -222,7 +210,7 @@ impl BackgroundServer {
     /// [`SendError::Full`] if there is no room for the request, whatever the session holds;
     /// [`SendError::Closed`] as for [`send`](Self::send).
     pub fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
-        self.thread.line.send_away(session)
+        self.thread.shared.disconnect_and_mute(session)
     }
 
     /// Ends a session at once, drops its queued messages and sends the player `reason`; see
@@ -232,7 +220,7 @@ impl BackgroundServer {
     ///
     /// As [`disconnect`](Self::disconnect).
     pub fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
-        self.thread.line.kick(session, reason)
+        self.thread.shared.kick(session, reason)
     }
 
     /// Returns whether the thread is running.
@@ -249,7 +237,7 @@ impl BackgroundServer {
 /// The thread, and the queues to and from it.
 #[derive(Debug)]
 struct Thread {
-    line: Line,
+    shared: SharedChannel,
     events: Receiver<Event>,
     /// `None` once it was joined.
     handle: Option<JoinHandle<()>>,
@@ -257,14 +245,14 @@ struct Thread {
 
 impl Thread {
     fn start(name: &str, socket: Socket) -> io::Result<Self> {
-        let (outlet, events) = std::sync::mpsc::sync_channel(EVENTS_MAX);
-        let line = Line::to(&socket);
-        let served = line.clone();
+        let (sink, events) = std::sync::mpsc::sync_channel(EVENTS_MAX);
+        let shared = socket.share();
+        let served = shared.clone();
         let handle = Builder::new()
             .name(name.to_owned())
-            .spawn(move || socket.serve(&served, &outlet))?;
+            .spawn(move || socket.serve(&served, &sink))?;
         Ok(Self {
-            line,
+            shared,
             events,
             handle: Some(handle),
         })
@@ -274,12 +262,12 @@ impl Thread {
         loop {
             match self.events.try_recv() {
                 Ok(event) => {
-                    if let Some(event) = self.line.on_taken(event) {
+                    if let Some(event) = self.shared.on_taken(event) {
                         return Some(event);
                     }
                 }
                 Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Disconnected) => return self.line.last_event(),
+                Err(TryRecvError::Disconnected) => return self.shared.last_event(),
             }
         }
     }
@@ -291,23 +279,23 @@ impl Thread {
         loop {
             match self.events.recv_timeout(left) {
                 Ok(event) => {
-                    if let Some(event) = self.line.on_taken(event) {
+                    if let Some(event) = self.shared.on_taken(event) {
                         return Some(event);
                     }
                     left = deadline.saturating_since(clock.now());
                 }
                 Err(RecvTimeoutError::Timeout) => return None,
-                Err(RecvTimeoutError::Disconnected) => return self.line.last_event(),
+                Err(RecvTimeoutError::Disconnected) => return self.shared.last_event(),
             }
         }
     }
 
     fn report(&self, within: Duration) -> Option<Report> {
-        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         // The caller may have timed out.
-        let give = move |report| drop(answer.try_send(report));
-        self.line.report(give).ok()?;
-        answered.recv_timeout(within).ok()
+        let give = move |report| drop(sender.try_send(report));
+        self.shared.report(give).ok()?;
+        receiver.recv_timeout(within).ok()
     }
 
     fn is_finished(&self) -> bool {
@@ -315,14 +303,14 @@ impl Thread {
     }
 
     fn shutdown(mut self, within: Duration) -> bool {
-        self.line.stop(within);
+        self.shared.stop(within);
         // The queue closes when the thread ends; events until then are dropped.
         let clock = servicer::Clock::new();
         let deadline = clock.now() + within + GRACE;
         loop {
             let left = deadline.saturating_since(clock.now());
             match self.events.recv_timeout(left) {
-                Ok(event) => drop(self.line.on_taken(event)),
+                Ok(event) => drop(self.shared.on_taken(event)),
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -334,16 +322,16 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.handle.is_some() {
-            self.line.stop(Duration::ZERO);
+            self.shared.stop(Duration::ZERO);
         }
     }
 }
 
-impl Outlet for SyncSender<Event> {
-    fn offer(&self, event: Event) -> Result<(), Offer> {
+impl EventSink for SyncSender<Event> {
+    fn offer(&self, event: Event) -> Result<(), OfferError> {
         self.try_send(event).map_err(|error| match error {
-            TrySendError::Full(event) => Offer::Full(event),
-            TrySendError::Disconnected(_) => Offer::Gone,
+            TrySendError::Full(event) => OfferError::Full(event),
+            TrySendError::Disconnected(_) => OfferError::Gone,
         })
     }
 }

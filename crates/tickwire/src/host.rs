@@ -3,9 +3,6 @@
 //! Between ticks, received messages stay in the endpoint, which bounds unread data per session and
 //! limits reliable senders by credit. They become events when the game asks for them.
 
-mod dismissed;
-mod hand_over;
-
 use core::ops::ControlFlow;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,23 +14,14 @@ use udp_proto::{ChannelId, CloseCode, Endpoint, MessageId, MessageOutcome, SendE
 use wire::{CommandId, Instant};
 
 use crate::Event;
-use crate::background::{Held, MESSAGE_COST, Order, Parcel, Signals};
+use crate::shared::{
+    EventSink, MESSAGE_COST, OfferError, OutgoingMessage, SendQueues, Side, Signals, ThreadRequest,
+};
 use crate::stats::Recorder;
-use dismissed::Dismissed;
-pub(crate) use hand_over::HandOver;
 
 /// Limit in bytes for undelivered messages of closed sessions, over all of them. Each counts as
 /// [`MESSAGE_COST`] more than its length.
-const LAST_WORDS_MAX: usize = 16 << 20;
-
-/// Whether a socket is a server's or a client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// Many sessions, which share the send allowance.
-    Server,
-    /// One session.
-    Client,
-}
+const CLOSED_BYTES_MAX: usize = 16 << 20;
 
 /// State of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +41,7 @@ pub(crate) struct Host {
     /// Sessions with unread messages in the endpoint, each once.
     pub(crate) readable: VecDeque<SessionId>,
     /// Messages from a game on another thread for which their channels have no room.
-    held: Held<SessionId, Parcel>,
+    queues: SendQueues<SessionId, OutgoingMessage>,
     /// The game's number for each tracked message.
     numbers: BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
     /// State shared with the game's thread.
@@ -62,11 +50,10 @@ pub(crate) struct Host {
     /// drives the endpoint.
     pub(crate) events_max: usize,
     /// Sessions that were rejected on connect, until they end.
-    sent_away: BTreeSet<SessionId>,
-    /// Sessions that are muted: their messages are no longer delivered to the game.
-    dismissed: Dismissed,
+    rejected: BTreeSet<SessionId>,
+    muted: Muted,
     /// Cost of the messages of closed sessions in `events`.
-    last_words: usize,
+    closed_bytes: usize,
     /// Start of the next tick, if the game uses ticks.
     next_tick: Option<Instant>,
     /// Whether the awaited tick has begun.
@@ -85,13 +72,13 @@ impl Host {
         Self {
             events: VecDeque::new(),
             readable: VecDeque::new(),
-            held: Held::default(),
+            queues: SendQueues::default(),
             numbers: BTreeMap::new(),
             signals: Arc::new(Signals::new(side)),
             events_max: usize::MAX,
-            sent_away: BTreeSet::new(),
-            dismissed: Dismissed::default(),
-            last_words: 0,
+            rejected: BTreeSet::new(),
+            muted: Muted::default(),
+            closed_bytes: 0,
             next_tick: None,
             has_ticked: false,
             recorder: Recorder::new(now),
@@ -108,7 +95,7 @@ impl Host {
     ///
     /// A late tick does not move the ticks after it. If it is late by more than a whole tick, the
     /// missed ticks are skipped.
-    pub(crate) fn expect_tick(&mut self, now: Instant, span: Duration) -> Duration {
+    pub(crate) fn schedule_tick(&mut self, now: Instant, span: Duration) -> Duration {
         self.has_ticked = false;
         let last = self.next_tick.unwrap_or(now);
         let next = if last + span > now {
@@ -129,16 +116,17 @@ impl Host {
         for session in core::mem::take(&mut self.readable) {
             self.read(now, endpoint, session, usize::MAX);
         }
-        self.last_words = 0;
-        self.dismissed.give(self.events.iter().filter_map(end_of));
+        self.closed_bytes = 0;
+        self.muted
+            .begin_batch(self.events.iter().filter_map(end_of));
         core::mem::take(&mut self.events).into()
     }
 
     /// Stops delivering messages of a session if it is open, or if the game was just given its end.
-    pub(crate) fn hush(&mut self, session: SessionId) {
+    pub(crate) fn mute(&mut self, session: SessionId) {
         if !self.recorder.has(session) {
-            self.dismissed.add_parting(session);
-        } else if self.dismissed.add(session) {
+            self.muted.add_ended(session);
+        } else if self.muted.add(session) {
             self.readable.retain(|readable| *readable != session);
             self.events.retain(
                 |event| !matches!(event, Event::Message { session: of, .. } if *of == session),
@@ -147,8 +135,8 @@ impl Host {
     }
 
     /// Returns whether a session was muted and the game has not yet processed its end.
-    pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
-        self.dismissed.has(session)
+    pub(crate) fn is_muted(&self, session: SessionId) -> bool {
+        self.muted.has(session)
     }
 
     /// Returns the sessions that the game knows or will know, except those it knows to be closed.
@@ -158,7 +146,7 @@ impl Host {
     }
 
     /// When the thread ends, stores the outcomes for which the game's queue had no room.
-    pub(crate) fn leave_word(&self) {
+    pub(crate) fn keep_outcomes(&self) {
         for event in &self.events {
             if let Event::Settled {
                 message, outcome, ..
@@ -187,7 +175,7 @@ impl Host {
         for session in endpoint.sessions().collect::<Vec<_>>() {
             self.end(now, endpoint, session, (latest, CloseCode::Shutdown));
         }
-        self.go_on_stopping(now, endpoint);
+        self.advance_stop(now, endpoint);
         true
     }
 
@@ -200,26 +188,76 @@ impl Host {
         session: SessionId,
         (latest, code): (Instant, CloseCode),
     ) {
-        let queues = u32::try_from(self.held.bytes(session) >> 16).unwrap_or(u32::MAX);
+        let queues = u32::try_from(self.queues.bytes(session) >> 16).unwrap_or(u32::MAX);
         let span = self.linger.saturating_mul(queues.saturating_add(1));
-        if !self.held.leave(session, latest.min(now + span), code) {
+        if !self.queues.close(session, latest.min(now + span), code) {
             // If the session has already ended, the game gets its end event.
             endpoint.close(now, session, code, &[]).ok();
         }
     }
 
     /// Shuts the endpoint down once no message waits.
-    fn go_on_stopping(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
-        if self.stop == Stop::Waiting && self.held.is_empty() {
+    fn advance_stop(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
+        if self.stop == Stop::Waiting && self.queues.is_empty() {
             self.stop = Stop::Done;
             endpoint.shutdown(now);
         }
     }
 
     /// Emits `Settled` for messages that were dropped before they reached the endpoint.
-    fn tell_dropped(&mut self) {
-        while let Some((session, channel, parcel)) = self.held.pop_dropped() {
-            self.events.extend(dropped(session, channel, &parcel));
+    fn report_dropped(&mut self) {
+        while let Some((session, channel, message)) = self.queues.pop_dropped() {
+            self.events.extend(dropped(session, channel, &message));
+        }
+    }
+
+    /// Moves events to `sink` while it has room; the others wait.
+    ///
+    /// Messages are read only if no other event waits, one per session in turn.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint<Ring>,
+        sink: &impl EventSink,
+    ) -> Delivered {
+        let mut has_requested = false;
+        let mut outcome = Delivered::Idle;
+        loop {
+            if self.signals.is_full() {
+                if core::mem::replace(&mut has_requested, true) {
+                    return outcome;
+                }
+                self.signals.request_wake();
+                continue;
+            }
+            let Some(event) = self.events.pop_front() else {
+                self.closed_bytes = 0;
+                let Some(session) = self.readable.pop_front() else {
+                    return outcome;
+                };
+                // One message costs more than 1. A session without a message leaves the list.
+                if self.read(now, endpoint, session, 1) > 0 {
+                    self.readable.push_back(session);
+                    outcome = Delivered::HasRead;
+                }
+                continue;
+            };
+            // Counted before it can be taken and subtracted.
+            self.signals.count(&event);
+            match sink.offer(event) {
+                Ok(()) => {}
+                Err(OfferError::Gone) => return Delivered::Gone,
+                Err(OfferError::Full(event)) => {
+                    self.signals.uncount(&event);
+                    self.events.push_front(event);
+                    if core::mem::replace(&mut has_requested, true) {
+                        return outcome;
+                    }
+                    // Taking an event after this wakes the driver. An event taken before it left
+                    // room, so the loop tries once more.
+                    self.signals.request_wake();
+                }
+            }
         }
     }
 
@@ -249,17 +287,70 @@ impl Host {
     }
 }
 
+/// Result of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// No message was read.
+    Idle,
+    /// Messages were read, so the endpoint may have credit to send.
+    HasRead,
+    /// The receiver is gone.
+    Gone,
+}
+
+/// Sessions that the game has kicked or disconnected: their messages are no longer delivered.
+///
+/// A game that is called for one event after another can kick a player whose `Disconnected` event
+/// is already in the same batch. This set covers that case too.
+#[derive(Debug, Default)]
+struct Muted {
+    /// Muted sessions that have not ended.
+    open: BTreeSet<SessionId>,
+    /// Sessions that end within the batch of events last given to the game, and whether each is
+    /// muted.
+    ended: BTreeMap<SessionId, bool>,
+}
+
+impl Muted {
+    /// Adds an open session; returns whether it is new.
+    fn add(&mut self, session: SessionId) -> bool {
+        self.open.insert(session)
+    }
+
+    /// Mutes a session that has ended, if its end is in the current batch.
+    fn add_ended(&mut self, session: SessionId) {
+        if let Some(is_muted) = self.ended.get_mut(&session) {
+            *is_muted = true;
+        }
+    }
+
+    /// Returns whether a session is muted.
+    fn has(&self, session: SessionId) -> bool {
+        self.open.contains(&session) || self.ended.get(&session) == Some(&true)
+    }
+
+    /// Removes a session that has ended; returns whether it was muted.
+    fn remove(&mut self, session: SessionId) -> bool {
+        self.open.remove(&session)
+    }
+
+    /// Starts a new batch that contains the ends of these sessions. Forgets the batch before.
+    fn begin_batch(&mut self, ends: impl Iterator<Item = SessionId>) {
+        self.ended = ends.map(|session| (session, false)).collect();
+    }
+}
+
 /// Gives a message to the endpoint. If the endpoint refuses a tracked message for good, emits its
 /// `Settled` event.
 fn post(
     now: Instant,
     endpoint: &mut Endpoint<Ring>,
-    (session, channel, parcel): (SessionId, ChannelId, &Parcel),
+    (session, channel, outgoing): (SessionId, ChannelId, &OutgoingMessage),
     numbers: &mut BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
     events: &mut VecDeque<Event>,
 ) -> Result<(), SendError> {
-    let Some((message, number)) = parcel.message(channel).zip(parcel.number()) else {
-        return endpoint.send(now, session, channel, parcel.as_ref());
+    let Some((message, number)) = outgoing.to_tracked(channel) else {
+        return endpoint.send(now, session, channel, outgoing.as_ref());
     };
     match endpoint.send_tracked(now, session, &message) {
         Ok(message) => {
@@ -269,7 +360,7 @@ fn post(
         // Polling events makes room again.
         Err(SendError::Full | SendError::TooManyTracked) => Err(SendError::Full),
         Err(error) => {
-            events.extend(dropped(session, channel, parcel));
+            events.extend(dropped(session, channel, outgoing));
             Err(error)
         }
     }
@@ -287,52 +378,52 @@ const fn end_of(event: &Event) -> Option<SessionId> {
 }
 
 /// The event for a tracked message that never reached the endpoint.
-fn dropped(session: SessionId, channel: ChannelId, parcel: &Parcel) -> Option<Event> {
+fn dropped(session: SessionId, channel: ChannelId, message: &OutgoingMessage) -> Option<Event> {
     Some(Event::Settled {
         session,
         channel,
-        message: parcel.number()?,
+        message: message.number()?,
         outcome: MessageOutcome::Dropped,
     })
 }
 
 impl Application<Endpoint<Ring>> for Host {
-    type Request = Order;
+    type Request = ThreadRequest;
 
     fn apply_request(
         &mut self,
         now: Instant,
         endpoint: &mut Endpoint<Ring>,
-        order: Order,
+        request: ThreadRequest,
     ) -> ControlFlow<()> {
         let allowance = &self.signals.allowance;
-        match order {
-            Order::Send(session, channel, parcel) => {
+        match request {
+            ThreadRequest::Send(session, channel, message) => {
                 let (numbers, events) = (&mut self.numbers, &mut self.events);
-                self.held.send(
+                self.queues.send(
                     now,
-                    (session, channel, parcel),
+                    (session, channel, message),
                     allowance,
-                    |session, channel, parcel| {
-                        post(now, endpoint, (session, channel, parcel), numbers, events)
+                    |session, channel, message| {
+                        post(now, endpoint, (session, channel, message), numbers, events)
                     },
                 );
-                self.tell_dropped();
+                self.report_dropped();
             }
-            Order::Disconnect(session) => {
-                allowance.give_back_for_order();
+            ThreadRequest::Disconnect(session) => {
+                allowance.give_back_for_request();
                 // A client that disconnects still gets the server's last messages.
                 if self.close_code == CloseCode::Kicked {
-                    self.hush(session);
+                    self.mute(session);
                 }
                 let latest = Instant::from_nanos(u64::MAX);
                 self.end(now, endpoint, session, (latest, self.close_code));
             }
-            Order::Kick(session, reason) => {
-                allowance.give_back_for_order();
-                self.hush(session);
-                self.held.forget(session, &self.signals.allowance);
-                self.tell_dropped();
+            ThreadRequest::Kick(session, reason) => {
+                allowance.give_back_for_request();
+                self.mute(session);
+                self.queues.forget(session, &self.signals.allowance);
+                self.report_dropped();
                 // If the session has already ended, the game gets its end event.
                 endpoint.kick(now, session, &reason).ok();
             }
@@ -349,7 +440,7 @@ impl Application<Endpoint<Ring>> for Host {
                     Stop::Waiting | Stop::Done => Some(CloseCode::Shutdown),
                 };
                 if let Some(code) = code {
-                    self.sent_away.insert(session);
+                    self.rejected.insert(session);
                     // It has just opened, so closing does not fail.
                     endpoint.close(now, session, code, &[]).ok();
                     return;
@@ -361,7 +452,7 @@ impl Application<Endpoint<Ring>> for Host {
                 self.events.push_back(Event::Unreachable { failure });
             }
             udp_proto::Event::Readable { session } => {
-                if !self.sent_away.contains(&session) && !self.dismissed.has(session) {
+                if !self.rejected.contains(&session) && !self.muted.has(session) {
                     self.readable.push_back(session);
                 }
             }
@@ -384,7 +475,7 @@ impl Application<Endpoint<Ring>> for Host {
                 reason,
                 text,
             } => {
-                if self.sent_away.remove(&session) {
+                if self.rejected.remove(&session) {
                     return;
                 }
                 self.recorder
@@ -392,13 +483,13 @@ impl Application<Endpoint<Ring>> for Host {
                 // The endpoint frees the session before the tick ends, so its last messages are
                 // read now, up to the limit.
                 self.readable.retain(|readable| *readable != session);
-                if !self.dismissed.end(session) {
-                    let most = LAST_WORDS_MAX.saturating_sub(self.last_words);
+                if !self.muted.remove(session) {
+                    let most = CLOSED_BYTES_MAX.saturating_sub(self.closed_bytes);
                     let cost = self.read(now, endpoint, session, most);
-                    self.last_words = self.last_words.saturating_add(cost);
+                    self.closed_bytes = self.closed_bytes.saturating_add(cost);
                 }
-                self.held.forget(session, &self.signals.allowance);
-                self.tell_dropped();
+                self.queues.forget(session, &self.signals.allowance);
+                self.report_dropped();
                 self.events.push_back(Event::Disconnected {
                     session,
                     reason,
@@ -423,21 +514,25 @@ impl Application<Endpoint<Ring>> for Host {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let tick = self.next_tick.filter(|_| !self.has_ticked);
-        [tick, self.held.poll_timeout()].into_iter().flatten().min()
+        [tick, self.queues.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) {
         let allowance = &self.signals.allowance;
         let (numbers, events) = (&mut self.numbers, &mut self.events);
-        self.held.retry(now, allowance, |session, channel, parcel| {
-            post(now, endpoint, (session, channel, parcel), numbers, events)
-        });
-        while let Some((session, code)) = self.held.poll_left(now, allowance) {
+        self.queues
+            .retry(now, allowance, |session, channel, message| {
+                post(now, endpoint, (session, channel, message), numbers, events)
+            });
+        while let Some((session, code)) = self.queues.poll_closed(now, allowance) {
             // It may have ended by itself.
             endpoint.close(now, session, code, &[]).ok();
         }
-        self.tell_dropped();
-        self.go_on_stopping(now, endpoint);
+        self.report_dropped();
+        self.advance_stop(now, endpoint);
         if self.next_tick.is_some_and(|at| at <= now) {
             self.has_ticked = true;
         }

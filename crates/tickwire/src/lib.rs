@@ -10,10 +10,10 @@ mod asynchronous;
 mod background;
 mod client;
 mod event;
-mod game;
 mod host;
 mod key;
 mod server;
+mod shared;
 mod socket;
 pub mod stats;
 
@@ -27,9 +27,8 @@ pub use asynchronous::{AsyncClient, AsyncServer};
 pub use background::{BackgroundClient, BackgroundServer};
 pub use client::Client;
 pub use event::Event;
-pub use game::{Game, Stopper};
 pub use key::{KeyError, ServerKey};
-pub use server::Server;
+pub use server::{Game, Server, Stopper};
 pub use socket::OpenError;
 pub use stats::Report;
 pub use udp_proto::{

@@ -15,15 +15,15 @@ use udp_proto::{AppId, ChannelTable, Config, ConnectError, Endpoint, ListenError
 use wire::Instant;
 
 use crate::Event;
-use crate::background::{EVENTS_MAX, Line, Order, Outlet, Signals};
-use crate::host::{HandOver, Host, Side};
-use crate::stats::{Report, Sight};
+use crate::host::{Delivered, Host};
+use crate::shared::{EVENTS_MAX, EventSink, SharedChannel, Side, Signals, ThreadRequest};
+use crate::stats::{Report, Sample};
 
 /// The common part of server and client.
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
     /// Gives access to the driver's counters.
-    requests: Requests<Order>,
+    requests: Requests<ThreadRequest>,
     channels: ChannelTable,
     address: SocketAddr,
     /// When the last call returned to the game; `None` before the first.
@@ -113,16 +113,16 @@ impl Socket {
         self.driver.act(|now, endpoint, _| action(now, endpoint))
     }
 
-    pub(crate) const fn channels(&self) -> &ChannelTable {
-        &self.channels
-    }
-
-    pub(crate) fn requests(&self) -> Requests<Order> {
-        self.requests.clone()
-    }
-
-    pub(crate) fn signals(&self) -> Arc<Signals> {
-        Arc::clone(&self.driver.application().signals)
+    /// Returns the handle for a game on another thread.
+    pub(crate) fn share(&self) -> SharedChannel {
+        let host = self.driver.application();
+        // The game may have polled before.
+        host.signals.muted.add(host.sessions());
+        SharedChannel {
+            requests: self.requests.clone(),
+            channels: self.channels.clone(),
+            signals: Arc::clone(&host.signals),
+        }
     }
 
     /// Returns whether a session that was reported to the game has not ended.
@@ -130,44 +130,35 @@ impl Socket {
         self.driver.application().recorder.has_sessions()
     }
 
-    /// Returns the sessions that the game knows or will know, except those it knows to be closed.
-    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.driver.application().sessions()
-    }
-
     /// Drives the endpoint on this thread for a game on another, until the game requests the end or
     /// drops the event queue.
-    pub(crate) fn serve(self, line: &Line, outlet: &impl Outlet) {
+    pub(crate) fn serve(self, shared: &SharedChannel, sink: &impl EventSink) {
         // Dropped last, so that released callers find the queue closed.
-        let _ended = line.signals.announce_end();
+        let _guard = shared.signals.end_guard();
         let mut socket = self;
-        socket.serve_until_the_end(line, outlet);
-    }
-
-    fn serve_until_the_end(&mut self, line: &Line, outlet: &impl Outlet) {
-        self.driver.act(|_, _, host| host.events_max = EVENTS_MAX);
+        socket.driver.act(|_, _, host| host.events_max = EVENTS_MAX);
         loop {
-            match self.step(&line.signals, outlet) {
+            match socket.step(&shared.signals, sink) {
                 Step::Again => {}
-                Step::Wait if self.driver.wait().is_ok() => {}
+                Step::Wait if socket.driver.wait().is_ok() => {}
                 Step::Wait | Step::End => break,
             }
         }
-        self.driver.application().leave_word();
+        socket.driver.application().keep_outcomes();
     }
 
     /// Runs one turn, delivers events to the game, and returns what to do next.
-    fn step(&mut self, signals: &Signals, outlet: &impl Outlet) -> Step {
+    fn step(&mut self, signals: &Signals, sink: &impl EventSink) -> Step {
         // Read first, so that the turn processes all requests made before the stop.
         let stop_at = signals.stop_at();
         self.turn();
-        self.answer(signals);
-        let handed_over = self
+        self.send_reports(signals);
+        let delivered = self
             .driver
-            .act(|now, endpoint, host| host.hand_over(now, endpoint, outlet));
-        let stop_at = match handed_over {
-            HandOver::Gone => stop_at.or(Some(Instant::ZERO)),
-            HandOver::HasRead | HandOver::Idle => stop_at,
+            .act(|now, endpoint, host| host.deliver(now, endpoint, sink));
+        let stop_at = match delivered {
+            Delivered::Gone => stop_at.or(Some(Instant::ZERO)),
+            Delivered::HasRead | Delivered::Idle => stop_at,
         };
         if let Some(deadline) = stop_at {
             let has_begun = self
@@ -181,33 +172,33 @@ impl Socket {
                 return Step::End;
             }
         }
-        match handed_over {
+        match delivered {
             // Sends the credit for what was read before waiting.
-            HandOver::HasRead => Step::Again,
-            HandOver::Idle | HandOver::Gone => Step::Wait,
+            Delivered::HasRead => Step::Again,
+            Delivered::Idle | Delivered::Gone => Step::Wait,
         }
     }
 
     /// Answers the pending requests for a report.
-    fn answer(&mut self, signals: &Signals) {
-        let waiting = signals.answers.take();
-        if waiting.is_empty() {
+    fn send_reports(&mut self, signals: &Signals) {
+        let callbacks = signals.reports.take();
+        if callbacks.is_empty() {
             return;
         }
         let report = self.report();
-        for answer in waiting {
-            answer.give(report.clone());
+        for callback in callbacks {
+            callback.call(report.clone());
         }
     }
 
     /// Stops delivering messages of a session to the game.
-    pub(crate) fn hush(&mut self, session: SessionId) {
-        self.driver.act(|_, _, host| host.hush(session));
+    pub(crate) fn mute(&mut self, session: SessionId) {
+        self.driver.act(|_, _, host| host.mute(session));
     }
 
     /// Returns whether the game has ended a session whose end was not delivered yet.
-    pub(crate) fn is_hushed(&self, session: SessionId) -> bool {
-        self.driver.application().is_hushed(session)
+    pub(crate) fn is_muted(&self, session: SessionId) -> bool {
+        self.driver.application().is_muted(session)
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint<Ring> {
@@ -226,29 +217,28 @@ impl Socket {
         let driver = self.requests.counters();
         self.driver.act(|now, endpoint, host| {
             let endpoint = &*endpoint;
-            let sight = Sight {
+            let sample = Sample {
                 now,
                 endpoint: endpoint.stats(),
                 driver,
             };
             host.recorder
-                .report(&sight, |session| endpoint.session_stats(session))
+                .report(&sample, |session| endpoint.session_stats(session))
         })
     }
 
     /// Runs until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
-        self.wait_tick_and_tell(hz).map(|(events, _)| events)
+        self.wait_tick_since(hz).map(|(events, _)| events)
     }
 
     /// Like [`wait_tick`](Self::wait_tick), and returns the time since the last tick.
-    pub(crate) fn wait_tick_and_tell(
-        &mut self,
-        hz: NonZeroU8,
-    ) -> io::Result<(Vec<Event>, Duration)> {
+    pub(crate) fn wait_tick_since(&mut self, hz: NonZeroU8) -> io::Result<(Vec<Event>, Duration)> {
         self.note_game();
         let span = Duration::from_secs(1) / u32::from(hz.get());
-        let since = self.driver.act(|now, _, host| host.expect_tick(now, span));
+        let since = self
+            .driver
+            .act(|now, _, host| host.schedule_tick(now, span));
         loop {
             self.turn();
             if self.driver.application().has_ticked {
@@ -265,13 +255,13 @@ impl Socket {
         self.driver.act(|now, endpoint, host| {
             if host.recorder.is_due(now) {
                 let endpoint = &*endpoint;
-                let sight = Sight {
+                let sample = Sample {
                     now,
                     endpoint: endpoint.stats(),
                     driver: requests.counters(),
                 };
                 host.recorder
-                    .look(&sight, |session| endpoint.session_stats(session));
+                    .sample(&sample, |session| endpoint.session_stats(session));
             }
         });
     }

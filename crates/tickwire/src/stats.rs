@@ -13,7 +13,7 @@ pub use prometheus::Page;
 use servicer::Counters;
 use udp_proto::{EndpointStats, SessionStats};
 
-pub(crate) use recorder::{Recorder, Sight};
+pub(crate) use recorder::{Recorder, Sample};
 
 /// All counters of one server or client, and a series of the last 60 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

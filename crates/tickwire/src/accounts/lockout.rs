@@ -71,14 +71,14 @@ impl Failures {
 
 /// Failures of names without an account, and failures that could not be stored.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnknownNames {
     /// Failures by name, each with the number of its last failure.
     failures: BTreeMap<AccountName, (Failures, u64)>,
     /// Number of failures so far.
     clock: u64,
 }
 
-impl Strangers {
+impl UnknownNames {
     pub(super) fn get(&self, name: &AccountName) -> Failures {
         self.failures
             .get(name)
@@ -162,23 +162,23 @@ mod tests {
             strangers_max: 3,
             ..LockoutConfig::default()
         };
-        let mut strangers = Strangers::default();
+        let mut names = UnknownNames::default();
         let name = |number: u32| format!("n{number}").parse::<AccountName>().unwrap();
         for number in 0..1_000 {
-            strangers.add(START, &name(number), &config);
+            names.add(START, &name(number), &config);
             // A name that keeps failing is not evicted.
-            strangers.add(START, &name(0), &config);
-            assert!(strangers.failures.len() <= config.strangers_max);
+            names.add(START, &name(0), &config);
+            assert!(names.failures.len() <= config.strangers_max);
         }
-        assert_eq!(strangers.get(&name(0)).count, 1_001);
-        assert_eq!(strangers.get(&name(999)).count, 1);
-        assert_eq!(strangers.get(&name(500)).count, 0);
+        assert_eq!(names.get(&name(0)).count, 1_001);
+        assert_eq!(names.get(&name(999)).count, 1);
+        assert_eq!(names.get(&name(500)).count, 0);
         let none = LockoutConfig {
             strangers_max: 0,
             ..config
         };
-        let mut strangers = Strangers::default();
-        strangers.add(START, &name(0), &none);
-        assert!(strangers.failures.is_empty());
+        let mut names = UnknownNames::default();
+        names.add(START, &name(0), &none);
+        assert!(names.failures.is_empty());
     }
 }

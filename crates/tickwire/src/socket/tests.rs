@@ -6,7 +6,7 @@ use udp_proto::{
 };
 
 use super::*;
-use crate::background::{EVENT_BYTES_MAX, Offer};
+use crate::shared::{EVENT_BYTES_MAX, OfferError};
 use crate::{Client, RELIABLE, Server};
 
 fn address(text: &str) -> SocketAddr {
@@ -24,7 +24,7 @@ fn connect_and_see(server: &mut Server, target: SocketAddr) -> Option<SocketAddr
                 "{target}: {event:?}"
             );
         }
-        let sessions: Vec<_> = server.socket.sessions().collect();
+        let sessions: Vec<_> = server.socket.driver.application().sessions().collect();
         if let [session] = sessions[..] {
             let seen = server.socket.endpoint().peer_address(session);
             client.disconnect().unwrap();
@@ -162,8 +162,8 @@ fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
 #[derive(Default)]
 struct Game(RefCell<Vec<Event>>);
 
-impl Outlet for Game {
-    fn offer(&self, event: Event) -> Result<(), Offer> {
+impl EventSink for Game {
+    fn offer(&self, event: Event) -> Result<(), OfferError> {
         self.0.borrow_mut().push(event);
         Ok(())
     }
@@ -188,9 +188,9 @@ impl Game {
 #[derive(Debug)]
 struct Asleep;
 
-impl Outlet for Asleep {
-    fn offer(&self, event: Event) -> Result<(), Offer> {
-        Err(Offer::Full(event))
+impl EventSink for Asleep {
+    fn offer(&self, event: Event) -> Result<(), OfferError> {
+        Err(OfferError::Full(event))
     }
 }
 
@@ -221,7 +221,7 @@ fn unhurried() -> Config {
 
 /// Runs the server until it would wait.
 fn serve(server: &mut Server, game: &Game) {
-    let signals = server.socket.signals();
+    let signals = server.socket.share().signals;
     while server.socket.step(&signals, game) == Step::Again {}
 }
 
@@ -266,7 +266,7 @@ fn u17_who_waits_has_told_of_the_credit_for_what_was_read() {
 #[test]
 fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken() {
     let (mut server, mut client) = pair(&unhurried());
-    let line = Line::to(&server.socket);
+    let shared = server.socket.share();
     let game = Game::default();
     let (mut sent, mut idle) = (0, 0);
     // Until the client has found no room for a while, although no packet is lost any more.
@@ -285,7 +285,7 @@ fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken(
     let unread = sent * 60_000 - game.bytes();
     assert!(unread < 2 << 20, "{unread}");
     for event in game.0.take() {
-        line.on_taken(event);
+        shared.on_taken(event);
     }
     for _ in 0..20_000 {
         if game.bytes() >= unread {
@@ -343,7 +343,7 @@ fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
 #[test]
 fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
     let (mut server, mut client) = pair(&unhurried());
-    let line = Line::to(&server.socket);
+    let shared = server.socket.share();
     let mut arrived = Vec::new();
     let mut sent = Vec::new();
     let mut rounds_after = 0;
@@ -354,22 +354,22 @@ fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
                 arrived.push(bytes);
             }
         }
-        let signals = server.socket.signals();
+        let signals = server.socket.share().signals;
         while server.socket.step(&signals, &Asleep) == Step::Again {}
         if sent.is_empty()
             && let Some(session) = server.sessions().next()
         {
             let message = Message::new(RELIABLE, b"known");
-            sent.extend((0..3).map(|_| line.send_tracked(session, &message).unwrap()));
+            sent.extend((0..3).map(|_| shared.send_tracked(session, &message).unwrap()));
         }
     }
     let session = server.sessions().next().unwrap();
     drop(client);
     let message = Message::new(RELIABLE, b"never");
-    let lost = line.send_tracked(session, &message).unwrap();
-    line.stop(Duration::ZERO);
-    server.socket.serve(&line, &Asleep);
-    let told = core::iter::from_fn(|| line.last_event()).map(|event| {
+    let lost = shared.send_tracked(session, &message).unwrap();
+    shared.stop(Duration::ZERO);
+    server.socket.serve(&shared, &Asleep);
+    let told = core::iter::from_fn(|| shared.last_event()).map(|event| {
         let Event::Settled {
             message, outcome, ..
         } = event

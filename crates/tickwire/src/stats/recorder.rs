@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Recorder<K> {
     opened_at: Instant,
     /// Time of the last sample.
-    looked_at: Instant,
+    sampled_at: Instant,
     /// Totals of all sessions at the last sample.
     last: Traffic,
     last_load: Load,
@@ -41,7 +41,7 @@ pub(crate) struct Recorder<K> {
 
 /// Inputs of a sample: the counters of an endpoint and its driver.
 #[derive(Debug)]
-pub(crate) struct Sight<'a> {
+pub(crate) struct Sample<'a> {
     pub(crate) now: Instant,
     pub(crate) endpoint: &'a EndpointStats,
     pub(crate) driver: Counters,
@@ -61,7 +61,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             opened_at: now,
-            looked_at: now,
+            sampled_at: now,
             last: Traffic::default(),
             last_load: Load::default(),
             total: Traffic::default(),
@@ -107,7 +107,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
         if let Some(stats) = stats {
             let change = traffic_of(stats).since(&track.last);
-            self.total.add_fates(&change);
+            self.total.add_outcomes(&change);
         }
     }
 
@@ -128,13 +128,17 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
 
     /// Returns whether a second has passed since the last sample.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        now.saturating_since(self.looked_at) >= SECOND
+        now.saturating_since(self.sampled_at) >= SECOND
     }
 
     /// Takes a sample, which ends a second.
-    pub(crate) fn look(&mut self, sight: &Sight<'_>, stats: impl Fn(K) -> Option<SessionStats>) {
-        let since = self.looked_at;
-        self.looked_at = sight.now;
+    pub(crate) fn sample(
+        &mut self,
+        sample: &Sample<'_>,
+        stats: impl Fn(K) -> Option<SessionStats>,
+    ) {
+        let since = self.sampled_at;
+        self.sampled_at = sample.now;
         let mut paths = Paths::default();
         for (session, track) in &mut self.sessions {
             let Some(stats) = stats(*session) else {
@@ -143,22 +147,22 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
             let now = traffic_of(&stats);
             let change = now.since(&track.last);
             track.last = now;
-            self.total.add_fates(&change);
+            self.total.add_outcomes(&change);
             paths.add(&now);
             if let Some(series) = &mut track.series {
                 let second = SessionSecond {
-                    end_ms: millis(self.opened_at, sight.now),
-                    span_ms: millis(since.max(track.opened_at), sight.now),
+                    end_ms: millis(self.opened_at, sample.now),
+                    span_ms: millis(since.max(track.opened_at), sample.now),
                     traffic: change,
                 };
                 push(series, second);
             }
         }
-        let total = self.total_at(sight, &paths);
-        let load = self.load_at(sight);
+        let total = self.total_at(sample, &paths);
+        let load = self.load_at(sample);
         let second = Second {
-            end_ms: millis(self.opened_at, sight.now),
-            span_ms: millis(since, sight.now),
+            end_ms: millis(self.opened_at, sample.now),
+            span_ms: millis(since, sample.now),
             sessions: count(self.sessions.len()),
             traffic: total.since(&self.last),
             load: load.since(&self.last_load),
@@ -171,7 +175,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
     /// Makes a report.
     pub(crate) fn report(
         &self,
-        sight: &Sight<'_>,
+        sample: &Sample<'_>,
         stats: impl Fn(K) -> Option<SessionStats>,
     ) -> Report {
         let mut total = self.total;
@@ -182,7 +186,7 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
                 continue;
             };
             let now = traffic_of(&stats);
-            total.add_fates(&now.since(&track.last));
+            total.add_outcomes(&now.since(&track.last));
             paths.add(&now);
             if let Some(series) = &track.series {
                 session.push(SessionReport {
@@ -195,28 +199,28 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
         Report {
             schema: Report::SCHEMA,
-            uptime_ms: millis(self.opened_at, sight.now),
+            uptime_ms: millis(self.opened_at, sample.now),
             sessions: count(self.sessions.len()),
-            endpoint: *sight.endpoint,
-            driver: sight.driver,
-            traffic: Self::combine(&total, sight, &paths),
-            load: self.load_at(sight),
+            endpoint: *sample.endpoint,
+            driver: sample.driver,
+            traffic: Self::combine(&total, sample, &paths),
+            load: self.load_at(sample),
             series: self.series.iter().copied().collect(),
             session,
         }
     }
 
-    fn total_at(&self, sight: &Sight<'_>, paths: &Paths) -> Traffic {
-        Self::combine(&self.total, sight, paths)
+    fn total_at(&self, sample: &Sample<'_>, paths: &Paths) -> Traffic {
+        Self::combine(&self.total, sample, paths)
     }
 
     /// Combines the endpoint's counters with the sums over its sessions.
-    fn combine(total: &Traffic, sight: &Sight<'_>, paths: &Paths) -> Traffic {
+    fn combine(total: &Traffic, sample: &Sample<'_>, paths: &Paths) -> Traffic {
         Traffic {
-            packets_received: sight.endpoint.datagrams_received(),
-            bytes_received: sight.endpoint.bytes_received,
-            packets_sent: sight.endpoint.datagrams_sent,
-            bytes_sent: sight.endpoint.bytes_sent,
+            packets_received: sample.endpoint.datagrams_received(),
+            bytes_received: sample.endpoint.bytes_received,
+            packets_sent: sample.endpoint.datagrams_sent,
+            bytes_sent: sample.endpoint.bytes_sent,
             packets_acknowledged: total.packets_acknowledged,
             packets_lost: total.packets_lost,
             rtt_us: paths.mean(paths.rtt_us),
@@ -224,10 +228,10 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
-    const fn load_at(&self, sight: &Sight<'_>) -> Load {
+    const fn load_at(&self, sample: &Sample<'_>) -> Load {
         Load {
-            receive_us: sight.driver.receive_nanos / 1_000,
-            send_us: sight.driver.send_nanos / 1_000,
+            receive_us: sample.driver.receive_nanos / 1_000,
+            send_us: sample.driver.send_nanos / 1_000,
             ..self.own
         }
     }
@@ -275,7 +279,7 @@ impl Traffic {
     }
 
     /// Adds a session's acknowledged and lost packets.
-    const fn add_fates(&mut self, change: &Self) {
+    const fn add_outcomes(&mut self, change: &Self) {
         self.packets_acknowledged = self
             .packets_acknowledged
             .saturating_add(change.packets_acknowledged);

@@ -5,14 +5,14 @@ use core::time::Duration;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tickwire::accounts::{
-    AccountError, AccountName, AccountRecord, AccountStore, Answer, Cost, Desk, DeskConfig,
-    LockoutConfig, MemoryStore, Password, Request, StoreError, SubmitError,
+    AccountError, AccountName, AccountRecord, AccountStore, AccountThread, AccountThreadConfig,
+    Answer, Cost, LockoutConfig, MemoryStore, Password, Request, StoreError, SubmitError,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn config(requests_max: u16) -> DeskConfig {
-    DeskConfig {
+fn config(requests_max: u16) -> AccountThreadConfig {
+    AccountThreadConfig {
         cost: Cost::new(8, 1, 1).unwrap(),
         lockout: LockoutConfig::default(),
         requests_max: NonZeroU16::new(requests_max).unwrap(),
@@ -72,17 +72,17 @@ impl AccountStore for Gate {
 #[test]
 fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     let (gate, calls, go) = Gate::new();
-    let mut desk = Desk::start(gate, config(3)).unwrap();
+    let mut thread = AccountThread::start(gate, config(3)).unwrap();
     // The thread is blocked on the first; calls of the tick still return.
-    let first = desk.submit(create("ann")).unwrap();
+    let first = thread.submit(create("ann")).unwrap();
     calls.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(desk.poll(), None);
+    assert_eq!(thread.poll(), None);
     let others = [
-        desk.submit(verify("ann", "a wrong one")).unwrap(),
-        desk.submit(verify("ann", "correct horse")).unwrap(),
+        thread.submit(verify("ann", "a wrong one")).unwrap(),
+        thread.submit(verify("ann", "correct horse")).unwrap(),
     ];
-    assert_eq!(desk.open_requests(), 3);
-    let refused = desk.submit(verify("bob", "correct horse")).unwrap_err();
+    assert_eq!(thread.open_requests(), 3);
+    let refused = thread.submit(verify("bob", "correct horse")).unwrap_err();
     let SubmitError::Busy(request) = refused else {
         panic!("{refused}");
     };
@@ -94,9 +94,9 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     for _ in 0..2 {
         calls.recv_timeout(PATIENCE).unwrap();
     }
-    assert!(matches!(desk.submit(*request), Err(SubmitError::Busy(_))));
+    assert!(matches!(thread.submit(*request), Err(SubmitError::Busy(_))));
     let heard: Vec<_> = (0..3)
-        .map(|_| desk.wait(PATIENCE).unwrap())
+        .map(|_| thread.wait(PATIENCE).unwrap())
         .map(
             |Answer {
                  id,
@@ -111,8 +111,8 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     let outcomes = [Ok(()), Err(AccountError::Refused), Ok(())];
     let ids = [first, others[0], others[1]];
     assert_eq!(heard, ids.into_iter().zip(outcomes).collect::<Vec<_>>());
-    assert_eq!(desk.open_requests(), 0);
-    assert!(desk.submit(create("bob")).is_ok());
+    assert_eq!(thread.open_requests(), 0);
+    assert!(thread.submit(create("bob")).is_ok());
     drop(go);
 }
 
@@ -135,23 +135,23 @@ impl AccountStore for Broken {
 
 #[test]
 fn a_store_that_panics_is_told_of_and_takes_nobody_with_it() {
-    let mut desk = Desk::start(Broken, config(2)).unwrap();
-    desk.submit(create("ann")).unwrap();
-    assert_eq!(desk.wait(PATIENCE), None);
-    let refused = desk.submit(create("ann")).unwrap_err();
+    let mut thread = AccountThread::start(Broken, config(2)).unwrap();
+    thread.submit(create("ann")).unwrap();
+    assert_eq!(thread.wait(PATIENCE), None);
+    let refused = thread.submit(create("ann")).unwrap_err();
     assert!(matches!(refused, SubmitError::Gone(_)), "{refused}");
 }
 
 #[test]
-fn b10_a_desk_locks_whoever_guesses() {
-    let mut desk = Desk::start(MemoryStore::new(10), config(100)).unwrap();
-    desk.submit(create("ann")).unwrap();
+fn b10_an_account_thread_locks_names_that_are_guessed() {
+    let mut thread = AccountThread::start(MemoryStore::new(10), config(100)).unwrap();
+    thread.submit(create("ann")).unwrap();
     for _ in 0..6 {
-        desk.submit(verify("ann", "a wrong one")).unwrap();
+        thread.submit(verify("ann", "a wrong one")).unwrap();
     }
-    desk.submit(verify("ann", "correct horse")).unwrap();
+    thread.submit(verify("ann", "correct horse")).unwrap();
     let heard: Vec<_> = (0..8)
-        .map(|_| desk.wait(PATIENCE).unwrap().outcome)
+        .map(|_| thread.wait(PATIENCE).unwrap().outcome)
         .collect();
     assert_eq!(heard[0], Ok(()));
     assert!(

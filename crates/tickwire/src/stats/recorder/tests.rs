@@ -16,15 +16,15 @@ impl Scene {
     }
 
     fn look(&self, recorder: &mut Recorder<u32>, millis: u64) {
-        recorder.look(&self.sight(millis), |id| self.sessions.get(&id).copied());
+        recorder.sample(&self.sample(millis), |id| self.sessions.get(&id).copied());
     }
 
     fn report(&self, recorder: &Recorder<u32>, millis: u64) -> Report {
-        recorder.report(&self.sight(millis), |id| self.sessions.get(&id).copied())
+        recorder.report(&self.sample(millis), |id| self.sessions.get(&id).copied())
     }
 
-    fn sight(&self, millis: u64) -> Sight<'_> {
-        Sight {
+    fn sample(&self, millis: u64) -> Sample<'_> {
+        Sample {
             now: Instant::from_millis(millis),
             endpoint: &self.endpoint,
             driver: self.driver,

@@ -15,29 +15,29 @@ const RETRY: Duration = Duration::from_millis(2);
 /// A FIFO queue for each channel of each session. `S` identifies a session. [`Allowance`] bounds
 /// the total size.
 #[derive(Debug)]
-pub(crate) struct Held<S, T = Box<[u8]>> {
+pub(crate) struct SendQueues<S, T = Box<[u8]>> {
     queues: BTreeMap<(S, ChannelId), VecDeque<T>>,
     retry_at: Option<Instant>,
     /// Sessions that end once their queues are empty: deadline and close code.
-    leaving: BTreeMap<S, (Instant, CloseCode)>,
+    closing: BTreeMap<S, (Instant, CloseCode)>,
     /// Messages dropped because their session ended, for the caller to take.
     dropped: VecDeque<(S, ChannelId, T)>,
 }
 
-impl<S, T> Default for Held<S, T> {
+impl<S, T> Default for SendQueues<S, T> {
     fn default() -> Self {
         Self {
             queues: BTreeMap::new(),
             retry_at: None,
-            leaving: BTreeMap::new(),
+            closing: BTreeMap::new(),
             dropped: VecDeque::new(),
         }
     }
 }
 
-impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
+impl<S: Copy + Ord, T: AsRef<[u8]>> SendQueues<S, T> {
     /// Sends a message with `send`, or queues it after the waiting messages of its channel. Drops
-    /// it if [`leave`](Self::leave) was called before.
+    /// it if [`close`](Self::close) was called before.
     pub(crate) fn send(
         &mut self,
         now: Instant,
@@ -45,7 +45,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
         allowance: &Allowance<S>,
         mut send: impl FnMut(S, ChannelId, &T) -> Result<(), SendError>,
     ) {
-        if self.leaving.contains_key(&session) {
+        if self.closing.contains_key(&session) {
             allowance.give_back(session, message.as_ref().len());
             self.dropped.push_back((session, channel, message));
             return;
@@ -92,25 +92,25 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
 
     /// Ends `session` with `code` once its queues are empty, at `until` at the latest. Returns
     /// `false` if nothing waits. If called again, the first code and the earliest deadline apply.
-    pub(crate) fn leave(&mut self, session: S, until: Instant, code: CloseCode) -> bool {
+    pub(crate) fn close(&mut self, session: S, until: Instant, code: CloseCode) -> bool {
         if !self.has(session) {
             return false;
         }
-        let (end, _) = self.leaving.entry(session).or_insert((until, code));
+        let (end, _) = self.closing.entry(session).or_insert((until, code));
         *end = until.min(*end);
         true
     }
 
     /// Returns a session that must end now because its queues are empty or its deadline has passed,
     /// with its close code. Call it after [`retry`](Self::retry).
-    pub(crate) fn poll_left(
+    pub(crate) fn poll_closed(
         &mut self,
         now: Instant,
         allowance: &Allowance<S>,
     ) -> Option<(S, CloseCode)> {
         let is_due = |session: &S, until: Instant| until <= now || !self.has(*session);
         let (session, code) = self
-            .leaving
+            .closing
             .iter()
             .find(|(session, (until, _))| is_due(session, *until))
             .map(|(session, (_, code))| (*session, *code))?;
@@ -120,7 +120,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
 
     /// Drops the waiting messages of a session that has ended.
     pub(crate) fn forget(&mut self, session: S, allowance: &Allowance<S>) {
-        self.leaving.remove(&session);
+        self.closing.remove(&session);
         let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
         let keys: Vec<_> = self.queues.range(channels).map(|(key, _)| *key).collect();
         for key in keys {
@@ -138,7 +138,7 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
 
     /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.leaving.is_empty()
+        self.queues.is_empty() && self.closing.is_empty()
     }
 
     /// Returns the bytes of messages that wait for `session`.
@@ -164,11 +164,11 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> Held<S, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Side;
+    use crate::shared::Side;
 
     #[test]
     fn u17_what_waits_keeps_its_order_and_its_channel_alone() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
+        let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Client));
         let (first, other) = (ChannelId(1), ChannelId(2));
         let session = 7;
         let mut taken = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
         for (channel, byte) in [(first, 1), (first, 2), (other, 3), (other, 4), (other, 5)] {
             assert!(allowance.take(session, 1));
             let message = (session, channel, Box::from([byte]));
-            held.send(now, message, &allowance, |_, channel, message| {
+            queues.send(now, message, &allowance, |_, channel, message| {
                 if !room(channel, &taken) {
                     return Err(SendError::Full);
                 }
@@ -186,62 +186,65 @@ mod tests {
             });
         }
         assert_eq!(taken, [(other, 3), (other, 4), (other, 5)]);
-        let at = held.poll_timeout().unwrap();
-        held.retry(now, &allowance, |_, _, _| unreachable!("too early"));
+        let at = queues.poll_timeout().unwrap();
+        queues.retry(now, &allowance, |_, _, _| unreachable!("too early"));
         now = at;
-        held.retry(now, &allowance, |_, _, _| Err(SendError::Full));
-        assert!(held.poll_timeout().unwrap() > now);
-        now = held.poll_timeout().unwrap();
-        held.retry(now, &allowance, |_, channel, message| {
+        queues.retry(now, &allowance, |_, _, _| Err(SendError::Full));
+        assert!(queues.poll_timeout().unwrap() > now);
+        now = queues.poll_timeout().unwrap();
+        queues.retry(now, &allowance, |_, channel, message| {
             taken.push((channel, message[0]));
             Ok(())
         });
         assert_eq!(taken[3..], [(first, 1), (first, 2)]);
-        assert_eq!(held.poll_timeout(), None);
+        assert_eq!(queues.poll_timeout(), None);
         assert!(allowance.is_whole());
     }
 
     #[test]
     fn u17_what_waits_for_a_session_that_ends_is_dropped_and_its_room_is_free() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Client));
+        let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Client));
         let mut count = 0;
         while allowance.take(7, 1_000) {
             count += 1;
             let message = (7, ChannelId(1), Box::from([0; 1_000]));
-            held.send(Instant::ZERO, message, &allowance, |_, _, _| {
+            queues.send(Instant::ZERO, message, &allowance, |_, _, _| {
                 Err(SendError::Full)
             });
         }
         // 4 MiB, of which each message takes 2,024 bytes.
         assert_eq!(count, (4 << 20) / 2_024);
-        let at = held.poll_timeout().unwrap();
-        held.retry(at, &allowance, |_, _, _| Err(SendError::Closed));
-        assert_eq!(held.poll_timeout(), None);
+        let at = queues.poll_timeout().unwrap();
+        queues.retry(at, &allowance, |_, _, _| Err(SendError::Closed));
+        assert_eq!(queues.poll_timeout(), None);
         assert!(allowance.is_whole());
     }
 
     #[test]
     fn u17_a_session_that_ends_waits_for_what_was_sent_before_and_not_for_ever() {
-        let (mut held, allowance) = (Held::default(), Allowance::new(Side::Server));
-        let send = |held: &mut Held<u8>, session, byte| {
+        let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Server));
+        let send = |queues: &mut SendQueues<u8>, session, byte| {
             assert!(allowance.take(session, 1));
             let message = (session, ChannelId(byte % 2), Box::from([byte]));
-            held.send(Instant::ZERO, message, &allowance, |_, _, _| {
+            queues.send(Instant::ZERO, message, &allowance, |_, _, _| {
                 Err(SendError::Full)
             });
         };
         for (session, byte) in [(7, 1), (7, 2), (7, 3), (8, 4), (9, 5)] {
-            send(&mut held, session, byte);
+            send(&mut queues, session, byte);
         }
         let until = Instant::ZERO + 2 * RETRY;
-        assert_eq!((held.bytes(6), held.bytes(7), held.bytes(8)), (0, 3, 1));
-        assert!(held.leave(7, until, CloseCode::Kicked));
-        assert!(held.leave(7, until + RETRY, CloseCode::Shutdown));
-        assert!(held.leave(8, until, CloseCode::Shutdown));
-        assert!(!held.leave(6, until, CloseCode::Kicked), "nothing waits");
-        send(&mut held, 7, 6);
+        assert_eq!(
+            (queues.bytes(6), queues.bytes(7), queues.bytes(8)),
+            (0, 3, 1)
+        );
+        assert!(queues.close(7, until, CloseCode::Kicked));
+        assert!(queues.close(7, until + RETRY, CloseCode::Shutdown));
+        assert!(queues.close(8, until, CloseCode::Shutdown));
+        assert!(!queues.close(6, until, CloseCode::Kicked), "nothing waits");
+        send(&mut queues, 7, 6);
         let mut sent = Vec::new();
-        held.retry(
+        queues.retry(
             Instant::ZERO + RETRY,
             &allowance,
             |session, channel, message| {
@@ -253,14 +256,15 @@ mod tests {
             },
         );
         assert_eq!(sent, [(7, 1), (7, 3), (9, 5)], "6 came after the end");
-        assert_eq!(held.poll_left(Instant::ZERO + RETRY, &allowance), None);
-        assert!(held.poll_timeout().is_some_and(|at| at <= until));
-        held.retry(until, &allowance, |session, _, _| match session {
+        assert_eq!(queues.poll_closed(Instant::ZERO + RETRY, &allowance), None);
+        assert!(queues.poll_timeout().is_some_and(|at| at <= until));
+        queues.retry(until, &allowance, |session, _, _| match session {
             7 => Ok(()),
             _ => Err(SendError::Full),
         });
-        let ends = core::iter::from_fn(|| held.poll_left(until, &allowance)).collect::<Vec<_>>();
+        let ends =
+            core::iter::from_fn(|| queues.poll_closed(until, &allowance)).collect::<Vec<_>>();
         assert_eq!(ends, [(7, CloseCode::Kicked), (8, CloseCode::Shutdown)]);
-        assert!(held.is_empty() && allowance.is_whole());
+        assert!(queues.is_empty() && allowance.is_whole());
     }
 }

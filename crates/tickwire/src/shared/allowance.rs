@@ -1,11 +1,11 @@
 //! Limit on messages between the game and the endpoint's queues.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use udp_proto::SessionId;
 
-use crate::host::Side;
+use super::{Side, lock};
 
 /// Total, in bytes.
 const ALLOWANCE: usize = 4 << 20;
@@ -23,7 +23,7 @@ const RESERVE: usize = 128 << 10;
 /// free. The lock is held only for a map lookup.
 #[derive(Debug)]
 pub(crate) struct Allowance<S = SessionId> {
-    book: Mutex<Book<S>>,
+    state: Mutex<State<S>>,
     /// Whether there are several sessions.
     is_shared: bool,
     /// Wakes waiting senders when room is returned.
@@ -31,20 +31,19 @@ pub(crate) struct Allowance<S = SessionId> {
     returned: tokio::sync::Notify,
 }
 
-/// What each session holds.
 #[derive(Debug)]
-struct Book<S> {
+struct State<S> {
     left: usize,
+    /// What each session holds.
     held: BTreeMap<S, usize>,
     /// Whether the limit is lifted.
     is_open: bool,
 }
 
 impl<S: Copy + Ord> Allowance<S> {
-    /// A full allowance for a server's or a client's sessions.
     pub(crate) fn new(side: Side) -> Self {
         Self {
-            book: Mutex::new(Book {
+            state: Mutex::new(State {
                 left: ALLOWANCE,
                 held: BTreeMap::new(),
                 is_open: false,
@@ -59,69 +58,69 @@ impl<S: Copy + Ord> Allowance<S> {
     /// enough.
     pub(crate) fn take(&self, session: S, len: usize) -> bool {
         let cost = cost(len);
-        let mut book = self.book();
-        if book.is_open {
+        let mut state = self.state();
+        if state.is_open {
             return true;
         }
-        let Some(left) = book.left.checked_sub(cost) else {
+        let Some(left) = state.left.checked_sub(cost) else {
             return false;
         };
-        let held = book.held.get(&session).copied().unwrap_or(0);
+        let held = state.held.get(&session).copied().unwrap_or(0);
         let is_share = is_share(held + cost, left);
-        let is_first = held == 0 && (left >= RESERVE || book.held.is_empty());
+        let is_first = held == 0 && (left >= RESERVE || state.held.is_empty());
         if self.is_shared && !is_share && !is_first {
             return false;
         }
-        book.left = left;
-        book.held.insert(session, held + cost);
+        state.left = left;
+        state.held.insert(session, held + cost);
         true
     }
 
     /// Returns the room of a message of `len` bytes to `session`.
     pub(crate) fn give_back(&self, session: S, len: usize) {
         let cost = cost(len);
-        let mut book = self.book();
-        if let Some(held) = book.held.get_mut(&session) {
+        let mut state = self.state();
+        if let Some(held) = state.held.get_mut(&session) {
             *held = held.saturating_sub(cost);
             if *held == 0 {
-                book.held.remove(&session);
+                state.held.remove(&session);
             }
         }
-        book.left = book.left.saturating_add(cost);
-        drop(book);
+        state.left = state.left.saturating_add(cost);
+        drop(state);
         #[cfg(feature = "tokio")]
         self.returned.notify_waiters();
     }
 
     /// Reserves room for a request without a message, whatever its session holds.
-    pub(crate) fn take_for_order(&self) -> bool {
-        let mut book = self.book();
-        let left = book.left.checked_sub(COST);
-        book.left = left.unwrap_or(book.left);
-        left.is_some() || book.is_open
+    pub(crate) fn take_for_request(&self) -> bool {
+        let mut state = self.state();
+        let left = state.left.checked_sub(COST);
+        state.left = left.unwrap_or(state.left);
+        left.is_some() || state.is_open
     }
 
     /// Returns the room of a request without a message.
-    pub(crate) fn give_back_for_order(&self) {
-        let mut book = self.book();
-        book.left = book.left.saturating_add(COST);
-        drop(book);
+    pub(crate) fn give_back_for_request(&self) {
+        let mut state = self.state();
+        state.left = state.left.saturating_add(COST);
+        drop(state);
         #[cfg(feature = "tokio")]
         self.returned.notify_waiters();
     }
 
     /// Lifts the limit for good.
     pub(crate) fn open(&self) {
-        let mut book = self.book();
-        book.is_open = true;
-        drop(book);
+        let mut state = self.state();
+        state.is_open = true;
+        drop(state);
         #[cfg(feature = "tokio")]
         self.returned.notify_waiters();
     }
 
     /// Waits until it has reserved room for a message of `len` bytes to `session`.
     #[cfg(feature = "tokio")]
-    pub(crate) async fn take_when_there_is(&self, session: S, len: usize) {
+    pub(crate) async fn take_when_free(&self, session: S, len: usize) {
         loop {
             let returned = self.returned.notified();
             let mut returned = core::pin::pin!(returned);
@@ -137,13 +136,12 @@ impl<S: Copy + Ord> Allowance<S> {
     /// Returns whether all of it is free.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
-        let book = self.book();
-        book.left == ALLOWANCE && book.held.is_empty()
+        let state = self.state();
+        state.left == ALLOWANCE && state.held.is_empty()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book<S>> {
-        // No panic can happen under the lock, and each change leaves the state consistent.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        lock(&self.state)
     }
 }
 
@@ -168,15 +166,15 @@ mod tests {
         let orders = core::iter::repeat_with(|| allowance.take(1, 0)).take_while(|taken| *taken);
         let requests_max = servicer::Config::default().requests_max.get();
         assert_eq!(orders.count(), requests_max);
-        assert!(!allowance.take(1, 0) && !allowance.take_for_order());
+        assert!(!allowance.take(1, 0) && !allowance.take_for_request());
         for _ in 0..requests_max {
             allowance.give_back(1, 0);
         }
         assert!(allowance.is_whole());
-        let orders = core::iter::repeat_with(|| allowance.take_for_order());
+        let orders = core::iter::repeat_with(|| allowance.take_for_request());
         assert_eq!(orders.take_while(|taken| *taken).count(), requests_max);
         for _ in 0..requests_max {
-            allowance.give_back_for_order();
+            allowance.give_back_for_request();
         }
         // The longest message that a channel may allow fits if the allowance is free.
         for allowance in [allowance, Allowance::new(Side::Server)] {
@@ -200,11 +198,11 @@ mod tests {
                 assert!(count > 0, "{session} finds none for {len}");
                 taken += count;
                 // Requests to end a session still find room.
-                assert!(allowance.take_for_order());
-                allowance.give_back_for_order();
+                assert!(allowance.take_for_request());
+                allowance.give_back_for_request();
             }
             for session in 0..sessions {
-                while allowance.book().held.contains_key(&session) {
+                while allowance.state().held.contains_key(&session) {
                     allowance.give_back(session, len);
                     taken -= 1;
                 }

@@ -1,11 +1,12 @@
 //! Tracked messages, from sending until the game has taken their outcome.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use udp_proto::{ChannelId, MessageId, MessageOutcome, SendError, SessionId};
 
 use super::allowance::is_share;
+use super::lock;
 use crate::Event;
 
 /// Limit per session, as in the endpoint.
@@ -24,34 +25,30 @@ const FIRST: u64 = 1 << 63;
 /// The game's side keeps them, so that it can report each message even if the thread ends before it
 /// has processed its queue.
 #[derive(Debug)]
-pub(crate) struct Tracked {
-    book: Mutex<Book>,
-}
+pub(crate) struct TrackedMessages(Mutex<State>);
 
 #[derive(Debug)]
-struct Book {
+struct State {
     next: u64,
-    open: BTreeMap<u64, Fate>,
+    open: BTreeMap<u64, Entry>,
     counts: BTreeMap<SessionId, u16>,
 }
 
 /// The outcome that is reported if the thread reports none.
 #[derive(Clone, Copy, Debug)]
-struct Fate {
+struct Entry {
     session: SessionId,
     channel: ChannelId,
     outcome: MessageOutcome,
 }
 
-impl Tracked {
+impl TrackedMessages {
     pub(crate) const fn new() -> Self {
-        Self {
-            book: Mutex::new(Book {
-                next: FIRST,
-                open: BTreeMap::new(),
-                counts: BTreeMap::new(),
-            }),
-        }
+        Self(Mutex::new(State {
+            next: FIRST,
+            open: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        }))
     }
 
     /// Returns a number for a message that is about to be sent.
@@ -65,68 +62,67 @@ impl Tracked {
         session: SessionId,
         channel: ChannelId,
     ) -> Result<MessageId, SendError> {
-        let mut book = self.book();
-        let count = book
+        let mut state = self.state();
+        let count = state
             .counts
             .get(&session)
             .map_or(1, |held| held.saturating_add(1));
-        let left = ALL_MAX.checked_sub(book.open.len().saturating_add(1));
+        let left = ALL_MAX.checked_sub(state.open.len().saturating_add(1));
         let left = left.ok_or(SendError::TooManyTracked)?;
         if count > SESSION_MAX || count > 1 && !is_share(usize::from(count), left) {
             return Err(SendError::TooManyTracked);
         }
-        let number = book.next;
-        book.next = number.wrapping_add(1).max(FIRST);
-        let fate = Fate {
+        let number = state.next;
+        state.next = number.wrapping_add(1).max(FIRST);
+        let entry = Entry {
             session,
             channel,
             outcome: MessageOutcome::Dropped,
         };
-        book.open.insert(number, fate);
-        book.counts.insert(session, count);
+        state.open.insert(number, entry);
+        state.counts.insert(session, count);
         Ok(MessageId(number))
     }
 
     /// Removes a message: the game has its outcome, or it was not sent.
     pub(crate) fn end(&self, MessageId(number): MessageId) {
-        self.book().end(number);
+        self.state().end(number);
     }
 
     /// Stores the outcome of a message that the thread could not report before its end.
     pub(crate) fn keep(&self, MessageId(number): MessageId, outcome: MessageOutcome) {
-        if let Some(fate) = self.book().open.get_mut(&number) {
-            fate.outcome = outcome;
+        if let Some(entry) = self.state().open.get_mut(&number) {
+            entry.outcome = outcome;
         }
     }
 
     /// Returns a pending outcome, once the thread has ended and all its events were taken.
-    pub(crate) fn pop_untold(&self) -> Option<Event> {
-        let mut book = self.book();
-        let (&number, &fate) = book.open.first_key_value()?;
-        book.end(number);
+    pub(crate) fn pop_unreported(&self) -> Option<Event> {
+        let mut state = self.state();
+        let (&number, &entry) = state.open.first_key_value()?;
+        state.end(number);
         Some(Event::Settled {
-            session: fate.session,
-            channel: fate.channel,
+            session: entry.session,
+            channel: entry.channel,
             message: MessageId(number),
-            outcome: fate.outcome,
+            outcome: entry.outcome,
         })
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // No panic can happen under the lock, and each change leaves the state consistent.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
     }
 }
 
-impl Book {
+impl State {
     fn end(&mut self, number: u64) {
-        let Some(fate) = self.open.remove(&number) else {
+        let Some(entry) = self.open.remove(&number) else {
             return;
         };
-        if let Some(count) = self.counts.get_mut(&fate.session) {
+        if let Some(count) = self.counts.get_mut(&entry.session) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.counts.remove(&fate.session);
+                self.counts.remove(&entry.session);
             }
         }
     }
@@ -156,7 +152,7 @@ mod tests {
 
     #[test]
     fn u17_what_is_tracked_is_bounded_for_a_session_and_each_is_told_of_once() {
-        let tracked = Tracked::new();
+        let tracked = TrackedMessages::new();
         let session = sessions(1)[0];
         let channel = ChannelId(1);
         let begin = || tracked.begin(session, channel);
@@ -167,7 +163,7 @@ mod tests {
         tracked.end(numbers[7]);
         let last = begin().unwrap();
         assert_eq!(begin(), Err(SendError::TooManyTracked));
-        let told = core::iter::from_fn(|| tracked.pop_untold());
+        let told = core::iter::from_fn(|| tracked.pop_unreported());
         let told: Vec<MessageId> = told
             .map(|event| {
                 let Event::Settled {
@@ -184,12 +180,12 @@ mod tests {
         expected.remove(7);
         expected.push(last);
         assert_eq!(told, expected);
-        assert!(tracked.book().counts.is_empty());
+        assert!(tracked.state().counts.is_empty());
     }
 
     #[test]
     fn u17_however_many_sessions_track_all_they_may_there_is_room_for_another() {
-        let tracked = Tracked::new();
+        let tracked = TrackedMessages::new();
         let channel = ChannelId(1);
         let mut open = Vec::new();
         for (place, session) in sessions(40).into_iter().enumerate() {
@@ -197,7 +193,7 @@ mod tests {
             let numbers: Vec<MessageId> = numbers.collect();
             assert!(!numbers.is_empty(), "the {place}th finds no room");
             // A quarter of what is left to the others, if that is below the limit per session.
-            let left = ALL_MAX - tracked.book().open.len();
+            let left = ALL_MAX - tracked.state().open.len();
             let share = usize::from(SESSION_MAX).min(left / 4).max(1);
             assert!(
                 (share - 1..=share).contains(&numbers.len()),
@@ -208,7 +204,7 @@ mod tests {
         for number in open {
             tracked.end(number);
         }
-        let book = tracked.book();
-        assert!(book.open.is_empty() && book.counts.is_empty());
+        let state = tracked.state();
+        assert!(state.open.is_empty() && state.counts.is_empty());
     }
 }

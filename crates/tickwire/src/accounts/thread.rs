@@ -13,9 +13,9 @@ use servicer::Clock;
 
 use super::{AccountError, AccountName, AccountStore, Accounts, Cost, LockoutConfig, Password};
 
-/// Settings of a [`Desk`].
+/// Settings of a [`AccountThread`].
 #[derive(Clone, Debug)]
-pub struct DeskConfig {
+pub struct AccountThreadConfig {
     /// Cost of a password hash.
     pub cost: Cost,
     /// When names are locked.
@@ -25,7 +25,7 @@ pub struct DeskConfig {
     pub requests_max: NonZeroU16,
 }
 
-impl Default for DeskConfig {
+impl Default for AccountThreadConfig {
     fn default() -> Self {
         Self {
             cost: Cost::DEFAULT,
@@ -38,10 +38,10 @@ impl Default for DeskConfig {
 
 /// Accounts on their own thread, which computes one hash at a time, in the order of the requests.
 ///
-/// Only [`wait`](Self::wait) waits. Dropping the desk waits for the current hash, drops the other
+/// Only [`wait`](Self::wait) waits. Dropping it waits for the current hash, drops the other
 /// requests and ends the thread.
 #[derive(Debug)]
-pub struct Desk {
+pub struct AccountThread {
     requests: Option<SyncSender<(RequestId, Request)>>,
     answers: Receiver<Answer>,
     /// Requests whose answer was not taken.
@@ -52,14 +52,17 @@ pub struct Desk {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
+impl AccountThread {
     /// Starts the thread.
     ///
     /// # Errors
     ///
     /// The system's error if it lacks a thread, or randomness or memory for a hash.
-    pub fn start<S: AccountStore + 'static>(store: S, config: DeskConfig) -> io::Result<Self> {
-        let DeskConfig {
+    pub fn start<S: AccountStore + 'static>(
+        store: S,
+        config: AccountThreadConfig,
+    ) -> io::Result<Self> {
+        let AccountThreadConfig {
             cost,
             lockout,
             requests_max,
@@ -72,7 +75,7 @@ impl Desk {
         let ends = Arc::clone(&is_over);
         let thread = Builder::new()
             .name("accounts".to_owned())
-            .spawn(move || work(accounts, &inbox, &outbox, &ends))?;
+            .spawn(move || run(accounts, &inbox, &outbox, &ends))?;
         Ok(Self {
             requests: Some(requests),
             answers,
@@ -135,7 +138,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AccountThread {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         // The thread's wait for requests ends with the last sender.
@@ -147,14 +150,14 @@ impl Drop for Desk {
     }
 }
 
-/// A request to a desk.
+/// A request to an account thread.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Name of the new account.
+    /// Create an account.
     Create {
-        /// Its password.
+        /// The account's name.
         name: AccountName,
-        /// By what its owner will be known.
+        /// Its password.
         password: Password,
     },
     /// Check a password.
@@ -196,7 +199,7 @@ impl Request {
 
 type Answered = (AccountName, Result<(), AccountError>);
 
-/// Id of a request, unique within its desk.
+/// Id of a request, unique within its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
@@ -231,7 +234,7 @@ impl fmt::Display for SubmitError {
 
 impl core::error::Error for SubmitError {}
 
-fn work<S: AccountStore>(
+fn run<S: AccountStore>(
     mut accounts: Accounts<S>,
     inbox: &Receiver<(RequestId, Request)>,
     outbox: &SyncSender<Answer>,
@@ -280,19 +283,20 @@ mod tests {
     fn u21_an_end_leaves_undone_what_waits() {
         let (called, calls) = channel();
         let (let_go, go) = channel();
-        let mut desk = Desk::start(Gate(called, go), DeskConfig::default()).unwrap();
+        let mut thread =
+            AccountThread::start(Gate(called, go), AccountThreadConfig::default()).unwrap();
         for who in ["a", "b", "c", "d"] {
             let request = Request::Create {
                 name: who.parse().unwrap(),
                 password: Password::new("correct horse").unwrap(),
             };
-            desk.submit(request).unwrap();
+            thread.submit(request).unwrap();
         }
         calls.recv().unwrap();
         // As in `drop`, while the thread processes the first request.
-        desk.is_over.store(true, Ordering::Relaxed);
+        thread.is_over.store(true, Ordering::Relaxed);
         drop(let_go);
-        drop(desk);
+        drop(thread);
         assert_eq!(calls.iter().count(), 0);
     }
 }
