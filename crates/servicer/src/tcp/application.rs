@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine};
 
-use super::passage::OpenConnection;
+use super::connection::OpenConnection;
 use super::x509::{CertificateFault, Host};
 
 /// The application of a stream machine: applies requests and handles the machine's events and

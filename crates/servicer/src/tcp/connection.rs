@@ -1,16 +1,17 @@
 //! One TCP connection: its socket, TLS session, records and deadlines.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 use mio::net::TcpStream;
 use rustls::Error as TlsError;
+use wire::address::canonical;
 use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity, SourceKey};
 
-use super::config::StreamConfig;
-use super::passage::LentPlace;
-use super::patience::{Deadline, Patience};
+use super::StreamConfig;
 use super::record::{RecordReader, RecordWriter};
+use super::table::SlotPermit;
 use super::tls;
 use super::x509::CertificateFault;
 
@@ -30,9 +31,9 @@ pub(super) struct Connection {
     pub(super) is_ready: Readiness,
     /// Whether it is in the list of connections to flush.
     pub(super) is_dirty: bool,
-    pub(super) patience: Patience,
+    pub(super) deadlines: ConnDeadlines,
     /// Its slot in the limits of the driver that accepted it, if another driver serves it.
-    pub(super) lent: Option<LentPlace>,
+    pub(super) permit: Option<SlotPermit>,
 }
 
 /// Readiness of a socket, as last reported by the system.
@@ -88,7 +89,7 @@ pub(super) enum Fault {
     /// The peer was unreachable.
     Unreachable(ErrorKind),
     /// The peer's key is not the expected one or is not admitted.
-    Stranger(NodeId),
+    UnknownNode(NodeId),
     /// The host's certificate was rejected.
     Certificate(CertificateFault),
     /// No key, a key of the wrong kind, or an invalid proof.
@@ -127,13 +128,13 @@ impl Connection {
             credit: config.credit(),
             is_ready: Readiness::default(),
             is_dirty: false,
-            patience: Patience::new(now),
-            lent: None,
+            deadlines: ConnDeadlines::new(now),
+            permit: None,
         }
     }
 
     /// Applies the limits of a new driver, and forgets the readiness seen by the last one.
-    pub(super) fn adapt(&mut self, config: &StreamConfig) {
+    pub(super) fn reset_for(&mut self, config: &StreamConfig) {
         self.reader.set_len_max(config.record_bytes_max);
         self.credit = config.credit();
         self.is_ready = Readiness::default();
@@ -142,7 +143,7 @@ impl Connection {
 
     pub(super) const fn set_stage(&mut self, now: Instant, stage: Stage) {
         self.stage = stage;
-        self.patience.restart(now);
+        self.deadlines.restart(now);
     }
 
     /// Returns whether TCP is connected, or an error if the connect failed.
@@ -228,10 +229,10 @@ impl Connection {
         while self.is_ready.write {
             let progress = self.write_tls()?;
             if progress > 0 {
-                self.patience.on_written();
+                self.deadlines.on_written();
             }
             if self.tls.wants_write() {
-                self.patience.on_blocked(now);
+                self.deadlines.on_blocked(now);
                 break;
             }
             gone = gone.saturating_add(self.writer.advance(std::mem::take(&mut self.encrypted)));
@@ -270,7 +271,7 @@ impl Connection {
     /// Maps a TLS error to the fault of the connection.
     fn fault(&self, error: &TlsError) -> Fault {
         if let Some(found) = tls::unknown_node(error) {
-            return Fault::Stranger(found);
+            return Fault::UnknownNode(found);
         }
         if let TlsError::AlertReceived(_) = error {
             return Fault::Refused;
@@ -304,10 +305,239 @@ impl Connection {
     }
 }
 
+/// An open connection between two drivers: one has handed it over, another may take it.
+///
+/// It is not read or written, and its deadlines do not run. Dropping it closes the connection
+/// without a TLS close. Until it is closed, it counts towards the limits of the driver that
+/// accepted it, whichever driver serves it.
+pub struct OpenConnection {
+    pub(super) connection: Box<Connection>,
+    pub(super) peer: PeerIdentity,
+}
+
+impl OpenConnection {
+    /// Returns the identity that the peer proved.
+    pub const fn peer(&self) -> &PeerIdentity {
+        &self.peer
+    }
+
+    /// Returns the socket.
+    pub(crate) const fn socket(&self) -> &TcpStream {
+        &self.connection.io
+    }
+
+    /// Returns the peer's address; `None` if the peer has already left.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.connection.io.peer_addr().ok().map(canonical)
+    }
+}
+
+impl fmt::Debug for OpenConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenConnection")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Times of the last activity of a connection, which determine its deadline.
+#[derive(Debug)]
+pub(super) struct ConnDeadlines {
+    /// When the current stage began.
+    staged_at: Instant,
+    /// When bytes of a record last arrived.
+    received_at: Instant,
+    /// When the current incomplete record or TLS record began.
+    partial_since: Option<Instant>,
+    /// Since when the socket takes no data.
+    stalled_since: Option<Instant>,
+    /// Whether the application has paused reading, so silence is not the peer's fault.
+    is_paused: bool,
+}
+
+/// What a batch of received bytes contained.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "three independent observations of the same bytes"
+)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadProgress {
+    /// Whether TLS produced plaintext from them.
+    pub(super) plaintext: bool,
+    /// Whether a record ended in them.
+    pub(super) record: bool,
+    /// Whether a record is incomplete after them.
+    pub(super) partial: bool,
+}
+
+/// Kinds of deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deadline {
+    Handshake,
+    Record,
+    Idle,
+    Stall,
+    Linger,
+}
+
+impl ConnDeadlines {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            staged_at: now,
+            received_at: now,
+            partial_since: None,
+            stalled_since: None,
+            is_paused: false,
+        }
+    }
+
+    /// Called when a stage begins.
+    pub(super) const fn restart(&mut self, now: Instant) {
+        self.staged_at = now;
+        self.received_at = now;
+    }
+
+    /// Called when bytes arrive.
+    pub(super) const fn on_received(&mut self, now: Instant, progress: ReadProgress) {
+        if progress.plaintext {
+            self.received_at = now;
+        }
+        // Bytes without plaintext are part of an incomplete TLS record.
+        if progress.partial || !progress.plaintext {
+            if progress.record || self.partial_since.is_none() {
+                self.partial_since = Some(now);
+            }
+        } else {
+            self.partial_since = None;
+        }
+    }
+
+    /// Called when the application pauses reading.
+    pub(super) const fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Called when the application resumes reading.
+    pub(super) const fn resume(&mut self, now: Instant) {
+        if self.is_paused {
+            self.is_paused = false;
+            self.received_at = now;
+            if self.partial_since.is_some() {
+                self.partial_since = Some(now);
+            }
+        }
+    }
+
+    /// Called when the socket takes queued data.
+    pub(super) const fn on_written(&mut self) {
+        self.stalled_since = None;
+    }
+
+    /// Called when the socket takes no more data.
+    pub(super) const fn on_blocked(&mut self, now: Instant) {
+        if self.stalled_since.is_none() {
+            self.stalled_since = Some(now);
+        }
+    }
+
+    /// Returns the next deadline and its kind; `None` if there is none.
+    pub(super) fn next(&self, stage: Stage, config: &StreamConfig) -> Option<(Instant, Deadline)> {
+        let staged = |timeout, deadline| Some((self.staged_at + timeout, deadline));
+        match stage {
+            Stage::Connecting | Stage::Handshaking => {
+                staged(config.handshake_timeout, Deadline::Handshake)
+            }
+            Stage::Closing => staged(config.record_timeout, Deadline::Linger),
+            Stage::Lingering => staged(config.linger_timeout, Deadline::Linger),
+            Stage::Open(_) => {
+                let stall = self
+                    .stalled_since
+                    .map(|since| (since + config.stall_timeout, Deadline::Stall));
+                let record = self
+                    .partial_since
+                    .map(|since| (since + config.record_timeout, Deadline::Record));
+                let idle = Some((self.received_at + config.idle_timeout, Deadline::Idle));
+                [record, idle]
+                    .into_iter()
+                    .filter(|_| !self.is_paused)
+                    .chain([stall])
+                    .flatten()
+                    .min_by_key(|(at, _)| *at)
+            }
+        }
+    }
+}
+
 /// Plaintext encrypted per system call, bytes: four TLS records.
 const CHUNK: usize = 64 << 10;
 
 /// Returns whether an error of `peer_addr` means that the socket is still connecting.
 fn is_not_yet(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotConnected || error.kind() == ErrorKind::InvalidInput
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::ConnectionId;
+
+    const OPEN: Stage = Stage::Open(ConnectionId(1));
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(seconds * 1_000)
+    }
+
+    fn deadline(deadlines: &ConnDeadlines) -> Option<(Instant, Deadline)> {
+        deadlines.next(OPEN, &StreamConfig::default())
+    }
+
+    const PIECE: ReadProgress = ReadProgress {
+        plaintext: true,
+        record: false,
+        partial: true,
+    };
+
+    #[test]
+    fn a_record_has_its_time_from_its_first_byte_however_it_trickles() {
+        let mut deadlines = ConnDeadlines::new(at(0));
+        assert_eq!(deadline(&deadlines), Some((at(60), Deadline::Idle)));
+        deadlines.on_received(at(1), PIECE);
+        deadlines.on_received(at(9), PIECE);
+        assert_eq!(deadline(&deadlines), Some((at(11), Deadline::Record)));
+        // One record ended, and the next began.
+        deadlines.on_received(
+            at(10),
+            ReadProgress {
+                record: true,
+                ..PIECE
+            },
+        );
+        assert_eq!(deadline(&deadlines), Some((at(20), Deadline::Record)));
+        deadlines.on_received(
+            at(11),
+            ReadProgress {
+                record: true,
+                partial: false,
+                ..PIECE
+            },
+        );
+        assert_eq!(deadline(&deadlines), Some((at(71), Deadline::Idle)));
+        // TLS records that never become plaintext also count.
+        deadlines.on_received(at(20), ReadProgress::default());
+        deadlines.on_received(at(25), ReadProgress::default());
+        assert_eq!(deadline(&deadlines), Some((at(30), Deadline::Record)));
+    }
+
+    #[test]
+    fn no_silence_counts_while_the_application_takes_nothing() {
+        let mut deadlines = ConnDeadlines::new(at(0));
+        deadlines.on_received(at(1), PIECE);
+        deadlines.pause();
+        assert_eq!(deadline(&deadlines), None);
+        deadlines.on_blocked(at(2));
+        assert_eq!(deadline(&deadlines), Some((at(32), Deadline::Stall)));
+        deadlines.on_written();
+        deadlines.resume(at(100));
+        assert_eq!(deadline(&deadlines), Some((at(110), Deadline::Record)));
+    }
 }

@@ -4,12 +4,8 @@
 //! and waits. Timers run with a time shortly before the sockets were last found empty. A process
 //! that was paused therefore does not time out a peer whose records are still queued.
 
-mod door;
-mod intake;
 mod links;
-mod outlet;
-mod passage;
-mod upper;
+mod transfer;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -19,18 +15,16 @@ use std::time::Duration;
 use crypto::tls::TlsIdentity;
 use wire::{Instant, StreamMachine};
 
+use super::StreamConfig;
 use super::application::StreamApplication;
-use super::config::StreamConfig;
 use super::counters::{StreamCounters, StreamLedger};
-use super::listener::StreamListener;
+use super::listener::{Acceptor, StreamListener};
 use super::table::Key;
 use crate::Clock;
 use crate::end::End;
 use crate::request::Inbox;
 use crate::waiter::Waiter;
-use door::Door;
 use links::Links;
-use upper::Upper;
 
 /// Sends requests to the application of a [`StreamDriver`], from any thread.
 pub type StreamRequests<R> = crate::request::Requests<R, StreamCounters>;
@@ -43,9 +37,8 @@ pub struct StreamDriver<M: StreamMachine, A: StreamApplication<M>> {
     /// First field, so it is dropped first: requests are rejected before the application is
     /// dropped.
     inbox: Inbox<A::Request, StreamLedger>,
-    upper: Upper<M, A>,
-    door: Door,
-    links: Links,
+    links: Links<M, A>,
+    acceptor: Acceptor,
     waiter: Waiter,
     clock: Clock,
     /// Output buffer of `poll_outbound`. Empty between records.
@@ -60,7 +53,7 @@ pub struct StreamDriver<M: StreamMachine, A: StreamApplication<M>> {
     /// Whether requests stay queued because the application is busy.
     is_held_up: bool,
     /// The work left at the end of the turn.
-    rest: Rest,
+    pending: Pending,
 }
 
 /// Stage of a shutdown.
@@ -94,12 +87,14 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         let first_key = listeners.len();
         let driver = Self {
             inbox,
-            upper: Upper {
-                machine,
-                application,
-            },
-            door: Door::new(listeners, &registry)?,
-            links: Links::new(first_key, config, ledger, identity, registry),
+            acceptor: Acceptor::new(listeners, &registry)?,
+            links: Links::new(
+                (machine, application),
+                (config, identity),
+                first_key,
+                ledger,
+                registry,
+            ),
             waiter,
             clock: Clock::new(),
             outbound: Vec::new(),
@@ -108,7 +103,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             wall_clock_at: None,
             shutdown: Shutdown::No,
             is_held_up: false,
-            rest: Rest::Nothing,
+            pending: Pending::Nothing,
         };
         Ok((driver, requests))
     }
@@ -123,15 +118,15 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
                 break End::Failed(error.kind());
             }
         };
-        self.links.say_farewell();
+        self.links.finish_all();
         end
     }
 
     /// Runs one turn without waiting, for loops that also do other work.
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
-        self.rest = Rest::Nothing;
-        self.tell_wall_clock();
+        self.pending = Pending::Nothing;
+        self.update_wall_clock();
         let Received { now, as_of } = self.receive();
         // Read first, so requests sent before the shutdown request are applied before the shutdown.
         let stop_at = self.inbox.stop_at();
@@ -144,13 +139,13 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             && !self.is_held_up
         {
             self.shutdown = Shutdown::Draining;
-            self.door.shut();
-            self.upper
+            self.acceptor.close();
+            self.links
                 .application
-                .begin_shutdown(now, &mut self.upper.machine, deadline);
+                .begin_shutdown(now, &mut self.links.machine, deadline);
         }
         self.run_timers(now);
-        self.links.run_deadlines((now, as_of), &mut self.upper);
+        self.links.run_deadlines(now, as_of);
         self.drain();
         self.advance_shutdown(stop_at)
     }
@@ -161,7 +156,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
     ///
     /// The system's error. None is known to occur while the driver's descriptors are open.
     pub fn wait(&mut self) -> io::Result<()> {
-        if self.rest == Rest::Work {
+        if self.pending == Pending::Work {
             return Ok(());
         }
         self.waiter.wait(self.clock, self.next_deadline())?;
@@ -171,15 +166,16 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
 
     /// Returns when a wait must end, at the latest the shutdown deadline.
     fn next_deadline(&self) -> Option<Instant> {
-        let pause = (self.rest == Rest::StuckTimer).then(|| self.clock.now() + STUCK_TIMER_PAUSE);
+        let pause =
+            (self.pending == Pending::StuckTimer).then(|| self.clock.now() + STUCK_TIMER_PAUSE);
         if pause.is_some() {
             return pause.into_iter().chain(self.inbox.stop_at()).min();
         }
         [
-            self.upper.machine.poll_timeout(),
-            self.upper.application.poll_timeout(),
+            self.links.machine.poll_timeout(),
+            self.links.application.poll_timeout(),
             self.links.table.poll_timeout(),
-            self.door.poll_timeout(),
+            self.acceptor.poll_timeout(),
             self.inbox.stop_at(),
         ]
         .into_iter()
@@ -189,24 +185,24 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
 
     /// Returns the machine, for example to read its statistics.
     pub const fn machine(&self) -> &M {
-        &self.upper.machine
+        &self.links.machine
     }
 
     /// Returns the application.
     pub const fn application(&self) -> &A {
-        &self.upper.application
+        &self.links.application
     }
 
     /// Gives the machine the wall-clock time in the first turn, then at most once a second.
-    fn tell_wall_clock(&mut self) {
+    fn update_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
             .wall_clock_at
-            .is_none_or(|told| now.saturating_since(told) >= WALL_CLOCK_INTERVAL)
+            .is_none_or(|last| now.saturating_since(last) >= WALL_CLOCK_INTERVAL)
         {
             self.wall_clock_at = Some(now);
             let unix = self.clock.unix_time();
-            self.upper.machine.set_unix_time(now, unix);
+            self.links.machine.set_unix_time(now, unix);
         }
     }
 
@@ -215,9 +211,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         let now = self.clock.now();
         let mut found = false;
         for event in self.waiter.events() {
-            if !self.door.note(event.token()) {
+            if !self.acceptor.mark_ready(event.token()) {
                 let key = Key(event.token().0);
-                self.links.note_event(now, (key, event), &mut self.upper);
+                self.links.on_socket_event(now, key, event);
             }
             found = true;
         }
@@ -243,8 +239,12 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             // The next poll finds all data that arrived before this time.
             let as_of = self.clock.now();
             let found = self.waiter.look().is_ok() && self.gather();
-            let accepted = self.door.accept(as_of, &mut self.links);
-            let bytes = self.links.receive_round(self.clock, &mut self.upper);
+            let accepted = self
+                .acceptor
+                .accept(as_of, self.inbox.ledger(), |io, source, tls| {
+                    self.links.accept(as_of, io, source, tls);
+                });
+            let bytes = self.links.receive_round(self.clock);
             received = received
                 .saturating_add(bytes)
                 .saturating_add(accepted.saturating_mul(EVENT_COST));
@@ -263,15 +263,15 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
     fn apply_requests(&mut self, now: Instant) -> ControlFlow<()> {
         let mut waiting = self.inbox.begin_drain();
         while waiting > 0
-            && !self.upper.application.is_busy(&self.upper.machine)
+            && !self.links.is_busy()
             && let Some(request) = self.inbox.next()
         {
             waiting = waiting.saturating_sub(1);
             self.inbox.ledger().requests.add(1);
-            self.upper
+            self.links
                 .application
-                .apply_request(now, &mut self.upper.machine, request)?;
-            self.receive_arrivals(now);
+                .apply_request(now, &mut self.links.machine, request)?;
+            self.links.adopt_arrivals(now);
         }
         self.is_held_up = waiting > 0;
         ControlFlow::Continue(())
@@ -279,10 +279,11 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
 
     fn run_timers(&mut self, now: Instant) {
         let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
-        let Upper {
+        let Links {
             machine,
             application,
-        } = &mut self.upper;
+            ..
+        } = &mut self.links;
         if is_due(machine.poll_timeout()) {
             self.inbox.ledger().timeouts.add(1);
             machine.handle_timeout(now);
@@ -292,82 +293,77 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
         if is_due(machine.poll_timeout()) || is_due(application.poll_timeout()) {
             self.inbox.ledger().stuck_timers.add(1);
-            self.rest = Rest::StuckTimer;
+            self.pending = Pending::StuckTimer;
         }
     }
 
-    /// Drains records, commands and events of the machine, up to a bound for each.
+    /// TurnBudgets records, commands and events of the machine, up to a bound for each.
     fn drain(&mut self) {
-        let mut left = Drain::new(self.links.config.bytes_per_turn.get());
+        let mut left = TurnBudget::new(self.links.config.bytes_per_turn.get());
         loop {
             let now = self.clock.now();
-            let mut told = self.write(now, &mut left);
-            told |= self.links.flush(now, &mut self.upper);
-            told |= self.tell(now, &mut left);
-            told |= self.send_departures(now);
-            if !told {
+            let mut has_output = self.write(now, &mut left);
+            has_output |= self.links.flush(now);
+            has_output |= self.dispatch(now, &mut left);
+            has_output |= self.links.hand_over_departures(now);
+            if !has_output {
                 break;
             }
             if left.is_spent() {
-                self.rest = Rest::Work;
+                self.pending = Pending::Work;
                 break;
             }
         }
-        let Upper {
-            machine,
-            application,
-        } = &self.upper;
-        let is_held_up = self.is_held_up && !application.is_busy(machine);
-        if is_held_up || self.links.is_behind(&self.upper) || self.door.is_behind() {
-            self.rest = Rest::Work;
+        let is_held_up = self.is_held_up && !self.links.is_busy();
+        if is_held_up || self.links.is_behind() || self.acceptor.is_behind() {
+            self.pending = Pending::Work;
         }
     }
 
     /// Gives records to the links. Returns whether there were any.
-    fn write(&mut self, now: Instant, left: &mut Drain) -> bool {
-        let mut told = false;
+    fn write(&mut self, now: Instant, left: &mut TurnBudget) -> bool {
+        let mut has_output = false;
         while left.records > 0
             && left.bytes > 0
-            && let Some(outbound) = self.upper.machine.poll_outbound(now, &mut self.outbound)
+            && let Some(outbound) = self.links.machine.poll_outbound(now, &mut self.outbound)
         {
             left.records = left.records.saturating_sub(1);
             left.bytes = left.bytes.saturating_sub(self.outbound.len());
-            told = true;
-            self.links
-                .push(now, (outbound, &self.outbound), &mut self.upper);
+            has_output = true;
+            self.links.push(now, outbound, &self.outbound);
             self.outbound.clear();
         }
-        told
+        has_output
     }
 
     /// Gives commands and events to the application. Returns whether there were any.
-    fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
-        let mut told = false;
+    fn dispatch(&mut self, now: Instant, left: &mut TurnBudget) -> bool {
+        let mut has_output = false;
         while left.commands > 0
-            && let Some((id, command)) = self.upper.machine.poll_command()
+            && let Some((id, command)) = self.links.machine.poll_command()
         {
             left.commands = left.commands.saturating_sub(1);
-            told = true;
+            has_output = true;
             self.inbox.ledger().commands.add(1);
-            let Upper {
-                machine,
-                application,
-            } = &mut self.upper;
-            if let Some(dial) = application.on_command(now, machine, id, command) {
-                self.links.dial(now, id, &dial, &mut self.upper);
+            let links = &mut self.links;
+            let dial = links
+                .application
+                .on_command(now, &mut links.machine, id, command);
+            if let Some(dial) = dial {
+                links.dial(now, id, &dial);
             }
         }
         while left.events > 0
-            && let Some(event) = self.upper.machine.poll_event()
+            && let Some(event) = self.links.machine.poll_event()
         {
             left.events = left.events.saturating_sub(1);
-            told = true;
+            has_output = true;
             self.inbox.ledger().events.add(1);
-            self.upper
+            self.links
                 .application
-                .on_event(now, &mut self.upper.machine, event);
+                .on_event(now, &mut self.links.machine, event);
         }
-        told
+        has_output
     }
 
     fn advance_shutdown(&mut self, stop_at: Option<Instant>) -> ControlFlow<End> {
@@ -375,13 +371,13 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
             return ControlFlow::Continue(());
         };
         let is_drained = |it: &Self| {
-            it.rest != Rest::Work
+            it.pending != Pending::Work
                 && it.links.is_flushed()
-                && it.upper.application.is_drained(&it.upper.machine)
+                && it.links.application.is_drained(&it.links.machine)
         };
         if self.shutdown == Shutdown::Draining && is_drained(self) {
             self.shutdown = Shutdown::Closing;
-            self.links.close_all(self.clock.now(), &mut self.upper);
+            self.links.close_all(self.clock.now());
             self.drain();
         }
         if self.shutdown == Shutdown::Closing && self.links.table.is_empty() {
@@ -405,7 +401,7 @@ struct Received {
 
 /// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum Pending {
     /// Nothing to do until the next event.
     Nothing,
     /// A bound was reached. The next turn follows at once.
@@ -422,7 +418,7 @@ fn is_stall(last: Option<Instant>, began: Instant) -> bool {
 /// What one turn may still take of each kind. A machine with constant output thus cannot starve
 /// sockets, requests or another kind of output.
 #[derive(Debug)]
-struct Drain {
+struct TurnBudget {
     records: usize,
     /// Bytes of records.
     bytes: usize,
@@ -430,7 +426,7 @@ struct Drain {
     events: usize,
 }
 
-impl Drain {
+impl TurnBudget {
     const fn new(bytes: usize) -> Self {
         Self {
             records: DRAIN_MAX,

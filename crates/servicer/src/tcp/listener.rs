@@ -1,16 +1,20 @@
-//! TCP listeners.
+//! TCP listeners and the accept loop.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crypto::tls::TlsIdentity;
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::address::canonical;
+use wire::{Instant, SourceKey};
 
+use super::counters::StreamLedger;
 use super::tls::{Admission, node_server};
 use super::x509::HostCertificate;
 
@@ -117,6 +121,140 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
+/// The listeners of a driver. The token of each is its index.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listeners: Vec<StreamListener>,
+    /// Whether each listener may have a pending connection.
+    is_ready: Vec<bool>,
+    /// When to retry after a failed accept.
+    retry_at: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(mut listeners: Vec<StreamListener>, registry: &Registry) -> io::Result<Self> {
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            registry.register(&mut listener.io, Token(index), Interest::READABLE)?;
+        }
+        Ok(Self {
+            is_ready: vec![false; listeners.len()],
+            listeners,
+            retry_at: None,
+        })
+    }
+
+    /// Marks a listener as ready. Returns whether `token` is a listener's.
+    pub(super) fn mark_ready(&mut self, token: Token) -> bool {
+        let Some(is_ready) = self.is_ready.get_mut(token.0) else {
+            return false;
+        };
+        *is_ready = true;
+        true
+    }
+
+    /// Accepts pending connections, up to a bound. Returns how many.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        ledger: &StreamLedger,
+        mut take: impl FnMut(TcpStream, SourceKey, &Arc<ServerConfig>),
+    ) -> usize {
+        if self.retry_at.is_some_and(|at| at > now) {
+            return 0;
+        }
+        self.retry_at = None;
+        let mut count = 0_usize;
+        for (listener, is_ready) in self.listeners.iter().zip(&mut self.is_ready) {
+            while *is_ready && count < ACCEPTS_MAX {
+                match accept(listener) {
+                    Accepted::Peer(io, peer) => {
+                        count = count.saturating_add(1);
+                        take(io, SourceKey::of(peer.ip()), &listener.tls);
+                    }
+                    Accepted::Nobody => *is_ready = false,
+                    Accepted::Error => {
+                        ledger.accept_errors.add(1);
+                        self.retry_at = Some(now + RETRY_PAUSE);
+                        return count;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Returns whether a pending connection can be accepted now.
+    pub(super) fn is_behind(&self) -> bool {
+        self.retry_at.is_none() && self.is_ready.contains(&true)
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Closes all listeners.
+    pub(super) fn close(&mut self) {
+        self.listeners.clear();
+        self.is_ready.fill(false);
+        self.retry_at = None;
+    }
+}
+
+enum Accepted {
+    Peer(TcpStream, SocketAddr),
+    Nobody,
+    Error,
+}
+
+fn accept(listener: &StreamListener) -> Accepted {
+    loop {
+        return match listener.io.accept() {
+            Ok((io, peer)) => Accepted::Peer(io, canonical(peer)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
+            // The peer left before the accept; accept(2).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) =>
+            {
+                continue;
+            }
+            Err(_) => Accepted::Error,
+        };
+    }
+}
+
+/// Maximum accepts per turn.
+const ACCEPTS_MAX: usize = 64;
+
+/// Pause after a failed accept. The cause, such as a lack of descriptors, seldom ends at once.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Raises the soft limit of open files to the hard limit and returns it. Returns `None` on systems
+/// other than Linux, without effect.
+///
+/// The soft limit is often 1,024, a quarter of
+/// [`StreamConfig::connections_max`](crate::StreamConfig::connections_max). A process that serves
+/// many connections calls this once at its start.
+#[must_use]
+pub fn raise_descriptor_limit() -> Option<u64> {
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+            return Some(hard);
+        }
+        Some(soft)
+    }
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +271,16 @@ mod tests {
         let address = mapped.local_addr().unwrap();
         assert_eq!(address.ip().to_string(), "127.0.0.1");
         TcpStream::connect(address).unwrap();
+    }
+
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    #[test]
+    fn the_limit_that_holds_is_the_highest_there_is() {
+        use nix::sys::resource::{Resource, getrlimit};
+
+        let raised = raise_descriptor_limit().unwrap();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!((soft, soft), (raised, hard));
+        assert_eq!(raise_descriptor_limit(), Some(raised), "and stays so");
     }
 }

@@ -1,14 +1,13 @@
 //! The connections of a driver, indexed by token, id and deadline, and counted by source.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::{ConnectionId, Instant, SourceKey};
 
-use super::config::StreamConfig;
+use super::StreamConfig;
 use super::connection::{Connection, Side, Stage};
-use super::crowd::Crowds;
-use super::passage::ReturnedPlaces;
+use super::handshake_limiter::HandshakeLimiter;
 use crate::waiter::TOKENS_MAX;
 
 /// The token of a socket in the system's wait. Never reused.
@@ -24,18 +23,18 @@ pub(super) struct Table {
     /// When to check each connection, never later than its deadline.
     deadlines: BTreeSet<(Instant, Key)>,
     scheduled: BTreeMap<Key, Instant>,
-    crowds: Crowds,
+    limiter: HandshakeLimiter,
     next_key: usize,
     last_id: u32,
-    /// Connections that another driver serves.
-    lent: usize,
-    /// Receives the slots of closed lent connections.
-    returned: Arc<ReturnedPlaces>,
+    /// Accepted connections that another driver serves.
+    permits: usize,
+    /// Receives the slots of those that have closed.
+    released: Arc<ReleasedSlots>,
 }
 
 /// Why a connection was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
+pub(super) enum NoSlot {
     Full,
     Handshakes,
     Source,
@@ -49,38 +48,38 @@ impl Table {
             keys: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             scheduled: BTreeMap::new(),
-            crowds: Crowds::default(),
+            limiter: HandshakeLimiter::default(),
             next_key: first_key,
             last_id: 0,
-            lent: 0,
-            returned: Arc::default(),
+            permits: 0,
+            released: Arc::default(),
         }
     }
 
     /// Returns a key for a new connection, and the handshake to evict for it, if any.
-    pub(super) fn place(
+    pub(super) fn reserve(
         &mut self,
         now: Instant,
         source: Option<SourceKey>,
         config: &StreamConfig,
-    ) -> Result<(Key, Option<Key>), NoPlace> {
-        self.take_back();
-        let held = self.connections.len().saturating_add(self.lent);
-        if held >= config.connections_max || self.next_key >= TOKENS_MAX {
-            return Err(NoPlace::Full);
+    ) -> Result<(Key, Option<Key>), NoSlot> {
+        self.collect_released();
+        let open = self.connections.len().saturating_add(self.permits);
+        if open >= config.connections_max || self.next_key >= TOKENS_MAX {
+            return Err(NoSlot::Full);
         }
-        let dropped = match source {
-            Some(source) => self.crowds.judge(now, source, config)?,
+        let evicted = match source {
+            Some(source) => self.limiter.admit(now, source, config)?,
             None => None,
         };
         let key = Key(self.next_key);
         self.next_key = self.next_key.saturating_add(1);
-        Ok((key, dropped))
+        Ok((key, evicted))
     }
 
     pub(super) fn insert(&mut self, now: Instant, key: Key, connection: Connection) {
         if let Side::Accepted(source) = connection.side {
-            self.crowds.begin(now, source, key);
+            self.limiter.begin(now, source, key);
         }
         self.connections.insert(key, Box::new(connection));
     }
@@ -90,7 +89,7 @@ impl Table {
         let id = self.next_id()?;
         let connection = self.connections.get_mut(&key)?;
         if let Side::Accepted(source) = connection.side {
-            self.crowds.end_handshake(source, key);
+            self.limiter.end_handshake(source, key);
         }
         connection.set_stage(now, Stage::Open(id));
         self.keys.insert(id, key);
@@ -111,37 +110,41 @@ impl Table {
     pub(super) fn remove(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.take(key)?;
         if let Side::Accepted(source) = connection.side {
-            self.crowds.leave(source, key);
+            self.limiter.leave(source, key);
         }
         Some(connection)
     }
 
     /// Removes a connection for another driver to serve. It keeps its slot in the limits.
-    pub(super) fn lend(&mut self, key: Key) -> Option<Box<Connection>> {
+    pub(super) fn hand_over(&mut self, key: Key) -> Option<Box<Connection>> {
         let connection = self.take(key)?;
         if let Side::Accepted(source) = connection.side {
-            if connection.lent.is_some() {
-                self.crowds.leave(source, key);
+            if connection.permit.is_some() {
+                self.limiter.leave(source, key);
             } else {
-                self.lent = self.lent.saturating_add(1);
+                self.permits = self.permits.saturating_add(1);
             }
         }
         Some(connection)
     }
 
-    /// Returns the list for released slots of lent connections.
-    pub(super) const fn returned(&self) -> &Arc<ReturnedPlaces> {
-        &self.returned
+    /// Returns the permit of a connection that was handed over, which keeps its slot.
+    pub(super) fn permit(&self, source: SourceKey, key: Key) -> SlotPermit {
+        SlotPermit {
+            source,
+            key,
+            released: Arc::clone(&self.released),
+        }
     }
 
-    /// Collects the slots of lent connections that have closed.
-    fn take_back(&mut self) {
-        if self.lent == 0 {
+    /// Collects the slots of closed connections that another driver served.
+    fn collect_released(&mut self) {
+        if self.permits == 0 {
             return;
         }
-        for (source, key) in self.returned.take() {
-            self.crowds.leave(source, key);
-            self.lent = self.lent.saturating_sub(1);
+        for (source, key) in self.released.take() {
+            self.limiter.leave(source, key);
+            self.permits = self.permits.saturating_sub(1);
         }
     }
 
@@ -154,6 +157,10 @@ impl Table {
             self.keys.remove(&id);
         }
         Some(connection)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Connection> {
+        self.connections.get(&key).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Connection> {
@@ -184,7 +191,7 @@ impl Table {
         let Some(connection) = self.connections.get(&key) else {
             return;
         };
-        let Some((at, _)) = connection.patience.deadline(connection.stage, config) else {
+        let Some((at, _)) = connection.deadlines.next(connection.stage, config) else {
             return;
         };
         let known = self.scheduled.get(&key).copied();
@@ -213,5 +220,39 @@ impl Table {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
+    }
+}
+
+/// The slot of a connection in the limits of the driver that accepted it, while another serves it.
+#[derive(Debug)]
+pub(super) struct SlotPermit {
+    source: SourceKey,
+    key: Key,
+    released: Arc<ReleasedSlots>,
+}
+
+impl Drop for SlotPermit {
+    fn drop(&mut self) {
+        self.released.put(self.source, self.key);
+    }
+}
+
+/// Slots of closed connections, until the driver that accepted them collects them.
+///
+/// Locked for a push or a swap at each close and at each new connection.
+#[derive(Debug, Default)]
+struct ReleasedSlots(Mutex<Vec<(SourceKey, Key)>>);
+
+impl ReleasedSlots {
+    fn put(&self, source: SourceKey, key: Key) {
+        self.lock().push((source, key));
+    }
+
+    fn take(&self) -> Vec<(SourceKey, Key)> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(SourceKey, Key)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,18 +8,18 @@ use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
 use wire::{CloseCause, CommandId, ConnectionId, Instant, SourceKey, StreamMachine};
 
-use super::upper::Upper;
+use crate::tcp::StreamConfig;
 use crate::tcp::application::{Dial, DialError, DialPeer, StreamApplication};
-use crate::tcp::config::StreamConfig;
-use crate::tcp::connection::{Connection, Expected, Fault, Side, Stage};
+use crate::tcp::connection::{Connection, Deadline, Expected, Fault, OpenConnection, Side, Stage};
 use crate::tcp::counters::StreamLedger;
-use crate::tcp::patience::Deadline;
-use crate::tcp::table::{Key, NoPlace, Table};
+use crate::tcp::table::{Key, NoSlot, Table};
 use crate::tcp::tls;
 
-/// The connections of a driver.
+/// The connections of a driver, with the machine and the application that they serve.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct Links<M, A> {
+    pub(super) machine: M,
+    pub(super) application: A,
     pub(super) table: Table,
     /// Connections that may be readable.
     pub(super) ready: Vec<Key>,
@@ -42,15 +42,17 @@ pub(super) struct Links {
     is_ending: bool,
 }
 
-impl Links {
+impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
     pub(super) fn new(
+        (machine, application): (M, A),
+        (config, identity): (StreamConfig, Option<TlsIdentity>),
         first_key: usize,
-        config: StreamConfig,
         ledger: Arc<StreamLedger>,
-        identity: Option<TlsIdentity>,
         registry: Registry,
     ) -> Self {
         Self {
+            machine,
+            application,
             table: Table::new(first_key),
             ready: Vec::new(),
             dirty: Vec::new(),
@@ -75,14 +77,14 @@ impl Links {
         tls: &Arc<ServerConfig>,
     ) {
         self.ledger.accepted.add(1);
-        let (key, dropped) = match self.table.place(now, Some(source), &self.config) {
-            Ok(place) => place,
-            Err(NoPlace::Full) => return self.ledger.refused_full.add(1),
-            Err(NoPlace::Handshakes) => return self.ledger.refused_handshakes.add(1),
-            Err(NoPlace::Source) => return self.ledger.refused_source.add(1),
+        let (key, evicted) = match self.table.reserve(now, Some(source), &self.config) {
+            Ok(slot) => slot,
+            Err(NoSlot::Full) => return self.ledger.refused_full.add(1),
+            Err(NoSlot::Handshakes) => return self.ledger.refused_handshakes.add(1),
+            Err(NoSlot::Source) => return self.ledger.refused_source.add(1),
         };
-        if let Some(dropped) = dropped {
-            self.table.remove(dropped);
+        if let Some(evicted) = evicted {
+            self.table.remove(evicted);
             self.ledger.failed_crowded.add(1);
         }
         let Ok(tls) = ServerConnection::new(Arc::clone(tls)) else {
@@ -96,15 +98,9 @@ impl Links {
     }
 
     /// Dials for the machine's command `id`.
-    pub(super) fn dial<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        id: CommandId,
-        dial: &Dial,
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn dial(&mut self, now: Instant, id: CommandId, dial: &Dial) {
         if let Err(error) = self.try_dial(now, id, dial) {
-            upper.dialled(now, id, Err(error));
+            self.on_dialled(now, id, Err(error));
         }
     }
 
@@ -118,7 +114,7 @@ impl Links {
         }
         let (key, _) = self
             .table
-            .place(now, None, &self.config)
+            .reserve(now, None, &self.config)
             .map_err(|_| refuse(DialError::Full))?;
         let tls =
             tls::connect(self.identity.as_ref(), dial).map_err(|_| refuse(DialError::Malformed))?;
@@ -141,13 +137,22 @@ impl Links {
         Ok(())
     }
 
-    /// Registers a new connection with the system's wait.
-    pub(super) fn register(
+    pub(super) fn is_busy(&self) -> bool {
+        self.application.is_busy(&self.machine)
+    }
+
+    fn on_dialled(
         &mut self,
         now: Instant,
-        key: Key,
-        mut connection: Connection,
-    ) -> Option<()> {
+        command: CommandId,
+        result: Result<ConnectionId, DialError>,
+    ) {
+        self.application
+            .on_dialled(now, &mut self.machine, command, result);
+    }
+
+    /// Registers a new connection with the system's wait.
+    fn register(&mut self, now: Instant, key: Key, mut connection: Connection) -> Option<()> {
         // If this fails, small records are delayed; nothing else changes.
         drop(connection.io.set_nodelay(true));
         self.registry
@@ -163,12 +168,7 @@ impl Links {
     }
 
     /// Handles a socket event of a connection.
-    pub(super) fn note_event<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        (key, event): (Key, &mio::event::Event),
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn on_socket_event(&mut self, now: Instant, key: Key, event: &mio::event::Event) {
         let Some(connection) = self.table.get_mut(key) else {
             return;
         };
@@ -176,7 +176,7 @@ impl Links {
             match connection.is_connected() {
                 Ok(true) => connection.stage = Stage::Handshaking,
                 Ok(false) => return,
-                Err(fault) => return self.fail(now, key, fault, upper),
+                Err(fault) => return self.fail(now, key, fault),
             }
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
@@ -187,20 +187,12 @@ impl Links {
         }
         if event.is_writable() || event.is_write_closed() {
             connection.is_ready.write = true;
-            if !connection.is_dirty {
-                connection.is_dirty = true;
-                self.dirty.push(key);
-            }
+            self.mark_dirty(key);
         }
     }
 
     /// Opens a connection after its handshake.
-    pub(super) fn open<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        key: Key,
-        upper: &mut Upper<M, A>,
-    ) -> Result<(), Fault> {
+    pub(super) fn open(&mut self, now: Instant, key: Key) -> Result<(), Fault> {
         let Some(connection) = self.table.get_mut(key) else {
             return Ok(());
         };
@@ -215,9 +207,10 @@ impl Links {
         }
         let id = self.table.open(now, key).ok_or(Fault::Refused)?;
         self.ledger.opened.add(1);
-        upper.opened(now, id, &peer, self.config.credit());
+        self.machine.handle_opened(now, id, &peer);
+        self.machine.handle_credit(now, id, self.config.credit());
         if let Side::Dialled(command, _) = side {
-            upper.dialled(now, command, Ok(id));
+            self.on_dialled(now, command, Ok(id));
         }
         Ok(())
     }
@@ -232,13 +225,7 @@ impl Links {
     }
 
     /// Ends a connection at once, and reports the fault to the machine or the dial.
-    pub(super) fn fail<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        key: Key,
-        fault: Fault,
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn fail(&mut self, now: Instant, key: Key, fault: Fault) {
         let Some(mut connection) = self.table.remove(key) else {
             return;
         };
@@ -250,9 +237,12 @@ impl Links {
                 match (connection.side, fault) {
                     (Side::Dialled(command, expected), fault) => {
                         let error = dial_error(fault, expected);
-                        upper.dialled(now, command, Err(error));
+                        self.on_dialled(now, command, Err(error));
                     }
-                    (Side::Accepted(_), Fault::Stranger(claimed)) => upper.stranger(now, claimed),
+                    (Side::Accepted(_), Fault::UnknownNode(claimed)) => {
+                        self.application
+                            .on_stranger(now, &mut self.machine, claimed);
+                    }
                     (Side::Accepted(_), _) => {}
                 }
             }
@@ -266,18 +256,13 @@ impl Links {
                 } else {
                     CloseCause::Failed
                 };
-                upper.closed(now, id, cause);
+                self.machine.handle_closed(now, id, cause);
             }
         }
     }
 
     /// Closes a connection in order.
-    pub(super) fn close<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn close(&mut self, now: Instant, id: ConnectionId) {
         let Some(key) = self.table.key_of(id) else {
             return;
         };
@@ -288,15 +273,11 @@ impl Links {
         self.mark_dirty(key);
         self.table.schedule(key, &self.config);
         self.ledger.closed_local.add(1);
-        upper.closed(now, id, CloseCause::Local);
+        self.machine.handle_closed(now, id, CloseCause::Local);
     }
 
     /// Closes all connections in order, drops handshakes and rejects further dials.
-    pub(super) fn close_all<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn close_all(&mut self, now: Instant) {
         self.is_ending = true;
         let keys: Vec<_> = self.table.keys().collect();
         for key in keys {
@@ -304,14 +285,14 @@ impl Links {
                 continue;
             };
             match connection.stage {
-                Stage::Open(id) => self.close(now, id, upper),
+                Stage::Open(id) => self.close(now, id),
                 Stage::Closing | Stage::Lingering => {}
                 Stage::Connecting | Stage::Handshaking => {
                     let side = connection.side;
                     self.table.remove(key);
                     self.ledger.failed_shutdown.add(1);
                     if let Side::Dialled(command, _) = side {
-                        upper.dialled(now, command, Err(DialError::Ended));
+                        self.on_dialled(now, command, Err(DialError::Ended));
                     }
                 }
             }
@@ -319,22 +300,87 @@ impl Links {
     }
 
     /// Ends the connections that passed their deadline by `as_of`.
-    pub(super) fn run_deadlines<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        (now, as_of): (Instant, Instant),
-        upper: &mut Upper<M, A>,
-    ) {
+    pub(super) fn run_deadlines(&mut self, now: Instant, as_of: Instant) {
         while let Some(key) = self.table.pop_due(as_of) {
             let Some(connection) = self.table.get_mut(key) else {
                 continue;
             };
-            match connection.patience.deadline(connection.stage, &self.config) {
+            match connection.deadlines.next(connection.stage, &self.config) {
                 Some((at, deadline)) if at <= as_of => {
-                    self.fail(now, key, Fault::Late(deadline), upper);
+                    self.fail(now, key, Fault::Late(deadline));
                 }
                 Some(_) | None => self.table.schedule(key, &self.config),
             }
         }
+    }
+
+    /// Adopts the connections that the application has for the driver.
+    pub(super) fn adopt_arrivals(&mut self, now: Instant) {
+        while let Some(arrival) = self.application.poll_arrival(&mut self.machine) {
+            self.adopt(now, arrival);
+        }
+    }
+
+    /// Adopts a connection that another driver opened.
+    fn adopt(&mut self, now: Instant, arrival: OpenConnection) {
+        let OpenConnection {
+            mut connection,
+            peer,
+        } = arrival;
+        self.ledger.taken_over.add(1);
+        connection.reset_for(&self.config);
+        let slot = self.table.reserve(now, None, &self.config).ok();
+        let opened = slot.and_then(|(key, _)| {
+            self.register(now, key, *connection)?;
+            Some((key, self.table.open(now, key)?))
+        });
+        match opened {
+            Some((key, id)) => {
+                self.machine.handle_opened(now, id, &peer);
+                self.machine.handle_credit(now, id, self.config.credit());
+                self.table.schedule(key, &self.config);
+                self.mark_dirty(key);
+            }
+            None => {
+                // The machine expects the open event, so it receives open and close together.
+                if let Some(id) = self.table.next_id() {
+                    self.ledger.closed_reset.add(1);
+                    self.machine.handle_opened(now, id, &peer);
+                    self.machine.handle_closed(now, id, CloseCause::Failed);
+                }
+            }
+        }
+    }
+
+    /// Hands over the connections that the application names. Returns whether there were any.
+    pub(super) fn hand_over_departures(&mut self, now: Instant) -> bool {
+        let mut has_any = false;
+        while let Some(id) = self.application.poll_departure(&mut self.machine) {
+            has_any = true;
+            if let Some(departed) = self.hand_over(now, id) {
+                self.application
+                    .on_departed(now, &mut self.machine, departed);
+            }
+        }
+        has_any
+    }
+
+    /// Removes a connection for another driver. The machine sees it close.
+    fn hand_over(&mut self, now: Instant, id: ConnectionId) -> Option<OpenConnection> {
+        let key = self.table.key_of(id)?;
+        let mut connection = self.table.hand_over(key)?;
+        self.ledger.handed_over.add(1);
+        self.machine.handle_closed(now, id, CloseCause::Local);
+        self.registry.deregister(&mut connection.io).ok()?;
+        // A connection counts in the table of the driver that accepted it, and in no other.
+        if let Side::Accepted(source) = connection.side
+            && connection.permit.is_none()
+        {
+            connection.permit = Some(self.table.permit(source, key));
+        }
+        let peer = connection.peer().ok().flatten()?;
+        connection.stage = Stage::Handshaking;
+        Some(OpenConnection { connection, peer })
     }
 
     fn count_failed(&self, fault: Fault) {
@@ -342,7 +388,9 @@ impl Links {
         let count = match fault {
             Fault::Finished | Fault::Reset => &ledger.failed_gone,
             Fault::Unreachable(_) => &ledger.failed_unreachable,
-            Fault::Stranger(_) | Fault::Certificate(_) | Fault::BadProof => &ledger.failed_identity,
+            Fault::UnknownNode(_) | Fault::Certificate(_) | Fault::BadProof => {
+                &ledger.failed_identity
+            }
             Fault::Refused => &ledger.failed_refused,
             Fault::Late(_) => &ledger.failed_timeout,
             Fault::Tls | Fault::TooLong | Fault::Overrun => &ledger.failed_tls,
@@ -360,7 +408,7 @@ impl Links {
             Fault::Late(Deadline::Record) => &ledger.closed_slow,
             Fault::Late(Deadline::Stall) => &ledger.closed_stalled,
             Fault::Late(_) => &ledger.closed_idle,
-            Fault::Stranger(_)
+            Fault::UnknownNode(_)
             | Fault::Certificate(_)
             | Fault::BadProof
             | Fault::Refused
@@ -373,7 +421,7 @@ impl Links {
 /// Returns the dial error for the fault that ended a dial.
 const fn dial_error(fault: Fault, expected: Expected) -> DialError {
     match fault {
-        Fault::Stranger(found) => match expected {
+        Fault::UnknownNode(found) => match expected {
             Expected::Node(expected) => DialError::WrongNode { expected, found },
             Expected::Host => DialError::Malformed,
         },

@@ -1,37 +1,31 @@
-//! Receiving: socket bytes to plaintext to records.
+//! Receiving and sending: socket bytes to plaintext to records, and back.
 
-use wire::{Instant, StreamMachine};
+use wire::{Instant, Outbound, StreamMachine};
 
 use super::links::Links;
-use super::upper::Upper;
 use crate::Clock;
 use crate::tcp::application::StreamApplication;
-use crate::tcp::connection::{Connection, Fault, Side, Stage};
-use crate::tcp::patience::Heard;
+use crate::tcp::connection::{Fault, ReadProgress, Side, Stage};
 use crate::tcp::record::TooLong;
 use crate::tcp::table::Key;
 
-impl Links {
+impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
     /// Reads once from each ready socket. Returns the bytes read.
-    pub(super) fn receive_round<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        clock: Clock,
-        upper: &mut Upper<M, A>,
-    ) -> usize {
+    pub(super) fn receive_round(&mut self, clock: Clock) -> usize {
         let mut bytes = 0_usize;
         let mut round = std::mem::take(&mut self.spare);
         std::mem::swap(&mut round, &mut self.ready);
         for key in round.drain(..) {
-            if self.is_paused(clock.now(), key, upper) || self.is_put_off(key) {
+            if self.is_paused(clock.now(), key) || self.is_deferred(key) {
                 self.ready.push(key);
                 continue;
             }
-            match self.receive(clock, key, upper) {
+            match self.receive(clock, key) {
                 Ok(more) => bytes = bytes.saturating_add(more),
                 Err(fault) => {
                     // A close counts as work, because the machine may respond to it.
                     bytes = bytes.saturating_add(1);
-                    self.fail(clock.now(), key, fault, upper);
+                    self.fail(clock.now(), key, fault);
                     continue;
                 }
             }
@@ -48,41 +42,28 @@ impl Links {
     }
 
     /// Returns whether a socket may hold data that the application would take.
-    pub(super) fn is_behind<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        upper: &Upper<M, A>,
-    ) -> bool {
-        let Self { ready, table, .. } = self;
-        ready.iter().any(|key| {
-            table
-                .get_mut(*key)
-                .is_some_and(|connection| takes(connection, upper))
-        })
+    pub(super) fn is_behind(&self) -> bool {
+        self.ready.iter().any(|key| self.may_read(*key))
     }
 
     /// Returns whether the application takes no records of this connection.
-    fn is_paused<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        key: Key,
-        upper: &Upper<M, A>,
-    ) -> bool {
+    fn is_paused(&mut self, now: Instant, key: Key) -> bool {
         let Some(connection) = self.table.get_mut(key) else {
             return false;
         };
         if let Stage::Open(id) = connection.stage
-            && !upper.may_receive(id)
+            && !self.application.may_receive(&self.machine, id)
         {
-            connection.patience.pause();
+            connection.deadlines.pause();
             return true;
         }
-        connection.patience.resume(now);
+        connection.deadlines.resume(now);
         false
     }
 
     /// Returns whether a handshake socket must wait for the next turn, because this one has used
     /// its handshake budget.
-    fn is_put_off(&mut self, key: Key) -> bool {
+    fn is_deferred(&mut self, key: Key) -> bool {
         let in_handshake = self.table.get_mut(key).is_some_and(|connection| {
             connection.stage == Stage::Handshaking && matches!(connection.side, Side::Accepted(_))
         });
@@ -99,12 +80,7 @@ impl Links {
     }
 
     /// Reads one socket, up to a bound. Returns the bytes read.
-    fn receive<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        clock: Clock,
-        key: Key,
-        upper: &mut Upper<M, A>,
-    ) -> Result<usize, Fault> {
+    fn receive(&mut self, clock: Clock, key: Key) -> Result<usize, Fault> {
         let mut total = 0_usize;
         // Taken out because the calls below borrow `self`.
         let mut buffer = std::mem::take(&mut self.ciphertext);
@@ -123,9 +99,9 @@ impl Links {
             };
             total = total.saturating_add(len);
             let bytes = buffer.get(..len).unwrap_or_default();
-            result = self.take(clock.now(), key, bytes, upper);
+            result = self.take(clock.now(), key, bytes);
             // The application may take nothing more after these bytes.
-            if result.is_err() || len == buffer.len() || !self.is_taken(key, upper) {
+            if result.is_err() || len == buffer.len() || !self.may_read(key) {
                 break;
             }
         }
@@ -134,14 +110,8 @@ impl Links {
     }
 
     /// Handles bytes received from a socket.
-    fn take<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        now: Instant,
-        key: Key,
-        mut bytes: &[u8],
-        upper: &mut Upper<M, A>,
-    ) -> Result<(), Fault> {
-        let mut heard = Heard::default();
+    fn take(&mut self, now: Instant, key: Key, mut bytes: &[u8]) -> Result<(), Fault> {
+        let mut progress = ReadProgress::default();
         let was_open = self.is_open(key);
         while !bytes.is_empty() {
             let Some(connection) = self.table.get_mut(key) else {
@@ -155,24 +125,23 @@ impl Links {
                 && matches!(connection.side, Side::Accepted(_))
                 && connection.peer()?.is_some()
             {
-                self.open(now, key, upper)?;
+                self.open(now, key)?;
             }
-            self.take_plaintext(now, key, &mut heard, upper)?;
+            self.take_plaintext(now, key, &mut progress)?;
         }
         if was_open && let Some(connection) = self.table.get_mut(key) {
-            heard.partial = connection.reader.is_partial();
-            connection.patience.on_heard(now, heard);
+            progress.partial = connection.reader.is_partial();
+            connection.deadlines.on_received(now, progress);
         }
         Ok(())
     }
 
     /// Handles the plaintext that TLS has decrypted.
-    fn take_plaintext<M: StreamMachine, A: StreamApplication<M>>(
+    fn take_plaintext(
         &mut self,
         now: Instant,
         key: Key,
-        heard: &mut Heard,
-        upper: &mut Upper<M, A>,
+        progress: &mut ReadProgress,
     ) -> Result<(), Fault> {
         let mut buffer = std::mem::take(&mut self.plaintext);
         let result = loop {
@@ -185,9 +154,9 @@ impl Links {
                 Err(Fault::Finished) if connection.reader.is_partial() => break Err(Fault::Reset),
                 Err(fault) => break Err(fault),
             };
-            heard.plaintext = true;
+            progress.plaintext = true;
             let bytes = buffer.get(..len).unwrap_or_default();
-            if let Err(fault) = self.take_records(now, key, (bytes, heard), upper) {
+            if let Err(fault) = self.take_records(now, key, (bytes, progress)) {
                 break Err(fault);
             }
         };
@@ -196,12 +165,11 @@ impl Links {
     }
 
     /// Handles the records in plaintext.
-    fn take_records<M: StreamMachine, A: StreamApplication<M>>(
+    fn take_records(
         &mut self,
         now: Instant,
         key: Key,
-        (mut bytes, heard): (&[u8], &mut Heard),
-        upper: &mut Upper<M, A>,
+        (mut bytes, progress): (&[u8], &mut ReadProgress),
     ) -> Result<(), Fault> {
         loop {
             let Some(connection) = self.table.get_mut(key) else {
@@ -213,7 +181,7 @@ impl Links {
                 Ok(None) => return Ok(()),
                 Err(TooLong) => return Err(Fault::TooLong),
             };
-            heard.record = true;
+            progress.record = true;
             let is_empty = record.is_empty();
             match stage {
                 Stage::Open(id) => {
@@ -221,41 +189,118 @@ impl Links {
                     self.ledger
                         .bytes_in
                         .add(u64::try_from(record.len()).unwrap_or(u64::MAX));
-                    upper.frame(now, id, record);
+                    self.machine.handle_frame(now, id, record);
                 }
                 // The accepter's empty first record: the dial has succeeded.
-                Stage::Handshaking if is_empty => self.open(now, key, upper)?,
+                Stage::Handshaking if is_empty => self.open(now, key)?,
                 Stage::Handshaking => return Err(Fault::Tls),
                 Stage::Connecting | Stage::Closing | Stage::Lingering => return Ok(()),
             }
         }
     }
 
-    /// Returns whether the application takes more records of this connection.
-    fn is_taken<M: StreamMachine, A: StreamApplication<M>>(
-        &mut self,
-        key: Key,
-        upper: &Upper<M, A>,
-    ) -> bool {
-        let connection = self.table.get_mut(key);
-        connection.is_some_and(|connection| takes(connection, upper))
+    /// Returns whether to read from a connection. If it is open, the application decides.
+    fn may_read(&self, key: Key) -> bool {
+        self.table.get(key).is_some_and(|it| match it.stage {
+            Stage::Open(id) => self.application.may_receive(&self.machine, id),
+            Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
+        })
     }
 
-    fn is_open(&mut self, key: Key) -> bool {
+    fn is_open(&self, key: Key) -> bool {
+        let connection = self.table.get(key);
+        connection.is_some_and(|it| matches!(it.stage, Stage::Open(_)))
+    }
+
+    /// Queues a record of the machine.
+    pub(super) fn push(&mut self, now: Instant, outbound: Outbound, record: &[u8]) {
+        let id = outbound.connection;
+        let Some(key) = self.table.key_of(id) else {
+            self.ledger.dropped_out_closed.add(1);
+            return;
+        };
+        let Some(connection) = self.table.get_mut(key) else {
+            return;
+        };
+        // An empty record with `close` means only the close.
+        if !(outbound.close && record.is_empty()) {
+            if let Err(fault) = connection.push(record) {
+                return self.fail(now, key, fault);
+            }
+            self.ledger.records_out.add(1);
+            self.ledger
+                .bytes_out
+                .add(u64::try_from(record.len()).unwrap_or(u64::MAX));
+        }
+        self.mark_dirty(key);
+        if outbound.close {
+            self.close(now, id);
+        }
+    }
+
+    /// Writes queued data as far as the sockets take it. Returns whether the machine was called.
+    pub(super) fn flush(&mut self, now: Instant) -> bool {
+        let mut was_called = false;
+        let mut round = std::mem::take(&mut self.spare);
+        std::mem::swap(&mut round, &mut self.dirty);
+        for key in round.drain(..) {
+            was_called |= self.flush_one(now, key);
+        }
+        self.spare = round;
+        was_called
+    }
+
+    fn flush_one(&mut self, now: Instant, key: Key) -> bool {
+        let Some(connection) = self.table.get_mut(key) else {
+            return false;
+        };
+        connection.is_dirty = false;
+        let gone = match connection.flush(now) {
+            Ok(gone) => gone,
+            Err(fault) => {
+                self.fail(now, key, fault);
+                return true;
+            }
+        };
+        let is_flushed = connection.is_flushed();
+        if !is_flushed && !connection.is_ready.write {
+            self.ledger.writes_blocked.add(1);
+        }
+        let stage = connection.stage;
+        if is_flushed && stage == Stage::Closing {
+            connection.finish();
+            connection.set_stage(now, Stage::Lingering);
+        }
+        self.table.schedule(key, &self.config);
+        if let Stage::Open(id) = stage
+            && gone > 0
+        {
+            self.machine.handle_credit(now, id, gone);
+            return true;
+        }
+        false
+    }
+
+    /// Returns whether no data is queued.
+    pub(super) fn is_flushed(&self) -> bool {
         self.table
-            .get_mut(key)
-            .is_some_and(|connection| matches!(connection.stage, Stage::Open(_)))
+            .values()
+            .all(|connection| match connection.stage {
+                Stage::Open(_) => connection.is_flushed(),
+                Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
+            })
     }
-}
 
-/// Returns whether to read from a connection. If open, the application decides.
-fn takes<M: StreamMachine, A: StreamApplication<M>>(
-    connection: &Connection,
-    upper: &Upper<M, A>,
-) -> bool {
-    match connection.stage {
-        Stage::Open(id) => upper.may_receive(id),
-        Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
+    /// Sends the TLS close on all open connections, without waiting.
+    pub(super) fn finish_all(&mut self) {
+        let keys: Vec<Key> = self.table.keys().collect();
+        for key in keys {
+            if let Some(connection) = self.table.get_mut(key)
+                && matches!(connection.stage, Stage::Open(_))
+            {
+                connection.finish();
+            }
+        }
     }
 }
 
