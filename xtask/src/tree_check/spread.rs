@@ -9,12 +9,10 @@ use crate::tree::{Finding, View, crate_of};
 const FILES_MAX: usize = 3;
 
 /// Exceptions: crate and type. Remove an entry when its type is split.
-const WIDER: [(&str, &str); 7] = [
+const WIDER: [(&str, &str); 5] = [
     ("lockstep", "MatchServer"),
     ("lockstep", "MeshPeer"),
     ("relay_mesh", "Node"),
-    ("servicer", "Links"),
-    ("tickwire", "Server"),
     ("udp_proto", "Endpoint"),
     ("udp_proto", "Session"),
 ];
