@@ -5,47 +5,35 @@
 //! process that was paused therefore does not time out a peer whose datagrams are still queued.
 
 mod application;
-mod conditioners;
-mod config;
-mod counters;
-mod drain;
 mod exits;
-mod handover;
-mod intake;
-mod outlet;
-mod proxy_header;
-mod receiving;
+mod receive;
+mod send;
 mod sockets;
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use mio::{Interest, Token};
 use wire::{CommandId, Instant, Machine};
 
-pub use application::{Application, PeerAddress, SocketIndex};
-pub(crate) use conditioners::Conditioners;
-pub use config::Config;
-pub use counters::Counters;
-pub(crate) use counters::Ledger;
-pub(crate) use intake::Envelope;
-pub use sockets::{SocketError, SocketOrder, SocketOutcome};
-
-use drain::Drain;
-use handover::Handover;
-use intake::Intake;
-use outlet::Outlet;
+pub use application::{Application, PeerAddress};
+use receive::{Dispatcher, ReceiveBuffers};
+pub(crate) use send::Conditioners;
+use send::Transmitter;
 use sockets::Sockets;
+pub use sockets::{SocketError, SocketOrder, SocketOutcome};
 
 use crate::Clock;
 #[cfg(feature = "conditioner")]
 use crate::conditioner::{Conditioner, Direction};
-use crate::end::End;
+use crate::counters::{Counters, Ledger};
+use crate::handle::End;
 use crate::request::Inbox;
-use crate::udp::UdpSocket;
-use crate::udp::batch::Batch;
+use crate::socket::batch::Batch;
+use crate::socket::{Batching, UdpSocket};
 use crate::waiter::Waiter;
 
 /// Sends requests to the application of a [`Driver`], from any thread.
@@ -61,9 +49,9 @@ pub struct Driver<M: Machine, A: Application<M>> {
     inbox: Inbox<A::Request, Ledger>,
     machine: M,
     application: A,
-    intake: Intake,
-    handover: Handover,
-    outlet: Outlet,
+    buffers: ReceiveBuffers,
+    dispatcher: Dispatcher,
+    transmitter: Transmitter,
     waiter: Waiter,
     clock: Clock,
     config: Config,
@@ -76,7 +64,7 @@ pub struct Driver<M: Machine, A: Application<M>> {
     /// Whether the application was notified of the shutdown.
     is_stopping: bool,
     /// The work left at the end of the turn.
-    rest: Rest,
+    pending: Pending,
 }
 
 impl<M, A> Driver<M, A>
@@ -122,9 +110,9 @@ where
             inbox,
             machine,
             application,
-            intake: Intake::new(config.batching),
-            handover: Handover::default(),
-            outlet: Outlet {
+            buffers: ReceiveBuffers::new(config.batching),
+            dispatcher: Dispatcher::default(),
+            transmitter: Transmitter {
                 sockets: Sockets::new(sockets, config.opened_max),
                 conditioners,
                 batch: Batch::default(),
@@ -137,7 +125,7 @@ where
             wall_clock_at: None,
             drops_at: Instant::ZERO,
             is_stopping: false,
-            rest: Rest::Nothing,
+            pending: Pending::Nothing,
         };
         Ok((driver, requests))
     }
@@ -145,7 +133,7 @@ where
     /// Applies the rules of `conditioner` to the datagrams of one direction.
     #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, direction: Direction, conditioner: Conditioner) {
-        let conditioners = &mut self.outlet.conditioners;
+        let conditioners = &mut self.transmitter.conditioners;
         match direction {
             Direction::Inbound => conditioners.inbound = Some(conditioner),
             Direction::Outbound => conditioners.outbound = Some(conditioner),
@@ -155,7 +143,7 @@ where
     /// Replaces the addresses of the trusted exits, see
     /// [`UdpServicer::with_trusted_exits`](crate::UdpServicer::with_trusted_exits).
     pub fn set_trusted_exits(&mut self, exits: &[IpAddr]) {
-        self.handover.set_exits(exits, self.config.exit_flows_max);
+        self.dispatcher.set_exits(exits, self.config.exit_flows_max);
     }
 
     /// Runs turns until the application returns `Break` or a shutdown completes.
@@ -174,8 +162,8 @@ where
     pub fn turn(&mut self) -> ControlFlow<End> {
         self.inbox.ledger().turns.add(1);
         let began = self.clock.now();
-        self.rest = Rest::Nothing;
-        self.tell_wall_clock();
+        self.pending = Pending::Nothing;
+        self.update_wall_clock();
         let now = self.receive();
         self.read_drops(now);
         // Read first, so requests sent before the shutdown request are applied before the shutdown.
@@ -213,18 +201,18 @@ where
     ///
     /// The system's error. None is known to occur while the driver's descriptors are open.
     pub fn wait(&mut self) -> io::Result<()> {
-        let deadline = match self.rest {
-            Rest::Work => return Ok(()),
-            Rest::StuckTimer => Some(self.clock.now() + STUCK_TIMER_PAUSE),
-            Rest::Nothing => earliest([
+        let deadline = match self.pending {
+            Pending::Work => return Ok(()),
+            Pending::StuckTimer => Some(self.clock.now() + STUCK_TIMER_PAUSE),
+            Pending::Nothing => earliest([
                 self.machine.poll_timeout(),
                 self.application.poll_timeout(),
-                self.outlet.conditioners.poll_timeout(),
+                self.transmitter.conditioners.poll_timeout(),
                 self.inbox.stop_at(),
             ]),
         };
         self.waiter.wait(self.clock, deadline)?;
-        self.outlet.sockets.note(&self.waiter);
+        self.transmitter.sockets.mark_ready(&self.waiter);
         Ok(())
     }
 
@@ -248,11 +236,11 @@ where
     /// Gives the machine the wall-clock time in the first turn, then at most once a second.
     ///
     /// Called before anything that depends on the time, so it needs no wake-up of its own.
-    fn tell_wall_clock(&mut self) {
+    fn update_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
             .wall_clock_at
-            .is_none_or(|told| now.saturating_since(told) >= WALL_CLOCK_INTERVAL)
+            .is_none_or(|last| now.saturating_since(last) >= WALL_CLOCK_INTERVAL)
         {
             self.wall_clock_at = Some(now);
             self.machine.set_unix_time(now, self.clock.unix_time());
@@ -279,55 +267,56 @@ where
         }
         if is_due(self.machine.poll_timeout()) || is_due(self.application.poll_timeout()) {
             self.inbox.ledger().stuck_timers.add(1);
-            if self.rest == Rest::Nothing {
-                self.rest = Rest::StuckTimer;
+            if self.pending == Pending::Nothing {
+                self.pending = Pending::StuckTimer;
             }
         }
     }
 
     /// Drains datagrams, commands and events of the machine, up to a bound for each.
     fn drain(&mut self) {
-        let mut left = Drain::default();
+        let mut left = TurnBudget::default();
         loop {
             let now = self.clock.now();
             self.send(now, &mut left.transmits);
-            if !self.tell(now, &mut left) {
+            if !self.dispatch(now, &mut left) {
                 break;
             }
         }
         if left.transmits == 0 || left.commands == 0 || left.events == 0 {
-            self.rest = Rest::Work;
+            self.pending = Pending::Work;
         }
-        self.outlet.release(self.clock.now(), self.inbox.ledger());
+        self.transmitter
+            .release(self.clock.now(), self.inbox.ledger());
     }
 
     fn send(&mut self, now: Instant, left: &mut usize) {
-        let outlet = &mut self.outlet;
+        let transmitter = &mut self.transmitter;
         while *left > 0 {
-            let start = outlet.batch.len();
-            let transmit = self.machine.poll_transmit(now, outlet.batch.buffer());
+            let start = transmitter.batch.len();
+            let transmit = self.machine.poll_transmit(now, transmitter.batch.buffer());
             let Some(transmit) = transmit else {
-                outlet.batch.truncate(start);
+                transmitter.batch.truncate(start);
                 break;
             };
             *left = left.saturating_sub(1);
-            self.handover.note_sent(now, &transmit.destination);
-            outlet.take(now, (&transmit, start), self.inbox.ledger());
+            self.dispatcher.note_sent(now, &transmit.destination);
+            transmitter.take(now, (&transmit, start), self.inbox.ledger());
         }
-        outlet.flush(now, self.inbox.ledger());
+        transmitter.flush(now, self.inbox.ledger());
     }
 
     /// Gives commands and events to the application. Returns whether there were any.
-    fn tell(&mut self, now: Instant, left: &mut Drain) -> bool {
-        let mut told = false;
+    fn dispatch(&mut self, now: Instant, left: &mut TurnBudget) -> bool {
+        let mut has_output = false;
         while left.commands > 0
             && let Some((id, command)) = self.machine.poll_command()
         {
             left.commands = left.commands.saturating_sub(1);
-            told = true;
+            has_output = true;
             self.inbox.ledger().commands.add(1);
             match self.application.socket_order(&command) {
-                Some(order) => self.obey(now, id, &order),
+                Some(order) => self.execute(now, id, &order),
                 None => self
                     .application
                     .on_command(now, &mut self.machine, id, command),
@@ -337,16 +326,16 @@ where
             && let Some(event) = self.machine.poll_event()
         {
             left.events = left.events.saturating_sub(1);
-            told = true;
+            has_output = true;
             self.inbox.ledger().events.add(1);
             self.application.on_event(now, &mut self.machine, event);
         }
-        told
+        has_output
     }
 
     /// Opens or closes a socket for the machine.
-    fn obey(&mut self, now: Instant, id: CommandId, order: &SocketOrder) {
-        let outcome = self.outlet.sockets.obey(order, &self.waiter);
+    fn execute(&mut self, now: Instant, id: CommandId, order: &SocketOrder) {
+        let outcome = self.transmitter.sockets.execute(order, &self.waiter);
         let ledger = self.inbox.ledger();
         match outcome {
             SocketOutcome::Opened { .. } => ledger.sockets_opened.add(1),
@@ -359,13 +348,73 @@ where
 
     /// Returns whether no datagram is queued for sending.
     fn is_sent(&self) -> bool {
-        self.rest != Rest::Work && self.outlet.conditioners.is_sent()
+        self.pending != Pending::Work && self.transmitter.conditioners.is_sent()
     }
 }
 
+/// Limits of a driver's turn and of its queues.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Datagrams taken from all sockets before timers run; 1,024, about 1 ms of work. The result of
+    /// one system call is taken completely, so up to 2,047 more may be taken. After a gap of 250 ms
+    /// between turns the bound is 16 times as high, so that all datagrams queued during a pause are
+    /// handled before timers run.
+    pub datagrams_per_turn: NonZeroUsize,
+    /// Maximum queued requests; 4,096. The queue is allocated at the start.
+    pub requests_max: NonZeroUsize,
+    /// Maximum sockets opened at run time, in addition to those given at the start; 1,024, which is
+    /// also the default limit of open files on many systems.
+    pub opened_max: usize,
+    /// Maximum flows per trusted exit; 65,536, one per port of the exit to one socket, about 80
+    /// bytes each. If all of them have a session or a header from the last 5 s, datagrams of new
+    /// flows are dropped.
+    pub exit_flows_max: usize,
+    /// Maximum datagrams per system call; by default as many as the system allows. For
+    /// measurements, and for systems on which a mode is faulty.
+    pub batching: Batching,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const DATAGRAMS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
+        const REQUESTS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+        Self {
+            datagrams_per_turn: DATAGRAMS,
+            requests_max: REQUESTS,
+            opened_max: 1_024,
+            exit_flows_max: 65_536,
+            batching: Batching::default(),
+        }
+    }
+}
+
+/// What one turn may still take of each kind. A machine with constant output thus cannot starve
+/// sockets, requests or another kind of output.
+#[derive(Debug)]
+struct TurnBudget {
+    transmits: usize,
+    commands: usize,
+    events: usize,
+}
+
+impl Default for TurnBudget {
+    fn default() -> Self {
+        Self {
+            transmits: DRAIN_MAX,
+            commands: DRAIN_MAX,
+            events: DRAIN_MAX,
+        }
+    }
+}
+
+/// Maximum transmits, commands and events per turn, each: one answer for each datagram of a turn
+/// after a pause.
+const DRAIN_MAX: usize = 16_384;
+
 /// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum Pending {
     /// Nothing to do until the next event.
     Nothing,
     /// A bound was reached. The next turn follows at once.

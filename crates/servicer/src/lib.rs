@@ -9,11 +9,9 @@ pub mod clock;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
 #[cfg(any(feature = "tcp", feature = "udp"))]
-mod count;
+mod counters;
 #[cfg(feature = "udp")]
 pub mod driver;
-#[cfg(any(feature = "tcp", feature = "udp"))]
-pub mod end;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub mod handle;
 #[cfg(feature = "mesh")]
@@ -22,6 +20,8 @@ pub mod mesh;
 pub mod reliable;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub mod request;
+#[cfg(feature = "udp")]
+pub mod socket;
 #[cfg(feature = "hub")]
 pub mod storage;
 #[cfg(feature = "tcp")]
@@ -35,14 +35,13 @@ pub use clock::Clock;
 #[cfg(feature = "conditioner")]
 pub use conditioner::{Conditioner, Delivery, Direction, Ends, LinkModel, Remote, Rules};
 #[cfg(feature = "udp")]
+pub use counters::Counters;
+#[cfg(feature = "udp")]
 pub use driver::{
-    Application, Config, Counters, Driver, PeerAddress, Requests, SocketError, SocketIndex,
-    SocketOrder, SocketOutcome,
+    Application, Config, Driver, PeerAddress, Requests, SocketError, SocketOrder, SocketOutcome,
 };
 #[cfg(any(feature = "tcp", feature = "udp"))]
-pub use end::End;
-#[cfg(any(feature = "tcp", feature = "udp"))]
-pub use handle::SpawnError;
+pub use handle::{End, SpawnError};
 #[cfg(feature = "tcp")]
 pub use reliable::{
     AcceptError, AcceptFault, ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId,
@@ -51,6 +50,10 @@ pub use reliable::{
 };
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub use request::RequestError;
+#[cfg(feature = "udp")]
+pub use socket::{
+    Batching, BindCause, BindError, SocketConfig, SocketIndex, SocketReport, Stack, UdpSocket,
+};
 #[cfg(feature = "hub")]
 pub use storage::{
     JobQueue, Jobs, Storage, StorageConfig, StorageCounters, StorageReport, StorageThread,
@@ -63,7 +66,4 @@ pub use tcp::{
     StreamReport, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
 };
 #[cfg(feature = "udp")]
-pub use udp::{
-    Batching, BindCause, BindError, Handle, Report, Shards, SocketConfig, SocketReport, Stack,
-    UdpServicer, UdpSocket,
-};
+pub use udp::{Handle, Report, Shards, UdpServicer};

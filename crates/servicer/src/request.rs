@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use wire::Instant;
 
-use crate::count::Ledger;
+use crate::counters::AtomicCounters;
 
 /// Sends requests to the application of a driver, from any thread. `C` is the driver's counters
 /// type.
@@ -16,7 +16,7 @@ use crate::count::Ledger;
 pub struct Requests<R, C> {
     sender: Sender<R>,
     signals: Arc<Signals>,
-    ledger: Arc<dyn Ledger<Counters = C>>,
+    ledger: Arc<dyn AtomicCounters<Counters = C>>,
 }
 
 impl<R, C> Requests<R, C> {
@@ -119,7 +119,7 @@ pub(crate) struct Inbox<R, L> {
     ledger: Arc<L>,
 }
 
-impl<R, L: Ledger + Default + 'static> Inbox<R, L> {
+impl<R, L: AtomicCounters + Default + 'static> Inbox<R, L> {
     /// Creates both ends of a queue of `capacity` requests. `waker` ends the driver's wait.
     pub(crate) fn new(capacity: usize, waker: mio::Waker) -> (Requests<R, L::Counters>, Self) {
         let (sender, receiver) = crossbeam_channel::bounded(capacity);

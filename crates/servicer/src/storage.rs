@@ -7,18 +7,18 @@
 //! Create the queue first, since the application submits to it. Then spawn the servicer, since its
 //! requests carry the outcomes. Spawn the thread last.
 
-mod hub;
-
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
+use hub::Store;
+use hub::log::SegmentFile;
+use wire::CommandId;
 
-use crate::count::{Ledger as _, counters};
-use crate::end::End;
-use crate::handle::{Report, Running, SpawnError};
+use crate::counters::{AtomicCounters as _, counters};
+use crate::handle::{End, Report, Running, SpawnError};
 use crate::request::{RequestError, Requests};
 
 /// Executes storage jobs.
@@ -178,14 +178,14 @@ impl StorageThread {
         let name = name.into();
         let ledger = Arc::clone(&queue.ledger);
         let (stop, stopped) = crossbeam_channel::bounded(0);
-        let worker = Worker {
+        let storage_loop = StorageLoop {
             queue,
             storage,
             requests,
             complete,
             stopped,
         };
-        let running = Running::start(&name, move || worker.run())?;
+        let running = Running::start(&name, move || storage_loop.run())?;
         Ok(Self {
             name,
             stop: Some(stop),
@@ -240,7 +240,7 @@ impl Drop for StorageThread {
 }
 
 /// The state of the storage thread.
-struct Worker<S: Storage, R, C, F> {
+struct StorageLoop<S: Storage, R, C, F> {
     queue: JobQueue<S::Job>,
     storage: S,
     requests: Requests<R, C>,
@@ -249,7 +249,7 @@ struct Worker<S: Storage, R, C, F> {
     stopped: Receiver<()>,
 }
 
-impl<S, R, C, F> Worker<S, R, C, F>
+impl<S, R, C, F> StorageLoop<S, R, C, F>
 where
     S: Storage,
     F: Fn(Vec<S::Outcome>) -> R,
@@ -325,3 +325,40 @@ where
 
 /// Pause before a retry if the driver's queue is full.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Executes all commands of a batch with one sync.
+impl<F: SegmentFile> Storage for Store<F> {
+    type Job = (CommandId, hub::Command);
+    type Outcome = (CommandId, hub::Outcome);
+
+    fn execute(
+        &mut self,
+        jobs: impl Iterator<Item = Self::Job>,
+        outcomes: &mut Vec<Self::Outcome>,
+    ) {
+        let before = self.stats();
+        Self::execute(self, jobs, outcomes);
+        let after = self.stats();
+        if after.rotten > before.rotten {
+            let mails = after.rotten.saturating_sub(before.rotten);
+            let all = after.rotten;
+            tracing::error!(
+                mails,
+                all,
+                "the disk has lost mail that was acknowledged to its sender"
+            );
+        }
+        if after.unreadable > before.unreadable {
+            let reads = after.unreadable;
+            tracing::warn!(reads, "a mailbox cannot be read now; it is tried again");
+        }
+    }
+
+    fn tidy(&mut self) -> bool {
+        Self::tidy(self)
+    }
+
+    fn keep_up(&mut self) -> bool {
+        Self::keep_up(self)
+    }
+}

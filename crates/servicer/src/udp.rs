@@ -1,28 +1,19 @@
 //! A servicer that runs a machine on UDP sockets, on its own thread.
 
-pub(crate) mod batch;
-mod bind;
-#[cfg(has_linux_calls)]
-mod drops;
-#[cfg(has_linux_calls)]
-mod many;
-pub(crate) mod sent;
 mod shards;
-pub(crate) mod socket;
 
 use std::net::IpAddr;
 
 use wire::Machine;
 
-pub use batch::Batching;
-pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
 pub use shards::Shards;
-pub use socket::UdpSocket;
 
 #[cfg(feature = "conditioner")]
 use crate::conditioner::{Conditioner, Direction};
-use crate::driver::{Application, Conditioners, Config, Counters, Driver, PeerAddress};
+use crate::counters::Counters;
+use crate::driver::{Application, Conditioners, Config, Driver, PeerAddress};
 use crate::handle::{self, SpawnError};
+use crate::socket::UdpSocket;
 
 /// A UDP servicer that has not started.
 #[derive(Debug)]

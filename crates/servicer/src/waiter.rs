@@ -47,7 +47,7 @@ impl Waiter {
     }
 
     /// Polls for events without waiting.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
+    pub(crate) fn poll_now(&mut self) -> io::Result<()> {
         self.poll
             .poll(&mut self.events, Some(std::time::Duration::ZERO))
     }

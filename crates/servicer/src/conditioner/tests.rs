@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::Seed;
 
 use super::*;
-use crate::driver::SocketIndex;
+use crate::socket::SocketIndex;
 
 #[test]
 fn what_no_rule_names_is_not_taken() {
@@ -228,3 +228,22 @@ fn address(text: &str) -> SocketAddr {
 }
 
 const PEER: &str = "127.0.0.1:5";
+
+#[test]
+fn a_link_delays_copies_and_damages_what_is_sent() {
+    use netsim::{Chance, LinkConfig};
+
+    let config = LinkConfig::default()
+        .with_delay(Duration::from_millis(7))
+        .with_duplicate(Chance::percent(100))
+        .with_corrupt(Chance::percent(100));
+    let mut link = Link::new(config, Seed::from_number(1).generator(0));
+    let mut deliveries = Vec::new();
+    LinkModel::send(&mut link, Instant::ZERO, b"datagram", &mut deliveries);
+    assert_eq!(deliveries.len(), 2);
+    for delivery in deliveries {
+        assert_eq!(delivery.at, Instant::from_millis(7));
+        assert_eq!(delivery.bytes.len(), 8);
+        assert_ne!(delivery.bytes, b"datagram");
+    }
+}

@@ -6,11 +6,7 @@ use std::ops::ControlFlow;
 use wire::{CommandId, Instant, Machine};
 
 use super::sockets::{SocketOrder, SocketOutcome};
-
-/// Index of a driver's socket: its position in the list given at the start. Sockets opened later
-/// count on from there. No index is reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SocketIndex(pub u32);
+use crate::socket::SocketIndex;
 
 /// A machine's peer type: an address, and optionally the socket to reach it by.
 pub trait PeerAddress: Copy {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use wire::{Instant, Machine};
 
-use super::application::{PeerAddress, SocketIndex};
-use super::counters::Ledger;
-use super::intake::Envelope;
-use super::proxy_header::{BadHeader, ProxyHeader};
+use super::application::PeerAddress;
+use crate::counters::Ledger;
+use crate::socket::{Envelope, SocketIndex};
 
 /// Trusted exits, and the player address of each of their flows.
 ///
@@ -29,13 +28,13 @@ pub(super) struct Exits {
     /// Maximum flows per exit.
     flows_max: usize,
     /// When the machine was last asked for its sessions.
-    asked_at: Option<Instant>,
+    refreshed_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Exit {
     ip: IpAddr,
-    flows: BTreeMap<Flow, Told>,
+    flows: BTreeMap<Flow, FlowState>,
 }
 
 /// The exit's port, and our socket.
@@ -43,7 +42,7 @@ type Flow = (u16, SocketIndex);
 
 /// State of a flow.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct FlowState {
     source: SocketAddr,
     /// When the entry was created, or last had a session.
     placed_at: Instant,
@@ -53,9 +52,9 @@ struct Told {
     has_session: bool,
 }
 
-impl Told {
+impl FlowState {
     /// Returns whether the flow may be forgotten.
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_expired(&self, now: Instant) -> bool {
         !self.has_session && now.saturating_since(self.placed_at) > HANDSHAKE_MAX
     }
 
@@ -68,7 +67,7 @@ impl Told {
 /// Time for a flow's handshake, and silence after which a flow may be reassigned.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Minimum time between two session checks. Each iterates over all sessions and all flows.
-const ASK_INTERVAL: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Exits {
     pub(super) fn new(trusted: &[IpAddr], flows_max: usize) -> Self {
@@ -79,7 +78,7 @@ impl Exits {
         Self {
             list: trusted.iter().map(exit).collect(),
             flows_max,
-            asked_at: None,
+            refreshed_at: None,
         }
     }
 
@@ -97,13 +96,13 @@ impl Exits {
             return Some((None, datagram));
         };
         let flow = (envelope.remote.port(), envelope.socket);
-        let known = self.told(place, flow);
+        let known = self.flow_mut(place, flow);
         let header = match ProxyHeader::read(datagram) {
             Ok(Some(header)) => header,
             Ok(None) => {
-                let source = known.map(|told| {
-                    told.moved_at = now;
-                    told.source
+                let source = known.map(|state| {
+                    state.moved_at = now;
+                    state.source
                 });
                 return Some((source, datagram));
             }
@@ -114,19 +113,19 @@ impl Exits {
         };
         ledger.exit_headers.add(1);
         let rest = datagram.get_mut(header.len..)?;
-        let before = known.map(|told| told.source);
+        let before = known.map(|state| state.source);
         if before != header.source && !self.may_change(now, (place, flow), machine) {
             ledger.dropped_in_exit_taken.add(1);
             return None;
         }
-        if before.is_none() && header.source.is_some() && !self.has_place(now, place, machine) {
+        if before.is_none() && header.source.is_some() && !self.has_room(now, place, machine) {
             ledger.dropped_in_exit_full.add(1);
             return None;
         }
         let flows = &mut self.list.get_mut(place)?.flows;
         match header.source {
             Some(source) => {
-                let new = Told {
+                let new = FlowState {
                     source,
                     placed_at: now,
                     moved_at: now,
@@ -143,7 +142,7 @@ impl Exits {
         Some((header.source, rest))
     }
 
-    fn told(&mut self, place: usize, flow: Flow) -> Option<&mut Told> {
+    fn flow_mut(&mut self, place: usize, flow: Flow) -> Option<&mut FlowState> {
         self.list.get_mut(place)?.flows.get_mut(&flow)
     }
 
@@ -154,21 +153,21 @@ impl Exits {
         (place, flow): (usize, Flow),
         machine: &M,
     ) -> bool {
-        let is_silent = |told: &mut Told| told.is_silent(now);
-        if self.told(place, flow).is_some_and(is_silent) {
-            self.ask(now, machine);
+        let is_silent = |state: &mut FlowState| state.is_silent(now);
+        if self.flow_mut(place, flow).is_some_and(is_silent) {
+            self.refresh_sessions(now, machine);
         }
-        self.told(place, flow)
-            .is_none_or(|told| told.is_silent(now) && !told.has_session)
+        self.flow_mut(place, flow)
+            .is_none_or(|state| state.is_silent(now) && !state.has_session)
     }
 
     /// Records a send to `peer`.
     pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
-        self.each_of(peer, |told| told.moved_at = now);
+        self.each_of(peer, |state| state.moved_at = now);
     }
 
     /// Calls `act` for the flows of a peer. If the peer names no socket, there may be several.
-    fn each_of<P: PeerAddress>(&mut self, peer: &P, act: impl FnMut(&mut Told)) {
+    fn each_of<P: PeerAddress>(&mut self, peer: &P, act: impl FnMut(&mut FlowState)) {
         if self.list.is_empty() {
             return;
         }
@@ -181,12 +180,12 @@ impl Exits {
         let (first, last) = peer.socket().map_or(any, |socket| (socket, socket));
         let port = address.port();
         let flows = exit.flows.range_mut((port, first)..=(port, last));
-        flows.map(|(_, told)| told).for_each(act);
+        flows.map(|(_, state)| state).for_each(act);
     }
 
     /// Returns whether an exit may have another flow. Removes expired flows if the limit is
     /// reached.
-    fn has_place<M: Machine<Peer: PeerAddress>>(
+    fn has_room<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
         place: usize,
@@ -197,214 +196,113 @@ impl Exits {
             let exit = exits.list.get(place);
             exit.is_none_or(|exit| exit.flows.len() >= flows_max)
         };
-        if is_full(self) && self.ask(now, machine) {
+        if is_full(self) && self.refresh_sessions(now, machine) {
             for exit in &mut self.list {
-                exit.flows.retain(|_, told| !told.is_over(now));
+                exit.flows.retain(|_, state| !state.is_expired(now));
             }
         }
         !is_full(self)
     }
 
-    /// Updates which flows have a session, unless that was done within [`ASK_INTERVAL`]. Returns
+    /// Updates which flows have a session, unless that was done within [`REFRESH_INTERVAL`]. Returns
     /// whether it did.
-    fn ask<M: Machine<Peer: PeerAddress>>(&mut self, now: Instant, machine: &M) -> bool {
-        let is_due = |at: Instant| now.saturating_since(at) >= ASK_INTERVAL;
-        if !self.asked_at.is_none_or(is_due) {
+    fn refresh_sessions<M: Machine<Peer: PeerAddress>>(
+        &mut self,
+        now: Instant,
+        machine: &M,
+    ) -> bool {
+        let is_due = |at: Instant| now.saturating_since(at) >= REFRESH_INTERVAL;
+        if !self.refreshed_at.is_none_or(is_due) {
             return false;
         }
-        self.asked_at = Some(now);
+        self.refreshed_at = Some(now);
         for exit in &mut self.list {
-            for told in exit.flows.values_mut() {
-                told.has_session = false;
+            for state in exit.flows.values_mut() {
+                state.has_session = false;
             }
         }
         machine.tell_peers(&mut |peer| {
-            self.each_of(&peer, |told| {
-                (told.has_session, told.placed_at) = (true, now);
+            self.each_of(&peer, |state| {
+                (state.has_session, state.placed_at) = (true, now);
             });
         });
         true
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::convert::Infallible;
-    use wire::{Arrival, CommandId, Transmit};
+/// A PROXY protocol header, version 2, with which an exit names the player of a flow.
+///
+/// W. Tarreau, "The PROXY protocol, versions 1 and 2", section 2.2: 12 bytes of signature, version
+/// and command, family and protocol, the length of the rest, then source and destination address,
+/// source and destination port, and extensions, which are skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProxyHeader {
+    /// The player's address; `None` if the exit speaks for itself or names no address.
+    source: Option<SocketAddr>,
+    /// Length of the header, bytes.
+    len: usize,
+}
 
-    fn envelope(port: u16) -> Envelope {
-        Envelope {
-            socket: SocketIndex(0),
-            remote: SocketAddr::from(([192, 0, 2, 1], port)),
-            local: None,
-            ecn: None,
+/// The signature is present, but the header is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BadHeader;
+
+impl ProxyHeader {
+    /// Parses the header at the start of `datagram`; `None` if there is none.
+    fn read(datagram: &[u8]) -> Result<Option<Self>, BadHeader> {
+        let [first, ..] = SIGNATURE;
+        if datagram.first() != Some(&first) {
+            return Ok(None);
         }
-    }
-
-    fn wrapped(last: u8, rest: &[u8]) -> Vec<u8> {
-        let mut bytes = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\x00\x0C".to_vec();
-        bytes.extend_from_slice(&[203, 0, 113, last, 1, 2, 3, 4, 0, 7, 0, 9]);
-        bytes.extend_from_slice(rest);
-        bytes
-    }
-
-    /// A machine with sessions for these addresses.
-    #[derive(Default)]
-    struct Sessions(Vec<SocketAddr>);
-
-    impl Machine for Sessions {
-        type Peer = SocketAddr;
-        type Event = ();
-        type Command = Infallible;
-
-        fn handle_datagram(&mut self, _: Instant, _: Arrival<SocketAddr>, _: &mut [u8]) {}
-        fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
-            self.0.iter().copied().for_each(tell);
+        let (fixed, rest) = datagram.split_first_chunk::<FIXED_LEN>().ok_or(BadHeader)?;
+        let [signature @ .., command, family, high, low] = fixed;
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        if *signature != SIGNATURE || len > REST_MAX {
+            return Err(BadHeader);
         }
-        fn handle_timeout(&mut self, _: Instant) {}
-        fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-            match outcome {}
-        }
-        fn poll_transmit(&mut self, _: Instant, _: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
-            None
-        }
-        fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-            None
-        }
-        fn poll_event(&mut self) -> Option<()> {
-            None
-        }
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-    }
-
-    fn take(
-        exits: &mut Exits,
-        at: u64,
-        port: u16,
-        bytes: &[u8],
-    ) -> Option<(Option<IpAddr>, Vec<u8>)> {
-        take_beside(&Sessions::default(), exits, at, (port, bytes))
-    }
-
-    fn take_beside(
-        sessions: &Sessions,
-        exits: &mut Exits,
-        at: u64,
-        (port, bytes): (u16, &[u8]),
-    ) -> Option<(Option<IpAddr>, Vec<u8>)> {
-        let mut bytes = bytes.to_vec();
-        let (ledger, now) = (Ledger::default(), Instant::from_millis(at));
-        let at = (now, &envelope(port));
-        let (source, rest) = exits.unwrap(at, &mut bytes, sessions, &ledger)?;
-        Some((source.map(|source| source.ip()), rest.to_vec()))
-    }
-
-    fn player(last: u8) -> IpAddr {
-        IpAddr::from([203, 0, 113, last])
-    }
-
-    #[test]
-    fn a_flow_is_remembered_and_each_has_its_own() {
-        let mut exits = Exits::new(&["::ffff:192.0.2.1".parse().unwrap()], 8);
-        assert_eq!(take(&mut exits, 0, 1, b"x"), Some((None, b"x".to_vec())));
-        for (port, last) in [(1, 9), (2, 8)] {
-            let first = take(&mut exits, 0, port, &wrapped(last, b"hello"));
-            assert_eq!(first, Some((Some(player(last)), b"hello".to_vec())));
-        }
-        assert_eq!(take(&mut exits, 1, 1, b"x").unwrap().0, Some(player(9)));
-        assert_eq!(take(&mut exits, 1, 2, b"x").unwrap().0, Some(player(8)));
-        let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
-        assert_eq!(take(&mut exits, 3, 3, local), Some((None, b"x".to_vec())));
-        assert_eq!(take(&mut exits, 3, 3, b"x").unwrap().0, None);
-        assert_eq!(take(&mut exits, 3, 1, &wrapped(7, b"")[..20]), None);
-    }
-
-    /// A forged header cannot reassign an active flow.
-    #[test]
-    fn a_flow_is_given_to_somebody_else_only_where_it_is_idle() {
-        let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
-        let (taken, open) = (Sessions(vec![envelope(1).remote]), Sessions::default());
-        let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
-        let change = |sessions: &Sessions, exits: &mut Exits, at| {
-            let other = take_beside(sessions, exits, at, (1, &wrapped(7, b"")));
-            other.map(|(source, _)| source)
+        let addresses = rest.get(..len).ok_or(BadHeader)?;
+        let source = match command {
+            // LOCAL, for example a health check: the addresses are ignored.
+            0x20 => None,
+            0x21 => source(*family, addresses)?,
+            _ => return Err(BadHeader),
         };
-        take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
-        assert_eq!(change(&open, &mut exits, 5_000), None, "it was just heard");
-        assert_eq!(take(&mut exits, 5_000, 1, local), None);
-        assert_eq!(take(&mut exits, 5_000, 1, b"x").unwrap().0, Some(player(9)));
-        assert_eq!(change(&open, &mut exits, 10_000), None, "and again");
-        assert_eq!(change(&taken, &mut exits, 60_000), None, "it has a session");
-        assert_eq!(change(&open, &mut exits, 60_999), None, "as just asked");
-        assert_eq!(change(&open, &mut exits, 61_000), Some(Some(player(7))));
-        assert_eq!(
-            take(&mut exits, 61_001, 1, b"x").unwrap().0,
-            Some(player(7))
-        );
-    }
-
-    /// A session whose player falls silent at 1 s is sent to until it times out at 11 s. A datagram
-    /// without a header is then the player's own, since the exit has received ours, and must not
-    /// reassign the flow.
-    #[test]
-    fn a_flow_that_was_just_sent_to_keeps_whom_it_is_for() {
-        let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
-        let none = Sessions::default();
-        take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
-        take(&mut exits, 1_000, 1, b"input").unwrap();
-        exits.note_sent(Instant::from_millis(11_000), &envelope(1).remote);
-        exits.note_sent(Instant::from_millis(30_000), &envelope(2).remote);
-        let forge = |exits: &mut Exits, at| {
-            let other = take_beside(&none, exits, at, (1, &wrapped(7, b"hello")));
-            other.map(|(source, _)| source)
-        };
-        assert_eq!(forge(&mut exits, 11_100), None);
-        assert_eq!(forge(&mut exits, 16_000), None);
-        // By now the exit has received nothing for long, and sends its own header first.
-        assert_eq!(forge(&mut exits, 16_001), Some(Some(player(7))));
-    }
-
-    #[test]
-    fn others_are_not_believed_and_lose_nothing() {
-        let mut exits = Exits::new(&["192.0.2.2".parse().unwrap()], 8);
-        let bytes = wrapped(9, b"hello");
-        assert_eq!(take(&mut exits, 0, 1, &bytes), Some((None, bytes.clone())));
-        assert!(exits.list[0].flows.is_empty());
-    }
-
-    /// A full table rejects new flows and keeps those with a session. Entries of handshakes older
-    /// than 5 s are removed, at most once per second. Each exit has its own table.
-    #[test]
-    fn exit_flows_max_is_held_and_flows_that_are_over_make_place() {
-        let trusted = ["192.0.2.1", "192.0.2.7"].map(|ip| ip.parse().unwrap());
-        let mut exits = Exits::new(&trusted, 40);
-        for port in 1..=40 {
-            assert!(take(&mut exits, 0, port, &wrapped(9, b"")).is_some());
-        }
-        let players = Sessions((1..=39).map(|port| envelope(port).remote).collect());
-        let new = |exits: &mut Exits, at, port| {
-            take_beside(&players, exits, at, (port, &wrapped(8, b""))).is_some()
-        };
-        assert!(!new(&mut exits, 4_500, 41), "all are young");
-        // More datagrams of a handshake do not extend its entry, with or without a header.
-        take_beside(&players, &mut exits, 4_900, (40, &wrapped(9, b"x"))).unwrap();
-        take_beside(&players, &mut exits, 5_000, (40, b"x")).unwrap();
-        assert!(!new(&mut exits, 5_001, 41), "it was just asked");
-        assert!(new(&mut exits, 5_500, 41));
-        assert!(!new(&mut exits, 10_000, 42));
-        assert!(new(&mut exits, 60_000, 42));
-        assert_eq!(exits.list[0].flows.len(), 40);
-        for port in 1..=39 {
-            let (source, _) = take_beside(&players, &mut exits, 61_000, (port, b"x")).unwrap();
-            assert_eq!(source, Some(player(9)), "a session is never forgotten");
-        }
-        let mut other = envelope(1);
-        other.remote.set_ip("192.0.2.7".parse().unwrap());
-        let (ledger, mut bytes) = (Ledger::default(), wrapped(9, b""));
-        let at = (Instant::from_millis(61_000), &other);
-        assert!(exits.unwrap(at, &mut bytes, &players, &ledger).is_some());
+        Ok(Some(Self {
+            source,
+            len: len.saturating_add(FIXED_LEN),
+        }))
     }
 }
+
+/// Parses the source address of a datagram flow.
+fn source(family: u8, addresses: &[u8]) -> Result<Option<SocketAddr>, BadHeader> {
+    let (ip, port) = match family {
+        // AF_UNSPEC.
+        0x00 => return Ok(None),
+        0x12 => {
+            let [a, b, c, d, _, _, _, _, high, low, _, _] =
+                addresses.first_chunk::<12>().ok_or(BadHeader)?;
+            (IpAddr::from([*a, *b, *c, *d]), [*high, *low])
+        }
+        0x22 => {
+            let [ip @ .., high, low, _, _] = addresses.first_chunk::<36>().ok_or(BadHeader)?;
+            let (ip, _) = ip.split_first_chunk::<16>().ok_or(BadHeader)?;
+            (IpAddr::from(*ip).to_canonical(), [*high, *low])
+        }
+        _ => return Err(BadHeader),
+    };
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(BadHeader);
+    }
+    Ok(Some(SocketAddr::new(ip, u16::from_be_bytes(port))))
+}
+
+/// The first bytes of every header. No datagram of our protocols begins with its first byte.
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// Signature, command, family, length.
+const FIXED_LEN: usize = 16;
+/// Maximum length of the rest. An exit needs no more.
+const REST_MAX: usize = 240;
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,7 @@ use std::net::SocketAddr;
 use mio::{Interest, Token};
 
 use super::EVENTS_MAX;
-use super::application::SocketIndex;
-use crate::udp::socket::full_buffers;
-use crate::udp::{BindError, SocketConfig, UdpSocket};
+use crate::socket::{BindError, SocketConfig, SocketIndex, UdpSocket, full_buffers};
 use crate::waiter::{TOKENS_MAX, Waiter};
 
 /// A socket operation that an application requests from its driver.
@@ -167,13 +165,13 @@ impl Sockets {
                 });
             }
         }
-        self.keep_full_buffers(&mut dropped);
+        self.cap_by_full_buffers(&mut dropped);
         dropped
     }
 
     /// Caps the drops at the system-wide number of drops due to full buffers. The socket's count
     /// includes datagrams with a wrong checksum, which do not mean that this host is overloaded.
-    fn keep_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
+    fn cap_by_full_buffers(&mut self, dropped: &mut Vec<ReceiveDrops>) {
         if dropped.is_empty() {
             return;
         }
@@ -198,12 +196,12 @@ impl Sockets {
     }
 
     /// Returns the sockets that may hold datagrams. The caller marks each as empty when it is.
-    pub(super) fn look(&mut self) -> impl Iterator<Item = Look<'_>> {
+    pub(super) fn ready(&mut self) -> impl Iterator<Item = ReadySocket<'_>> {
         let entries = self.list.iter_mut().enumerate();
         let given = self.given;
         entries
             .filter(|(_, entry)| entry.may_hold)
-            .map(move |(place, entry)| Look {
+            .map(move |(place, entry)| ReadySocket {
                 index: entry.index,
                 socket: &entry.socket,
                 has_received: &mut entry.has_received,
@@ -212,7 +210,7 @@ impl Sockets {
     }
 
     /// Marks the opened sockets that had events in the last wait or poll.
-    pub(super) fn note(&mut self, waiter: &Waiter) {
+    pub(super) fn mark_ready(&mut self, waiter: &Waiter) {
         for event in waiter.events() {
             let index = event.token().0.checked_sub(OPENED);
             let index = index.and_then(|index| u32::try_from(index).ok());
@@ -231,12 +229,12 @@ impl Sockets {
     /// # Errors
     ///
     /// The system's error, as [`Waiter::wait`].
-    pub(super) fn look_up(&mut self, waiter: &mut Waiter) -> io::Result<()> {
+    pub(super) fn poll_opened(&mut self, waiter: &mut Waiter) -> io::Result<()> {
         // Each poll returns as many events as fit. A socket reports no second event before it was
         // emptied, so the bound matters only on systems that do otherwise.
-        for _ in 0..LOOKS_MAX {
-            waiter.look()?;
-            self.note(waiter);
+        for _ in 0..POLLS_MAX {
+            waiter.poll_now()?;
+            self.mark_ready(waiter);
             if waiter.events().count() < EVENTS_MAX {
                 break;
             }
@@ -270,7 +268,7 @@ impl Sockets {
     }
 
     /// Executes a socket order.
-    pub(super) fn obey(&mut self, order: &SocketOrder, waiter: &Waiter) -> SocketOutcome {
+    pub(super) fn execute(&mut self, order: &SocketOrder, waiter: &Waiter) -> SocketOutcome {
         let result = match order {
             SocketOrder::Open { address, config } => self.open(*address, config, waiter),
             SocketOrder::Close(index) => self.close(*index, waiter),
@@ -336,11 +334,11 @@ const OPENED: usize = 1;
 /// Maximum sockets whose drops are read at a time, one system call each.
 const DROPS_READ_MAX: usize = 64;
 /// Maximum consecutive polls: 65,536 sockets.
-const LOOKS_MAX: usize = 1_024;
+const POLLS_MAX: usize = 1_024;
 
 /// A socket that may hold datagrams.
 #[derive(Debug)]
-pub(super) struct Look<'a> {
+pub(super) struct ReadySocket<'a> {
     pub(super) index: SocketIndex,
     pub(super) socket: &'a UdpSocket,
     has_received: &'a mut bool,
@@ -348,14 +346,14 @@ pub(super) struct Look<'a> {
     may_hold: Option<&'a mut bool>,
 }
 
-impl Look<'_> {
+impl ReadySocket<'_> {
     /// Records that the socket has received.
-    pub(super) const fn note_received(&mut self) {
+    pub(super) const fn mark_received(&mut self) {
         *self.has_received = true;
     }
 
     /// Records that the socket is empty.
-    pub(super) const fn note_empty(self) {
+    pub(super) const fn mark_empty(self) {
         if let Some(may_hold) = self.may_hold {
             *may_hold = false;
         }

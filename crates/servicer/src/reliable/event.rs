@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wire::PeerIdentity;
 
-use crate::end::End;
+use crate::handle::End;
 use crate::tcp::{DialError, OpenConnection};
 
 /// Id of a client that a server has accepted. The server never reuses it.

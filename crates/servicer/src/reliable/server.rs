@@ -18,7 +18,7 @@ use super::event::{JoinRequest, LeaveCause, MemberId, ServerEvent};
 use super::mailbox::{Inbox, mailbox};
 use super::news::{News, ServicerNumber};
 use crate::Clock;
-use crate::end::End;
+use crate::handle::End;
 use crate::handle::SpawnError;
 use crate::tcp::{StreamCounters, StreamListener};
 use crew::Crew;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::count::counters;
+use crate::counters::counters;
 
 counters! {
     /// The counters of a stream driver.

@@ -21,7 +21,7 @@ use super::counters::{StreamCounters, StreamLedger};
 use super::listener::{Acceptor, StreamListener};
 use super::table::Key;
 use crate::Clock;
-use crate::end::End;
+use crate::handle::End;
 use crate::request::Inbox;
 use crate::waiter::Waiter;
 use links::Links;
@@ -238,7 +238,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         loop {
             // The next poll finds all data that arrived before this time.
             let as_of = self.clock.now();
-            let found = self.waiter.look().is_ok() && self.gather();
+            let found = self.waiter.poll_now().is_ok() && self.gather();
             let accepted = self
                 .acceptor
                 .accept(as_of, self.inbox.ledger(), |io, source, tls| {

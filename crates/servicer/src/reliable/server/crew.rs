@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{AcceptFault, Ended, MessageError, ServerReport};
 use crate::Clock;
-use crate::end::End;
+use crate::handle::End;
 use crate::handle::SpawnError;
 use crate::reliable::config::{ReliableConfig, TcpServicers};
 use crate::reliable::desk::Desk;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::end::End;
+use crate::handle::End;
 
 /// How a reliable server ended, with its message counts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::net::SocketAddr;
 
 use super::*;
 
@@ -41,15 +42,15 @@ impl Machine for Newcomer {
 }
 
 /// A shard with no other shard to forward to.
-fn newcomer(passed: &Arc<Passed>) -> Shard<Newcomer, ()> {
+fn newcomer(forwarded: &Arc<ForwardCounters>) -> Shard<Newcomer, ()> {
     let (_, strays) = crossbeam_channel::bounded(0);
     Shard {
         machine: Newcomer,
         place: 0,
         strays,
         others: Arc::default(),
-        passed: Arc::clone(passed),
-        allowance: Allowance::default(),
+        forwarded: Arc::clone(forwarded),
+        limiter: ForwardLimiter::default(),
     }
 }
 
@@ -61,10 +62,10 @@ fn send(
 ) -> u64 {
     let mut passed_on = 0;
     for source in sources {
-        let refused = || shard.passed.refused.load(Ordering::Relaxed);
+        let refused = || shard.forwarded.refused.load(Ordering::Relaxed);
         let before = refused();
         shard.handle_datagram(at, Arrival::from(source), &mut [7; 32]);
-        let after = shard.passed.refused.load(Ordering::Relaxed);
+        let after = shard.forwarded.refused.load(Ordering::Relaxed);
         passed_on += 1 - (after - before);
     }
     passed_on
@@ -92,12 +93,12 @@ fn neighbour_of_ipv6(number: u16) -> SocketAddr {
 
 #[test]
 fn what_strangers_can_have_passed_on_is_bounded_by_time() {
-    let passed = Arc::<Passed>::default();
+    let passed = Arc::<ForwardCounters>::default();
     let mut shard = newcomer(&passed);
     let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
     // One burst, after however long an idle time.
     let start = Instant::ZERO + Duration::from_secs(100);
-    assert_eq!(flood(start, 5_000), u64::from(allowance::BURST));
+    assert_eq!(flood(start, 5_000), u64::from(FORWARD_BURST));
     assert_eq!(flood(start, 5_000), 0);
     // Then at the rate.
     let mut in_a_second = 0;
@@ -105,12 +106,12 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
         in_a_second += flood(start + Duration::from_millis(milli), 100);
     }
     assert!(
-        in_a_second.abs_diff(allowance::PER_SECOND.into()) <= 1,
+        in_a_second.abs_diff(FORWARDED_PER_SECOND.into()) <= 1,
         "{in_a_second}"
     );
     assert_eq!(
         flood(start + Duration::from_secs(3_600), 5_000),
-        u64::from(allowance::BURST)
+        u64::from(FORWARD_BURST)
     );
     // No tokens while the clock does not advance.
     assert_eq!(flood(start + Duration::from_secs(3_600), 1), 0);
@@ -122,9 +123,10 @@ fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
     for source in [neighbour, neighbour_of_ipv6] {
         let mut shard = newcomer(&Arc::default());
         // Two prefixes with the same bucket share its limit; 1 in 1,024 pairs does.
-        let place = |shard: &Shard<_, _>, source: SocketAddr| shard.allowance.place(source.ip());
+        let place =
+            |shard: &Shard<_, _>, source: SocketAddr| shard.limiter.bucket_index(source.ip());
         while place(&shard, player) == place(&shard, source(0)) {
-            shard.allowance = Allowance::default();
+            shard.limiter = ForwardLimiter::default();
         }
         let start = Instant::ZERO + Duration::from_secs(100);
         let (mut strangers, mut players) = (0, 0);
@@ -138,7 +140,7 @@ fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
             }
         }
         assert_eq!(players, 63, "each is passed on");
-        let most = u64::from(allowance::PREFIX_BURST + allowance::PREFIX_PER_SECOND);
+        let most = u64::from(PREFIX_BURST + PREFIX_PER_SECOND);
         assert!(
             (most - 2..=most).contains(&strangers),
             "{strangers} of {most}"
@@ -148,7 +150,7 @@ fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
 
 #[test]
 fn an_ipv4_address_has_one_prefix_however_it_is_written() {
-    let allowance = Allowance::default();
-    let place = |address: &str| allowance.place(address.parse().unwrap());
+    let limiter = ForwardLimiter::default();
+    let place = |address: &str| limiter.bucket_index(address.parse().unwrap());
     assert_eq!(place("203.0.113.9"), place("::ffff:203.0.113.200"));
 }

@@ -1,17 +1,15 @@
-//! Sending: selects a socket for each transmit and counts the results.
+//! Sending: selects a socket for each transmit, conditions it, and counts the results.
 
 use wire::address::canonical;
 use wire::{Instant, Transmit};
 
 use super::application::PeerAddress;
-use super::conditioners::Conditioners;
-use super::counters::Ledger;
-use super::intake::Envelope;
 use super::sockets::Sockets;
-use crate::udp::Batching;
-use crate::udp::batch::Batch;
-use crate::udp::sent::Sent;
-use crate::udp::socket::Outbound;
+#[cfg(feature = "conditioner")]
+use crate::conditioner::Conditioner;
+use crate::counters::Ledger;
+use crate::socket::batch::{Batch, Sent};
+use crate::socket::{Batching, Envelope, Outbound};
 
 /// The sockets with their send batch.
 ///
@@ -19,7 +17,7 @@ use crate::udp::socket::Outbound;
 /// already holds megabytes, so another queue would only add delay. A machine treats the drop as
 /// congestion.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct Transmitter {
     pub(super) sockets: Sockets,
     pub(super) conditioners: Conditioners,
     /// Datagrams to be sent together. Empty between turns.
@@ -28,7 +26,7 @@ pub(super) struct Outlet {
     pub(super) batching: Batching,
 }
 
-impl Outlet {
+impl Transmitter {
     /// Adds what `poll_transmit` wrote after the first `start` bytes of the batch, and sends the
     /// batch if it is full.
     pub(super) fn take<P: PeerAddress>(
@@ -119,4 +117,56 @@ fn record(sent: Sent, ledger: &Ledger) {
     ledger.dropped_out_too_large.add(sent.too_large);
     ledger.dropped_out_refused.add(sent.refused);
     ledger.unreachable.add(sent.unreachable);
+}
+
+/// The conditioners between a driver's sockets and its machine.
+#[derive(Debug, Default)]
+pub(crate) struct Conditioners {
+    /// Applies to received datagrams.
+    pub(crate) inbound: Option<Conditioner>,
+    /// Applies to sent datagrams.
+    pub(crate) outbound: Option<Conditioner>,
+}
+
+impl Conditioners {
+    /// Returns when the next delayed datagram is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [&self.inbound, &self.outbound]
+            .into_iter()
+            .flatten()
+            .filter_map(Conditioner::poll_timeout)
+            .min()
+    }
+
+    /// Returns whether no outbound datagram is delayed.
+    pub(super) fn is_sent(&self) -> bool {
+        self.outbound
+            .as_ref()
+            .is_none_or(|conditioner| conditioner.poll_timeout().is_none())
+    }
+}
+
+/// Placeholder without the feature. It is uninhabited, so the compiler removes the code that uses
+/// it.
+#[cfg(not(feature = "conditioner"))]
+#[derive(Debug)]
+pub(crate) enum Conditioner {}
+
+#[cfg(not(feature = "conditioner"))]
+impl Conditioner {
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        match *self {}
+    }
+
+    pub(super) const fn has_rule(&self, _: &Envelope) -> bool {
+        match *self {}
+    }
+
+    pub(super) const fn take(&mut self, _: Instant, _: Envelope, _: &[u8], _: &Ledger) {
+        match *self {}
+    }
+
+    pub(super) const fn pop_due(&mut self, _: Instant) -> Option<(Envelope, Vec<u8>)> {
+        match *self {}
+    }
 }

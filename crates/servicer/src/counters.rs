@@ -1,11 +1,93 @@
-//! Counters of a driver, which any thread reads without a lock.
+//! Lock-free counters: one thread increments them, any thread reads them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(feature = "udp")]
 use wire::Instant;
 
-use crate::count::counters;
+/// Declares a counters struct and its atomic counterpart from one list of fields.
+macro_rules! counters {
+    (
+        $(#[$counters_doc:meta])* $counters:ident,
+        $(#[$ledger_doc:meta])* $ledger:ident,
+        $($(#[$doc:meta])* $name:ident,)*
+    ) => {
+        $(#[$counters_doc])*
+        /// A snapshot of a running driver is not atomic: each field is exact, but read at a
+        /// slightly different time.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+        #[non_exhaustive]
+        pub struct $counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
 
+        impl $counters {
+            /// Returns the sums, field by field.
+            #[must_use]
+            pub const fn plus(self, other: Self) -> Self {
+                Self { $($name: self.$name.saturating_add(other.$name),)* }
+            }
+        }
+
+        $(#[$ledger_doc])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $ledger {
+            $(pub(crate) $name: $crate::counters::Count,)*
+        }
+
+        impl $ledger {
+            pub(crate) fn snapshot(&self) -> $counters {
+                $counters { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl $crate::counters::AtomicCounters for $ledger {
+            type Counters = $counters;
+
+            fn snapshot(&self) -> $counters {
+                Self::snapshot(self)
+            }
+
+            fn count_refused_request(&self) {
+                self.requests_refused.add(1);
+            }
+        }
+    };
+}
+#[cfg(feature = "tcp")]
+pub(crate) use counters;
+
+/// The atomic counters of a driver.
+pub(crate) trait AtomicCounters: fmt::Debug + Send + Sync {
+    /// The type of a snapshot.
+    type Counters;
+
+    /// Reads all counters.
+    fn snapshot(&self) -> Self::Counters;
+
+    /// Counts a request that was rejected because the queue was full.
+    fn count_refused_request(&self);
+}
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        if more > 0 {
+            self.0.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(feature = "udp")]
 counters! {
     /// The counters of a driver.
     Counters,
@@ -83,15 +165,17 @@ counters! {
     conditioned_full,
 }
 
+#[cfg(feature = "udp")]
 impl Ledger {
     /// Records the duration of a turn: from `began` to `received`, and from there to `sent`.
-    pub(super) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
+    pub(crate) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
         let nanos = |from: Instant, to: Instant| to.as_nanos().saturating_sub(from.as_nanos());
         self.receive_nanos.add(nanos(began, received));
         self.send_nanos.add(nanos(received, sent));
     }
 }
 
+#[cfg(feature = "udp")]
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

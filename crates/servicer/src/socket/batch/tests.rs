@@ -150,8 +150,8 @@ impl Script {
     }
 }
 
-impl Road for Script {
-    fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
+impl DatagramSink for Script {
+    fn send_many(&mut self, runs: &[Run]) -> io::Result<usize> {
         self.calls += 1;
         let mut sent = 0;
         for run in runs {
@@ -165,22 +165,22 @@ impl Road for Script {
         Ok(sent)
     }
 
-    fn has_many(&self) -> bool {
+    fn can_send_many(&self) -> bool {
         self.has_many
     }
 
-    fn note_alone(&mut self, fate: &Sent) {
+    fn on_sent_alone(&mut self, fate: &Sent) {
         self.noted.push(*fate);
     }
 
-    fn alone(&mut self, run: &Run) -> Sent {
+    fn send_alone(&mut self, run: &Run) -> Sent {
         self.calls += 1;
         let mut sent = Sent {
             calls: 1,
             ..Sent::default()
         };
         if let Some(error) = self.fate(run).filter(|_| self.alone_too) {
-            sent.note(&Err(error));
+            sent.count(&Err(error));
         } else {
             self.taken.push(port(run));
             sent.datagrams = run.count();
@@ -263,4 +263,64 @@ fn b5_a_full_buffer_ends_each_batch_in_bounded_work() {
     let sent = send(&mut script);
     assert_eq!((sent.full, sent.datagrams), (8, 0));
     assert_eq!(sent.calls, 6, "one for each run at most");
+}
+
+#[test]
+fn an_error_that_comes_again_was_the_datagrams_own() {
+    let (refused, no_route) = (
+        ErrorKind::ConnectionRefused.into(),
+        ErrorKind::NetworkUnreachable.into(),
+    );
+    for (first, second, [datagrams, unreachable, denied]) in [
+        (&refused, Ok(()), [1, 1, 0]),
+        (&refused, Err(ErrorKind::PermissionDenied), [0, 1, 1]),
+        (&no_route, Err(ErrorKind::ConnectionRefused), [0, 2, 0]),
+        (&no_route, Err(ErrorKind::NetworkUnreachable), [0, 1, 0]),
+    ] {
+        let mut sent = Sent::default();
+        sent.count_retry(first, &second.map_err(io::Error::from));
+        let expected = Sent {
+            datagrams,
+            unreachable,
+            refused: denied,
+            ..Sent::default()
+        };
+        assert_eq!(sent, expected, "{first} {second:?}");
+    }
+}
+
+/// An error attributed to an earlier datagram is retried at once, so a permanent one would
+/// loop.
+#[cfg(has_linux_calls)]
+#[test]
+fn an_error_that_may_last_is_none_of_icmp() {
+    use nix::libc;
+
+    let of = |error| is_of_icmp(&io::Error::from_raw_os_error(error));
+    for error in [libc::ENOPROTOOPT, libc::EMSGSIZE, libc::EACCES] {
+        assert!(of(error), "{error}");
+    }
+    for error in [libc::ENOMEM, libc::EPERM, libc::EAGAIN, libc::ENOBUFS] {
+        assert!(!of(error), "{error}");
+    }
+}
+
+#[test]
+fn each_fate_has_its_count() {
+    let mut sent = Sent::default();
+    sent.count(&Ok(()));
+    sent.count(&Err(ErrorKind::WouldBlock.into()));
+    sent.count(&Err(ErrorKind::ConnectionRefused.into()));
+    sent.count(&Err(ErrorKind::ConnectionReset.into()));
+    sent.count(&Err(ErrorKind::NetworkUnreachable.into()));
+    sent.count(&Err(ErrorKind::PermissionDenied.into()));
+    let counted = Sent {
+        calls: 0,
+        datagrams: 1,
+        full: 1,
+        too_large: 0,
+        unreachable: 3,
+        refused: 1,
+    };
+    assert_eq!(sent, counted);
 }

@@ -4,10 +4,8 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 #[cfg(has_linux_calls)]
-pub(crate) use super::many::Heads;
-use super::sent::Sent;
-use super::socket::{Outbound, SEGMENTED_BYTES_MAX, count};
-use crate::driver::SocketIndex;
+pub(crate) use super::linux::Headers;
+use super::{Outbound, SEGMENTED_BYTES_MAX, SocketIndex, count};
 
 /// How many datagrams one system call may carry.
 ///
@@ -35,13 +33,13 @@ pub(crate) struct Batch {
     /// Their runs in order, without gaps.
     runs: Vec<Run>,
     /// Reused message headers for the system call.
-    heads: Heads,
+    headers: Headers,
 }
 
 /// Empty: the system has no call for several datagrams.
 #[cfg(not(has_linux_calls))]
 #[derive(Debug, Default)]
-pub(crate) struct Heads;
+pub(crate) struct Headers;
 
 /// One datagram, or several of one length with the same source and destination.
 #[derive(Clone, Debug)]
@@ -122,12 +120,12 @@ impl Batch {
     /// Passes all runs to `send`, grouped by socket, and empties the batch.
     pub(crate) fn flush(
         &mut self,
-        mut send: impl FnMut(SocketIndex, &[Run], &[u8], &mut Heads) -> Sent,
+        mut send: impl FnMut(SocketIndex, &[Run], &[u8], &mut Headers) -> Sent,
     ) -> Sent {
         let mut sent = Sent::default();
         for runs in self.runs.chunk_by(|one, next| one.socket == next.socket) {
             if let [first, ..] = runs {
-                sent.add(send(first.socket, runs, &self.bytes, &mut self.heads));
+                sent.add(send(first.socket, runs, &self.bytes, &mut self.headers));
             }
         }
         self.runs.clear();
@@ -186,22 +184,22 @@ impl Run {
 }
 
 /// The send calls of the system.
-pub(crate) trait Road {
+pub(crate) trait DatagramSink {
     /// Sends the first of `runs` and as many more as one call takes. Returns how many.
     ///
     /// # Errors
     ///
     /// The error of the first run, which was not sent.
-    fn many(&mut self, runs: &[Run]) -> io::Result<usize>;
+    fn send_many(&mut self, runs: &[Run]) -> io::Result<usize>;
 
-    /// Whether [`many`](Self::many) is usable now.
-    fn has_many(&self) -> bool;
+    /// Whether [`send_many`](Self::send_many) is usable now.
+    fn can_send_many(&self) -> bool;
 
-    /// Records the result of sending a run alone that `many` rejected.
-    fn note_alone(&mut self, fate: &Sent);
+    /// Records the result of sending a run alone that `send_many` rejected.
+    fn on_sent_alone(&mut self, sent: &Sent);
 
     /// Sends one run and counts the result.
-    fn alone(&mut self, run: &Run) -> Sent;
+    fn send_alone(&mut self, run: &Run) -> Sent;
 }
 
 /// Sends all of `runs` in order.
@@ -209,17 +207,17 @@ pub(crate) trait Road {
 /// An error of a batch belongs to its first run. That run is sent alone, so its result is the same
 /// as without a batch, and the runs after it are sent as usual. If the buffer is full, the run is
 /// dropped without a retry, because an immediate retry would be a busy wait.
-pub(crate) fn send_in_order(runs: &[Run], road: &mut impl Road) -> Sent {
+pub(crate) fn send_in_order(runs: &[Run], sink: &mut impl DatagramSink) -> Sent {
     let mut sent = Sent::default();
     let mut left = runs;
     while let [first, rest @ ..] = left {
-        if rest.is_empty() || !road.has_many() {
-            sent.add(road.alone(first));
+        if rest.is_empty() || !sink.can_send_many() {
+            sent.add(sink.send_alone(first));
             left = rest;
             continue;
         }
         sent.calls = sent.calls.saturating_add(1);
-        match road.many(left) {
+        match sink.send_many(left) {
             Ok(taken) => {
                 let (taken, behind) = left.split_at_checked(taken.max(1)).unwrap_or((left, &[]));
                 sent.datagrams = sent
@@ -231,14 +229,117 @@ pub(crate) fn send_in_order(runs: &[Run], road: &mut impl Road) -> Sent {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if is_full(&error) => sent.full = sent.full.saturating_add(first.count()),
             Err(_) => {
-                let fate = road.alone(first);
-                road.note_alone(&fate);
-                sent.add(fate);
+                let alone = sink.send_alone(first);
+                sink.on_sent_alone(&alone);
+                sent.add(alone);
             }
         }
         left = rest;
     }
     sent
+}
+
+/// The results of one send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// System calls made.
+    pub(crate) calls: u64,
+    /// Datagrams that the system accepted.
+    pub(crate) datagrams: u64,
+    /// Datagrams dropped because the send buffer was full.
+    pub(crate) full: u64,
+    /// Datagrams dropped because they exceed the MTU of the path or the interface.
+    pub(crate) too_large: u64,
+    /// Reports that a datagram was undeliverable.
+    pub(crate) unreachable: u64,
+    /// Datagrams dropped because the system rejected them for another reason.
+    pub(crate) refused: u64,
+}
+
+impl Sent {
+    /// Returns whether the system accepted all datagrams.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
+    }
+
+    /// Counts the result of one datagram.
+    pub(super) fn count(&mut self, result: &io::Result<()>) {
+        let counter = match result {
+            Ok(()) => &mut self.datagrams,
+            Err(error) if is_full(error) => &mut self.full,
+            Err(error) if quinn_udp::is_msg_size_err(error) => &mut self.too_large,
+            Err(error) if is_unreachable(error) => &mut self.unreachable,
+            Err(_) => &mut self.refused,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    /// Counts the result of a retried datagram. `first` may have reported an earlier datagram. The
+    /// system reports each such error once, so if the same error recurs, it belongs to this
+    /// datagram.
+    pub(super) fn count_retry(&mut self, first: &io::Error, second: &io::Result<()>) {
+        let is_own = matches!(second, Err(error) if is_same(error, first));
+        if !is_own {
+            self.unreachable = self.unreachable.saturating_add(1);
+        }
+        self.count(second);
+    }
+
+    /// Adds the results of other datagrams.
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.calls = self.calls.saturating_add(more.calls);
+        self.datagrams = self.datagrams.saturating_add(more.datagrams);
+        self.full = self.full.saturating_add(more.full);
+        self.too_large = self.too_large.saturating_add(more.too_large);
+        self.unreachable = self.unreachable.saturating_add(more.unreachable);
+        self.refused = self.refused.saturating_add(more.refused);
+    }
+}
+
+/// Returns whether `error` reports an undeliverable datagram: ICMP unreachable, or no route.
+pub(super) fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+    )
+}
+
+/// Returns whether Linux may derive `error` from an ICMP message, of IPv4 (`icmp_err_convert` and
+/// `__udp4_lib_err`) or of IPv6 (`icmpv6_err_convert`). The call itself can also fail with some of
+/// them.
+#[cfg(has_linux_calls)]
+pub(super) fn is_of_icmp(error: &io::Error) -> bool {
+    use nix::libc;
+
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EACCES
+                | libc::ECONNREFUSED
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::EMSGSIZE
+                | libc::ENETUNREACH
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::EPROTO
+        )
+    )
+}
+
+/// On other systems sockets are never connected.
+#[cfg(not(has_linux_calls))]
+pub(super) const fn is_of_icmp(_: &io::Error) -> bool {
+    false
+}
+
+fn is_same(one: &io::Error, other: &io::Error) -> bool {
+    (one.raw_os_error(), one.kind()) == (other.raw_os_error(), other.kind())
 }
 
 /// Returns whether `error` means that the socket's buffer or the interface's queue is full.

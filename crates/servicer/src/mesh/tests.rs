@@ -87,7 +87,7 @@ fn the_system_gives_each_socket_what_is_its_shards() {
 #[cfg(all(target_os = "linux", has_linux_calls))]
 fn u1_the_system_divides_what_a_dual_port_receives_over_ipv4() {
     let config = SocketConfig {
-        stack: crate::udp::Stack::Dual,
+        stack: Stack::Dual,
         ..SocketConfig::default()
     };
     let count = NonZeroU8::new(3).unwrap();
@@ -145,4 +145,41 @@ fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
         assert_eq!(busy.cause, BindCause::Busy, "two nodes at one port");
     }
     assert_eq!(bind(any, 9).unwrap_err().cause, BindCause::NotShared);
+}
+
+#[test]
+fn the_way_to_a_server_begins_at_an_address_of_its_family() {
+    let bound = |server: &str, upstream: Option<&str>| {
+        let command = Command::Open {
+            server: server.parse().unwrap(),
+        };
+        match order(&command, upstream.map(|ip| ip.parse().unwrap())) {
+            Some(SocketOrder::Open { address, .. }) => address.to_string(),
+            order => panic!("a socket is to be opened, not {order:?}"),
+        }
+    };
+    assert_eq!(bound("192.0.2.1:9", None), "0.0.0.0:0");
+    assert_eq!(bound("[2001:db8::1]:9", None), "[::]:0");
+    assert_eq!(bound("127.0.0.1:9", Some("127.0.0.7")), "127.0.0.7:0");
+    assert_eq!(bound("[::1]:9", Some("127.0.0.7")), "[::]:0");
+}
+
+#[test]
+fn a_port_of_a_game_receives_both_families_if_the_node_says_so() {
+    for (is_dual, stack) in [(true, Stack::Dual), (false, Stack::Single)] {
+        let address = "[::]:7".parse().unwrap();
+        match order(&Command::Listen { address, is_dual }, None) {
+            Some(SocketOrder::Open { config, .. }) => assert_eq!(config.stack, stack),
+            order => panic!("a socket is to be opened, not {order:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_leg_names_the_socket_that_it_came_by() {
+    let address: SocketAddr = "192.0.2.1:9".parse().unwrap();
+    let leg = Leg::from_wire(SocketIndex(0), address);
+    assert_eq!(leg, Leg::mesh(address));
+    let leg = Leg::from_wire(SocketIndex(70_000), address);
+    assert_eq!(leg.socket(), Some(SocketIndex(70_000)));
 }

@@ -1,22 +1,33 @@
 //! UDP sockets: binding, kernel limits, and batched sends and receives.
 
+pub(crate) mod batch;
+mod bind;
+#[cfg(has_linux_calls)]
+mod linux;
+
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use wire::address::canonical;
 use wire::{Ecn, Instant};
 
-use super::batch::{Batching, Heads, Road, Run, is_full, send_in_order};
-use super::bind::{BindError, Sharing, SocketConfig, SocketReport};
-use super::sent::{Sent, is_of_icmp, is_unreachable};
+pub use batch::Batching;
+use batch::{DatagramSink, Headers, Run, Sent, is_full, is_of_icmp, is_unreachable, send_in_order};
+use bind::Sharing;
+pub use bind::{BindCause, BindError, Granted, SocketConfig, SocketReport, Stack};
+
+/// Index of a driver's socket: its position in the list given at the start. Sockets opened later
+/// count on from there. No index is reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketIndex(pub u32);
 
 /// A bound UDP socket for a driver.
 ///
 /// Datagrams are sent with the don't-fragment bit. One system call sends and receives several
-/// datagrams if the system supports it ([`Batching`](super::Batching)).
+/// datagrams if the system supports it ([`Batching`]).
 #[derive(Debug)]
 pub struct UdpSocket {
     /// The socket, non-blocking.
@@ -53,12 +64,35 @@ impl UdpSocket {
         Self::bind_as(address, config, Sharing::Alone)
     }
 
-    pub(super) fn bind_as(
+    /// Binds `count` sockets to one port, for
+    /// [`UdpServicer::spawn_shards`](crate::UdpServicer::spawn_shards). With port 0, the system
+    /// chooses the port. Another program of the same user can also bind the port, and then receives
+    /// a share of the datagrams.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind), and [`BindCause::NotShared`] on
+    /// systems other than Linux.
+    pub fn bind_shards(
+        mut address: SocketAddr,
+        config: &SocketConfig,
+        count: NonZeroUsize,
+    ) -> Result<Vec<Self>, BindError> {
+        let mut sockets = Vec::new();
+        for _ in 0..count.get() {
+            let socket = Self::bind_as(address, config, Sharing::Shared)?;
+            address = socket.local_address();
+            sockets.push(socket);
+        }
+        Ok(sockets)
+    }
+
+    fn bind_as(
         address: SocketAddr,
         config: &SocketConfig,
         sharing: Sharing,
     ) -> Result<Self, BindError> {
-        let (socket, report) = super::bind::bind(address, config, sharing)?;
+        let (socket, report) = bind::bind(address, config, sharing)?;
         // On other systems a send on a connected socket must not name a destination.
         let peer = config.peer.map(canonical).filter(|_| cfg!(has_linux_calls));
         let peer = peer.filter(|peer| socket.connect(&(*peer).into()).is_ok());
@@ -129,7 +163,7 @@ impl UdpSocket {
     /// # Errors
     ///
     /// `WouldBlock` if the socket is empty. Errors for which
-    /// [`tells_of_earlier`](Self::tells_of_earlier) returns true do not concern this call.
+    /// [`concerns_earlier`](Self::concerns_earlier) returns true do not concern this call.
     pub(crate) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -141,7 +175,7 @@ impl UdpSocket {
 
     /// Returns whether `error` may report an earlier datagram: it was undeliverable or, on a
     /// connected socket, caused any ICMP message. The system reports each such error once.
-    pub(crate) fn tells_of_earlier(&self, error: &io::Error) -> bool {
+    pub(crate) fn concerns_earlier(&self, error: &io::Error) -> bool {
         is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
@@ -175,17 +209,17 @@ impl UdpSocket {
         now: Instant,
         (runs, bytes): (&[Run], &[u8]),
         batching: Batching,
-        heads: &mut Heads,
+        headers: &mut Headers,
     ) -> Sent {
         self.restore(now);
-        let mut road = SocketRoad {
+        let mut sink = SocketSink {
             socket: self,
             now,
             bytes,
             batching,
-            heads,
+            headers,
         };
-        send_in_order(runs, &mut road)
+        send_in_order(runs, &mut sink)
     }
 
     /// Sends `bytes`, split as `outbound` says, with one system call per run of segments.
@@ -238,12 +272,12 @@ impl UdpSocket {
         sent.calls = sent.calls.saturating_add(1);
         let first = self.try_send(outbound, datagram, None);
         match &first {
-            Err(error) if self.tells_of_earlier(error) => {
+            Err(error) if self.concerns_earlier(error) => {
                 // The error reported an earlier datagram (ICMP), and this one was not sent.
                 sent.calls = sent.calls.saturating_add(1);
-                sent.note_again(error, &self.try_send(outbound, datagram, None));
+                sent.count_retry(error, &self.try_send(outbound, datagram, None));
             }
-            _ => sent.note(&first),
+            _ => sent.count(&first),
         }
     }
 
@@ -296,6 +330,19 @@ impl UdpSocket {
     }
 }
 
+/// The addresses of a datagram, inbound or outbound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope {
+    /// The local socket.
+    pub(crate) socket: SocketIndex,
+    /// The remote address. IPv4 addresses are never in mapped form.
+    pub(crate) remote: SocketAddr,
+    /// The local address.
+    pub(crate) local: Option<IpAddr>,
+    /// ECN mark.
+    pub(crate) ecn: Option<Ecn>,
+}
+
 /// A machine's transmit with its peer resolved to addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outbound {
@@ -310,7 +357,7 @@ pub(crate) struct Outbound {
 }
 
 /// The send calls of a socket.
-struct SocketRoad<'a> {
+struct SocketSink<'a> {
     socket: &'a mut UdpSocket,
     now: Instant,
     bytes: &'a [u8],
@@ -319,34 +366,34 @@ struct SocketRoad<'a> {
         not(has_linux_calls),
         expect(dead_code, reason = "the system has no call for several")
     )]
-    heads: &'a mut Heads,
+    headers: &'a mut Headers,
 }
 
-impl Road for SocketRoad<'_> {
+impl DatagramSink for SocketSink<'_> {
     #[cfg(has_linux_calls)]
-    fn many(&mut self, runs: &[Run]) -> io::Result<usize> {
+    fn send_many(&mut self, runs: &[Run]) -> io::Result<usize> {
         use std::os::fd::AsFd;
 
         let (io, reach) = (&self.socket.io, self.socket.reach);
         let sent = io.try_io(|| {
             let batch = (runs, self.bytes);
-            super::many::send(io.as_fd(), batch, self.heads, |to| reach.name(to))
+            linux::send(io.as_fd(), batch, self.headers, |to| reach.name(to))
         })?;
         self.socket.many_refused = 0;
         Ok(sent)
     }
 
     #[cfg(not(has_linux_calls))]
-    fn many(&mut self, _: &[Run]) -> io::Result<usize> {
+    fn send_many(&mut self, _: &[Run]) -> io::Result<usize> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    fn has_many(&self) -> bool {
+    fn can_send_many(&self) -> bool {
         cfg!(has_linux_calls) && self.batching != Batching::One && self.socket.many_at <= self.now
     }
 
-    fn note_alone(&mut self, fate: &Sent) {
-        if fate.is_taken() {
+    fn on_sent_alone(&mut self, sent: &Sent) {
+        if sent.is_complete() {
             let refused = &mut self.socket.many_refused;
             *refused = refused.saturating_add(1);
             if *refused >= MANY_REFUSED_MAX {
@@ -357,7 +404,7 @@ impl Road for SocketRoad<'_> {
         }
     }
 
-    fn alone(&mut self, run: &Run) -> Sent {
+    fn send_alone(&mut self, run: &Run) -> Sent {
         let bytes = self.bytes.get(run.range.clone()).unwrap_or_default();
         self.socket.send(self.now, &run.outbound, bytes)
     }
@@ -405,14 +452,14 @@ fn open<S>(socket: UdpSockRef<'_>, _: &S) -> io::Result<UdpSocketState> {
 
 #[cfg(has_linux_calls)]
 fn drops_of(descriptor: &impl std::os::fd::AsFd) -> Option<u32> {
-    super::drops::read(descriptor.as_fd())
+    linux::receive_drops(descriptor.as_fd())
 }
 
 /// Returns how many datagrams the system has dropped on all sockets because a receive buffer was
 /// full.
 #[cfg(has_linux_calls)]
 pub(crate) fn full_buffers() -> Option<u64> {
-    super::drops::read_full_buffers()
+    linux::full_buffers()
 }
 
 /// Always `None`: this system has no such count.
@@ -427,14 +474,14 @@ const fn drops_of<S>(_: &S) -> Option<u32> {
 }
 
 /// Number of datagrams in `bytes`.
-pub(super) fn count(bytes: usize, segment: usize) -> u64 {
+fn count(bytes: usize, segment: usize) -> u64 {
     let segments = bytes.div_ceil(segment).max(1);
     u64::try_from(segments).unwrap_or(u64::MAX)
 }
 
 /// Maximum bytes of a segmented send: an IPv4 packet without its longest header (60) and UDP's (8),
 /// RFC 791 section 3.1.
-pub(super) const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
+const SEGMENTED_BYTES_MAX: usize = 65_535 - 60 - 8;
 
 /// Consecutive batch sends that the system may reject, while it accepts their runs alone, before
 /// batch sends are suspended.
