@@ -297,7 +297,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> StreamDriver<M, A> {
         }
     }
 
-    /// TurnBudgets records, commands and events of the machine, up to a bound for each.
+    /// Drains records, commands and events of the machine, up to a bound for each.
     fn drain(&mut self) {
         let mut left = TurnBudget::new(self.links.config.bytes_per_turn.get());
         loop {
