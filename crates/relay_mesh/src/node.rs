@@ -80,7 +80,7 @@ use crate::view::Draining;
 use config_news::ConfigNews;
 use edges::Edges;
 use entry::Ports;
-use failure_counts::{LinkFailures, TurnedAwayCounts};
+use failure_counts::{LinkFailures, RejectionCounts};
 use flow_open::EarlyDatagrams;
 use flow_table::FlowTable;
 use known_routes::KnownRoutes;
@@ -123,7 +123,7 @@ pub struct Node<P: Provider> {
     flows: FlowTable<P::Aead>,
     ports: Ports,
     ration: ReplyRation,
-    turned_away: TurnedAwayCounts,
+    rejections: RejectionCounts,
     link_failures: LinkFailures,
     edges: Edges,
     #[cfg(feature = "tcp")]
@@ -211,7 +211,7 @@ impl<P: Provider> Node<P> {
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config.games, now),
             ration: ReplyRation::default(),
-            turned_away: TurnedAwayCounts::default(),
+            rejections: RejectionCounts::default(),
             link_failures: LinkFailures::default(),
             edges: Edges::default(),
             #[cfg(feature = "tcp")]
@@ -331,7 +331,7 @@ impl<P: Provider> Node<P> {
                 });
             }
             // After session packets, since unknown nodes can cause frames as well.
-            if let Some(transmit) = self.pop_touched(buf) {
+            if let Some(transmit) = self.poll_shards(buf) {
                 return Some(transmit);
             }
             let has_news = self.pump(now);
@@ -469,7 +469,7 @@ impl<P: Provider> Node<P> {
         self.run_tunnel_ports(now);
         self.run_config(now);
         self.run_edges(now);
-        self.emit_turned_away(now);
+        self.emit_rejections(now);
         self.emit_link_failures(now);
         self.send_releases(now);
         self.sweep_labels(now);

@@ -27,18 +27,18 @@ pub(super) struct AdvertisedLinks {
     /// Changes since there were fewer than [`FEW`] links.
     changes: u32,
     /// Different at each node, so that nodes that start together do not stay in step.
-    lottery: u64,
+    salt: u64,
 }
 
 /// Whether a neighbour has a session.
 #[derive(Clone, Copy, Debug)]
 enum Presence {
-    Here,
-    /// It has had none since then. `has_parted` is set if an end closed it to choose other
+    Linked,
+    /// It has had none since then. `is_deselected` is set if an end closed it to choose other
     /// neighbours.
     Gone {
         since: Instant,
-        has_parted: bool,
+        is_deselected: bool,
     },
 }
 
@@ -52,24 +52,24 @@ pub(super) struct LinkAge {
 }
 
 impl AdvertisedLinks {
-    pub(super) fn new(lottery: u64) -> Self {
+    pub(super) fn new(salt: u64) -> Self {
         Self {
-            lottery,
+            salt,
             ..Self::default()
         }
     }
 
     /// Advertises all links; used in small meshes.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        self.nodes = nodes.map(|node| (node, Presence::Here)).collect();
+        self.nodes = nodes.map(|node| (node, Presence::Linked)).collect();
     }
 
     /// Records that an end closed the session with a node to choose other neighbours.
-    pub(super) fn on_parted(&mut self, now: Instant, node: NodeId) {
-        if let Some(presence @ Presence::Here) = self.nodes.get_mut(&node) {
+    pub(super) fn on_deselected(&mut self, now: Instant, node: NodeId) {
+        if let Some(presence @ Presence::Linked) = self.nodes.get_mut(&node) {
             *presence = Presence::Gone {
                 since: now,
-                has_parted: true,
+                is_deselected: true,
             };
         }
     }
@@ -78,10 +78,10 @@ impl AdvertisedLinks {
     pub(super) fn update(&mut self, now: Instant, known: usize, links: &BTreeMap<NodeId, LinkAge>) {
         for (node, presence) in &mut self.nodes {
             *presence = match *presence {
-                _ if links.contains_key(node) => Presence::Here,
-                Presence::Here => Presence::Gone {
+                _ if links.contains_key(node) => Presence::Linked,
+                Presence::Linked => Presence::Gone {
                     since: now,
-                    has_parted: false,
+                    is_deselected: false,
                 },
                 gone @ Presence::Gone { .. } => gone,
             };
@@ -107,7 +107,7 @@ impl AdvertisedLinks {
             })
             .collect();
         let is_over = |presence: &Presence| match presence {
-            Presence::Here => false,
+            Presence::Linked => false,
             Presence::Gone { since, .. } => now.saturating_since(*since) >= GONE_MAX,
         };
         if new.is_empty() && !self.nodes.values().any(is_over) {
@@ -121,11 +121,11 @@ impl AdvertisedLinks {
         };
         // A chosen neighbour replaces an inbound one; inbound ones that are listed stay.
         let advertised = &self.nodes;
-        let is_held = |node: &NodeId| advertised.get(node).is_some_and(Presence::is_here);
+        let is_held = |node: &NodeId| advertised.get(node).is_some_and(Presence::is_linked);
         new.extend(links.iter().filter(|(node, _)| is_held(node)));
         new.sort_by_key(|(node, link)| (!link.is_chosen, !is_held(node), link.since, **node));
         let first = new.into_iter().take(NEIGHBOURS_MAX);
-        self.nodes = first.map(|(node, _)| (*node, Presence::Here)).collect();
+        self.nodes = first.map(|(node, _)| (*node, Presence::Linked)).collect();
     }
 
     /// Time between two changes: 10 s, then four times as long after each, until all lists together
@@ -138,7 +138,7 @@ impl AdvertisedLinks {
         let early = SPACING_MIN.saturating_mul(4_u32.saturating_pow(self.changes));
         let mean = calm.min(early);
         let moment = changed_at.saturating_since(Instant::ZERO).as_nanos();
-        let draw = splitmix::first(self.lottery ^ u64::try_from(moment).unwrap_or(u64::MAX));
+        let draw = splitmix::first(self.salt ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u32::try_from(draw % 512).unwrap_or(0);
         let wide = mean.saturating_mul(share.saturating_add(256));
         wide.checked_div(512).unwrap_or_default()
@@ -150,16 +150,17 @@ impl AdvertisedLinks {
 
     /// Whether enough links are listed that new ones can wait.
     pub(super) fn is_settled(&self) -> bool {
-        self.nodes.values().filter(|of| of.is_here()).count() >= FEW
+        self.nodes.values().filter(|of| of.is_linked()).count() >= FEW
     }
 
     /// The report of each listed link; `reports` holds the measured ones.
     fn reports(&self, reports: &BTreeMap<NodeId, LinkReport>) -> BTreeMap<NodeId, LinkReport> {
         let report = |node, presence: &Presence| match presence {
             Presence::Gone {
-                has_parted: true, ..
+                is_deselected: true,
+                ..
             } => LinkReport::PARTED,
-            Presence::Here | Presence::Gone { .. } => {
+            Presence::Linked | Presence::Gone { .. } => {
                 reports.get(node).copied().unwrap_or(LinkReport::DOWN)
             }
         };
@@ -171,8 +172,8 @@ impl AdvertisedLinks {
 }
 
 impl Presence {
-    const fn is_here(&self) -> bool {
-        matches!(self, Self::Here)
+    const fn is_linked(&self) -> bool {
+        matches!(self, Self::Linked)
     }
 }
 

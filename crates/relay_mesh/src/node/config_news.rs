@@ -167,22 +167,22 @@ impl<P: Provider> Node<P> {
                 .map(|nodes| nodes.keys().copied().collect());
             self.endpoint.set_allowed_nodes(nodes);
             self.config.members = members;
-            self.part_from_strangers(now);
+            self.close_non_members(now);
             self.known_routes.on_change();
         }
         self.set_games(now, games);
-        self.end_barred_flows(now);
-        self.free_barred_labels();
+        self.end_disallowed_flows(now);
+        self.free_disallowed_labels();
         self.apply_tcp_games(now, tcp_games);
     }
 
     #[cfg(not(feature = "tcp"))]
     fn apply_tcp_games(&mut self, _: Instant, games: Vec<Game>) {
-        self.leave_out(games);
+        self.report_left_out(games);
     }
 
     /// Reports TCP games that this node does not carry.
-    pub(super) fn leave_out(&mut self, games: Vec<Game>) {
+    pub(super) fn report_left_out(&mut self, games: Vec<Game>) {
         for game in games {
             let (game, why) = (game.name, LeftOut::Tcp);
             self.emit(Event::GameLeftOut { game, why });
@@ -190,7 +190,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Ends flows that the far end may no longer carry.
-    fn end_barred_flows(&mut self, now: Instant) {
+    fn end_disallowed_flows(&mut self, now: Instant) {
         let Some(document) = self.document() else {
             return;
         };
@@ -208,7 +208,7 @@ impl<P: Provider> Node<P> {
             let is_allowed = match flow.side {
                 Side::Entry { .. } => document.may_exit(&game.name, &far),
                 Side::Exit { .. } => document.may_enter(&game.name, &far),
-                Side::Here { .. } => {
+                Side::Local { .. } => {
                     document.may_enter(&game.name, &far) && document.may_exit(&game.name, &far)
                 }
                 #[cfg(feature = "tcp")]
@@ -230,7 +230,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Closes the sessions of nodes that are no longer members.
-    fn part_from_strangers(&mut self, now: Instant) {
+    fn close_non_members(&mut self, now: Instant) {
         let strangers: Vec<_> = self
             .peers
             .up()

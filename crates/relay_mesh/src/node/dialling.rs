@@ -16,7 +16,7 @@ pub(super) enum Ending {
     /// The peer had no free slot.
     Full,
     /// The peer chose other neighbours.
-    Parted,
+    Deselected,
     /// The peer does not answer.
     Silent,
     /// The peer does not know the session: it restarted, or dropped the session.
@@ -31,7 +31,7 @@ impl From<CloseReason> for Ending {
     fn from(reason: CloseReason) -> Self {
         match reason {
             CloseReason::Peer(CloseCode::Full) => Self::Full,
-            CloseReason::Peer(CloseCode::NoError) => Self::Parted,
+            CloseReason::Peer(CloseCode::NoError) => Self::Deselected,
             CloseReason::Peer(CloseCode::PeerIdentity) => Self::NotMember,
             CloseReason::Timeout => Self::Silent,
             CloseReason::Reset => Self::Lost,
@@ -103,7 +103,7 @@ impl<P: Provider> Node<P> {
         // A bootstrap node that is linked but sends no record delays the others only briefly.
         let is_awaited = |link: &LinkId| match self.peers.get(*link).map(|peer| &peer.contact) {
             Some(Contact::Dialling(_)) => true,
-            Some(Contact::Up(up)) => now.saturating_since(up.since) < HEARD_WITHIN,
+            Some(Contact::Up(up)) => now.saturating_since(up.since) < RECORD_WAIT,
             Some(Contact::None) | None => false,
         };
         if due.len() < room && !lost.iter().any(is_awaited) {
@@ -141,7 +141,11 @@ impl<P: Provider> Node<P> {
             Ending::Full if is_far_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
             Ending::Silent if self.selecting.is_choosing => SILENT_MS,
-            Ending::Silent | Ending::Lost | Ending::Parted | Ending::NotMember | Ending::Other => {
+            Ending::Silent
+            | Ending::Lost
+            | Ending::Deselected
+            | Ending::NotMember
+            | Ending::Other => {
                 return;
             }
         };
@@ -159,7 +163,7 @@ impl<P: Provider> Node<P> {
 const DIALS: usize = 2;
 /// How long a linked bootstrap node may take to send its record before another one is dialed:
 /// enough for its first message even if that is lost and retransmitted several times.
-const HEARD_WITHIN: Duration = Duration::from_secs(5);
+const RECORD_WAIT: Duration = Duration::from_secs(5);
 /// Milliseconds before a full node is dialed again if it is an exit of this node's games, plus up
 /// to as many at random: half of the 20 s that unneeded inbound peers stay, so that a free slot is
 /// found.

@@ -278,14 +278,14 @@ impl<P: Provider> Node<P> {
 
     pub(super) fn leave_side(&mut self, side: &Side) {
         match side {
-            Side::Entry { proof, .. } | Side::Here { proof, .. } => {
+            Side::Entry { proof, .. } | Side::Local { proof, .. } => {
                 self.ration.on_end(proof);
             }
             Side::Exit { .. } => {}
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => {}
         }
-        if let Side::Exit { upstream, .. } | Side::Here { upstream, .. } = side
+        if let Side::Exit { upstream, .. } | Side::Local { upstream, .. } = side
             && let Some(socket) = upstream.socket
         {
             self.command(Command::Close { socket }, Pending::Close);
@@ -307,7 +307,7 @@ impl<P: Provider> Node<P> {
         };
         self.ports.on_opened(now, (flow.game, exit), outcome);
         if outcome.is_err() {
-            self.turn_away_flow(now, index, TurnedAway::Refused);
+            self.count_rejected_flow(now, index, TurnedAway::Refused);
             self.end_flow(now, index, FlowEnd::Refused);
         }
     }
@@ -329,7 +329,7 @@ impl<P: Provider> Node<P> {
                 .open_flow(now, newcomer, proxied.named_by)
                 .map_err(|why| {
                     if let Some(why) = why {
-                        self.turn_away(now, Some(game), why);
+                        self.count_rejected(now, Some(game), why);
                     }
                 })
                 .ok(),
@@ -339,14 +339,14 @@ impl<P: Provider> Node<P> {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
-        let is_here = matches!(flow.side, Side::Here { .. });
+        let is_local = matches!(flow.side, Side::Local { .. });
         if let Some((_, last, proof)) = flow.side.player_mut() {
             *last = local;
             if self.ration.on_request(proof) {
                 self.on_proved(index);
             }
         }
-        if is_here {
+        if is_local {
             self.carry_to_server(now, index, proxied.datagram);
         } else {
             self.carry(now, index, proxied.datagram);
@@ -393,7 +393,7 @@ impl<P: Provider> Node<P> {
                 flow.game == game && NetworkKey::of(flow.player.ip()) == prefix
             });
             self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Crowded);
-            self.turn_away(now, Some(game), TurnedAway::Ration);
+            self.count_rejected(now, Some(game), TurnedAway::Ration);
         }
         if !self.make_room(now, Owner::Own) {
             return Err(Some(TurnedAway::Share));
@@ -407,7 +407,7 @@ impl<P: Provider> Node<P> {
             proof.ok_or(TurnedAway::Ration)?
         };
         let begun = if far == LinkId::OWN {
-            self.begin_here(now, (leg, player, game), proof)
+            self.begin_local(now, (leg, player, game), proof)
         } else {
             self.begin_flow(now, far, (leg, player, game), proof)
         };
@@ -454,7 +454,7 @@ impl<P: Provider> Node<P> {
         if let Some(path_set) = self.path_sets.get_mut(&far) {
             path_set.opens.insert(id);
         }
-        self.tell_opens(now, far);
+        self.send_opens(now, far);
         if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
             self.emit(Event::FlowOpened {
                 game: name,

@@ -33,11 +33,11 @@ impl<P: Provider> Node<P> {
         if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
             // After a refusal the entry would avoid this exit for its other players too.
             let reason = FlowEnd::Crowded;
-            self.tell_close(now, link, (flow, reason));
+            self.send_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
             let node = self.peers.get(link).map(|peer| peer.node);
             if let Some((game, ..)) = node.and_then(|node| self.admit(node, game)) {
-                self.turn_away(now, Some(game), TurnedAway::Share);
+                self.count_rejected(now, Some(game), TurnedAway::Share);
             }
             return;
         }
@@ -52,7 +52,7 @@ impl<P: Provider> Node<P> {
                 outcome: Err(why),
             };
             if !self.send_flow_message(now, link, &opened) {
-                self.tell_close(now, link, (flow, FlowEnd::Refused));
+                self.send_close(now, link, (flow, FlowEnd::Refused));
             }
         }
     }
@@ -80,7 +80,7 @@ impl<P: Provider> Node<P> {
             .is_some_and(|flow| flow.far == far && flow.id == id);
         match outcome {
             Outcome::Opened(socket) if is_same && self.flows.set_socket(index, socket) => {
-                self.tell_opened(now, (far, id), Ok(()));
+                self.report_opened(now, (far, id), Ok(()));
                 let waiting = self
                     .flows
                     .get_mut(index)
@@ -93,7 +93,7 @@ impl<P: Provider> Node<P> {
             Outcome::Opened(socket) => self.command(Command::Close { socket }, Pending::Close),
             Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
                 if is_same {
-                    self.tell_opened(now, (far, id), Err(FlowRefused::NoSocket));
+                    self.report_opened(now, (far, id), Err(FlowRefused::NoSocket));
                     self.end_flow(now, index, FlowEnd::Refused);
                 }
             }
@@ -189,7 +189,7 @@ impl<P: Provider> Node<P> {
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
         if !self.make_room(now, Owner::Entry(link)) {
-            self.turn_away(now, Some(game), TurnedAway::Share);
+            self.count_rejected(now, Some(game), TurnedAway::Share);
             return Err(FlowRefused::Full);
         }
         let side = Side::Exit {
@@ -234,7 +234,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Opens a flow from a local player to a local server.
-    pub(super) fn begin_here(
+    pub(super) fn begin_local(
         &mut self,
         now: Instant,
         (leg, player, game): (Leg, SocketAddr, usize),
@@ -246,9 +246,9 @@ impl<P: Provider> Node<P> {
             self.ration.on_end(&proof);
             return None;
         };
-        let id = self.next_here_id();
+        let id = self.next_local_id();
         let upstream = Upstream::new(server, self.next_command);
-        let side = Side::Here {
+        let side = Side::Local {
             leg,
             local: None,
             proof,
@@ -282,7 +282,7 @@ impl<P: Provider> Node<P> {
         self.peers.get(far).map(|peer| peer.node)
     }
 
-    pub(super) const fn next_here_id(&mut self) -> FlowId {
+    pub(super) const fn next_local_id(&mut self) -> FlowId {
         let next = &mut self.ports.next_here;
         *next = next.saturating_add(1);
         FlowId(*next)
@@ -298,7 +298,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let rate = self.config.flow_rate;
         let is_within = |flow: &mut Flow<P::Aead>| flow.takes(now, rate, datagram.len());
-        if self.touch_here(now, index, datagram.len(), is_within) {
+        if self.touch_local(now, index, datagram.len(), is_within) {
             self.deliver_to_server(index, datagram);
         }
     }
@@ -308,13 +308,13 @@ impl<P: Provider> Node<P> {
         let rate = self.config.flow_rate;
         let is_within =
             |flow: &mut Flow<P::Aead>| flow.takes_from_server(now, rate, datagram.len());
-        if self.touch_here(now, index, datagram.len(), is_within) {
+        if self.touch_local(now, index, datagram.len(), is_within) {
             self.deliver_to_player(now, index, datagram);
         }
     }
 
     /// Reports the outcome of opening a flow's socket to its entry, or to this node.
-    pub(super) fn tell_opened(
+    pub(super) fn report_opened(
         &mut self,
         now: Instant,
         (far, id): (LinkId, FlowId),
@@ -329,13 +329,13 @@ impl<P: Provider> Node<P> {
             let opened = FlowMessage::Opened { flow: id, outcome };
             let is_sent = self.send_flow_message(now, far, &opened);
             if !is_sent && outcome.is_err() {
-                self.tell_close(now, far, (id, FlowEnd::Refused));
+                self.send_close(now, far, (id, FlowEnd::Refused));
             }
         }
     }
 
     /// Whether a datagram is within the flow's rate and the mesh's maximum length.
-    fn touch_here(
+    fn touch_local(
         &mut self,
         now: Instant,
         index: u32,
@@ -349,13 +349,13 @@ impl<P: Provider> Node<P> {
         let game = Some(flow.game);
         if !is_within(flow) {
             self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
-            self.turn_away(now, game, TurnedAway::FlowRate);
+            self.count_rejected(now, game, TurnedAway::FlowRate);
             return false;
         }
         let fits = len <= DATAGRAM_MAX;
         if !fits {
             self.stats.too_big = self.stats.too_big.saturating_add(1);
-            self.turn_away(now, game, TurnedAway::TooLong);
+            self.count_rejected(now, game, TurnedAway::TooLong);
         }
         fits
     }

@@ -72,7 +72,7 @@ impl<P: Provider> Node<P> {
         let mut best = None;
         let mut why = NoExit::Unreachable;
         for exit in exits {
-            let Some((link, way)) = self.way_to(now, exit) else {
+            let Some((link, way)) = self.route_to(now, exit) else {
                 continue;
             };
             if !self.ports.may_ask(now, game, link) {
@@ -89,7 +89,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The link and route cost of a node that has a session with this node, or is this node.
-    fn way_to(&mut self, now: Instant, exit: NodeId) -> Option<(LinkId, Cost)> {
+    fn route_to(&mut self, now: Instant, exit: NodeId) -> Option<(LinkId, Cost)> {
         if exit == self.own {
             return Some((LinkId::OWN, Cost::ZERO));
         }

@@ -13,36 +13,36 @@ use crate::event::{Event, NodeRefusal, TurnedAway};
 use crate::link::LinkId;
 
 /// Counts by game and reason.
-pub(super) type TurnedAwayCounts = MinuteCounts<(String, TurnedAway), ()>;
+pub(super) type RejectionCounts = MinuteCounts<(String, TurnedAway), ()>;
 
 impl<P: Provider> Node<P> {
     /// Counts a rejected player or packet.
-    pub(super) fn turn_away(&mut self, now: Instant, game: Option<usize>, reason: TurnedAway) {
+    pub(super) fn count_rejected(&mut self, now: Instant, game: Option<usize>, reason: TurnedAway) {
         let game = game.map(|game| self.game_name(game)).unwrap_or_default();
-        self.turned_away.add(now, (game, reason), ());
+        self.rejections.add(now, (game, reason), ());
     }
 
     /// Counts a rejected player of a TCP game.
     #[cfg(feature = "tcp")]
-    pub(super) fn turn_away_from(&mut self, now: Instant, game: String, reason: TurnedAway) {
-        self.turned_away.add(now, (game, reason), ());
+    pub(super) fn count_rejected_tcp(&mut self, now: Instant, game: String, reason: TurnedAway) {
+        self.rejections.add(now, (game, reason), ());
     }
 
     /// Counts the player of a flow that ends. Tunnels belong to no single player and are not
     /// counted.
-    pub(super) fn turn_away_flow(&mut self, now: Instant, index: u32, reason: TurnedAway) {
+    pub(super) fn count_rejected_flow(&mut self, now: Instant, index: u32, reason: TurnedAway) {
         let flow = self.flows.get(index);
         if let Some(game) = flow
             .filter(|flow| flow.side.is_of_player())
             .map(|flow| flow.game)
         {
-            self.turn_away(now, Some(game), reason);
+            self.count_rejected(now, Some(game), reason);
         }
     }
 
     /// Emits the counts that are due.
-    pub(super) fn emit_turned_away(&mut self, now: Instant) {
-        for ((game, reason), (), count) in self.turned_away.take_due(now) {
+    pub(super) fn emit_rejections(&mut self, now: Instant) {
+        for ((game, reason), (), count) in self.rejections.take_due(now) {
             self.emit(Event::TurnedAway {
                 game,
                 reason,
@@ -53,7 +53,12 @@ impl<P: Provider> Node<P> {
 
     /// Counts a failed dial if it was to a bootstrap node. A full node is not counted as a failure:
     /// others are dialled.
-    pub(super) fn note_failed_dial(&mut self, now: Instant, link: LinkId, failure: ConnectFailure) {
+    pub(super) fn count_failed_dial(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        failure: ConnectFailure,
+    ) {
         let peer = self.peers.get(link);
         if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
             self.link_failures.dials.add(now, peer.node, failure);
@@ -61,7 +66,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Counts a node that was removed from the members while its session opened.
-    pub(super) fn note_non_member(&mut self, now: Instant) {
+    pub(super) fn count_non_member(&mut self, now: Instant) {
         self.link_failures
             .refused
             .add(now, NodeRefusal::NotMember, ());

@@ -16,16 +16,16 @@ use crate::link::LinkId;
 impl<P: Provider> Node<P> {
     /// Announces pending flows to an exit, at most every 10 ms. A single new flow is announced at
     /// once.
-    pub(super) fn tell_opens(&mut self, now: Instant, far: LinkId) {
+    pub(super) fn send_opens(&mut self, now: Instant, far: LinkId) {
         let path_set = self.path_sets.get(&far);
         if path_set.is_some_and(|path_set| !path_set.opens.is_empty() && path_set.opens_at <= now) {
-            self.tell_all_opens(now, far);
+            self.send_all_opens(now, far);
         }
     }
 
     /// Announces all pending flows to an exit, oldest first. Skips flows that have ended. Returns
     /// false if some have to wait.
-    pub(super) fn tell_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
+    pub(super) fn send_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
         };
@@ -52,7 +52,7 @@ impl<P: Provider> Node<P> {
 
     /// Notifies the other end that a flow ended. If the session has no room, the message is queued
     /// and sent later; otherwise the other end would keep sending to a closed flow.
-    pub(super) fn tell_close(
+    pub(super) fn send_close(
         &mut self,
         now: Instant,
         far: LinkId,
@@ -70,7 +70,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Sends the queued close messages.
-    pub(super) fn tell_closes(&mut self, now: Instant, far: LinkId) {
+    pub(super) fn send_closes(&mut self, now: Instant, far: LinkId) {
         let next = |path_set: &PathSet<P::Aead>| {
             let first = path_set.closes.first_key_value();
             first
@@ -154,7 +154,7 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let (far, id) = (flow.far, flow.id);
-        if self.detours.is_quiet(now, far) {
+        if self.detours.is_paused(now, far) {
             return false;
         }
         let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);

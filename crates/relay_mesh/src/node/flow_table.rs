@@ -137,7 +137,7 @@ struct Held {
 
 /// Where a new flow gets its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NewSlot {
     Free,
     /// After this unproved flow has ended.
     After(u32),
@@ -227,7 +227,7 @@ impl<A> FlowTable<A> {
             let held = self.prefixes.entry((owner, prefix)).or_default();
             *held = held.saturating_add(1);
         }
-        if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
+        if let Side::Entry { leg, .. } | Side::Local { leg, .. } = flow.side {
             self.by_player.insert((leg, flow.player), index);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
@@ -257,7 +257,7 @@ impl<A> FlowTable<A> {
                 self.held.remove(&owner);
             }
         }
-        if let Side::Entry { leg, .. } | Side::Here { leg, .. } = flow.side {
+        if let Side::Entry { leg, .. } | Side::Local { leg, .. } = flow.side {
             self.by_player.remove(&(leg, flow.player));
         }
         let upstream = flow.side.upstream_mut();
@@ -317,7 +317,7 @@ impl<A> FlowTable<A> {
     /// Another entry gets at most seven eighths of all slots; beyond that, its own oldest unproved
     /// flow has to end. If all slots, or all slots of unproved flows, are taken, that of the owner
     /// with the most unproved flows has to end.
-    pub(super) fn place_for(&self, owner: Owner) -> Option<Place> {
+    pub(super) fn slot_for(&self, owner: Owner) -> Option<NewSlot> {
         let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
         let is_over_share = owner != Owner::Own
             && held(owner).flows >= self.max.saturating_sub(self.max / OTHERS_SHARE);
@@ -333,9 +333,9 @@ impl<A> FlowTable<A> {
             let most = owners.map(|(of, _)| (with_newcomer(*of), *of == owner, *of));
             most.max().map(|(_, _, of)| of)?
         } else {
-            return Some(Place::Free);
+            return Some(NewSlot::Free);
         };
-        self.oldest_unproved(leaves, |_| true).map(Place::After)
+        self.oldest_unproved(leaves, |_| true).map(NewSlot::After)
     }
 
     /// Whether packets move to another path only after this flow has a label there.
@@ -447,7 +447,7 @@ pub(super) enum Side {
         exchange: Exchange,
     },
     /// A player and a game server: the flow is local and does not use the mesh.
-    Here {
+    Local {
         /// As in [`Entry`](Self::Entry).
         leg: Leg,
         local: Option<IpAddr>,
@@ -466,7 +466,7 @@ impl Side {
     ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut ProofState)> {
         match self {
             Self::Entry { leg, local, proof }
-            | Self::Here {
+            | Self::Local {
                 leg, local, proof, ..
             } => Some((leg, local, proof)),
             Self::Exit { .. } => None,
@@ -478,7 +478,7 @@ impl Side {
     /// The connection to the game server, if it is at this end.
     pub(super) const fn upstream_mut(&mut self) -> Option<&mut Upstream> {
         match self {
-            Self::Exit { upstream, .. } | Self::Here { upstream, .. } => Some(upstream),
+            Self::Exit { upstream, .. } | Self::Local { upstream, .. } => Some(upstream),
             Self::Entry { .. } => None,
             #[cfg(feature = "tcp")]
             Self::Tunnel(_) => None,
@@ -501,7 +501,7 @@ impl Side {
     /// Whether this end opened the flow.
     pub(super) const fn is_opened_here(&self) -> bool {
         match self {
-            Self::Entry { .. } | Self::Here { .. } => true,
+            Self::Entry { .. } | Self::Local { .. } => true,
             Self::Exit { .. } => false,
             #[cfg(feature = "tcp")]
             Self::Tunnel(side) => matches!(side, TunnelSide::Entry),

@@ -4,7 +4,7 @@ use crypto::Provider;
 use wire::Instant;
 
 use super::flow_table::Side;
-use super::flow_table::{Owner, Place, probe_link};
+use super::flow_table::{NewSlot, Owner, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
@@ -90,7 +90,7 @@ impl<P: Provider> Node<P> {
         if !flow.takes(now, self.config.flow_rate, datagram.len()) {
             let game = flow.game;
             self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
-            self.turn_away(now, Some(game), TurnedAway::FlowRate);
+            self.count_rejected(now, Some(game), TurnedAway::FlowRate);
             return;
         }
         self.carry_taken(now, index, datagram);
@@ -113,7 +113,7 @@ impl<P: Provider> Node<P> {
         let Some((first, second)) = split_over(datagram, whole_max) else {
             let game = flow.game;
             self.stats.too_big = self.stats.too_big.saturating_add(1);
-            self.turn_away(now, Some(game), TurnedAway::TooLong);
+            self.count_rejected(now, Some(game), TurnedAway::TooLong);
             return;
         };
         if second.is_some() && datagram.len() <= WHOLE_MAX {
@@ -185,7 +185,7 @@ impl<P: Provider> Node<P> {
         }
         if !is_keep_alive && self.config.choice.judges_data {
             path_set.lengths.note_longest(piece.1.len());
-            path_set.lengths.note(piece.1.len());
+            path_set.lengths.record(piece.1.len());
         }
     }
 
@@ -230,7 +230,7 @@ impl<P: Provider> Node<P> {
                     let flow = self.flows.get(index);
                     let is_ours = flow.is_some_and(|flow| flow.side.is_opened_here());
                     if is_ours && reason == FlowEnd::Crowded {
-                        self.turn_away_flow(now, index, TurnedAway::Share);
+                        self.count_rejected_flow(now, index, TurnedAway::Share);
                     }
                     self.end_flow(now, index, reason);
                 }
@@ -244,7 +244,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get(index) else {
             return;
         };
-        self.tell_close(now, flow.far, (flow.id, reason));
+        self.send_close(now, flow.far, (flow.id, reason));
         self.end_flow(now, index, reason);
     }
 
@@ -308,7 +308,7 @@ impl<P: Provider> Node<P> {
             #[cfg(feature = "tcp")]
             Some(Side::Tunnel(_)) => self.deliver_to_tunnel(now, index, datagram),
             // Its datagrams do not use the mesh.
-            Some(Side::Here { .. }) | None => {}
+            Some(Side::Local { .. }) | None => {}
         }
     }
 
@@ -323,9 +323,9 @@ impl<P: Provider> Node<P> {
 
     /// Makes room for another flow, by ending an unproved one if necessary; false if there is none.
     pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
-        let place = self.flows.place_for(owner);
-        if let Some(Place::After(oldest)) = place {
-            self.turn_away_flow(now, oldest, TurnedAway::Share);
+        let place = self.flows.slot_for(owner);
+        if let Some(NewSlot::After(oldest)) = place {
+            self.count_rejected_flow(now, oldest, TurnedAway::Share);
             self.close_flow(now, oldest, FlowEnd::Crowded);
         }
         place.is_some()

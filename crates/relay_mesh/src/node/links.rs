@@ -132,7 +132,7 @@ impl<P: Provider> Node<P> {
         self.stats.probes = self.stats.probes.saturating_add(1);
         match Probe::decode(message) {
             // Probes test the direct path; one that came through a relay is not answered.
-            Ok(_) if self.detours.is_taking(link) => {}
+            Ok(_) if self.detours.is_via_relay(link) => {}
             Ok(probe) => {
                 self.detours.pause_relay(now, link);
                 let mut echo = Vec::with_capacity(Probe::LEN);
@@ -149,7 +149,7 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        if !self.detours.is_taking(link) {
+        if !self.detours.is_via_relay(link) {
             up.prober.handle_echo(now, echo);
             self.detours.pause_relay(now, link);
         }
@@ -207,11 +207,11 @@ impl<P: Provider> Node<P> {
         }
         if !self.is_member(&node) {
             // It was removed from the member list after the endpoint accepted it.
-            self.note_non_member(now);
+            self.count_non_member(now);
             self.close_with(now, session, CloseCode::PeerIdentity);
             return;
         }
-        let Some(link) = self.find_place(now, node) else {
+        let Some(link) = self.assign_link(now, node) else {
             self.stats.links_refused = self.stats.links_refused.saturating_add(1);
             self.close_with(now, session, CloseCode::Full);
             return;
@@ -251,7 +251,7 @@ impl<P: Provider> Node<P> {
         if let Some(address) = address {
             self.emit(Event::LinkUp { node, address });
         }
-        self.greet(now, link, node);
+        self.send_first_messages(now, link, node);
     }
 
     /// The prober of the last session with a neighbour, if that session ended recently and used the
@@ -270,7 +270,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The link id of a node that has opened a session; `None` if there is no slot for it.
-    fn find_place(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
+    fn assign_link(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         let known = self.peers.find(&node);
         let has_contact = known
             .and_then(|link| self.peers.get(link))
@@ -286,7 +286,7 @@ impl<P: Provider> Node<P> {
 
     /// Sends the first messages of a session: the link terms, gossip, and the version of the signed
     /// document.
-    fn greet(&mut self, now: Instant, link: LinkId, node: NodeId) {
+    fn send_first_messages(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
             kind: self.kind_of(link),
             packing: Packing::Trunks,
@@ -346,7 +346,7 @@ impl<P: Provider> Node<P> {
             .of_session(session)
             .filter(|_| ending != Ending::Full)
         {
-            self.note_failed_dial(now, link, failure);
+            self.count_failed_dial(now, link, failure);
         }
         self.on_closed(now, session, ending);
     }
@@ -358,13 +358,13 @@ impl<P: Provider> Node<P> {
         let is_ours = self.endpoint.role(session) == Some(Role::Dialler);
         if ending == Ending::NotMember && is_ours {
             let failure = ConnectFailure::Refused(CloseCode::PeerIdentity);
-            self.note_failed_dial(now, link, failure);
+            self.count_failed_dial(now, link, failure);
         }
         let since = self.peers.up_mut(link).map(|up| up.since);
         let has_lasted = since.is_some_and(|since| now.saturating_since(since) >= LASTED);
         if self.peers.session(link) == Some(session) {
-            if matches!(ending, Ending::Full | Ending::Parted) {
-                self.note_parted(now, link);
+            if matches!(ending, Ending::Full | Ending::Deselected) {
+                self.on_deselected(now, link);
             }
             self.take_down(now, link);
         }

@@ -35,7 +35,7 @@ pub(super) struct Server {
 
 /// How a measurement changed the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum ServerChange {
     None,
     Reached,
     Lost,
@@ -65,11 +65,11 @@ impl Server {
         newest.get(newest.len() / 2).copied()
     }
 
-    fn on_answer(&mut self, span: Duration) -> Turn {
-        let turn = if self.newest.is_empty() {
-            Turn::Reached
+    fn on_answer(&mut self, span: Duration) -> ServerChange {
+        let change = if self.newest.is_empty() {
+            ServerChange::Reached
         } else {
-            Turn::None
+            ServerChange::None
         };
         (self.failures, self.is_barred) = (0, false);
         if self.newest.len() >= NEWEST {
@@ -77,23 +77,23 @@ impl Server {
         }
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         self.newest.push(Cost::from_micros(micros));
-        turn
+        change
     }
 
-    fn on_failure(&mut self) -> Turn {
+    fn on_failure(&mut self) -> ServerChange {
         let before = self.failures;
         self.failures = before.saturating_add(1).min(FAILURES);
         if before < FAILURES && self.failures >= FAILURES {
             self.newest.clear();
-            Turn::Lost
+            ServerChange::Lost
         } else {
-            Turn::None
+            ServerChange::None
         }
     }
 
     /// Handles that the system does not permit the probe; it may later. Returns whether to report
     /// it.
-    fn on_barred(&mut self, now: Instant) -> bool {
+    fn on_not_permitted(&mut self, now: Instant) -> bool {
         (self.due, self.failures) = (now + BARRED, 0);
         self.newest.clear();
         !core::mem::replace(&mut self.is_barred, true)
@@ -113,7 +113,7 @@ impl<P: Provider> Node<P> {
     /// Starts the measurements that are due, and ends those that are overdue.
     pub(super) fn measure_servers(&mut self, now: Instant) {
         if core::mem::take(&mut self.edges.is_stale) {
-            self.take_up_servers(now);
+            self.update_servers(now);
         }
         let mut asked: usize = 0;
         let mut overdue = Vec::new();
@@ -160,10 +160,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         server.asked = None;
-        let turn = match outcome {
+        let change = match outcome {
             Outcome::Measured(span) if span < PATIENCE => server.on_answer(span),
             Outcome::NotPermitted => {
-                if server.on_barred(now) {
+                if server.on_not_permitted(now) {
                     let (protocol, game) = key.clone();
                     self.emit(Event::ProbeNotPermitted { game, protocol });
                 }
@@ -179,10 +179,10 @@ impl<P: Provider> Node<P> {
         let fifth = wait.checked_div(5).unwrap_or_default();
         server.due = now + wait.saturating_sub(fifth) + jitter.min(fifth.saturating_mul(2));
         let (protocol, game) = key.clone();
-        match turn {
-            Turn::None => {}
-            Turn::Reached => self.emit(Event::ServerReached { game, protocol }),
-            Turn::Lost => self.emit(Event::ServerLost { game, protocol }),
+        match change {
+            ServerChange::None => {}
+            ServerChange::Reached => self.emit(Event::ServerReached { game, protocol }),
+            ServerChange::Lost => self.emit(Event::ServerLost { game, protocol }),
         }
         if let Outcome::Opened(socket) = outcome {
             self.command(Command::Close { socket }, Pending::Close);
@@ -191,7 +191,7 @@ impl<P: Provider> Node<P> {
 
     /// Updates the list of servers to those of the games that this node is an exit of. Unchanged
     /// servers keep their state.
-    fn take_up_servers(&mut self, now: Instant) {
+    fn update_servers(&mut self, now: Instant) {
         self.edges.refresh();
         let mut wanted = self.servers_wanted();
         let mut given_up = Vec::new();
@@ -282,23 +282,35 @@ mod tests {
     fn pg5_the_median_of_three_counts_and_three_failures_are_the_end() {
         let mut server = server();
         assert_eq!(server.cost(), None);
-        assert_eq!(server.on_answer(Duration::from_millis(20)), Turn::Reached);
+        assert_eq!(
+            server.on_answer(Duration::from_millis(20)),
+            ServerChange::Reached
+        );
         for (millis, median) in [(900, 900), (22, 22), (23, 23), (24, 23)] {
-            assert_eq!(server.on_answer(Duration::from_millis(millis)), Turn::None);
+            assert_eq!(
+                server.on_answer(Duration::from_millis(millis)),
+                ServerChange::None
+            );
             assert_eq!(server.cost(), Some(Cost::from_millis(median)));
         }
-        assert_eq!(server.on_failure(), Turn::None);
+        assert_eq!(server.on_failure(), ServerChange::None);
         assert_eq!(server.wait(), AGAIN);
-        assert_eq!(server.on_failure(), Turn::None);
+        assert_eq!(server.on_failure(), ServerChange::None);
         assert_eq!(
             server.cost(),
             Some(Cost::from_millis(23)),
             "it may be chance"
         );
-        assert_eq!(server.on_failure(), Turn::Lost);
+        assert_eq!(server.on_failure(), ServerChange::Lost);
         assert_eq!(server.cost(), Some(Cost::UNROUTABLE));
-        assert_eq!((server.on_failure(), server.wait()), (Turn::None, PERIOD));
-        assert_eq!(server.on_answer(Duration::from_millis(30)), Turn::Reached);
+        assert_eq!(
+            (server.on_failure(), server.wait()),
+            (ServerChange::None, PERIOD)
+        );
+        assert_eq!(
+            server.on_answer(Duration::from_millis(30)),
+            ServerChange::Reached
+        );
         assert_eq!(server.cost(), Some(Cost::from_millis(30)));
     }
 
@@ -306,11 +318,11 @@ mod tests {
     fn pg5_what_is_not_permitted_is_tried_again_and_told_once() {
         let mut server = server();
         let at = Instant::from_millis;
-        assert!(server.on_barred(at(1_000)));
+        assert!(server.on_not_permitted(at(1_000)));
         assert_eq!((server.due, server.cost()), (at(601_000), None));
-        assert!(!server.on_barred(at(601_000)), "known");
+        assert!(!server.on_not_permitted(at(601_000)), "known");
         server.on_answer(Duration::from_millis(20));
-        assert!(server.on_barred(at(1_300_000)), "it was, meanwhile");
+        assert!(server.on_not_permitted(at(1_300_000)), "it was, meanwhile");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl OverloadDetector {
     }
 
     /// Returns the figure since the last report if a report is due.
-    pub(super) fn take_news(&mut self, now: Instant) -> Option<OverloadFigure> {
+    pub(super) fn take_report(&mut self, now: Instant) -> Option<OverloadFigure> {
         let may_tell = self.told_at.is_none_or(|at| at + TOLD_AGAIN <= now);
         let is_news = self.is_overloaded(now) || now < self.tell_until;
         if !is_news || !may_tell {
@@ -188,7 +188,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Records whether the far end reported overload in its answer to a probe.
-    pub(super) fn note_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
+    pub(super) fn record_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
         if report.is_overloaded
             && let Some(path_set) = self.path_sets.get_mut(&far)
         {
@@ -205,7 +205,7 @@ impl<P: Provider> Node<P> {
             .outbox_full
             .saturating_add(self.stats.outbox_full);
         self.overload.on_drops_so_far(now, drops);
-        if let Some(figure) = self.overload.take_news(now) {
+        if let Some(figure) = self.overload.take_report(now) {
             self.stats.overloads = self.stats.overloads.saturating_add(1);
             self.emit(Event::Overloaded {
                 late: figure.late,
@@ -253,16 +253,16 @@ mod tests {
         detector.on_late(at(5_000), Duration::from_millis(100));
         detector.on_late(at(5_200), Duration::from_millis(100));
         assert!(detector.is_overloaded(at(5_200)));
-        let told = detector.take_news(at(5_200)).unwrap();
+        let told = detector.take_report(at(5_200)).unwrap();
         assert_eq!(told.late, Duration::from_millis(3_200));
-        assert_eq!(detector.take_news(at(5_300)), None, "once a minute");
+        assert_eq!(detector.take_report(at(5_300)), None, "once a minute");
         assert!(!detector.is_overloaded(at(7_200)));
         detector.on_dropped(at(9_000), 49);
         assert!(!detector.is_overloaded(at(9_000)));
         detector.on_dropped(at(9_100), 1);
         assert!(detector.is_overloaded(at(9_100)));
         detector.on_dropped(at(66_000), 500);
-        let dropped = detector.take_news(at(66_000)).unwrap().dropped;
+        let dropped = detector.take_report(at(66_000)).unwrap().dropped;
         assert_eq!(dropped, 550);
     }
 
@@ -270,12 +270,12 @@ mod tests {
     fn drops_at_the_port_of_a_game_are_told_and_excuse_nothing() {
         let mut detector = OverloadDetector::new(at(0));
         detector.on_dropped_elsewhere(at(10), 49);
-        assert_eq!(detector.take_news(at(10)), None);
+        assert_eq!(detector.take_report(at(10)), None);
         detector.on_dropped_elsewhere(at(20), 10_000);
         assert!(!detector.is_overloaded(at(20)));
-        let told = detector.take_news(at(20)).unwrap();
+        let told = detector.take_report(at(20)).unwrap();
         assert_eq!(told.dropped, 10_049);
         detector.on_dropped_elsewhere(at(30), 10_000);
-        assert_eq!(detector.take_news(at(30)), None, "once a minute");
+        assert_eq!(detector.take_report(at(30)), None, "once a minute");
     }
 }

@@ -95,7 +95,7 @@ impl<A> PathSet<A> {
     }
 
     /// Records each path's advertised delay while its probes are as fast as usual.
-    pub(super) fn note_delays(&mut self, advertised: impl Fn(&Path) -> Cost) {
+    pub(super) fn record_delays(&mut self, advertised: impl Fn(&Path) -> Cost) {
         let paths = self.paths.iter_mut().filter(|path| path.is_watched());
         for path in paths.filter(|path| !path.watch.has_grown()) {
             path.usual_delay = Some(advertised(&path.path)).filter(|cost| cost.is_routable());

@@ -40,7 +40,8 @@ impl<P: Provider> Node<P> {
         let Some(first) = self.path_mut((far, id)).map(|path| path.first) else {
             return;
         };
-        let is_free = |label: &NextLabel| !self.is_bound_beside(first, label.name, ShardId::FIRST);
+        let is_free =
+            |label: &NextLabel| !self.is_bound_on_other_shard(first, label.name, ShardId::FIRST);
         let (labels, taken): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(_, label)| is_free(label));
         let Some(path_set) = self.path_sets.get_mut(&far) else {
@@ -86,7 +87,7 @@ impl<P: Provider> Node<P> {
             ready.push(flow);
         }
         let is_of_no_use = path.on_labels(now, ready.len(), unbound);
-        self.give_back(now, idle);
+        self.queue_releases(now, idle);
         if is_of_no_use {
             self.on_setup_failed(now, far, id);
         }
@@ -246,7 +247,7 @@ impl<P: Provider> Node<P> {
                 }
             }
         }
-        self.give_back(now, idle);
+        self.queue_releases(now, idle);
         self.paths_dirty = true;
     }
 
@@ -277,7 +278,7 @@ impl<P: Provider> Node<P> {
                 failed.push(path.id);
             }
         }
-        self.give_back(now, ended.into_iter().flat_map(PathSetup::into_held));
+        self.queue_releases(now, ended.into_iter().flat_map(PathSetup::into_held));
         for path in failed {
             self.on_setup_failed(now, link, path);
         }
@@ -337,7 +338,7 @@ impl<P: Provider> Node<P> {
                 }
             }
         }
-        self.give_back(now, ended.into_iter().flat_map(PathSetup::into_held));
+        self.queue_releases(now, ended.into_iter().flat_map(PathSetup::into_held));
         for ((far, id), is_only_full) in stuck {
             if !is_only_full {
                 self.on_setup_failed(now, far, id);

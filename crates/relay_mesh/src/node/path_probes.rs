@@ -128,7 +128,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_path_echoed(&mut self, now: Instant, link: LinkId, (echo, way): (PathEcho, EchoWay)) {
-        self.note_far_report(now, link, &echo.data);
+        self.record_far_report(now, link, &echo.data);
         let is_excused = self.is_excused(now, link);
         let Some(path) = self.path_mut((link, echo.path)) else {
             return;
@@ -207,14 +207,14 @@ impl<P: Provider> Node<P> {
         let detour = self.detours.list.get(&far).map(|detour| detour.address);
         let session = self.peers.session(far);
         let address = detour.or_else(|| self.endpoint.peer_address(session?));
-        let (Some(address), None) = (address, self.detours.taking) else {
+        let (Some(address), None) = (address, self.detours.receiving_from) else {
             return;
         };
-        self.detours.taking = Some(far);
+        self.detours.receiving_from = Some(far);
         self.endpoint
             .handle_datagram(now, Arrival::from(address), datagram);
         self.pump(now);
-        self.detours.taking = None;
+        self.detours.receiving_from = None;
     }
 
     pub(super) fn send_probe_piece(
@@ -295,7 +295,7 @@ impl RecentLengths {
         self.longest = len.max(self.longest.saturating_sub(1));
     }
 
-    pub(super) fn note(&mut self, len: usize) {
+    pub(super) fn record(&mut self, len: usize) {
         let len = len.min(MEDIUM_MAX);
         if let Some(oldest) = self.newest.get_mut(self.next) {
             *oldest = u16::try_from(len).unwrap_or(u16::MAX);
@@ -339,7 +339,7 @@ mod tests {
         let (mut data, mut probes, mut padded) = (0, 0, 0);
         for round in 0..1_000_u64 {
             let len = 100 + usize::try_from(round % 5).unwrap() * 100;
-            lengths.note(len);
+            lengths.record(len);
             data += len;
             let taken = lengths.take(round.wrapping_mul(0x9E37_79B9) >> 7);
             assert!(taken == 0 || (100..=500).contains(&taken) && taken.is_multiple_of(100));
@@ -348,10 +348,10 @@ mod tests {
         }
         assert!(probes <= data / 4 && probes >= data / 5, "{probes} {data}");
         assert!(padded >= 200, "{padded}");
-        lengths.note(1_472);
+        lengths.record(1_472);
         assert!((0..64).all(|draw| lengths.take(draw) <= MEDIUM_MAX));
         for _ in 0..1_000 {
-            lengths.note(1_472);
+            lengths.record(1_472);
         }
         assert_eq!(lengths.credit, CREDIT_MAX);
     }

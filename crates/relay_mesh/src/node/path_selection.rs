@@ -54,7 +54,7 @@ impl<P: Provider> Node<P> {
     /// Runs one path set: removes failed paths, selects, sets up, and moves.
     pub(super) fn run_path_set(&mut self, now: Instant, link: LinkId) {
         self.end_overdue_setups(now, link);
-        self.tell_closes(now, link);
+        self.send_closes(now, link);
         let is_overloaded = self.is_excused(now, link);
         let has_flows = self.flows.with(link).next().is_some();
         let Some(path_set) = self.path_sets.get_mut(&link) else {
@@ -96,7 +96,7 @@ impl<P: Provider> Node<P> {
         self.decide(now, link);
         self.move_if_ready(now, link);
         self.leave_lost_exit(now, link);
-        self.tell_opens(now, link);
+        self.send_opens(now, link);
         if self
             .path_sets
             .get_mut(&link)
@@ -236,7 +236,7 @@ impl<P: Provider> Node<P> {
             let refuted = path_set.refute(now, |path| expected(newest, path, model));
             self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(refuted);
         }
-        path_set.note_delays(|path| LinkState::of(newest, path, model).delay());
+        path_set.record_delays(|path| LinkState::of(newest, path, model).delay());
         let candidates = paths.into_iter().map(|path| {
             let advertised = LinkState::of(newest, &path, model);
             PathCost::new(now, path_set, path, advertised)
@@ -295,7 +295,7 @@ impl<P: Provider> Node<P> {
             candidates
                 .iter()
                 .filter(|path_cost| {
-                    path_cost.cost.is_routable() && is_apart(&path_cost.path, in_use)
+                    path_cost.cost.is_routable() && is_disjoint(&path_cost.path, in_use)
                 })
                 .filter(|path_cost| wants_spare || path_cost.path.relays.is_empty())
                 .min_by_key(|path_cost| {
@@ -473,14 +473,14 @@ impl<P: Provider> Node<P> {
             if let Some(link) = self.plane.links.get_mut(path.first) {
                 link.release(bound.binding);
             }
-            self.give_back(now, bound.held);
+            self.queue_releases(now, bound.held);
         }
-        self.give_back(now, path.setups.into_iter().flat_map(PathSetup::into_held));
+        self.queue_releases(now, path.setups.into_iter().flat_map(PathSetup::into_held));
     }
 }
 
 /// Whether two paths share no relay or, if both are direct, no link.
-fn is_apart(path: &Path, other: &Path) -> bool {
+fn is_disjoint(path: &Path, other: &Path) -> bool {
     path != other && !path.relays.iter().any(|relay| other.relays.contains(relay))
 }
 

@@ -37,9 +37,9 @@ pub(super) struct Peer {
     /// Until when it is not dialed, because it was full or did not answer.
     pub(super) refused_until: Option<Instant>,
     /// Until when it gets none of the last free slots, because it was evicted.
-    pub(super) shut_until: Option<Instant>,
+    pub(super) evicted_until: Option<Instant>,
     /// Number of evictions.
-    shut_outs: u32,
+    evictions: u32,
     /// When it last had a live record or a session, or was found to be in use.
     pub(super) seen: Instant,
     /// Limiter of the flows that it opens.
@@ -323,8 +323,8 @@ impl Peer {
             failures: 0,
             measured: None,
             refused_until: None,
-            shut_until: None,
-            shut_outs: 0,
+            evicted_until: None,
+            evictions: 0,
             seen: now,
             opens: TokenBucket::new(opens, burst, now),
             requests: labels,
@@ -365,9 +365,9 @@ impl Peer {
 
     /// Keeps the evicted peer from taking one of the last free slots for 20 to 80 s.
     pub(super) fn evict(&mut self, now: Instant) {
-        let span = SHUT.saturating_mul(1 << self.shut_outs.min(2));
-        self.shut_outs = self.shut_outs.saturating_add(1);
-        self.shut_until = Some(now + span);
+        let span = EVICTED_FOR.saturating_mul(1 << self.evictions.min(2));
+        self.evictions = self.evictions.saturating_add(1);
+        self.evicted_until = Some(now + span);
     }
 
     /// Schedules the next dial after this node closed a session itself. The address that was
@@ -432,7 +432,7 @@ impl<P: Provider> Node<P> {
     /// session, or within seconds of it, do not count.
     fn named(&self) -> LinkSet {
         let mut named = self.links_in_use();
-        named.add_all(&self.links_named());
+        named.add_all(&self.links_referenced());
         named.extend(self.pending.values().filter_map(|pending| match pending {
             Pending::Upstream(_, far, _) => Some(*far),
             Pending::Port(_) | Pending::Measure | Pending::Close => None,
@@ -457,7 +457,7 @@ const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
 /// How long an evicted peer gets no slot, after the first eviction; four times as long from the
 /// third on.
-const SHUT: Duration = Duration::from_secs(20);
+const EVICTED_FOR: Duration = Duration::from_secs(20);
 /// Addresses of one dial, as many as `udp_proto` accepts.
 const ADDRESSES_MAX: usize = 8;
 /// Addresses that one dial has time for: 10 s at 2.5 s each.

@@ -105,7 +105,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Takes the next datagram of the shards for which this node has forwarded frames.
-    pub(super) fn pop_touched(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    pub(super) fn poll_shards(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         self.shards.poll_transmit(buf)
     }
 
@@ -135,7 +135,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Returns the links that bound labels use, as owner or next hop.
-    pub(super) fn links_held(&self) -> LinkSet {
+    pub(super) fn links_bound(&self) -> LinkSet {
         self.links_of_planes(|plane, held| {
             let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
             held.extend(sends.map(|(id, _)| id));
@@ -144,7 +144,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Returns the links that labels refer to, and those of their owners.
-    pub(super) fn links_named(&self) -> LinkSet {
+    pub(super) fn links_referenced(&self) -> LinkSet {
         self.links_of_planes(|plane, named| plane.labels.add_named(named))
     }
 
@@ -252,7 +252,12 @@ impl<P: Provider> Node<P> {
 
     /// Whether a shard other than `but` has bound a label of a neighbour. Each shard tracks packet
     /// numbers on its own, so two would both move the label's replay window.
-    pub(super) fn is_bound_beside(&self, link: LinkId, name: LabelName, but: ShardId) -> bool {
+    pub(super) fn is_bound_on_other_shard(
+        &self,
+        link: LinkId,
+        name: LabelName,
+        but: ShardId,
+    ) -> bool {
         let holds = |plane: &DataPlane<P::Aead>| {
             let link = plane.links.get(link);
             link.is_some_and(|link| link.holds(name))
@@ -343,7 +348,7 @@ impl<P: Provider> Node<P> {
 
     /// Returns the links that carry frames of flows, or are about to.
     pub(super) fn links_in_use(&self) -> LinkSet {
-        let mut used = self.links_held();
+        let mut used = self.links_bound();
         for (far, path_set) in &self.path_sets {
             used.insert(*far);
             for path in &path_set.paths {
@@ -380,13 +385,13 @@ mod tests {
         let mut reserve = |owner| node.reserve_transit(now, LinkId(owner), LinkId(owner + 10));
         let labels = [1, 2, 3].map(|owner| reserve(owner).unwrap());
         assert_eq!(labels.map(|label| label.shard().place()), [0, 1, 2]);
-        assert_eq!(node.links_named().numbers(), [1, 2, 3, 11, 12, 13]);
+        assert_eq!(node.links_referenced().numbers(), [1, 2, 3, 11, 12, 13]);
         assert!(node.links_in_use().numbers().is_empty(), "not bound");
         node.with_plane(labels[2], |_, plane| {
             plane.labels.bind_terminal(labels[2], (0, 0));
         });
         assert_eq!(node.links_in_use().numbers(), [3, 13]);
         node.free_label(labels[2]);
-        assert_eq!(node.links_named().numbers(), [1, 2, 11, 12]);
+        assert_eq!(node.links_referenced().numbers(), [1, 2, 11, 12]);
     }
 }

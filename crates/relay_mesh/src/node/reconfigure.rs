@@ -28,7 +28,7 @@ impl<P: Provider> Node<P> {
     /// Invalidates everything derived from the games.
     pub(super) const fn on_games_changed(&mut self) {
         self.edges.is_stale = true;
-        self.detours.knows_exits = false;
+        self.detours.exits_known = false;
     }
 
     /// Replaces the games. Unchanged games keep their ports and flows. A changed game keeps the
@@ -100,7 +100,7 @@ impl<P: Provider> Node<P> {
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
             Side::Entry { .. } => flow.game == index && entry,
             Side::Exit { .. } => flow.game == index && exit,
-            Side::Here { .. } => flow.game == index && (entry || exit),
+            Side::Local { .. } => flow.game == index && (entry || exit),
             #[cfg(feature = "tcp")]
             Side::Tunnel(_) => false,
         };
@@ -173,13 +173,13 @@ impl<P: Provider> Node<P> {
             && replace(&mut peer.bootstrap, old, new)
         {
             peer.reached = peer.reached.filter(|reached| *reached != old);
-            self.dial_anew(now, link);
+            self.redial_now(now, link);
         }
         is_replaced
     }
 
     /// Dials a node at once after its address changed; a pending dial uses the old one.
-    fn dial_anew(&mut self, now: Instant, link: LinkId) {
+    fn redial_now(&mut self, now: Instant, link: LinkId) {
         let contact = self.peers.get(link).map(|peer| &peer.contact);
         match contact {
             None | Some(Contact::Up(_)) => return,

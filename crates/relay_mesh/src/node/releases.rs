@@ -55,7 +55,7 @@ impl Releases {
 impl<P: Provider> Node<P> {
     /// Releases labels that are no longer sent on, after [`LINGER`] so that packets in flight still
     /// arrive.
-    pub(super) fn give_back(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
+    pub(super) fn queue_releases(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
         for held in held {
             if self.peers.of_session(held.session).is_some() {
                 self.releases.push(now + LINGER, held);
@@ -80,10 +80,10 @@ impl<P: Provider> Node<P> {
                 link.release(bound.binding);
             }
         }
-        self.give_back(now, idle);
+        self.queue_releases(now, idle);
     }
 
-    /// Sends releases that are due, at most [`MESSAGES_A_BEAT`] messages per session.
+    /// Sends releases that are due, at most [`MESSAGES_PER_TICK`] messages per session.
     pub(super) fn send_releases(&mut self, now: Instant) {
         let peers = &self.peers;
         self.releases
@@ -94,7 +94,7 @@ impl<P: Provider> Node<P> {
             let Some(link) = self.peers.of_session(session) else {
                 continue;
             };
-            for _ in 0..MESSAGES_A_BEAT {
+            for _ in 0..MESSAGES_PER_TICK {
                 let Some(release) = self.releases.take_due(now, session) else {
                     break;
                 };
@@ -157,7 +157,7 @@ impl<P: Provider> Node<P> {
 const LINGER: Duration = Duration::from_millis(500);
 /// Messages per session in 100 ms. They hold more labels than are requested at the default
 /// [`request_rate`](crate::Config::request_rate).
-const MESSAGES_A_BEAT: usize = 2;
+const MESSAGES_PER_TICK: usize = 2;
 /// Queued labels per session: the burst that a node accepts at the default rate.
 const WAITING_MAX: usize = 4_096;
 

@@ -133,7 +133,7 @@ impl<P: Provider> Node<P> {
 
     /// Frees the transit labels of all nodes that are no longer an entry or exit. If this node is
     /// no longer a relay, other labels stay, so that entries switch away without loss.
-    pub(super) fn free_barred_labels(&mut self) {
+    pub(super) fn free_disallowed_labels(&mut self) {
         let owners = self.transit_owners();
         let mut barred = LinkSet::default();
         let peers = self.peers.iter();
@@ -290,7 +290,7 @@ impl<P: Provider> Node<P> {
         if !gate.allows(&next.form) {
             return Err(Refused::Policy);
         }
-        if self.is_bound_beside(link_on, next.name, label.shard()) {
+        if self.is_bound_on_other_shard(link_on, next.name, label.shard()) {
             return Err(Refused::LabelTaken);
         }
         let bound = self.with_plane(label, |provider, plane| {

@@ -33,7 +33,7 @@ pub(super) struct Selecting {
     /// Selected nodes without a session, in dial order.
     pub(super) wanted_links: Vec<LinkId>,
     /// Makes this node's random keys differ from those of other nodes.
-    lottery: u64,
+    salt: u64,
     /// Link-state cost to each node, as of the last survey.
     pub(super) estimates: BTreeMap<LinkId, Cost>,
     /// Cost of the best route through each node to a far end.
@@ -64,15 +64,15 @@ struct Trial {
 
 impl Selecting {
     pub(super) fn new(now: Instant, config: &Config, generator: &mut Generator) -> Self {
-        let lottery = generator.next_u64();
+        let salt = generator.next_u64();
         Self {
             slots: LinkSlots::new(config.links_max),
             is_choosing: false,
             has_news: false,
             chosen: BTreeMap::new(),
-            advertised: AdvertisedLinks::new(splitmix::mix(lottery)),
+            advertised: AdvertisedLinks::new(splitmix::mix(salt)),
             wanted_links: Vec::new(),
-            lottery,
+            salt,
             estimates: BTreeMap::new(),
             ways: BTreeMap::new(),
             surveys: 0,
@@ -97,7 +97,7 @@ impl Selecting {
             .0
             .first_chunk()
             .map_or(0, |head| u64::from_be_bytes(*head));
-        splitmix::mix(head ^ self.lottery)
+        splitmix::mix(head ^ self.salt)
     }
 
     /// The required nodes, the most important first.
@@ -114,7 +114,7 @@ impl Selecting {
 impl<P: Provider> Node<P> {
     /// Selects links, once a second, and closes unneeded ones.
     pub(super) fn select_links(&mut self, now: Instant) {
-        self.note_measured(now);
+        self.record_costs(now);
         let candidates = self.candidates(now);
         let slots = self.selecting.slots;
         let few = if self.selecting.is_choosing {
@@ -189,7 +189,7 @@ impl<P: Provider> Node<P> {
 
     /// Records the costs of links. If a link is up for [`SILENT`] without a measurement, it is
     /// unroutable. A link that lasts that long resets the node's dial failures.
-    fn note_measured(&mut self, now: Instant) {
+    fn record_costs(&mut self, now: Instant) {
         let mut seen = Vec::new();
         for (link, peer, up) in self.peers.up() {
             let report = self.reports.get(&peer.node).filter(|report| report.is_up());
@@ -279,26 +279,26 @@ impl<P: Provider> Node<P> {
             let used = self.links_in_use();
             unwanted.retain(|link| !used.contains(*link));
         }
-        for link in unwanted.into_iter().take(PARTINGS) {
-            self.part(now, link, CloseCode::NoError);
+        for link in unwanted.into_iter().take(CLOSES_PER_CALL) {
+            self.close_link(now, link, CloseCode::NoError);
         }
     }
 
     /// Records that an end closed the link to choose other neighbours. It is not a failure, so it
     /// is not advertised at once.
-    pub(super) fn note_parted(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn on_deselected(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get(link) {
-            self.selecting.advertised.on_parted(now, peer.node);
+            self.selecting.advertised.on_deselected(now, peer.node);
         }
     }
 
     /// Closes a link by this node's own decision, and does not dial it again at once.
-    pub(super) fn part(&mut self, now: Instant, link: LinkId, code: CloseCode) {
+    pub(super) fn close_link(&mut self, now: Instant, link: LinkId, code: CloseCode) {
         let Some(session) = self.peers.session(link) else {
             return;
         };
         self.stats.links_parted = self.stats.links_parted.saturating_add(1);
-        self.note_parted(now, link);
+        self.on_deselected(now, link);
         self.take_down(now, link);
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
@@ -333,12 +333,12 @@ impl<P: Provider> Node<P> {
         let is_owed = may_cut && order.iter().any(|peer| !peer.is_needed);
         let order = eviction_order(order.into_iter());
         let newest = order.first().filter(|_| is_owed);
-        let mut is_parted = self.part_from_first(now, &order);
-        if let Some(link) = newest.filter(|_| !is_parted) {
+        let mut is_evicted_one = self.evict_first_unused(now, &order);
+        if let Some(link) = newest.filter(|_| !is_evicted_one) {
             self.selecting.cut_at = now + CUT_GAP;
-            is_parted = self.evict(now, *link);
+            is_evicted_one = self.evict(now, *link);
         }
-        if !is_parted {
+        if !is_evicted_one {
             self.selecting.room_at = now + LOOK_AGAIN;
         }
     }
@@ -382,7 +382,7 @@ impl<P: Provider> Node<P> {
             peers.retain(|peer| peer.is_needed && now.saturating_since(peer.since) >= STAY);
             peers.sort_unstable_by_key(|peer| (peer.since, peer.link));
             let order: Vec<LinkId> = peers.into_iter().map(|peer| peer.link).collect();
-            return self.part_from_first(now, &order);
+            return self.evict_first_unused(now, &order);
         }
         peers.retain(|peer| !peer.is_needed);
         let mut order = eviction_order(peers.into_iter());
@@ -397,11 +397,11 @@ impl<P: Provider> Node<P> {
             .collect();
         ours.sort_unstable();
         order.extend(ours.into_iter().map(|(_, link)| link));
-        self.part_from_first(now, &order)
+        self.evict_first_unused(now, &order)
     }
 
     /// Evicts the first peer in `order` with an unused link; returns whether there is one.
-    fn part_from_first(&mut self, now: Instant, order: &[LinkId]) -> bool {
+    fn evict_first_unused(&mut self, now: Instant, order: &[LinkId]) -> bool {
         if order.is_empty() {
             return false;
         }
@@ -414,7 +414,7 @@ impl<P: Provider> Node<P> {
 
     /// Evicts a peer, which is not accepted again for a while.
     fn evict(&mut self, now: Instant, link: LinkId) -> bool {
-        self.part(now, link, CloseCode::Full);
+        self.close_link(now, link, CloseCode::Full);
         if let Some(peer) = self.peers.get_mut(link) {
             peer.evict(now);
         }
@@ -426,7 +426,7 @@ impl<P: Provider> Node<P> {
         let known = self.peers.find(node).and_then(|link| self.peers.get(link));
         self.selecting.is_choosing
             && self.peers.contacts() >= self.selecting.slots.soft_max
-            && known.is_some_and(|peer| peer.shut_until.is_some_and(|until| now < until))
+            && known.is_some_and(|peer| peer.evicted_until.is_some_and(|until| now < until))
     }
 
     /// Whether a peer probably needs this node: this node is an exit, and the peer is an entry.
@@ -473,7 +473,7 @@ const TRIAL_MAX: Duration = Duration::from_secs(5);
 /// How long an unneeded link stays open.
 const UNWANTED_MAX: Duration = Duration::from_secs(30);
 /// Links closed per call.
-const PARTINGS: usize = 2;
+const CLOSES_PER_CALL: usize = 2;
 /// Least time between two evictions of peers with links in use: the required node may not answer.
 const CUT_GAP: Duration = Duration::from_secs(60);
 /// Wait after a search that found no peer to evict, as each visits all labels. The same as the

@@ -32,11 +32,11 @@ pub(super) struct Detours {
     /// Exits that players of this node may be sent to, as of the last lookup.
     pub(super) exits: Vec<LinkId>,
     /// Whether `exits` is up to date.
-    pub(super) knows_exits: bool,
+    pub(super) exits_known: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
-    pub(super) blind: BTreeMap<LinkId, SessionId>,
+    pub(super) unmeasured: BTreeMap<LinkId, SessionId>,
     /// The far end of the datagram that is being handled, if it arrived over its detour.
-    pub(super) taking: Option<LinkId>,
+    pub(super) receiving_from: Option<LinkId>,
 }
 
 /// One detour.
@@ -62,17 +62,17 @@ pub(super) struct Detour {
     /// queued on the way.
     coming: TokenBucket,
     /// When the current or last pause of the relay began.
-    quiet_since: Instant,
+    paused_since: Instant,
     /// Nothing is sent over the relay until then.
-    pub(super) quiet_until: Instant,
+    pub(super) paused_until: Instant,
     /// Probes sent since it began.
     probes: u32,
 }
 
 impl Detours {
     /// Returns whether the datagram being handled is from `far` and arrived over its detour.
-    pub(super) fn is_taking(&self, far: LinkId) -> bool {
-        self.taking == Some(far)
+    pub(super) fn is_via_relay(&self, far: LinkId) -> bool {
+        self.receiving_from == Some(far)
     }
 
     /// Returns the relay that forwards to a far end.
@@ -91,7 +91,7 @@ impl Detours {
     pub(super) fn on_size(&mut self, far: LinkId, session: SessionId) -> bool {
         let is_direct = self.list.get(&far).is_none_or(|detour| !detour.is_proved);
         if !is_direct {
-            self.blind.insert(far, session);
+            self.unmeasured.insert(far, session);
         }
         is_direct
     }
@@ -101,30 +101,30 @@ impl Detours {
         let mut standing = self.list.iter();
         standing.any(|(far, detour)| *far == link || detour.relay == link)
             || self.missing.contains_key(&link)
-            || self.blind.contains_key(&link)
+            || self.unmeasured.contains_key(&link)
     }
 
     /// Pauses the relay because a packet arrived on the direct path, or because that path is probed
     /// alone. Otherwise the detour could arrive first and hide it.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
-            detour.pause_relay(now, QUIET);
+            detour.pause_relay(now, PAUSE);
         }
     }
 
     /// Returns whether the relay is paused, so that packets to `far` use only the direct path and
     /// may be lost.
-    pub(super) fn is_quiet(&self, now: Instant, far: LinkId) -> bool {
+    pub(super) fn is_paused(&self, now: Instant, far: LinkId) -> bool {
         let detour = self.list.get(&far);
-        detour.is_some_and(|detour| now < detour.quiet_until)
+        detour.is_some_and(|detour| now < detour.paused_until)
     }
 
     /// Counts a probe to a far end. Every fifth is sent only directly.
     pub(super) fn on_probe(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
-            if detour.probes.is_multiple_of(ALONE) {
-                detour.pause_relay(now, ALONE_FOR);
+            if detour.probes.is_multiple_of(DIRECT_PROBE_EVERY) {
+                detour.pause_relay(now, DIRECT_PROBE_PAUSE);
             }
         }
     }
@@ -156,8 +156,8 @@ impl Detours {
             copies: TokenBucket::new(COPY_RATE, COPY_RATE * 2, now),
             over_path: TokenBucket::new(PATH_RATE, PATH_BURST, now),
             coming: TokenBucket::new(DETOUR_RATE, DETOUR_RATE * 2, now),
-            quiet_since: now,
-            quiet_until: now,
+            paused_since: now,
+            paused_until: now,
             probes: 0,
         };
         self.list.insert(far, detour);
@@ -175,38 +175,38 @@ pub(super) struct Ways {
 
 impl Detour {
     /// Returns whether `len` bytes may be sent directly, and charges them.
-    pub(super) fn may_go_directly(&mut self, now: Instant, len: u32) -> bool {
+    pub(super) fn may_send_directly(&mut self, now: Instant, len: u32) -> bool {
         self.direct.take(now, len)
     }
 
     /// Returns how `len` bytes for the far end are sent, besides the direct path, and charges them.
     pub(super) fn ways(&mut self, now: Instant, len: u32, path: Option<u8>) -> Ways {
         let is_copy_due = path.is_none() || self.copies.take(now, len);
-        let is_quiet = now < self.quiet_until;
+        let is_paused = now < self.paused_until;
         Ways {
-            path: path.filter(|_| !is_quiet && self.over_path.take(now, len)),
-            relay: is_copy_due && self.may_go(now, len),
+            path: path.filter(|_| !is_paused && self.over_path.take(now, len)),
+            relay: is_copy_due && self.may_relay(now, len),
         }
     }
 
     /// Returns whether `len` bytes may be sent over the relay, and charges them.
-    pub(super) fn may_go(&mut self, now: Instant, len: u32) -> bool {
-        now >= self.quiet_until && self.going.take(now, len)
+    pub(super) fn may_relay(&mut self, now: Instant, len: u32) -> bool {
+        now >= self.paused_until && self.going.take(now, len)
     }
 
     /// Returns whether `len` bytes received over it may be handled, and charges them.
-    pub(super) fn may_come(&mut self, now: Instant, len: u32) -> bool {
+    pub(super) fn may_receive(&mut self, now: Instant, len: u32) -> bool {
         self.coming.take(now, len)
     }
 
     /// Pauses the relay for `span`. Limited to 2.5 s of every 3.5 s, however often it is called.
     fn pause_relay(&mut self, now: Instant, span: Duration) {
-        let is_quiet = now < self.quiet_until;
-        if !is_quiet && now.saturating_since(self.quiet_until) >= NOISY {
-            self.quiet_since = now;
+        let is_paused = now < self.paused_until;
+        if !is_paused && now.saturating_since(self.paused_until) >= PAUSE_GAP {
+            self.paused_since = now;
         }
-        if now.saturating_since(self.quiet_since) < QUIET_MAX {
-            self.quiet_until = self.quiet_until.max(now + span);
+        if now.saturating_since(self.paused_since) < PAUSE_MAX {
+            self.paused_until = self.paused_until.max(now + span);
         }
     }
 }
@@ -226,14 +226,14 @@ impl<P: Provider> Node<P> {
             detours.filter(|(far, detour)| detour.address == to && !self.owned_by_other(**far, to));
         let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
         let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-        let mut may_go = true;
+        let mut may_relay = true;
         for far in found {
             let node = self.peers.get(far).map(|peer| peer.node);
             let path = self.path_for_session(now, far);
             let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
                 continue;
             };
-            may_go &= detour.may_go_directly(now, cost);
+            may_relay &= detour.may_send_directly(now, cost);
             let (relay, ways) = (detour.relay, detour.ways(now, cost, path));
             for datagram in transmit.datagrams(buf) {
                 if let Some(path) = ways.path {
@@ -244,7 +244,7 @@ impl<P: Provider> Node<P> {
                 }
             }
         }
-        may_go
+        may_relay
     }
 
     /// Whether an address belongs to a relay of detours, or to another neighbour that is reached.
@@ -306,10 +306,10 @@ impl<P: Provider> Node<P> {
         let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
         let far = self.peers.find(&detoured.node).filter(|far| *far != relay);
         let far = far.filter(|_| self.is_member(&detoured.node));
-        let (Some(far), None, false) = (far, self.detours.taking, is_frame) else {
+        let (Some(far), None, false) = (far, self.detours.receiving_from, is_frame) else {
             return false;
         };
-        if !self.may_come(now, far, (relay, detoured.datagram)) {
+        if !self.may_receive(now, far, (relay, detoured.datagram)) {
             return false;
         }
         let address = if let Some(detour) = self.detours.list.get(&far) {
@@ -325,7 +325,7 @@ impl<P: Provider> Node<P> {
         };
         let mut datagram = detoured.datagram.to_vec();
         let before = self.packets_of(far);
-        self.detours.taking = Some(far);
+        self.detours.receiving_from = Some(far);
         let arrival = Arrival::from(address);
         self.endpoint.handle_datagram(now, arrival, &mut datagram);
         if self.packets_of(far) > before
@@ -335,17 +335,22 @@ impl<P: Provider> Node<P> {
             (detour.relay, detour.heard, detour.is_proved) = (relay, now, true);
         }
         self.pump(now);
-        self.detours.taking = None;
+        self.detours.receiving_from = None;
         true
     }
 
     /// Whether a relayed datagram is within its limit: each detour has one, and each neighbour has
     /// one for datagrams that belong to none of its detours.
-    fn may_come(&mut self, now: Instant, far: LinkId, (relay, datagram): (LinkId, &[u8])) -> bool {
+    fn may_receive(
+        &mut self,
+        now: Instant,
+        far: LinkId,
+        (relay, datagram): (LinkId, &[u8]),
+    ) -> bool {
         let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let detour = self.detours.list.get_mut(&far);
         match detour.filter(|detour| detour.relay == relay) {
-            Some(detour) => detour.may_come(now, len),
+            Some(detour) => detour.may_receive(now, len),
             None => self
                 .peers
                 .get_mut(relay)
@@ -398,10 +403,10 @@ impl<P: Provider> Node<P> {
             let since = *self.detours.missing.entry(far).or_insert(now);
             let is_due = now.saturating_since(since) >= patience;
             if is_due && self.detours.relay(far).is_none() {
-                self.begin_detour(now, far);
+                self.start_detour(now, far);
             }
         }
-        self.renew_blind(now);
+        self.restart_unmeasured(now);
         let standing: Vec<LinkId> = self.detours.list.keys().copied().collect();
         for far in standing {
             let heard = self.detours.list.get(&far).map(|detour| detour.heard);
@@ -413,13 +418,13 @@ impl<P: Provider> Node<P> {
                 if self.peers.session(far).is_some() {
                     self.on_dial(far);
                 }
-                self.mend_detour(now, far, silence);
+                self.replace_relay(now, far, silence);
             }
         }
     }
 
     /// Replaces a relay over which nothing arrives.
-    fn mend_detour(&mut self, now: Instant, far: LinkId, silence: Duration) {
+    fn replace_relay(&mut self, now: Instant, far: LinkId, silence: Duration) {
         let relay = self.detours.relay(far);
         let is_alive = relay.is_some_and(|relay| self.is_reached(relay));
         if (silence >= SILENT || !is_alive)
@@ -430,7 +435,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn begin_detour(&mut self, now: Instant, far: LinkId) {
+    fn start_detour(&mut self, now: Instant, far: LinkId) {
         let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
         if self.detours.list.len() < DETOURS_MAX
             && let Some(address) = address
@@ -455,29 +460,29 @@ impl<P: Provider> Node<P> {
 
     /// Ends sessions that began over a detour, once the remote node is reached and no flow needs
     /// them. The next session checks what the direct path carries.
-    fn renew_blind(&mut self, now: Instant) {
-        let blind: Vec<(LinkId, SessionId)> = self
+    fn restart_unmeasured(&mut self, now: Instant) {
+        let unmeasured: Vec<(LinkId, SessionId)> = self
             .detours
-            .blind
+            .unmeasured
             .iter()
             .map(|(far, session)| (*far, *session))
             .collect();
-        for (far, session) in blind {
-            let is_idle = self.flows.with(far).count() == 0 && !self.is_passed(far);
+        for (far, session) in unmeasured {
+            let is_idle = self.flows.with(far).count() == 0 && !self.is_path_relay(far);
             if self.peers.session(far) != Some(session) {
-                self.detours.blind.remove(&far);
+                self.detours.unmeasured.remove(&far);
             } else if is_idle && self.detours.relay(far).is_none() {
-                self.detours.blind.remove(&far);
+                self.detours.unmeasured.remove(&far);
                 self.take_down(now, far);
                 self.close(now, session);
                 // The next session must not use a detour.
-                self.detours.missing.insert(far, now + RENEWING);
+                self.detours.missing.insert(far, now + RESTART_TIME);
             }
         }
     }
 
     /// Whether a node is a relay of a path to another.
-    fn is_passed(&self, link: LinkId) -> bool {
+    fn is_path_relay(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
         let others = self.path_sets.iter().filter(|(far, _)| **far != link);
         let mut paths = others.flat_map(|(_, path_set)| &path_set.paths);
@@ -489,8 +494,8 @@ impl<P: Provider> Node<P> {
     /// A document may allow many exits, so they are collected once a second, and when the games
     /// change.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
-        if !self.detours.knows_exits || self.ticks.is_multiple_of(10) {
-            self.detours.knows_exits = true;
+        if !self.detours.exits_known || self.ticks.is_multiple_of(10) {
+            self.detours.exits_known = true;
             let exits = self.target_exits().into_iter();
             self.detours.exits = exits.filter_map(|exit| self.peers.find(&exit)).collect();
         }
@@ -557,24 +562,24 @@ const UNPROVED_MAX: usize = 4;
 /// Maximum number of detours.
 pub(super) const DETOURS_MAX: usize = 64;
 /// How long the direct path is probed alone: a round trip and one tick.
-const QUIET: Duration = Duration::from_millis(500);
-/// Maximum duration of repeated pauses while the direct path answers. With a final [`QUIET`], it is
+const PAUSE: Duration = Duration::from_millis(500);
+/// Maximum duration of repeated pauses while the direct path answers. With a final [`PAUSE`], it is
 /// less than the 3 s of silence after which a detour switches to another relay.
-const QUIET_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Minimum time between two pauses: enough to send [`DETOUR_RATE`] bytes.
-const NOISY: Duration = Duration::from_secs(1);
+const PAUSE_GAP: Duration = Duration::from_secs(1);
 /// Pause for a probe that may get no answer. Only what is sent with the probe uses the direct path
 /// alone; later packets are not delayed.
-const ALONE_FOR: Duration = Duration::from_millis(50);
+const DIRECT_PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// One of this many probes is sent only directly.
-const ALONE: u32 = 5;
+const DIRECT_PROBE_EVERY: u32 = 5;
 /// How long the direct path of a session may be dead before its detour begins.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a dial may stay unanswered before a detour begins: two round trips over the longest
 /// path.
 const PATIENCE_DIAL: Duration = Duration::from_secs(3);
 /// How long a session may take to restart before a detour begins.
-const RENEWING: Duration = Duration::from_secs(10);
+const RESTART_TIME: Duration = Duration::from_secs(10);
 /// Silence of a detour after which it takes another relay.
 const SILENT: Duration = Duration::from_secs(3);
 /// Silence after which a detour that this node does not need ends.
@@ -608,19 +613,19 @@ mod tests {
         let mut detours = Detours::default();
         assert!(begun(&mut detours, 1, 2));
         let detour = detours.list.get_mut(&FAR).unwrap();
-        let direct = passed(|now, len| detour.may_go_directly(now, len), 1_000);
+        let direct = passed(|now, len| detour.may_send_directly(now, len), 1_000);
         assert!((31_000..=32_768).contains(&direct), "{direct}");
-        let going = passed(|now, len| detour.may_go(now, len), 1_000);
+        let going = passed(|now, len| detour.may_relay(now, len), 1_000);
         assert!((128_000..=131_072).contains(&going), "{going}");
         let over_path = passed(
             |now, len| detour.ways(now, len, Some(1)).path.is_some(),
             1_000,
         );
         assert!((600_000..=622_592).contains(&over_path), "{over_path}");
-        let copies = |now, len| detour.ways(now + QUIET, len, Some(1)).relay;
+        let copies = |now, len| detour.ways(now + PAUSE, len, Some(1)).relay;
         let copied = passed(copies, 1_000);
         assert!(copied <= 24_576, "{copied}");
-        let coming = passed(|now, len| detour.may_come(now, len), 1_000);
+        let coming = passed(|now, len| detour.may_receive(now, len), 1_000);
         assert!((193_000..=196_608).contains(&coming), "{coming}");
     }
 
@@ -631,8 +636,8 @@ mod tests {
         let detour = detours.list.get_mut(&FAR).unwrap();
         let carries = (10_000..45_000).filter(|ms| {
             let now = Instant::from_millis(*ms);
-            detour.pause_relay(now, QUIET);
-            now >= detour.quiet_until
+            detour.pause_relay(now, PAUSE);
+            now >= detour.paused_until
         });
         let carries = carries.count();
         assert!((9_000..=10_020).contains(&carries), "{carries}");

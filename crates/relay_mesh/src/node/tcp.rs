@@ -6,7 +6,7 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
-use super::tunnels::{Held, IdleOf, Tenant};
+use super::tunnels::{Held, IdleScope, Tenant};
 use crate::config::Game;
 use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
@@ -57,7 +57,7 @@ impl<P: Provider> Node<P> {
             Err(TcpRefused::Crowded) => TurnedAway::TcpShare,
             Ok(_) | Err(TcpRefused::NoGame) => return outcome,
         };
-        self.turn_away_from(now, name, reason);
+        self.count_rejected_tcp(now, name, reason);
         outcome
     }
 
@@ -71,7 +71,7 @@ impl<P: Provider> Node<P> {
         let source = SourceKey::of(player.ip());
         self.reclaim_for(now, tenant);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
-        if !tunnels.has_place(tenant) {
+        if !tunnels.has_slot(tenant) {
             return Err(TcpRefused::Crowded);
         }
         if !self.takes_new_flows(now) {
@@ -102,7 +102,7 @@ impl<P: Provider> Node<P> {
             game,
             outbound_header: Vec::new(),
             used: now,
-            has_spoken: false,
+            has_sent: false,
         };
         tunnels.conns.insert(conn, held);
         Ok(conn)
@@ -124,10 +124,10 @@ impl<P: Provider> Node<P> {
         let Some(tunnels) = &self.tunnels else {
             return;
         };
-        if !tunnels.conns.has_place(tenant) {
-            self.reclaim(now, IdleOf::Tenant(tenant));
+        if !tunnels.conns.has_slot(tenant) {
+            self.reclaim(now, IdleScope::Tenant(tenant));
         } else if matches!(tenant, Tenant::Prefix(_)) && tunnels.conns.is_scarce() {
-            self.reclaim(now, IdleOf::Players);
+            self.reclaim(now, IdleScope::Players);
         }
     }
 
@@ -136,11 +136,11 @@ impl<P: Provider> Node<P> {
     fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
         let tunnels = self.tunnels.as_ref();
         let number = tunnels.and_then(|tunnels| tunnels.number_of(flow));
-        number.is_some_and(|number| self.reclaim(now, IdleOf::Source(number, source)))
+        number.is_some_and(|number| self.reclaim(now, IdleScope::Source(number, source)))
     }
 
     /// Resets the oldest idle connection of this set. Returns whether there was one.
-    fn reclaim(&mut self, now: Instant, of: IdleOf) -> bool {
+    fn reclaim(&mut self, now: Instant, of: IdleScope) -> bool {
         let Some(tunnels) = &mut self.tunnels else {
             return false;
         };
@@ -152,7 +152,7 @@ impl<P: Provider> Node<P> {
         }
         let game = tunnels.conns.get(conn).map(|held| held.game.clone());
         tunnels.end_conn(conn, ConnEnd::Reset);
-        self.turn_away_from(now, game.unwrap_or_default(), TurnedAway::TcpIdle);
+        self.count_rejected_tcp(now, game.unwrap_or_default(), TurnedAway::TcpIdle);
         true
     }
 
@@ -160,27 +160,27 @@ impl<P: Provider> Node<P> {
     /// one. Returns whether there was one. [`TcpWork::Ended`] names it.
     pub fn tcp_reclaim(&mut self, now: Instant) -> bool {
         let now = self.advance(now);
-        self.reclaim(now, IdleOf::Players)
+        self.reclaim(now, IdleScope::Players)
     }
 
     /// Reports that the driver reset a connection to a game's port: its PROXY header was invalid,
     /// or had not arrived when a new connection needed the slot.
     pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
-        self.turn_away_at(now, port, TurnedAway::TcpGreeting);
+        self.count_rejected_at(now, port, TurnedAway::TcpGreeting);
     }
 
     /// Reports that the driver rejects a connection: all slots are in use, and
     /// [`tcp_reclaim`](Self::tcp_reclaim) found no idle connection.
     pub fn tcp_full(&mut self, now: Instant, port: TcpPort) {
-        self.turn_away_at(now, port, TurnedAway::TcpFull);
+        self.count_rejected_at(now, port, TurnedAway::TcpFull);
     }
 
-    fn turn_away_at(&mut self, now: Instant, port: TcpPort, reason: TurnedAway) {
+    fn count_rejected_at(&mut self, now: Instant, port: TcpPort, reason: TurnedAway) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_ref();
         let game = tunnels.and_then(|tunnels| tunnels.game_of(port));
         if let Some(game) = game.map(|game| game.name.clone()) {
-            self.turn_away_from(now, game, reason);
+            self.count_rejected_tcp(now, game, reason);
         }
     }
 
@@ -220,7 +220,7 @@ impl<P: Provider> Node<P> {
     pub fn tcp_write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Gone> {
         let now = self.now;
         if let Some(tunnels) = self.tunnels.as_mut().filter(|_| !bytes.is_empty()) {
-            tunnels.conns.on_spoken(now, conn);
+            tunnels.conns.on_peer_data(now, conn);
         }
         self.tunnel_of(conn).ok_or(Gone)?.write(conn, bytes)
     }
@@ -265,7 +265,7 @@ impl<P: Provider> Node<P> {
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
-        tunnels.conns.on_read(now, conn);
+        tunnels.conns.on_delivered(now, conn);
         let held = tunnels.conns.get_mut(conn);
         match held.filter(|held| !held.outbound_header.is_empty()) {
             Some(held) => drop(

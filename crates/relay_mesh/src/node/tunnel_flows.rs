@@ -124,7 +124,7 @@ impl<P: Provider> Node<P> {
         };
         let opened = FlowMessage::Opened { flow: id, outcome };
         if !self.send_flow_message(now, link, &opened) && outcome.is_err() {
-            self.tell_close(now, link, (id, FlowEnd::Refused));
+            self.send_close(now, link, (id, FlowEnd::Refused));
         }
     }
 
@@ -147,10 +147,10 @@ impl<P: Provider> Node<P> {
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
-            return self.leave_out(games);
+            return self.report_left_out(games);
         };
         let mut over = tunnels.set_games(now, games);
-        over.extend(self.barred_conns());
+        over.extend(self.disallowed_conns());
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
@@ -162,7 +162,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn barred_conns(&self) -> Vec<ConnId> {
+    fn disallowed_conns(&self) -> Vec<ConnId> {
         let (Some(tunnels), Some(document)) = (&self.tunnels, self.document()) else {
             return Vec::new();
         };
@@ -197,7 +197,7 @@ impl<P: Provider> Node<P> {
                     let game = held.map(|held| held.game.clone());
                     tunnels.end_conn(conn, end);
                     if let Some(game) = game {
-                        self.turn_away_from(now, game, TurnedAway::TcpReset);
+                        self.count_rejected_tcp(now, game, TurnedAway::TcpReset);
                     }
                 }
                 return;
@@ -226,7 +226,7 @@ impl<P: Provider> Node<P> {
         };
         self.reclaim_for(self.now, tenant);
         let tunnels = self.tunnels.as_mut();
-        if !tunnels.is_some_and(|tunnels| tunnels.has_place(tenant)) {
+        if !tunnels.is_some_and(|tunnels| tunnels.has_slot(tenant)) {
             return self.refuse_asked(flow, conn, Refusal::Crowded);
         }
         let outbound_header = self.outbound_header(flow, open);
@@ -237,7 +237,7 @@ impl<P: Provider> Node<P> {
                 game: open.game.clone(),
                 outbound_header,
                 used: self.now,
-                has_spoken: false,
+                has_sent: false,
             };
             tunnels.conns.insert(conn, held);
             tunnels.work.push_back(TcpWork::Dial { conn, server });
@@ -326,7 +326,7 @@ impl<P: Provider> Node<P> {
 
     /// Returns the flow of the tunnel to an exit for games of `mode`. Opens one if there is none.
     pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId, mode: Mode) -> Option<u32> {
-        let mode = if far == LinkId::OWN { HERE } else { mode };
+        let mode = if far == LinkId::OWN { LOCAL_MODE } else { mode };
         let of = (TunnelSide::Entry, mode);
         if let Some(flow) = self.tunnels.as_ref()?.with(far, of) {
             return Some(flow);
@@ -338,7 +338,7 @@ impl<P: Provider> Node<P> {
             return None;
         }
         // The exit expects flow IDs in order, so pending opens are sent first.
-        if !self.tell_all_opens(now, far) {
+        if !self.send_all_opens(now, far) {
             return None;
         }
         self.ports.on_asked(now, TUNNELS, far);
@@ -392,12 +392,12 @@ impl<P: Provider> Node<P> {
         if !self.make_room(now, Owner::Own) {
             return None;
         }
-        let exit = self.next_here_id();
-        self.add_tunnel(now, (LinkId::OWN, exit), (TunnelSide::Exit, HERE))?;
-        let id = self.next_here_id();
+        let exit = self.next_local_id();
+        self.add_tunnel(now, (LinkId::OWN, exit), (TunnelSide::Exit, LOCAL_MODE))?;
+        let id = self.next_local_id();
         let has_room = self.make_room(now, Owner::Own);
         let entry = has_room
-            .then(|| self.add_tunnel(now, (LinkId::OWN, id), (TunnelSide::Entry, HERE)))
+            .then(|| self.add_tunnel(now, (LinkId::OWN, id), (TunnelSide::Entry, LOCAL_MODE)))
             .flatten();
         if entry.is_none() {
             self.end_local_tunnel(now, FlowEnd::Local);
@@ -410,10 +410,11 @@ impl<P: Provider> Node<P> {
         let other = match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Tunnel(TunnelSide::Entry)) => TunnelSide::Exit,
             Some(Side::Tunnel(TunnelSide::Exit)) => TunnelSide::Entry,
-            Some(Side::Entry { .. } | Side::Exit { .. } | Side::Here { .. }) | None => return,
+            Some(Side::Entry { .. } | Side::Exit { .. } | Side::Local { .. }) | None => return,
         };
         let tunnels = self.tunnels.as_ref();
-        let Some(other) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (other, HERE)))
+        let Some(other) =
+            tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (other, LOCAL_MODE)))
         else {
             return;
         };
@@ -427,7 +428,8 @@ impl<P: Provider> Node<P> {
     pub(super) fn end_local_tunnel(&mut self, now: Instant, reason: FlowEnd) {
         for side in [TunnelSide::Entry, TunnelSide::Exit] {
             let tunnels = self.tunnels.as_ref();
-            if let Some(flow) = tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (side, HERE)))
+            if let Some(flow) =
+                tunnels.and_then(|tunnels| tunnels.with(LinkId::OWN, (side, LOCAL_MODE)))
             {
                 self.end_flow(now, flow, reason);
             }
@@ -438,7 +440,7 @@ impl<P: Provider> Node<P> {
 /// Game index of a flow that carries a tunnel, which belongs to no single game.
 pub(super) const TUNNELS: usize = usize::MAX;
 /// Mode of the local tunnel, which uses no path.
-pub(super) const HERE: Mode = Mode::Shadow;
+pub(super) const LOCAL_MODE: Mode = Mode::Shadow;
 /// Player address of a flow that carries a tunnel.
 const NOBODY: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);

@@ -148,16 +148,16 @@ impl Tunnels {
     }
 
     /// Returns whether `tenant` may open another connection. Counts a refusal if not.
-    pub(super) fn has_place(&mut self, tenant: Tenant) -> bool {
-        let has_place = self.conns.has_place(tenant);
-        if !has_place {
+    pub(super) fn has_slot(&mut self, tenant: Tenant) -> bool {
+        let has_slot = self.conns.has_slot(tenant);
+        if !has_slot {
             let counter = match tenant {
                 Tenant::Prefix(_) => &mut self.past.over_prefix,
                 Tenant::Entry(_) => &mut self.past.over_share,
             };
             *counter = counter.saturating_add(1);
         }
-        has_place
+        has_slot
     }
 
     /// Returns the counters of all tunnels, including removed ones.
@@ -340,12 +340,12 @@ pub(super) struct Held {
     /// Last time bytes passed, or when the connection was accepted.
     pub(super) used: Instant,
     /// Whether the socket's peer has sent any byte.
-    pub(super) has_spoken: bool,
+    pub(super) has_sent: bool,
 }
 
 impl Held {
     fn is_idle(&self, now: Instant) -> bool {
-        let after = if self.has_spoken { IDLE } else { SILENT };
+        let after = if self.has_sent { IDLE } else { SILENT };
         now.saturating_since(self.used) >= after
     }
 }
@@ -362,7 +362,7 @@ pub(super) enum Tenant {
 
 /// Which idle connections may be evicted for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IdleOf {
+pub(super) enum IdleScope {
     /// Connections of local players.
     Players,
     /// Connections of one tenant.
@@ -386,7 +386,7 @@ impl Conns {
 
     /// Returns whether a tenant is below its limit. Does not check whether the driver has a free
     /// slot.
-    pub(super) fn has_place(&self, tenant: Tenant) -> bool {
+    pub(super) fn has_slot(&self, tenant: Tenant) -> bool {
         let max = match tenant {
             Tenant::Prefix(_) => self.per_prefix_max,
             Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
@@ -404,14 +404,14 @@ impl Conns {
     /// Returns the idle connection to evict: the oldest one of the tenant with the most slots.
     /// Within another entry, the oldest one of the source with the most slots. Takes time linear in
     /// all connections.
-    pub(super) fn idle(&self, now: Instant, of: IdleOf) -> Option<ConnId> {
+    pub(super) fn idle(&self, now: Instant, of: IdleScope) -> Option<ConnId> {
         let is_meant = |conn: &ConnId, held: &Held| match of {
-            IdleOf::Players => matches!(held.tenant, Tenant::Prefix(_)),
-            IdleOf::Tenant(tenant) => held.tenant == tenant,
-            IdleOf::Source(tunnel, source) => conn.tunnel == tunnel && held.source == source,
+            IdleScope::Players => matches!(held.tenant, Tenant::Prefix(_)),
+            IdleScope::Tenant(tenant) => held.tenant == tenant,
+            IdleScope::Source(tunnel, source) => conn.tunnel == tunnel && held.source == source,
         };
         let mut by_source: BTreeMap<SourceKey, u32> = BTreeMap::new();
-        if let IdleOf::Tenant(tenant @ Tenant::Entry(_)) = of {
+        if let IdleScope::Tenant(tenant @ Tenant::Entry(_)) = of {
             for held in self.held.values().filter(|held| held.tenant == tenant) {
                 let count = by_source.entry(held.source).or_default();
                 *count = count.saturating_add(1);
@@ -428,16 +428,16 @@ impl Conns {
     }
 
     /// Records that bytes were passed to the socket.
-    pub(super) fn on_read(&mut self, now: Instant, conn: ConnId) {
+    pub(super) fn on_delivered(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
             held.used = now;
         }
     }
 
     /// Records that bytes came from the socket.
-    pub(super) fn on_spoken(&mut self, now: Instant, conn: ConnId) {
+    pub(super) fn on_peer_data(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
-            (held.used, held.has_spoken) = (now, true);
+            (held.used, held.has_sent) = (now, true);
         }
     }
 

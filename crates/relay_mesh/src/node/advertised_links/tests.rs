@@ -122,11 +122,11 @@ fn who_is_gone_is_told_as_parted_only_where_one_of_both_chose_so() {
         [3, 4].map(|node| advertised.reports(&BTreeMap::new())[&id(node)])
     };
     let gone = [3, 4].map(|node| links.remove(&id(node)).unwrap());
-    advertised.on_parted(at(1), id(3));
+    advertised.on_deselected(at(1), id(3));
     for now in 1..5 {
         advertised.update(at(now), 100, &links);
         // It is too late to be the reason.
-        advertised.on_parted(at(now), id(4));
+        advertised.on_deselected(at(now), id(4));
         assert_eq!(
             reported(&advertised),
             [LinkReport::PARTED, LinkReport::DOWN]

@@ -16,14 +16,14 @@ fn conns(connections_max: u32, per_address_max: u32) -> Conns {
 /// Adds connections of `tenant` in `tunnel` up to its limit, at most 100. Returns how many.
 fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
     let mut added = 0;
-    while added < 100 && conns.has_place(tenant) {
+    while added < 100 && conns.has_slot(tenant) {
         let held = Held {
             tenant,
             source: source(1),
             game: "web".into(),
             outbound_header: Vec::new(),
             used: Instant::ZERO,
-            has_spoken: false,
+            has_sent: false,
         };
         let conn = ConnId {
             tunnel,
@@ -50,7 +50,7 @@ fn mesh_a7_the_oldest_idle_one_of_an_address_or_of_an_entrys_fullest_source_give
             game: "web".into(),
             outbound_header: Vec::new(),
             used: Instant::from_millis(used),
-            has_spoken: false,
+            has_sent: false,
         };
         conns.insert(ConnId { tunnel, number }, held);
     };
@@ -60,12 +60,12 @@ fn mesh_a7_the_oldest_idle_one_of_an_address_or_of_an_entrys_fullest_source_give
     add(2, 1, 3, 0);
     let conn = |tunnel, number| Some(ConnId { tunnel, number });
     let of = |seconds: u64, of| conns.idle(Instant::from_millis(seconds * 1_000), of);
-    assert_eq!(of(4, IdleOf::Tenant(entry)), None, "none is idle");
+    assert_eq!(of(4, IdleScope::Tenant(entry)), None, "none is idle");
     // Two sources have two each: the oldest of both.
-    assert_eq!(of(6, IdleOf::Tenant(entry)), conn(2, 1));
-    assert_eq!(of(6, IdleOf::Source(1, source(3))), conn(1, 4));
-    assert_eq!(of(6, IdleOf::Source(1, source(9))), None);
-    assert_eq!(of(6, IdleOf::Players), None, "another entry's");
+    assert_eq!(of(6, IdleScope::Tenant(entry)), conn(2, 1));
+    assert_eq!(of(6, IdleScope::Source(1, source(3))), conn(1, 4));
+    assert_eq!(of(6, IdleScope::Source(1, source(9))), None);
+    assert_eq!(of(6, IdleScope::Players), None, "another entry's");
 }
 
 fn network(text: &str) -> Tenant {
@@ -78,7 +78,7 @@ fn another_entry_has_seven_eighths_of_the_places_in_all_its_tunnels() {
     let (one, other) = (Tenant::Entry(LinkId(1)), Tenant::Entry(LinkId(2)));
     assert_eq!(fill(&mut conns, 1, one), 56);
     assert_eq!(fill(&mut conns, 2, one), 0, "another tunnel of it");
-    assert!(conns.has_place(other));
+    assert!(conns.has_slot(other));
     let last = ConnId {
         tunnel: 1,
         number: 55,
@@ -91,11 +91,11 @@ fn another_entry_has_seven_eighths_of_the_places_in_all_its_tunnels() {
 fn a_network_has_a_quarter_of_the_places_or_what_an_address_may_have() {
     let mut quarter = conns(64, 4);
     assert_eq!(fill(&mut quarter, 1, network("2001:db8::1")), 16);
-    assert!(!quarter.has_place(network("2001:db8:0:ff00::9")));
-    assert!(quarter.has_place(network("2001:db8:1::1")));
+    assert!(!quarter.has_slot(network("2001:db8:0:ff00::9")));
+    assert!(quarter.has_slot(network("2001:db8:1::1")));
     assert_eq!(fill(&mut quarter, 2, network("192.0.2.1")), 16);
-    assert!(!quarter.has_place(network("192.0.2.200")));
-    assert!(quarter.has_place(network("192.0.3.1")));
+    assert!(!quarter.has_slot(network("192.0.2.200")));
+    assert!(quarter.has_slot(network("192.0.3.1")));
     // An address whose exit is this node uses two slots for each connection.
     assert_eq!(fill(&mut conns(64, 16), 1, network("192.0.2.1")), 32);
     assert_eq!(fill(&mut conns(2, 16), 1, network("192.0.2.1")), 32);
@@ -114,22 +114,22 @@ fn the_oldest_idle_one_of_the_fullest_source_gives_way() {
     fill(&mut conns, 3, network("192.0.4.1"));
     fill(&mut conns, 4, network("192.0.5.1"));
     assert!(conns.is_scarce());
-    assert_eq!(conns.idle(at(4_999), IdleOf::Players), None);
-    conns.on_spoken(at(1), conn(1, 0));
+    assert_eq!(conns.idle(at(4_999), IdleScope::Players), None);
+    conns.on_peer_data(at(1), conn(1, 0));
     for number in 1..15 {
-        conns.on_read(at(100 - number), conn(1, number));
+        conns.on_delivered(at(100 - number), conn(1, number));
     }
-    assert_eq!(conns.idle(at(6_000), IdleOf::Players), Some(conn(1, 15)));
+    assert_eq!(conns.idle(at(6_000), IdleScope::Players), Some(conn(1, 15)));
     assert_eq!(
-        conns.idle(at(6_000), IdleOf::Tenant(network("192.0.3.9"))),
+        conns.idle(at(6_000), IdleScope::Tenant(network("192.0.3.9"))),
         Some(conn(2, 1))
     );
     assert_eq!(
-        conns.idle(at(6_000), IdleOf::Tenant(network("10.0.0.1"))),
+        conns.idle(at(6_000), IdleScope::Tenant(network("10.0.0.1"))),
         None
     );
-    conns.on_read(at(6_000), conn(1, 15));
-    assert_eq!(conns.idle(at(6_000), IdleOf::Players), Some(conn(3, 0)));
+    conns.on_delivered(at(6_000), conn(1, 15));
+    assert_eq!(conns.idle(at(6_000), IdleScope::Players), Some(conn(3, 0)));
 }
 
 #[test]
