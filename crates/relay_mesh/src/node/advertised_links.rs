@@ -1,4 +1,4 @@
-//! Which links a node advertises in link state.
+//! The node's link state: its reports, the links that it advertises, and publishing.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ use crate::splitmix;
 
 /// The neighbours that a node advertises: those with lasting links.
 ///
-/// Each change costs every node of the mesh about 1,500 bytes, with the following link record,
-/// duplicates, headers and acknowledgements. So trial links are not advertised, changes are spaced,
-/// and a lost neighbour stays listed as down until the next change, or for [`GONE_MAX`].
+/// Each change costs every node of the mesh about 1,500 bytes. So trial links are not advertised,
+/// changes are spaced, and a lost neighbour stays listed as down until the next change, or for
+/// [`GONE_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct AdvertisedLinks {
     nodes: BTreeMap<NodeId, Presence>,
@@ -30,23 +30,19 @@ pub(super) struct AdvertisedLinks {
     salt: u64,
 }
 
-/// Whether a neighbour has a session.
 #[derive(Clone, Copy, Debug)]
 enum Presence {
     Linked,
-    /// It has had none since then. `is_deselected` is set if an end closed it to choose other
-    /// neighbours.
+    /// Without a session. `is_deselected` if an end closed it to choose other neighbours.
     Gone {
         since: Instant,
         is_deselected: bool,
     },
 }
 
-/// A link with an open session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkAge {
     pub(super) since: Instant,
-    /// Whether this node chose it.
     pub(super) is_chosen: bool,
     pub(super) is_up: bool,
 }
@@ -59,12 +55,11 @@ impl AdvertisedLinks {
         }
     }
 
-    /// Advertises all links; used in small meshes.
     pub(super) fn set_all(&mut self, nodes: impl Iterator<Item = NodeId>) {
         self.nodes = nodes.map(|node| (node, Presence::Linked)).collect();
     }
 
-    /// Records that an end closed the session with a node to choose other neighbours.
+    /// Records that an end closed the session to choose other neighbours.
     pub(super) fn on_deselected(&mut self, now: Instant, node: NodeId) {
         if let Some(presence @ Presence::Linked) = self.nodes.get_mut(&node) {
             *presence = Presence::Gone {
@@ -129,9 +124,7 @@ impl AdvertisedLinks {
     }
 
     /// Time between two changes: 10 s, then four times as long after each, until all lists together
-    /// would cost each node 6 kB a second if all kept changing; randomised by half either way. So a
-    /// new node's neighbours are known soon, and a mesh whose nodes start together settles within
-    /// minutes.
+    /// would cost each node 6 kB per second if all kept changing; randomised by half either way.
     fn spacing(&self, known: usize, changed_at: Instant) -> Duration {
         let known = u32::try_from(known).unwrap_or(u32::MAX);
         let calm = SPACING_MIN.max(SPACING_EACH.saturating_mul(known));
@@ -178,7 +171,7 @@ impl Presence {
 }
 
 impl<P: Provider> Node<P> {
-    /// Publishes measurements that are due, and sends pending gossip.
+    /// Publishes due measurements, and sends pending gossip.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
         let links = self.list_links(now);
@@ -190,7 +183,6 @@ impl<P: Provider> Node<P> {
         self.send_gossip(now);
     }
 
-    /// Sends pending gossip messages over the sessions.
     pub(super) fn send_gossip(&mut self, now: Instant) {
         let mut message = Vec::new();
         while let Some(node) = self.gossip.poll_message(&mut message) {
@@ -202,10 +194,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Builds the graph of all known links.
-    ///
-    /// A node without a session to this one cannot be a relay in it, since labels are requested
-    /// over that session.
+    /// The graph of all known links. A node without a session to this one cannot be a relay in it,
+    /// since labels are requested over that session.
     pub(super) fn make_graph(&self) -> Graph {
         let mut graph = self.gossip.table().graph(&self.config.cost, &self.reports);
         let is_open = |node| {
@@ -244,7 +234,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Updates the link reports from the probers.
     fn measure(&mut self, now: Instant) {
         let links: Vec<(LinkId, NodeId)> = self
             .peers
@@ -266,7 +255,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Updates the list and returns the report of each advertised link.
     pub(super) fn list_links(&mut self, now: Instant) -> BTreeMap<NodeId, LinkReport> {
         if !self.selecting.is_choosing {
             let carrying = self.reports.keys().copied();
@@ -296,17 +284,14 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Time between the first two changes: a third of [`LASTING`], which a lasting link waits at most
-/// in addition.
+/// Time between the first two changes.
 const SPACING_MIN: Duration = Duration::from_secs(10);
-/// Time between changes for each node of the mesh: one 1,500-byte change per list is 6.25 kB a
+/// Time between changes for each node of the mesh: one 1,500-byte change per list is 6.25 kB per
 /// second. Periodic renewal costs 17 kB of goal G1's 25 kB with 1,000 nodes.
 const SPACING_EACH: Duration = Duration::from_millis(240);
-/// Time between changes while few links are listed.
 const QUICK: Duration = Duration::from_secs(1);
 /// With fewer listed links up, a link need not last before it is listed.
 const FEW: usize = 8;
-/// Age at which a link is listed.
 const LASTING: Duration = Duration::from_secs(30);
 /// How long a lost neighbour stays listed without another change.
 const GONE_MAX: Duration = Duration::from_secs(60);

@@ -16,24 +16,22 @@ use crate::signed_config::{
     Validity,
 };
 
-/// State of the exchange of signed documents with neighbours.
 #[derive(Debug, Default)]
 pub(super) struct ConfigNews {
-    /// Fetches newer documents.
     pub(super) spread: Spread,
     /// The bundle of the document in force, as sent to neighbours.
     bundle: Vec<u8>,
     /// The version for which expiry was reported.
-    ended: u64,
+    expired_version: u64,
 }
 
 impl<P: Provider> Node<P> {
     /// Offers a signed document of the operator, or a bundle: an envelope as
-    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. If it is
-    /// accepted, it takes effect, and its version is sent to all neighbours.
+    /// [`Envelope::encode`](crate::signed_config::Envelope::encode) writes it. If it is accepted,
+    /// it takes effect, and its version is sent to all neighbours.
     ///
-    /// Returns `None` if the configuration does not provide for signed documents, or the wall clock
-    /// is not known yet.
+    /// Returns `None` if the configuration has no administrators, or the wall clock is not known
+    /// yet.
     pub fn offer_config(&mut self, now: Instant, bytes: &[u8]) -> Option<Offered> {
         let now = self.advance(now);
         let unix = self.unix_at(now)?;
@@ -61,8 +59,8 @@ impl<P: Provider> Node<P> {
         self.config.signed.as_ref()?.holder.stored()
     }
 
-    /// Returns the bundle of the signed document in force, as neighbours receive it and
-    /// [`offer_config`](Self::offer_config) accepts it.
+    /// Returns the bundle of the signed document in force, as [`offer_config`](Self::offer_config)
+    /// accepts it.
     #[must_use]
     pub fn config_bundle(&self) -> Option<&[u8]> {
         (!self.config_news.bundle.is_empty()).then_some(&self.config_news.bundle)
@@ -74,7 +72,7 @@ impl<P: Provider> Node<P> {
         self.config.signed.as_ref()?.holder.document()
     }
 
-    /// Returns the text of the signed document in force, byte for byte as it was signed.
+    /// Returns the text of the signed document in force, as it was signed.
     #[must_use]
     pub fn document_text(&self) -> Option<&[u8]> {
         self.config.signed.as_ref()?.holder.text()
@@ -104,7 +102,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends the version in force.
     pub(super) fn send_version(&mut self, now: Instant, link: LinkId) {
         let signed = self.config.signed.as_ref();
         let held = signed.map(|signed| signed.holder.held_version());
@@ -120,12 +117,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         let version = self.version();
-        if self.validity(unix) == Validity::Expired && self.config_news.ended != version {
-            self.config_news.ended = version;
+        if self.validity(unix) == Validity::Expired && self.config_news.expired_version != version {
+            self.config_news.expired_version = version;
             self.emit(Event::ConfigEnded { version });
         }
         let signed = self.config.signed.as_ref();
-        let wants = |told| signed.is_some_and(|signed| signed.holder.wants(told));
+        let wants = |held| signed.is_some_and(|signed| signed.holder.wants(held));
         if let Some((node, request)) = self.config_news.spread.poll_request(now, wants)
             && let Some(link) = self.peers.find(&node)
         {
@@ -133,8 +130,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether new flows are accepted. They are not while this node drains, nor after the document
-    /// has expired if it says so. If the wall clock is not known, the document counts as expired.
+    /// Whether new flows are accepted: not while this node drains, nor after the document has
+    /// expired if it says so. Without a known wall clock, the document counts as expired.
     pub(super) fn takes_new_flows(&self, now: Instant) -> bool {
         if self.gossip.publisher().is_leaving() {
             return false;
@@ -146,7 +143,6 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Applies the document in force to this node.
     pub(super) fn apply_document(&mut self, now: Instant) {
         let Some(signed) = &self.config.signed else {
             return;
@@ -181,7 +177,6 @@ impl<P: Provider> Node<P> {
         self.report_left_out(games);
     }
 
-    /// Reports TCP games that this node does not carry.
     pub(super) fn report_left_out(&mut self, games: Vec<Game>) {
         for game in games {
             let (game, why) = (game.name, LeftOut::Tcp);
@@ -189,16 +184,14 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends flows that the far end may no longer carry.
     fn end_disallowed_flows(&mut self, now: Instant) {
         let Some(document) = self.document() else {
             return;
         };
-        let is_barred = |flow: &Flow<P::Aead>| {
+        let is_disallowed = |flow: &Flow<P::Aead>| {
             let far = self.node_of(flow.far);
             #[cfg(feature = "tcp")]
             if matches!(flow.side, Side::Tunnel(_)) {
-                // Its connections are checked one by one.
                 return false;
             }
             let game = self.games.get(flow.game);
@@ -216,28 +209,26 @@ impl<P: Provider> Node<P> {
             };
             !is_allowed
         };
-        let flows = self.flows.iter().filter(|(_, flow)| is_barred(flow));
+        let flows = self.flows.iter().filter(|(_, flow)| is_disallowed(flow));
         let flows: Vec<u32> = flows.map(|(index, _)| index).collect();
         for index in flows {
             self.close_flow(now, index, FlowEnd::Local);
         }
     }
 
-    /// Whether a node may have a session with this node.
     pub(super) fn is_member(&self, node: &NodeId) -> bool {
         let members = self.config.members.as_ref();
         members.is_none_or(|members| members.contains_key(node))
     }
 
-    /// Closes the sessions of nodes that are no longer members.
     fn close_non_members(&mut self, now: Instant) {
-        let strangers: Vec<_> = self
+        let gone: Vec<_> = self
             .peers
             .up()
             .filter(|(_, peer, _)| !self.is_member(&peer.node))
             .map(|(link, _, up)| (link, up.session))
             .collect();
-        for (link, session) in strangers {
+        for (link, session) in gone {
             self.take_down(now, link);
             self.close(now, session);
         }

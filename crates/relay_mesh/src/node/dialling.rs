@@ -10,7 +10,6 @@ use super::Node;
 use super::peers::Contact;
 use crate::link::LinkId;
 
-/// Why a dial failed or a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The peer had no free slot.
@@ -19,11 +18,10 @@ pub(super) enum Ending {
     Deselected,
     /// The peer does not answer.
     Silent,
-    /// The peer does not know the session: it restarted, or dropped the session.
+    /// The peer does not know the session: it restarted, or dropped it.
     Lost,
-    /// The peer rejects this node's identity: it is not one of the peer's members.
+    /// This node is not a member at the peer.
     NotMember,
-    /// Anything else.
     Other,
 }
 
@@ -42,20 +40,16 @@ impl From<CloseReason> for Ending {
 
 impl From<ConnectFailure> for Ending {
     fn from(failure: ConnectFailure) -> Self {
-        if matches!(
-            failure,
-            ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull)
-        ) {
-            Self::Full
-        } else {
-            Self::Silent
+        match failure {
+            ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull) => Self::Full,
+            _ => Self::Silent,
         }
     }
 }
 
 impl<P: Provider> Node<P> {
-    /// Dials the nodes that this node should link with: all that are live or on the bootstrap list
-    /// or, in a large mesh, the selected ones.
+    /// Dials the nodes to link with: all that are live or on the bootstrap list or, in a large
+    /// mesh, the selected ones.
     pub(super) fn dial_due(&mut self, now: Instant) {
         if !self.selecting.is_choosing && self.peers.len() > self.selecting.slots.full_mesh_max {
             self.select_links(now);
@@ -81,8 +75,8 @@ impl<P: Provider> Node<P> {
         due.map(|(link, _)| link).take(room).collect()
     }
 
-    /// The selected nodes that are due, and at most one bootstrap node without a live record: so
-    /// the parts of a partitioned network find each other.
+    /// The selected nodes that are due, and at most one bootstrap node without a live record, so
+    /// that the parts of a partitioned network find each other.
     fn chosen_due(&self, now: Instant, room: usize) -> Vec<LinkId> {
         let wanted_links = self.selecting.wanted_links.iter().copied();
         let mut due: Vec<LinkId> = wanted_links
@@ -124,7 +118,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Dials again after only a random spread: a session that had lasted timed out or was reset.
+    /// Redials after only a random delay: a session that had lasted timed out or was reset.
     pub(super) fn dial_again(&mut self, now: Instant, link: LinkId) {
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
@@ -132,11 +126,11 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sets when to dial again: later if the node was full or, in a large mesh, did not answer. The
+    /// Sets when to redial: later if the node was full or, in a large mesh, did not answer. The
     /// longer wait applies only while this node has links.
     pub(super) fn back_off_after(&mut self, now: Instant, link: LinkId, ending: Ending) {
         self.back_off(now, link);
-        let is_far_end = self.selecting.far_ends.contains(&link);
+        let is_far_end = self.selecting.survey.far_ends.contains(&link);
         let millis = match ending {
             Ending::Full if is_far_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
@@ -158,19 +152,15 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Dials started per tick in a large mesh, which is 20 a second: the 40 nodes selected for 64 slots
-/// are dialed within two seconds, but not all at once.
+/// Dials per tick in a large mesh: the 40 nodes selected for 64 slots take two seconds.
 const DIALS: usize = 2;
 /// How long a linked bootstrap node may take to send its record before another one is dialed:
-/// enough for its first message even if that is lost and retransmitted several times.
+/// several retransmissions of its first message.
 const RECORD_WAIT: Duration = Duration::from_secs(5);
-/// Milliseconds before a full node is dialed again if it is an exit of this node's games, plus up
-/// to as many at random: half of the 20 s that unneeded inbound peers stay, so that a free slot is
-/// found.
+/// Milliseconds before a full exit of this node's games is dialed again, plus up to as many at
+/// random: half of the 20 s that unneeded inbound peers stay.
 const FULL_NEEDED_MS: u64 = 10_000;
-/// The same for other full nodes. If 1,000 nodes dial a full one, it rejects about seven a second
-/// (1,000 / 135 s).
+/// The same for other full nodes: one that 1,000 nodes dial rejects about seven per second.
 const FULL_MS: u64 = 90_000;
-/// The same for nodes that do not answer: a dial takes 10 s, which is then at most a third of the
-/// time.
+/// The same for nodes that do not answer: the dial of 10 s takes at most a third of the time.
 const SILENT_MS: u64 = 20_000;

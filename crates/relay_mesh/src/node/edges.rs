@@ -17,18 +17,15 @@ use crate::link_state::Roles;
 use crate::signed_config::Protocol;
 use crate::view::GameEdgeView;
 
-/// Costs of the edges from exits to game servers.
 #[derive(Debug)]
 pub(super) struct Edges {
-    /// Servers of this node's games.
     pub(super) servers: BTreeMap<GameKey, Server>,
-    /// Whether this node's games may have changed since `servers` was built.
+    /// Whether the games may have changed since `servers` was built.
     pub(super) is_stale: bool,
     /// What each neighbour was sent in its current session.
     advertised: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, AdvertisedCost>)>,
-    /// What exits reported for games that this node is an entry of; bounded by its games and
-    /// neighbours.
-    heard: BTreeMap<GameKey, BTreeMap<LinkId, GossipUpdate>>,
+    /// Reports of exits for games that this node is an entry of.
+    received: BTreeMap<GameKey, BTreeMap<LinkId, ReceivedCost>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +36,8 @@ struct AdvertisedCost {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct GossipUpdate {
-    /// The session it arrived in. If that has ended, the update no longer counts.
+struct ReceivedCost {
+    /// The session it arrived in; if that has ended, the report no longer counts.
     session: SessionId,
     cost: Cost,
     at: Instant,
@@ -49,11 +46,8 @@ struct GossipUpdate {
 /// Whether an exit reaches the server of a game; the best comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
-    /// The server answers its probes.
     Reached,
-    /// It has not reported.
     Unknown,
-    /// The server does not answer its probes.
     Lost,
 }
 
@@ -73,14 +67,14 @@ impl Default for Edges {
             servers: BTreeMap::new(),
             is_stale: true,
             advertised: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
         }
     }
 }
 
 impl AdvertisedCost {
     /// Whether to send the cost again: after [`REPEAT`], or if it changed by more than half a
-    /// millisecond and more than an eighth. A withheld cost is only checked again after [`REPEAT`].
+    /// millisecond and an eighth. A withheld cost is only checked again after [`REPEAT`].
     fn is_due(self, now: Instant, cost: Cost) -> bool {
         let is_other = self.cost.is_some_and(|advertised| {
             let change = advertised.units().abs_diff(cost.units());
@@ -91,7 +85,6 @@ impl AdvertisedCost {
 }
 
 impl Edges {
-    /// What a neighbour was sent in a session.
     fn advertised_to(
         &mut self,
         link: LinkId,
@@ -111,8 +104,8 @@ impl Edges {
 }
 
 impl<P: Provider> Node<P> {
-    /// Returns the known costs from exits to game servers: those measured here, and those that
-    /// other exits reported.
+    /// Returns the known costs from exits to game servers, measured here or reported by other
+    /// exits.
     pub fn game_edges(&self) -> impl Iterator<Item = GameEdgeView> {
         let view = |(protocol, game): &GameKey, exit, cost: Cost| GameEdgeView {
             game: game.clone(),
@@ -123,17 +116,16 @@ impl<P: Provider> Node<P> {
         let servers = self.edges.servers.iter();
         let own =
             servers.filter_map(move |(key, server)| Some(view(key, self.own, server.cost()?)));
-        let heard = self.edges.heard.iter().flat_map(move |(key, exits)| {
-            exits.iter().filter_map(move |(link, heard)| {
+        let received = self.edges.received.iter().flat_map(move |(key, exits)| {
+            exits.iter().filter_map(move |(link, received)| {
                 let node = self.peers.get(*link)?.node;
-                self.is_current(*link, heard)
-                    .then(|| view(key, node, heard.cost))
+                self.is_current(*link, received)
+                    .then(|| view(key, node, received.cost))
             })
         });
-        own.chain(heard)
+        own.chain(received)
     }
 
-    /// Measures servers, and sends their costs to entries.
     pub(super) fn run_edges(&mut self, now: Instant) {
         self.measure_servers(now);
         if self.ticks.is_multiple_of(10) {
@@ -144,7 +136,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Handles an exit's report of costs to game servers.
     pub(super) fn on_game_edges(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(edges) = GameEdge::decode(message) else {
             self.count_malformed();
@@ -165,13 +156,13 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             self.stats.edges_heard = self.stats.edges_heard.saturating_add(1);
-            let heard = GossipUpdate {
+            let received = ReceivedCost {
                 session,
                 cost: edge.cost,
                 at: now,
             };
-            let exits = self.edges.heard.entry(key).or_default();
-            exits.insert(link, heard);
+            let exits = self.edges.received.entry(key).or_default();
+            exits.insert(link, received);
         }
     }
 
@@ -180,17 +171,17 @@ impl<P: Provider> Node<P> {
         Reach::of(if exit == LinkId::OWN {
             self.edges.servers.get(key).and_then(Server::cost)
         } else {
-            let exits = self.edges.heard.get(key);
-            let heard = exits.and_then(|exits| exits.get(&exit));
-            heard
-                .filter(|heard| self.is_current(exit, heard))
-                .map(|heard| heard.cost)
+            let exits = self.edges.received.get(key);
+            let received = exits.and_then(|exits| exits.get(&exit));
+            received
+                .filter(|received| self.is_current(exit, received))
+                .map(|received| received.cost)
         })
     }
 
-    fn is_current(&self, link: LinkId, heard: &GossipUpdate) -> bool {
-        self.peers.session(link) == Some(heard.session)
-            && self.now.saturating_since(heard.at) < LASTING
+    fn is_current(&self, link: LinkId, received: &ReceivedCost) -> bool {
+        self.peers.session(link) == Some(received.session)
+            && self.now.saturating_since(received.at) < REPORT_LIFETIME
     }
 
     /// The game of that key, if this node is an entry of it.
@@ -214,7 +205,6 @@ impl<P: Provider> Node<P> {
         self.may_act_as(node, &[Roles::EXIT]) && named.any(|exit| exit == node)
     }
 
-    /// Whether this node accepts players of a game from `node`.
     fn may_send_here(&self, (protocol, name): &GameKey, node: NodeId) -> bool {
         match protocol {
             Protocol::Udp => self.admit(node, name).is_some(),
@@ -274,7 +264,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The edges to send to a neighbour now, and those that are due but withheld from it: at most
-    /// [`TOLD_MAX`] together, which bounds the permission checks.
+    /// [`SENT_MAX`] together, which bounds the permission checks.
     fn edges_due(
         &self,
         now: Instant,
@@ -292,7 +282,7 @@ impl<P: Provider> Node<P> {
             is_due.then_some((key, cost))
         });
         let (mut edges, mut withheld) = (Vec::new(), Vec::new());
-        for (key, cost) in due.take(TOLD_MAX) {
+        for (key, cost) in due.take(SENT_MAX) {
             if self.may_send_here(key, node) {
                 edges.push(GameEdge {
                     protocol: key.0,
@@ -306,14 +296,13 @@ impl<P: Provider> Node<P> {
         (edges, withheld)
     }
 
-    /// Removes outdated entries.
     fn forget_edges(&mut self) {
-        let mut heard = core::mem::take(&mut self.edges.heard);
-        heard.retain(|key, exits| {
-            exits.retain(|link, heard| self.is_current(*link, heard));
+        let mut received = core::mem::take(&mut self.edges.received);
+        received.retain(|key, exits| {
+            exits.retain(|link, received| self.is_current(*link, received));
             !exits.is_empty() && self.game_entered(key).is_some()
         });
-        self.edges.heard = heard;
+        self.edges.received = received;
         let servers = &self.edges.servers;
         for (_, advertised) in self.edges.advertised.values_mut() {
             advertised.retain(|key, _| servers.contains_key(key));
@@ -323,9 +312,9 @@ impl<P: Provider> Node<P> {
 
 /// Cost changes up to half a millisecond are not sent.
 const CHANGE_MIN: u16 = 5;
-/// After this time a cost is sent again, for entries that have added the game since.
+/// Repetition for entries that have added the game since.
 const REPEAT: Duration = Duration::from_secs(30);
-/// Edges sent to a neighbour in a second: 1,024 are sent well before they are due again.
-const TOLD_MAX: usize = 4 * GameEdge::COUNT_MAX;
+/// Edges sent to a neighbour per second: 1,024 are sent before they are due again.
+const SENT_MAX: usize = 4 * GameEdge::COUNT_MAX;
 /// How long a report counts if it is not repeated.
-const LASTING: Duration = Duration::from_secs(100);
+const REPORT_LIFETIME: Duration = Duration::from_secs(100);

@@ -60,7 +60,7 @@ impl<P: Provider> Node<P> {
     /// Whether an entry may open another flow now, for a player or a tunnel. If not, counts it.
     pub(super) fn may_open(&mut self, now: Instant, link: LinkId) -> bool {
         let peer = self.peers.get_mut(link);
-        let may_open = peer.is_some_and(|peer| peer.opens.take(now, 1));
+        let may_open = peer.is_some_and(|peer| peer.limits.opens.take(now, 1));
         if !may_open {
             self.stats.opens_refused = self.stats.opens_refused.saturating_add(1);
         }

@@ -12,158 +12,32 @@ use super::peers::Contact;
 use crate::event::{Event, NodeRefusal, TurnedAway};
 use crate::link::LinkId;
 
-/// Counts by game and reason.
 pub(super) type RejectionCounts = MinuteCounts<(String, TurnedAway), ()>;
 
-impl<P: Provider> Node<P> {
-    /// Counts a rejected player or packet.
-    pub(super) fn count_rejected(&mut self, now: Instant, game: Option<usize>, reason: TurnedAway) {
-        let game = game.map(|game| self.game_name(game)).unwrap_or_default();
-        self.rejections.add(now, (game, reason), ());
-    }
-
-    /// Counts a rejected player of a TCP game.
-    #[cfg(feature = "tcp")]
-    pub(super) fn count_rejected_tcp(&mut self, now: Instant, game: String, reason: TurnedAway) {
-        self.rejections.add(now, (game, reason), ());
-    }
-
-    /// Counts the player of a flow that ends. Tunnels belong to no single player and are not
-    /// counted.
-    pub(super) fn count_rejected_flow(&mut self, now: Instant, index: u32, reason: TurnedAway) {
-        let flow = self.flows.get(index);
-        if let Some(game) = flow
-            .filter(|flow| flow.side.is_of_player())
-            .map(|flow| flow.game)
-        {
-            self.count_rejected(now, Some(game), reason);
-        }
-    }
-
-    /// Emits the counts that are due.
-    pub(super) fn emit_rejections(&mut self, now: Instant) {
-        for ((game, reason), (), count) in self.rejections.take_due(now) {
-            self.emit(Event::TurnedAway {
-                game,
-                reason,
-                count,
-            });
-        }
-    }
-
-    /// Counts a failed dial if it was to a bootstrap node. A full node is not counted as a failure:
-    /// others are dialled.
-    pub(super) fn count_failed_dial(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        failure: ConnectFailure,
-    ) {
-        let peer = self.peers.get(link);
-        if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
-            self.link_failures.dials.add(now, peer.node, failure);
-        }
-    }
-
-    /// Counts a node that was removed from the members while its session opened.
-    pub(super) fn count_non_member(&mut self, now: Instant) {
-        self.link_failures
-            .refused
-            .add(now, NodeRefusal::NotMember, ());
-    }
-
-    /// Reports another node with this one's identity. Call it every 10 s.
-    ///
-    /// After a start, or after a partition heals, neighbours return this node's own earlier
-    /// records. That happens once, because its next record is newer. A second node with the
-    /// identity keeps making them.
-    pub(super) fn report_identity_in_use(&mut self, now: Instant) {
-        let count = self.gossip.table().stats().own_from_before;
-        let failures = &mut self.link_failures;
-        let new = count.saturating_sub(failures.own_counted);
-        failures.own_counted = count;
-        failures.spans_with_own = if new > 0 {
-            failures.spans_with_own.saturating_add(1)
-        } else {
-            0
-        };
-        if failures.spans_with_own >= SPANS_IN_A_ROW {
-            failures.own.add_many(now, (), (), new);
-        }
-    }
-
-    /// Emits the counts that are due.
-    pub(super) fn emit_link_failures(&mut self, now: Instant) {
-        let stats = self.endpoint.stats();
-        let counts = [
-            (NodeRefusal::WrongSecret, stats.dropped_psk),
-            (NodeRefusal::NotMember, stats.refused_identity),
-        ];
-        let LinkFailures {
-            dials,
-            refused,
-            counted,
-            own,
-            ..
-        } = &mut self.link_failures;
-        for ((reason, count), old) in counts.into_iter().zip(counted) {
-            refused.add_many(now, reason, (), count.saturating_sub(*old));
-            *old = count;
-        }
-        let (dials, refused) = (dials.take_due(now), refused.take_due(now));
-        for ((), (), records) in own.take_due(now) {
-            self.emit(Event::IdentityInUse { records });
-        }
-        for (reason, (), count) in refused {
-            self.emit(Event::NodesRefused { reason, count });
-        }
-        for (node, failure, attempts) in dials {
-            let peer = self.peers.find(&node).and_then(|link| self.peers.get(link));
-            // It may have connected since.
-            let Some(peer) = peer.filter(|peer| !matches!(peer.contact, Contact::Up(_))) else {
-                continue;
-            };
-            let addresses = peer.bootstrap.clone();
-            self.emit(Event::BootstrapFailed {
-                node,
-                addresses,
-                failure,
-                attempts,
-            });
-        }
-    }
-}
-
-/// Failed dials of bootstrap nodes, and rejected nodes.
 #[derive(Debug, Default)]
 pub(super) struct LinkFailures {
-    /// At most one entry for each bootstrap node.
     dials: MinuteCounts<NodeId, ConnectFailure>,
     refused: MinuteCounts<NodeRefusal, ()>,
-    /// Values of the endpoint's counters when `refused` was last updated.
+    /// The endpoint's counters at the last update of `refused`.
     counted: [u64; 2],
     /// Records with this node's identity that another node made.
     own: MinuteCounts<(), ()>,
-    /// Value of the table's counter when `own` was last updated.
+    /// The table's counter at the last update of `own`.
     own_counted: u64,
-    /// Number of consecutive 10 s spans with such records.
+    /// Consecutive 10 s spans with such records.
     spans_with_own: u8,
 }
 
 /// Counts by key, with the last detail of each key.
 #[derive(Debug)]
 pub(super) struct MinuteCounts<K, D> {
-    /// At most [`COUNTS_MAX`].
     counts: BTreeMap<K, Tally<D>>,
-    /// The earliest time at which a count is due.
     due_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Tally<D> {
-    /// Since the last report.
     count: u64,
-    /// The latest detail.
     detail: D,
     /// Earliest time of the next report.
     due_at: Instant,
@@ -184,7 +58,6 @@ impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
         self.add_many(now, key, detail, 1);
     }
 
-    /// Counts `count` occurrences.
     pub(super) fn add_many(&mut self, now: Instant, key: K, detail: D, count: u64) {
         if count == 0 {
             return;
@@ -227,14 +100,125 @@ impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
     }
 }
 
-/// Consecutive 10 s spans with such records that prove another node. Records returned after a
-/// partition span two at most.
+impl<P: Provider> Node<P> {
+    /// Counts a rejected player or packet.
+    pub(super) fn count_rejected(&mut self, now: Instant, game: Option<usize>, reason: TurnedAway) {
+        let game = game.map(|game| self.game_name(game)).unwrap_or_default();
+        self.rejections.add(now, (game, reason), ());
+    }
+
+    /// Counts a rejected player of a TCP game.
+    #[cfg(feature = "tcp")]
+    pub(super) fn count_rejected_tcp(&mut self, now: Instant, game: String, reason: TurnedAway) {
+        self.rejections.add(now, (game, reason), ());
+    }
+
+    /// Counts the player of a flow that ends. A tunnel has no single player and is not counted.
+    pub(super) fn count_rejected_flow(&mut self, now: Instant, index: u32, reason: TurnedAway) {
+        let flow = self.flows.get(index);
+        if let Some(game) = flow
+            .filter(|flow| flow.side.is_of_player())
+            .map(|flow| flow.game)
+        {
+            self.count_rejected(now, Some(game), reason);
+        }
+    }
+
+    pub(super) fn emit_rejections(&mut self, now: Instant) {
+        for ((game, reason), (), count) in self.rejections.take_due(now) {
+            self.emit(Event::TurnedAway {
+                game,
+                reason,
+                count,
+            });
+        }
+    }
+
+    /// Counts a failed dial of a bootstrap node. A full node is not a failure: others are dialled.
+    pub(super) fn count_failed_dial(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        failure: ConnectFailure,
+    ) {
+        let peer = self.peers.get(link);
+        if let Some(peer) = peer.filter(|peer| !peer.bootstrap.is_empty()) {
+            self.link_failures.dials.add(now, peer.node, failure);
+        }
+    }
+
+    /// Counts a node that was removed from the members while its session opened.
+    pub(super) fn count_non_member(&mut self, now: Instant) {
+        self.link_failures
+            .refused
+            .add(now, NodeRefusal::NotMember, ());
+    }
+
+    /// Reports another node with this one's identity; called every 10 s.
+    ///
+    /// After a start or a partition, neighbours return this node's own earlier records once, until
+    /// its next record is newer. A second node keeps making them.
+    pub(super) fn report_identity_in_use(&mut self, now: Instant) {
+        let count = self.gossip.table().stats().own_from_before;
+        let failures = &mut self.link_failures;
+        let new = count.saturating_sub(failures.own_counted);
+        failures.own_counted = count;
+        failures.spans_with_own = if new > 0 {
+            failures.spans_with_own.saturating_add(1)
+        } else {
+            0
+        };
+        if failures.spans_with_own >= SPANS_IN_A_ROW {
+            failures.own.add_many(now, (), (), new);
+        }
+    }
+
+    pub(super) fn emit_link_failures(&mut self, now: Instant) {
+        let stats = self.endpoint.stats();
+        let counts = [
+            (NodeRefusal::WrongSecret, stats.dropped_psk),
+            (NodeRefusal::NotMember, stats.refused_identity),
+        ];
+        let LinkFailures {
+            dials,
+            refused,
+            counted,
+            own,
+            ..
+        } = &mut self.link_failures;
+        for ((reason, count), old) in counts.into_iter().zip(counted) {
+            refused.add_many(now, reason, (), count.saturating_sub(*old));
+            *old = count;
+        }
+        let (dials, refused) = (dials.take_due(now), refused.take_due(now));
+        for ((), (), records) in own.take_due(now) {
+            self.emit(Event::IdentityInUse { records });
+        }
+        for (reason, (), count) in refused {
+            self.emit(Event::NodesRefused { reason, count });
+        }
+        for (node, failure, attempts) in dials {
+            let peer = self.peers.find(&node).and_then(|link| self.peers.get(link));
+            let Some(peer) = peer.filter(|peer| !matches!(peer.contact, Contact::Up(_))) else {
+                continue;
+            };
+            let addresses = peer.bootstrap.clone();
+            self.emit(Event::BootstrapFailed {
+                node,
+                addresses,
+                failure,
+                attempts,
+            });
+        }
+    }
+}
+
+/// Records returned after a partition span at most two.
 const SPANS_IN_A_ROW: u8 = 3;
 /// Delay from a key's first count to its report.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// Minimum time between two reports of a key.
 const GAP: Duration = Duration::from_secs(60);
-/// Maximum number of keys.
 const COUNTS_MAX: usize = 1_024;
 
 #[cfg(test)]

@@ -13,9 +13,56 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowDatagram, FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
 
+/// Datagrams that arrived before the message that opens their flow; oldest first.
+#[derive(Debug, Default)]
+pub(super) struct EarlyDatagrams {
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    link: LinkId,
+    flow: FlowId,
+    since: Instant,
+    datagram: Vec<u8>,
+}
+
+impl EarlyDatagrams {
+    /// Queues a datagram. Returns false if the queue or the link's share is full.
+    fn push(&mut self, now: Instant, link: LinkId, of: FlowDatagram<'_>) -> bool {
+        self.waiting
+            .retain(|waiting| now.saturating_since(waiting.since) < WAIT_MAX);
+        let of_link = self.waiting.iter().filter(|waiting| waiting.link == link);
+        if of_link.count() >= WAITING_PER_LINK || self.waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        self.waiting.push_back(Waiting {
+            link,
+            flow: of.flow,
+            since: now,
+            datagram: of.datagram.to_vec(),
+        });
+        true
+    }
+
+    fn take(&mut self, link: LinkId, flow: FlowId) -> Vec<Vec<u8>> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        self.waiting.retain_mut(|waiting| {
+            let is_it = waiting.link == link && waiting.flow == flow;
+            if is_it {
+                taken.push(core::mem::take(&mut waiting.datagram));
+            }
+            !is_it
+        });
+        taken
+    }
+}
+
 impl<P: Provider> Node<P> {
-    /// Announces pending flows to an exit, at most every 10 ms. A single new flow is announced at
-    /// once.
+    /// Sends the pending opens of flows to an exit, at most every 10 ms; a single one at once.
     pub(super) fn send_opens(&mut self, now: Instant, far: LinkId) {
         let path_set = self.path_sets.get(&far);
         if path_set.is_some_and(|path_set| !path_set.opens.is_empty() && path_set.opens_at <= now) {
@@ -23,7 +70,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Announces all pending flows to an exit, oldest first. Skips flows that have ended. Returns
+    /// Sends all pending opens to an exit, oldest first, except of flows that have ended. Returns
     /// false if some have to wait.
     pub(super) fn send_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
@@ -50,8 +97,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Notifies the other end that a flow ended. If the session has no room, the message is queued
-    /// and sent later; otherwise the other end would keep sending to a closed flow.
+    /// Notifies the other end that a flow ended. If the session has no room, the message is queued;
+    /// otherwise the other end would keep sending to a closed flow.
     pub(super) fn send_close(
         &mut self,
         now: Instant,
@@ -69,7 +116,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends the queued close messages.
     pub(super) fn send_closes(&mut self, now: Instant, far: LinkId) {
         let next = |path_set: &PathSet<P::Aead>| {
             let first = path_set.closes.first_key_value();
@@ -90,8 +136,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the next message for pending flows, oldest first, and how many entries it covers.
-    /// The message is `None` if all of them have ended.
+    /// Returns the next message for pending flows, and how many entries it covers; no message if
+    /// all of them have ended.
     fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
         let waiting = self.path_sets.get(&far).into_iter();
         let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter().copied());
@@ -216,80 +262,27 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Datagrams that arrived before the message that opens their flow; oldest first.
-#[derive(Debug, Default)]
-pub(super) struct EarlyDatagrams {
-    waiting: VecDeque<Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    link: LinkId,
-    flow: FlowId,
-    since: Instant,
-    datagram: Vec<u8>,
-}
-
-impl EarlyDatagrams {
-    /// Queues a datagram for a flow that `link` has not opened yet. Returns false if the queue or
-    /// the link's share is full.
-    fn push(&mut self, now: Instant, link: LinkId, of: FlowDatagram<'_>) -> bool {
-        self.waiting
-            .retain(|waiting| now.saturating_since(waiting.since) < WAIT_MAX);
-        let of_link = self.waiting.iter().filter(|waiting| waiting.link == link);
-        if of_link.count() >= WAITING_PER_LINK || self.waiting.len() >= WAITING_MAX {
-            return false;
-        }
-        self.waiting.push_back(Waiting {
-            link,
-            flow: of.flow,
-            since: now,
-            datagram: of.datagram.to_vec(),
-        });
-        true
-    }
-
-    /// Removes and returns the datagrams queued for a flow.
-    fn take(&mut self, link: LinkId, flow: FlowId) -> Vec<Vec<u8>> {
-        if self.waiting.is_empty() {
-            return Vec::new();
-        }
-        let mut taken = Vec::new();
-        self.waiting.retain_mut(|waiting| {
-            let is_it = waiting.link == link && waiting.flow == flow;
-            if is_it {
-                taken.push(core::mem::take(&mut waiting.datagram));
-            }
-            !is_it
-        });
-        taken
-    }
-}
-
-/// Minimum time between two messages that open flows to one exit. At 1,000 joins per second it
-/// needs 100 messages, and the delay is not noticeable.
+/// Minimum time between two messages that open flows to one exit: 100 for 1,000 joins per second.
 const OPENS_REST: Duration = Duration::from_millis(10);
-/// Delay before a close message is retried after the session had no room: about a short round trip,
-/// in which the peer acknowledges some data.
+/// Delay before a close message is retried: a short round trip, in which the peer acknowledges
+/// data.
 const CLOSES_REST: Duration = Duration::from_millis(20);
-/// Queued close messages per session; 1.5 MiB. If a peer acknowledges too slowly, further ones are
-/// dropped, which costs only its own flows.
+/// Queued close messages per session; 1.5 MiB. Dropping more costs only the flows of a slow peer.
 const CLOSES_WAITING_MAX: usize = 65_536;
 /// Maximum age of a flow that sends over the session. An older one has labels, or gets none.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Datagrams that one flow may send over the session: 250 ms of a typical game.
+/// Datagrams of one flow over the session: 250 ms of a typical game.
 const BY_SESSION_MAX: u8 = 16;
-/// Overhead charged per datagram, in bytes.
+/// Overhead per datagram, in bytes.
 const OVERHEAD: u32 = 64;
 /// Bytes per second that flows with one far end send over the session: a quarter of what a relay
-/// forwards between ends that cannot reach each other. The burst is half of it, about 64 first
-/// datagrams. In a mass join, datagrams beyond this wait for labels, so that they do not delay the
-/// messages that open flows.
+/// forwards between ends that cannot reach each other. The burst is about 64 first datagrams. More
+/// would delay the messages that open flows.
 pub(super) const EARLY_RATE: u32 = 16 << 10;
 pub(super) const EARLY_BURST: u32 = EARLY_RATE / 2;
-/// How long a datagram waits for the message that opens its flow. Covers one loss of that message.
+/// How long a datagram waits for the message that opens its flow: one loss of that message.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Queued datagrams per neighbour and in total: at most 1.5 MiB.
+/// Queued datagrams per neighbour and in total; 1.5 MiB.
 const WAITING_PER_LINK: usize = 128;
 const WAITING_MAX: usize = 1_024;
 

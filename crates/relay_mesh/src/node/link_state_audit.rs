@@ -1,4 +1,4 @@
-//! Detects paths that are slower than link state says: a node on them reports too low a cost, or
+//! Detects paths that are slower than their link state: a node on them reports too low a cost, or
 //! delays traffic.
 
 use core::time::Duration;
@@ -14,7 +14,6 @@ use crate::routes::Path;
 /// wrong about a path that was slower for [`PROOF`] without a break.
 #[derive(Debug, Default)]
 pub(super) struct LinkStateAudit {
-    /// At most [`PATHS_MAX`].
     list: Vec<CostMismatch>,
 }
 
@@ -31,7 +30,6 @@ struct CostMismatch {
     until: Instant,
     /// How often a mismatch was proved.
     times: u32,
-    /// The last observation.
     seen: Instant,
 }
 
@@ -50,11 +48,11 @@ impl LinkStateAudit {
         }
         let margin = MARGIN.max(advertised.percent(MARGIN_PERCENT));
         let is_longer = measured > advertised.plus(margin);
-        let place = self.list.iter().position(|entry| entry.path == *path);
-        let Some(place) = place.or_else(|| is_longer.then(|| self.insert(now, path))) else {
+        let index = self.list.iter().position(|entry| entry.path == *path);
+        let Some(index) = index.or_else(|| is_longer.then(|| self.insert(now, path))) else {
             return false;
         };
-        let Some(entry) = self.list.get_mut(place) else {
+        let Some(entry) = self.list.get_mut(index) else {
             return false;
         };
         if entry.times == 0 && now.saturating_since(entry.seen) > STALE_AFTER {
@@ -99,8 +97,8 @@ impl LinkStateAudit {
         if self.list.len() >= PATHS_MAX {
             let by_worth = |(_, entry): &(usize, &CostMismatch)| (now < entry.until, entry.seen);
             let oldest = (0..).zip(&self.list).min_by_key(by_worth);
-            if let Some((place, _)) = oldest {
-                self.list.swap_remove(place);
+            if let Some((index, _)) = oldest {
+                self.list.swap_remove(index);
             }
         }
         self.list.push(CostMismatch {
@@ -117,28 +115,22 @@ impl LinkStateAudit {
 }
 
 /// Tolerated excess, also in percent. True reports on links with 3 ms of jitter and 1 % of loss
-/// stay below it (`sim_pgx6_who_tells_the_truth_is_not_refuted`), and a lie that stays below costs
-/// no more.
+/// stay below it (`sim_pgx6_who_tells_the_truth_is_not_refuted`); a lie below it costs no more.
 const MARGIN: Cost = Cost::from_millis(15);
 const MARGIN_PERCENT: u16 = 25;
 /// How long a path must be slower: twice the 15 s after which half of a link's 30 s measurement
 /// window, and so its median, is newer than the change.
 const PROOF: Duration = Duration::from_secs(30);
-/// How long a path must match before the mismatch ends. Longer than a moment of truth between two
-/// lies, and shorter than [`PROOF`].
+/// How long a path must match before the mismatch ends: longer than a moment of truth between lies.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
-/// Gap after which earlier observations no longer count: 25 observations, which are 200 ms apart
-/// while probes are answered.
+/// Gap after which earlier observations no longer count: 25 observations.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 /// First duration of the excess, doubled each time. A node that continues is used for half a minute
-/// in ten: 5 % of the time, and then less.
+/// in ten at first.
 const FIRST: Duration = Duration::from_secs(600);
-/// Maximum number of doublings: 16 times [`FIRST`], about 2.7 hours.
 const DOUBLINGS: u32 = 4;
-/// Time after which a mismatch is forgotten: six times [`FIRST`].
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
-/// Paths remembered: eight times as many as a set has. With three relays each, they take less than
-/// 8 KiB.
+/// Eight times the paths of a set; less than 8 KiB.
 const PATHS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sessions with neighbours: dialing, link keys, probes.
+//! Sessions with neighbours: dialing, received messages, probes.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -22,7 +22,6 @@ use crate::measure::{Echo, Pace, Probe, Prober};
 use crate::message::{Message, code};
 
 impl<P: Provider> Node<P> {
-    /// Registers the nodes of the bootstrap list as peers.
     pub(super) fn register_bootstrap(&mut self, now: Instant) {
         for (node, address) in self.config.bootstrap.nodes.clone() {
             if node == self.own {
@@ -36,7 +35,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Registers live nodes as peers, and updates their addresses from their records.
+    /// Registers live nodes as peers, and updates addresses from their records.
     pub(super) fn learn_peers(&mut self, now: Instant) {
         self.selecting.has_news = false;
         let live = self.gossip.table().live_profiles();
@@ -75,9 +74,7 @@ impl<P: Provider> Node<P> {
                     }
                 }
                 SessionEvent::Readable { session } => self.on_readable(now, session),
-                SessionEvent::MtuChecked { session, mtu } => {
-                    self.on_size(session, mtu);
-                }
+                SessionEvent::MtuChecked { session, mtu } => self.on_size(session, mtu),
                 SessionEvent::ConnectFailed { session, failure } => {
                     self.on_failed_dial(now, session, failure);
                 }
@@ -91,7 +88,7 @@ impl<P: Provider> Node<P> {
         has_news
     }
 
-    /// Sends the probes that are due; returns when the next one is due, at most `latest`.
+    /// Sends due probes; returns when the next one is due, at most `latest`.
     pub(super) fn run_probers(&mut self, now: Instant, latest: Instant) -> Instant {
         let mut next = latest;
         let mut ready: Vec<LinkId> = Vec::new();
@@ -99,9 +96,8 @@ impl<P: Provider> Node<P> {
             let due = up.prober.poll_timeout();
             if due <= now {
                 ready.push(link);
-            } else {
-                next = next.min(due);
             }
+            next = next.min(due.max(now));
         }
         for link in ready {
             let is_used = self.sends_over(link);
@@ -131,7 +127,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         self.stats.probes = self.stats.probes.saturating_add(1);
         match Probe::decode(message) {
-            // Probes test the direct path; one that came through a relay is not answered.
+            // Probes test the direct path only.
             Ok(_) if self.detours.is_via_relay(link) => {}
             Ok(probe) => {
                 self.detours.pause_relay(now, link);
@@ -187,8 +183,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// A random delay of a dial, below 250 ms, so that nodes that started together do not dial in
-    /// step.
+    /// Random delay of a dial, so that nodes that started together do not dial in step.
     pub(super) fn dial_spread(&mut self) -> Duration {
         Duration::from_millis(self.generator.below(250))
     }
@@ -201,12 +196,11 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_connected(&mut self, now: Instant, session: SessionId, node: NodeId) {
-        // If there were two sessions with the node, the endpoint has closed one by now.
+        // Of two sessions with the node, the endpoint has closed one by now.
         if !self.endpoint.sessions().any(|open| open == session) {
             return;
         }
         if !self.is_member(&node) {
-            // It was removed from the member list after the endpoint accepted it.
             self.count_non_member(now);
             self.close_with(now, session, CloseCode::PeerIdentity);
             return;
@@ -218,8 +212,7 @@ impl<P: Provider> Node<P> {
         };
         match self.peers.get(link).map(|peer| &peer.contact) {
             Some(Contact::Up(_)) => self.take_down(now, link),
-            // The peer's dial succeeded first; an own dial that continued would replace its
-            // session.
+            // An own dial that continued would replace the session.
             Some(&Contact::Dialling(dial)) if dial != session => self.close(now, dial),
             Some(Contact::Dialling(_) | Contact::None) | None => {}
         }
@@ -254,14 +247,12 @@ impl<P: Provider> Node<P> {
         self.send_first_messages(now, link, node);
     }
 
-    /// The prober of the last session with a neighbour, if that session ended recently and used the
-    /// same address; otherwise a new one.
+    /// The prober of the last session, if that ended recently at the same address; otherwise a new
+    /// one.
     fn prober_for(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) -> Prober {
-        let peer = self.peers.get_mut(link);
-        let kept = peer
-            .zip(address)
-            .and_then(|(peer, at)| peer.take_prober(now, at));
-        kept.unwrap_or_else(|| Prober::new(now, self.generator.seed().generator(0)))
+        let peer = self.peers.get_mut(link).zip(address);
+        let last = peer.and_then(|(peer, address)| peer.take_prober(now, address));
+        last.unwrap_or_else(|| Prober::new(now, self.generator.seed().generator(0)))
     }
 
     /// Whether no live record of the node is known: it may belong to an unknown part of the mesh.
@@ -284,8 +275,7 @@ impl<P: Provider> Node<P> {
         self.peers.intern(now, node)
     }
 
-    /// Sends the first messages of a session: the link terms, gossip, and the version of the signed
-    /// document.
+    /// Sends the link terms, gossip, and the version of the signed document.
     fn send_first_messages(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
             kind: self.kind_of(link),
@@ -311,7 +301,6 @@ impl<P: Provider> Node<P> {
         named.copied().unwrap_or(self.config.hop_kind)
     }
 
-    /// Stores the link terms that a neighbour announced.
     pub(super) fn on_terms(&mut self, link: LinkId, message: &[u8]) {
         match (LinkTerms::decode(message), self.gates.get_mut(link)) {
             (Ok(terms), Some(gate)) => {
@@ -341,10 +330,8 @@ impl<P: Provider> Node<P> {
 
     fn on_failed_dial(&mut self, now: Instant, session: SessionId, failure: ConnectFailure) {
         let ending = Ending::from(failure);
-        if let Some(link) = self
-            .peers
-            .of_session(session)
-            .filter(|_| ending != Ending::Full)
+        if ending != Ending::Full
+            && let Some(link) = self.peers.of_session(session)
         {
             self.count_failed_dial(now, link, failure);
         }
@@ -377,7 +364,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends everything that depends on the session with a neighbour.
     pub(super) fn take_down(&mut self, now: Instant, link: LinkId) {
         self.drop_link(link);
         if let Some(peer) = self.peers.get(link) {
@@ -419,7 +405,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Handles one message of a neighbour.
     pub(super) fn on_message(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Some(&kind) = message.first() else {
             self.count_malformed();
@@ -463,16 +448,15 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn close_with(&mut self, now: Instant, session: SessionId, code: CloseCode) {
-        let closed = self.endpoint.close(now, session, code, &[]);
         // A session that has already ended needs no close.
-        closed.unwrap_or_default();
+        self.endpoint
+            .close(now, session, code, &[])
+            .unwrap_or_default();
     }
 }
 
-/// Whether a node with the addresses `own` may dial an address from another node's record.
-///
-/// A record may name any address. Only addresses of single hosts other than `own` are dialed, and
-/// loopback addresses only if this node uses one itself.
+/// Whether to dial an address from another node's record, which may name any: only a single host's
+/// other than `own`, and loopback only if this node uses it itself.
 fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
     // Dual-stack sockets name IPv4 addresses in IPv4-mapped form.
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
@@ -483,18 +467,18 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
         && !own.iter().any(|own| plain(*own) == (ip, port))
 }
 
-/// Whether `address` is that of a single host: its port is not 0, and it is not unspecified,
-/// multicast or broadcast. IPv4-mapped addresses count as IPv4.
+/// Whether `address` is that of a single host: with a port, and not unspecified, multicast or
+/// broadcast. IPv4-mapped addresses count as IPv4.
 pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
-/// A session that lasted this long showed that its far end is reachable: twice the time that the
-/// first dials after a failure wait.
+/// A session that lasted this long showed that its far end is reachable: twice the first dial
+/// waits.
 const LASTED: Duration = Duration::from_secs(10);
-/// How much later the node with the larger id dials, if two nodes learn of each other at once.
+/// Delay of the node with the larger id, if two nodes learn of each other at once.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);
 
 #[cfg(test)]

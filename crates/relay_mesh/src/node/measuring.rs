@@ -1,4 +1,4 @@
-//! Measures the costs from this exit to its game servers.
+//! Measurement of the costs from this exit to its game servers.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,7 +13,6 @@ use crate::event::{Command, Event, Outcome};
 use crate::server_probe::ServerProbe;
 use crate::signed_config::Protocol;
 
-/// A game's protocol and name.
 pub(super) type GameKey = (Protocol, String);
 
 /// The server of a game that this node is an exit of.
@@ -21,19 +20,16 @@ pub(super) type GameKey = (Protocol, String);
 pub(super) struct Server {
     address: SocketAddr,
     probe: ServerProbe,
-    /// When to measure it next.
     due: Instant,
-    /// Whether the system has refused to probe it since its last answer.
-    is_barred: bool,
+    /// Whether the system has not permitted a probe since the last answer.
+    is_not_permitted: bool,
     /// The pending measurement, and its deadline.
-    asked: Option<(CommandId, Instant)>,
-    /// Consecutive failed measurements.
+    pending: Option<(CommandId, Instant)>,
     failures: u8,
-    /// The newest costs, the oldest first; at most [`NEWEST`].
+    /// The newest costs, oldest first.
     newest: Vec<Cost>,
 }
 
-/// How a measurement changed the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerChange {
     None,
@@ -47,14 +43,14 @@ impl Server {
             address,
             probe,
             due: now,
-            is_barred: false,
-            asked: None,
+            is_not_permitted: false,
+            pending: None,
             failures: 0,
             newest: Vec::new(),
         }
     }
 
-    /// The median of the newest costs; unroutable if the server is lost, and `None` if it was never
+    /// The median of the newest costs; unroutable if the server is lost, `None` if it was never
     /// measured.
     pub(super) fn cost(&self) -> Option<Cost> {
         if self.failures >= FAILURES {
@@ -71,8 +67,8 @@ impl Server {
         } else {
             ServerChange::None
         };
-        (self.failures, self.is_barred) = (0, false);
-        if self.newest.len() >= NEWEST {
+        (self.failures, self.is_not_permitted) = (0, false);
+        if self.newest.len() >= SAMPLES_MAX {
             self.newest.remove(0);
         }
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
@@ -94,15 +90,15 @@ impl Server {
     /// Handles that the system does not permit the probe; it may later. Returns whether to report
     /// it.
     fn on_not_permitted(&mut self, now: Instant) -> bool {
-        (self.due, self.failures) = (now + BARRED, 0);
+        (self.due, self.failures) = (now + NOT_PERMITTED_WAIT, 0);
         self.newest.clear();
-        !core::mem::replace(&mut self.is_barred, true)
+        !core::mem::replace(&mut self.is_not_permitted, true)
     }
 
     /// Wait until the next measurement: shorter after a failure, which may be chance.
     const fn wait(&self) -> Duration {
         if 0 < self.failures && self.failures < FAILURES {
-            AGAIN
+            RETRY
         } else {
             PERIOD
         }
@@ -110,17 +106,17 @@ impl Server {
 }
 
 impl<P: Provider> Node<P> {
-    /// Starts the measurements that are due, and ends those that are overdue.
+    /// Starts due measurements, and ends those that are overdue.
     pub(super) fn measure_servers(&mut self, now: Instant) {
         if core::mem::take(&mut self.edges.is_stale) {
             self.update_servers(now);
         }
-        let mut asked: usize = 0;
+        let mut pending: usize = 0;
         let mut overdue = Vec::new();
         for (key, server) in &mut self.edges.servers {
-            match server.asked {
+            match server.pending {
                 Some((id, until)) if until <= now => overdue.push((key.clone(), id)),
-                Some(_) => asked = asked.saturating_add(1),
+                Some(_) => pending = pending.saturating_add(1),
                 None => {}
             }
         }
@@ -128,13 +124,13 @@ impl<P: Provider> Node<P> {
             self.pending.remove(&id);
             self.end_measurement(now, &key, Outcome::Failed);
         }
-        let room = ASKED_MAX.saturating_sub(asked);
+        let room = PENDING_MAX.saturating_sub(pending);
         for key in longest_due(now, &self.edges.servers, room) {
             let id = CommandId(self.next_command);
             let Some(server) = self.edges.servers.get_mut(&key) else {
                 continue;
             };
-            server.asked = Some((id, now + PATIENCE));
+            server.pending = Some((id, now + TIMEOUT));
             let command = Command::Measure {
                 server: server.address,
                 probe: server.probe.clone(),
@@ -144,9 +140,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Handles the result of a measurement.
     pub(super) fn on_measured(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
-        let is_it = |server: &Server| server.asked.is_some_and(|(asked, _)| asked == id);
+        let is_it = |server: &Server| server.pending.is_some_and(|(pending, _)| pending == id);
         let mut servers = self.edges.servers.iter();
         let found = servers.find(|(_, server)| is_it(server));
         if let Some(key) = found.map(|(key, _)| key.clone()) {
@@ -159,9 +154,9 @@ impl<P: Provider> Node<P> {
         let Some(server) = self.edges.servers.get_mut(key) else {
             return;
         };
-        server.asked = None;
+        server.pending = None;
         let change = match outcome {
-            Outcome::Measured(span) if span < PATIENCE => server.on_answer(span),
+            Outcome::Measured(span) if span < TIMEOUT => server.on_answer(span),
             Outcome::NotPermitted => {
                 if server.on_not_permitted(now) {
                     let (protocol, game) = key.clone();
@@ -189,8 +184,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Updates the list of servers to those of the games that this node is an exit of. Unchanged
-    /// servers keep their state.
+    /// Updates the list of servers from the games. Unchanged servers keep their state.
     fn update_servers(&mut self, now: Instant) {
         self.edges.refresh();
         let mut wanted = self.servers_wanted();
@@ -203,7 +197,7 @@ impl<P: Provider> Node<P> {
             if stays {
                 wanted.remove(key);
             } else {
-                given_up.extend(server.asked.map(|(id, _)| id));
+                given_up.extend(server.pending.map(|(id, _)| id));
             }
             stays
         });
@@ -240,10 +234,10 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// The `room` servers that have been due for longest and have no pending measurement. So servers
-/// that do not answer do not delay the others.
+/// The `room` servers that have been due for longest, so that those that do not answer do not delay
+/// the others.
 fn longest_due(now: Instant, servers: &BTreeMap<GameKey, Server>, room: usize) -> Vec<GameKey> {
-    let is_due = |server: &Server| server.asked.is_none() && server.due <= now;
+    let is_due = |server: &Server| server.pending.is_none() && server.due <= now;
     let servers = servers.iter().filter(|(_, server)| is_due(server));
     let mut due: Vec<_> = servers.map(|(key, server)| (server.due, key)).collect();
     due.sort_unstable();
@@ -254,20 +248,19 @@ fn longest_due(now: Instant, servers: &BTreeMap<GameKey, Server>, room: usize) -
 /// Time between two measurements of a server, ±20 %.
 const PERIOD: Duration = Duration::from_secs(10);
 /// The same after a failure, until the server answers or is lost.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(2);
 /// Upper bound of the random wait: two fifths of [`PERIOD`].
 const JITTER_MICROS: u64 = 4_000_000;
 /// Wait after the system did not permit a probe.
-const BARRED: Duration = Duration::from_secs(600);
-/// Timeout of a measurement.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Consecutive failures after which a server is lost: one may be chance.
+const NOT_PERMITTED_WAIT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Consecutive failures after which a server is lost.
 const FAILURES: u8 = 3;
 /// Measurements of which the median counts, so that one late answer changes nothing.
-const NEWEST: usize = 3;
-/// Pending measurements, each a socket of the driver. If servers answer within 300 ms, 1,024 of
-/// them fit into the period.
-const ASKED_MAX: usize = 32;
+const SAMPLES_MAX: usize = 3;
+/// Pending measurements, each a socket of the driver: 1,024 servers that answer within 300 ms fit
+/// into the period.
+const PENDING_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -294,7 +287,7 @@ mod tests {
             assert_eq!(server.cost(), Some(Cost::from_millis(median)));
         }
         assert_eq!(server.on_failure(), ServerChange::None);
-        assert_eq!(server.wait(), AGAIN);
+        assert_eq!(server.wait(), RETRY);
         assert_eq!(server.on_failure(), ServerChange::None);
         assert_eq!(
             server.cost(),
@@ -335,26 +328,26 @@ mod tests {
         let mut measured = BTreeMap::<GameKey, Vec<u64>>::new();
         for second in 0..300 {
             let now = Instant::from_millis(second * 1_000);
-            let mut asked = 0;
+            let mut pending = 0;
             for server in servers.values_mut() {
-                match server.asked {
+                match server.pending {
                     Some((_, until)) if until <= now => {
-                        server.asked = None;
+                        server.pending = None;
                         server.on_failure();
                         server.due = now + server.wait();
                     }
-                    Some(_) => asked += 1,
+                    Some(_) => pending += 1,
                     None => {}
                 }
             }
-            for key in longest_due(now, &servers, ASKED_MAX - asked) {
+            for key in longest_due(now, &servers, PENDING_MAX - pending) {
                 let server = servers.get_mut(&key).unwrap();
                 if answers(&key) {
                     server.on_answer(Duration::from_millis(20));
                     server.due = now + server.wait();
                     measured.entry(key).or_default().push(second);
                 } else {
-                    server.asked = Some((CommandId(0), now + PATIENCE));
+                    server.pending = Some((CommandId(0), now + TIMEOUT));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Detects that this node is overloaded.
+//! Detection of overload of this node.
 
 use core::time::Duration;
 
@@ -11,9 +11,8 @@ use crate::leg::SocketId;
 use crate::link::LinkId;
 use crate::path_probe::DataReport;
 
-/// Detects that the node runs late or drops datagrams in its own queues.
-///
-/// While it is overloaded, silence and delay do not count against links and paths.
+/// Detects that the node runs late or drops datagrams in its own queues. While it is overloaded,
+/// silence and delay do not count against links and paths.
 #[derive(Debug)]
 pub(super) struct OverloadDetector {
     /// Start of the current window.
@@ -23,18 +22,16 @@ pub(super) struct OverloadDetector {
     /// Datagrams that the node's own queues dropped in the window.
     dropped: u64,
     until: Instant,
-    /// Datagrams that the node's own queues have dropped in total.
+    /// Datagrams that they have dropped in total.
     drops: u64,
-    /// Figure since the last report.
-    untold: OverloadFigure,
-    told_at: Option<Instant>,
-    /// Datagrams that the kernel dropped in the window at sockets which carry no path traffic.
-    elsewhere: u64,
-    /// Drops at such sockets are reported until then; they do not excuse paths.
-    tell_until: Instant,
+    unreported: OverloadFigure,
+    reported_at: Option<Instant>,
+    /// Datagrams that the kernel dropped in the window at sockets without path traffic.
+    dropped_elsewhere: u64,
+    /// Drops at such sockets are reported until then.
+    report_until: Instant,
 }
 
-/// How far a node was behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverloadFigure {
     pub(super) late: Duration,
@@ -49,50 +46,47 @@ impl OverloadDetector {
             dropped: 0,
             until: now,
             drops: 0,
-            untold: OverloadFigure {
+            unreported: OverloadFigure {
                 late: Duration::ZERO,
                 dropped: 0,
             },
-            told_at: None,
-            elsewhere: 0,
-            tell_until: now,
+            reported_at: None,
+            dropped_elsewhere: 0,
+            report_until: now,
         }
     }
 
-    /// Records how late the driver was.
     pub(super) fn on_late(&mut self, now: Instant, late: Duration) {
         if late < LATE_MIN {
             return;
         }
-        self.roll(now);
+        self.advance_window(now);
         self.late = self.late.saturating_add(late.min(LATE_MAX));
-        self.untold.late = self.untold.late.saturating_add(late);
-        self.judge(now);
+        self.unreported.late = self.unreported.late.saturating_add(late);
+        self.update(now);
     }
 
-    /// Records datagrams that the node's own queues dropped.
     pub(super) fn on_dropped(&mut self, now: Instant, count: u64) {
         if count == 0 {
             return;
         }
-        self.roll(now);
+        self.advance_window(now);
         self.dropped = self.dropped.saturating_add(count);
-        self.untold.dropped = self.untold.dropped.saturating_add(count);
-        self.judge(now);
+        self.unreported.dropped = self.unreported.dropped.saturating_add(count);
+        self.update(now);
     }
 
-    /// Records datagrams that the kernel dropped at a socket which carries no path traffic. They
-    /// are reported, but paths are judged as usual. Otherwise flooding a game's port would prevent
-    /// failover.
+    /// Records datagrams that the kernel dropped at a socket without path traffic. They are only
+    /// reported; if they excused paths, flooding a game's port would prevent failover.
     pub(super) fn on_dropped_elsewhere(&mut self, now: Instant, count: u64) {
         if count == 0 {
             return;
         }
-        self.roll(now);
-        self.elsewhere = self.elsewhere.saturating_add(count);
-        self.untold.dropped = self.untold.dropped.saturating_add(count);
-        if self.elsewhere >= DROPPED_MIN {
-            self.tell_until = now + LASTS;
+        self.advance_window(now);
+        self.dropped_elsewhere = self.dropped_elsewhere.saturating_add(count);
+        self.unreported.dropped = self.unreported.dropped.saturating_add(count);
+        if self.dropped_elsewhere >= DROPPED_MIN {
+            self.report_until = now + LASTS;
         }
     }
 
@@ -102,30 +96,32 @@ impl OverloadDetector {
         self.on_dropped(now, drops.saturating_sub(before));
     }
 
-    /// Returns whether the node is overloaded, or was within [`LASTS`].
+    /// Whether the node is overloaded, or was within [`LASTS`].
     pub(super) fn is_overloaded(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Returns the figure since the last report if a report is due.
+    /// The figure since the last report, if a report is due.
     pub(super) fn take_report(&mut self, now: Instant) -> Option<OverloadFigure> {
-        let may_tell = self.told_at.is_none_or(|at| at + TOLD_AGAIN <= now);
-        let is_news = self.is_overloaded(now) || now < self.tell_until;
-        if !is_news || !may_tell {
+        let may_report = self
+            .reported_at
+            .is_none_or(|at| at + REPORT_INTERVAL <= now);
+        let has_report = self.is_overloaded(now) || now < self.report_until;
+        if !has_report || !may_report {
             return None;
         }
-        self.told_at = Some(now);
-        Some(core::mem::take(&mut self.untold))
+        self.reported_at = Some(now);
+        Some(core::mem::take(&mut self.unreported))
     }
 
-    fn roll(&mut self, now: Instant) {
+    fn advance_window(&mut self, now: Instant) {
         if now.saturating_since(self.window) >= WINDOW {
             (self.window, self.late) = (now, Duration::ZERO);
-            (self.dropped, self.elsewhere) = (0, 0);
+            (self.dropped, self.dropped_elsewhere) = (0, 0);
         }
     }
 
-    fn judge(&mut self, now: Instant) {
+    fn update(&mut self, now: Instant) {
         if self.late >= LATE_SHARE || self.dropped >= DROPPED_MIN {
             self.until = now + LASTS;
         }
@@ -225,11 +221,9 @@ const LATE_MAX: Duration = Duration::from_millis(100);
 const LATE_SHARE: Duration = Duration::from_millis(150);
 /// Dropped datagrams per window that mean overload.
 const DROPPED_MIN: u64 = 50;
-/// How long overload lasts after its last sign: answers to probes of a second ago are still in
-/// flight.
+/// How long overload lasts after its last sign: answers to earlier probes are still in flight.
 pub(super) const LASTS: Duration = Duration::from_secs(2);
-/// Minimum time between two reports.
-const TOLD_AGAIN: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// Lateness that counts as a stall; the same as for sessions (TWP/1, section 11).
 const LATE: Duration = Duration::from_millis(250);
 
@@ -253,8 +247,8 @@ mod tests {
         detector.on_late(at(5_000), Duration::from_millis(100));
         detector.on_late(at(5_200), Duration::from_millis(100));
         assert!(detector.is_overloaded(at(5_200)));
-        let told = detector.take_report(at(5_200)).unwrap();
-        assert_eq!(told.late, Duration::from_millis(3_200));
+        let report = detector.take_report(at(5_200)).unwrap();
+        assert_eq!(report.late, Duration::from_millis(3_200));
         assert_eq!(detector.take_report(at(5_300)), None, "once a minute");
         assert!(!detector.is_overloaded(at(7_200)));
         detector.on_dropped(at(9_000), 49);
@@ -273,8 +267,8 @@ mod tests {
         assert_eq!(detector.take_report(at(10)), None);
         detector.on_dropped_elsewhere(at(20), 10_000);
         assert!(!detector.is_overloaded(at(20)));
-        let told = detector.take_report(at(20)).unwrap();
-        assert_eq!(told.dropped, 10_049);
+        let report = detector.take_report(at(20)).unwrap();
+        assert_eq!(report.dropped, 10_049);
         detector.on_dropped_elsewhere(at(30), 10_000);
         assert_eq!(detector.take_report(at(30)), None, "once a minute");
     }

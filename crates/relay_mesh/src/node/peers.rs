@@ -14,48 +14,48 @@ use crate::cost::Cost;
 use crate::link::{LinkId, LinkSet};
 use crate::measure::{Prober, Window};
 
-/// A known node.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
     /// The addresses of its newest record.
     pub(super) learned: Vec<SocketAddr>,
-    /// Its addresses in the bootstrap list. A node that has one is dialed even without a live
-    /// record.
+    /// Its addresses in the bootstrap list. A node with one is dialed even without a live record.
     pub(super) bootstrap: Vec<SocketAddr>,
     /// The address of the last dial that succeeded.
     pub(super) reached: Option<SocketAddr>,
     pub(super) contact: Contact,
-    /// The prober of the last session, with that session's address and end.
     pub(super) last_prober: Option<Box<LastProber>>,
-    /// When to dial next.
     pub(super) next_dial: Instant,
     /// Consecutive dials that failed or led to a session that did not last.
     pub(super) failures: u32,
     /// Measured cost of the link, and until when it counts after the link is down.
     pub(super) measured: Option<(Cost, Instant)>,
-    /// Until when it is not dialed, because it was full or did not answer.
+    /// Until when it is not dialed: it was full or did not answer.
     pub(super) refused_until: Option<Instant>,
-    /// Until when it gets none of the last free slots, because it was evicted.
+    /// Until when it gets none of the last free slots.
     pub(super) evicted_until: Option<Instant>,
-    /// Number of evictions.
     evictions: u32,
-    /// When it last had a live record or a session, or was found to be in use.
+    /// When it last had a live record or a session, or was in use.
     pub(super) seen: Instant,
-    /// Limiter of the flows that it opens.
-    pub(super) opens: TokenBucket,
-    /// Limiter of the labels that it requests.
-    pub(super) requests: TokenBucket,
-    /// Limiter of the labels that it releases.
-    pub(super) releases: TokenBucket,
-    /// Limiter of the bytes that this node relays for it.
-    pub(super) detoured: TokenBucket,
-    /// Limiter of the bytes that it relays to this node, from far ends for which it is not the
-    /// relay.
-    pub(super) passed: TokenBucket,
+    pub(super) limits: PeerLimits,
 }
 
-/// The prober of an ended session, kept for the next one.
+/// Limiters of what a peer causes here.
+#[derive(Debug)]
+pub(super) struct PeerLimits {
+    /// Flows that it opens.
+    pub(super) opens: TokenBucket,
+    /// Labels that it requests.
+    pub(super) requests: TokenBucket,
+    /// Labels that it releases; not more than it was granted.
+    pub(super) releases: TokenBucket,
+    /// Bytes that this node relays for it.
+    pub(super) relayed: TokenBucket,
+    /// Bytes that it relays to this node as no detour's relay.
+    pub(super) received: TokenBucket,
+}
+
+/// The prober of an ended session, last for the next one.
 #[derive(Debug)]
 pub(super) struct LastProber {
     prober: Prober,
@@ -63,52 +63,43 @@ pub(super) struct LastProber {
     ended_at: Instant,
 }
 
-/// State of the session with a node.
 #[derive(Debug)]
 pub(super) enum Contact {
-    /// No session.
     None,
-    /// This node dials.
     Dialling(SessionId),
-    /// A session is open.
     Up(Box<Up>),
 }
 
-/// An open session.
 #[derive(Debug)]
 pub(super) struct Up {
     pub(super) session: SessionId,
-    /// When it opened.
     pub(super) since: Instant,
-    /// When this node last selected it, or when it connected without a known record.
+    /// When this node last selected it, or when an unknown node connected.
     pub(super) chosen_at: Option<Instant>,
     pub(super) prober: Prober,
     /// Whether its direct path carries hop frames.
     pub(super) carries: bool,
-    /// Whether datagrams of 1,280 bytes do not pass, so that long ones are sent in pieces.
+    /// Whether datagrams of 1,280 bytes do not pass, so that they are sent in pieces.
     pub(super) is_small: bool,
 }
 
 /// All known nodes, by link id and by node id. A link id is reused once its node is forgotten and
-/// nothing refers to it.
+/// unreferenced.
 #[derive(Debug)]
 pub(super) struct Peers {
     /// Forgotten nodes have the id [`NOBODY`].
     list: Vec<Peer>,
-    /// Link ids of forgotten nodes.
     free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
     by_session: BTreeMap<SessionId, LinkId>,
-    /// Links with an open session.
     open: BTreeSet<LinkId>,
     max: usize,
     rates: Rates,
 }
 
-/// What each peer may request in a second.
+/// What each peer may request per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
-    /// Labels.
     request: u32,
     /// Flows that an entry with this node's configuration opens.
     open: u32,
@@ -136,8 +127,7 @@ impl Peers {
         }
     }
 
-    /// Returns the link id of `node`, and assigns one if the node is new; `None` if too many are
-    /// known.
+    /// Returns the link id of `node`, and assigns one if it is new; `None` if too many are known.
     pub(super) fn intern(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         if let Some(&link) = self.by_node.get(&node) {
             return Some(link);
@@ -156,7 +146,7 @@ impl Peers {
         Some(link)
     }
 
-    /// Frees the link id of a node that has no session and that nothing refers to.
+    /// Frees the link id of a node without a session or references.
     pub(super) fn forget(&mut self, now: Instant, link: LinkId) {
         let rates = self.rates;
         if let Some(peer) = self.get_mut(link).filter(|peer| peer.node != NOBODY) {
@@ -182,13 +172,11 @@ impl Peers {
         self.list.get_mut(usize::from(link.0))
     }
 
-    /// All known nodes, by link.
     pub(super) fn iter(&self) -> impl Iterator<Item = (LinkId, &Peer)> {
         let all = (0..).map(LinkId).zip(&self.list);
         all.filter(|(_, peer)| peer.node != NOBODY)
     }
 
-    /// Nodes with an open session.
     pub(super) fn up(&self) -> impl Iterator<Item = (LinkId, &Peer, &Up)> {
         self.open.iter().filter_map(|&link| {
             let peer = self.get(link)?;
@@ -213,19 +201,16 @@ impl Peers {
         }
     }
 
-    /// Drops the probers of sessions that ended too long ago.
     pub(super) fn drop_old_probers(&mut self, now: Instant) {
         for peer in &mut self.list {
             peer.last_prober.take_if(|last| !last.is_fresh(now));
         }
     }
 
-    /// Number of known nodes.
     pub(super) fn len(&self) -> usize {
         self.by_node.len()
     }
 
-    /// Whether any session is open.
     pub(super) fn has_links(&self) -> bool {
         !self.open.is_empty()
     }
@@ -236,20 +221,18 @@ impl Peers {
         peer.is_some_and(|peer| !matches!(peer.contact, Contact::None))
     }
 
-    /// Whether hop frames may be exchanged with a node.
     pub(super) fn carries(&self, link: LinkId) -> bool {
         self.get(link)
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.carries))
     }
 
-    /// Whether the link to a node does not carry hop frames of full length.
+    /// Whether the link does not carry hop frames of full length.
     pub(super) fn is_small(&self, link: LinkId) -> bool {
         self.get(link)
             .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.is_small))
     }
 
-    /// Ends the session with a node at `address`. If the link was up, keeps its prober for the next
-    /// session.
+    /// Ends the session with a node at `address`. If the link was up, keeps its prober.
     pub(super) fn end_session(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) {
         if let Contact::Up(up) = self.set_contact(link, Contact::None)
             && up.prober.was_up()
@@ -264,7 +247,7 @@ impl Peers {
         }
     }
 
-    /// Sets the contact of a node, and updates the session index. Returns the previous contact.
+    /// Sets the contact of a node; returns the previous one.
     pub(super) fn set_contact(&mut self, link: LinkId, contact: Contact) -> Contact {
         let Some(peer) = self.list.get_mut(usize::from(link.0)) else {
             return Contact::None;
@@ -289,29 +272,23 @@ impl Peers {
         core::mem::replace(&mut peer.contact, contact)
     }
 
-    /// Number of sessions and dials.
     pub(super) fn contacts(&self) -> usize {
         self.by_session.len()
     }
 
     pub(super) fn memory(&self) -> usize {
         const UP: usize = size_of::<Up>() + 12 * 1_024;
-        const KEPT: usize = size_of::<LastProber>() + 12 * 1_024;
-        let kept = self.list.iter().filter(|peer| peer.last_prober.is_some());
+        const LAST: usize = size_of::<LastProber>() + 12 * 1_024;
+        let last = self.list.iter().filter(|peer| peer.last_prober.is_some());
         let known = self.list.capacity().saturating_mul(size_of::<Peer>());
         known
-            .saturating_add(kept.count().saturating_mul(KEPT))
+            .saturating_add(last.count().saturating_mul(LAST))
             .saturating_add(self.by_session.len().saturating_mul(UP))
     }
 }
 
 impl Peer {
     const fn new(now: Instant, node: NodeId, rates: Rates) -> Self {
-        let labels = TokenBucket::new(rates.request, rates.request.saturating_mul(4), now);
-        let (opens, burst) = (
-            rates.open.saturating_mul(OPENS),
-            rates.open.saturating_mul(OPENS_AT_ONCE),
-        );
         Self {
             node,
             learned: Vec::new(),
@@ -326,18 +303,13 @@ impl Peer {
             evicted_until: None,
             evictions: 0,
             seen: now,
-            opens: TokenBucket::new(opens, burst, now),
-            requests: labels,
-            // It cannot release more labels than it was granted.
-            releases: labels,
-            detoured: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
-            passed: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+            limits: PeerLimits::new(now, rates),
         }
     }
 
-    /// Addresses to dial, at most [`ADDRESSES_MAX`]: the one that was reached last, then those of
-    /// records, then those of the bootstrap list. A dial has no time for all; after a failure the
-    /// next dial starts with those that were not tried.
+    /// Addresses to dial, at most [`ADDRESSES_MAX`]: the last that was reached, those of records,
+    /// those of the bootstrap list. After a failure the next dial starts with those that the last
+    /// had no time for.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let known = self.learned.iter().chain(&self.bootstrap);
         let mut addresses: Vec<SocketAddr> = Vec::new();
@@ -353,8 +325,7 @@ impl Peer {
         addresses
     }
 
-    /// Returns the prober of the last session if that ended recently and the new one uses the same
-    /// address.
+    /// Returns the prober of the last session if that ended recently at the same address.
     pub(super) fn take_prober(&mut self, now: Instant, address: SocketAddr) -> Option<Prober> {
         let last = *self.last_prober.take()?;
         let is_same = last.address == address && last.is_fresh(now);
@@ -370,14 +341,13 @@ impl Peer {
         self.evicted_until = Some(now + span);
     }
 
-    /// Schedules the next dial after this node closed a session itself. The address that was
-    /// reached stays the first.
-    pub(super) fn rest(&mut self, now: Instant, spread: Duration) {
+    /// Schedules the next dial after this node closed a session itself.
+    pub(super) fn schedule_redial(&mut self, now: Instant, spread: Duration) {
         self.next_dial = now + BACK_OFF + spread;
     }
 
-    /// Schedules the next dial, with backoff, after a dial failed, or the peer or the path ended a
-    /// session.
+    /// Schedules the next dial, with backoff, after a failed dial or a session that the peer or the
+    /// path ended.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))
@@ -385,6 +355,24 @@ impl Peer {
         self.failures = self.failures.saturating_add(1);
         self.reached = None;
         self.next_dial = now + span + spread;
+    }
+}
+
+impl PeerLimits {
+    const fn new(now: Instant, rates: Rates) -> Self {
+        let labels = TokenBucket::new(rates.request, rates.request.saturating_mul(4), now);
+        let (opens, burst) = (
+            rates.open.saturating_mul(OPEN_RATE_FACTOR),
+            rates.open.saturating_mul(OPEN_BURST),
+        );
+        let bytes = TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now);
+        Self {
+            opens: TokenBucket::new(opens, burst, now),
+            requests: labels,
+            releases: labels,
+            relayed: bytes,
+            received: bytes,
+        }
     }
 }
 
@@ -396,8 +384,8 @@ impl LastProber {
 }
 
 impl<P: Provider> Node<P> {
-    /// Updates when each node was last seen, and removes some that were not seen for 10 minutes. At
-    /// most [`Config::peers_max`](crate::Config::peers_max) nodes have an ID at a time.
+    /// Removes nodes that were not seen for 10 minutes. At most [`Config::peers_max`] nodes have a
+    /// link id at a time.
     pub(super) fn forget_nodes(&mut self, now: Instant) {
         let mut gone: Vec<LinkId> = Vec::new();
         let links: Vec<LinkId> = self.peers.iter().map(|(link, _)| link).collect();
@@ -409,64 +397,60 @@ impl<P: Provider> Node<P> {
             let has_contact = !matches!(peer.contact, Contact::None);
             if has_contact || !peer.bootstrap.is_empty() || table.is_live(&peer.node) {
                 peer.seen = now;
-            } else if now.saturating_since(peer.seen) >= FORGOTTEN && gone.len() < AT_ONCE {
+            } else if now.saturating_since(peer.seen) >= FORGET_AFTER && gone.len() < FORGOTTEN_MAX
+            {
                 gone.push(link);
             }
         }
         if gone.is_empty() {
             return;
         }
-        let named = self.named();
+        let referenced = self.referenced();
         for link in gone {
-            if !named.contains(link) && !self.detours.names(link) {
+            if !referenced.contains(link) && !self.detours.refers_to(link) {
                 self.peers.forget(now, link);
                 self.stats.nodes_forgotten = self.stats.nodes_forgotten.saturating_add(1);
             } else if let Some(peer) = self.peers.get_mut(link) {
-                // Restart its timer, so that it does not block the removal of others.
                 peer.seen = now;
             }
         }
     }
 
-    /// Returns the links that are still referenced, except by detours. References that end with a
-    /// session, or within seconds of it, do not count.
-    fn named(&self) -> LinkSet {
-        let mut named = self.links_in_use();
-        named.add_all(&self.links_referenced());
-        named.extend(self.pending.values().filter_map(|pending| match pending {
+    /// Links that are still referenced, except by detours. References that end with a session, or
+    /// within seconds of it, do not count.
+    fn referenced(&self) -> LinkSet {
+        let mut referenced = self.links_in_use();
+        referenced.add_all(&self.links_referenced());
+        referenced.extend(self.pending.values().filter_map(|pending| match pending {
             Pending::Upstream(_, far, _) => Some(*far),
             Pending::Port(_) | Pending::Measure | Pending::Close => None,
         }));
-        named
+        referenced
     }
 }
 
-/// The id of a free entry.
 const NOBODY: NodeId = NodeId([0; 32]);
-/// Bytes a second relayed for one node, and the burst: twice the control traffic of a node in a
-/// mesh of a thousand nodes.
+/// Bytes per second relayed for one node, and the burst: twice the control traffic of a node in a
+/// mesh of 1,000 nodes.
 pub(super) const DETOUR_RATE: u32 = 64 << 10;
-/// How many times an entry's own rate another node may open flows.
-const OPENS: u32 = 2;
-/// The burst, in seconds of an entry's rate. If an entry has saved up four seconds, and its
-/// messages arrive 12 s late and all at once, none is refused. If it is silent for longer, its
-/// session times out.
-const OPENS_AT_ONCE: u32 = 16;
+/// Open rate of another node, relative to an entry's own.
+const OPEN_RATE_FACTOR: u32 = 2;
+/// The burst, in seconds of an entry's rate: messages saved up for 4 s may arrive 12 s late and all
+/// at once. After a longer silence the session times out.
+const OPEN_BURST: u32 = 16;
 /// Wait after the first failed dial; doubled after each further one.
 const BACK_OFF: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// How long an evicted peer gets no slot, after the first eviction; four times as long from the
-/// third on.
+/// How long an evicted peer gets no slot; four times as long from the third eviction on.
 const EVICTED_FOR: Duration = Duration::from_secs(20);
 /// Addresses of one dial, as many as `udp_proto` accepts.
 const ADDRESSES_MAX: usize = 8;
 /// Addresses that one dial has time for: 10 s at 2.5 s each.
 const TRIED_BY_A_DIAL: usize = 4;
-/// Exceeds the 90 s for which a node's records are kept, and equals the 10 min for which
-/// measurements are kept.
-const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Maximum number of nodes removed per call.
-const AT_ONCE: usize = 32;
+/// Longer than the 90 s for which records are last, and equal to the 10 min for which measurements
+/// are.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+const FORGOTTEN_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -489,7 +473,7 @@ mod tests {
         assert_eq!(peer.addresses(), hosts(&[1, 2, 3, 4, 5, 6]));
         peer.reached = Some(at(5));
         assert_eq!(peer.addresses(), hosts(&[5, 1, 2, 3, 4, 6]));
-        peer.rest(Instant::ZERO, Duration::ZERO);
+        peer.schedule_redial(Instant::ZERO, Duration::ZERO);
         assert_eq!(peer.addresses(), hosts(&[5, 1, 2, 3, 4, 6]));
         assert_eq!(
             (peer.failures, peer.next_dial),
@@ -519,12 +503,15 @@ mod tests {
             let mut peer = Peer::new(at(0), NOBODY, rates);
             for millis in 0..30_000 {
                 while newcomers.take(at(millis), 1) {
-                    assert!(peer.opens.take(at(millis.max(late)), 1), "{late} {millis}");
+                    assert!(
+                        peer.limits.opens.take(at(millis.max(late)), 1),
+                        "{late} {millis}"
+                    );
                 }
             }
         }
         let mut peer = Peer::new(at(0), NOBODY, rates);
-        let flood = (0..20_000).filter(|millis| peer.opens.take(at(millis / 10), 1));
+        let flood = (0..20_000).filter(|millis| peer.limits.opens.take(at(millis / 10), 1));
         assert_eq!(flood.count(), 4_096 + 1_023, "in two seconds");
     }
 }

@@ -24,8 +24,8 @@ use crate::trunk;
 use crate::trunk::Frames;
 
 impl<P: Provider> Node<P> {
-    /// Returns the forwarder of the shard at `place`, from 1, for a thread of its own; `None` if
-    /// there is no such shard. Without a forwarder, the node forwards the shard's frames itself.
+    /// Returns the forwarder of the shard with this number, from 1, for a thread of its own; `None`
+    /// if there is none. Without a forwarder, the node forwards the shard's frames itself.
     pub fn forwarder(&self, place: u8, provider: P) -> Option<Forwarder<P>> {
         let shard = ShardId::new(place)?;
         let planes = self.shards.shared();
@@ -39,7 +39,7 @@ impl<P: Provider> Node<P> {
         others.fold(self.plane.stats, FrameStats::plus)
     }
 
-    /// Returns the approximate memory use of the node, in bytes.
+    /// Returns the approximate memory use, in bytes.
     pub fn memory(&self) -> usize {
         let parts = [
             self.endpoint.memory(),
@@ -54,17 +54,8 @@ impl<P: Provider> Node<P> {
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Runs `work` on the plane of a label; `None` if there is no such plane.
+    /// Runs `work` on the plane of a shard, if it exists.
     pub(super) fn with_plane<R>(
-        &mut self,
-        label: LabelName,
-        work: impl FnOnce(&P, &mut DataPlane<P::Aead>) -> R,
-    ) -> Option<R> {
-        self.on_plane(label.shard(), work)
-    }
-
-    /// Runs `work` on the plane of a shard; `None` if there is no such plane.
-    fn on_plane<R>(
         &mut self,
         shard: ShardId,
         work: impl FnOnce(&P, &mut DataPlane<P::Aead>) -> R,
@@ -77,7 +68,6 @@ impl<P: Provider> Node<P> {
         Some(work(provider, &mut plane))
     }
 
-    /// Runs `work` on all planes.
     fn on_planes(&mut self, mut work: impl FnMut(&mut DataPlane<P::Aead>)) {
         work(&mut self.plane);
         for mut plane in self.shards.each() {
@@ -85,7 +75,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Reserves a transit label, on the next shard in turn that has room.
+    /// Reserves a transit label on the next shard in turn that has room.
     pub(super) fn reserve_transit(
         &mut self,
         now: Instant,
@@ -104,19 +94,19 @@ impl<P: Provider> Node<P> {
         label.ok_or(LabelRefusal::Full)
     }
 
-    /// Takes the next datagram of the shards for which this node has forwarded frames.
+    /// The next datagram of the shards for which this node has forwarded frames.
     pub(super) fn poll_shards(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
         self.shards.poll_transmit(buf)
     }
 
-    /// Returns how many labels this node has granted that have not ended.
+    /// Returns the number of labels that this node has granted and that have not ended.
     #[must_use]
     pub fn labels(&self) -> u32 {
         let others = self.shards.each().map(|plane| plane.labels.len());
         others.fold(self.plane.labels.len(), u32::saturating_add)
     }
 
-    /// Returns how many transit labels may still pass frames.
+    /// Number of transit labels that may still pass frames.
     pub(super) fn transit_labels(&self) -> u32 {
         let others = self
             .shards
@@ -125,7 +115,6 @@ impl<P: Provider> Node<P> {
         others.fold(self.plane.transit_labels(self.now), u32::saturating_add)
     }
 
-    /// Whether any label's next hop is over `link`.
     pub(super) fn sends_over(&self, link: LinkId) -> bool {
         let sends = |plane: &DataPlane<P::Aead>| {
             let link = plane.links.get(link);
@@ -134,7 +123,7 @@ impl<P: Provider> Node<P> {
         sends(&self.plane) || self.shards.each().any(|plane| sends(&plane))
     }
 
-    /// Returns the links that bound labels use, as owner or next hop.
+    /// Links that bound labels use, as owner or next hop.
     pub(super) fn links_bound(&self) -> LinkSet {
         self.links_of_planes(|plane, held| {
             let sends = plane.links.iter().filter(|(_, link)| link.live() > 0);
@@ -143,12 +132,11 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the links that labels refer to, and those of their owners.
+    /// Links that labels refer to, and those of their owners.
     pub(super) fn links_referenced(&self) -> LinkSet {
         self.links_of_planes(|plane, named| plane.labels.add_named(named))
     }
 
-    /// Returns the links that `add` collects from all planes.
     fn links_of_planes(&self, add: impl Fn(&DataPlane<P::Aead>, &mut LinkSet)) -> LinkSet {
         let mut links = LinkSet::default();
         add(&self.plane, &mut links);
@@ -158,7 +146,6 @@ impl<P: Provider> Node<P> {
         links
     }
 
-    /// Returns the memory of labels and send queues, in bytes.
     fn planes_memory(&self) -> usize {
         let of = |plane: &DataPlane<P::Aead>| {
             plane.labels.memory().saturating_add(plane.outbox.memory())
@@ -167,12 +154,10 @@ impl<P: Provider> Node<P> {
         others.fold(of(&self.plane), usize::saturating_add)
     }
 
-    /// Frees a label of any shard.
     pub(super) fn free_label(&mut self, label: LabelName) {
-        self.with_plane(label, |_, plane| plane.free(label));
+        self.with_plane(label.shard(), |_, plane| plane.free(label));
     }
 
-    /// Frees expired labels in all planes.
     pub(super) fn sweep_labels(&mut self, now: Instant) {
         self.on_planes(|plane| {
             plane.sweep(now);
@@ -195,16 +180,16 @@ impl<P: Provider> Node<P> {
         let (provider, local) = (self.endpoint.provider(), self.endpoint.local(session));
         let kind = self.kind_of(link);
         let mut serial = self.next_serial;
-        let mut put_up = |plane: &mut DataPlane<P::Aead>| {
+        let mut set_link = |plane: &mut DataPlane<P::Aead>| {
             let mut made = Link::new(provider, root, remote, (plane.shard, serial));
             made.local = local;
             plane.drop_link(link);
             plane.links.set(link, Some(made));
             serial = serial.wrapping_add(1);
         };
-        put_up(&mut self.plane);
+        set_link(&mut self.plane);
         for mut plane in self.shards.each() {
-            put_up(&mut plane);
+            set_link(&mut plane);
         }
         self.next_serial = serial;
         self.gates
@@ -212,40 +197,38 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Sends neighbours the key epochs that they do not know yet.
     pub(super) fn send_epochs(&mut self, now: Instant) {
         let links: Vec<LinkId> = self.peers.up().map(|(link, _, _)| link).collect();
         let mut news = Vec::new();
         self.on_planes(|plane| {
             for id in &links {
                 let untold = plane.links.get(*id).map(Link::untold_epochs);
-                news.extend(untold.into_iter().flatten().map(|said| (*id, said)));
+                news.extend(untold.into_iter().flatten().map(|epoch| (*id, epoch)));
             }
         });
-        for (id, said) in news {
+        for (id, epoch) in news {
             let mut message = Vec::new();
-            said.encode(&mut message);
+            epoch.encode(&mut message);
             // If the channel is full, it is sent a second later.
             if self.send(now, id, RELIABLE, &message) {
-                self.on_plane(said.from, |_, plane| {
+                self.with_plane(epoch.from, |_, plane| {
                     if let Some(link) = plane.links.get_mut(id) {
-                        link.note_told(said);
+                        link.note_told(epoch);
                     }
                 });
             }
         }
     }
 
-    /// Handles the key epoch that a shard of a neighbour seals with.
     pub(super) fn on_key_epoch(&mut self, now: Instant, link: LinkId, message: &[u8]) {
-        let said = KeyEpoch::decode(message).ok();
-        let is_so = said.and_then(|said| {
-            self.on_plane(said.to, |provider, plane| {
+        let epoch = KeyEpoch::decode(message).ok();
+        let is_valid = epoch.and_then(|epoch| {
+            self.with_plane(epoch.to, |provider, plane| {
                 let link = plane.links.get_mut(link)?;
-                Some(link.reach(provider, now, said))
+                Some(link.reach(provider, now, epoch))
             })
         });
-        if is_so.flatten() != Some(true) {
+        if is_valid.flatten() != Some(true) {
             self.count_malformed();
         }
     }
@@ -266,12 +249,10 @@ impl<P: Provider> Node<P> {
         is_own || self.shards.others(but).any(|plane| holds(&plane))
     }
 
-    /// Returns the links of the owners of transit labels.
     pub(super) fn transit_owners(&self) -> LinkSet {
         self.links_of_planes(|plane, owners| plane.labels.add_transit_owners(owners))
     }
 
-    /// Frees the transit labels of these owners.
     pub(super) fn free_transit_of(&mut self, owners: &LinkSet) {
         self.on_planes(|plane| {
             plane.free_where(|label| {
@@ -289,7 +270,6 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Updates the addresses of a link to those of its session.
     pub(super) fn move_link(
         &mut self,
         link: LinkId,
@@ -301,7 +281,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Changes a link in all planes.
     pub(super) fn change_link(&mut self, link: LinkId, change: impl Fn(&mut Link<P::Aead>)) {
         self.on_planes(|plane| {
             if let Some(link) = plane.links.get_mut(link) {
@@ -310,8 +289,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Handles a datagram of the data plane: one frame, or a trunk. Each frame of a trunk is
-    /// handled as if it had arrived alone.
+    /// Handles a datagram of the data plane: one frame, or a trunk of frames.
     pub(super) fn on_frames(&mut self, now: Instant, source: SocketAddr, datagram: &mut [u8]) {
         if datagram.first() != Some(&trunk::KIND) {
             self.on_frame(now, source, datagram);
@@ -332,8 +310,7 @@ impl<P: Provider> Node<P> {
     fn on_frame(&mut self, now: Instant, source: SocketAddr, frame: &mut [u8]) {
         let shard = ShardId::of_datagram(frame);
         let provider = self.endpoint.provider();
-        // The frame belongs to another shard. Flows end only at the first shard, so it is always
-        // forwarded.
+        // Another shard's frame is always forwarded, since flows end only at the first shard.
         let shared = self.shards.lock(shard).map(|mut plane| {
             plane.handle_frame(provider, now, (source, frame));
         });
@@ -346,7 +323,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the links that carry frames of flows, or are about to.
+    /// Links that carry frames of flows, or are about to.
     pub(super) fn links_in_use(&self) -> LinkSet {
         let mut used = self.links_bound();
         for (far, path_set) in &self.path_sets {
@@ -387,7 +364,7 @@ mod tests {
         assert_eq!(labels.map(|label| label.shard().place()), [0, 1, 2]);
         assert_eq!(node.links_referenced().numbers(), [1, 2, 3, 11, 12, 13]);
         assert!(node.links_in_use().numbers().is_empty(), "not bound");
-        node.with_plane(labels[2], |_, plane| {
+        node.with_plane(labels[2].shard(), |_, plane| {
             plane.labels.bind_terminal(labels[2], (0, 0));
         });
         assert_eq!(node.links_in_use().numbers(), [3, 13]);

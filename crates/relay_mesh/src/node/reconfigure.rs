@@ -15,9 +15,25 @@ use crate::flow_message::FlowEnd;
 use crate::link::LinkId;
 use crate::signed_config::Protocol;
 
+/// Use of a configured address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressUse {
+    /// Published in this node's record.
+    Own,
+    /// Dialed for a node of the bootstrap list.
+    Bootstrap(NodeId),
+    /// Server of a game at this exit.
+    Server {
+        /// The game's transport protocol.
+        protocol: Protocol,
+        /// The game.
+        game: String,
+    },
+}
+
 impl<P: Provider> Node<P> {
-    /// Returns the games that this node carries, over UDP and TCP: those of its own configuration,
-    /// or of the signed document once there is one. All other code gets the games from here.
+    /// Games that this node carries, over UDP and TCP: those of its own configuration, or of the
+    /// signed document once there is one. All other code gets the games from here.
     pub(super) fn games_in_force(&self) -> impl Iterator<Item = &Game> {
         let games = self.games.iter().filter(|game| **game != NO_GAME);
         #[cfg(feature = "tcp")]
@@ -25,17 +41,16 @@ impl<P: Provider> Node<P> {
         games
     }
 
-    /// Invalidates everything derived from the games.
     pub(super) const fn on_games_changed(&mut self) {
         self.edges.is_stale = true;
         self.detours.exits_known = false;
     }
 
     /// Replaces the games. Unchanged games keep their ports and flows. A changed game keeps the
-    /// ports that both versions list. Flows end if their side of the game changed or was removed.
+    /// ports that both versions list; flows end if their side of the game changed or was removed.
     ///
-    /// A game keeps its index, because flows and ports refer to it by index. The index of a removed
-    /// game is reused.
+    /// Flows and ports refer to a game by its index, which it keeps. The index of a removed game is
+    /// reused.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
         let mut coming = games;
         self.on_games_changed();
@@ -63,7 +78,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Changes the server of a game. Returns false if its current server is not `old`.
+    /// Changes the server of a game; returns false if its current server is not `old`.
     pub(super) fn replace_server(
         &mut self,
         now: Instant,
@@ -94,7 +109,7 @@ impl<P: Provider> Node<P> {
         let has_other_mode = old.mode != new.mode;
         let (entry, exit) = (
             has_other_mode || old.entry != new.entry,
-            // A flow's mode is set by its entry, so a changed mode does not affect the exit.
+            // The entry sets a flow's mode.
             old.exit != new.exit,
         );
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {
@@ -106,7 +121,7 @@ impl<P: Provider> Node<P> {
         };
         let flows = self.flows.iter().filter(|(_, flow)| is_of_it(flow));
         let flows: Vec<u32> = flows.map(|(flow, _)| flow).collect();
-        // Done before the game's name changes: the close events contain it.
+        // Before the game's name changes: the close events contain it.
         for flow in flows {
             self.close_flow(now, flow, FlowEnd::Local);
         }
@@ -121,9 +136,9 @@ impl<P: Provider> Node<P> {
 
     /// Replaces the configured address `old` by `new`; returns whether `old` was configured.
     ///
-    /// An own address is published with the node's next record. A bootstrap node is dialed at the
-    /// new address, at once if there is no session with it. If a game's server changes, the game's
-    /// flows and connections end; players that continue are forwarded to the new server.
+    /// An own address is published with the next record. A bootstrap node without a session is
+    /// dialed at once. If a game's server changes, the game's flows and connections end; players
+    /// that continue are forwarded to the new server.
     pub fn replace_address(
         &mut self,
         now: Instant,
@@ -180,8 +195,7 @@ impl<P: Provider> Node<P> {
 
     /// Dials a node at once after its address changed; a pending dial uses the old one.
     fn redial_now(&mut self, now: Instant, link: LinkId) {
-        let contact = self.peers.get(link).map(|peer| &peer.contact);
-        match contact {
+        match self.peers.get(link).map(|peer| &peer.contact) {
             None | Some(Contact::Up(_)) => return,
             Some(&Contact::Dialling(dial)) => {
                 self.peers.set_contact(link, Contact::None);
@@ -223,30 +237,14 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Use of a configured address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressUse {
-    /// Published in this node's record.
-    Own,
-    /// Dialed for a node of the bootstrap list.
-    Bootstrap(NodeId),
-    /// Server of a game at this exit.
-    Server {
-        /// The game's transport protocol.
-        protocol: Protocol,
-        /// The game.
-        game: String,
-    },
-}
-
-/// Replaces `old` by `new`; returns whether `old` was present. Two names may resolve to one address
-/// for a while: it is then listed twice, so that each name keeps its own.
+/// Replaces the first `old` by `new`; returns whether `old` was present. Two names may resolve to
+/// one address for a while: it is then listed twice.
 fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bool {
-    let place = addresses.iter_mut().find(|address| **address == old);
-    place.map(|place| *place = new).is_some()
+    let found = addresses.iter_mut().find(|address| **address == old);
+    found.map(|address| *address = new).is_some()
 }
 
-/// An unused index. A signed document has no game with an empty name.
+/// An unused index. No signed document has a game with an empty name.
 const NO_GAME: Game = Game {
     name: String::new(),
     mode: crate::config::Mode::Shadow,

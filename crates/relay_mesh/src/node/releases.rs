@@ -1,4 +1,4 @@
-//! Release of labels: by this node to the nodes that granted them, and by others to this node.
+//! Release of labels: to the nodes that granted them, and by others to this node.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,15 +16,15 @@ use crate::link::LinkId;
 use crate::path_setup::Held;
 use crate::route_request::RouteRelease;
 
-/// Labels to release, keyed by the session over which they were requested.
+/// Labels to release, by the session over which they were requested.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// Each with its release time, in that order.
+    /// With their release times, in that order.
     waiting: BTreeMap<SessionId, VecDeque<(Instant, LabelName)>>,
 }
 
 impl Releases {
-    /// Queues a label for release at `due`. If the queue is full, the label is left to expire.
+    /// Queues a label for release at `due`; if the queue is full, the label expires.
     fn push(&mut self, due: Instant, Held { session, label }: Held) {
         let waiting = self.waiting.entry(session).or_default();
         if waiting.len() < WAITING_MAX {
@@ -32,7 +32,6 @@ impl Releases {
         }
     }
 
-    /// Takes the labels that are due, as many as fit in one message.
     fn take_due(&mut self, now: Instant, session: SessionId) -> Option<RouteRelease> {
         let waiting = self.waiting.get_mut(&session)?;
         let due = waiting.iter().take_while(|(due, _)| *due <= now).count();
@@ -53,8 +52,7 @@ impl Releases {
 }
 
 impl<P: Provider> Node<P> {
-    /// Releases labels that are no longer sent on, after [`LINGER`] so that packets in flight still
-    /// arrive.
+    /// Releases unused labels after [`LINGER`], so that packets in flight still arrive.
     pub(super) fn queue_releases(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
         for held in held {
             if self.peers.of_session(held.session).is_some() {
@@ -63,8 +61,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Releases the labels that an ended flow holds on all paths, except each path's last one: the
-    /// far end frees that itself, since it ends the flow too.
+    /// Releases the labels of an ended flow on all paths, except each path's last one, which the
+    /// far end frees itself.
     pub(super) fn release_flow(&mut self, now: Instant, far: LinkId, flow: FlowId) {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
@@ -83,7 +81,7 @@ impl<P: Provider> Node<P> {
         self.queue_releases(now, idle);
     }
 
-    /// Sends releases that are due, at most [`MESSAGES_PER_TICK`] messages per session.
+    /// Sends due releases, at most [`MESSAGES_PER_TICK`] messages per session.
     pub(super) fn send_releases(&mut self, now: Instant) {
         let peers = &self.peers;
         self.releases
@@ -100,7 +98,7 @@ impl<P: Provider> Node<P> {
                 };
                 let mut message = Vec::new();
                 release.encode(&mut message);
-                // If the session's queue is full, the labels expire instead.
+                // If the session's queue is full, the labels expire.
                 self.send(now, link, RELIABLE, &message);
             }
         }
@@ -117,7 +115,7 @@ impl<P: Provider> Node<P> {
         };
         let count = u64::from(release.count());
         let mut freed = 0_u64;
-        if peer.releases.take(now, release.count().into()) {
+        if peer.limits.releases.take(now, release.count().into()) {
             for label in release.labels() {
                 freed = freed.saturating_add(self.free_owned(link, *label).into());
             }
@@ -128,9 +126,9 @@ impl<P: Provider> Node<P> {
         stats.releases_refused = stats.releases_refused.saturating_add(refused);
     }
 
-    /// Frees a label that `owner` requested. Returns false if there is no such label.
+    /// Frees a label that `owner` requested; returns false if there is none.
     pub(super) fn free_owned(&mut self, owner: LinkId, label: LabelName) -> bool {
-        let owned = self.with_plane(label, |_, plane| plane.labels.owned(label, owner));
+        let owned = self.with_plane(label.shard(), |_, plane| plane.labels.owned(label, owner));
         match owned.flatten() {
             None => return false,
             Some(Owned::Elsewhere) => {}
@@ -152,10 +150,9 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Delay before an unused label is released. Packets in flight on the slowest usable path arrive
-/// within it.
+/// Longer than packets are in flight on the slowest usable path.
 const LINGER: Duration = Duration::from_millis(500);
-/// Messages per session in 100 ms. They hold more labels than are requested at the default
+/// They hold more labels than are requested at the default
 /// [`request_rate`](crate::Config::request_rate).
 const MESSAGES_PER_TICK: usize = 2;
 /// Queued labels per session: the burst that a node accepts at the default rate.

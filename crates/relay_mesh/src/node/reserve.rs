@@ -27,7 +27,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let node = peer.node;
-        let reply = if peer.requests.take(now, request.count().into()) {
+        let reply = if peer.limits.requests.take(now, request.count().into()) {
             self.judge(now, (link, node), &request)
         } else {
             Err(Refused::TooMany)
@@ -258,7 +258,7 @@ impl<P: Provider> Node<P> {
             let next = NextLabel { name: label, form };
             let grant = gate.grants.grant(provider, &next, node);
             let form = next.form;
-            self.with_plane(label, |_, plane| {
+            self.with_plane(label.shard(), |_, plane| {
                 if let Some(reserved) = plane.labels.get_mut(label) {
                     reserved.set_form(form.clone());
                 }
@@ -276,7 +276,7 @@ impl<P: Provider> Node<P> {
         (link_on, next, grant): (LinkId, &NextLabel, &Grant),
     ) -> Result<(), Refused> {
         // Checked before the grant, so that a neighbour learns nothing about labels of others.
-        let is_reserved = self.with_plane(label, |_, plane| {
+        let is_reserved = self.with_plane(label.shard(), |_, plane| {
             plane.labels.check_reserved(label, link).is_ok()
         });
         if is_reserved != Some(true) {
@@ -293,7 +293,7 @@ impl<P: Provider> Node<P> {
         if self.is_bound_on_other_shard(link_on, next.name, label.shard()) {
             return Err(Refused::LabelTaken);
         }
-        let bound = self.with_plane(label, |provider, plane| {
+        let bound = self.with_plane(label.shard(), |provider, plane| {
             let onward = (link_on, next.clone());
             plane.bind_transit(provider, now, (label, link), onward)
         });

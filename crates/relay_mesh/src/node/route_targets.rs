@@ -18,18 +18,18 @@ impl<P: Provider> Node<P> {
     /// this node had links with all nodes it has measured.
     pub(super) fn survey_links(&mut self, now: Instant) {
         let is_young = |at: Instant| now.saturating_since(at) < SURVEY;
-        if self.selecting.surveyed_at.is_some_and(is_young) {
+        if self.selecting.survey.taken_at.is_some_and(is_young) {
             return;
         }
-        self.selecting.surveyed_at = Some(now);
-        self.selecting.surveys = self.selecting.surveys.wrapping_add(1);
+        self.selecting.survey.taken_at = Some(now);
+        self.selecting.survey.count = self.selecting.survey.count.wrapping_add(1);
         let reports = self.remembered(now);
         let graph = self.gossip.table().graph(&self.config.cost, &reports);
         let Some(own) = graph.index(&self.own) else {
             return;
         };
         let routes = SourceRoutes::compute(&graph, own, self.route_limits());
-        self.selecting.estimates = self.costs(|node| Some(routes.cost(graph.index(node)?)));
+        self.selecting.survey.estimates = self.costs(|node| Some(routes.cost(graph.index(node)?)));
         let exits = self.target_exits().into_iter();
         let mut exits: Vec<(Cost, LinkId)> = exits
             .filter_map(|node| {
@@ -38,10 +38,11 @@ impl<P: Provider> Node<P> {
             })
             .collect();
         exits.sort_unstable();
-        self.selecting.far_ends = exits.into_iter().map(|(_, link)| link).collect();
+        self.selecting.survey.far_ends = exits.into_iter().map(|(_, link)| link).collect();
         let mut ends = self.used_far_ends();
         ends.extend(
             self.selecting
+                .survey
                 .far_ends
                 .iter()
                 .take(self.selecting.slots.far_ends),
@@ -52,12 +53,17 @@ impl<P: Provider> Node<P> {
             .iter()
             .filter_map(|link| graph.index(&node(link)?))
             .collect();
-        self.selecting.relays = self.relays_to(&ends, &graph, &routes);
-        let turn = self.selecting.surveys.checked_rem(ends.len()).unwrap_or(0);
+        self.selecting.survey.relays = self.relays_to(&ends, &graph, &routes);
+        let turn = self
+            .selecting
+            .survey
+            .count
+            .checked_rem(ends.len())
+            .unwrap_or(0);
         let back = ends
             .get(turn)
             .map(|end| SourceRoutes::compute(&graph, *end, self.route_limits()));
-        self.selecting.ways = self.costs(|node| {
+        self.selecting.survey.via_costs = self.costs(|node| {
             let index = graph.index(node)?;
             Some(routes.cost(index).plus(back.as_ref()?.cost(index)))
         });

@@ -1,5 +1,5 @@
-//! Selects links if there are more nodes than slots: candidates, trials, the closing of unneeded links,
-//! and the eviction of peers.
+//! Link selection in meshes with more nodes than slots: candidates, trials, closing of unneeded
+//! links, and eviction of peers.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -20,13 +20,12 @@ use crate::selection::{
 };
 use crate::splitmix;
 
-/// State of link selection.
 #[derive(Debug)]
 pub(super) struct Selecting {
     pub(super) slots: LinkSlots,
     /// Whether there are too many nodes to link with all.
     pub(super) is_choosing: bool,
-    /// Whether a node is new or changed its record since [`Node::learn_peers`].
+    /// Whether a record is new since [`Node::learn_peers`].
     pub(super) has_news: bool,
     pub(super) chosen: BTreeMap<LinkId, LinkReason>,
     pub(super) advertised: AdvertisedLinks,
@@ -34,28 +33,33 @@ pub(super) struct Selecting {
     pub(super) wanted_links: Vec<LinkId>,
     /// Makes this node's random keys differ from those of other nodes.
     salt: u64,
-    /// Link-state cost to each node, as of the last survey.
+    pub(super) survey: LinkSurvey,
+    /// Earliest time of the next search for a peer to evict.
+    pub(super) room_at: Instant,
+    /// Earliest time of the next eviction of a peer with a link in use.
+    pub(super) cut_at: Instant,
+    trial: Option<Trial>,
+    trial_at: Instant,
+    trials: u32,
+}
+
+/// What link state shows of the nodes that a link could be opened with.
+#[derive(Debug, Default)]
+pub(super) struct LinkSurvey {
+    /// Cost to each node.
     pub(super) estimates: BTreeMap<LinkId, Cost>,
     /// Cost of the best route through each node to a far end.
-    pub(super) ways: BTreeMap<LinkId, Cost>,
+    pub(super) via_costs: BTreeMap<LinkId, Cost>,
     /// Exits of this node's games, the cheapest first.
     pub(super) far_ends: Vec<LinkId>,
     /// Relays on the best routes to far ends.
     pub(super) relays: Vec<LinkId>,
-    pub(super) surveyed_at: Option<Instant>,
+    pub(super) taken_at: Option<Instant>,
     /// Number of surveys.
-    pub(super) surveys: usize,
-    /// When peers to evict may be searched again.
-    pub(super) room_at: Instant,
-    /// When a peer with a link in use may be evicted again.
-    pub(super) cut_at: Instant,
-    trial: Option<Trial>,
-    trial_at: Instant,
-    /// Number of trials.
-    trials: u32,
+    pub(super) count: usize,
 }
 
-/// A node that is dialed to measure how near it is.
+/// A node that is dialed to measure its cost.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     link: LinkId,
@@ -73,12 +77,7 @@ impl Selecting {
             advertised: AdvertisedLinks::new(splitmix::mix(salt)),
             wanted_links: Vec::new(),
             salt,
-            estimates: BTreeMap::new(),
-            ways: BTreeMap::new(),
-            surveys: 0,
-            far_ends: Vec::new(),
-            relays: Vec::new(),
-            surveyed_at: None,
+            survey: LinkSurvey::default(),
             trial: None,
             room_at: now,
             cut_at: now,
@@ -91,28 +90,24 @@ impl Selecting {
         self.trial.is_some_and(|trial| trial.link == link)
     }
 
-    /// The random key of a node at this node.
     fn random_key(&self, node: &NodeId) -> u64 {
-        let head = node
-            .0
-            .first_chunk()
-            .map_or(0, |head| u64::from_be_bytes(*head));
+        let head = node.0.first_chunk().copied().map_or(0, u64::from_be_bytes);
         splitmix::mix(head ^ self.salt)
     }
 
     /// The required nodes, the most important first.
     fn needed(&self) -> Vec<LinkId> {
-        let far_ends = self.far_ends.iter().take(self.slots.far_ends);
-        let relays = self
-            .relays
-            .iter()
-            .filter(|relay| !self.far_ends.contains(relay));
+        let LinkSurvey {
+            far_ends, relays, ..
+        } = &self.survey;
+        let relays = relays.iter().filter(|relay| !far_ends.contains(relay));
+        let far_ends = far_ends.iter().take(self.slots.far_ends);
         far_ends.chain(relays).copied().collect()
     }
 }
 
 impl<P: Provider> Node<P> {
-    /// Selects links, once a second, and closes unneeded ones.
+    /// Selects links and closes unneeded ones; called once a second.
     pub(super) fn select_links(&mut self, now: Instant) {
         self.record_costs(now);
         let candidates = self.candidates(now);
@@ -178,8 +173,8 @@ impl<P: Provider> Node<P> {
                 link,
                 state,
                 measured: measured.map(|(cost, _)| cost),
-                estimate: cost(&self.selecting.estimates),
-                via_cost: cost(&self.selecting.ways),
+                estimate: cost(&self.selecting.survey.estimates),
+                via_cost: cost(&self.selecting.survey.via_costs),
                 may_relay: roles.is_some_and(|roles| roles.contains(Roles::RELAY)),
                 random_key: self.selecting.random_key(&peer.node),
             }
@@ -187,8 +182,8 @@ impl<P: Provider> Node<P> {
         alive.map(candidate).collect()
     }
 
-    /// Records the costs of links. If a link is up for [`SILENT`] without a measurement, it is
-    /// unroutable. A link that lasts that long resets the node's dial failures.
+    /// Records the costs of links: unroutable if up for [`SILENT`] without a measurement. A link
+    /// that lasts that long resets the node's dial failures.
     fn record_costs(&mut self, now: Instant) {
         let mut seen = Vec::new();
         for (link, peer, up) in self.peers.up() {
@@ -207,7 +202,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends a finished trial, and starts the next one if it is due.
     fn try_next(&mut self, now: Instant, candidates: &[Candidate]) {
         if let Some(trial) = self.selecting.trial {
             let is_linked = self.peers.session(trial.link).is_some();
@@ -220,8 +214,9 @@ impl<P: Provider> Node<P> {
                 return;
             }
             self.selecting.trial = None;
-            if !is_measured {
-                self.give_up(now, trial.link);
+            if !is_measured && let Some(peer) = self.peers.get_mut(trial.link) {
+                // So that the next trials are of other nodes.
+                peer.measured = Some((Cost::UNROUTABLE, now + GIVEN_UP));
             }
         }
         let room = self.selecting.slots.soft_max > self.peers.contacts();
@@ -231,8 +226,8 @@ impl<P: Provider> Node<P> {
         let Some(link) = try_one(candidates, &self.selecting.chosen, &mut self.generator) else {
             return;
         };
-        let is_new_here = self.selecting.trials < QUICK_TRIALS;
-        let gap = if is_new_here { TRIAL_QUICK } else { TRIAL_GAP };
+        let is_new = self.selecting.trials < QUICK_TRIALS;
+        let gap = if is_new { TRIAL_QUICK } else { TRIAL_GAP };
         self.selecting.trials = self.selecting.trials.saturating_add(1);
         self.selecting.trial_at = now + gap;
         self.selecting.trial = Some(Trial {
@@ -243,15 +238,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Marks a node after a failed trial, so that the next trials are of others.
-    fn give_up(&mut self, now: Instant, link: LinkId) {
-        if let Some(peer) = self.peers.get_mut(link) {
-            let until = now + GIVEN_UP;
-            peer.measured = Some((Cost::UNROUTABLE, until));
-        }
-    }
-
-    /// Closes links that this node dialed and no longer needs. Links that peers dialed are theirs
-    /// to close.
+    /// Closes links that this node dialed and no longer needs; peers close theirs.
     fn close_unneeded(&mut self, now: Instant) {
         let ours = self
             .peers
@@ -268,8 +255,8 @@ impl<P: Provider> Node<P> {
             if is_chosen {
                 up.chosen_at = Some(now);
             }
-            // A link is closed at once if its trial failed. A selected node may be selected again
-            // soon, and an unknown one needs time to send its records.
+            // A failed trial is closed at once. A selected node may soon be selected again, and an
+            // unknown one needs time to send its records.
             let is_over = |at: Instant| now.saturating_since(at) >= UNWANTED_MAX;
             if !is_tried && !is_chosen && up.chosen_at.is_none_or(is_over) {
                 unwanted.push(link);
@@ -284,15 +271,14 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Records that an end closed the link to choose other neighbours. It is not a failure, so it
-    /// is not advertised at once.
+    /// Records that an end closed the link to choose other neighbours, which is not a failure.
     pub(super) fn on_deselected(&mut self, now: Instant, link: LinkId) {
         if let Some(peer) = self.peers.get(link) {
             self.selecting.advertised.on_deselected(now, peer.node);
         }
     }
 
-    /// Closes a link by this node's own decision, and does not dial it again at once.
+    /// Closes a link by this node's own decision, and does not redial at once.
     pub(super) fn close_link(&mut self, now: Instant, link: LinkId, code: CloseCode) {
         let Some(session) = self.peers.session(link) else {
             return;
@@ -302,15 +288,15 @@ impl<P: Provider> Node<P> {
         self.take_down(now, link);
         let spread = self.dial_spread();
         if let Some(peer) = self.peers.get_mut(link) {
-            peer.rest(now, spread);
+            peer.schedule_redial(now, spread);
         }
         self.close_with(now, session, code);
     }
 
-    /// Keeps some slots free, by evicting the newest inbound peer with an unused link.
+    /// Keeps slots free by evicting the newest inbound peer with an unused link.
     ///
-    /// A new peer stays long enough to learn of other nodes, and uses its link if it needs this
-    /// node. Needed inbound peers keep their share of the slots.
+    /// A new peer stays long enough to learn of other nodes. Needed inbound peers keep their share
+    /// of the slots.
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
         let slots = self.selecting.slots;
         let contacts = self.peers.contacts();
@@ -326,9 +312,9 @@ impl<P: Provider> Node<P> {
         let mut order = self.inbound_peers();
         order.retain(|peer| now.saturating_since(peer.since) >= stay && (spare || !peer.is_needed));
         // If a required node has no slot, the newest inbound peer is evicted even if its link is in
-        // use; otherwise inbound peers could hold all slots. Needed peers are spared up to their
-        // share.
-        let needs_slot = self.is_reserved_for(LinkReason::Required) && contacts >= slots.max;
+        // use; otherwise inbound peers could hold all slots.
+        let needs_slot =
+            contacts >= slots.max && self.reserved().any(|why| why == LinkReason::Required);
         let may_cut = needs_slot && self.selecting.cut_at <= now;
         let is_owed = may_cut && order.iter().any(|peer| !peer.is_needed);
         let order = eviction_order(order.into_iter());
@@ -350,25 +336,19 @@ impl<P: Provider> Node<P> {
             .count()
     }
 
-    /// Whether a slot is reserved for this reason.
-    fn is_reserved_for(&self, cause: LinkReason) -> bool {
-        self.reserved().any(|why| why == cause)
-    }
-
-    /// Reasons for the selected nodes that have no link yet.
+    /// Reasons of the selected nodes that have no link yet.
     fn reserved(&self) -> impl Iterator<Item = LinkReason> {
-        let wanted_links = self.selecting.wanted_links.iter();
-        wanted_links.filter_map(|link| self.selecting.chosen.get(link).copied())
+        let links = self.selecting.wanted_links.iter();
+        links.filter_map(|link| self.selecting.chosen.get(link).copied())
     }
 
-    /// Whether there is no free slot for an inbound peer.
     pub(super) fn is_full_for(&self, link: Option<LinkId>) -> bool {
         let is_wanted = link.is_some_and(|link| self.selecting.wanted_links.contains(&link));
         let kept = if is_wanted { 0 } else { self.reserved_slots() };
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
-    /// Frees a slot for a needed inbound peer, by evicting a peer with an unused link. Returns
+    /// Frees a slot for a needed inbound peer by evicting a peer with an unused link; returns
     /// whether it did.
     pub(super) fn make_slot_for(&mut self, now: Instant, node: &NodeId) -> bool {
         if !self.selecting.is_choosing || !self.is_needed(node) {
@@ -429,7 +409,7 @@ impl<P: Provider> Node<P> {
             && known.is_some_and(|peer| peer.evicted_until.is_some_and(|until| now < until))
     }
 
-    /// Whether a peer probably needs this node: this node is an exit, and the peer is an entry.
+    /// Whether a peer probably needs this node: it is an entry, and this node an exit.
     fn is_needed(&self, guest: &NodeId) -> bool {
         let roles = self.gossip.table().profile(guest);
         self.config.profile.roles.contains(Roles::EXIT)
@@ -462,25 +442,21 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 const GIVEN_UP: Duration = Duration::from_secs(90);
 /// Time after which a link without enough answers to be up is unroutable.
 const SILENT: Duration = Duration::from_secs(10);
-/// Time between two trials.
 const TRIAL_GAP: Duration = Duration::from_secs(10);
-/// The same for the first [`QUICK_TRIALS`]: a new node has explored the mesh after about a minute.
+/// The same for the first [`QUICK_TRIALS`]: a new node explores the mesh in about a minute.
 const TRIAL_QUICK: Duration = Duration::from_secs(1);
-/// Trials at the short interval: twice the number of low-latency links of 64.
+/// Twice the number of low-latency links of 64.
 const QUICK_TRIALS: u32 = 32;
-/// How long a trial may take, including the dial.
+/// Timeout of a trial, including the dial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 /// How long an unneeded link stays open.
 const UNWANTED_MAX: Duration = Duration::from_secs(30);
-/// Links closed per call.
 const CLOSES_PER_CALL: usize = 2;
-/// Least time between two evictions of peers with links in use: the required node may not answer.
+/// Minimum time between two evictions of peers with links in use: the required node may not answer.
 const CUT_GAP: Duration = Duration::from_secs(60);
-/// Wait after a search that found no peer to evict, as each visits all labels. The same as the
-/// interval while slots are free.
+/// Wait after a search that found no peer to evict, since each visits all labels.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long an unneeded inbound peer stays: enough to fetch the records of 1,000 nodes, at 64 a
-/// second.
+/// How long an unneeded inbound peer stays: enough to fetch 1,000 records, at 64 a second.
 const STAY: Duration = Duration::from_secs(20);
 /// The same if no slot is free: enough to fetch 192 records.
 const STAY_CROWDED: Duration = Duration::from_secs(3);

@@ -26,68 +26,63 @@ use crate::measure::Health;
 pub(super) struct Detours {
     /// At most [`DETOURS_MAX`].
     pub(super) list: BTreeMap<LinkId, Detour>,
-    /// Far ends that are needed and were dialled without success, and since when. While a session
-    /// is renewed, the time is in the future.
+    /// Far ends that are needed and were dialed without success, and since when; in the future
+    /// while a session restarts.
     pub(super) missing: BTreeMap<LinkId, Instant>,
-    /// Exits that players of this node may be sent to, as of the last lookup.
+    /// Exits that players of this node may be sent to.
     pub(super) exits: Vec<LinkId>,
-    /// Whether `exits` is up to date.
     pub(super) exits_known: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
     pub(super) unmeasured: BTreeMap<LinkId, SessionId>,
-    /// The far end of the datagram that is being handled, if it arrived over its detour.
+    /// The far end whose relayed datagram is being handled.
     pub(super) receiving_from: Option<LinkId>,
 }
 
-/// One detour.
 #[derive(Debug)]
 pub(super) struct Detour {
-    /// The relay that forwards.
     pub(super) relay: LinkId,
-    /// Address of the far end, as reported.
+    /// Address of the far end, as reported and unverified.
     pub(super) address: SocketAddr,
-    /// When a packet of the far end's session last arrived over it; at first, when it began.
-    pub(super) heard: Instant,
+    /// When a packet of the far end's session last arrived over it, or when it began.
+    pub(super) received_at: Instant,
     /// Whether such a packet has arrived.
     pub(super) is_proved: bool,
-    /// Limits bytes sent directly meanwhile, since the address is unverified.
+    /// Bytes sent directly, since the address is unverified.
     direct: TokenBucket,
-    /// Limits bytes sent over it to what the relay forwards.
-    going: TokenBucket,
-    /// Limits the part of them sent while a path also carries the session.
+    /// Bytes sent over the relay.
+    outbound: TokenBucket,
+    /// Bytes sent over the relay while a path also carries the session.
     copies: TokenBucket,
-    /// Limits bytes sent over that path.
+    /// Bytes sent over that path.
     over_path: TokenBucket,
-    /// Limits bytes received over it: the same rate with twice the burst, since packets may have
-    /// queued on the way.
-    coming: TokenBucket,
+    /// Bytes received over the relay: twice the burst, since packets may have queued.
+    inbound: TokenBucket,
     /// When the current or last pause of the relay began.
     paused_since: Instant,
     /// Nothing is sent over the relay until then.
     pub(super) paused_until: Instant,
-    /// Probes sent since it began.
     probes: u32,
 }
 
 impl Detours {
-    /// Returns whether the datagram being handled is from `far` and arrived over its detour.
+    /// Whether the datagram being handled is from `far` and arrived over its detour.
     pub(super) fn is_via_relay(&self, far: LinkId) -> bool {
         self.receiving_from == Some(far)
     }
 
-    /// Returns the relay that forwards to a far end.
+    /// The relay that forwards to a far end.
     pub(super) fn relay(&self, far: LinkId) -> Option<LinkId> {
         self.list.get(&far).map(|detour| detour.relay)
     }
 
-    /// Restarts the silence timers after a stall of this node: packets waited for it meanwhile.
+    /// Restarts the silence timers after a stall of this node, in which packets waited for it.
     pub(super) fn on_stall(&mut self, now: Instant) {
         for detour in self.list.values_mut() {
-            detour.heard = now;
+            detour.received_at = now;
         }
     }
 
-    /// Records the packet size check of a session. Returns whether it measured the direct path.
+    /// Records the packet size check of a session; returns whether it measured the direct path.
     pub(super) fn on_size(&mut self, far: LinkId, session: SessionId) -> bool {
         let is_direct = self.list.get(&far).is_none_or(|detour| !detour.is_proved);
         if !is_direct {
@@ -96,30 +91,30 @@ impl Detours {
         is_direct
     }
 
-    /// Returns whether a detour leads to this node or over it, or is being set up.
-    pub(super) fn names(&self, link: LinkId) -> bool {
-        let mut standing = self.list.iter();
-        standing.any(|(far, detour)| *far == link || detour.relay == link)
+    /// Whether a detour uses this link or is being set up for it.
+    pub(super) fn refers_to(&self, link: LinkId) -> bool {
+        let mut list = self.list.iter();
+        list.any(|(far, detour)| *far == link || detour.relay == link)
             || self.missing.contains_key(&link)
             || self.unmeasured.contains_key(&link)
     }
 
-    /// Pauses the relay because a packet arrived on the direct path, or because that path is probed
-    /// alone. Otherwise the detour could arrive first and hide it.
+    /// Pauses the relay because a packet arrived on the direct path or probes it alone; the relay's
+    /// copy could arrive first and hide it.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.pause_relay(now, PAUSE);
         }
     }
 
-    /// Returns whether the relay is paused, so that packets to `far` use only the direct path and
-    /// may be lost.
+    /// Whether the relay is paused, so that packets to `far` use only the direct path and may be
+    /// lost.
     pub(super) fn is_paused(&self, now: Instant, far: LinkId) -> bool {
         let detour = self.list.get(&far);
         detour.is_some_and(|detour| now < detour.paused_until)
     }
 
-    /// Counts a probe to a far end. Every fifth is sent only directly.
+    /// Counts a probe to a far end; every fifth is sent only directly.
     pub(super) fn on_probe(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.probes = detour.probes.wrapping_add(1);
@@ -129,18 +124,17 @@ impl Detours {
         }
     }
 
-    /// Returns whether a detour may begin because a neighbour forwarded a packet. The neighbour can
-    /// forge this, so at least half of the detours are reserved for far ends needed here, and each
-    /// neighbour may start few of the others.
-    pub(super) fn may_begin(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
+    /// Whether a detour may start because a neighbour forwarded a packet. The neighbour can forge
+    /// this, so half of the detours are reserved for far ends needed here, and each neighbour may
+    /// start few of the others.
+    pub(super) fn may_start(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
         let is_renewing = self.missing.get(&far).is_some_and(|since| now < *since);
-        let made_up = self.list.values();
-        let made_up = made_up.filter(|detour| detour.relay == relay && !detour.is_proved);
-        !is_renewing && self.list.len() < DETOURS_MAX / 2 && made_up.count() < UNPROVED_MAX
+        let unproved = self.list.values();
+        let unproved = unproved.filter(|detour| detour.relay == relay && !detour.is_proved);
+        !is_renewing && self.list.len() < DETOURS_MAX / 2 && unproved.count() < UNPROVED_MAX
     }
 
-    /// Begins a detour over which nothing has arrived yet.
-    pub(super) fn begin(
+    pub(super) fn start(
         &mut self,
         now: Instant,
         far: LinkId,
@@ -149,13 +143,13 @@ impl Detours {
         let detour = Detour {
             relay,
             address,
-            heard: now,
+            received_at: now,
             is_proved: false,
             direct: TokenBucket::new(DIRECT_RATE, DIRECT_RATE, now),
-            going: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
+            outbound: TokenBucket::new(DETOUR_RATE, DETOUR_RATE, now),
             copies: TokenBucket::new(COPY_RATE, COPY_RATE * 2, now),
             over_path: TokenBucket::new(PATH_RATE, PATH_BURST, now),
-            coming: TokenBucket::new(DETOUR_RATE, DETOUR_RATE * 2, now),
+            inbound: TokenBucket::new(DETOUR_RATE, DETOUR_RATE * 2, now),
             paused_since: now,
             paused_until: now,
             probes: 0,
@@ -164,42 +158,37 @@ impl Detours {
     }
 }
 
-/// How a datagram of a session with a detour is sent.
+/// How a datagram of a session with a detour is sent, besides directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ways {
-    /// Over this path.
+pub(super) struct SendVia {
     pub(super) path: Option<u8>,
-    /// Over the relay.
     pub(super) relay: bool,
 }
 
 impl Detour {
-    /// Returns whether `len` bytes may be sent directly, and charges them.
     pub(super) fn may_send_directly(&mut self, now: Instant, len: u32) -> bool {
         self.direct.take(now, len)
     }
 
-    /// Returns how `len` bytes for the far end are sent, besides the direct path, and charges them.
-    pub(super) fn ways(&mut self, now: Instant, len: u32, path: Option<u8>) -> Ways {
+    /// Chooses how `len` bytes are sent besides directly, and charges them.
+    pub(super) fn send_via(&mut self, now: Instant, len: u32, path: Option<u8>) -> SendVia {
         let is_copy_due = path.is_none() || self.copies.take(now, len);
         let is_paused = now < self.paused_until;
-        Ways {
+        SendVia {
             path: path.filter(|_| !is_paused && self.over_path.take(now, len)),
             relay: is_copy_due && self.may_relay(now, len),
         }
     }
 
-    /// Returns whether `len` bytes may be sent over the relay, and charges them.
     pub(super) fn may_relay(&mut self, now: Instant, len: u32) -> bool {
-        now >= self.paused_until && self.going.take(now, len)
+        now >= self.paused_until && self.outbound.take(now, len)
     }
 
-    /// Returns whether `len` bytes received over it may be handled, and charges them.
     pub(super) fn may_receive(&mut self, now: Instant, len: u32) -> bool {
-        self.coming.take(now, len)
+        self.inbound.take(now, len)
     }
 
-    /// Pauses the relay for `span`. Limited to 2.5 s of every 3.5 s, however often it is called.
+    /// Pauses the relay for `span`, at most 2.5 s of every 3.5 s.
     fn pause_relay(&mut self, now: Instant, span: Duration) {
         let is_paused = now < self.paused_until;
         if !is_paused && now.saturating_since(self.paused_until) >= PAUSE_GAP {
@@ -212,7 +201,7 @@ impl Detour {
 }
 
 impl<P: Provider> Node<P> {
-    /// Also sends datagrams for an address over the paths and detours of the nodes there. Returns
+    /// Also sends datagrams for an address over the paths and detours of the nodes there; returns
     /// whether to send them directly as well.
     pub(super) fn send_via_relay(
         &mut self,
@@ -234,21 +223,21 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             may_relay &= detour.may_send_directly(now, cost);
-            let (relay, ways) = (detour.relay, detour.ways(now, cost, path));
+            let (relay, send_via) = (detour.relay, detour.send_via(now, cost, path));
             for datagram in transmit.datagrams(buf) {
-                if let Some(path) = ways.path {
+                if let Some(path) = send_via.path {
                     self.send_session_over(now, (far, path), datagram);
                 }
-                if ways.relay {
-                    self.pass(now, relay, (DetourLeg::First, node, datagram));
+                if send_via.relay {
+                    self.relay_to(now, relay, (DetourLeg::First, node, datagram));
                 }
             }
         }
         may_relay
     }
 
-    /// Whether an address belongs to a relay of detours, or to another neighbour that is reached.
-    /// It then uses no detour, which could loop. A node record may contain any address.
+    /// Whether an address belongs to a relay of detours, or to another neighbour that is reached. A
+    /// node record may contain any address, and a detour to such a one could loop.
     fn owned_by_other(&self, far: LinkId, address: SocketAddr) -> bool {
         let is_relay = |link| {
             let mut detours = self.detours.list.values();
@@ -261,14 +250,13 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Handles a detour message: forwards it, or receives it.
     pub(super) fn on_detoured(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         let Ok(detoured) = Detoured::decode(message) else {
             self.count_malformed();
             return;
         };
         let is_done = match detoured.leg {
-            DetourLeg::First => self.pass_on(now, link, detoured),
+            DetourLeg::First => self.forward(now, link, detoured),
             DetourLeg::Second => self.recv_via_relay(now, link, detoured),
         };
         if !is_done {
@@ -276,13 +264,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Forwards a datagram to a neighbour. Returns false if this node may not.
-    fn pass_on(&mut self, now: Instant, from: LinkId, detoured: Detoured<'_>) -> bool {
+    /// Forwards a datagram to a neighbour; returns false if this node may not.
+    fn forward(&mut self, now: Instant, from: LinkId, detoured: Detoured<'_>) -> bool {
         let is_relay = self.is_relay() && !self.gossip.publisher().is_leaving();
         let Some(to) = self.peers.find(&detoured.node).filter(|to| *to != from) else {
             return false;
         };
-        // A detour uses no further detour: nothing is forwarded twice.
+        // Nothing is forwarded twice.
         let is_direct = |link| self.is_reached(link) && self.detours.relay(link).is_none();
         if !is_relay || !is_direct(from) || !is_direct(to) {
             return false;
@@ -291,16 +279,16 @@ impl<P: Provider> Node<P> {
         let Some(peer) = self.peers.get_mut(from) else {
             return false;
         };
-        if !peer.detoured.take(now, cost) {
+        if !peer.limits.relayed.take(now, cost) {
             return false;
         }
         let source = peer.node;
-        self.pass(now, to, (DetourLeg::Second, source, detoured.datagram));
+        self.relay_to(now, to, (DetourLeg::Second, source, detoured.datagram));
         self.stats.detoured = self.stats.detoured.saturating_add(1);
         true
     }
 
-    /// Receives a relayed datagram of a remote node. Returns false if it is rejected.
+    /// Receives a relayed datagram of a remote node; returns false if it is rejected.
     fn recv_via_relay(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
         let first = detoured.datagram.first();
         let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
@@ -316,31 +304,31 @@ impl<P: Provider> Node<P> {
             detour.address
         } else {
             let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-            let may_begin = self.detours.may_begin(now, (far, relay)) && !self.is_reached(far);
-            let Some(address) = address.filter(|_| may_begin) else {
+            let may_start = self.detours.may_start(now, (far, relay)) && !self.is_reached(far);
+            let Some(address) = address.filter(|_| may_start) else {
                 return false;
             };
-            self.detours.begin(now, far, (relay, address));
+            self.detours.start(now, far, (relay, address));
             address
         };
         let mut datagram = detoured.datagram.to_vec();
-        let before = self.packets_of(far);
+        let before = self.packets_received_from(far);
         self.detours.receiving_from = Some(far);
         let arrival = Arrival::from(address);
         self.endpoint.handle_datagram(now, arrival, &mut datagram);
-        if self.packets_of(far) > before
+        if self.packets_received_from(far) > before
             && let Some(detour) = self.detours.list.get_mut(&far)
         {
             // The remote node chose that relay; with different relays, both could be dead.
-            (detour.relay, detour.heard, detour.is_proved) = (relay, now, true);
+            (detour.relay, detour.received_at, detour.is_proved) = (relay, now, true);
         }
         self.pump(now);
         self.detours.receiving_from = None;
         true
     }
 
-    /// Whether a relayed datagram is within its limit: each detour has one, and each neighbour has
-    /// one for datagrams that belong to none of its detours.
+    /// Whether a relayed datagram is within the limit of its detour, or of the neighbour if it
+    /// belongs to none of the neighbour's detours.
     fn may_receive(
         &mut self,
         now: Instant,
@@ -354,17 +342,16 @@ impl<P: Provider> Node<P> {
             None => self
                 .peers
                 .get_mut(relay)
-                .is_some_and(|peer| peer.passed.take(now, len)),
+                .is_some_and(|peer| peer.limits.received.take(now, len)),
         }
     }
 
-    /// Number of packets of a session that were decrypted.
-    fn packets_of(&self, far: LinkId) -> Option<u64> {
+    fn packets_received_from(&self, far: LinkId) -> Option<u64> {
         let stats = self.endpoint.session_stats(self.peers.session(far)?)?;
         Some(stats.packets_received)
     }
 
-    fn pass(
+    fn relay_to(
         &mut self,
         now: Instant,
         link: LinkId,
@@ -380,7 +367,7 @@ impl<P: Provider> Node<P> {
         self.send(now, link, UNRELIABLE, &message);
     }
 
-    /// Begins and ends detours, and replaces relays that are gone.
+    /// Starts and ends detours, and replaces relays that are gone.
     pub(super) fn run_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
         self.detours
@@ -394,23 +381,25 @@ impl<P: Provider> Node<P> {
                 self.detours.missing.remove(&far);
                 continue;
             }
-            // A node that is not being dialled may be full rather than unreachable.
-            let patience = match self.peers.get(far).map(|peer| &peer.contact) {
+            // A node that is not being dialed may be full rather than unreachable.
+            let delay = match self.peers.get(far).map(|peer| &peer.contact) {
                 None | Some(Contact::None) => continue,
-                Some(Contact::Dialling(_)) => PATIENCE_DIAL,
-                Some(Contact::Up(_)) => PATIENCE,
+                Some(Contact::Dialling(_)) => UNANSWERED_FOR,
+                Some(Contact::Up(_)) => DEAD_FOR,
             };
             let since = *self.detours.missing.entry(far).or_insert(now);
-            let is_due = now.saturating_since(since) >= patience;
+            let is_due = now.saturating_since(since) >= delay;
             if is_due && self.detours.relay(far).is_none() {
                 self.start_detour(now, far);
             }
         }
         self.restart_unmeasured(now);
-        let standing: Vec<LinkId> = self.detours.list.keys().copied().collect();
-        for far in standing {
-            let heard = self.detours.list.get(&far).map(|detour| detour.heard);
-            let silence = heard.map_or(Duration::ZERO, |heard| now.saturating_since(heard));
+        let far_ends: Vec<LinkId> = self.detours.list.keys().copied().collect();
+        for far in far_ends {
+            let received_at = self.detours.list.get(&far).map(|detour| detour.received_at);
+            let silence = received_at.map_or(Duration::ZERO, |received_at| {
+                now.saturating_since(received_at)
+            });
             let is_forgotten = !wanted.contains(&far) && silence >= FORGOTTEN;
             if is_forgotten || self.is_reached(far) {
                 self.detours.list.remove(&far);
@@ -423,7 +412,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Replaces a relay over which nothing arrives.
     fn replace_relay(&mut self, now: Instant, far: LinkId, silence: Duration) {
         let relay = self.detours.relay(far);
         let is_alive = relay.is_some_and(|relay| self.is_reached(relay));
@@ -431,7 +419,7 @@ impl<P: Provider> Node<P> {
             && let Some(other) = self.choose_relay(far, relay)
             && let Some(detour) = self.detours.list.get_mut(&far)
         {
-            (detour.relay, detour.heard) = (other, now);
+            (detour.relay, detour.received_at) = (other, now);
         }
     }
 
@@ -441,14 +429,13 @@ impl<P: Provider> Node<P> {
             && let Some(address) = address
             && let Some(relay) = self.choose_relay(far, None)
         {
-            self.detours.begin(now, far, (relay, address));
+            self.detours.start(now, far, (relay, address));
             if let Some(peer) = self.peers.get_mut(far) {
                 peer.next_dial = peer.next_dial.min(now);
             }
         }
     }
 
-    /// Updates a detour's address to that of the dial or session.
     pub(super) fn on_dial(&mut self, far: LinkId) {
         let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
         if let Some(detour) = self.detours.list.get_mut(&far)
@@ -458,8 +445,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends sessions that began over a detour, once the remote node is reached and no flow needs
-    /// them. The next session checks what the direct path carries.
+    /// Ends idle sessions that began over a detour once the remote node is reached. The next
+    /// session measures the direct path.
     fn restart_unmeasured(&mut self, now: Instant) {
         let unmeasured: Vec<(LinkId, SessionId)> = self
             .detours
@@ -481,7 +468,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Whether a node is a relay of a path to another.
     fn is_path_relay(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
         let others = self.path_sets.iter().filter(|(far, _)| **far != link);
@@ -489,10 +475,8 @@ impl<P: Provider> Node<P> {
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
-    /// The other ends of flows, and the exits that this node's players may use.
-    ///
-    /// A document may allow many exits, so they are collected once a second, and when the games
-    /// change.
+    /// The other ends of flows, and the exits that this node's players may use; a document may
+    /// allow many, so they are collected once a second.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
         if !self.detours.exits_known || self.ticks.is_multiple_of(10) {
             self.detours.exits_known = true;
@@ -548,8 +532,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Bytes per second over the relay while a path carries the session; the burst is twice that. This
-/// keeps the detour verified and ready if the path fails.
+/// Bytes per second over the relay while a path carries the session, to keep the detour verified;
+/// the burst is twice that.
 const COPY_RATE: u32 = 8 << 10;
 /// Bytes per second of a session over a path, and the burst: half of what a relay forwards for a
 /// label by default, so that probes in the same flow are not dropped.
@@ -559,28 +543,24 @@ const PATH_BURST: u32 = 96 << 10;
 const DIRECT_RATE: u32 = 16 << 10;
 /// Unproved detours that one neighbour may start.
 const UNPROVED_MAX: usize = 4;
-/// Maximum number of detours.
 pub(super) const DETOURS_MAX: usize = 64;
-/// How long the direct path is probed alone: a round trip and one tick.
+/// A round trip and one tick.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Maximum duration of repeated pauses while the direct path answers. With a final [`PAUSE`], it is
-/// less than the 3 s of silence after which a detour switches to another relay.
+/// Maximum duration of repeated pauses. With a final [`PAUSE`], it is less than [`SILENT`].
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Minimum time between two pauses: enough to send [`DETOUR_RATE`] bytes.
 const PAUSE_GAP: Duration = Duration::from_secs(1);
-/// Pause for a probe that may get no answer. Only what is sent with the probe uses the direct path
-/// alone; later packets are not delayed.
+/// Pause for a probe that may get no answer; later packets are not delayed.
 const DIRECT_PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// One of this many probes is sent only directly.
 const DIRECT_PROBE_EVERY: u32 = 5;
 /// How long the direct path of a session may be dead before its detour begins.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a dial may stay unanswered before a detour begins: two round trips over the longest
-/// path.
-const PATIENCE_DIAL: Duration = Duration::from_secs(3);
+const DEAD_FOR: Duration = Duration::from_secs(1);
+/// The same for an unanswered dial: two round trips over the longest path.
+const UNANSWERED_FOR: Duration = Duration::from_secs(3);
 /// How long a session may take to restart before a detour begins.
 const RESTART_TIME: Duration = Duration::from_secs(10);
-/// Silence of a detour after which it takes another relay.
+/// Silence after which a detour takes another relay.
 const SILENT: Duration = Duration::from_secs(3);
 /// Silence after which a detour that this node does not need ends.
 const FORGOTTEN: Duration = Duration::from_secs(10);
@@ -593,10 +573,10 @@ mod tests {
 
     fn begun(detours: &mut Detours, far: u16, relay: u16) -> bool {
         let way = (LinkId(far), LinkId(relay));
-        let may = detours.may_begin(Instant::ZERO, way);
+        let may = detours.may_start(Instant::ZERO, way);
         if may {
             let address = SocketAddr::from(([192, 0, 2, 1], far));
-            detours.begin(Instant::ZERO, way.0, (way.1, address));
+            detours.start(Instant::ZERO, way.0, (way.1, address));
         }
         may
     }
@@ -615,18 +595,18 @@ mod tests {
         let detour = detours.list.get_mut(&FAR).unwrap();
         let direct = passed(|now, len| detour.may_send_directly(now, len), 1_000);
         assert!((31_000..=32_768).contains(&direct), "{direct}");
-        let going = passed(|now, len| detour.may_relay(now, len), 1_000);
-        assert!((128_000..=131_072).contains(&going), "{going}");
+        let outbound = passed(|now, len| detour.may_relay(now, len), 1_000);
+        assert!((128_000..=131_072).contains(&outbound), "{outbound}");
         let over_path = passed(
-            |now, len| detour.ways(now, len, Some(1)).path.is_some(),
+            |now, len| detour.send_via(now, len, Some(1)).path.is_some(),
             1_000,
         );
         assert!((600_000..=622_592).contains(&over_path), "{over_path}");
-        let copies = |now, len| detour.ways(now + PAUSE, len, Some(1)).relay;
+        let copies = |now, len| detour.send_via(now + PAUSE, len, Some(1)).relay;
         let copied = passed(copies, 1_000);
         assert!(copied <= 24_576, "{copied}");
-        let coming = passed(|now, len| detour.may_receive(now, len), 1_000);
-        assert!((193_000..=196_608).contains(&coming), "{coming}");
+        let inbound = passed(|now, len| detour.may_receive(now, len), 1_000);
+        assert!((193_000..=196_608).contains(&inbound), "{inbound}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TCP games: the calls of the driver that owns a node's TCP sockets.
+//! TCP games: the calls of the driver of the TCP sockets.
 
 use core::net::SocketAddr;
 
@@ -12,9 +12,8 @@ use crate::event::{Event, TurnedAway};
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
 
-/// Calls for the driver of the TCP sockets. After each call, call
-/// [`poll_transmit`](Self::poll_transmit) and [`poll_tcp`](Self::poll_tcp) until they return
-/// `None`.
+/// After each call, call [`poll_transmit`](Self::poll_transmit) and [`poll_tcp`](Self::poll_tcp)
+/// until they return `None`.
 impl<P: Provider> Node<P> {
     /// Returns the next action for the driver.
     pub fn poll_tcp(&mut self) -> Option<TcpWork> {
@@ -26,8 +25,8 @@ impl<P: Provider> Node<P> {
     pub fn tcp_listening(&mut self, now: Instant, port: TcpPort, is_open: Result<(), ()>) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_mut();
-        let told = tunnels.and_then(|tunnels| tunnels.on_listening(now, port, is_open));
-        if let Some((game, address)) = told {
+        let port = tunnels.and_then(|tunnels| tunnels.on_listening(now, port, is_open));
+        if let Some((game, address)) = port {
             self.emit(match is_open {
                 Ok(()) => Event::Listening { game, address },
                 Err(()) => Event::ListenFailed { game, address },
@@ -108,7 +107,6 @@ impl<P: Provider> Node<P> {
         Ok(conn)
     }
 
-    /// Opens a connection in the tunnel that `flow` carries.
     fn open_in(&mut self, now: Instant, flow: u32, open: &OpenRecord) -> Result<ConnId, OpenError> {
         let tunnels = self.tunnels.as_mut().ok_or(OpenError::Closed)?;
         let end = tunnels.ends.get_mut(&flow).ok_or(OpenError::Closed)?;
@@ -118,8 +116,7 @@ impl<P: Provider> Node<P> {
         Ok(conn)
     }
 
-    /// Evicts an idle connection if `tenant` is at its limit, or if `tenant` is local and few slots
-    /// are left.
+    /// Evicts an idle connection if `tenant` is at its limit, or is local and few slots are left.
     pub(super) fn reclaim_for(&mut self, now: Instant, tenant: Tenant) {
         let Some(tunnels) = &self.tunnels else {
             return;
@@ -131,15 +128,15 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Evicts an idle connection of `source` in the tunnel of `flow`, which is at its per-address
-    /// limit. Returns whether there was one.
+    /// Evicts an idle connection of `source` in the tunnel of `flow`; returns whether there was
+    /// one.
     fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
         let tunnels = self.tunnels.as_ref();
         let number = tunnels.and_then(|tunnels| tunnels.number_of(flow));
         number.is_some_and(|number| self.reclaim(now, IdleScope::Source(number, source)))
     }
 
-    /// Resets the oldest idle connection of this set. Returns whether there was one.
+    /// Resets the oldest idle connection in this scope; returns whether there was one.
     fn reclaim(&mut self, now: Instant, of: IdleScope) -> bool {
         let Some(tunnels) = &mut self.tunnels else {
             return false;
@@ -156,15 +153,15 @@ impl<P: Provider> Node<P> {
         true
     }
 
-    /// Evicts the oldest idle connection of a local player when the driver has no slot for a new
-    /// one. Returns whether there was one. [`TcpWork::Ended`] names it.
+    /// Evicts the oldest idle connection of a local player, named by [`TcpWork::Ended`], when the
+    /// driver has no slot for a new one. Returns whether there was one.
     pub fn tcp_reclaim(&mut self, now: Instant) -> bool {
         let now = self.advance(now);
         self.reclaim(now, IdleScope::Players)
     }
 
-    /// Reports that the driver reset a connection to a game's port: its PROXY header was invalid,
-    /// or had not arrived when a new connection needed the slot.
+    /// Reports that the driver reset a connection whose PROXY header was invalid, or had not
+    /// arrived when a new connection needed the slot.
     pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
         self.count_rejected_at(now, port, TurnedAway::TcpGreeting);
     }
@@ -177,9 +174,7 @@ impl<P: Provider> Node<P> {
 
     fn count_rejected_at(&mut self, now: Instant, port: TcpPort, reason: TurnedAway) {
         let now = self.advance(now);
-        let tunnels = self.tunnels.as_ref();
-        let game = tunnels.and_then(|tunnels| tunnels.game_of(port));
-        if let Some(game) = game.map(|game| game.name.clone()) {
+        if let Some(game) = self.tcp_game(port).map(String::from) {
             self.count_rejected_tcp(now, game, reason);
         }
     }
@@ -211,7 +206,7 @@ impl<P: Provider> Node<P> {
         Ok(())
     }
 
-    /// Writes bytes read from a socket. Returns how many were accepted. If fewer than all,
+    /// Writes bytes read from a socket; returns how many were accepted. If fewer than all,
     /// [`TcpWork::Writable`] follows when there is room again.
     ///
     /// # Errors
@@ -294,7 +289,7 @@ impl<P: Provider> Node<P> {
         tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
     }
 
-    /// Returns the counters of all tunnels since the start, or `None` if the node carries no TCP
+    /// Returns the counters of all tunnels since the start; `None` if the node carries no TCP
     /// games.
     #[must_use]
     pub fn tunnel_stats(&self) -> Option<TunnelStats> {

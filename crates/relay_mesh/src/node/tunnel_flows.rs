@@ -1,6 +1,6 @@
-//! The flows that carry TCP tunnels, and handling of tunnel events.
+//! The flows that carry TCP tunnels, and their events.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crypto::Provider;
 use wire::{Instant, NetworkKey, NodeId, SourceKey};
@@ -34,7 +34,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends pending datagrams of tunnels and handles their events. Returns false if nothing was
+    /// Sends pending datagrams of tunnels and handles their events; returns false if nothing was
     /// pending.
     pub(super) fn pump_tunnels(&mut self, now: Instant) -> bool {
         let next = |tunnels: &mut Box<Tunnels>| {
@@ -65,12 +65,10 @@ impl<P: Provider> Node<P> {
         has_any
     }
 
-    /// Returns the earliest timer deadline of all tunnels.
     pub(super) fn tunnels_due(&self) -> Option<Instant> {
         self.tunnels.as_ref()?.due()
     }
 
-    /// Runs the timers of tunnels.
     pub(super) fn run_tunnels(&mut self, now: Instant) {
         if let Some(tunnels) = &mut self.tunnels {
             tunnels.handle_timeout(now);
@@ -78,8 +76,8 @@ impl<P: Provider> Node<P> {
         self.pump_tunnels(now);
     }
 
-    /// Opens ports that are due, and closes unused tunnels. While draining, closes every tunnel
-    /// without a connection.
+    /// Opens due ports and closes unused tunnels; while draining, every tunnel without a
+    /// connection.
     pub(super) fn run_tunnel_ports(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
         let is_leaving = self.gossip.publisher().is_leaving();
@@ -110,7 +108,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Answers an entry's request to open a tunnel.
     pub(super) fn on_tunnel_open(
         &mut self,
         now: Instant,
@@ -128,7 +125,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Removes the tunnel of a flow that ended.
     pub(super) fn on_tunnel_ended(&mut self, flow: u32, reason: FlowEnd) {
         let end = match reason {
             FlowEnd::Local => TunnelEnd::Local,
@@ -142,8 +138,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Applies the TCP games of a signed config. Resets each connection if its game changed or was
-    /// removed, or if its far end may no longer carry the game.
+    /// Applies new TCP games. Resets each connection if its game changed or was removed, or if its
+    /// far end may no longer carry the game.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
@@ -166,7 +162,7 @@ impl<P: Provider> Node<P> {
         let (Some(tunnels), Some(document)) = (&self.tunnels, self.document()) else {
             return Vec::new();
         };
-        let is_barred = |(conn, held): &(&ConnId, &Held)| {
+        let is_disallowed = |(conn, held): &(&ConnId, &Held)| {
             let end = tunnels.end_of(**conn);
             let far = end.and_then(|end| self.node_of(end.far));
             let (Some(end), Some(far)) = (end, far) else {
@@ -177,8 +173,8 @@ impl<P: Provider> Node<P> {
                 TunnelSide::Exit => document.may_enter(&held.game, &far),
             }
         };
-        let barred = tunnels.conns.iter().filter(is_barred);
-        barred.map(|(conn, _)| *conn).collect()
+        let conns = tunnels.conns.iter().filter(is_disallowed);
+        conns.map(|(conn, _)| *conn).collect()
     }
 
     fn end_mut(&mut self, flow: u32) -> Option<&mut Tunnel> {
@@ -212,7 +208,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Asks the driver to dial the game's server, if policy and limits allow it. Otherwise refuses
+    /// Asks the driver to dial the game's server if policy and limits allow it; otherwise refuses
     /// the connection.
     fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
         let far = self.flows.get(flow).map(|flow| flow.far);
@@ -246,12 +242,12 @@ impl<P: Provider> Node<P> {
 
     fn refuse_asked(&mut self, flow: u32, conn: ConnId, why: Refusal) {
         if let Some(tunnel) = self.end_mut(flow) {
-            // Fails only if the connection has ended; then nothing is left to do.
+            // Fails only if the connection has ended.
             tunnel.refuse(conn, why).ok();
         }
     }
 
-    /// Returns the PROXY header for the server of a stream; empty if the game uses none.
+    /// The PROXY header for the server of a stream; empty if the game uses none.
     fn outbound_header(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
         let mut out = Vec::new();
         let far = self.flows.get(flow).map(|flow| flow.far);
@@ -267,10 +263,11 @@ impl<P: Provider> Node<P> {
         tunnels.next_stream = tunnels.next_stream.saturating_add(1);
         let run = self.config.instance.0.to_be_bytes();
         let mut session = [0; 16];
+        let bytes = run.into_iter().chain(stream);
         session
             .iter_mut()
-            .zip(run.into_iter().chain(stream))
-            .for_each(|(place, byte)| *place = byte);
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
         let mut nodes = [0; NODES_MAX * NODE_LEN];
         let nodes = self.path_node_ids(far, &mut nodes);
         let outbound_header = OutboundHeader {
@@ -283,7 +280,7 @@ impl<P: Provider> Node<P> {
         out
     }
 
-    /// Returns the server of a TCP game if this node is its exit and accepts players from `node`.
+    /// The server of a TCP game, if this node is its exit and accepts players from `node`.
     pub(super) fn tcp_server(&self, node: NodeId, name: &str) -> Option<SocketAddr> {
         let game = self.tunnels.as_ref()?.game(name)?;
         let exit = game.exit.as_ref()?;
@@ -324,7 +321,7 @@ impl<P: Provider> Node<P> {
         Ok(())
     }
 
-    /// Returns the flow of the tunnel to an exit for games of `mode`. Opens one if there is none.
+    /// The flow of the tunnel to an exit for games of `mode`; opens one if there is none.
     pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId, mode: Mode) -> Option<u32> {
         let mode = if far == LinkId::OWN { LOCAL_MODE } else { mode };
         let of = (TunnelSide::Entry, mode);
@@ -337,7 +334,7 @@ impl<P: Provider> Node<P> {
         if !self.ensure_path_set(now, far) || !self.make_room(now, Owner::Own) {
             return None;
         }
-        // The exit expects flow IDs in order, so pending opens are sent first.
+        // The exit expects flow ids in order, so pending opens are sent first.
         if !self.send_all_opens(now, far) {
             return None;
         }
@@ -350,7 +347,7 @@ impl<P: Provider> Node<P> {
         self.add_tunnel(now, (far, id), of)
     }
 
-    /// Adds a flow with one tunnel end. Returns its index.
+    /// Adds a flow with one tunnel end; returns its index.
     pub(super) fn add_tunnel(
         &mut self,
         now: Instant,
@@ -363,10 +360,10 @@ impl<P: Provider> Node<P> {
             let keys = self.flow_keys(far, id)?;
             (self.peers.get(far)?.node, Some(keys))
         };
-        let of = (TUNNELS, NOBODY, mode);
+        let of = (TUNNELS, NO_PLAYER, mode);
         let flow = Flow::new(now, (far, id), of, keys, Side::Tunnel(side));
         let index = self.flows.insert(flow).ok()?;
-        // Both ends are nodes with a session, so the far end is already authenticated.
+        // The far end has a session, so it is authenticated.
         self.on_proved(index);
         let added = self
             .tunnels
@@ -387,7 +384,10 @@ impl<P: Provider> Node<P> {
         Some(index)
     }
 
-    /// Creates both ends. Returns the flow of the entry side.
+    /// Creates the tunnel for TCP players whose exit is their entry, with both ends in this node;
+    /// returns the flow of the entry side.
+    ///
+    /// It is an ordinary tunnel, so that the same limits and close semantics apply.
     pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
         if !self.make_room(now, Owner::Own) {
             return None;
@@ -405,7 +405,6 @@ impl<P: Provider> Node<P> {
         entry
     }
 
-    /// Passes a datagram from one end to the other.
     pub(super) fn forward_local_tunnel(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let other = match self.flows.get(index).map(|flow| &flow.side) {
             Some(Side::Tunnel(TunnelSide::Entry)) => TunnelSide::Exit,
@@ -441,6 +440,4 @@ impl<P: Provider> Node<P> {
 pub(super) const TUNNELS: usize = usize::MAX;
 /// Mode of the local tunnel, which uses no path.
 pub(super) const LOCAL_MODE: Mode = Mode::Shadow;
-/// Player address of a flow that carries a tunnel.
-const NOBODY: SocketAddr =
-    SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0);
+const NO_PLAYER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

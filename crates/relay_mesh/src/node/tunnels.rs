@@ -16,16 +16,14 @@ use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelStats};
 
-/// State for TCP games.
 pub(super) struct Tunnels {
-    /// Its list of games is empty: see `games`.
+    /// Without its games.
     pub(super) config: TcpConfig,
-    /// TCP games currently configured.
     pub(super) games: Vec<Game>,
     pub(super) identity: TlsIdentity,
-    /// Tunnel ends, keyed by flow.
+    /// Tunnel ends, by flow.
     pub(super) ends: BTreeMap<u32, End>,
-    /// Flows, keyed by tunnel number.
+    /// Flows, by tunnel number.
     flows: BTreeMap<u32, u32>,
     /// Connections that the driver has a socket for.
     pub(super) conns: Conns,
@@ -33,24 +31,21 @@ pub(super) struct Tunnels {
     pub(super) work: VecDeque<TcpWork>,
     /// Flows whose tunnels may have datagrams or events to poll.
     pub(super) touched: BTreeSet<u32>,
-    /// Buffer for one datagram.
     pub(super) datagram: Vec<u8>,
     next_tunnel: u32,
     next_port: u32,
-    /// Counters of removed tunnels, and counters that are not per tunnel.
+    /// Counters of removed tunnels, and those that are not per tunnel.
     past: TunnelStats,
     /// Next stream number at an exit; unique within this run of the node.
     pub(super) next_stream: u64,
 }
 
-/// One end of a tunnel.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) tunnel: Tunnel,
     pub(super) far: LinkId,
     pub(super) side: TunnelSide,
     mode: Mode,
-    /// Last time it had a connection.
     pub(super) used: Instant,
 }
 
@@ -63,9 +58,8 @@ struct Port {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortState {
-    /// Not open; open it at this time or later.
+    /// Not open; to be opened at this time.
     Closed(Instant),
-    /// The driver was asked to open it.
     Opening,
     Open,
 }
@@ -93,7 +87,7 @@ impl Tunnels {
         tunnels
     }
 
-    /// Adds a tunnel end carried by `flow`. `make` creates the tunnel from its number.
+    /// Adds a tunnel end carried by `flow`; `make` creates the tunnel from its number.
     pub(super) fn add<E>(
         &mut self,
         now: Instant,
@@ -117,8 +111,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Removes the end that `flow` carries. The driver gets [`TcpWork::Ended`] for each of its
-    /// connections.
+    /// Removes the end that `flow` carries; the driver gets [`TcpWork::Ended`] for its connections.
     pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
         let Some(gone) = self.ends.remove(&flow) else {
             return;
@@ -134,67 +127,64 @@ impl Tunnels {
         }
     }
 
-    /// Returns the number of the tunnel that `flow` carries.
     pub(super) fn number_of(&self, flow: u32) -> Option<u32> {
-        let number = self.flows.iter().find(|(_, of)| **of == flow);
-        number.map(|(number, _)| *number)
+        let mut flows = self.flows.iter();
+        flows
+            .find(|(_, of)| **of == flow)
+            .map(|(number, _)| *number)
     }
 
-    /// Removes a connection and queues [`TcpWork::Ended`] for the driver.
+    /// Removes a connection and queues [`TcpWork::Ended`].
     pub(super) fn end_conn(&mut self, conn: ConnId, end: ConnEnd) {
         if self.conns.remove(conn) {
             self.work.push_back(TcpWork::Ended { conn, end });
         }
     }
 
-    /// Returns whether `tenant` may open another connection. Counts a refusal if not.
+    /// Whether `tenant` may open another connection; counts a refusal if not.
     pub(super) fn has_slot(&mut self, tenant: Tenant) -> bool {
-        let has_slot = self.conns.has_slot(tenant);
-        if !has_slot {
-            let counter = match tenant {
-                Tenant::Prefix(_) => &mut self.past.over_prefix,
-                Tenant::Entry(_) => &mut self.past.over_share,
-            };
-            *counter = counter.saturating_add(1);
+        if self.conns.has_slot(tenant) {
+            return true;
         }
-        has_slot
+        let counter = match tenant {
+            Tenant::Prefix(_) => &mut self.past.over_prefix,
+            Tenant::Entry(_) => &mut self.past.over_share,
+        };
+        *counter = counter.saturating_add(1);
+        false
     }
 
-    /// Returns the counters of all tunnels, including removed ones.
+    /// Counters of all tunnels, including removed ones.
     pub(super) fn stats(&self) -> TunnelStats {
         let ends = self.ends.values();
         ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
     }
 
-    /// Returns the tunnel of a known connection, and marks it for polling.
+    /// The tunnel of a known connection, which is marked for polling.
     pub(super) fn of_conn(&mut self, conn: ConnId) -> Option<&mut Tunnel> {
-        if !self.conns.contains(conn) {
-            return None;
-        }
+        self.conns.get(conn)?;
         let flow = *self.flows.get(&conn.tunnel)?;
         self.touched.insert(flow);
         Some(&mut self.ends.get_mut(&flow)?.tunnel)
     }
 
-    /// Returns the tunnel end that a connection belongs to.
     pub(super) fn end_of(&self, conn: ConnId) -> Option<&End> {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
-    /// Returns the flow of the tunnel to `far` with this side and mode.
+    /// The flow of the tunnel to `far` with this side and mode.
     pub(super) fn with(&self, far: LinkId, of: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
         ends.find(|(_, end)| end.far == far && (end.side, end.mode) == of)
             .map(|(flow, _)| *flow)
     }
 
-    /// Returns the earliest timer deadline of all tunnels.
+    /// Earliest timer deadline of all tunnels.
     pub(super) fn due(&self) -> Option<Instant> {
         let dues = self.ends.values().map(|end| end.tunnel.poll_timeout());
         dues.flatten().min()
     }
 
-    /// Runs the timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         for (flow, end) in &mut self.ends {
             if end.tunnel.poll_timeout().is_some_and(|due| due <= now) {
@@ -204,7 +194,7 @@ impl Tunnels {
         }
     }
 
-    /// Returns the flows of entry-side tunnels that had no connection for `idle`.
+    /// Flows of entry-side tunnels without a connection for `idle`.
     pub(super) fn unused(&mut self, now: Instant, idle: Duration) -> Vec<u32> {
         let mut unused = Vec::new();
         for (flow, end) in &mut self.ends {
@@ -217,7 +207,7 @@ impl Tunnels {
         unused
     }
 
-    /// Returns the flows of all tunnels without a connection, which a draining node closes.
+    /// Flows of all tunnels without a connection, which a draining node closes.
     pub(super) fn empty(&self) -> Vec<u32> {
         let ends = self.ends.iter();
         let empty = ends.filter(|(_, end)| end.tunnel.is_empty());
@@ -228,13 +218,12 @@ impl Tunnels {
         self.games.iter().find(|game| game.name == name)
     }
 
-    /// Returns the game of a port.
     pub(super) fn game_of(&self, port: TcpPort) -> Option<&Game> {
         let port = self.ports.get(&port)?;
         self.game(&port.game)
     }
 
-    /// Replaces the games. Ports that both lists contain stay open. Returns the connections to
+    /// Replaces the games; ports that both lists contain stay open. Returns the connections to
     /// games that changed or were removed.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
         let old = core::mem::replace(&mut self.games, games);
@@ -283,7 +272,6 @@ impl Tunnels {
         self.open_ports(now);
     }
 
-    /// Asks the driver to open each closed port after its retry time.
     pub(super) fn open_ports(&mut self, now: Instant) {
         let used: Vec<SocketAddr> = self.ports.values().map(|port| port.address).collect();
         for (name, port) in &mut self.ports {
@@ -299,7 +287,7 @@ impl Tunnels {
         }
     }
 
-    /// Records whether the driver could open a port. Returns the port's game and address.
+    /// Records whether the driver could open a port; returns the port's game and address.
     pub(super) fn on_listening(
         &mut self,
         now: Instant,
@@ -315,13 +303,12 @@ impl Tunnels {
     }
 }
 
-/// Connections by ID. Each uses one socket of the driver, which counts as one slot.
+/// Connections by id. Each uses one slot, which is a socket of the driver.
 #[derive(Debug)]
 pub(super) struct Conns {
     held: BTreeMap<ConnId, Held>,
-    /// Slots in use by each tenant. No entry is zero, and they sum to `held.len()`.
-    places: BTreeMap<Tenant, u32>,
-    /// Number of slots.
+    /// Slots in use by each tenant; none is zero, and they sum to `held.len()`.
+    slots: BTreeMap<Tenant, u32>,
     max: u32,
     per_prefix_max: u32,
 }
@@ -331,13 +318,11 @@ pub(super) struct Conns {
 pub(super) struct Held {
     /// The tenant that its slot counts for.
     pub(super) tenant: Tenant,
-    /// The player's source key.
     pub(super) source: SourceKey,
     pub(super) game: String,
-    /// PROXY header for the server, sent before the player's first byte: the part that the driver
-    /// has not consumed.
+    /// The rest of the PROXY header for the server, sent before the player's first byte.
     pub(super) outbound_header: Vec<u8>,
-    /// Last time bytes passed, or when the connection was accepted.
+    /// When bytes last passed, or when the connection was accepted.
     pub(super) used: Instant,
     /// Whether the socket's peer has sent any byte.
     pub(super) has_sent: bool,
@@ -353,57 +338,53 @@ impl Held {
 /// The unit that slots are shared among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tenant {
-    /// Local players in this /24 or /48. If their exit is also this node, a connection uses two
+    /// Local players in this /24 or /48. If this node is also their exit, a connection uses two
     /// slots.
     Prefix(NetworkKey),
-    /// Players of another entry. The entry states their addresses, so these cannot be verified.
+    /// Players of another entry, which states their addresses unverified.
     Entry(LinkId),
 }
 
 /// Which idle connections may be evicted for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleScope {
-    /// Connections of local players.
     Players,
-    /// Connections of one tenant.
     Tenant(Tenant),
-    /// Connections of one source in the tunnel with this number.
+    /// Those of one source in the tunnel with this number.
     Source(u32, SourceKey),
 }
 
 impl Conns {
     pub(super) fn new(config: &TcpConfig) -> Self {
         let max = config.connections_max.min(TunnelConfig::PLAYERS_MAX);
-        // A single address can always use its full limit, even if `max` is small.
+        // A single address can always use its full limit.
         let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
         Self {
             held: BTreeMap::new(),
-            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
             max,
             per_prefix_max: TcpConfig::prefix_share(max).max(of_an_address),
         }
     }
 
-    /// Returns whether a tenant is below its limit. Does not check whether the driver has a free
-    /// slot.
+    /// Whether a tenant is below its limit.
     pub(super) fn has_slot(&self, tenant: Tenant) -> bool {
         let max = match tenant {
             Tenant::Prefix(_) => self.per_prefix_max,
             Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
         };
-        self.places.get(&tenant).is_none_or(|held| *held < max)
+        self.slots.get(&tenant).is_none_or(|held| *held < max)
     }
 
-    /// Returns whether at least three quarters of the slots are in use, so that idle connections
-    /// are evicted.
+    /// Whether at least three quarters of the slots are in use, so that idle connections are
+    /// evicted.
     pub(super) fn is_scarce(&self) -> bool {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         held >= self.max.saturating_sub(self.max / 4)
     }
 
-    /// Returns the idle connection to evict: the oldest one of the tenant with the most slots.
-    /// Within another entry, the oldest one of the source with the most slots. Takes time linear in
-    /// all connections.
+    /// The idle connection to evict: the oldest one of the tenant, or of another entry's source,
+    /// with the most slots. Takes time linear in all connections.
     pub(super) fn idle(&self, now: Instant, of: IdleScope) -> Option<ConnId> {
         let is_meant = |conn: &ConnId, held: &Held| match of {
             IdleScope::Players => matches!(held.tenant, Tenant::Prefix(_)),
@@ -417,47 +398,45 @@ impl Conns {
                 *count = count.saturating_add(1);
             }
         }
-        let places = |held: &Held| {
+        let slots = |held: &Held| {
             let of_source = by_source.get(&held.source).copied();
-            of_source.unwrap_or_else(|| self.places.get(&held.tenant).copied().unwrap_or(0))
+            of_source.unwrap_or_else(|| self.slots.get(&held.tenant).copied().unwrap_or(0))
         };
         let held = self.held.iter();
         let idle = held.filter(|(conn, held)| is_meant(conn, held) && held.is_idle(now));
-        let first = idle.min_by_key(|(conn, held)| (Reverse(places(held)), held.used, **conn));
+        let first = idle.min_by_key(|(conn, held)| (Reverse(slots(held)), held.used, **conn));
         first.map(|(conn, _)| *conn)
     }
 
-    /// Records that bytes were passed to the socket.
     pub(super) fn on_delivered(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
             held.used = now;
         }
     }
 
-    /// Records that bytes came from the socket.
     pub(super) fn on_peer_data(&mut self, now: Instant, conn: ConnId) {
         if let Some(held) = self.held.get_mut(&conn) {
             (held.used, held.has_sent) = (now, true);
         }
     }
 
-    /// Adds a connection. IDs must be unique.
+    /// Adds a connection; its id must be new.
     pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
-        let places = self.places.entry(held.tenant).or_default();
-        *places = places.saturating_add(1);
+        let slots = self.slots.entry(held.tenant).or_default();
+        *slots = slots.saturating_add(1);
         let before = self.held.insert(conn, held);
         debug_assert!(before.is_none(), "a name that was given before");
     }
 
-    /// Removes a connection. Returns false if it is unknown.
+    /// Removes a connection; returns false if it is unknown.
     pub(super) fn remove(&mut self, conn: ConnId) -> bool {
         let Some(gone) = self.held.remove(&conn) else {
             return false;
         };
-        if let Some(places) = self.places.get_mut(&gone.tenant) {
-            *places = places.saturating_sub(1);
-            if *places == 0 {
-                self.places.remove(&gone.tenant);
+        if let Some(slots) = self.slots.get_mut(&gone.tenant) {
+            *slots = slots.saturating_sub(1);
+            if *slots == 0 {
+                self.slots.remove(&gone.tenant);
             }
         }
         true
@@ -471,18 +450,12 @@ impl Conns {
         self.held.get_mut(&conn)
     }
 
-    pub(super) fn contains(&self, conn: ConnId) -> bool {
-        self.held.contains_key(&conn)
-    }
-
-    /// Returns the connections of the tunnel with this number.
     pub(super) fn of_tunnel(&self, tunnel: u32) -> Vec<ConnId> {
         let conn = |number| ConnId { tunnel, number };
         let held = self.held.range(conn(0)..=conn(u64::MAX));
         held.map(|(conn, _)| *conn).collect()
     }
 
-    /// Iterates over all connections, ordered by ID.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ConnId, &Held)> {
         self.held.iter()
     }
@@ -492,10 +465,10 @@ impl Conns {
     }
 }
 
-/// Idle time after which a connection that has sent bytes may be evicted. Longer than pauses during
+/// Idle time after which a connection that has sent bytes may be evicted: longer than pauses during
 /// play, in which clients send keepalives.
 const IDLE: Duration = Duration::from_secs(60);
-/// Idle time after which a connection that has sent no bytes may be evicted.
+/// The same for a connection that has sent no bytes.
 const SILENT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -16,11 +16,6 @@ use crate::signed_config::Protocol;
 use crate::view::{EdgeView, LinkView, MeshView, NodeView, RouteView};
 
 impl<P: Provider> Node<P> {
-    /// Returns the ID of this node.
-    pub const fn node_id(&self) -> NodeId {
-        self.own
-    }
-
     /// Returns the counters of received records and deltas.
     pub const fn table_stats(&self) -> TableStats {
         self.gossip.table().stats()
@@ -71,7 +66,7 @@ impl<P: Provider> Node<P> {
             })
         });
         let flows = self.flows.with(LinkId::OWN).count();
-        let here = (flows > 0).then(|| RouteView {
+        let local = (flows > 0).then(|| RouteView {
             far_end: self.own,
             path: Some(Path {
                 relays: Vec::new(),
@@ -84,13 +79,13 @@ impl<P: Provider> Node<P> {
             standby: None,
             flows,
         });
-        path_sets.chain(here)
+        path_sets.chain(local)
     }
 
-    /// Returns all known nodes and links. Takes one pass over all pairs of nodes.
+    /// Returns all known nodes and links. Takes time quadratic in the number of nodes.
     #[must_use]
     pub fn mesh(&self) -> MeshView {
-        let graph = self.survey();
+        let graph = self.whole_graph();
         let nodes = graph.nodes().iter().map(|&node| {
             let profile = self.gossip.table().profile(&node);
             NodeView {
@@ -110,28 +105,25 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the cheapest route between two nodes over at most three relays, as computed by a
-    /// node that has a session with all of them. Returns `None` if there is no route, or if a node
-    /// is unknown.
+    /// Returns the cheapest route between two nodes over at most three relays, as a node with a
+    /// session to all of them computes it; `None` if there is no route or a node is unknown.
     #[must_use]
     pub fn route_between(&self, from: &NodeId, to: &NodeId) -> Option<Route> {
-        let graph = self.survey();
+        let graph = self.whole_graph();
         let (source, end) = (graph.index(from)?, graph.index(to)?);
         if source == end {
-            return Some(stay(*to));
+            return Some(route_to_self(*to));
         }
         self.routes_from(&graph, source).route(&graph, end)
     }
 
-    /// Returns the cheapest route from a node to an exit of a game. Exits are those that the signed
-    /// document allows, or without a document those in this node's configuration. If the node is
-    /// itself an exit, the route may end there.
+    /// Returns the cheapest route from a node to an exit of a game: one that the signed document
+    /// allows or, without a document, that this node's configuration names.
     ///
-    /// The choice of exit includes the exit's path to the server if it is known. The returned cost
-    /// does not.
+    /// The choice of exit includes the exit's known cost to the server; the returned cost does not.
     #[must_use]
     pub fn route_to_game(&self, from: &NodeId, game: &str) -> Option<Route> {
-        let graph = self.survey();
+        let graph = self.whole_graph();
         let source = graph.index(from)?;
         let routes = self.routes_from(&graph, source);
         let exits = graph
@@ -141,7 +133,7 @@ impl<P: Provider> Node<P> {
         let key = (self.protocol_of(game), game.to_owned());
         let routes = exits.filter_map(|node| {
             let route = if node == from {
-                stay(*node)
+                route_to_self(*node)
             } else {
                 routes.route(&graph, graph.index(node)?)?
             };
@@ -158,9 +150,8 @@ impl<P: Provider> Node<P> {
         best.map(|(_, route)| route)
     }
 
-    /// Returns whether a game of that name is carried: by the signed document if there is one, else
-    /// by this node. If it is, and [`route_to_game`](Self::route_to_game) returns `None`, no exit
-    /// is reachable.
+    /// Returns whether a game is carried, by the signed document or else by this node. If it is,
+    /// and [`route_to_game`](Self::route_to_game) returns `None`, no exit is reachable.
     #[must_use]
     pub fn carries_game(&self, game: &str) -> bool {
         let of_document = self
@@ -169,7 +160,7 @@ impl<P: Provider> Node<P> {
         of_document.unwrap_or_else(|| self.games_in_force().any(|of| of.name == game))
     }
 
-    /// Returns the protocol of a game; UDP if it uses both.
+    /// The protocol of a game; UDP if it uses both.
     fn protocol_of(&self, game: &str) -> Protocol {
         let mut over_udp = self.games.iter();
         if over_udp.any(|of| of.name == game) {
@@ -201,13 +192,12 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    fn survey(&self) -> Graph {
+    fn whole_graph(&self) -> Graph {
         self.gossip.table().graph(&self.config.cost, &self.reports)
     }
 }
 
-/// Returns the route of a node to itself.
-const fn stay(node: NodeId) -> Route {
+const fn route_to_self(node: NodeId) -> Route {
     Route {
         cost: Cost::ZERO,
         path: Path {
@@ -217,16 +207,16 @@ const fn stay(node: NodeId) -> Route {
     }
 }
 
-/// Returns all links of a graph, each once.
+/// All links of a graph, each once.
 fn edges(graph: &Graph) -> impl Iterator<Item = EdgeView> + '_ {
-    let places = || {
+    let nodes = || {
         graph
             .nodes()
             .iter()
             .filter_map(|id| Some((*id, graph.index(id)?)))
     };
-    places().flat_map(move |(low, from)| {
-        let higher = places().filter(move |(_, to)| *to > from);
+    nodes().flat_map(move |(low, from)| {
+        let higher = nodes().filter(move |(_, to)| *to > from);
         higher.filter_map(move |(high, to)| {
             let cost = graph.link(from, to);
             cost.is_routable().then(|| EdgeView {
@@ -234,7 +224,7 @@ fn edges(graph: &Graph) -> impl Iterator<Item = EdgeView> + '_ {
                 high,
                 cost,
                 loss: graph
-                    .path_losses(from, &stay(high).path)
+                    .path_losses(from, &route_to_self(high).path)
                     .next()
                     .unwrap_or_default(),
             })

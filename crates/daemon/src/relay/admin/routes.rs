@@ -239,7 +239,7 @@ async fn route(
             let detail = format!("there is no path to {:?} now", query.to);
             ErrorResponse::new(StatusCode::NOT_FOUND, "unreachable", detail)
         })?;
-        let in_use = (from == node.node_id()).then(|| {
+        let in_use = (from == node.id()).then(|| {
             let to = find(&query.to);
             let is_end = |far: &NodeId| {
                 let mut exits = mesh.games.iter().filter(|of| of.game == query.to);

@@ -140,5 +140,5 @@ fn who_has_no_connection_any_more_is_not_remembered() {
     for conn in [conns.of_tunnel(1), conns.of_tunnel(2)].concat() {
         assert!(conns.remove(conn));
     }
-    assert!(conns.places.is_empty() && conns.len() == 0);
+    assert!(conns.slots.is_empty() && conns.len() == 0);
 }
