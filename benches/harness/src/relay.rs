@@ -178,7 +178,7 @@ const SHOWN: [Shown; 14] = [
             "mesh_a1_strangers_get_no_byte_for_hop_frames",
             "mesh_a1_truncated_oversize_and_unknown_frames_are_refused",
             "mesh_a1_requests_beyond_policy_are_refused",
-            "mesh_a1_pgx6_pgd_p6_a_looped_route_passes_a_frame_no_further_than_a_route_can_be",
+            "mesh_a1_pgx6_pgd_p6_a_looped_route_is_bounded_by_the_route_length",
         ],
     ),
     shown(
@@ -204,7 +204,7 @@ const SHOWN: [Shown; 14] = [
         "A4",
         "numbers pushed ahead, forged or changed touch no other label and deliver nothing",
         &[
-            "mesh_a4_numbers_pushed_ahead_on_one_label_touch_no_other_and_no_forged_one_moves_a_window",
+            "mesh_a4_skipped_or_forged_numbers_move_no_other_labels_window",
             "mesh_a4_forged_numbers_do_not_move_the_window",
             "mesh_a4_no_changed_byte_is_delivered",
         ],
@@ -215,7 +215,7 @@ const SHOWN: [Shown; 14] = [
         &[
             "sim_mesh_a5_no_nonce_comes_twice_over_moves_and_restarts",
             "mesh_a5_a_player_who_comes_back_after_all_was_idle_meets_no_old_nonce",
-            "mesh_a5_shards_that_seal_for_one_label_share_no_nonce_and_open_each_others_not",
+            "mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames",
         ],
     ),
     shown(
@@ -233,7 +233,7 @@ const SHOWN: [Shown; 14] = [
     shown(
         "C2",
         "words of a TCP game that two paths carry wait for no packet that one loses",
-        &["sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet"],
+        &["sim_mesh_c2_a_stream_over_two_paths_waits_for_no_lost_packet"],
     ),
     shown(
         "C2",

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx5_a_probe_lost_by_chance_costs_nothing_and_loss_that_lasts_what_it_is_worth() {
+    fn pgx5_a_probe_lost_by_chance_costs_nothing_and_lasting_loss_does() {
         let model = CostModel::default();
         let price = |lost, sent| model.loss(Loss::beyond_chance(lost, sent).into());
         for sent in [1, 10, 100] {

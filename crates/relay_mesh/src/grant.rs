@@ -85,7 +85,7 @@ mod tests {
     use crate::hop_key::{HopForm, HopKey};
 
     #[test]
-    fn mesh_a1_a_grant_holds_for_its_end_label_generation_form_and_requester_only() {
+    fn mesh_a1_a_grant_binds_end_label_generation_form_and_requester() {
         let provider = SimProvider::new(Seed::from_number(1));
         let agreed = Initial::new(&provider, None).agree(&provider, &Secret32::new([3; 32]));
         let exporter = agreed.traffic(&provider, &[0; 32]).split(Role::Dialler).2;

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_by_the_dozen_that_were_missed_are_skipped_where_the_wire_tells_them_apart() {
+    fn many_missed_phases_are_skipped_if_the_wire_distinguishes_them() {
         let provider = SimProvider::new(Seed::from_number(1));
         let secret = || TrafficSecret::new(Secret32::new([7; 32]));
         let mut secrets = vec![secret()];

@@ -82,7 +82,7 @@ impl World {
 }
 
 #[test]
-fn a_better_route_is_taken_after_three_seconds_and_five_since_the_last_change() {
+fn a_better_route_is_taken_after_3_s_and_5_s_after_the_last_change() {
     let mut world = World::new(1, 2);
     assert_eq!(world.decide(&[50, 60]), Some((0, Reason::First)));
     assert_eq!(world.run(4_800, &[64, 60]), None);

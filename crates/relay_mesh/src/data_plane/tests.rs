@@ -344,7 +344,7 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
 }
 
 #[test]
-fn mesh_a4_numbers_pushed_ahead_on_one_label_touch_no_other_and_no_forged_one_moves_a_window() {
+fn mesh_a4_skipped_or_forged_numbers_move_no_other_labels_window() {
     for kind in KINDS {
         let mut rig = Rig::new(kind);
         let late = rig.send(0, 3, 50);
@@ -364,7 +364,7 @@ fn mesh_a4_numbers_pushed_ahead_on_one_label_touch_no_other_and_no_forged_one_mo
 }
 
 #[test]
-fn an_observer_of_a_tag_only_link_who_wins_a_race_costs_the_flow_that_packet() {
+fn an_observer_of_a_tag_only_link_can_cost_a_flow_one_packet() {
     // As documented for `tag_only`: the tag does not cover the payload.
     let mut rig = Rig::new(HopKind::TagOnly);
     let genuine = rig.send(0, 1, 50);

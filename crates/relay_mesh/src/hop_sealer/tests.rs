@@ -217,7 +217,7 @@ fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
 }
 
 #[test]
-fn mesh_a5_shards_that_seal_for_one_label_share_no_nonce_and_open_each_others_not() {
+fn mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames() {
     let mut rig = Rig::new();
     let secret = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 0);
     let pairs = (0..ShardId::COUNT_MAX).flat_map(|from| {

@@ -53,7 +53,7 @@ fn mesh_a1_a_label_that_ended_is_never_named_again() {
 }
 
 #[test]
-fn a_label_that_is_bound_holds_its_links_and_one_that_is_only_given_out_none() {
+fn a_bound_label_references_its_links_and_a_reserved_one_none() {
     let mut slab = LabelSlab::new(ShardId::FIRST, LIMITS);
     let name = slab.reserve(Instant::ZERO, A, B).unwrap();
     let held = |slab: &LabelSlab| {

@@ -548,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn u1_a_port_on_all_ipv6_addresses_receives_ipv4_unless_an_ipv4_address_has_it() {
+    fn u1_a_port_on_all_ipv6_addresses_receives_ipv4_unless_ipv4_has_it() {
         let used = [
             "[::]:7",
             "0.0.0.0:8",

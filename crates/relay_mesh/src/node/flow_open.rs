@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mesh_a1_datagrams_before_their_flows_are_bounded_by_link_in_all_and_in_time() {
+    fn mesh_a1_early_datagrams_are_bounded_per_link_in_total_and_in_time() {
         let mut early = EarlyDatagrams::default();
         let at = Instant::from_millis;
         let push = |early: &mut EarlyDatagrams, now, link, flow| {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_spare_paths_wait_for_the_one_that_packets_go_on_by_and_not_for_long() {
+    fn after_a_failure_spare_paths_wait_briefly_for_the_active_one() {
         let provider = SimProvider::new(Seed::from_number(1));
         let mut path_set = path_set(&provider);
         let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_a_label_looks_elsewhere_after_2_s_or_three_failures_and_only_while_he_does() {
+    fn a_flow_without_a_label_searches_after_2_s_or_three_failures() {
         let provider = SimProvider::new(Seed::from_number(1));
         let mut path_set = path_set(&provider);
         let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_for_half_as_many_after_each_failure_and_the_probes_stands_alone_after_one() {
+    fn requests_halve_after_each_failure_and_the_probe_goes_alone() {
         let provider = SimProvider::new(Seed::from_number(1));
         let mut path_set = path_set(&provider);
         let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_late_all_the_time_or_drops_is_overloaded_and_one_stall_is_not() {
+    fn a_node_that_is_always_late_or_drops_is_overloaded_unlike_one_stall() {
         let mut detector = OverloadDetector::new(at(0));
         detector.on_late(at(0), Duration::from_secs(3));
         assert!(!detector.is_overloaded(at(0)));

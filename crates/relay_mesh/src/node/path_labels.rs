@@ -409,7 +409,7 @@ mod tests {
     use wire::Seed;
 
     #[test]
-    fn of_a_path_that_is_probed_a_set_up_has_failed_where_most_of_its_labels_are_of_no_use() {
+    fn a_set_up_of_a_probed_path_fails_if_most_of_its_labels_are_unusable() {
         for (labels, when_probed, when_not) in [
             ((64, 0), false, false),
             ((63, 1), false, true),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_in_a_row_makes_a_flow_wait_longer_and_a_label_ends_the_row() {
+    fn each_refusal_makes_a_flow_wait_longer_until_it_gets_a_label() {
         let mut label_retry = LabelRetry::new(Instant::ZERO);
         assert_eq!(label_retry.from(), Instant::ZERO);
         let waits = |label_retry: &mut LabelRetry, times| {

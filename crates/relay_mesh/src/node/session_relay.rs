@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn mesh_a1_what_goes_and_comes_by_a_detour_is_rationed_and_what_goes_directly_meanwhile() {
+    fn mesh_a1_bytes_over_a_detour_and_directly_meanwhile_are_limited() {
         let mut detours = Detours::default();
         assert!(begun(&mut detours, 1, 2));
         let detour = detours.list.get_mut(&FAR).unwrap();
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn mesh_a1_a_detour_is_used_for_a_second_of_each_three_and_a_half_whatever_is_heard() {
+    fn mesh_a1_a_detour_is_used_for_1_s_of_3500_ms_whatever_arrives() {
         let mut detours = Detours::default();
         assert!(begun(&mut detours, 1, 2));
         let detour = detours.list.get_mut(&FAR).unwrap();
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn mesh_a1_one_neighbour_begins_four_detours_by_what_it_makes_up_and_all_together_half() {
+    fn mesh_a1_a_neighbours_forgeries_start_four_detours_and_all_start_half() {
         let mut detours = Detours::default();
         let begun_by = |detours: &mut Detours, relay: u16| {
             let far = |number| relay * 100 + number;

@@ -106,7 +106,7 @@ fn mesh_f3_frames_of_one_length_to_one_neighbour_leave_in_one_go() {
 }
 
 #[test]
-fn mesh_f3_frames_of_several_lengths_share_a_datagram_where_the_neighbour_reads_it() {
+fn mesh_f3_frames_of_several_lengths_share_a_datagram_if_announced() {
     let mut outbox = Outbox::new(1 << 20);
     let frames: Vec<Vec<u8>> = (0..20)
         .map(|number| frame(number, 60 + 7 * usize::from(number % 5)))

@@ -247,7 +247,7 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
 }
 
 #[test]
-fn three_relays_are_bound_from_the_far_end_on_and_what_the_first_gave_goes_back_if_one_is_not() {
+fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
     let mut ids = counter();
     let way = (&[node(2), node(3), node(4)][..], node(5), 0);
     let flows = vec![FlowId(0)];

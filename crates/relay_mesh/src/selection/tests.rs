@@ -136,7 +136,7 @@ fn who_is_near_stays_until_another_is_nearer_by_a_tenth() {
 }
 
 #[test]
-fn needed_nodes_are_chosen_whatever_their_line_but_for_those_who_refuse_or_are_unknown() {
+fn needed_nodes_are_chosen_at_any_cost_unless_backed_off_or_unknown() {
     let mut all = measured(40);
     all[20].state = DialState::BackedOff;
     all[21].measured = Some(Cost::UNROUTABLE);

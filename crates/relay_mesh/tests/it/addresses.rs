@@ -6,9 +6,9 @@ use relay_mesh::AddressUse;
 use relay_mesh::signed_config::Protocol;
 use wire::Seed;
 
-use crate::crowd::gather;
 use crate::echo::EchoServer;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, mesh_address, ms, server};
+use crate::many_players::gather;
 #[cfg(feature = "tcp")]
 use crate::{
     harness::shape,

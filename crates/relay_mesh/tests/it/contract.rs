@@ -115,10 +115,10 @@ impl ContractSubject for Trio {
         }
         let provider = |provider| Memo::new(provider, &self.known);
         let nodes = bare_nodes(seed, now, |_, config, _| config.shards = 3, provider);
-        let beside = |_| Memo::new(SimProvider::new(seed), &self.known);
+        let provider = |_| Memo::new(SimProvider::new(seed), &self.known);
         nodes
             .into_iter()
-            .map(|node| Sharded::new(node, beside))
+            .map(|node| Sharded::new(node, provider))
             .collect()
     }
 

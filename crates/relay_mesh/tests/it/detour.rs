@@ -131,7 +131,7 @@ fn sim_one_direction_alone_may_be_dead() {
 }
 
 #[test]
-fn mesh_a1_what_a_member_has_passed_on_is_bounded_and_goes_to_neighbours_alone() {
+fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
     let mut rig = Rig::with(5, &Shape::default());
     let [entry, exit, relay] = [ENTRY, EXIT, RELAY].map(|index| rig.mesh.ids[index]);
     let own = rig.own;

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use netsim::Verdict;
 use wire::Instant;
 
-use crate::crowd::gather;
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms};
+use crate::many_players::gather;
 use crate::member::Rig;
 
 fn count_bytes(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Rc<Cell<u64>> {
@@ -48,7 +48,7 @@ fn gap_since(rig: &Rig, from: Instant) -> core::time::Duration {
 }
 
 #[test]
-fn mesh_a1_made_up_datagrams_of_an_exit_that_restarts_do_not_keep_its_players_away() {
+fn mesh_a1_forged_datagrams_of_a_restarting_exit_keep_no_player_away() {
     let shape = Shape {
         relays: 1,
         ..Shape::default()
@@ -74,7 +74,7 @@ fn mesh_a1_made_up_datagrams_of_an_exit_that_restarts_do_not_keep_its_players_aw
 }
 
 #[test]
-fn mesh_a1_an_exit_that_names_the_address_of_a_relay_has_nothing_poured_over_it() {
+fn mesh_a1_an_exit_that_names_a_relays_address_causes_no_flood() {
     let shape = Shape {
         adjust: |index, config, _| {
             if index == EXIT {

@@ -72,7 +72,7 @@ fn service(player: &Player, end: Instant) -> Duration {
 /// An entry, an exit and three relays, each with a secret for stateless resets. A player is served
 /// within 3 s of the end of every fault.
 #[test]
-fn sim_mesh_players_are_served_within_three_seconds_of_the_end_of_each_fault() {
+fn sim_mesh_players_are_served_within_3_s_of_the_end_of_each_fault() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = Mesh::new(
             seed,

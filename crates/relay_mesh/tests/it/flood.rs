@@ -6,8 +6,8 @@ use netsim::{Chance, Loss, Verdict};
 use relay_mesh::{Event, Leg, Mode, SocketId};
 use wire::Seed;
 
-use crate::crowd::{gather, gather_more, silence};
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms, shape};
+use crate::many_players::{gather, gather_more, silence};
 use crate::member::{RELIABLE, join_at};
 
 /// The game port of the entry, as named by its driver.
@@ -154,7 +154,7 @@ fn a_relay_without_labels_left_sends_newcomers_another_way() {
 }
 
 #[test]
-fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
+fn a_relay_with_labels_for_some_leaves_the_others_their_other_path() {
     for mode in [Mode::Shadow, Mode::Single] {
         for loss in [0, 1] {
             let mut mesh = Mesh::new(Seed::from_number(18), &short_of_labels(mode));
@@ -182,7 +182,7 @@ fn a_relay_that_has_labels_for_some_again_leaves_the_others_their_other_way() {
 }
 
 #[test]
-fn a_relay_that_gives_one_label_now_and_then_does_not_keep_a_hundred_waiting() {
+fn a_relay_that_grants_few_labels_does_not_keep_a_hundred_waiting() {
     for mode in [Mode::Shadow, Mode::Single] {
         let mut mesh = Mesh::new(Seed::from_number(20), &short_of_labels(mode));
         mesh.run(START + 2_000);
@@ -384,7 +384,7 @@ fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
 
 /// Each failure triggers a new request as fast as replies arrive, and a thousand flows need labels.
 #[test]
-fn set_ups_that_fail_are_tried_a_few_times_a_second_whatever_the_number_of_flows() {
+fn failed_set_ups_are_retried_a_few_times_a_second_for_any_flow_count() {
     let refusals: [(&str, Adjust); 2] = [
         ("too many", |_, config, _| config.request_rate = 0),
         ("no labels", |_, config, _| config.labels_max = 0),

@@ -11,8 +11,8 @@ use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode, Ration
 use udp_proto::Endpoint;
 use wire::Seed;
 
-use crate::crowd::gather;
 use crate::harness::{Adjust, EXIT, Mesh, RELAY, START, address, ms, server, shape};
+use crate::many_players::gather;
 use crate::member::{RELIABLE, Replies, join_at};
 
 /// The player that the member claims to have.

@@ -188,7 +188,7 @@ fn sim_a_relay_that_delays_data_is_left_within_3_s() {
 /// An attack that a relay can make without reading labels.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_a_relay_that_delays_data_and_probes_of_its_length_is_left_within_3_s() {
+fn sim_a_relay_that_delays_data_and_long_probes_is_left_within_3_s() {
     for (mode, delay) in [(Mode::Single, 100), (Mode::Shadow, 100), (Mode::Shadow, 60)] {
         let mut spans = Vec::new();
         for_each_seed(&test_site!(), 5, |seed| {

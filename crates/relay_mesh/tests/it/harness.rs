@@ -334,7 +334,7 @@ fn process(
     let shards = config.shards;
     let node = Node::new(config, identity(seed, index), provider, now).expect("seeded");
     let mut process = Process::new(node, mesh_address(index));
-    process.beside.forwarders = (1..shards)
+    process.other_shards.forwarders = (1..shards)
         .filter_map(|place| {
             let provider = Recording::new(SimProvider::new(draws.seed()), nonces);
             process.node.forwarder(place, provider)

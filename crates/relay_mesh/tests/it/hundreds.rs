@@ -102,7 +102,7 @@ fn sim_pgx13_by_the_hundred_a_game_goes_on_when_its_relay_is_cut_off() {
 }
 
 #[test]
-fn sim_pgx13_a_fifth_of_the_nodes_die_others_are_born_and_the_game_goes_on() {
+fn sim_pgx13_a_game_continues_while_a_fifth_of_the_nodes_is_replaced() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut crowd = Crowd::new(seed, 40, |_| 16);
         crowd.run_checked(60);
@@ -125,7 +125,7 @@ fn sim_pgx13_a_fifth_of_the_nodes_die_others_are_born_and_the_game_goes_on() {
 }
 
 #[test]
-fn sim_pgx13_halves_of_whole_nodes_meet_again_while_lines_flap_and_lose_one_way() {
+fn sim_pgx13_partitioned_nodes_rejoin_over_flapping_and_lossy_lines() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::new(seed, 40, |_| 16);
         crowd.run_checked(60);
@@ -170,7 +170,7 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
 
 /// A node of the bootstrap list has sessions with all nodes, and publishes no record of itself.
 #[test]
-fn sim_pgx13_pgd_p17_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mute() {
+fn sim_pgx13_pgd_p17_halves_rejoin_with_a_mute_bootstrap_node() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
         let mute = mute::join(&mut crowd, (seed, 1_000), 0..56, None);
@@ -191,7 +191,7 @@ fn sim_pgx13_pgd_p17_halves_meet_again_where_a_node_of_the_bootstrap_list_is_mut
 
 /// Twice as many nodes as an exit has slots claim to be entries, and send nothing.
 #[test]
-fn sim_pgx13_entries_without_players_keep_no_other_out_of_an_exit_for_long() {
+fn sim_pgx13_entries_without_players_block_an_exit_only_briefly() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
         let idle: Vec<_> = (0..14)

@@ -6,9 +6,9 @@ use netsim::{Handle, for_each_seed, test_site};
 use relay_mesh::Mode;
 use wire::Instant;
 
-use crate::crowd::{Crowd, gather, gather_more};
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, link, ms, shape};
+use crate::many_players::{Crowd, gather, gather_more};
 
 /// The time until `count` players that arrive within 2 s are served, while a thousand others play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
@@ -77,7 +77,7 @@ fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
 /// The ends are 1 ms apart and the server never answers, so only the opening of a flow makes the
 /// entry request labels.
 #[test]
-fn sim_players_who_join_at_short_distance_all_get_labels_if_nobody_answers() {
+fn sim_players_who_join_in_a_row_get_labels_even_if_nobody_answers() {
     for_each_seed(&test_site!(), 4, |seed| {
         let near = Shape {
             relays: 1,

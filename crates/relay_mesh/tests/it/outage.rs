@@ -161,7 +161,7 @@ fn with_resets(index: usize, config: &mut Config) {
 /// An end is killed and restarted. It dials no one, since it knows no node. Its neighbour gets a
 /// stateless reset at once, whichever side opened the session, and dials.
 #[test]
-fn sim_mesh_a9_the_neighbour_of_a_node_that_was_started_again_dials_it_at_once() {
+fn sim_mesh_a9_a_neighbour_dials_a_restarted_node_at_once() {
     for_each_seed(&test_site!(), 3, |seed| {
         let mut mesh = mesh_with(seed, |index, config, ids| {
             with_resets(index, config);

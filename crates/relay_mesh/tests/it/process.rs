@@ -10,14 +10,14 @@ use netsim::provider::{Recording, SimProvider};
 use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, ServerProbe, SocketId};
 use wire::{Arrival, Instant, Machine, UnixTime};
 
-use crate::beside::Beside;
+use crate::other_shards::OtherShards;
 
 pub(crate) type Crypto = Recording<SimProvider>;
 
 pub(crate) struct Process<P: Provider = Crypto> {
     pub(crate) node: Node<P>,
     /// Its forwarders.
-    pub(crate) beside: Beside<P>,
+    pub(crate) other_shards: OtherShards<P>,
     sockets: BTreeMap<SocketId, SocketAddr>,
     next_socket: u32,
     next_port: u16,
@@ -36,7 +36,7 @@ impl<P: Provider> Process<P> {
     pub(crate) fn new(node: Node<P>, mesh: SocketAddr) -> Self {
         Self {
             node,
-            beside: Beside::default(),
+            other_shards: OtherShards::default(),
             sockets: BTreeMap::from([(SocketId::MESH, mesh)]),
             next_socket: 1,
             next_port: 40_000,
@@ -131,7 +131,7 @@ impl<P: Provider> netsim::Node for Process<P> {
             ..Arrival::from(leg)
         };
         if socket == SocketId::MESH
-            && let Some(forwarder) = self.beside.whose(datagram)
+            && let Some(forwarder) = self.other_shards.whose(datagram)
         {
             forwarder.handle_datagram(now, arrival, datagram);
         } else {
@@ -149,10 +149,10 @@ impl<P: Provider> netsim::Node for Process<P> {
 
     fn drain(&mut self, now: Instant, outbox: &mut Outbox<'_>) {
         loop {
-            let mut is_idle = !self.beside.hand_back(now, &mut self.node);
+            let mut is_idle = !self.other_shards.hand_back(now, &mut self.node);
             let mut buf = Vec::new();
             while let Some(transmit) = self
-                .beside
+                .other_shards
                 .poll_transmit(now, &mut buf)
                 .or_else(|| self.node.poll_transmit(now, &mut buf))
             {

@@ -101,7 +101,7 @@ fn refused(mesh: &Mesh) -> u64 {
 }
 
 #[test]
-fn sim_pgx10_a_server_is_told_of_the_player_behind_a_proxy_before_the_entry() {
+fn sim_pgx10_a_server_learns_the_player_behind_a_proxy_of_the_entry() {
     let told = address(TOLD);
     let sides: [(Adjust, usize); 2] = [(required, EXIT), (here, ENTRY)];
     for_each_seed(&test_site!(), 3, |seed| {
@@ -126,7 +126,7 @@ fn sim_pgx10_a_server_is_told_of_the_player_behind_a_proxy_before_the_entry() {
 }
 
 #[test]
-fn pgx10_what_no_proxy_may_say_at_a_port_behind_proxies_is_dropped_and_counted() {
+fn pgx10_invalid_headers_at_a_port_behind_proxies_are_counted_drops() {
     let told = address(TOLD);
     let good = header(told, Transport::Datagram);
     let mut mesh = mesh(Seed::from_number(1), &shape(required), good.clone());
@@ -254,7 +254,7 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
 }
 
 #[test]
-fn pgx10_who_forges_datagrams_of_a_proxy_takes_no_players_flow_and_holds_none_up() {
+fn pgx10_forged_proxy_datagrams_neither_take_nor_delay_a_players_flow() {
     let told = header(address(TOLD), Transport::Datagram);
     let mut mesh = mesh(Seed::from_number(2), &shape(required), told);
     mesh.run(START + 3_000);

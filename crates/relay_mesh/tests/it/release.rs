@@ -9,8 +9,8 @@ use relay_mesh::message::code;
 use relay_mesh::route_request::{Granted, RouteRelease, RouteReply, RouteRequest};
 use wire::Seed;
 
-use crate::crowd::{gather, silence};
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
+use crate::many_players::{gather, silence};
 use crate::member::Rig;
 
 /// Number of labels that each node has granted.

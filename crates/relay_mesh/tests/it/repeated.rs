@@ -50,7 +50,7 @@ fn repeat(line: [usize; 2]) -> (FrameStats, u64) {
 }
 
 #[test]
-fn mesh_a3_a_repeated_frame_spends_no_budget_at_a_relay_or_at_the_end_of_its_path() {
+fn mesh_a3_a_repeated_frame_spends_no_budget_at_a_relay_or_an_end() {
     for line in [[ENTRY, RELAY], [RELAY, EXIT]] {
         let (stats, missing) = repeat(line);
         assert_eq!((stats.replayed, stats.over_rate), (24_000, 0), "{line:?}");

@@ -13,11 +13,11 @@ use relay_mesh::{Config, Forwarder, Leg, Mode, NewError, Node, STRAYS_MAX};
 use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
 
 use crate::alloc::allocations;
-use crate::beside::Division;
 use crate::harness::{
     ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, ms, shape,
 };
 use crate::member::Rig;
+use crate::other_shards::Steering;
 use crate::unseen::{GENEROUS, Lens, unseen};
 
 /// Four shards at a relay, two at entry and exit.
@@ -43,7 +43,7 @@ fn play(mesh: &mut Mesh) {
 
 /// Number of frames that each shard but the first has forwarded.
 fn passed(mesh: &Mesh, index: usize) -> Vec<u64> {
-    let forwarders = &mesh.process(index).beside.forwarders;
+    let forwarders = &mesh.process(index).other_shards.forwarders;
     let passed = forwarders.iter().map(Forwarder::frame_stats);
     passed.map(|stats| stats.sealed).collect()
 }
@@ -76,7 +76,7 @@ fn sim_mesh_shards_each_pass_their_own_labels_on_and_no_nonce_comes_twice() {
             });
             assert!(by_shard.iter().all(|passed| *passed > 100), "{by_shard:?}");
             for index in ENTRY..RELAY + 3 {
-                assert_eq!(mesh.process(index).beside.strays, 0, "{index}");
+                assert_eq!(mesh.process(index).other_shards.strays, 0, "{index}");
             }
             assert_eq!(mesh.nonces.reuses(), []);
         }
@@ -84,23 +84,23 @@ fn sim_mesh_shards_each_pass_their_own_labels_on_and_no_nonce_comes_twice() {
 }
 
 #[test]
-fn sim_mesh_shards_that_get_what_is_anothers_pass_it_on_or_hand_it_to_the_node() {
+fn sim_mesh_shards_forward_anothers_frames_or_hand_them_to_the_node() {
     for_each_seed(&test_site!(), 4, |seed| {
         let mut mesh = Mesh::new(seed, &shape(sharded));
         for index in 0..mesh.nodes.len() {
             let node = mesh.nodes[index];
             mesh.world.apply(node, |process, _| {
-                process.beside.division = Division::Wrongly;
+                process.other_shards.steering = Steering::Wrong;
             });
         }
         mesh.run(START + 10_000);
         mesh.stop_player();
         mesh.run(1_000);
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-        let beside = &mesh.process(RELAY).beside;
+        let other_shards = &mesh.process(RELAY).other_shards;
         // The node gets the datagrams that are its own. Forwarders forward each other's.
-        assert!(beside.strays > 500, "{}", beside.strays);
-        assert_eq!(beside.strays_of_forwarders, 0);
+        assert!(other_shards.strays > 500, "{}", other_shards.strays);
+        assert_eq!(other_shards.strays_of_forwarders, 0);
         assert_eq!(mesh.player().missing_from(60), 0);
         assert_eq!(mesh.nonces.reuses(), []);
     });
@@ -111,7 +111,7 @@ fn a_node_passes_on_itself_what_no_forwarder_takes() {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(sharded));
     for node in mesh.nodes.clone() {
         mesh.world
-            .apply(node, |process, _| process.beside.forwarders.clear());
+            .apply(node, |process, _| process.other_shards.forwarders.clear());
     }
     mesh.run(START + 10_000);
     mesh.stop_player();
@@ -133,8 +133,9 @@ fn a_node_has_from_one_to_eight_shards() {
             Ok(node) => {
                 assert!(is_good, "{shards}");
                 let provider = || netsim::provider::SimProvider::new(seed);
-                let beside = (0..=9).filter(|place| node.forwarder(*place, provider()).is_some());
-                assert_eq!(beside.count(), usize::from(shards) - 1);
+                let other_shards =
+                    (0..=9).filter(|place| node.forwarder(*place, provider()).is_some());
+                assert_eq!(other_shards.count(), usize::from(shards) - 1);
             }
             Err(why) => {
                 assert_eq!(why, NewError::Shards);
@@ -150,7 +151,7 @@ fn mesh_a1_a_flood_at_the_socket_of_a_shard_is_bounded_and_counted() {
     let relay = mesh.nodes[RELAY];
     mesh.run(START);
     mesh.world.apply(relay, |process, now| {
-        let forwarder = &mut process.beside.forwarders[0];
+        let forwarder = &mut process.other_shards.forwarders[0];
         let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
         let count = STRAYS_MAX + 500;
         for number in 0..count {
@@ -201,7 +202,7 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
         let Some(place) = usize::from(shard.place()).checked_sub(1) else {
             panic!("the flow's label is the node's own, whose frames no forwarder passes on");
         };
-        let forwarder = &mut process.beside.forwarders[place];
+        let forwarder = &mut process.other_shards.forwarders[place];
         let mut out = Vec::with_capacity(1 << 17);
         let mut pass = |datagrams: &[Vec<u8>]| {
             let mut bytes = datagrams.to_vec();

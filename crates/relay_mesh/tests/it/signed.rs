@@ -99,7 +99,7 @@ fn document_by(
 
 /// A game of either source reaches its exit over relays if it is not reachable directly.
 #[test]
-fn sim_ends_of_a_signed_game_that_never_reach_each_other_play_over_a_relay() {
+fn sim_ends_of_a_signed_game_without_a_direct_path_play_over_a_relay() {
     for_each_seed(&test_site!(), 4, |seed| {
         let mut mesh = Mesh::new(seed, &shape(signed));
         part(&mut mesh);

@@ -399,7 +399,7 @@ fn web_dup(index: usize, config: &mut Config, ids: &[NodeId]) {
 }
 
 #[test]
-fn sim_mesh_c2_words_of_a_stream_that_two_paths_carry_wait_for_no_lost_packet() {
+fn sim_mesh_c2_a_stream_over_two_paths_waits_for_no_lost_packet() {
     for_each_seed(&test_site!(), 2, |seed| {
         // The round trip takes 80 ms, and the server is on the exit's host.
         let (dup, shadow) = (patience(seed, web_dup), patience(seed, web));

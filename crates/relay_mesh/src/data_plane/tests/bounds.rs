@@ -48,7 +48,7 @@ fn chain(
 }
 
 #[test]
-fn mesh_a1_pgx6_pgd_p6_a_looped_route_passes_a_frame_no_further_than_a_route_can_be() {
+fn mesh_a1_pgx6_pgd_p6_a_looped_route_is_bounded_by_the_route_length() {
     for kind in KINDS {
         let provider = SimProvider::new(Seed::from_number(1));
         let plane = Plane::new;

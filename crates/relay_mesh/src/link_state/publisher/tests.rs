@@ -186,7 +186,7 @@ fn sixty_four_neighbours_are_said_and_no_more() {
 }
 
 #[test]
-fn a_delta_names_all_that_differs_from_the_record_and_the_next_record_repeats_it() {
+fn a_delta_has_all_changes_since_the_record_and_so_has_the_next_record() {
     let mut world = World::new();
     world.measure(2, 50, 0);
     let record = |publication: &Publication| {

@@ -164,7 +164,7 @@ fn a_link_record_waits_for_its_own_list_and_no_other() {
 }
 
 #[test]
-fn pg6_forged_foreign_and_malformed_records_are_refused_each_with_its_count() {
+fn pg6_forged_foreign_and_malformed_records_are_refused_and_counted() {
     let mut origin = Origin::new(1);
     let records = origin.publish(None, &[PEER]);
     let listed = TableConfig {
@@ -463,7 +463,7 @@ fn pg6_pgd_p18_lifetime_is_how_long_a_link_record_counts() {
 }
 
 #[test]
-fn records_of_another_secret_are_taken_where_that_is_said_and_cost_two_checks_else() {
+fn records_of_another_secret_are_accepted_only_if_configured() {
     let records = Origin::new(1).publish(None, &[PEER]);
     let own = NodeId([0; 32]);
     let other = |also| {

@@ -164,7 +164,7 @@ fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
 }
 
 #[test]
-fn mesh_a8_a_link_that_died_lately_is_up_within_half_a_second_of_its_return() {
+fn mesh_a8_a_link_that_died_recently_is_up_500_ms_after_its_return() {
     for outage in 1..=14 {
         let mut world = World::new(20 + outage, 20);
         world.settle(Pace::InUse);
@@ -184,7 +184,7 @@ fn mesh_a8_a_link_that_died_lately_is_up_within_half_a_second_of_its_return() {
 
 /// A new session on the same path needs three answers instead of ten, and keeps old round trips.
 #[test]
-fn mesh_a8_a_link_that_was_up_is_up_again_after_three_answers_of_its_next_session() {
+fn mesh_a8_a_link_is_up_again_after_three_answers_of_its_next_session() {
     let mut world = World::new(40, 20);
     world.settle(Pace::InUse);
     world.cut = true;

@@ -40,7 +40,7 @@ fn source(last: u8) -> SourceKey {
 }
 
 #[test]
-fn mesh_a7_the_oldest_idle_one_of_an_address_or_of_an_entrys_fullest_source_gives_way() {
+fn mesh_a7_the_oldest_idle_connection_of_the_fullest_source_is_evicted() {
     let mut conns = conns(64, 4);
     let entry = Tenant::Entry(LinkId(1));
     let mut add = |tunnel, number, last, used| {

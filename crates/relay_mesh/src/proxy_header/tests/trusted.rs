@@ -44,7 +44,7 @@ fn mesh_c1_only_trusted_proxies_are_believed() {
 }
 
 #[test]
-fn mesh_c1_a_trusted_proxy_without_a_header_is_refused_where_it_must_write_one() {
+fn mesh_c1_a_trusted_proxy_without_a_required_header_is_refused() {
     let peer = ip("10.0.0.1");
     assert_eq!(
         trusted(HeaderPolicy::Required).judge(peer, None),

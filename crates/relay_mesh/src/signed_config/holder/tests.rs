@@ -344,7 +344,7 @@ fn change_long(holder: &mut Holder, admins: &mut Admins, change: usize) {
 }
 
 #[test]
-fn pgx7_a_holder_is_restored_from_its_own_keys_after_eight_changes_by_long_documents() {
+fn pgx7_a_holder_is_restored_after_eight_changes_by_long_documents() {
     let mut admins = Admins::new(LINKS_MAX + 3);
     let mut holder = admins.holder(&[0], 1);
     let restore = |admins: &Admins, anchor, stored: &[u8]| {

@@ -21,7 +21,7 @@ fn false_links(crowd: &Crowd) -> (Vec<(usize, usize)>, usize) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "figures are shown")]
-fn sim_pgx13_where_neighbours_are_chosen_a_death_is_known_in_5_s_and_a_parting_in_35() {
+fn sim_pgx13_a_death_is_known_in_5_s_and_a_closed_link_in_35_s() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = Crowd::new(seed, 60, |_| 24);
         let mut since: BTreeMap<(usize, usize), u64> = BTreeMap::new();

@@ -64,7 +64,7 @@ fn pg8_a_half_that_is_closed_leaves_the_other_open() {
 }
 
 #[test]
-fn pg8_a_half_that_is_closed_before_the_server_answers_is_closed_behind_it() {
+fn pg8_a_half_close_before_the_servers_answer_is_passed_on() {
     let mut pair = quiet();
     pair.open("203.0.113.9:4000", b"", Closes::Behind).unwrap();
     pair.run(Duration::from_secs(1));

@@ -98,7 +98,7 @@ fn pgx6_a_record_shows_who_told_a_false_delta() {
 }
 
 #[test]
-fn pgx6_who_tells_false_deltas_again_and_again_is_not_believed_for_longer_each_time() {
+fn pgx6_repeated_false_deltas_are_distrusted_for_longer_each_time() {
     let mut origin = Origin::new(1);
     let records = origin.publish(None, &NEIGHBOURS);
     let mut table = table(TableConfig::default());

@@ -43,7 +43,7 @@ fn minimum(admins: &Admins, version: u64, text: &str) -> Minimum {
 }
 
 #[test]
-fn a_new_node_leaves_a_document_of_a_retired_key_for_the_chain_that_retires_it() {
+fn a_new_node_prefers_the_chain_that_retires_a_documents_key() {
     let mut admins = Admins::new(3);
     let bundle = honest(&mut admins).bundle().unwrap();
     for version in [11, 12, 1 << 31, VERSION_JUMP_MAX] {

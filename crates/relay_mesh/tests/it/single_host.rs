@@ -8,8 +8,8 @@ use netsim::{Handle, Outbox};
 use relay_mesh::TurnedAway;
 use wire::{Arrival, Instant, Seed};
 
-use crate::crowd::gather;
 use crate::harness::{ENTRY, EXIT, Mesh, START, address, game, link, ms, shape};
+use crate::many_players::gather;
 
 /// Opens a flow from another port every `gap`, proves each address, and keeps all flows active.
 struct Hog {
@@ -104,7 +104,7 @@ fn pgx11_one_host_does_not_take_the_places_of_all_players() {
 }
 
 #[test]
-fn pgx11_one_host_does_not_shut_others_out_of_an_exit_smaller_than_its_entry() {
+fn pgx11_one_host_excludes_nobody_from_an_exit_smaller_than_its_entry() {
     let shape = shape(|index, config, _| {
         if index == EXIT {
             config.flows_max = 512;

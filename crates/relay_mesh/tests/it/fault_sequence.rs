@@ -345,8 +345,8 @@ impl Troubled {
         let mut half: Vec<bool> = drawn.collect();
         for node in 0..half.len() {
             let near = world.neighbours(node).into_iter();
-            let beside = near.filter(|near| half[*near] == half[node]).count();
-            if beside < 3 {
+            let linked = near.filter(|near| half[*near] == half[node]).count();
+            if linked < 3 {
                 half[node] = !half[node];
             }
         }

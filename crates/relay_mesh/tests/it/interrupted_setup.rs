@@ -12,7 +12,7 @@ use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};
 use crate::member::Rig;
 
 #[test]
-fn a_node_that_starts_anew_at_any_moment_of_a_set_up_leaves_no_label_behind() {
+fn a_node_that_restarts_during_a_set_up_leaves_no_label_behind() {
     for mode in [Mode::Shadow, Mode::Single] {
         for index in [RELAY, EXIT, ENTRY] {
             for offset in (0..200).step_by(37) {
@@ -134,7 +134,7 @@ impl Draws {
 }
 
 #[test]
-fn mesh_a1_a_member_that_asks_for_anything_at_once_leaves_nothing_and_disturbs_nobody() {
+fn mesh_a1_a_members_arbitrary_requests_leave_nothing_behind() {
     for number in 0..4 {
         let shape = shape(if number % 2 == 0 {
             |_, _, _| {}

@@ -6,9 +6,9 @@ use relay_mesh::{Forwarder, Leg, Node};
 use wire::{Instant, Machine, Transmit};
 
 /// Forwarders of a node. None by default.
-pub(crate) struct Beside<P: Provider> {
+pub(crate) struct OtherShards<P: Provider> {
     pub(crate) forwarders: Vec<Forwarder<P>>,
-    pub(crate) division: Division,
+    pub(crate) steering: Steering,
     /// Datagrams that arrived at the wrong socket.
     pub(crate) strays: u64,
     /// The part of `strays` that belonged to another forwarder's shard.
@@ -17,33 +17,33 @@ pub(crate) struct Beside<P: Provider> {
 
 /// How the kernel distributes the datagrams of a port among its sockets.
 #[derive(Clone, Copy, Default)]
-pub(crate) enum Division {
+pub(crate) enum Steering {
     /// By label, as configured.
     #[default]
     ByLabel,
     /// Each datagram goes to a wrong socket.
-    Wrongly,
+    Wrong,
 }
 
-impl<P: Provider> Default for Beside<P> {
+impl<P: Provider> Default for OtherShards<P> {
     fn default() -> Self {
         Self {
             forwarders: Vec::new(),
-            division: Division::default(),
+            steering: Steering::default(),
             strays: 0,
             strays_of_forwarders: 0,
         }
     }
 }
 
-impl<P: Provider> Beside<P> {
+impl<P: Provider> OtherShards<P> {
     /// The forwarder whose socket gets the datagram; `None` if the node's own socket gets it.
     pub(crate) fn whose(&mut self, datagram: &[u8]) -> Option<&mut Forwarder<P>> {
         let count = u8::try_from(self.forwarders.len()).unwrap() + 1;
         let own = ShardId::of_datagram(datagram).place();
-        let place = match self.division {
-            Division::ByLabel => own,
-            Division::Wrongly => (own + 1) % count,
+        let place = match self.steering {
+            Steering::ByLabel => own,
+            Steering::Wrong => (own + 1) % count,
         };
         self.forwarders.get_mut(usize::from(place).checked_sub(1)?)
     }

@@ -210,7 +210,7 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_mesh_m6_a_thousand_flows_move_by_two_requests_for_64_and_by_none_in_shadow() {
+fn sim_mesh_m6_1000_flows_move_by_two_requests_and_in_shadow_by_none() {
     for_each_seed(&test_site!(), 3, |seed| {
         // Two requests per 64 flows and direction. Only then are other paths tried.
         for (mode, most) in [(Mode::Single, [64, 64, 98]), (Mode::Shadow, [0, 2, 64])] {

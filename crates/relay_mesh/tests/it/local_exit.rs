@@ -97,7 +97,7 @@ fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
 
 /// The player's 6,000 bytes/s are within the rate. Three copies of each answer are not.
 #[test]
-fn mesh_a3_what_a_server_sends_has_a_rate_of_its_own_where_the_exit_is_the_entry() {
+fn mesh_a3_server_datagrams_have_their_own_rate_at_a_local_exit() {
     let mut mesh = mesh(|index, config, ids| {
         here_alone(index, config, ids);
         config.flow_rate = 8_000;

@@ -80,7 +80,7 @@ fn packets_go_where_fewer_are_lost_though_that_is_many() {
 }
 
 #[test]
-fn pgx6_a_path_that_takes_what_it_is_said_to_is_not_refuted_because_it_loses() {
+fn pgx6_a_lossy_path_with_its_advertised_delay_is_not_refuted() {
     for percent in [10, 25, 30] {
         let shape = Shape {
             relays: 1,
