@@ -365,7 +365,11 @@ impl<P: Provider> Node<P> {
             self.wake_at.min(run_at + PATHS_MIN_INTERVAL)
         });
         #[cfg(feature = "tcp")]
-        let own = self.tunnels_due().map_or(own, |due| due.min(own));
+        let own = self
+            .tunnels
+            .as_ref()
+            .and_then(|tunnels| tunnels.due())
+            .map_or(own, |due| due.min(own));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
 
@@ -417,7 +421,6 @@ impl<P: Provider> Node<P> {
         self.endpoint.stats()
     }
 
-    /// Keeps time monotonic.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "time went back");
         self.watch_for_stalls(now);
@@ -452,7 +455,19 @@ impl<P: Provider> Node<P> {
         is_sent
     }
 
-    /// Runs the periodic work.
+    /// Queues a message that `encode` writes.
+    fn send_with(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        channel: ChannelId,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        let mut message = Vec::new();
+        encode(&mut message);
+        self.send(now, link, channel, &message)
+    }
+
     fn on_tick(&mut self, now: Instant) {
         self.tick_at = now + TICK_INTERVAL;
         self.ticks = self.ticks.wrapping_add(1);
@@ -580,7 +595,6 @@ fn check(config: &Config) -> Result<(), NewError> {
     Ok(())
 }
 
-/// State for TCP games, if configured.
 #[cfg(feature = "tcp")]
 fn tunnels(
     config: Option<TcpConfig>,
@@ -610,7 +624,6 @@ fn networks_of<P: Provider>(provider: &P, config: &Config) -> (Network, Option<N
     (of(&config.secret), config.previous_secret.as_ref().map(of))
 }
 
-/// A hash that reveals nothing about the secret.
 fn network_of<P: Provider>(provider: &P, secret: &Secret32) -> Network {
     let hash = provider.hmac_sha256(secret.expose(), &[b"tw1 mesh network"]);
     Network(hash.first_chunk().copied().unwrap_or_default())
@@ -667,7 +680,6 @@ fn endpoint<P: Provider>(
 
 const UNRELIABLE: ChannelId = ChannelId(0);
 const RELIABLE: ChannelId = ChannelId(1);
-/// Minimum time between two runs of the path sets.
 const PATHS_MIN_INTERVAL: Duration = Duration::from_millis(1);
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// "tickmesh"; distinct from the application ids of games.

@@ -24,7 +24,6 @@ use crate::splitmix;
 pub(super) struct AdvertisedLinks {
     nodes: BTreeMap<NodeId, Presence>,
     changed_at: Option<Instant>,
-    /// Changes since there were fewer than [`FEW`] links.
     changes: u32,
     /// Different at each node, so that nodes that start together do not stay in step.
     salt: u64,
@@ -59,7 +58,6 @@ impl AdvertisedLinks {
         self.nodes = nodes.map(|node| (node, Presence::Linked)).collect();
     }
 
-    /// Records that an end closed the session to choose other neighbours.
     pub(super) fn on_deselected(&mut self, now: Instant, node: NodeId) {
         if let Some(presence @ Presence::Linked) = self.nodes.get_mut(&node) {
             *presence = Presence::Gone {
@@ -171,7 +169,6 @@ impl Presence {
 }
 
 impl<P: Provider> Node<P> {
-    /// Publishes due measurements, and sends pending gossip.
     pub(super) fn publish(&mut self, now: Instant) {
         self.measure(now);
         let links = self.list_links(now);
@@ -293,7 +290,6 @@ const QUICK: Duration = Duration::from_secs(1);
 /// With fewer listed links up, a link need not last before it is listed.
 const FEW: usize = 8;
 const LASTING: Duration = Duration::from_secs(30);
-/// How long a lost neighbour stays listed without another change.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

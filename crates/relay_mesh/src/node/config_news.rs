@@ -19,9 +19,7 @@ use crate::signed_config::{
 #[derive(Debug, Default)]
 pub(super) struct ConfigNews {
     pub(super) spread: Spread,
-    /// The bundle of the document in force, as sent to neighbours.
     bundle: Vec<u8>,
-    /// The version for which expiry was reported.
     expired_version: u64,
 }
 
@@ -268,9 +266,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn send_config(&mut self, now: Instant, link: LinkId, message: &ConfigMessage<'_>) {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        self.send(now, link, RELIABLE, &bytes);
+        self.send_with(now, link, RELIABLE, |bytes| message.encode(bytes));
     }
 
     fn version(&self) -> u64 {

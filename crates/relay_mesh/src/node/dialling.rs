@@ -12,11 +12,9 @@ use crate::link::LinkId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The peer had no free slot.
     Full,
     /// The peer chose other neighbours.
     Deselected,
-    /// The peer does not answer.
     Silent,
     /// The peer does not know the session: it restarted, or dropped it.
     Lost,
@@ -40,9 +38,11 @@ impl From<CloseReason> for Ending {
 
 impl From<ConnectFailure> for Ending {
     fn from(failure: ConnectFailure) -> Self {
-        match failure {
-            ConnectFailure::Refused(CloseCode::Full | CloseCode::SourceFull) => Self::Full,
-            _ => Self::Silent,
+        let full = ConnectFailure::Refused(CloseCode::Full);
+        if failure == full || failure == ConnectFailure::Refused(CloseCode::SourceFull) {
+            Self::Full
+        } else {
+            Self::Silent
         }
     }
 }

@@ -17,11 +17,11 @@ use crate::link_state::Roles;
 use crate::signed_config::Protocol;
 use crate::view::GameEdgeView;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Edges {
     pub(super) servers: BTreeMap<GameKey, Server>,
-    /// Whether the games may have changed since `servers` was built.
-    pub(super) is_stale: bool,
+    /// Whether `servers` is that of the current games.
+    pub(super) is_current: bool,
     /// What each neighbour was sent in its current session.
     advertised: BTreeMap<LinkId, (SessionId, BTreeMap<GameKey, AdvertisedCost>)>,
     /// Reports of exits for games that this node is an entry of.
@@ -57,17 +57,6 @@ impl Reach {
             None => (Self::Unknown, Cost::ZERO),
             Some(cost) if cost.is_routable() => (Self::Reached, cost),
             Some(_) => (Self::Lost, Cost::ZERO),
-        }
-    }
-}
-
-impl Default for Edges {
-    fn default() -> Self {
-        Self {
-            servers: BTreeMap::new(),
-            is_stale: true,
-            advertised: BTreeMap::new(),
-            received: BTreeMap::new(),
         }
     }
 }
@@ -215,7 +204,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends costs to the neighbours that players may come from.
     fn send_edges(&mut self, now: Instant) {
         if self.edges.servers.is_empty() {
             return;
@@ -236,20 +224,15 @@ impl<P: Provider> Node<P> {
         for (link, node, session) in entries {
             let (due, withheld) = self.edges_due(now, (link, node));
             let (_, advertised) = self.edges.advertised_to(link, session);
-            let not_advertised = |key| {
-                (
-                    key,
-                    AdvertisedCost {
-                        cost: None,
-                        at: now,
-                    },
-                )
-            };
-            advertised.extend(withheld.into_iter().map(not_advertised));
+            let (cost, at) = (None, now);
+            advertised.extend(
+                withheld
+                    .into_iter()
+                    .map(|key| (key, AdvertisedCost { cost, at })),
+            );
             for edges in due.chunks(GameEdge::COUNT_MAX) {
                 message.clear();
                 GameEdge::encode(edges, &mut message);
-                // If the channel is full, the rest is due again in a second.
                 if !self.send(now, link, RELIABLE, &message) {
                     break;
                 }
@@ -270,14 +253,10 @@ impl<P: Provider> Node<P> {
         now: Instant,
         (link, node): (LinkId, NodeId),
     ) -> (Vec<GameEdge>, Vec<GameKey>) {
-        let advertised = self
-            .edges
-            .advertised
-            .get(&link)
-            .map(|(_, advertised)| advertised);
+        let advertised = self.edges.advertised.get(&link);
         let due = self.edges.servers.iter().filter_map(|(key, server)| {
             let cost = server.cost()?;
-            let last = advertised.and_then(|advertised| advertised.get(key));
+            let last = advertised.and_then(|(_, advertised)| advertised.get(key));
             let is_due = last.is_none_or(|last| last.is_due(now, cost));
             is_due.then_some((key, cost))
         });
@@ -310,7 +289,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Cost changes up to half a millisecond are not sent.
 const CHANGE_MIN: u16 = 5;
 /// Repetition for entries that have added the game since.
 const REPEAT: Duration = Duration::from_secs(30);

@@ -39,7 +39,6 @@ pub(super) struct MinuteCounts<K, D> {
 struct Tally<D> {
     count: u64,
     detail: D,
-    /// Earliest time of the next report.
     due_at: Instant,
 }
 
@@ -101,7 +100,6 @@ impl<K: Ord + Clone, D: Clone> MinuteCounts<K, D> {
 }
 
 impl<P: Provider> Node<P> {
-    /// Counts a rejected player or packet.
     pub(super) fn count_rejected(&mut self, now: Instant, game: Option<usize>, reason: TurnedAway) {
         let game = game.map(|game| self.game_name(game)).unwrap_or_default();
         self.rejections.add(now, (game, reason), ());
@@ -215,9 +213,7 @@ impl<P: Provider> Node<P> {
 
 /// Records returned after a partition span at most two.
 const SPANS_IN_A_ROW: u8 = 3;
-/// Delay from a key's first count to its report.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// Minimum time between two reports of a key.
 const GAP: Duration = Duration::from_secs(60);
 const COUNTS_MAX: usize = 1_024;
 

@@ -13,7 +13,6 @@ use crate::flow_key::FlowId;
 use crate::flow_message::{FlowDatagram, FlowEnd, FlowMessage, OPENS_MAX};
 use crate::link::LinkId;
 
-/// Datagrams that arrived before the message that opens their flow; oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EarlyDatagrams {
     waiting: VecDeque<Waiting>,
@@ -89,7 +88,6 @@ impl<P: Provider> Node<P> {
             for _ in 0..count {
                 path_set.opens.pop_first();
             }
-            // An earlier label search skipped these flows.
             path_set.search_from(now);
             if path_set.opens.is_empty() {
                 return true;
@@ -273,7 +271,6 @@ const CLOSES_WAITING_MAX: usize = 65_536;
 const YOUNG: Duration = Duration::from_secs(2);
 /// Datagrams of one flow over the session: 250 ms of a typical game.
 const BY_SESSION_MAX: u8 = 16;
-/// Overhead per datagram, in bytes.
 const OVERHEAD: u32 = 64;
 /// Bytes per second that flows with one far end send over the session: a quarter of what a relay
 /// forwards between ends that cannot reach each other. The burst is about 64 first datagrams. More

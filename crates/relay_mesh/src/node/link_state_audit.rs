@@ -20,15 +20,12 @@ pub(super) struct LinkStateAudit {
 #[derive(Debug)]
 struct CostMismatch {
     path: Path,
-    /// Since when it is slower.
     since: Option<Instant>,
     /// Since when it matches link state.
     matching_since: Option<Instant>,
-    /// By how much it is slower.
     excess: Cost,
     /// Until when `excess` is added to its cost.
     until: Instant,
-    /// How often a mismatch was proved.
     times: u32,
     seen: Instant,
 }
@@ -83,7 +80,6 @@ impl LinkStateAudit {
         true
     }
 
-    /// The amount to add to a path's advertised cost.
     pub(super) fn excess(&self, now: Instant, path: &Path) -> Cost {
         let mut entry = self.list.iter().filter(|entry| now < entry.until);
         entry

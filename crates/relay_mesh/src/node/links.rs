@@ -96,8 +96,9 @@ impl<P: Provider> Node<P> {
             let due = up.prober.poll_timeout();
             if due <= now {
                 ready.push(link);
+            } else {
+                next = next.min(due);
             }
-            next = next.min(due.max(now));
         }
         for link in ready {
             let is_used = self.sends_over(link);
@@ -112,10 +113,8 @@ impl<P: Provider> Node<P> {
                 .up_mut(link)
                 .and_then(|up| up.prober.poll_probe(now))
             {
-                let mut message = Vec::with_capacity(Probe::LEN);
-                probe.encode(&mut message);
                 self.detours.on_probe(now, link);
-                self.send(now, link, UNRELIABLE, &message);
+                self.send_with(now, link, UNRELIABLE, |message| probe.encode(message));
             }
             if let Some(up) = self.peers.up_mut(link) {
                 next = next.min(up.prober.poll_timeout());
@@ -127,13 +126,10 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_probe(&mut self, now: Instant, link: LinkId, message: &[u8]) {
         self.stats.probes = self.stats.probes.saturating_add(1);
         match Probe::decode(message) {
-            // Probes test the direct path only.
             Ok(_) if self.detours.is_via_relay(link) => {}
             Ok(probe) => {
                 self.detours.pause_relay(now, link);
-                let mut echo = Vec::with_capacity(Probe::LEN);
-                Echo(probe).encode(&mut echo);
-                self.send(now, link, UNRELIABLE, &echo);
+                self.send_with(now, link, UNRELIABLE, |echo| Echo(probe).encode(echo));
             }
             Err(_) => self.count_malformed(),
         }
@@ -275,15 +271,12 @@ impl<P: Provider> Node<P> {
         self.peers.intern(now, node)
     }
 
-    /// Sends the link terms, gossip, and the version of the signed document.
     fn send_first_messages(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let terms = LinkTerms {
             kind: self.kind_of(link),
             packing: Packing::Trunks,
         };
-        let mut message = Vec::with_capacity(LinkTerms::LEN);
-        terms.encode(&mut message);
-        self.send(now, link, RELIABLE, &message);
+        self.send_with(now, link, RELIABLE, |message| terms.encode(message));
         // In a large mesh the link may be a trial. Then only an end that does not know the other,
         // or that advertises the link, sends a digest first.
         let may_be_trial = self.selecting.is_choosing && self.selecting.advertised.is_settled();
@@ -448,7 +441,6 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn close_with(&mut self, now: Instant, session: SessionId, code: CloseCode) {
-        // A session that has already ended needs no close.
         self.endpoint
             .close(now, session, code, &[])
             .unwrap_or_default();
@@ -475,8 +467,7 @@ pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
-/// A session that lasted this long showed that its far end is reachable: twice the first dial
-/// waits.
+/// A session that lasted this long showed that its far end is reachable.
 const LASTED: Duration = Duration::from_secs(10);
 /// Delay of the node with the larger id, if two nodes learn of each other at once.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);

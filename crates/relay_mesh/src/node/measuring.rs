@@ -23,16 +23,13 @@ pub(super) struct Server {
     due: Instant,
     /// Whether the system has not permitted a probe since the last answer.
     is_not_permitted: bool,
-    /// The pending measurement, and its deadline.
     pending: Option<(CommandId, Instant)>,
     failures: u8,
-    /// The newest costs, oldest first.
     newest: Vec<Cost>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerChange {
-    None,
     Reached,
     Lost,
 }
@@ -61,12 +58,8 @@ impl Server {
         newest.get(newest.len() / 2).copied()
     }
 
-    fn on_answer(&mut self, span: Duration) -> ServerChange {
-        let change = if self.newest.is_empty() {
-            ServerChange::Reached
-        } else {
-            ServerChange::None
-        };
+    fn on_answer(&mut self, span: Duration) -> Option<ServerChange> {
+        let change = self.newest.is_empty().then_some(ServerChange::Reached);
         (self.failures, self.is_not_permitted) = (0, false);
         if self.newest.len() >= SAMPLES_MAX {
             self.newest.remove(0);
@@ -76,15 +69,14 @@ impl Server {
         change
     }
 
-    fn on_failure(&mut self) -> ServerChange {
+    fn on_failure(&mut self) -> Option<ServerChange> {
         let before = self.failures;
         self.failures = before.saturating_add(1).min(FAILURES);
-        if before < FAILURES && self.failures >= FAILURES {
+        let is_lost = before < FAILURES && self.failures >= FAILURES;
+        if is_lost {
             self.newest.clear();
-            ServerChange::Lost
-        } else {
-            ServerChange::None
         }
+        is_lost.then_some(ServerChange::Lost)
     }
 
     /// Handles that the system does not permit the probe; it may later. Returns whether to report
@@ -106,9 +98,8 @@ impl Server {
 }
 
 impl<P: Provider> Node<P> {
-    /// Starts due measurements, and ends those that are overdue.
     pub(super) fn measure_servers(&mut self, now: Instant) {
-        if core::mem::take(&mut self.edges.is_stale) {
+        if !core::mem::replace(&mut self.edges.is_current, true) {
             self.update_servers(now);
         }
         let mut pending: usize = 0;
@@ -141,9 +132,8 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn on_measured(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
-        let is_it = |server: &Server| server.pending.is_some_and(|(pending, _)| pending == id);
         let mut servers = self.edges.servers.iter();
-        let found = servers.find(|(_, server)| is_it(server));
+        let found = servers.find(|(_, server)| server.pending.is_some_and(|(of, _)| of == id));
         if let Some(key) = found.map(|(key, _)| key.clone()) {
             self.end_measurement(now, &key, outcome);
         }
@@ -169,15 +159,14 @@ impl<P: Provider> Node<P> {
                 server.on_failure()
             }
         };
-        // From 80 % to 120 % of the wait.
         let wait = server.wait();
         let fifth = wait.checked_div(5).unwrap_or_default();
         server.due = now + wait.saturating_sub(fifth) + jitter.min(fifth.saturating_mul(2));
         let (protocol, game) = key.clone();
         match change {
-            ServerChange::None => {}
-            ServerChange::Reached => self.emit(Event::ServerReached { game, protocol }),
-            ServerChange::Lost => self.emit(Event::ServerLost { game, protocol }),
+            None => {}
+            Some(ServerChange::Reached) => self.emit(Event::ServerReached { game, protocol }),
+            Some(ServerChange::Lost) => self.emit(Event::ServerLost { game, protocol }),
         }
         if let Outcome::Opened(socket) = outcome {
             self.command(Command::Close { socket }, Pending::Close);
@@ -251,10 +240,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 /// Upper bound of the random wait: two fifths of [`PERIOD`].
 const JITTER_MICROS: u64 = 4_000_000;
-/// Wait after the system did not permit a probe.
 const NOT_PERMITTED_WAIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Consecutive failures after which a server is lost.
 const FAILURES: u8 = 3;
 /// Measurements of which the median counts, so that one late answer changes nothing.
 const SAMPLES_MAX: usize = 3;
@@ -277,32 +264,26 @@ mod tests {
         assert_eq!(server.cost(), None);
         assert_eq!(
             server.on_answer(Duration::from_millis(20)),
-            ServerChange::Reached
+            Some(ServerChange::Reached)
         );
         for (millis, median) in [(900, 900), (22, 22), (23, 23), (24, 23)] {
-            assert_eq!(
-                server.on_answer(Duration::from_millis(millis)),
-                ServerChange::None
-            );
+            assert_eq!(server.on_answer(Duration::from_millis(millis)), None);
             assert_eq!(server.cost(), Some(Cost::from_millis(median)));
         }
-        assert_eq!(server.on_failure(), ServerChange::None);
+        assert_eq!(server.on_failure(), None);
         assert_eq!(server.wait(), RETRY);
-        assert_eq!(server.on_failure(), ServerChange::None);
+        assert_eq!(server.on_failure(), None);
         assert_eq!(
             server.cost(),
             Some(Cost::from_millis(23)),
             "it may be chance"
         );
-        assert_eq!(server.on_failure(), ServerChange::Lost);
+        assert_eq!(server.on_failure(), Some(ServerChange::Lost));
         assert_eq!(server.cost(), Some(Cost::UNROUTABLE));
-        assert_eq!(
-            (server.on_failure(), server.wait()),
-            (ServerChange::None, PERIOD)
-        );
+        assert_eq!((server.on_failure(), server.wait()), (None, PERIOD));
         assert_eq!(
             server.on_answer(Duration::from_millis(30)),
-            ServerChange::Reached
+            Some(ServerChange::Reached)
         );
         assert_eq!(server.cost(), Some(Cost::from_millis(30)));
     }

@@ -15,9 +15,7 @@ use crate::path_probe::DataReport;
 /// silence and delay do not count against links and paths.
 #[derive(Debug)]
 pub(super) struct OverloadDetector {
-    /// Start of the current window.
     window: Instant,
-    /// Summed lateness in the window.
     late: Duration,
     /// Datagrams that the node's own queues dropped in the window.
     dropped: u64,
@@ -39,17 +37,14 @@ pub(super) struct OverloadFigure {
 }
 
 impl OverloadDetector {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             window: now,
             late: Duration::ZERO,
             dropped: 0,
             until: now,
             drops: 0,
-            unreported: OverloadFigure {
-                late: Duration::ZERO,
-                dropped: 0,
-            },
+            unreported: OverloadFigure::default(),
             reported_at: None,
             dropped_elsewhere: 0,
             report_until: now,
@@ -211,7 +206,6 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Window over which lateness and drops are summed.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Lateness below this is ignored: any host has it at times.
 const LATE_MIN: Duration = Duration::from_millis(20);

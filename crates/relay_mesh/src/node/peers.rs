@@ -40,7 +40,6 @@ pub(super) struct Peer {
     pub(super) limits: PeerLimits,
 }
 
-/// Limiters of what a peer causes here.
 #[derive(Debug)]
 pub(super) struct PeerLimits {
     /// Flows that it opens.
@@ -55,7 +54,7 @@ pub(super) struct PeerLimits {
     pub(super) received: TokenBucket,
 }
 
-/// The prober of an ended session, last for the next one.
+/// The prober of an ended session, kept for the next one.
 #[derive(Debug)]
 pub(super) struct LastProber {
     prober: Prober,
@@ -87,7 +86,6 @@ pub(super) struct Up {
 /// unreferenced.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Forgotten nodes have the id [`NOBODY`].
     list: Vec<Peer>,
     free: Vec<LinkId>,
     by_node: BTreeMap<NodeId, LinkId>,
@@ -97,12 +95,20 @@ pub(super) struct Peers {
     rates: Rates,
 }
 
-/// What each peer may request per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     request: u32,
     /// Flows that an entry with this node's configuration opens.
     open: u32,
+}
+
+impl Contact {
+    const fn up(&self) -> Option<&Up> {
+        match self {
+            Self::Up(up) => Some(up),
+            Self::None | Self::Dialling(_) => None,
+        }
+    }
 }
 
 impl Rates {
@@ -127,7 +133,7 @@ impl Peers {
         }
     }
 
-    /// Returns the link id of `node`, and assigns one if it is new; `None` if too many are known.
+    /// The link id of `node`, assigned if it is new; `None` if too many are known.
     pub(super) fn intern(&mut self, now: Instant, node: NodeId) -> Option<LinkId> {
         if let Some(&link) = self.by_node.get(&node) {
             return Some(link);
@@ -180,11 +186,12 @@ impl Peers {
     pub(super) fn up(&self) -> impl Iterator<Item = (LinkId, &Peer, &Up)> {
         self.open.iter().filter_map(|&link| {
             let peer = self.get(link)?;
-            match &peer.contact {
-                Contact::Up(up) => Some((link, peer, &**up)),
-                Contact::None | Contact::Dialling(_) => None,
-            }
+            Some((link, peer, peer.contact.up()?))
         })
+    }
+
+    pub(super) fn up_of(&self, link: LinkId) -> Option<&Up> {
+        self.get(link)?.contact.up()
     }
 
     pub(super) fn up_mut(&mut self, link: LinkId) -> Option<&mut Up> {
@@ -195,10 +202,7 @@ impl Peers {
     }
 
     pub(super) fn session(&self, link: LinkId) -> Option<SessionId> {
-        match &self.get(link)?.contact {
-            Contact::Up(up) => Some(up.session),
-            Contact::None | Contact::Dialling(_) => None,
-        }
+        Some(self.up_of(link)?.session)
     }
 
     pub(super) fn drop_old_probers(&mut self, now: Instant) {
@@ -215,21 +219,18 @@ impl Peers {
         !self.open.is_empty()
     }
 
-    /// Whether there is a session with a node, or a dial.
     pub(super) fn has_contact(&self, link: LinkId) -> bool {
         let peer = self.get(link);
         peer.is_some_and(|peer| !matches!(peer.contact, Contact::None))
     }
 
     pub(super) fn carries(&self, link: LinkId) -> bool {
-        self.get(link)
-            .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.carries))
+        self.up_of(link).is_some_and(|up| up.carries)
     }
 
     /// Whether the link does not carry hop frames of full length.
     pub(super) fn is_small(&self, link: LinkId) -> bool {
-        self.get(link)
-            .is_some_and(|peer| matches!(&peer.contact, Contact::Up(up) if up.is_small))
+        self.up_of(link).is_some_and(|up| up.is_small)
     }
 
     /// Ends the session with a node at `address`. If the link was up, keeps its prober.
@@ -325,7 +326,7 @@ impl Peer {
         addresses
     }
 
-    /// Returns the prober of the last session if that ended recently at the same address.
+    /// The prober of the last session if that ended recently at the same address.
     pub(super) fn take_prober(&mut self, now: Instant, address: SocketAddr) -> Option<Prober> {
         let last = *self.last_prober.take()?;
         let is_same = last.address == address && last.is_fresh(now);
@@ -346,8 +347,7 @@ impl Peer {
         self.next_dial = now + BACK_OFF + spread;
     }
 
-    /// Schedules the next dial, with backoff, after a failed dial or a session that the peer or the
-    /// path ended.
+    /// Schedules the next dial after a failed dial or a session that the peer or the path ended.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))
@@ -377,7 +377,6 @@ impl PeerLimits {
 }
 
 impl LastProber {
-    /// Whether its RTT samples still count.
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_since(self.ended_at) < Window::SPAN
     }
@@ -416,8 +415,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Links that are still referenced, except by detours. References that end with a session, or
-    /// within seconds of it, do not count.
+    /// Links that are still referenced, except by detours or for seconds after a session.
     fn referenced(&self) -> LinkSet {
         let mut referenced = self.links_in_use();
         referenced.add_all(&self.links_referenced());
@@ -447,8 +445,7 @@ const EVICTED_FOR: Duration = Duration::from_secs(20);
 const ADDRESSES_MAX: usize = 8;
 /// Addresses that one dial has time for: 10 s at 2.5 s each.
 const TRIED_BY_A_DIAL: usize = 4;
-/// Longer than the 90 s for which records are last, and equal to the 10 min for which measurements
-/// are.
+/// Longer than records are kept, and as long as measurements.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 const FORGOTTEN_MAX: usize = 32;
 

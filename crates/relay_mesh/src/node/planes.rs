@@ -35,8 +35,7 @@ impl<P: Provider> Node<P> {
 
     /// Returns the counters of hop frames, summed over all shards.
     pub fn frame_stats(&self) -> FrameStats {
-        let others = self.shards.each().map(|plane| plane.stats);
-        others.fold(self.plane.stats, FrameStats::plus)
+        self.fold_planes(FrameStats::default(), |sum, plane| sum.plus(plane.stats))
     }
 
     /// Returns the approximate memory use, in bytes.
@@ -66,6 +65,13 @@ impl<P: Provider> Node<P> {
         }
         let mut plane = self.shards.lock(shard)?;
         Some(work(provider, &mut plane))
+    }
+
+    fn fold_planes<T>(&self, start: T, mut add: impl FnMut(T, &DataPlane<P::Aead>) -> T) -> T {
+        let first = add(start, &self.plane);
+        self.shards
+            .each()
+            .fold(first, |sum, plane| add(sum, &plane))
     }
 
     fn on_planes(&mut self, mut work: impl FnMut(&mut DataPlane<P::Aead>)) {
@@ -102,17 +108,14 @@ impl<P: Provider> Node<P> {
     /// Returns the number of labels that this node has granted and that have not ended.
     #[must_use]
     pub fn labels(&self) -> u32 {
-        let others = self.shards.each().map(|plane| plane.labels.len());
-        others.fold(self.plane.labels.len(), u32::saturating_add)
+        self.fold_planes(0, |sum: u32, plane| sum.saturating_add(plane.labels.len()))
     }
 
-    /// Number of transit labels that may still pass frames.
     pub(super) fn transit_labels(&self) -> u32 {
-        let others = self
-            .shards
-            .each()
-            .map(|plane| plane.transit_labels(self.now));
-        others.fold(self.plane.transit_labels(self.now), u32::saturating_add)
+        let now = self.now;
+        self.fold_planes(0, |sum: u32, plane| {
+            sum.saturating_add(plane.transit_labels(now))
+        })
     }
 
     pub(super) fn sends_over(&self, link: LinkId) -> bool {
@@ -138,20 +141,17 @@ impl<P: Provider> Node<P> {
     }
 
     fn links_of_planes(&self, add: impl Fn(&DataPlane<P::Aead>, &mut LinkSet)) -> LinkSet {
-        let mut links = LinkSet::default();
-        add(&self.plane, &mut links);
-        for plane in self.shards.each() {
-            add(&plane, &mut links);
-        }
-        links
+        self.fold_planes(LinkSet::default(), |mut links, plane| {
+            add(plane, &mut links);
+            links
+        })
     }
 
     fn planes_memory(&self) -> usize {
-        let of = |plane: &DataPlane<P::Aead>| {
-            plane.labels.memory().saturating_add(plane.outbox.memory())
-        };
-        let others = self.shards.each().map(|plane| of(&plane));
-        others.fold(of(&self.plane), usize::saturating_add)
+        self.fold_planes(0, |sum: usize, plane| {
+            let labels = sum.saturating_add(plane.labels.memory());
+            labels.saturating_add(plane.outbox.memory())
+        })
     }
 
     pub(super) fn free_label(&mut self, label: LabelName) {
@@ -207,10 +207,7 @@ impl<P: Provider> Node<P> {
             }
         });
         for (id, epoch) in news {
-            let mut message = Vec::new();
-            epoch.encode(&mut message);
-            // If the channel is full, it is sent a second later.
-            if self.send(now, id, RELIABLE, &message) {
+            if self.send_with(now, id, RELIABLE, |message| epoch.encode(message)) {
                 self.with_plane(epoch.from, |_, plane| {
                     if let Some(link) = plane.links.get_mut(id) {
                         link.note_told(epoch);
@@ -262,7 +259,7 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Removes a link from all planes, with every label that refers to it.
+    /// Removes a link from all planes, with its labels.
     pub(super) fn drop_link(&mut self, link: LinkId) {
         self.gates.set(link, None);
         self.on_planes(|plane| {

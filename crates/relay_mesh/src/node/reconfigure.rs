@@ -42,7 +42,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) const fn on_games_changed(&mut self) {
-        self.edges.is_stale = true;
+        self.edges.is_current = false;
         self.detours.exits_known = false;
     }
 
@@ -109,7 +109,6 @@ impl<P: Provider> Node<P> {
         let has_other_mode = old.mode != new.mode;
         let (entry, exit) = (
             has_other_mode || old.entry != new.entry,
-            // The entry sets a flow's mode.
             old.exit != new.exit,
         );
         let is_of_it = |flow: &Flow<P::Aead>| match flow.side {

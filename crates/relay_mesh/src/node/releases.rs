@@ -16,7 +16,6 @@ use crate::link::LinkId;
 use crate::path_setup::Held;
 use crate::route_request::RouteRelease;
 
-/// Labels to release, by the session over which they were requested.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     /// With their release times, in that order.
@@ -96,10 +95,7 @@ impl<P: Provider> Node<P> {
                 let Some(release) = self.releases.take_due(now, session) else {
                     break;
                 };
-                let mut message = Vec::new();
-                release.encode(&mut message);
-                // If the session's queue is full, the labels expire.
-                self.send(now, link, RELIABLE, &message);
+                self.send_with(now, link, RELIABLE, |message| release.encode(message));
             }
         }
     }

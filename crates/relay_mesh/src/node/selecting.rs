@@ -46,7 +46,6 @@ pub(super) struct Selecting {
 /// What link state shows of the nodes that a link could be opened with.
 #[derive(Debug, Default)]
 pub(super) struct LinkSurvey {
-    /// Cost to each node.
     pub(super) estimates: BTreeMap<LinkId, Cost>,
     /// Cost of the best route through each node to a far end.
     pub(super) via_costs: BTreeMap<LinkId, Cost>,
@@ -55,11 +54,9 @@ pub(super) struct LinkSurvey {
     /// Relays on the best routes to far ends.
     pub(super) relays: Vec<LinkId>,
     pub(super) taken_at: Option<Instant>,
-    /// Number of surveys.
     pub(super) count: usize,
 }
 
-/// A node that is dialed to measure its cost.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     link: LinkId,
@@ -86,16 +83,11 @@ impl Selecting {
         }
     }
 
-    pub(super) fn is_tried(&self, link: LinkId) -> bool {
-        self.trial.is_some_and(|trial| trial.link == link)
-    }
-
     fn random_key(&self, node: &NodeId) -> u64 {
         let head = node.0.first_chunk().copied().map_or(0, u64::from_be_bytes);
         splitmix::mix(head ^ self.salt)
     }
 
-    /// The required nodes, the most important first.
     fn needed(&self) -> Vec<LinkId> {
         let LinkSurvey {
             far_ends, relays, ..
@@ -237,7 +229,6 @@ impl<P: Provider> Node<P> {
         self.dial(now, link);
     }
 
-    /// Marks a node after a failed trial, so that the next trials are of others.
     /// Closes links that this node dialed and no longer needs; peers close theirs.
     fn close_unneeded(&mut self, now: Instant) {
         let ours = self
@@ -247,7 +238,7 @@ impl<P: Provider> Node<P> {
         let ours: Vec<LinkId> = ours.map(|(link, ..)| link).collect();
         let mut unwanted = Vec::new();
         for link in ours {
-            let is_tried = self.selecting.is_tried(link);
+            let is_tried = self.selecting.trial.is_some_and(|trial| trial.link == link);
             let is_chosen = self.selecting.chosen.contains_key(&link);
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
@@ -293,10 +284,8 @@ impl<P: Provider> Node<P> {
         self.close_with(now, session, code);
     }
 
-    /// Keeps slots free by evicting the newest inbound peer with an unused link.
-    ///
-    /// A new peer stays long enough to learn of other nodes. Needed inbound peers keep their share
-    /// of the slots.
+    /// Keeps slots free by evicting the newest inbound peer with an unused link. It stays long
+    /// enough to learn of other nodes, and needed inbound peers keep their share.
     pub(super) fn make_room_for_links(&mut self, now: Instant) {
         let slots = self.selecting.slots;
         let contacts = self.peers.contacts();
@@ -336,7 +325,6 @@ impl<P: Provider> Node<P> {
             .count()
     }
 
-    /// Reasons of the selected nodes that have no link yet.
     fn reserved(&self) -> impl Iterator<Item = LinkReason> {
         let links = self.selecting.wanted_links.iter();
         links.filter_map(|link| self.selecting.chosen.get(link).copied())
@@ -366,7 +354,6 @@ impl<P: Provider> Node<P> {
         }
         peers.retain(|peer| !peer.is_needed);
         let mut order = eviction_order(peers.into_iter());
-        // Then nodes that this node dialed, except required ones.
         let is_required =
             |link: &LinkId| self.selecting.chosen.get(link) == Some(&LinkReason::Required);
         let ours = self.peers.up().filter(|(link, _, up)| {
@@ -392,7 +379,6 @@ impl<P: Provider> Node<P> {
         self.evict(now, *link)
     }
 
-    /// Evicts a peer, which is not accepted again for a while.
     fn evict(&mut self, now: Instant, link: LinkId) -> bool {
         self.close_link(now, link, CloseCode::Full);
         if let Some(peer) = self.peers.get_mut(link) {
@@ -429,7 +415,6 @@ impl<P: Provider> Node<P> {
         peers.map(guest).collect()
     }
 
-    /// Number of needed inbound peers that this node did not select itself.
     pub(super) fn needed_inbound_peers(&self) -> usize {
         let peers = self.inbound_peers().into_iter();
         peers.filter(|peer| peer.is_needed).count()
@@ -447,9 +432,7 @@ const TRIAL_GAP: Duration = Duration::from_secs(10);
 const TRIAL_QUICK: Duration = Duration::from_secs(1);
 /// Twice the number of low-latency links of 64.
 const QUICK_TRIALS: u32 = 32;
-/// Timeout of a trial, including the dial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
-/// How long an unneeded link stays open.
 const UNWANTED_MAX: Duration = Duration::from_secs(30);
 const CLOSES_PER_CALL: usize = 2;
 /// Minimum time between two evictions of peers with links in use: the required node may not answer.

@@ -1,10 +1,9 @@
 //! Sessions with nodes that are not reached directly: a neighbour relays their datagrams (a
 //! detour).
 //!
-//! The endpoint does not notice. Datagrams to such a node are sent directly and by the detour, and
-//! those received by the detour are attributed to the node's address. The session drops the second
-//! copy. Only the prober distinguishes them: its probes test the direct path alone. Once they are
-//! answered, the detour ends.
+//! Datagrams to such a node are sent both directly and over the detour, and those received over it
+//! are attributed to the node's address. The session drops the second copy. Probes test the direct
+//! path alone; once they are answered, the detour ends.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,15 +20,12 @@ use crate::hop::HopHeader;
 use crate::link::LinkId;
 use crate::measure::Health;
 
-/// All detours of a node, keyed by far end.
 #[derive(Debug, Default)]
 pub(super) struct Detours {
-    /// At most [`DETOURS_MAX`].
     pub(super) list: BTreeMap<LinkId, Detour>,
     /// Far ends that are needed and were dialed without success, and since when; in the future
     /// while a session restarts.
     pub(super) missing: BTreeMap<LinkId, Instant>,
-    /// Exits that players of this node may be sent to.
     pub(super) exits: Vec<LinkId>,
     pub(super) exits_known: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
@@ -45,7 +41,6 @@ pub(super) struct Detour {
     pub(super) address: SocketAddr,
     /// When a packet of the far end's session last arrived over it, or when it began.
     pub(super) received_at: Instant,
-    /// Whether such a packet has arrived.
     pub(super) is_proved: bool,
     /// Bytes sent directly, since the address is unverified.
     direct: TokenBucket,
@@ -53,7 +48,6 @@ pub(super) struct Detour {
     outbound: TokenBucket,
     /// Bytes sent over the relay while a path also carries the session.
     copies: TokenBucket,
-    /// Bytes sent over that path.
     over_path: TokenBucket,
     /// Bytes received over the relay: twice the burst, since packets may have queued.
     inbound: TokenBucket,
@@ -70,7 +64,6 @@ impl Detours {
         self.receiving_from == Some(far)
     }
 
-    /// The relay that forwards to a far end.
     pub(super) fn relay(&self, far: LinkId) -> Option<LinkId> {
         self.list.get(&far).map(|detour| detour.relay)
     }
@@ -166,10 +159,6 @@ pub(super) struct SendVia {
 }
 
 impl Detour {
-    pub(super) fn may_send_directly(&mut self, now: Instant, len: u32) -> bool {
-        self.direct.take(now, len)
-    }
-
     /// Chooses how `len` bytes are sent besides directly, and charges them.
     pub(super) fn send_via(&mut self, now: Instant, len: u32, path: Option<u8>) -> SendVia {
         let is_copy_due = path.is_none() || self.copies.take(now, len);
@@ -182,10 +171,6 @@ impl Detour {
 
     pub(super) fn may_relay(&mut self, now: Instant, len: u32) -> bool {
         now >= self.paused_until && self.outbound.take(now, len)
-    }
-
-    pub(super) fn may_receive(&mut self, now: Instant, len: u32) -> bool {
-        self.inbound.take(now, len)
     }
 
     /// Pauses the relay for `span`, at most 2.5 s of every 3.5 s.
@@ -215,14 +200,14 @@ impl<P: Provider> Node<P> {
             detours.filter(|(far, detour)| detour.address == to && !self.owned_by_other(**far, to));
         let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
         let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-        let mut may_relay = true;
+        let mut may_send = true;
         for far in found {
             let node = self.peers.get(far).map(|peer| peer.node);
             let path = self.path_for_session(now, far);
             let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
                 continue;
             };
-            may_relay &= detour.may_send_directly(now, cost);
+            may_send &= detour.direct.take(now, cost);
             let (relay, send_via) = (detour.relay, detour.send_via(now, cost, path));
             for datagram in transmit.datagrams(buf) {
                 if let Some(path) = send_via.path {
@@ -233,7 +218,7 @@ impl<P: Provider> Node<P> {
                 }
             }
         }
-        may_relay
+        may_send
     }
 
     /// Whether an address belongs to a relay of detours, or to another neighbour that is reached. A
@@ -338,7 +323,7 @@ impl<P: Provider> Node<P> {
         let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let detour = self.detours.list.get_mut(&far);
         match detour.filter(|detour| detour.relay == relay) {
-            Some(detour) => detour.may_receive(now, len),
+            Some(detour) => detour.inbound.take(now, len),
             None => self
                 .peers
                 .get_mut(relay)
@@ -357,17 +342,14 @@ impl<P: Provider> Node<P> {
         link: LinkId,
         (leg, node, datagram): (DetourLeg, NodeId, &[u8]),
     ) {
-        let mut message = Vec::with_capacity(datagram.len().saturating_add(64));
         let detoured = Detoured {
             leg,
             node,
             datagram,
         };
-        detoured.encode(&mut message);
-        self.send(now, link, UNRELIABLE, &message);
+        self.send_with(now, link, UNRELIABLE, |message| detoured.encode(message));
     }
 
-    /// Starts and ends detours, and replaces relays that are gone.
     pub(super) fn run_detours(&mut self, now: Instant) {
         let wanted = self.far_ends();
         self.detours
@@ -462,7 +444,6 @@ impl<P: Provider> Node<P> {
                 self.detours.unmeasured.remove(&far);
                 self.take_down(now, far);
                 self.close(now, session);
-                // The next session must not use a detour.
                 self.detours.missing.insert(far, now + RESTART_TIME);
             }
         }
@@ -475,8 +456,8 @@ impl<P: Provider> Node<P> {
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
-    /// The other ends of flows, and the exits that this node's players may use; a document may
-    /// allow many, so they are collected once a second.
+    /// The far ends of flows, and the exits that this node's players may use, which are collected
+    /// once a second.
     fn far_ends(&mut self) -> BTreeSet<LinkId> {
         if !self.detours.exits_known || self.ticks.is_multiple_of(10) {
             self.detours.exits_known = true;
@@ -489,14 +470,10 @@ impl<P: Provider> Node<P> {
 
     /// Whether the direct path to a node answers; before that is known, whether it has no detour.
     fn is_reached(&self, link: LinkId) -> bool {
-        let contact = self.peers.get(link).map(|peer| &peer.contact);
-        let Some(Contact::Up(up)) = contact else {
-            return false;
-        };
-        match up.prober.health() {
-            Health::Up | Health::Degraded => true,
-            Health::New => self.detours.relay(link).is_none(),
-            Health::Dead => false,
+        match self.peers.up_of(link).map(|up| up.prober.health()) {
+            Some(Health::Up | Health::Degraded) => true,
+            Some(Health::New) => self.detours.relay(link).is_none(),
+            Some(Health::Dead) | None => false,
         }
     }
 
@@ -532,8 +509,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Bytes per second over the relay while a path carries the session, to keep the detour verified;
-/// the burst is twice that.
+/// Bytes per second over the relay while a path carries the session, to keep the detour verified.
 const COPY_RATE: u32 = 8 << 10;
 /// Bytes per second of a session over a path, and the burst: half of what a relay forwards for a
 /// label by default, so that probes in the same flow are not dropped.
@@ -541,7 +517,6 @@ const PATH_RATE: u32 = 512 << 10;
 const PATH_BURST: u32 = 96 << 10;
 /// Bytes per second sent directly to a far end during a detour; probes take a tenth of it.
 const DIRECT_RATE: u32 = 16 << 10;
-/// Unproved detours that one neighbour may start.
 const UNPROVED_MAX: usize = 4;
 pub(super) const DETOURS_MAX: usize = 64;
 /// A round trip and one tick.
@@ -552,7 +527,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PAUSE_GAP: Duration = Duration::from_secs(1);
 /// Pause for a probe that may get no answer; later packets are not delayed.
 const DIRECT_PROBE_PAUSE: Duration = Duration::from_millis(50);
-/// One of this many probes is sent only directly.
 const DIRECT_PROBE_EVERY: u32 = 5;
 /// How long the direct path of a session may be dead before its detour begins.
 const DEAD_FOR: Duration = Duration::from_secs(1);
@@ -593,7 +567,7 @@ mod tests {
         let mut detours = Detours::default();
         assert!(begun(&mut detours, 1, 2));
         let detour = detours.list.get_mut(&FAR).unwrap();
-        let direct = passed(|now, len| detour.may_send_directly(now, len), 1_000);
+        let direct = passed(|now, len| detour.direct.take(now, len), 1_000);
         assert!((31_000..=32_768).contains(&direct), "{direct}");
         let outbound = passed(|now, len| detour.may_relay(now, len), 1_000);
         assert!((128_000..=131_072).contains(&outbound), "{outbound}");
@@ -605,7 +579,7 @@ mod tests {
         let copies = |now, len| detour.send_via(now + PAUSE, len, Some(1)).relay;
         let copied = passed(copies, 1_000);
         assert!(copied <= 24_576, "{copied}");
-        let inbound = passed(|now, len| detour.may_receive(now, len), 1_000);
+        let inbound = passed(|now, len| detour.inbound.take(now, len), 1_000);
         assert!((193_000..=196_608).contains(&inbound), "{inbound}");
     }
 

@@ -131,8 +131,11 @@ impl<P: Provider> Node<P> {
     /// Evicts an idle connection of `source` in the tunnel of `flow`; returns whether there was
     /// one.
     fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
-        let tunnels = self.tunnels.as_ref();
-        let number = tunnels.and_then(|tunnels| tunnels.number_of(flow));
+        let end = self
+            .tunnels
+            .as_ref()
+            .and_then(|tunnels| tunnels.ends.get(&flow));
+        let number = end.map(|end| end.number);
         number.is_some_and(|number| self.reclaim(now, IdleScope::Source(number, source)))
     }
 

@@ -23,7 +23,6 @@ use crate::tunnel::{
 };
 
 impl<P: Provider> Node<P> {
-    /// Passes a datagram of a tunnel's flow to the tunnel.
     pub(super) fn deliver_to_tunnel(&mut self, now: Instant, flow: u32, datagram: &[u8]) {
         let Some(tunnels) = &mut self.tunnels else {
             return;
@@ -63,10 +62,6 @@ impl<P: Provider> Node<P> {
             }
         }
         has_any
-    }
-
-    pub(super) fn tunnels_due(&self) -> Option<Instant> {
-        self.tunnels.as_ref()?.due()
     }
 
     pub(super) fn run_tunnels(&mut self, now: Instant) {
@@ -242,7 +237,6 @@ impl<P: Provider> Node<P> {
 
     fn refuse_asked(&mut self, flow: u32, conn: ConnId, why: Refusal) {
         if let Some(tunnel) = self.end_mut(flow) {
-            // Fails only if the connection has ended.
             tunnel.refuse(conn, why).ok();
         }
     }
@@ -275,7 +269,7 @@ impl<P: Provider> Node<P> {
             session,
             nodes,
         };
-        // A record's addresses and at most 5 nodes never exceed the header's maximum length.
+        // A record's addresses and 5 nodes do not exceed the header's maximum length.
         outbound_header.write(open, &mut out).ok();
         out
     }
@@ -438,6 +432,5 @@ impl<P: Provider> Node<P> {
 
 /// Game index of a flow that carries a tunnel, which belongs to no single game.
 pub(super) const TUNNELS: usize = usize::MAX;
-/// Mode of the local tunnel, which uses no path.
 pub(super) const LOCAL_MODE: Mode = Mode::Shadow;
 const NO_PLAYER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

@@ -21,11 +21,10 @@ pub(super) struct Tunnels {
     pub(super) config: TcpConfig,
     pub(super) games: Vec<Game>,
     pub(super) identity: TlsIdentity,
-    /// Tunnel ends, by flow.
+    /// By flow.
     pub(super) ends: BTreeMap<u32, End>,
     /// Flows, by tunnel number.
     flows: BTreeMap<u32, u32>,
-    /// Connections that the driver has a socket for.
     pub(super) conns: Conns,
     ports: BTreeMap<TcpPort, Port>,
     pub(super) work: VecDeque<TcpWork>,
@@ -42,6 +41,7 @@ pub(super) struct Tunnels {
 
 #[derive(Debug)]
 pub(super) struct End {
+    pub(super) number: u32,
     pub(super) tunnel: Tunnel,
     pub(super) far: LinkId,
     pub(super) side: TunnelSide,
@@ -100,6 +100,7 @@ impl Tunnels {
         self.next_tunnel = number.saturating_add(1);
         self.flows.insert(number, flow);
         let end = End {
+            number,
             tunnel,
             far,
             side,
@@ -118,20 +119,10 @@ impl Tunnels {
         };
         self.past = self.past.plus(gone.tunnel.stats());
         self.touched.remove(&flow);
-        let Some(number) = self.number_of(flow) else {
-            return;
-        };
-        self.flows.remove(&number);
-        for conn in self.conns.of_tunnel(number) {
+        self.flows.remove(&gone.number);
+        for conn in self.conns.of_tunnel(gone.number) {
             self.end_conn(conn, ConnEnd::Lost(end));
         }
-    }
-
-    pub(super) fn number_of(&self, flow: u32) -> Option<u32> {
-        let mut flows = self.flows.iter();
-        flows
-            .find(|(_, of)| **of == flow)
-            .map(|(number, _)| *number)
     }
 
     /// Removes a connection and queues [`TcpWork::Ended`].
@@ -154,7 +145,6 @@ impl Tunnels {
         false
     }
 
-    /// Counters of all tunnels, including removed ones.
     pub(super) fn stats(&self) -> TunnelStats {
         let ends = self.ends.values();
         ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
@@ -179,7 +169,6 @@ impl Tunnels {
             .map(|(flow, _)| *flow)
     }
 
-    /// Earliest timer deadline of all tunnels.
     pub(super) fn due(&self) -> Option<Instant> {
         let dues = self.ends.values().map(|end| end.tunnel.poll_timeout());
         dues.flatten().min()
@@ -227,17 +216,15 @@ impl Tunnels {
     /// games that changed or were removed.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
         let old = core::mem::replace(&mut self.games, games);
-        let is_wanted = |port: &Port| {
-            let game = self.games.iter().find(|game| game.name == port.game);
+        self.ports.retain(|&port, of| {
+            let game = self.games.iter().find(|game| game.name == of.game);
             let entry = game.and_then(|game| game.entry.as_ref());
-            entry.is_some_and(|entry| entry.listen.contains(&port.address))
-        };
-        let gone = self.ports.iter().filter(|(_, port)| !is_wanted(port));
-        let gone: Vec<TcpPort> = gone.map(|(port, _)| *port).collect();
-        for port in gone {
-            self.ports.remove(&port);
-            self.work.push_back(TcpWork::Unlisten { port });
-        }
+            let is_wanted = entry.is_some_and(|entry| entry.listen.contains(&of.address));
+            if !is_wanted {
+                self.work.push_back(TcpWork::Unlisten { port });
+            }
+            is_wanted
+        });
         for game in &self.games {
             for &address in game.entry.iter().flat_map(|entry| &entry.listen) {
                 let is_it = |port: &Port| port.game == game.name && port.address == address;
@@ -303,7 +290,6 @@ impl Tunnels {
     }
 }
 
-/// Connections by id. Each uses one slot, which is a socket of the driver.
 #[derive(Debug)]
 pub(super) struct Conns {
     held: BTreeMap<ConnId, Held>,
@@ -313,10 +299,8 @@ pub(super) struct Conns {
     per_prefix_max: u32,
 }
 
-/// A connection with a socket at the driver.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The tenant that its slot counts for.
     pub(super) tenant: Tenant,
     pub(super) source: SourceKey,
     pub(super) game: String,
@@ -335,7 +319,7 @@ impl Held {
     }
 }
 
-/// The unit that slots are shared among.
+/// Tenants share the slots, each a socket of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tenant {
     /// Local players in this /24 or /48. If this node is also their exit, a connection uses two
@@ -345,7 +329,6 @@ pub(super) enum Tenant {
     Entry(LinkId),
 }
 
-/// Which idle connections may be evicted for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleScope {
     Players,
@@ -367,7 +350,6 @@ impl Conns {
         }
     }
 
-    /// Whether a tenant is below its limit.
     pub(super) fn has_slot(&self, tenant: Tenant) -> bool {
         let max = match tenant {
             Tenant::Prefix(_) => self.per_prefix_max,
@@ -420,7 +402,6 @@ impl Conns {
         }
     }
 
-    /// Adds a connection; its id must be new.
     pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
         let slots = self.slots.entry(held.tenant).or_default();
         *slots = slots.saturating_add(1);

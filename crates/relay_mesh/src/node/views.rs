@@ -160,7 +160,6 @@ impl<P: Provider> Node<P> {
         of_document.unwrap_or_else(|| self.games_in_force().any(|of| of.name == game))
     }
 
-    /// The protocol of a game; UDP if it uses both.
     fn protocol_of(&self, game: &str) -> Protocol {
         let mut over_udp = self.games.iter();
         if over_udp.any(|of| of.name == game) {
