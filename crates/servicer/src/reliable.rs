@@ -49,36 +49,29 @@
 //! let join = Bytes::from_static(b"ann:secret");
 //! let mut ann = ReliableClient::connect("ann", dial, None, join, &config)?;
 //!
-//! let patience = Duration::from_secs(10);
-//! let Some(ServerEvent::Join(request)) = server.wait_event(patience) else { panic!("nobody") };
+//! let timeout = Duration::from_secs(10);
+//! let Some(ServerEvent::Join(request)) = server.wait_event(timeout) else { panic!("nobody") };
 //! assert_eq!(request.payload(), "ann:secret");
 //! server.accept(request, Bytes::from_static(b"the game is at 192.0.2.1:7777"))?;
 //! server.send(Dest::All, Bytes::from_static(b"ann is here"))?;
 //!
-//! assert!(matches!(ann.wait_event(patience), Some(ClientEvent::Accepted { .. })));
-//! assert!(matches!(ann.wait_event(patience), Some(ClientEvent::Message(line)) if line == "ann is here"));
-//! let report = server.shutdown(patience, Bytes::from_static(b"maintenance"));
+//! assert!(matches!(ann.wait_event(timeout), Some(ClientEvent::Accepted { .. })));
+//! assert!(matches!(ann.wait_event(timeout), Some(ClientEvent::Message(line)) if line == "ann is here"));
+//! let report = server.shutdown(timeout, Bytes::from_static(b"maintenance"));
 //! assert_eq!((report.flushed, report.dropped), (1, 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod backlog;
-mod caller;
+mod accept;
 mod client;
 mod config;
-mod desk;
-mod dest;
-mod door;
 mod event;
-mod letter;
-mod mailbox;
-mod news;
+mod event_queue;
+mod member;
+mod record;
 mod server;
-mod socket;
-mod worker;
 
 pub use client::ReliableClient;
 pub use config::{ReliableConfig, TcpServicers};
-pub use dest::Dest;
-pub use event::{ClientClose, ClientEvent, JoinRequest, LeaveCause, MemberId, ServerEvent};
+pub use event::{ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId, ServerEvent};
 pub use server::{AcceptError, AcceptFault, MessageError, ReliableServer, ServerReport};

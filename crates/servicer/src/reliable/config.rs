@@ -1,11 +1,14 @@
 //! Limits of reliable servers and clients, and the assignment of clients to threads.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::backlog::Budget;
-use super::letter::{LETTER_HEAD, MESSAGE_HEAD, REASON_BYTES_MAX};
-use super::mailbox::Room;
+use mio::net::TcpStream;
+use socket2::{SockRef, TcpKeepalive};
+
+use super::event_queue::QueueLimits;
+use super::record::{Budget, HEADER_MAX, MESSAGE_HEADER, REASON_BYTES_MAX};
 use crate::tcp::StreamConfig;
 
 /// How a reliable server assigns clients to threads.
@@ -94,7 +97,7 @@ pub struct ReliableConfig {
 
 impl ReliableConfig {
     /// Returns how clients are assigned to threads.
-    pub(super) fn division(&self) -> TcpServicers {
+    pub(super) fn mode(&self) -> TcpServicers {
         self.servicers
             .unwrap_or_else(|| TcpServicers::for_clients(self.clients_max))
     }
@@ -106,8 +109,8 @@ impl ReliableConfig {
         }
     }
 
-    pub(super) const fn room(&self) -> Room {
-        Room {
+    pub(super) const fn queue_limits(&self) -> QueueLimits {
+        QueueLimits {
             events_max: self.events_max,
             bytes_max: self.event_bytes_max,
         }
@@ -120,10 +123,10 @@ impl ReliableConfig {
     }
 
     /// Limits of the driver that accepts clients.
-    pub(super) const fn for_strangers(&self) -> StreamConfig {
+    pub(super) const fn for_joining(&self) -> StreamConfig {
         let held = self.stream.handshakes_max.saturating_mul(2);
         StreamConfig {
-            record_bytes_max: self.join_bytes_max.saturating_add(LETTER_HEAD),
+            record_bytes_max: self.join_bytes_max.saturating_add(HEADER_MAX),
             credit_bytes: RESERVE,
             connections_max: self.clients_max.saturating_add(held),
             idle_timeout: self.join_timeout,
@@ -138,8 +141,8 @@ impl ReliableConfig {
         StreamConfig {
             record_bytes_max: self
                 .message_max()
-                .saturating_add(MESSAGE_HEAD)
-                .max(REASON_BYTES_MAX + LETTER_HEAD),
+                .saturating_add(MESSAGE_HEADER)
+                .max(REASON_BYTES_MAX + HEADER_MAX),
             // The close reason fits in addition to a full budget.
             credit_bytes: self.queued_bytes_max.saturating_add(RESERVE),
             connections_max: self.clients_max,
@@ -174,8 +177,36 @@ impl Default for ReliableConfig {
     }
 }
 
-/// Room for the close reason and its header, beyond the budget, bytes.
-const RESERVE: usize = REASON_BYTES_MAX + LETTER_HEAD + 64;
+/// QueueLimits for the close reason and its header, beyond the budget, bytes.
+const RESERVE: usize = REASON_BYTES_MAX + HEADER_MAX + 64;
+
+/// Socket options of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SocketOptions {
+    /// Send buffer in the system, bytes.
+    pub(super) send_buffer_bytes: usize,
+    /// TCP keepalive: idle time before the first probe, and interval between probes.
+    pub(super) keepalive: Duration,
+}
+
+impl SocketOptions {
+    /// Sets the options. Errors are ignored: the buffer then has another size, or a dead peer is
+    /// detected later.
+    pub(super) fn apply(self, socket: &TcpStream) {
+        if let Err(error) = self.set(socket) {
+            tracing::debug!(%error, "socket options refused");
+        }
+    }
+
+    fn set(self, socket: &TcpStream) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        let keepalive = TcpKeepalive::new()
+            .with_time(self.keepalive)
+            .with_interval(self.keepalive);
+        socket.set_send_buffer_size(self.send_buffer_bytes)?;
+        socket.set_tcp_keepalive(&keepalive)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -203,5 +234,20 @@ mod tests {
         };
         assert!(config.message_max() < 10_000);
         assert_eq!(ReliableConfig::default().message_max(), 64 << 10);
+    }
+
+    #[test]
+    fn ls_19_the_system_holds_no_more_for_a_connection_than_it_is_asked_to() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let options = SocketOptions {
+            send_buffer_bytes: 32 << 10,
+            keepalive: Duration::from_secs(15),
+        };
+        options.set(&socket).unwrap();
+        let socket = SockRef::from(&socket);
+        assert!(socket.keepalive().unwrap());
+        // Linux grants twice the requested size: socket(7), `SO_SNDBUF`.
+        assert!(socket.send_buffer_size().unwrap() <= 64 << 10);
     }
 }

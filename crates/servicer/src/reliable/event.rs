@@ -1,7 +1,8 @@
-//! Events of reliable servers and clients.
+//! Members, destinations and events of reliable servers and clients.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,25 @@ pub struct MemberId(pub u64);
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "member {}", self.0)
+    }
+}
+
+/// The recipients of a message.
+///
+/// The recipients on one thread cost one order together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dest {
+    /// One member.
+    One(MemberId),
+    /// These members, once per occurrence. Those that have left are ignored.
+    Many(Arc<[MemberId]>),
+    /// All members at the time of sending.
+    All,
+}
+
+impl From<MemberId> for Dest {
+    fn from(member: MemberId) -> Self {
+        Self::One(member)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The application's handle of a reliable server.
 
-mod crew;
-mod report;
+mod worker_pool;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,18 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use report::ServerReport;
-
 use super::config::ReliableConfig;
-use super::dest::Dest;
-use super::event::{JoinRequest, LeaveCause, MemberId, ServerEvent};
-use super::mailbox::{Inbox, mailbox};
-use super::news::{News, ServicerNumber};
+use super::event::{Dest, JoinRequest, LeaveCause, MemberId, ServerEvent};
+use super::event_queue::{EventReceiver, WorkerEvent, WorkerId, event_queue};
 use crate::Clock;
-use crate::handle::End;
-use crate::handle::SpawnError;
+use crate::handle::{End, SpawnError};
 use crate::tcp::{StreamCounters, StreamListener};
-use crew::Crew;
+use worker_pool::WorkerPool;
 
 /// A running reliable server: an accepting servicer, and servicers for the members.
 ///
@@ -29,10 +23,10 @@ use crew::Crew;
 /// it shuts the server down without a drain.
 #[derive(Debug)]
 pub struct ReliableServer {
-    crew: Crew,
-    inbox: Inbox<News>,
+    pool: WorkerPool,
+    receiver: EventReceiver<WorkerEvent>,
     /// The servicer of each member.
-    members: BTreeMap<MemberId, ServicerNumber>,
+    members: BTreeMap<MemberId, WorkerId>,
     last_member: u64,
     /// Events that were already taken from the inbox.
     events: VecDeque<ServerEvent>,
@@ -41,7 +35,7 @@ pub struct ReliableServer {
     /// Messages sent, counted per recipient.
     addressed: u64,
     /// Recipients of a message per servicer. Empty between messages.
-    shares: Vec<(ServicerNumber, u64)>,
+    recipients: Vec<(WorkerId, u64)>,
     report: Option<ServerReport>,
 }
 
@@ -60,17 +54,17 @@ impl ReliableServer {
             .iter()
             .map(StreamListener::local_address)
             .collect();
-        let (mailbox, inbox) = mailbox(config.room());
+        let (sender, receiver) = event_queue(config.queue_limits());
         Ok(Self {
-            crew: Crew::start(name.into(), listeners, mailbox, config)?,
-            inbox,
+            pool: WorkerPool::start(name.into(), listeners, sender, config)?,
+            receiver,
             members: BTreeMap::new(),
             last_member: 0,
             events: VecDeque::new(),
             addresses,
             config: *config,
             addressed: 0,
-            shares: Vec::new(),
+            recipients: Vec::new(),
             report: None,
         })
     }
@@ -108,12 +102,12 @@ impl ReliableServer {
         if welcome.len() > self.config.message_max() {
             return fail(AcceptFault::TooLong, request);
         }
-        let servicer = match self.crew.servicer_for_one_more() {
+        let servicer = match self.pool.worker_for_one_more() {
             Ok(servicer) => servicer,
             Err(cause) => return fail(cause, request),
         };
         let member = MemberId(self.last_member.saturating_add(1));
-        match self.crew.adopt(servicer, member, request, welcome) {
+        match self.pool.adopt(servicer, member, request, welcome) {
             Ok(()) => {
                 self.last_member = member.0;
                 self.members.insert(member, servicer);
@@ -125,7 +119,7 @@ impl ReliableServer {
 
     /// Refuses a client with `reason`, truncated to 1 KiB.
     pub fn refuse(&mut self, request: JoinRequest, reason: Bytes) {
-        self.crew.refuse(request, reason);
+        self.pool.refuse(request, reason);
     }
 
     /// Sends `payload` to `dest`. Returns the number of recipients. The report counts the messages
@@ -139,12 +133,12 @@ impl ReliableServer {
             return Err(MessageError::TooLong);
         }
         let dest = dest.into();
-        self.reckon(&dest);
-        let shares = std::mem::take(&mut self.shares);
-        let result = self.crew.send(&shares, dest, payload);
-        let count = shares.iter().map(|(_, count)| *count).sum();
-        self.shares = shares;
-        self.shares.clear();
+        self.count_recipients(&dest);
+        let recipients = std::mem::take(&mut self.recipients);
+        let result = self.pool.send(&recipients, dest, payload);
+        let count = recipients.iter().map(|(_, count)| *count).sum();
+        self.recipients = recipients;
+        self.recipients.clear();
         result?;
         self.addressed = self.addressed.saturating_add(count);
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
@@ -158,7 +152,7 @@ impl ReliableServer {
     /// [`MessageError::Busy`]. The member then stays.
     pub fn dismiss(&mut self, member: MemberId, reason: Bytes) -> Result<(), MessageError> {
         match self.members.get(&member) {
-            Some(servicer) => self.crew.dismiss(*servicer, member, reason),
+            Some(servicer) => self.pool.dismiss(*servicer, member, reason),
             None => Ok(()),
         }
     }
@@ -169,8 +163,8 @@ impl ReliableServer {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let news = self.inbox.take()?;
-            self.note(news);
+            let event = self.receiver.take()?;
+            self.note(event);
         }
     }
 
@@ -182,14 +176,14 @@ impl ReliableServer {
                 return Some(event);
             }
             let left = deadline.saturating_since(Clock::new().now());
-            let news = self.inbox.wait(left)?;
-            self.note(news);
+            let event = self.receiver.wait(left)?;
+            self.note(event);
         }
     }
 
     /// Returns the counters of the running servicers, the accepting one first.
     pub fn counters(&self) -> Vec<StreamCounters> {
-        self.crew.counters()
+        self.pool.counters()
     }
 
     /// Shuts the server down: accepts no more clients, sends `reason` to members, writes queued
@@ -203,9 +197,9 @@ impl ReliableServer {
         if let Some(report) = &self.report {
             return report.clone();
         }
-        self.crew.end(within, reason);
-        while let Some(news) = self.inbox.take() {
-            self.note(news);
+        self.pool.end(within, reason);
+        while let Some(event) = self.receiver.take() {
+            self.note(event);
         }
         self.events
             .retain(|event| !matches!(event, ServerEvent::Join(_)));
@@ -213,42 +207,42 @@ impl ReliableServer {
             let cause = LeaveCause::ShutDown;
             self.events.push_back(ServerEvent::Left { member, cause });
         }
-        let report = self.crew.report(self.addressed);
+        let report = self.pool.report(self.addressed);
         tracing::info!(%report, "reliable server ended");
         self.report = Some(report.clone());
         report
     }
 
     /// Counts the recipients of a message per servicer.
-    fn reckon(&mut self, dest: &Dest) {
+    fn count_recipients(&mut self, dest: &Dest) {
         match dest {
-            Dest::All => self.crew.count_members(&mut self.shares),
-            Dest::One(member) => self.reckon_one(*member),
+            Dest::All => self.pool.count_members(&mut self.recipients),
+            Dest::One(member) => self.count_recipient(*member),
             Dest::Many(members) => {
                 for member in members.iter() {
-                    self.reckon_one(*member);
+                    self.count_recipient(*member);
                 }
             }
         }
     }
 
-    fn reckon_one(&mut self, member: MemberId) {
+    fn count_recipient(&mut self, member: MemberId) {
         let Some(servicer) = self.members.get(&member) else {
             return;
         };
-        let known = self.shares.iter_mut().find(|(it, _)| it == servicer);
+        let known = self.recipients.iter_mut().find(|(it, _)| it == servicer);
         match known {
             Some((_, count)) => *count = count.saturating_add(1),
-            None => self.shares.push((*servicer, 1)),
+            None => self.recipients.push((*servicer, 1)),
         }
     }
 
     /// Handles an internal event of a servicer.
-    fn note(&mut self, news: News) {
-        let event = match news {
-            News::Join(request) => ServerEvent::Join(*request),
-            News::Message { from, payload } => ServerEvent::Message { from, payload },
-            News::Slow {
+    fn note(&mut self, event: WorkerEvent) {
+        let event = match event {
+            WorkerEvent::Join(request) => ServerEvent::Join(*request),
+            WorkerEvent::Message { from, payload } => ServerEvent::Message { from, payload },
+            WorkerEvent::Slow {
                 member,
                 waiting_bytes,
                 waiting_for,
@@ -257,23 +251,23 @@ impl ReliableServer {
                 waiting_bytes,
                 waiting_for,
             },
-            News::Left { member, cause } => {
+            WorkerEvent::Left { member, cause } => {
                 if let Some(servicer) = self.members.remove(&member) {
-                    self.crew.note_left(servicer);
+                    self.pool.note_left(servicer);
                 }
                 ServerEvent::Left { member, cause }
             }
-            News::Ended(number) => return self.note_end(number),
+            WorkerEvent::Ended(number) => return self.note_end(number),
         };
         self.events.push_back(event);
-        if self.inbox.is_awaited() {
-            self.crew.wake();
+        if self.receiver.is_awaited() {
+            self.pool.wake();
         }
     }
 
     /// Handles the end of a servicer.
-    fn note_end(&mut self, number: ServicerNumber) {
-        let Some((name, end)) = self.crew.note_end(number) else {
+    fn note_end(&mut self, number: WorkerId) {
+        let Some((name, end)) = self.pool.note_end(number) else {
             return;
         };
         let lost: Vec<_> = self
@@ -296,6 +290,43 @@ impl ReliableServer {
 impl Drop for ReliableServer {
     fn drop(&mut self) {
         self.shutdown(Duration::ZERO, Bytes::new());
+    }
+}
+
+/// How a reliable server ended, with its message counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// Messages completely written to sockets, counted per recipient.
+    pub flushed: u64,
+    /// Messages not written before the recipient left or the server ended, counted per recipient.
+    /// With `flushed`, this is the number of all messages sent.
+    pub dropped: u64,
+    /// Threads started.
+    pub started: usize,
+    /// Threads joined; equal to `started` unless a thread blocks.
+    pub joined: usize,
+    /// Threads that ended neither in order nor at the deadline, with their ends.
+    pub faults: Vec<(String, End)>,
+}
+
+impl fmt::Display for ServerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            flushed,
+            dropped,
+            started,
+            joined,
+            faults,
+        } = self;
+        write!(
+            f,
+            "{flushed} messages written, {dropped} dropped, {joined} of {started} threads joined"
+        )?;
+        for (name, end) in faults {
+            write!(f, "; {name} {end}")?;
+        }
+        Ok(())
     }
 }
 

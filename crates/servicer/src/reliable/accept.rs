@@ -12,76 +12,76 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
 
+use super::config::SocketOptions;
 use super::event::JoinRequest;
-use super::letter::{Closing, Letter};
-use super::mailbox::Mailbox;
-use super::news::{News, ServicerNumber};
-use super::socket::SocketOptions;
+use super::event_queue::{EventSender, WorkerEvent, WorkerId};
+use super::record::{Closing, ReliableRecord};
 use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
 
 /// The machine of the accepting servicer.
 #[derive(Debug, Default)]
-pub(super) struct Door {
+pub(super) struct AcceptMachine {
     /// Connected clients, with the join payload once it has arrived.
-    strangers: BTreeMap<ConnectionId, Option<Bytes>>,
+    clients: BTreeMap<ConnectionId, Option<Bytes>>,
     /// Clients with a join payload, in order of arrival.
     joining: VecDeque<ConnectionId>,
     /// Refusal reasons for the connections that are about to be adopted.
     refusals: VecDeque<Bytes>,
     /// Final records. Each connection is closed after its record.
-    last_words: VecDeque<(ConnectionId, Words)>,
+    final_records: VecDeque<(ConnectionId, FinalRecord)>,
 }
 
 #[derive(Debug)]
-enum Words {
+enum FinalRecord {
     Refused(Bytes),
     ShutDown(Bytes),
     /// No record, after a protocol error.
     None,
 }
 
-impl Door {
-    fn shut(&mut self, farewell: &Bytes) {
+impl AcceptMachine {
+    fn shut_down(&mut self, reason: &Bytes) {
         self.joining.clear();
-        for id in self.strangers.keys() {
-            let words = Words::ShutDown(farewell.clone());
-            self.last_words.push_back((*id, words));
+        for id in self.clients.keys() {
+            let record = FinalRecord::ShutDown(reason.clone());
+            self.final_records.push_back((*id, record));
         }
     }
 
     /// Removes a client that has left. Its join request is discarded even if the application takes
     /// no events.
-    fn forget(&mut self, id: ConnectionId) {
-        if let Some(Some(_)) = self.strangers.remove(&id) {
+    fn remove(&mut self, id: ConnectionId) {
+        if let Some(Some(_)) = self.clients.remove(&id) {
             self.joining.retain(|other| *other != id);
         }
     }
 }
 
-impl StreamMachine for Door {
+impl StreamMachine for AcceptMachine {
     type Event = Infallible;
     type Command = Infallible;
 
     fn handle_opened(&mut self, _: Instant, id: ConnectionId, _: &PeerIdentity) {
         if let Some(reason) = self.refusals.pop_front() {
-            self.last_words.push_back((id, Words::Refused(reason)));
+            self.final_records
+                .push_back((id, FinalRecord::Refused(reason)));
         } else {
-            self.strangers.insert(id, None);
+            self.clients.insert(id, None);
         }
     }
 
     fn handle_frame(&mut self, _: Instant, id: ConnectionId, record: &[u8]) {
-        let Some(request) = self.strangers.get_mut(&id) else {
+        let Some(request) = self.clients.get_mut(&id) else {
             return;
         };
-        match Letter::decode(record) {
-            Some(Letter::Join(payload)) if request.is_none() => {
+        match ReliableRecord::decode(record) {
+            Some(ReliableRecord::Join(payload)) if request.is_none() => {
                 *request = Some(Bytes::copy_from_slice(payload));
                 self.joining.push_back(id);
             }
             Some(_) | None => {
-                self.forget(id);
-                self.last_words.push_back((id, Words::None));
+                self.remove(id);
+                self.final_records.push_back((id, FinalRecord::None));
             }
         }
     }
@@ -89,17 +89,17 @@ impl StreamMachine for Door {
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
 
     fn handle_closed(&mut self, _: Instant, id: ConnectionId, _: CloseCause) {
-        self.forget(id);
+        self.remove(id);
     }
 
     fn poll_outbound(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
-        let (connection, words) = self.last_words.pop_front()?;
-        match &words {
-            Words::Refused(reason) => Letter::Refused(reason).encode(buf),
-            Words::ShutDown(farewell) => {
-                Letter::Closing(Closing::ShutDown, farewell).encode(buf);
+        let (connection, record) = self.final_records.pop_front()?;
+        match &record {
+            FinalRecord::Refused(reason) => ReliableRecord::Refused(reason).encode(buf),
+            FinalRecord::ShutDown(reason) => {
+                ReliableRecord::Closing(Closing::ShutDown, reason).encode(buf);
             }
-            Words::None => {}
+            FinalRecord::None => {}
         }
         Some(Outbound {
             connection,
@@ -135,59 +135,64 @@ pub(super) struct Refusal {
 
 /// The application of the accepting servicer.
 #[derive(Debug)]
-pub(super) struct Porter {
-    number: ServicerNumber,
-    mailbox: Mailbox<News>,
+pub(super) struct JoinHandler {
+    number: WorkerId,
+    sender: EventSender<WorkerEvent>,
     arrivals: VecDeque<OpenConnection>,
     /// Join payload of the connection that is handed over next.
     payload: Option<Bytes>,
     options: SocketOptions,
     /// The shutdown reason for unaccepted clients.
-    farewell: Arc<OnceLock<Bytes>>,
+    reason: Arc<OnceLock<Bytes>>,
 }
 
-impl Porter {
+impl JoinHandler {
     pub(super) const fn new(
-        number: ServicerNumber,
-        mailbox: Mailbox<News>,
+        number: WorkerId,
+        sender: EventSender<WorkerEvent>,
         options: SocketOptions,
-        farewell: Arc<OnceLock<Bytes>>,
+        reason: Arc<OnceLock<Bytes>>,
     ) -> Self {
         Self {
             number,
-            mailbox,
+            sender,
             arrivals: VecDeque::new(),
             payload: None,
             options,
-            farewell,
+            reason,
         }
     }
 }
 
-impl Drop for Porter {
+impl Drop for JoinHandler {
     /// Reports the end of the servicer, whatever its cause.
     fn drop(&mut self) {
-        self.mailbox.put(0, News::Ended(self.number));
+        self.sender.put(0, WorkerEvent::Ended(self.number));
     }
 }
 
-impl StreamApplication<Door> for Porter {
+impl StreamApplication<AcceptMachine> for JoinHandler {
     type Request = Refusal;
 
-    fn apply_request(&mut self, _: Instant, door: &mut Door, refusal: Refusal) -> ControlFlow<()> {
-        door.refusals.push_back(refusal.reason);
+    fn apply_request(
+        &mut self,
+        _: Instant,
+        machine: &mut AcceptMachine,
+        refusal: Refusal,
+    ) -> ControlFlow<()> {
+        machine.refusals.push_back(refusal.reason);
         self.arrivals.push_back(refusal.connection);
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Door, event: Infallible) {
+    fn on_event(&mut self, _: Instant, _: &mut AcceptMachine, event: Infallible) {
         match event {}
     }
 
     fn on_command(
         &mut self,
         _: Instant,
-        _: &mut Door,
+        _: &mut AcceptMachine,
         _: CommandId,
         command: Infallible,
     ) -> Option<Dial> {
@@ -197,7 +202,7 @@ impl StreamApplication<Door> for Porter {
     fn on_dialled(
         &mut self,
         _: Instant,
-        _: &mut Door,
+        _: &mut AcceptMachine,
         _: CommandId,
         _: Result<ConnectionId, DialError>,
     ) {
@@ -205,18 +210,18 @@ impl StreamApplication<Door> for Porter {
 
     /// Stops reading after the join record: the next record is for the servicer of the accepted
     /// client.
-    fn may_receive(&self, door: &Door, id: ConnectionId) -> bool {
-        !matches!(door.strangers.get(&id), Some(Some(_)))
+    fn may_receive(&self, machine: &AcceptMachine, id: ConnectionId) -> bool {
+        !matches!(machine.clients.get(&id), Some(Some(_)))
     }
 
-    fn poll_arrival(&mut self, _: &mut Door) -> Option<OpenConnection> {
+    fn poll_arrival(&mut self, _: &mut AcceptMachine) -> Option<OpenConnection> {
         self.arrivals.pop_front()
     }
 
-    fn poll_departure(&mut self, door: &mut Door) -> Option<ConnectionId> {
-        while !door.joining.is_empty() && self.mailbox.has_room() {
-            let id = door.joining.pop_front()?;
-            if let Some(Some(payload)) = door.strangers.remove(&id) {
+    fn poll_departure(&mut self, machine: &mut AcceptMachine) -> Option<ConnectionId> {
+        while !machine.joining.is_empty() && self.sender.has_room() {
+            let id = machine.joining.pop_front()?;
+            if let Some(Some(payload)) = machine.clients.remove(&id) {
                 self.payload = Some(payload);
                 return Some(id);
             }
@@ -224,21 +229,21 @@ impl StreamApplication<Door> for Porter {
         None
     }
 
-    fn on_departed(&mut self, _: Instant, _: &mut Door, connection: OpenConnection) {
+    fn on_departed(&mut self, _: Instant, _: &mut AcceptMachine, connection: OpenConnection) {
         let payload = self.payload.take().unwrap_or_default();
-        self.options.ask_for(connection.socket());
+        self.options.apply(connection.socket());
         let address = connection.address();
         let request = JoinRequest {
             connection,
             payload,
             address,
         };
-        let news = News::Join(Box::new(request));
-        self.mailbox.put(news.bytes(), news);
+        let event = WorkerEvent::Join(Box::new(request));
+        self.sender.put(event.bytes(), event);
     }
 
-    fn begin_shutdown(&mut self, _: Instant, door: &mut Door, _: Instant) {
-        door.shut(self.farewell.get().unwrap_or(&Bytes::new()));
+    fn begin_shutdown(&mut self, _: Instant, machine: &mut AcceptMachine, _: Instant) {
+        machine.shut_down(self.reason.get().unwrap_or(&Bytes::new()));
     }
 }
 
@@ -248,23 +253,23 @@ mod tests {
 
     #[test]
     fn who_asks_and_leaves_before_the_application_looks_leaves_nothing() {
-        let mut door = Door::default();
+        let mut machine = AcceptMachine::default();
         let now = Instant::ZERO;
         let peer = PeerIdentity::Anonymous;
         let mut request = Vec::new();
-        Letter::Join(b"let me in").encode(&mut request);
+        ReliableRecord::Join(b"let me in").encode(&mut request);
         for number in 1..=10_000 {
             let id = ConnectionId(number);
-            door.handle_opened(now, id, &peer);
-            door.handle_frame(now, id, &request);
-            assert_eq!(door.joining, [id]);
+            machine.handle_opened(now, id, &peer);
+            machine.handle_frame(now, id, &request);
+            assert_eq!(machine.joining, [id]);
             if number % 2 == 0 {
                 // The client sends a second record. The driver still reports the close.
-                door.handle_frame(now, id, &request);
-                assert_eq!(door.last_words.pop_front().unwrap().0, id);
+                machine.handle_frame(now, id, &request);
+                assert_eq!(machine.final_records.pop_front().unwrap().0, id);
             }
-            door.handle_closed(now, id, CloseCause::Failed);
-            assert!(door.joining.is_empty() && door.strangers.is_empty());
+            machine.handle_closed(now, id, CloseCause::Failed);
+            assert!(machine.joining.is_empty() && machine.clients.is_empty());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The pool of servicers of a server: start, orders and end.
+//! The threads of a server: start, requests and end.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -12,114 +12,118 @@ use super::{AcceptFault, Ended, MessageError, ServerReport};
 use crate::Clock;
 use crate::handle::End;
 use crate::handle::SpawnError;
-use crate::reliable::config::{ReliableConfig, TcpServicers};
-use crate::reliable::desk::Desk;
-use crate::reliable::dest::Dest;
-use crate::reliable::door::{Door, Porter, Refusal};
-use crate::reliable::event::{JoinRequest, MemberId};
-use crate::reliable::mailbox::Mailbox;
-use crate::reliable::news::{News, ServicerNumber};
-use crate::reliable::socket::SocketOptions;
-use crate::reliable::worker::{Order, Worker};
+use crate::reliable::accept::{AcceptMachine, JoinHandler, Refusal};
+use crate::reliable::config::{ReliableConfig, SocketOptions, TcpServicers};
+use crate::reliable::event::{Dest, JoinRequest, MemberId};
+use crate::reliable::event_queue::{EventSender, WorkerEvent, WorkerId};
+use crate::reliable::member::{MemberApplication, MemberMachine, WorkerRequest};
 use crate::request::RequestError;
 use crate::tcp::{StreamCounters, StreamHandle, StreamListener, StreamServicer};
 
 /// The servicers of a server.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     name: String,
     config: ReliableConfig,
-    division: TcpServicers,
+    mode: TcpServicers,
     /// `None` once it has ended.
-    door: Option<StreamHandle<Refusal>>,
-    servicers: BTreeMap<ServicerNumber, Servicer>,
+    acceptor: Option<StreamHandle<Refusal>>,
+    workers: BTreeMap<WorkerId, Worker>,
     /// Servicers without members, which drain their last connection.
-    ending: BTreeMap<ServicerNumber, StreamHandle<Order>>,
+    ending: BTreeMap<WorkerId, StreamHandle<WorkerRequest>>,
     last_number: u32,
-    mailbox: Mailbox<News>,
+    events: EventSender<WorkerEvent>,
     /// Messages written to sockets, counted per recipient.
     flushed: Arc<AtomicU64>,
     /// The shutdown reason for clients.
-    farewell: Arc<OnceLock<Bytes>>,
+    shutdown_reason: Arc<OnceLock<Bytes>>,
     started: usize,
     joined: usize,
     faults: Vec<Ended>,
 }
 
 #[derive(Debug)]
-struct Servicer {
-    handle: StreamHandle<Order>,
+struct Worker {
+    handle: StreamHandle<WorkerRequest>,
     members: usize,
 }
 
 /// The number of the accepting servicer.
-const DOOR: ServicerNumber = ServicerNumber(0);
+const ACCEPTOR: WorkerId = WorkerId(0);
 
-impl Crew {
+impl WorkerPool {
     pub(super) fn start(
         name: String,
         listeners: Vec<StreamListener>,
-        mailbox: Mailbox<News>,
+        events: EventSender<WorkerEvent>,
         config: &ReliableConfig,
     ) -> Result<Self, SpawnError> {
-        let farewell = Arc::default();
+        let shutdown_reason = Arc::default();
         let options = SocketOptions {
             send_buffer_bytes: config.socket_buffer_bytes,
             keepalive: config.keepalive,
         };
-        let porter = Porter::new(DOOR, mailbox.clone(), options, Arc::clone(&farewell));
-        let door = StreamServicer::named(format!("{name}-door"))
-            .with_config(config.for_strangers())
-            .spawn(listeners, Door::default(), porter)?;
-        let mut crew = Self {
+        let handler = JoinHandler::new(
+            ACCEPTOR,
+            events.clone(),
+            options,
+            Arc::clone(&shutdown_reason),
+        );
+        let acceptor = StreamServicer::named(format!("{name}-door"))
+            .with_config(config.for_joining())
+            .spawn(listeners, AcceptMachine::default(), handler)?;
+        let mut pool = Self {
             name,
             config: *config,
-            division: config.division(),
-            door: Some(door),
-            servicers: BTreeMap::new(),
+            mode: config.mode(),
+            acceptor: Some(acceptor),
+            workers: BTreeMap::new(),
             ending: BTreeMap::new(),
-            last_number: DOOR.0,
-            mailbox,
+            last_number: ACCEPTOR.0,
+            events,
             flushed: Arc::default(),
-            farewell,
+            shutdown_reason,
             started: 1,
             joined: 0,
             faults: Vec::new(),
         };
-        if let TcpServicers::Pool { threads } = crew.division {
+        if let TcpServicers::Pool { threads } = pool.mode {
             for _ in 0..threads.get() {
-                crew.start_one()?;
+                pool.start_one()?;
             }
         }
-        Ok(crew)
+        Ok(pool)
     }
 
-    fn start_one(&mut self) -> Result<ServicerNumber, SpawnError> {
-        let number = ServicerNumber(self.last_number.wrapping_add(1));
+    fn start_one(&mut self) -> Result<WorkerId, SpawnError> {
+        let number = WorkerId(self.last_number.wrapping_add(1));
         self.last_number = number.0;
-        let (mailbox, farewell) = (self.mailbox.clone(), Arc::clone(&self.farewell));
-        let desk = Desk::new(
-            self.mailbox.clone(),
+        let (events, shutdown_reason) = (self.events.clone(), Arc::clone(&self.shutdown_reason));
+        let machine = MemberMachine::new(
+            self.events.clone(),
             self.config.budget(),
             Arc::clone(&self.flushed),
         );
         let handle = StreamServicer::named(format!("{}-{}", self.name, number.0))
             .with_config(self.config.for_members())
-            .spawn(Vec::new(), desk, Worker::new(number, mailbox, farewell))?;
+            .spawn(
+                Vec::new(),
+                machine,
+                MemberApplication::new(number, events, shutdown_reason),
+            )?;
         self.started = self.started.saturating_add(1);
-        self.servicers
-            .insert(number, Servicer { handle, members: 0 });
+        self.workers.insert(number, Worker { handle, members: 0 });
         Ok(number)
     }
 
     /// Returns the servicer for the next member, and starts one if needed.
-    pub(super) fn servicer_for_one_more(&mut self) -> Result<ServicerNumber, AcceptFault> {
-        match self.division {
+    pub(super) fn worker_for_one_more(&mut self) -> Result<WorkerId, AcceptFault> {
+        match self.mode {
             TcpServicers::ThreadPerClient => self.start_one().map_err(AcceptFault::NoThread),
             TcpServicers::Pool { .. } => self
-                .servicers
+                .workers
                 .iter()
-                .min_by_key(|(_, servicer)| servicer.members)
+                .min_by_key(|(_, worker)| worker.members)
                 .map(|(number, _)| *number)
                 .ok_or(AcceptFault::Busy),
         }
@@ -128,47 +132,47 @@ impl Crew {
     /// Hands a member to a servicer. Returns the request if its queue is full or it has ended.
     pub(super) fn adopt(
         &mut self,
-        number: ServicerNumber,
+        number: WorkerId,
         member: MemberId,
         request: JoinRequest,
         welcome: Bytes,
     ) -> Result<(), JoinRequest> {
         // This thread is the only sender, so the room found here is still there below.
-        let Some(servicer) = self.servicers.get_mut(&number) else {
+        let Some(worker) = self.workers.get_mut(&number) else {
             return Err(request);
         };
-        if !servicer.handle.has_room() {
+        if !worker.handle.has_room() {
             return Err(request);
         }
-        let order = Order::Adopt {
+        let order = WorkerRequest::Adopt {
             member,
             connection: request.connection,
             welcome,
         };
         // Fails if the servicer has ended. The event that the member has left then follows.
-        drop(servicer.handle.request(order));
-        servicer.members = servicer.members.saturating_add(1);
+        drop(worker.handle.request(order));
+        worker.members = worker.members.saturating_add(1);
         Ok(())
     }
 
     pub(super) fn refuse(&self, request: JoinRequest, reason: Bytes) {
         let connection = request.connection;
-        if let Some(door) = &self.door {
+        if let Some(acceptor) = &self.acceptor {
             // If the accepting servicer's queue is full, the connection closes without a reason.
-            drop(door.request(Refusal { connection, reason }));
+            drop(acceptor.request(Refusal { connection, reason }));
         }
     }
 
-    /// Sends a message to the servicers in `shares`, to all or to none.
+    /// Sends a message to the servicers in `recipients`, to all or to none.
     pub(super) fn send(
         &self,
-        shares: &[(ServicerNumber, u64)],
+        recipients: &[(WorkerId, u64)],
         dest: Dest,
         payload: Bytes,
     ) -> Result<(), MessageError> {
-        let handles = shares
+        let handles = recipients
             .iter()
-            .filter_map(|(number, _)| Some(&self.servicers.get(number)?.handle));
+            .filter_map(|(number, _)| Some(&self.workers.get(number)?.handle));
         // This thread is the only sender, so the room found here is still there below.
         if handles.clone().any(|handle| !handle.has_room()) {
             return Err(MessageError::Busy);
@@ -184,7 +188,7 @@ impl Crew {
             if let Some((dest, payload)) = copy {
                 // Fails if the servicer has ended. The events that its members have left then
                 // follow.
-                drop(handle.request(Order::Send { dest, payload }));
+                drop(handle.request(WorkerRequest::Send { dest, payload }));
             }
         }
         Ok(())
@@ -192,73 +196,78 @@ impl Crew {
 
     pub(super) fn dismiss(
         &self,
-        number: ServicerNumber,
+        number: WorkerId,
         member: MemberId,
         reason: Bytes,
     ) -> Result<(), MessageError> {
-        let Some(servicer) = self.servicers.get(&number) else {
+        let Some(worker) = self.workers.get(&number) else {
             return Ok(());
         };
-        match servicer.handle.request(Order::Dismiss { member, reason }) {
+        match worker
+            .handle
+            .request(WorkerRequest::Dismiss { member, reason })
+        {
             Ok(()) | Err(RequestError::Ended(_)) => Ok(()),
             Err(RequestError::Full(_)) => Err(MessageError::Busy),
         }
     }
 
     /// Appends the number of members of each servicer that has any.
-    pub(super) fn count_members(&self, shares: &mut Vec<(ServicerNumber, u64)>) {
-        let all = self.servicers.iter().filter(|(_, it)| it.members > 0);
-        shares.extend(all.map(|(number, servicer)| {
-            (*number, u64::try_from(servicer.members).unwrap_or(u64::MAX))
-        }));
+    pub(super) fn count_members(&self, recipients: &mut Vec<(WorkerId, u64)>) {
+        let all = self.workers.iter().filter(|(_, it)| it.members > 0);
+        recipients.extend(
+            all.map(|(number, worker)| {
+                (*number, u64::try_from(worker.members).unwrap_or(u64::MAX))
+            }),
+        );
     }
 
     pub(super) fn wake(&self) {
-        if let Some(door) = &self.door {
-            door.wake();
+        if let Some(acceptor) = &self.acceptor {
+            acceptor.wake();
         }
-        for servicer in self.servicers.values() {
-            servicer.handle.wake();
+        for worker in self.workers.values() {
+            worker.handle.wake();
         }
     }
 
     pub(super) fn counters(&self) -> Vec<StreamCounters> {
-        let door = self.door.iter().map(StreamHandle::counters);
-        let others = self.servicers.values().map(|it| it.handle.counters());
-        door.chain(others).collect()
+        let acceptor = self.acceptor.iter().map(StreamHandle::counters);
+        let others = self.workers.values().map(|it| it.handle.counters());
+        acceptor.chain(others).collect()
     }
 
     /// Called when a member of a servicer has left.
-    pub(super) fn note_left(&mut self, number: ServicerNumber) {
-        if let Some(servicer) = self.servicers.get_mut(&number) {
-            servicer.members = servicer.members.saturating_sub(1);
+    pub(super) fn note_left(&mut self, number: WorkerId) {
+        if let Some(worker) = self.workers.get_mut(&number) {
+            worker.members = worker.members.saturating_sub(1);
         }
-        if self.division == TcpServicers::ThreadPerClient
-            && let Some(servicer) = self.servicers.remove(&number)
+        if self.mode == TcpServicers::ThreadPerClient
+            && let Some(worker) = self.workers.remove(&number)
         {
             // Time to write the last bytes, as for any connection.
-            servicer.handle.stop(self.config.stream.linger_timeout);
-            self.ending.insert(number, servicer.handle);
+            worker.handle.stop(self.config.stream.linger_timeout);
+            self.ending.insert(number, worker.handle);
         }
     }
 
     /// Joins a servicer that has ended. Returns its name and how it ended, unless it was asked to
     /// end.
-    pub(super) fn note_end(&mut self, number: ServicerNumber) -> Option<Ended> {
+    pub(super) fn note_end(&mut self, number: WorkerId) -> Option<Ended> {
         if let Some(handle) = self.ending.remove(&number) {
             self.join(handle, Duration::ZERO);
             return None;
         }
-        let ended = if number == DOOR {
-            let door = self.door.take()?;
-            self.join(door, Duration::ZERO)
+        let ended = if number == ACCEPTOR {
+            let acceptor = self.acceptor.take()?;
+            self.join(acceptor, Duration::ZERO)
         } else {
-            let servicer = self.servicers.remove(&number)?;
-            self.join(servicer.handle, Duration::ZERO)
+            let worker = self.workers.remove(&number)?;
+            self.join(worker.handle, Duration::ZERO)
         };
         tracing::warn!(servicer = ended.0, end = %ended.1, "servicer ended");
-        if matches!(self.division, TcpServicers::Pool { .. })
-            && number != DOOR
+        if matches!(self.mode, TcpServicers::Pool { .. })
+            && number != ACCEPTOR
             && let Err(error) = self.start_one()
         {
             tracing::error!(%error, "the pool has one thread less");
@@ -280,23 +289,23 @@ impl Crew {
     }
 
     /// Ends all servicers: requests the shutdown of each, then joins each.
-    pub(super) fn end(&mut self, within: Duration, farewell: Bytes) {
+    pub(super) fn end(&mut self, within: Duration, shutdown_reason: Bytes) {
         let deadline = Clock::new().now() + within;
-        self.farewell.get_or_init(|| farewell);
-        let door = self.door.take();
-        let servicers = mem::take(&mut self.servicers);
+        self.shutdown_reason.get_or_init(|| shutdown_reason);
+        let acceptor = self.acceptor.take();
+        let workers = mem::take(&mut self.workers);
         let ending = mem::take(&mut self.ending);
-        if let Some(door) = &door {
-            door.stop(within);
+        if let Some(acceptor) = &acceptor {
+            acceptor.stop(within);
         }
-        let handles = servicers.into_values().map(|servicer| servicer.handle);
+        let handles = workers.into_values().map(|worker| worker.handle);
         let handles: Vec<_> = handles.chain(ending.into_values()).collect();
         for handle in &handles {
             handle.stop(within);
         }
         let left = || deadline.saturating_since(Clock::new().now());
-        if let Some(door) = door {
-            self.join(door, left());
+        if let Some(acceptor) = acceptor {
+            self.join(acceptor, left());
         }
         for handle in handles {
             self.join(handle, left());

@@ -1,14 +1,17 @@
-//! The bounded event queue from servicers to the application.
+//! The bounded queue of events from a server's or client's threads to the application.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
+
+use super::event::{JoinRequest, LeaveCause, MemberId};
 
 /// Limits of the event queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct QueueLimits {
     /// Maximum events. Each servicer may exceed it by one.
     pub(super) events_max: usize,
     /// Maximum bytes. Each servicer may exceed it by one event.
@@ -17,47 +20,47 @@ pub(super) struct Room {
 
 /// The fill level, shared by both ends because a channel bounds only the number of events.
 #[derive(Debug)]
-struct Level {
+struct QueueLevel {
     events: AtomicUsize,
     bytes: AtomicUsize,
     /// Whether a servicer found the queue full since the application last checked.
     is_awaited: AtomicBool,
-    room: Room,
+    limits: QueueLimits,
 }
 
 /// The sending end, for servicers.
 #[derive(Debug)]
-pub(super) struct Mailbox<T> {
+pub(super) struct EventSender<T> {
     sender: Sender<(usize, T)>,
-    level: Arc<Level>,
+    level: Arc<QueueLevel>,
 }
 
 /// The receiving end, for the application.
 #[derive(Debug)]
-pub(super) struct Inbox<T> {
+pub(super) struct EventReceiver<T> {
     receiver: Receiver<(usize, T)>,
-    level: Arc<Level>,
+    level: Arc<QueueLevel>,
 }
 
 /// Creates both ends.
-pub(super) fn mailbox<T>(room: Room) -> (Mailbox<T>, Inbox<T>) {
-    // `Level` bounds the queue. The channel has no bound, so events that must not be lost, such as
+pub(super) fn event_queue<T>(limits: QueueLimits) -> (EventSender<T>, EventReceiver<T>) {
+    // `QueueLevel` bounds the queue. The channel has no bound, so events that must not be lost, such as
     // the end of a servicer, always fit.
     let (sender, receiver) = crossbeam_channel::unbounded();
-    let level = Arc::new(Level {
+    let level = Arc::new(QueueLevel {
         events: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         is_awaited: AtomicBool::new(false),
-        room,
+        limits,
     });
-    let mailbox = Mailbox {
+    let events = EventSender {
         sender,
         level: Arc::clone(&level),
     };
-    (mailbox, Inbox { receiver, level })
+    (events, EventReceiver { receiver, level })
 }
 
-impl<T> Mailbox<T> {
+impl<T> EventSender<T> {
     /// Returns whether there is room for an event. If not, the application wakes the servicers
     /// after it has taken half of the queued events.
     pub(super) fn has_room(&self) -> bool {
@@ -78,7 +81,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-impl<T> Clone for Mailbox<T> {
+impl<T> Clone for EventSender<T> {
     fn clone(&self) -> Self {
         Self {
             sender: self.sender.clone(),
@@ -87,7 +90,7 @@ impl<T> Clone for Mailbox<T> {
     }
 }
 
-impl<T> Inbox<T> {
+impl<T> EventReceiver<T> {
     /// Returns the next event without waiting.
     pub(super) fn take(&self) -> Option<T> {
         let taken = self.receiver.try_recv().ok()?;
@@ -114,17 +117,57 @@ impl<T> Inbox<T> {
     }
 }
 
-impl Level {
+impl QueueLevel {
     fn has_room(&self) -> bool {
-        self.events.load(Ordering::SeqCst) < self.room.events_max
-            && self.bytes.load(Ordering::SeqCst) < self.room.bytes_max
+        self.events.load(Ordering::SeqCst) < self.limits.events_max
+            && self.bytes.load(Ordering::SeqCst) < self.limits.bytes_max
     }
 
     fn is_half_empty(&self) -> bool {
-        self.events.load(Ordering::SeqCst) <= self.room.events_max / 2
-            && self.bytes.load(Ordering::SeqCst) <= self.room.bytes_max / 2
+        self.events.load(Ordering::SeqCst) <= self.limits.events_max / 2
+            && self.bytes.load(Ordering::SeqCst) <= self.limits.bytes_max / 2
     }
 }
+
+/// An internal event from a servicer to the application's end of a server.
+#[derive(Debug)]
+pub(super) enum WorkerEvent {
+    /// Boxed to keep the enum small, since many messages may be queued.
+    Join(Box<JoinRequest>),
+    Message {
+        from: MemberId,
+        payload: Bytes,
+    },
+    Slow {
+        member: MemberId,
+        waiting_bytes: usize,
+        waiting_for: Duration,
+    },
+    Left {
+        member: MemberId,
+        cause: LeaveCause,
+    },
+    /// A servicer has ended, by itself or on request.
+    Ended(WorkerId),
+}
+
+/// Id of a servicer within a server. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WorkerId(pub(super) u32);
+
+impl WorkerEvent {
+    /// Returns the bytes that the event counts for in the queue.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Join(request) => request.payload().len(),
+            Self::Message { payload, .. } => payload.len().saturating_add(MESSAGE_COST),
+            Self::Slow { .. } | Self::Left { .. } | Self::Ended(_) => 0,
+        }
+    }
+}
+
+/// Overhead of a queued message, bytes: its entry in the queue.
+pub(super) const MESSAGE_COST: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -132,26 +175,32 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_in_events_and_in_bytes() {
-        let room = Room {
+        let limits = QueueLimits {
             events_max: 4,
             bytes_max: 100,
         };
-        let (mailbox, inbox) = mailbox(room);
+        let (sender, receiver) = event_queue(limits);
         for number in 0..4 {
-            assert!(mailbox.has_room());
-            mailbox.put(1, number);
+            assert!(sender.has_room());
+            sender.put(1, number);
         }
-        assert!(!mailbox.has_room());
-        assert!(!inbox.is_awaited(), "more than half waits");
-        assert_eq!((inbox.take(), inbox.take()), (Some(0), Some(1)));
-        assert!(inbox.is_awaited());
-        assert!(!inbox.is_awaited(), "once");
-        mailbox.put(100, 4);
-        assert!(!mailbox.has_room());
+        assert!(!sender.has_room());
+        assert!(!receiver.is_awaited(), "more than half waits");
+        assert_eq!((receiver.take(), receiver.take()), (Some(0), Some(1)));
+        assert!(receiver.is_awaited());
+        assert!(!receiver.is_awaited(), "once");
+        sender.put(100, 4);
+        assert!(!sender.has_room());
         assert_eq!(
-            (inbox.take(), inbox.take(), inbox.take()),
+            (receiver.take(), receiver.take(), receiver.take()),
             (Some(2), Some(3), Some(4))
         );
-        assert!(mailbox.has_room() && inbox.is_awaited());
+        assert!(sender.has_room() && receiver.is_awaited());
+    }
+
+    #[test]
+    fn a_message_takes_no_more_than_what_it_counts_for() {
+        // Includes the length that the events stores.
+        assert!(size_of::<(usize, WorkerEvent)>() <= MESSAGE_COST);
     }
 }
