@@ -48,10 +48,8 @@ pub struct Conditioner {
     rules: Rules,
     /// Earliest arrival on top. Equal times keep their order.
     held: BinaryHeap<Reverse<Held>>,
-    /// Sum of the lengths of the held datagrams.
     held_bytes: usize,
     limits: Limits,
-    /// Sequence number of the next held datagram.
     next_number: u64,
     /// Output buffer of the models. Empty between calls.
     deliveries: Vec<Delivery>,
@@ -83,7 +81,6 @@ impl Conditioner {
         self.held.peek().map(|Reverse(held)| held.at)
     }
 
-    /// Returns whether a rule matches the addresses of a datagram.
     pub(crate) fn has_rule(&self, envelope: &Envelope) -> bool {
         self.rules.has_rule(envelope.local, envelope.remote)
     }
@@ -122,7 +119,6 @@ impl Conditioner {
         self.deliveries = deliveries;
     }
 
-    /// Takes the earliest datagram that has arrived by `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Envelope, Vec<u8>)> {
         if self.poll_timeout()? > now {
             return None;
@@ -169,11 +165,9 @@ impl Default for Limits {
     }
 }
 
-/// A datagram in flight.
 #[derive(Debug)]
 struct Held {
     at: Instant,
-    /// Orders datagrams with equal times.
     number: u64,
     envelope: Envelope,
     bytes: Vec<u8>,
@@ -303,7 +297,6 @@ pub struct Ends {
 }
 
 impl From<Remote> for Ends {
-    /// Any local address.
     fn from(remote: Remote) -> Self {
         Self {
             local: None,
@@ -313,14 +306,12 @@ impl From<Remote> for Ends {
 }
 
 impl From<SocketAddr> for Ends {
-    /// Any local address.
     fn from(remote: SocketAddr) -> Self {
         Remote::Address(remote).into()
     }
 }
 
 impl From<IpAddr> for Ends {
-    /// Any local address.
     fn from(remote: IpAddr) -> Self {
         Remote::Host(remote).into()
     }
@@ -350,7 +341,6 @@ fn candidates(local: Option<IpAddr>, remote: SocketAddr) -> impl Iterator<Item =
     })
 }
 
-/// The link of each rule.
 type Links = BTreeMap<Ends, Box<dyn LinkModel>>;
 
 #[cfg(test)]

@@ -61,17 +61,13 @@ pub(crate) use counters;
 
 /// The atomic counters of a driver.
 pub(crate) trait AtomicCounters: fmt::Debug + Send + Sync {
-    /// The type of a snapshot.
     type Counters;
 
-    /// Reads all counters.
     fn snapshot(&self) -> Self::Counters;
 
-    /// Counts a request that was rejected because the queue was full.
     fn count_refused_request(&self);
 }
 
-/// One counter.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

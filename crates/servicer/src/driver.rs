@@ -59,11 +59,8 @@ pub struct Driver<M: Machine, A: Application<M>> {
     turned_at: Option<Instant>,
     /// When the machine last received the wall-clock time.
     wall_clock_at: Option<Instant>,
-    /// When to next read the system's drop counts.
     drops_at: Instant,
-    /// Whether the application was notified of the shutdown.
     is_stopping: bool,
-    /// The work left at the end of the turn.
     pending: Pending,
 }
 
@@ -333,7 +330,6 @@ where
         has_output
     }
 
-    /// Opens or closes a socket for the machine.
     fn execute(&mut self, now: Instant, id: CommandId, order: &SocketOrder) {
         let outcome = self.transmitter.sockets.execute(order, &self.waiter);
         let ledger = self.inbox.ledger();
@@ -346,7 +342,6 @@ where
             .on_socket(now, &mut self.machine, id, outcome);
     }
 
-    /// Returns whether no datagram is queued for sending.
     fn is_sent(&self) -> bool {
         self.pending != Pending::Work && self.transmitter.conditioners.is_sent()
     }
@@ -412,7 +407,6 @@ impl Default for TurnBudget {
 /// after a pause.
 const DRAIN_MAX: usize = 16_384;
 
-/// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     /// Nothing to do until the next event.

@@ -17,12 +17,10 @@ use crate::request::{RequestError, Requests};
 pub struct Handle<R, C> {
     name: String,
     requests: Requests<R, C>,
-    /// `None` after the shutdown.
     running: Option<Running>,
 }
 
 impl<R, C> Handle<R, C> {
-    /// Starts a thread that calls `run`.
     pub(crate) fn start(
         name: String,
         requests: Requests<R, C>,
@@ -55,13 +53,11 @@ impl<R, C> Handle<R, C> {
         self.requests.counters()
     }
 
-    /// Returns whether the request queue is not full.
     #[cfg(feature = "tcp")]
     pub(crate) fn has_room(&self) -> bool {
         self.requests.has_room()
     }
 
-    /// Wakes the servicer for one turn.
     #[cfg(feature = "tcp")]
     pub(crate) fn wake(&self) {
         self.requests.wake();
@@ -112,7 +108,6 @@ impl<R, C> Drop for Handle<R, C> {
     }
 }
 
-/// A running thread that reports how it ended.
 #[derive(Debug)]
 pub(crate) struct Running {
     thread: JoinHandle<()>,
@@ -121,7 +116,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a thread that calls `run`.
     pub(crate) fn start(
         name: &str,
         run: impl FnOnce() -> End + Send + 'static,
@@ -240,7 +234,6 @@ impl fmt::Display for SpawnError {
 
 impl std::error::Error for SpawnError {}
 
-/// Returns the message of a panic.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

@@ -175,7 +175,6 @@ pub fn bind_shards(
     Ok(sockets)
 }
 
-/// The system cannot steer by a BPF program.
 struct NotDivided;
 
 /// Attaches `program` to the port. It applies to all sockets of the port.

@@ -1,17 +1,17 @@
 //! A reliable server and its clients over TCP and TLS 1.3, for data that must not be lost and may
 //! be late, such as joins, chat and snapshots.
 //!
-//! A server has one servicer that accepts clients, and others for the members, as the accepted
+//! A server has one thread that accepts clients, and others for the members, as the accepted
 //! clients are called: one per member, or a pool ([`TcpServicers`]). Each is a thread that waits
 //! for sockets and its queue, and makes no turns while idle. The application sends orders to each
-//! servicer by a bounded queue, and receives the events of all by another one. A message to any
-//! number of a servicer's members is one order. A client has one servicer. A game's UDP traffic
+//! thread by a bounded queue, and receives the events of all by another one. A message to any
+//! number of a thread's members is one order. A client has one thread. A game's UDP traffic
 //! runs separately, on its own thread; the server's welcome can give the client the address and key
 //! for it.
 //!
 //! ```text
-//! application --- one queue for each servicer ---> servicer 1 ... n --- members
-//!      ^   \----------- refusals ----------> accepting servicer --- clients
+//! application --- one queue for each thread ---> thread 1 ... n --- members
+//!      ^   \----------- refusals ----------> acceptor --- clients
 //!      \------------- one queue of events ------- all of them
 //! ```
 //!
@@ -26,7 +26,7 @@
 //!
 //! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason,
 //! writes queued messages up to a deadline, closes all connections, joins every thread, and reports
-//! how many messages were written and how many dropped. If a servicer panics, only its own
+//! how many messages were written and how many dropped. If a thread panics, only its own
 //! connections close, and the application receives [`ServerEvent::ServicerEnded`].
 //!
 //! ```

@@ -156,7 +156,6 @@ impl<R, L: AtomicCounters + Default + 'static> Inbox<R, L> {
         self.receiver.len()
     }
 
-    /// Takes the oldest request.
     #[cfg(feature = "tcp")]
     pub(crate) fn next(&self) -> Option<R> {
         self.receiver.try_recv().ok()
@@ -175,10 +174,8 @@ impl<R, L: AtomicCounters + Default + 'static> Inbox<R, L> {
     }
 }
 
-/// State that both ends share, apart from the queue.
 #[derive(Debug)]
 struct Signals {
-    /// Ends the driver's wait.
     waker: mio::Waker,
     /// Set by a wake, cleared when the driver reads the queue. A burst of requests thus costs one
     /// system call.
@@ -200,5 +197,4 @@ const fn is_lost(result: &io::Result<()>) -> bool {
     result.is_err()
 }
 
-/// No shutdown was requested.
 const NEVER: u64 = u64::MAX;

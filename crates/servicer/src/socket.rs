@@ -30,15 +30,11 @@ pub struct SocketIndex(pub u32);
 /// datagrams if the system supports it ([`Batching`]).
 #[derive(Debug)]
 pub struct UdpSocket {
-    /// The socket, non-blocking.
     pub(crate) io: mio::net::UdpSocket,
     /// The system's capabilities for the socket.
     state: UdpSocketState,
-    /// Which addresses it can reach.
     reach: Reach,
-    /// The connected peer, if any.
     peer: Option<SocketAddr>,
-    /// The requested and granted options.
     report: SocketReport,
     /// Maximum datagrams per segmented send, as found at the start.
     segments_max: usize,
@@ -337,26 +333,21 @@ pub(crate) struct Envelope {
     pub(crate) socket: SocketIndex,
     /// The remote address. IPv4 addresses are never in mapped form.
     pub(crate) remote: SocketAddr,
-    /// The local address.
     pub(crate) local: Option<IpAddr>,
-    /// ECN mark.
     pub(crate) ecn: Option<Ecn>,
 }
 
 /// A machine's transmit with its peer resolved to addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outbound {
-    /// The destination.
     pub(crate) destination: SocketAddr,
     /// The local address to send from.
     pub(crate) source: Option<IpAddr>,
     /// Length of each datagram if there are several; the last may be shorter.
     pub(crate) segment_len: Option<NonZeroU16>,
-    /// ECN mark.
     pub(crate) ecn: Option<Ecn>,
 }
 
-/// The send calls of a socket.
 struct SocketSink<'a> {
     socket: &'a mut UdpSocket,
     now: Instant,
@@ -473,7 +464,6 @@ const fn drops_of<S>(_: &S) -> Option<u32> {
     None
 }
 
-/// Number of datagrams in `bytes`.
 fn count(bytes: usize, segment: usize) -> u64 {
     let segments = bytes.div_ceil(segment).max(1);
     u64::try_from(segments).unwrap_or(u64::MAX)

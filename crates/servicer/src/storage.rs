@@ -239,7 +239,6 @@ impl Drop for StorageThread {
     }
 }
 
-/// The state of the storage thread.
 struct StorageLoop<S: Storage, R, C, F> {
     queue: JobQueue<S::Job>,
     storage: S,
@@ -278,7 +277,6 @@ where
         }
     }
 
-    /// Takes queued jobs, up to one batch.
     fn fill(&self, batch: &mut Vec<S::Job>) {
         let room = self.queue.batch_max.saturating_sub(batch.len());
         batch.extend(self.queue.receiver.try_iter().take(room));

@@ -46,7 +46,6 @@ impl Waiter {
         self.poll.registry()
     }
 
-    /// Polls for events without waiting.
     pub(crate) fn poll_now(&mut self) -> io::Result<()> {
         self.poll
             .poll(&mut self.events, Some(std::time::Duration::ZERO))

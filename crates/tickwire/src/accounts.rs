@@ -1,6 +1,6 @@
 //! Accounts with passwords, with the feature `accounts`.
 //!
-//! An [`AccountThread`] hashes on its own thread, so a login never delays a tick: [`AccountThread::submit`] queues a
+//! An [`AccountThread`] hashes, so a login never delays a tick: [`AccountThread::submit`] queues a
 //! request without waiting, and [`AccountThread::poll`] returns the results. Passwords are stored as
 //! Argon2id (RFC 9106) in the PHC string format, which contains the cost. If you raise the cost,
 //! each password is hashed again at its next successful login. After several failures a name is
@@ -159,7 +159,6 @@ impl<S: AccountStore> Accounts<S> {
         self.hashes
     }
 
-    /// Returns the record of `name` if `password` is correct; otherwise counts the failure.
     fn prove(
         &mut self,
         now: UnixTime,

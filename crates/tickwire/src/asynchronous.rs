@@ -212,7 +212,6 @@ impl AsyncServer {
     }
 }
 
-/// The handle to the thread, and its events.
 #[derive(Debug)]
 struct Thread {
     shared: SharedChannel,

@@ -234,7 +234,6 @@ impl BackgroundServer {
     }
 }
 
-/// The thread, and the queues to and from it.
 #[derive(Debug)]
 struct Thread {
     shared: SharedChannel,

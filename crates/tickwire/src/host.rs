@@ -23,7 +23,6 @@ use crate::stats::Recorder;
 /// [`MESSAGE_COST`] more than its length.
 const CLOSED_BYTES_MAX: usize = 16 << 20;
 
-/// State of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// Not requested.
@@ -44,7 +43,6 @@ pub(crate) struct Host {
     queues: SendQueues<SessionId, OutgoingMessage>,
     /// The game's number for each tracked message.
     numbers: BTreeMap<(SessionId, ChannelId, MessageId), MessageId>,
-    /// State shared with the game's thread.
     pub(crate) signals: Arc<Signals>,
     /// A new session is rejected if this many events wait. Unlimited if the game's own thread
     /// drives the endpoint.
@@ -58,7 +56,6 @@ pub(crate) struct Host {
     next_tick: Option<Instant>,
     /// Whether the awaited tick has begun.
     pub(crate) has_ticked: bool,
-    /// Statistics of the last minute.
     pub(crate) recorder: Recorder<SessionId>,
     /// The close code for sessions that the game ends.
     close_code: CloseCode,
@@ -111,7 +108,6 @@ impl Host {
         since
     }
 
-    /// Takes the events since the last call.
     pub(crate) fn take(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>) -> Vec<Event> {
         for session in core::mem::take(&mut self.readable) {
             self.read(now, endpoint, session, usize::MAX);
@@ -204,7 +200,6 @@ impl Host {
         }
     }
 
-    /// Emits `Settled` for messages that were dropped before they reached the endpoint.
     fn report_dropped(&mut self) {
         while let Some((session, channel, message)) = self.queues.pop_dropped() {
             self.events.extend(dropped(session, channel, &message));
@@ -287,7 +282,6 @@ impl Host {
     }
 }
 
-/// Result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivered {
     /// No message was read.
@@ -304,7 +298,6 @@ pub(crate) enum Delivered {
 /// is already in the same batch. This set covers that case too.
 #[derive(Debug, Default)]
 struct Muted {
-    /// Muted sessions that have not ended.
     open: BTreeSet<SessionId>,
     /// Sessions that end within the batch of events last given to the game, and whether each is
     /// muted.
@@ -324,7 +317,6 @@ impl Muted {
         }
     }
 
-    /// Returns whether a session is muted.
     fn has(&self, session: SessionId) -> bool {
         self.open.contains(&session) || self.ended.get(&session) == Some(&true)
     }
@@ -366,7 +358,6 @@ fn post(
     }
 }
 
-/// Returns the session that ends with an event.
 const fn end_of(event: &Event) -> Option<SessionId> {
     match event {
         Event::Disconnected { session, .. } => Some(*session),

@@ -393,7 +393,6 @@ impl Stopper {
     }
 }
 
-/// Calls the game for one event.
 fn dispatch(game: &mut impl Game, server: &mut Server, event: Event) {
     match event {
         Event::Connected { session, peer } => game.connect(server, session, &peer),

@@ -19,7 +19,6 @@ pub(crate) use allowance::Allowance;
 pub(crate) use send_queue::SendQueues;
 use tracked::TrackedMessages;
 
-/// Whether a socket is a server's or a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Many sessions, which share the send allowance.
@@ -28,7 +27,6 @@ pub(crate) enum Side {
     Client,
 }
 
-/// A request from the game to the thread.
 #[derive(Debug)]
 pub(crate) enum ThreadRequest {
     /// Send a message for which allowance was taken.
@@ -41,11 +39,9 @@ pub(crate) enum ThreadRequest {
 
 /// The queue of events to the game.
 pub(crate) trait EventSink {
-    /// Adds an event without waiting.
     fn offer(&self, event: Event) -> Result<(), OfferError>;
 }
 
-/// Why an event was refused.
 #[derive(Debug)]
 pub(crate) enum OfferError {
     /// The queue is full.
@@ -62,7 +58,6 @@ pub(crate) struct SharedChannel {
     pub(crate) signals: Arc<Signals>,
 }
 
-/// State that both threads access.
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) allowance: Allowance,
@@ -78,7 +73,6 @@ pub(crate) struct Signals {
 }
 
 impl SharedChannel {
-    /// Queues a message.
     pub(crate) fn send(
         &self,
         session: SessionId,
@@ -125,7 +119,6 @@ impl SharedChannel {
         self.post(session, channel, OutgoingMessage::untracked(message))
     }
 
-    /// Queues a tracked message.
     pub(crate) fn send_tracked(
         &self,
         session: SessionId,
@@ -179,19 +172,16 @@ impl SharedChannel {
         self.signals.tracked.pop_unreported()
     }
 
-    /// Requests the end of a session.
     pub(crate) fn disconnect(&self, session: SessionId) -> Result<(), SendError> {
         self.request_end(ThreadRequest::Disconnect(session))
     }
 
-    /// Requests the end of a session and mutes it.
     pub(crate) fn disconnect_and_mute(&self, session: SessionId) -> Result<(), SendError> {
         self.disconnect(session)?;
         self.signals.muted.mute(session);
         Ok(())
     }
 
-    /// Requests the immediate end of a session and mutes it.
     pub(crate) fn kick(&self, session: SessionId, reason: &[u8]) -> Result<(), SendError> {
         let reason = reason.get(..REASON_MAX).unwrap_or(reason);
         self.request_end(ThreadRequest::Kick(session, reason.into()))?;
@@ -231,7 +221,6 @@ impl SharedChannel {
         self.signals.muted.admits(&event).then_some(event)
     }
 
-    /// Asks the thread to shut down within `within`.
     pub(crate) fn stop(&self, within: Duration) {
         let at = Clock::new().now() + within;
         self.signals
@@ -254,7 +243,6 @@ impl Signals {
         }
     }
 
-    /// Returns whether the events that wait for the game have reached the byte limit.
     pub(crate) fn is_full(&self) -> bool {
         self.event_bytes.load(Ordering::Acquire) >= EVENT_BYTES_MAX
     }
@@ -271,7 +259,6 @@ impl Signals {
             .fetch_sub(event_cost(event), Ordering::AcqRel);
     }
 
-    /// Returns the deadline for the thread's end, if requested.
     pub(crate) fn stop_at(&self) -> Option<Instant> {
         match self.stop_at_nanos.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -309,7 +296,6 @@ pub(crate) struct OutgoingMessage {
     tracking: Option<Tracking>,
 }
 
-/// Send options of a tracked message.
 #[derive(Clone, Copy, Debug)]
 struct Tracking {
     number: MessageId,
@@ -336,7 +322,6 @@ impl OutgoingMessage {
         }
     }
 
-    /// Returns the number of a tracked message.
     pub(crate) fn number(&self) -> Option<MessageId> {
         self.tracking.map(|tracking| tracking.number)
     }
@@ -357,7 +342,6 @@ impl AsRef<[u8]> for OutgoingMessage {
     }
 }
 
-/// The callback that receives a report.
 pub(crate) struct ReportCallback(Box<dyn FnOnce(Report) + Send>);
 
 impl ReportCallback {
@@ -401,7 +385,6 @@ impl ReportRequests {
         Ok(())
     }
 
-    /// Takes all pending requests.
     pub(crate) fn take(&self) -> Vec<ReportCallback> {
         let mut requests = lock(&self.0);
         requests.as_mut().map(core::mem::take).unwrap_or_default()
@@ -462,7 +445,6 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Capacity of the event queue.
 pub(crate) const EVENTS_MAX: usize = 4_096;
 
 /// Most pending requests for a report; each gets a copy.

@@ -19,10 +19,8 @@ use crate::host::{Delivered, Host};
 use crate::shared::{EVENTS_MAX, EventSink, SharedChannel, Side, Signals, ThreadRequest};
 use crate::stats::{Report, Sample};
 
-/// The common part of server and client.
 pub(crate) struct Socket {
     driver: Driver<Endpoint<Ring>, Host>,
-    /// Gives access to the driver's counters.
     requests: Requests<ThreadRequest>,
     channels: ChannelTable,
     address: SocketAddr,
@@ -179,7 +177,6 @@ impl Socket {
         }
     }
 
-    /// Answers the pending requests for a report.
     fn send_reports(&mut self, signals: &Signals) {
         let callbacks = signals.reports.take();
         if callbacks.is_empty() {
@@ -191,7 +188,6 @@ impl Socket {
         }
     }
 
-    /// Stops delivering messages of a session to the game.
     pub(crate) fn mute(&mut self, session: SessionId) {
         self.driver.act(|_, _, host| host.mute(session));
     }
@@ -205,14 +201,12 @@ impl Socket {
         self.driver.machine()
     }
 
-    /// Runs what is due without waiting.
     pub(crate) fn poll(&mut self) -> Vec<Event> {
         self.note_game();
         self.turn();
         self.take()
     }
 
-    /// Makes a report.
     pub(crate) fn report(&mut self) -> Report {
         let driver = self.requests.counters();
         self.driver.act(|now, endpoint, host| {
@@ -227,7 +221,6 @@ impl Socket {
         })
     }
 
-    /// Runs until the next tick begins.
     pub(crate) fn wait_tick(&mut self, hz: NonZeroU8) -> io::Result<Vec<Event>> {
         self.wait_tick_since(hz).map(|(events, _)| events)
     }
@@ -274,7 +267,6 @@ impl Socket {
         events
     }
 
-    /// Records the time since the last call returned.
     fn note_game(&mut self) {
         let left_at = self.left_at.take();
         self.driver.act(|now, _, host| {
@@ -284,7 +276,6 @@ impl Socket {
     }
 }
 
-/// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Run another turn at once.

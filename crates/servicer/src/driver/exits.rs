@@ -25,9 +25,7 @@ use crate::socket::{Envelope, SocketIndex};
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     list: Vec<Exit>,
-    /// Maximum flows per exit.
     flows_max: usize,
-    /// When the machine was last asked for its sessions.
     refreshed_at: Option<Instant>,
 }
 
@@ -40,7 +38,6 @@ struct Exit {
 /// The exit's port, and our socket.
 type Flow = (u16, SocketIndex);
 
-/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 struct FlowState {
     source: SocketAddr,
@@ -48,17 +45,14 @@ struct FlowState {
     placed_at: Instant,
     /// When a datagram was last received from or sent to the flow.
     moved_at: Instant,
-    /// Whether it had a session at the last check.
     has_session: bool,
 }
 
 impl FlowState {
-    /// Returns whether the flow may be forgotten.
     fn is_expired(&self, now: Instant) -> bool {
         !self.has_session && now.saturating_since(self.placed_at) > HANDSHAKE_MAX
     }
 
-    /// Returns whether the flow was silent for long enough to be reassigned.
     fn is_silent(&self, now: Instant) -> bool {
         now.saturating_since(self.moved_at) > HANDSHAKE_MAX
     }
@@ -146,7 +140,6 @@ impl Exits {
         self.list.get_mut(place)?.flows.get_mut(&flow)
     }
 
-    /// Returns whether a flow may be reassigned to another address.
     fn may_change<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -161,7 +154,6 @@ impl Exits {
             .is_none_or(|state| state.is_silent(now) && !state.has_session)
     }
 
-    /// Records a send to `peer`.
     pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
         self.each_of(peer, |state| state.moved_at = now);
     }
@@ -204,8 +196,8 @@ impl Exits {
         !is_full(self)
     }
 
-    /// Updates which flows have a session, unless that was done within [`REFRESH_INTERVAL`]. Returns
-    /// whether it did.
+    /// Updates which flows have a session, at most once in [`REFRESH_INTERVAL`]. Returns whether it
+    /// did.
     fn refresh_sessions<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -239,7 +231,6 @@ impl Exits {
 struct ProxyHeader {
     /// The player's address; `None` if the exit speaks for itself or names no address.
     source: Option<SocketAddr>,
-    /// Length of the header, bytes.
     len: usize,
 }
 
@@ -274,7 +265,6 @@ impl ProxyHeader {
     }
 }
 
-/// Parses the source address of a datagram flow.
 fn source(family: u8, addresses: &[u8]) -> Result<Option<SocketAddr>, BadHeader> {
     let (ip, port) = match family {
         // AF_UNSPEC.

@@ -75,7 +75,6 @@ where
         }
     }
 
-    /// Makes one receive on each socket.
     fn receive_round(&mut self) -> Round {
         let Self {
             machine,
@@ -131,7 +130,6 @@ where
         round
     }
 
-    /// Gives the machine the delayed datagrams that are due by `now`.
     fn release_inbound(&mut self, now: Instant) {
         while let Some((envelope, mut datagram)) = self
             .transmitter
@@ -147,11 +145,9 @@ where
     }
 }
 
-/// Result of a receive on each socket.
 #[derive(Debug, Default)]
 struct Round {
     received: usize,
-    /// Whether a socket may hold more datagrams.
     may_hold_more: bool,
     /// The time with which the last datagram was given to the machine.
     latest: Option<Instant>,
@@ -200,7 +196,6 @@ pub(super) struct ReceiveBuffers {
     /// Room for `most` receives.
     bytes: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
-    /// Maximum receives per system call.
     most: usize,
 }
 
@@ -264,7 +259,6 @@ impl ReceiveBuffers {
     }
 }
 
-/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// The socket was empty.
@@ -330,7 +324,6 @@ const WAITING_LEN_MAX: usize = 1_500;
 #[derive(Debug, Default)]
 pub(super) struct Dispatcher {
     exits: Exits,
-    /// Datagrams in this turn so far.
     count: usize,
     /// The deferred datagrams, each with its end in `bytes`.
     waiting: Vec<(Envelope, Option<SocketAddr>, usize)>,
@@ -339,17 +332,14 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Replaces the trusted exits.
     pub(super) fn set_exits(&mut self, exits: &[IpAddr], flows_max: usize) {
         self.exits = Exits::new(exits, flows_max);
     }
 
-    /// Records a send to `peer`.
     pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
         self.exits.note_sent(now, peer);
     }
 
-    /// Begins a turn, with no deferred datagrams.
     pub(super) const fn begin(&mut self) {
         self.count = 0;
     }
@@ -380,7 +370,6 @@ impl Dispatcher {
         }
     }
 
-    /// Gives the deferred datagrams to the machine.
     pub(super) fn finish<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,

@@ -22,7 +22,6 @@ pub(super) struct Transmitter {
     pub(super) conditioners: Conditioners,
     /// Datagrams to be sent together. Empty between turns.
     pub(super) batch: Batch,
-    /// The batching mode.
     pub(super) batching: Batching,
 }
 
@@ -76,7 +75,6 @@ impl Transmitter {
         }
     }
 
-    /// Sends the batch.
     pub(super) fn flush(&mut self, now: Instant, ledger: &Ledger) {
         let (sockets, batching) = (&mut self.sockets, self.batching);
         let sent = self.batch.flush(|index, runs, bytes, heads| {
@@ -88,7 +86,6 @@ impl Transmitter {
         record(sent, ledger);
     }
 
-    /// Sends the delayed datagrams that are due at `now`.
     pub(super) fn release(&mut self, now: Instant, ledger: &Ledger) {
         let Some(conditioner) = &mut self.conditioners.outbound else {
             return;
@@ -122,14 +119,11 @@ fn record(sent: Sent, ledger: &Ledger) {
 /// The conditioners between a driver's sockets and its machine.
 #[derive(Debug, Default)]
 pub(crate) struct Conditioners {
-    /// Applies to received datagrams.
     pub(crate) inbound: Option<Conditioner>,
-    /// Applies to sent datagrams.
     pub(crate) outbound: Option<Conditioner>,
 }
 
 impl Conditioners {
-    /// Returns when the next delayed datagram is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         [&self.inbound, &self.outbound]
             .into_iter()

@@ -72,16 +72,11 @@ impl fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// All sockets of a driver.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// Sorted by index.
     list: Vec<Entry>,
-    /// Number of sockets given at the start.
     given: usize,
-    /// Maximum sockets opened at run time.
     opened_max: usize,
-    /// Index of the next opened socket.
     next: u32,
     /// Position of the next socket to read drops from.
     drops_from: usize,
@@ -93,7 +88,6 @@ pub(super) struct Sockets {
 struct Entry {
     index: SocketIndex,
     socket: UdpSocket,
-    /// Whether it must be read.
     may_hold: bool,
     /// Whether it has received since its drops were last read.
     has_received: bool,
@@ -119,12 +113,10 @@ pub(super) struct ReceiveDrops {
     pub(super) socket: SocketIndex,
     /// Number since the last read.
     pub(super) count: u32,
-    /// Whether the socket was opened at run time.
     pub(super) is_opened: bool,
 }
 
 impl Sockets {
-    /// Takes the sockets given at the start.
     pub(super) fn new(given: Vec<UdpSocket>, opened_max: usize) -> Self {
         let list: Vec<Entry> = (0..)
             .map(SocketIndex)
@@ -190,7 +182,6 @@ impl Sockets {
         dropped.retain(|drops| drops.count > 0);
     }
 
-    /// Returns whether there are sockets opened at run time.
     pub(super) const fn has_opened(&self) -> bool {
         self.list.len() > self.given
     }
@@ -242,7 +233,6 @@ impl Sockets {
         Ok(())
     }
 
-    /// Returns the socket with that index.
     pub(super) fn get_mut(&mut self, index: SocketIndex) -> Option<&mut UdpSocket> {
         let place = self.place(index)?;
         self.list.get_mut(place).map(|entry| &mut entry.socket)
@@ -267,7 +257,6 @@ impl Sockets {
         }
     }
 
-    /// Executes a socket order.
     pub(super) fn execute(&mut self, order: &SocketOrder, waiter: &Waiter) -> SocketOutcome {
         let result = match order {
             SocketOrder::Open { address, config } => self.open(*address, config, waiter),
@@ -317,7 +306,6 @@ impl Sockets {
     }
 }
 
-/// Registers an opened socket with the waiter.
 fn watch(waiter: &Waiter, socket: &mut UdpSocket, index: SocketIndex) -> io::Result<()> {
     let token = usize::try_from(index.0)
         .ok()
@@ -336,7 +324,6 @@ const DROPS_READ_MAX: usize = 64;
 /// Maximum consecutive polls: 65,536 sockets.
 const POLLS_MAX: usize = 1_024;
 
-/// A socket that may hold datagrams.
 #[derive(Debug)]
 pub(super) struct ReadySocket<'a> {
     pub(super) index: SocketIndex,
@@ -347,12 +334,10 @@ pub(super) struct ReadySocket<'a> {
 }
 
 impl ReadySocket<'_> {
-    /// Records that the socket has received.
     pub(super) const fn mark_received(&mut self) {
         *self.has_received = true;
     }
 
-    /// Records that the socket is empty.
     pub(super) const fn mark_empty(self) {
         if let Some(may_hold) = self.may_hold {
             *may_hold = false;

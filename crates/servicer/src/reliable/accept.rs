@@ -1,4 +1,4 @@
-//! The accepting servicer: TLS handshakes and join requests, until the application has decided.
+//! The acceptor: TLS handshakes and join requests, until the application has decided.
 //!
 //! An unaccepted client has no thread, and is limited to a handshake and one short record. After
 //! its join request, the connection is handed to the application and is not read until it is
@@ -18,7 +18,6 @@ use super::event_queue::{EventSender, WorkerEvent, WorkerId};
 use super::record::{Closing, ReliableRecord};
 use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
 
-/// The machine of the accepting servicer.
 #[derive(Debug, Default)]
 pub(super) struct AcceptMachine {
     /// Connected clients, with the join payload once it has arrived.
@@ -126,14 +125,12 @@ impl StreamMachine for AcceptMachine {
     }
 }
 
-/// A client that the application has refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) connection: OpenConnection,
     pub(super) reason: Bytes,
 }
 
-/// The application of the accepting servicer.
 #[derive(Debug)]
 pub(super) struct JoinHandler {
     number: WorkerId,
@@ -142,7 +139,6 @@ pub(super) struct JoinHandler {
     /// Join payload of the connection that is handed over next.
     payload: Option<Bytes>,
     options: SocketOptions,
-    /// The shutdown reason for unaccepted clients.
     reason: Arc<OnceLock<Bytes>>,
 }
 
@@ -165,7 +161,7 @@ impl JoinHandler {
 }
 
 impl Drop for JoinHandler {
-    /// Reports the end of the servicer, whatever its cause.
+    /// Reports the end of the thread, whatever its cause.
     fn drop(&mut self) {
         self.sender.put(0, WorkerEvent::Ended(self.number));
     }
@@ -208,7 +204,7 @@ impl StreamApplication<AcceptMachine> for JoinHandler {
     ) {
     }
 
-    /// Stops reading after the join record: the next record is for the servicer of the accepted
+    /// Stops reading after the join record: the next record is for the thread of the accepted
     /// client.
     fn may_receive(&self, machine: &AcceptMachine, id: ConnectionId) -> bool {
         !matches!(machine.clients.get(&id), Some(Some(_)))

@@ -23,7 +23,7 @@ use crate::tcp::{
     TlsIdentity,
 };
 
-/// A running reliable client: one servicer with one connection.
+/// A running reliable client: one thread with one connection.
 ///
 /// For use by one application thread. No method blocks except the ones with a wait time. Dropping
 /// it shuts the client down without a drain.
@@ -32,12 +32,11 @@ pub struct ReliableClient {
     handle: StreamHandle<Bytes>,
     receiver: EventReceiver<ClientEvent>,
     message_max: usize,
-    /// Whether the close was reported.
     is_over: bool,
 }
 
 impl ReliableClient {
-    /// Starts the servicer on a thread named `name`, and dials. The client asks to join with
+    /// Starts a thread named `name`, and dials. The client asks to join with
     /// `join`, up to the server's [`ReliableConfig::join_bytes_max`]; a [`ClientEvent`] reports the
     /// result. If `identity` is given and the server is dialled as a node, the client proves that
     /// identity.
@@ -124,14 +123,13 @@ impl ReliableClient {
     }
 }
 
-/// The application of the client's servicer.
 #[derive(Debug)]
 struct ClientApplication {
     events: EventSender<ClientEvent>,
 }
 
 impl Drop for ClientApplication {
-    /// Reports the end of the servicer, whatever its cause. The application ignores it if a close
+    /// Reports the end of the thread, whatever its cause. The application ignores it if a close
     /// was reported before.
     fn drop(&mut self) {
         let close = ClientClose::ServicerEnded;
@@ -210,7 +208,6 @@ struct ClientMachine {
     close: Option<ClientClose>,
 }
 
-/// State of a client.
 #[derive(Debug)]
 enum State {
     /// Before the dial, with the join payload.
@@ -275,14 +272,12 @@ impl ClientMachine {
         self.queued.len() < EVENTS_MAX && (self.queued.is_empty() || self.events.has_room())
     }
 
-    /// Closes the connection for a local cause.
     fn close(&mut self, id: ConnectionId, close: ClientClose) {
         self.close.get_or_insert(close);
         self.state = State::Closing(id);
         self.outbox.clear();
     }
 
-    /// Reports the close, once.
     fn end(&mut self, close: ClientClose) {
         if !matches!(self.state, State::Closed) {
             self.state = State::Closed;

@@ -74,11 +74,11 @@ pub struct ReliableConfig {
     pub join_bytes_max: usize,
     /// Timeout from the handshake to the end of the first record; 5 s.
     pub join_timeout: Duration,
-    /// Maximum orders queued for one servicer; 1,024. A message to any number of its clients is one
+    /// Maximum orders queued for one thread; 1,024. A message to any number of its clients is one
     /// order. The queue is allocated at the start.
     pub orders_max: NonZeroUsize,
-    /// Maximum events queued for the application; 4,096, and one more per servicer. If the queue is
-    /// full, the server reads nothing from clients. In addition each servicer holds 256 events and
+    /// Maximum events queued for the application; 4,096, and one more per thread. If the queue is
+    /// full, the server reads nothing from clients. In addition each thread holds 256 events and
     /// the messages of its last socket read, up to 64 KiB. Of the shortest messages these are
     /// 13,107, which take 1 MiB.
     pub events_max: usize,
@@ -96,7 +96,6 @@ pub struct ReliableConfig {
 }
 
 impl ReliableConfig {
-    /// Returns how clients are assigned to threads.
     pub(super) fn mode(&self) -> TcpServicers {
         self.servicers
             .unwrap_or_else(|| TcpServicers::for_clients(self.clients_max))
@@ -116,7 +115,6 @@ impl ReliableConfig {
         }
     }
 
-    /// Returns the maximum length of a message, bytes.
     pub(super) fn message_max(&self) -> usize {
         let room = self.queued_bytes_max.saturating_sub(RESERVE);
         self.message_bytes_max.min(room)
@@ -177,10 +175,9 @@ impl Default for ReliableConfig {
     }
 }
 
-/// QueueLimits for the close reason and its header, beyond the budget, bytes.
+/// Room for the close reason and its header, beyond the budget, bytes.
 const RESERVE: usize = REASON_BYTES_MAX + HEADER_MAX + 64;
 
-/// Socket options of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketOptions {
     /// Send buffer in the system, bytes.

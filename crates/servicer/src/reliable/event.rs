@@ -70,7 +70,7 @@ pub enum ServerEvent {
         /// The cause.
         cause: LeaveCause,
     },
-    /// A servicer ended on its own, for example by a panic. [`Left`](Self::Left) follows for each
+    /// A thread ended on its own, for example by a panic. [`Left`](Self::Left) follows for each
     /// of its members. Other members are not affected. A pool thread is replaced.
     ServicerEnded {
         /// Name of its thread.
@@ -124,7 +124,7 @@ pub enum LeaveCause {
     Dismissed,
     /// The server has shut down.
     ShutDown,
-    /// The servicer of the member has ended.
+    /// The thread of the member has ended.
     ServicerEnded,
 }
 
@@ -177,7 +177,7 @@ pub enum ClientClose {
     Dismissed(Bytes),
     /// The client closed the connection because the server read too slowly.
     ServerSlow,
-    /// The client's own servicer has ended, for example by a panic.
+    /// The client's own thread has ended, for example by a panic.
     ServicerEnded,
 }
 

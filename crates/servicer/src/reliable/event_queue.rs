@@ -9,12 +9,11 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{JoinRequest, LeaveCause, MemberId};
 
-/// Limits of the event queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
-    /// Maximum events. Each servicer may exceed it by one.
+    /// Maximum events. Each thread may exceed it by one.
     pub(super) events_max: usize,
-    /// Maximum bytes. Each servicer may exceed it by one event.
+    /// Maximum bytes. Each thread may exceed it by one event.
     pub(super) bytes_max: usize,
 }
 
@@ -23,12 +22,12 @@ pub(super) struct QueueLimits {
 struct QueueLevel {
     events: AtomicUsize,
     bytes: AtomicUsize,
-    /// Whether a servicer found the queue full since the application last checked.
+    /// Whether a thread found the queue full since the application last checked.
     is_awaited: AtomicBool,
     limits: QueueLimits,
 }
 
-/// The sending end, for servicers.
+/// The sending end, for threads.
 #[derive(Debug)]
 pub(super) struct EventSender<T> {
     sender: Sender<(usize, T)>,
@@ -42,10 +41,9 @@ pub(super) struct EventReceiver<T> {
     level: Arc<QueueLevel>,
 }
 
-/// Creates both ends.
 pub(super) fn event_queue<T>(limits: QueueLimits) -> (EventSender<T>, EventReceiver<T>) {
-    // `QueueLevel` bounds the queue. The channel has no bound, so events that must not be lost, such as
-    // the end of a servicer, always fit.
+    // `QueueLevel` bounds the queue, not the channel: events that must not be lost, such as the end
+    // of a thread, always fit.
     let (sender, receiver) = crossbeam_channel::unbounded();
     let level = Arc::new(QueueLevel {
         events: AtomicUsize::new(0),
@@ -61,14 +59,14 @@ pub(super) fn event_queue<T>(limits: QueueLimits) -> (EventSender<T>, EventRecei
 }
 
 impl<T> EventSender<T> {
-    /// Returns whether there is room for an event. If not, the application wakes the servicers
+    /// Returns whether there is room for an event. If not, the application wakes the threads
     /// after it has taken half of the queued events.
     pub(super) fn has_room(&self) -> bool {
         if self.level.has_room() {
             return true;
         }
         self.level.is_awaited.store(true, Ordering::SeqCst);
-        // Checked again, because a take before the flag was set wakes no servicer.
+        // Checked again, because a take before the flag was set wakes no thread.
         self.level.has_room()
     }
 
@@ -91,19 +89,17 @@ impl<T> Clone for EventSender<T> {
 }
 
 impl<T> EventReceiver<T> {
-    /// Returns the next event without waiting.
     pub(super) fn take(&self) -> Option<T> {
         let taken = self.receiver.try_recv().ok()?;
         Some(self.note(taken))
     }
 
-    /// Waits for the next event, up to `within`.
     pub(super) fn wait(&self, within: Duration) -> Option<T> {
         let taken = self.receiver.recv_timeout(within).ok()?;
         Some(self.note(taken))
     }
 
-    /// Returns whether servicers wait for room and there is room now. Clears the flag.
+    /// Returns whether threads wait for room and there is room now. Clears the flag.
     pub(super) fn is_awaited(&self) -> bool {
         self.level.is_awaited.load(Ordering::SeqCst)
             && self.level.is_half_empty()
@@ -129,7 +125,7 @@ impl QueueLevel {
     }
 }
 
-/// An internal event from a servicer to the application's end of a server.
+/// An internal event from a thread to the application's end of a server.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
     /// Boxed to keep the enum small, since many messages may be queued.
@@ -147,16 +143,15 @@ pub(super) enum WorkerEvent {
         member: MemberId,
         cause: LeaveCause,
     },
-    /// A servicer has ended, by itself or on request.
+    /// A thread has ended, by itself or on request.
     Ended(WorkerId),
 }
 
-/// Id of a servicer within a server. Never reused.
+/// Id of a thread within a server. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WorkerId(pub(super) u32);
 
 impl WorkerEvent {
-    /// Returns the bytes that the event counts for in the queue.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Join(request) => request.payload().len(),

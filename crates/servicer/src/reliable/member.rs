@@ -37,7 +37,6 @@ pub(super) struct MemberMachine {
     is_shut_down: bool,
 }
 
-/// One connection.
 #[derive(Debug)]
 struct Member {
     id: MemberId,
@@ -184,7 +183,6 @@ impl MemberMachine {
         self.closings.push_back((id, record));
     }
 
-    /// Gives up members whose oldest record exceeds the age limit.
     fn check_ages(&mut self, now: Instant) {
         let deadline = |member: &Member| member.backlog.deadline(&self.budget);
         let late: Vec<_> = self
@@ -405,7 +403,6 @@ impl Job {
         }
     }
 
-    /// Returns the next connection to write to.
     fn next(&mut self, machine: &MemberMachine) -> Option<ConnectionId> {
         match &mut self.targets {
             Targets::Opened(connection) => connection.take(),
@@ -427,7 +424,6 @@ impl Job {
         }
     }
 
-    /// Writes the record to one connection.
     fn write(
         &self,
         machine: &mut MemberMachine,
@@ -446,7 +442,6 @@ impl Job {
     }
 }
 
-/// Requests of the server to a servicer.
 #[derive(Debug)]
 pub(super) enum WorkerRequest {
     /// Serve this connection.
@@ -465,13 +460,11 @@ pub(super) enum WorkerRequest {
     },
 }
 
-/// The application of a servicer for members.
 #[derive(Debug)]
 pub(super) struct MemberApplication {
     number: WorkerId,
     sender: EventSender<WorkerEvent>,
     arrivals: VecDeque<OpenConnection>,
-    /// The shutdown reason for members.
     shutdown_reason: Arc<OnceLock<Bytes>>,
 }
 
@@ -491,7 +484,7 @@ impl MemberApplication {
 }
 
 impl Drop for MemberApplication {
-    /// Reports the end of the servicer, whatever its cause, as its last event.
+    /// Reports the end of the thread, whatever its cause, as its last event.
     fn drop(&mut self) {
         self.sender.put(0, WorkerEvent::Ended(self.number));
     }

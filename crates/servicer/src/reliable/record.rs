@@ -27,7 +27,6 @@ pub(super) const HEADER_MAX: usize = 2;
 /// Maximum length of a reason, bytes, sent or received. Longer ones are truncated.
 pub(super) const REASON_BYTES_MAX: usize = 1_024;
 
-/// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReliableRecord<'a> {
     Join(&'a [u8]),
@@ -37,7 +36,6 @@ pub(super) enum ReliableRecord<'a> {
     Closing(Closing, &'a [u8]),
 }
 
-/// Why a server closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
     ShutDown,
@@ -59,7 +57,6 @@ impl<'a> ReliableRecord<'a> {
         })
     }
 
-    /// Appends the record to `buf`.
     pub(super) fn encode(self, buf: &mut Vec<u8>) {
         let (head, rest): (&[u8], _) = match self {
             Self::Join(rest) => (&[0, VERSION], rest),
@@ -86,7 +83,6 @@ impl Closing {
     }
 }
 
-/// Truncates a reason to its maximum length.
 fn cut(words: &[u8]) -> &[u8] {
     words.get(..REASON_BYTES_MAX).unwrap_or(words)
 }
@@ -96,7 +92,6 @@ fn cut(words: &[u8]) -> &[u8] {
 pub(super) struct Budget {
     /// Maximum bytes, where each record counts as its length plus [`RECORD_COST`].
     pub(super) bytes_max: usize,
-    /// Maximum age of the oldest record.
     pub(super) age_max: Duration,
 }
 
@@ -110,7 +105,6 @@ pub(super) struct Backlog {
 
 #[derive(Clone, Copy, Debug)]
 struct QueuedRecord {
-    /// When the record was queued.
     since: Instant,
     len: usize,
     /// Application messages in the record, for the report: 0 or 1.
@@ -120,7 +114,7 @@ struct QueuedRecord {
 /// Overhead of a record, bytes: its length field, and its entries in two queues.
 const RECORD_COST: usize = 48;
 
-/// QueuedRecord entries that an empty backlog keeps allocated.
+/// Record entries that an empty backlog keeps allocated.
 const ENTRIES_KEPT: usize = 64;
 
 impl Backlog {
@@ -129,7 +123,6 @@ impl Backlog {
         self.bytes.saturating_add(len).saturating_add(RECORD_COST) <= budget.bytes_max
     }
 
-    /// Adds a record.
     pub(super) fn push(&mut self, now: Instant, len: usize, messages: u64) {
         self.bytes = self.bytes.saturating_add(len).saturating_add(RECORD_COST);
         self.records.push_back(QueuedRecord {
@@ -167,14 +160,12 @@ impl Backlog {
         self.bytes
     }
 
-    /// Returns when the oldest record exceeds the maximum age.
     pub(super) fn deadline(&self, budget: &Budget) -> Option<Instant> {
         self.records
             .front()
             .map(|record| record.since + budget.age_max)
     }
 
-    /// Returns the age of the oldest record.
     pub(super) fn age(&self, now: Instant) -> Duration {
         self.records
             .front()

@@ -17,7 +17,7 @@ use crate::handle::{End, SpawnError};
 use crate::tcp::{StreamCounters, StreamListener};
 use worker_pool::WorkerPool;
 
-/// A running reliable server: an accepting servicer, and servicers for the members.
+/// A running reliable server: an acceptor, and threads for the members.
 ///
 /// For use by one application thread. No method blocks except the ones with a wait time. Dropping
 /// it shuts the server down without a drain.
@@ -25,7 +25,7 @@ use worker_pool::WorkerPool;
 pub struct ReliableServer {
     pool: WorkerPool,
     receiver: EventReceiver<WorkerEvent>,
-    /// The servicer of each member.
+    /// The thread of each member.
     members: BTreeMap<MemberId, WorkerId>,
     last_member: u64,
     /// Events that were already taken from the inbox.
@@ -34,13 +34,13 @@ pub struct ReliableServer {
     config: ReliableConfig,
     /// Messages sent, counted per recipient.
     addressed: u64,
-    /// Recipients of a message per servicer. Empty between messages.
+    /// Recipients of a message per thread. Empty between messages.
     recipients: Vec<(WorkerId, u64)>,
     report: Option<ServerReport>,
 }
 
 impl ReliableServer {
-    /// Starts the servicers. The names of their threads begin with `name`.
+    /// Starts the threads. The names of their threads begin with `name`.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl ReliableServer {
         }
     }
 
-    /// Returns the counters of the running servicers, the accepting one first.
+    /// Returns the counters of the running threads, the accepting one first.
     pub fn counters(&self) -> Vec<StreamCounters> {
         self.pool.counters()
     }
@@ -213,7 +213,7 @@ impl ReliableServer {
         report
     }
 
-    /// Counts the recipients of a message per servicer.
+    /// Counts the recipients of a message per thread.
     fn count_recipients(&mut self, dest: &Dest) {
         match dest {
             Dest::All => self.pool.count_members(&mut self.recipients),
@@ -237,7 +237,7 @@ impl ReliableServer {
         }
     }
 
-    /// Handles an internal event of a servicer.
+    /// Handles an internal event of a thread.
     fn note(&mut self, event: WorkerEvent) {
         let event = match event {
             WorkerEvent::Join(request) => ServerEvent::Join(*request),
@@ -265,7 +265,7 @@ impl ReliableServer {
         }
     }
 
-    /// Handles the end of a servicer.
+    /// Handles the end of a thread.
     fn note_end(&mut self, number: WorkerId) {
         let Some((name, end)) = self.pool.note_end(number) else {
             return;
@@ -347,9 +347,9 @@ pub enum AcceptFault {
     Full,
     /// The welcome is longer than the maximum message.
     TooLong,
-    /// The order queue of the servicer is full. Retry after its next turn.
+    /// The order queue of the thread is full. Retry after its next turn.
     Busy,
-    /// The system has no thread or descriptor left for a servicer.
+    /// The system has no thread or descriptor left for a thread.
     NoThread(SpawnError),
     /// The server has shut down.
     ShutDown,
@@ -375,7 +375,7 @@ impl std::error::Error for AcceptError {}
 pub enum MessageError {
     /// It is longer than the maximum message.
     TooLong,
-    /// The order queue of a servicer with recipients is full. Retry after its next turn.
+    /// The order queue of a thread with recipients is full. Retry after its next turn.
     Busy,
     /// The peer is gone, or the server has shut down.
     Closed,
@@ -393,5 +393,5 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// A servicer that ended: the name of its thread, and how it ended.
+/// A thread that ended: the name of its thread, and how it ended.
 type Ended = (String, End);

@@ -28,7 +28,6 @@ pub enum Batching {
 /// Outbound datagrams, to be sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The datagrams, concatenated.
     bytes: Vec<u8>,
     /// Their runs in order, without gaps.
     runs: Vec<Run>,
@@ -44,11 +43,9 @@ pub(crate) struct Headers;
 /// One datagram, or several of one length with the same source and destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The socket to send from.
     pub(crate) socket: SocketIndex,
     /// Source and destination. It has a segment length only if there are several datagrams.
     pub(crate) outbound: Outbound,
-    /// Range in the buffer.
     pub(crate) range: Range<usize>,
 }
 
@@ -58,17 +55,14 @@ impl Batch {
         &mut self.bytes
     }
 
-    /// Bytes in the batch.
     pub(crate) const fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Removes the bytes after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
 
-    /// The bytes after the first `len`.
     pub(crate) fn since(&self, len: usize) -> &[u8] {
         self.bytes.get(len..).unwrap_or_default()
     }
@@ -177,7 +171,6 @@ impl Run {
             .max(1)
     }
 
-    /// Number of datagrams.
     pub(crate) fn count(&self) -> u64 {
         count(self.range.len(), self.segment())
     }
@@ -239,10 +232,8 @@ pub(crate) fn send_in_order(runs: &[Run], sink: &mut impl DatagramSink) -> Sent 
     sent
 }
 
-/// The results of one send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// System calls made.
     pub(crate) calls: u64,
     /// Datagrams that the system accepted.
     pub(crate) datagrams: u64,
@@ -262,7 +253,6 @@ impl Sent {
         self.full == 0 && self.too_large == 0 && self.unreachable == 0 && self.refused == 0
     }
 
-    /// Counts the result of one datagram.
     pub(super) fn count(&mut self, result: &io::Result<()>) {
         let counter = match result {
             Ok(()) => &mut self.datagrams,
@@ -285,7 +275,6 @@ impl Sent {
         self.count(second);
     }
 
-    /// Adds the results of other datagrams.
     pub(crate) const fn add(&mut self, more: Self) {
         self.calls = self.calls.saturating_add(more.calls);
         self.datagrams = self.datagrams.saturating_add(more.datagrams);

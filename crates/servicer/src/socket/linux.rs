@@ -28,9 +28,8 @@ struct Header {
     control: Control,
 }
 
-/// Sends several runs in one call of `sendmmsg`: the first of `runs`, which are ranges of `bytes`, and the following ones up to the first
-/// that fails. Returns how many were sent. `to` converts a destination to the socket's address
-/// family.
+/// Sends `runs`, which are ranges of `bytes`, up to the first that fails, in one call of `sendmmsg`.
+/// Returns how many were sent. `to` converts a destination to the socket's address family.
 ///
 /// # Errors
 ///
@@ -71,9 +70,9 @@ pub(super) fn send(
         hdr.msg_controllen = narrow(header.control.len);
         count = count.saturating_add(1);
     }
-    // SAFETY: the first `count` messages point into `headers`, `parts` and `bytes` with their correct
-    // lengths. These are alive and do not move until the call returns. The system only writes
-    // `msg_len`.
+    // SAFETY: the first `count` messages point into `headers`, `parts` and `bytes` with their
+    // correct lengths. These are alive and do not move until the call returns. The system only
+    // writes `msg_len`.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

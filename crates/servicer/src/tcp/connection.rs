@@ -15,7 +15,6 @@ use super::table::SlotPermit;
 use super::tls;
 use super::x509::CertificateFault;
 
-/// One TCP connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) io: TcpStream,
@@ -45,7 +44,6 @@ pub(super) struct Readiness {
     pub(super) write: bool,
 }
 
-/// Which end opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The peer.
@@ -63,7 +61,6 @@ pub(super) enum Expected {
     Host,
 }
 
-/// Stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// TCP is connecting.
@@ -79,7 +76,6 @@ pub(super) enum Stage {
     Lingering,
 }
 
-/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The peer closed the connection in order.
@@ -175,7 +171,6 @@ impl Connection {
         }
     }
 
-    /// Gives TLS some of `bytes`, received from the socket.
     pub(super) fn decrypt(&mut self, bytes: &mut &[u8]) -> Result<(), Fault> {
         // Reading from a slice cannot fail, and earlier plaintext was taken out.
         if self.tls.read_tls(bytes).is_err() {
@@ -192,7 +187,6 @@ impl Connection {
         }
     }
 
-    /// Takes plaintext. Returns 0 if none is left.
     pub(super) fn plaintext(&mut self, buffer: &mut [u8]) -> Result<usize, Fault> {
         match self.tls.reader().read(buffer) {
             Ok(0) if buffer.is_empty() => Ok(0),
@@ -211,7 +205,6 @@ impl Connection {
         tls::peer(&self.tls, self.side).map(Some).ok_or(Fault::Tls)
     }
 
-    /// Queues a record of the machine.
     pub(super) fn push(&mut self, record: &[u8]) -> Result<(), Fault> {
         self.credit = self
             .credit
@@ -250,7 +243,6 @@ impl Connection {
         Ok(gone)
     }
 
-    /// Returns whether no data is queued.
     pub(super) fn is_flushed(&self) -> bool {
         self.writer.waiting().is_empty() && !self.tls.wants_write()
     }
@@ -263,12 +255,10 @@ impl Connection {
         drop(self.io.shutdown(Shutdown::Write));
     }
 
-    /// Returns whether TLS can encrypt records.
     fn is_shaken(&self) -> bool {
         !self.tls.is_handshaking()
     }
 
-    /// Maps a TLS error to the fault of the connection.
     fn fault(&self, error: &TlsError) -> Fault {
         if let Some(found) = tls::unknown_node(error) {
             return Fault::UnknownNode(found);
@@ -343,7 +333,6 @@ impl fmt::Debug for OpenConnection {
 /// Times of the last activity of a connection, which determine its deadline.
 #[derive(Debug)]
 pub(super) struct ConnDeadlines {
-    /// When the current stage began.
     staged_at: Instant,
     /// When bytes of a record last arrived.
     received_at: Instant,
@@ -370,7 +359,6 @@ pub(super) struct ReadProgress {
     pub(super) partial: bool,
 }
 
-/// Kinds of deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
     Handshake,
@@ -391,13 +379,11 @@ impl ConnDeadlines {
         }
     }
 
-    /// Called when a stage begins.
     pub(super) const fn restart(&mut self, now: Instant) {
         self.staged_at = now;
         self.received_at = now;
     }
 
-    /// Called when bytes arrive.
     pub(super) const fn on_received(&mut self, now: Instant, progress: ReadProgress) {
         if progress.plaintext {
             self.received_at = now;
@@ -412,12 +398,10 @@ impl ConnDeadlines {
         }
     }
 
-    /// Called when the application pauses reading.
     pub(super) const fn pause(&mut self) {
         self.is_paused = true;
     }
 
-    /// Called when the application resumes reading.
     pub(super) const fn resume(&mut self, now: Instant) {
         if self.is_paused {
             self.is_paused = false;
@@ -428,19 +412,16 @@ impl ConnDeadlines {
         }
     }
 
-    /// Called when the socket takes queued data.
     pub(super) const fn on_written(&mut self) {
         self.stalled_since = None;
     }
 
-    /// Called when the socket takes no more data.
     pub(super) const fn on_blocked(&mut self, now: Instant) {
         if self.stalled_since.is_none() {
             self.stalled_since = Some(now);
         }
     }
 
-    /// Returns the next deadline and its kind; `None` if there is none.
     pub(super) fn next(&self, stage: Stage, config: &StreamConfig) -> Option<(Instant, Deadline)> {
         let staged = |timeout, deadline| Some((self.staged_at + timeout, deadline));
         match stage {
@@ -468,7 +449,6 @@ impl ConnDeadlines {
     }
 }
 
-/// Plaintext encrypted per system call, bytes: four TLS records.
 const CHUNK: usize = 64 << 10;
 
 /// Returns whether an error of `peer_addr` means that the socket is still connecting.

@@ -52,14 +52,11 @@ pub struct StreamDriver<M: StreamMachine, A: StreamApplication<M>> {
     shutdown: Shutdown,
     /// Whether requests stay queued because the application is busy.
     is_held_up: bool,
-    /// The work left at the end of the turn.
     pending: Pending,
 }
 
-/// Stage of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
-    /// No shutdown was requested.
     No,
     /// The application was notified.
     Draining,
@@ -399,7 +396,6 @@ struct Received {
     as_of: Instant,
 }
 
-/// The work that a turn left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     /// Nothing to do until the next event.

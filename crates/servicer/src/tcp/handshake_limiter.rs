@@ -7,17 +7,14 @@ use wire::{Instant, SourceKey};
 use super::StreamConfig;
 use super::table::{Key, NoSlot};
 
-/// The accepted connections, counted by source.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeLimiter {
     by_source: BTreeMap<SourceKey, SourceUse>,
     /// Sources with running handshakes, the one with the most last.
     by_handshakes: BTreeSet<(usize, SourceKey)>,
-    /// Number of running handshakes.
     handshakes: usize,
 }
 
-/// The connections of one source.
 #[derive(Debug, Default)]
 struct SourceUse {
     connections: usize,
@@ -69,7 +66,6 @@ impl HandshakeLimiter {
             .ok_or(NoSlot::Handshakes)
     }
 
-    /// Records a new connection at the start of its handshake.
     pub(super) fn begin(&mut self, now: Instant, source: SourceKey, key: Key) {
         let of_source = self.by_source.entry(source).or_default();
         of_source.connections = of_source.connections.saturating_add(1);
@@ -82,7 +78,6 @@ impl HandshakeLimiter {
         }
     }
 
-    /// Records the end of a handshake, successful or not.
     pub(super) fn end_handshake(&mut self, source: SourceKey, key: Key) {
         let Some(of_source) = self.by_source.get_mut(&source) else {
             return;
@@ -98,7 +93,6 @@ impl HandshakeLimiter {
         }
     }
 
-    /// Records a closed connection.
     pub(super) fn leave(&mut self, source: SourceKey, key: Key) {
         self.end_handshake(source, key);
         if let Some(of_source) = self.by_source.get_mut(&source) {

@@ -192,7 +192,6 @@ impl Acceptor {
         self.retry_at
     }
 
-    /// Closes all listeners.
     pub(super) fn close(&mut self) {
         self.listeners.clear();
         self.is_ready.fill(false);
@@ -225,7 +224,6 @@ fn accept(listener: &StreamListener) -> Accepted {
     }
 }
 
-/// Maximum accepts per turn.
 const ACCEPTS_MAX: usize = 64;
 
 /// Pause after a failed accept. The cause, such as a lack of descriptors, seldom ends at once.

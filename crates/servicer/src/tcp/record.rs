@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::mem;
 
-/// Length of a record's header, bytes.
 pub(super) const HEADER_LEN: usize = 4;
 
 /// Parses records from received bytes.
@@ -20,7 +19,6 @@ pub(super) struct RecordReader {
     /// The start of an incomplete record, header included, or the whole record that was returned
     /// last.
     partial: Vec<u8>,
-    /// Whether `partial` was returned.
     is_spent: bool,
 }
 
@@ -73,7 +71,6 @@ impl RecordReader {
         Ok(Some(record))
     }
 
-    /// Returns whether a record is incomplete.
     pub(super) const fn is_partial(&self) -> bool {
         !self.is_spent && !self.partial.is_empty()
     }
@@ -85,7 +82,6 @@ impl RecordReader {
             .ok_or(TooLong)
     }
 
-    /// Moves bytes to `partial` until it holds `len` bytes.
     fn fill(&mut self, len: usize, bytes: &mut &[u8]) {
         let missing = len.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -94,7 +90,6 @@ impl RecordReader {
     }
 }
 
-/// A record is longer than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -129,7 +124,6 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Returns the bytes to write next.
     pub(super) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }

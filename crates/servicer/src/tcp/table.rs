@@ -14,7 +14,6 @@ use crate::waiter::TOKENS_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) usize);
 
-/// The connections of a driver.
 #[derive(Debug)]
 pub(super) struct Table {
     /// Boxed to keep the tree's nodes small: a TLS session has more than 1 KiB.
@@ -32,7 +31,6 @@ pub(super) struct Table {
     released: Arc<ReleasedSlots>,
 }
 
-/// Why a connection was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoSlot {
     Full,
@@ -41,7 +39,6 @@ pub(super) enum NoSlot {
 }
 
 impl Table {
-    /// Creates a table with keys from `first_key` on.
     pub(super) fn new(first_key: usize) -> Self {
         Self {
             connections: BTreeMap::new(),
@@ -96,13 +93,11 @@ impl Table {
         Some(id)
     }
 
-    /// Returns an unused id, or `None` if all are used up.
     pub(super) fn next_id(&mut self) -> Option<ConnectionId> {
         self.last_id = self.last_id.checked_add(1)?;
         Some(ConnectionId(self.last_id))
     }
 
-    /// Removes the id of a lingering connection.
     pub(super) fn forget_id(&mut self, id: ConnectionId) {
         self.keys.remove(&id);
     }

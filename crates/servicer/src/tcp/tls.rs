@@ -39,7 +39,6 @@ impl Admission {
     }
 }
 
-/// Starts the TLS session of a dial. It proves `own` if the peer is a node.
 pub(super) fn connect(
     own: Option<&TlsIdentity>,
     dial: &Dial,
@@ -54,7 +53,6 @@ pub(super) fn connect(
     ClientConnection::new(config, name).map_err(|_| KeyRefused)
 }
 
-/// Returns a verifier that admits `expected` alone.
 fn only(expected: NodeId) -> NodeVerifier {
     NodeVerifier::new(move |node| {
         if node == expected {

@@ -60,7 +60,6 @@ impl HostCertificate {
         Ok(())
     }
 
-    /// Returns the TLS configuration for a listener.
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>, Error> {
         let shown = Arc::clone(&self.shown);
         server_config(shown, WebPkiClientVerifier::no_client_auth(), PROTOCOL).map(Arc::new)
@@ -138,7 +137,6 @@ impl fmt::Display for HostCertificateError {
 
 impl std::error::Error for HostCertificateError {}
 
-/// The certificate for new connections.
 struct Shown(Mutex<Arc<CertifiedKey>>);
 
 impl fmt::Debug for Shown {

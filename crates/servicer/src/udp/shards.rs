@@ -70,7 +70,6 @@ impl<R> Shards<R> {
     }
 }
 
-/// Counters of datagrams forwarded between shards.
 #[derive(Debug, Default)]
 struct ForwardCounters {
     moves: AtomicU64,
@@ -139,7 +138,6 @@ impl UdpServicer {
     }
 }
 
-/// One of several machines on a port.
 #[derive(Debug)]
 struct Shard<M: Machine, R> {
     machine: M,
@@ -154,7 +152,6 @@ struct Shard<M: Machine, R> {
 /// All shards of a port, once all are started.
 type ShardQueues<P, R> = OnceLock<Vec<ShardQueue<P, R>>>;
 
-/// The queue to a shard.
 #[derive(Debug)]
 struct ShardQueue<P, R> {
     strays: Sender<Stray<P>>,
@@ -399,7 +396,6 @@ const PREFIX_PER_SECOND: u32 = 1_024;
 /// Burst of one prefix.
 const PREFIX_BURST: u32 = 128;
 
-/// Number of prefix buckets.
 const PREFIXES: usize = 1_024;
 
 impl Default for ForwardLimiter {
@@ -427,7 +423,6 @@ impl ForwardLimiter {
         self.all.holds(now, 1) && prefix.take(now, 1) && self.all.take(now, 1)
     }
 
-    /// Bucket index of a source's prefix.
     fn bucket_index(&self, source: IpAddr) -> usize {
         let hash = self.hasher.hash_one(prefix_of(source));
         let place = hash.checked_rem(PREFIXES as u64).unwrap_or(0);

@@ -45,7 +45,6 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Counts one more failure at `now`.
     pub(super) fn add(&mut self, now: UnixTime, config: &LockoutConfig) {
         self.count = self.count.saturating_add(1);
         let Some(doublings) = self
@@ -74,7 +73,6 @@ impl Failures {
 pub(super) struct UnknownNames {
     /// Failures by name, each with the number of its last failure.
     failures: BTreeMap<AccountName, (Failures, u64)>,
-    /// Number of failures so far.
     clock: u64,
 }
 

@@ -131,7 +131,6 @@ impl AccountStore for MemoryStore {
 #[derive(Debug)]
 pub struct FileStore {
     folder: PathBuf,
-    /// Number of accounts.
     accounts: usize,
     accounts_max: usize,
     /// The locked file; the lock lasts while it is open.
@@ -250,7 +249,6 @@ impl fmt::Display for OpenStoreError {
 
 impl core::error::Error for OpenStoreError {}
 
-/// Options to write a file which only its owner can access.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true);
@@ -295,13 +293,9 @@ fn from_text(text: &str) -> Option<AccountRecord> {
         .then_some(AccountRecord { password, failures })
 }
 
-/// First line of a file.
 const HEAD: &str = "tickwire-account 1";
-/// Prefix of account file names.
 const PREFIX: &str = "account-";
-/// Name of the lock file.
 const LOCK: &str = "lock";
-/// Name of the file being written.
 const DRAFT: &str = "draft";
 /// Most bytes read from a file; the files written here have fewer than 400.
 const FILE_LEN_MAX: u64 = 1_024;

@@ -7,7 +7,6 @@ use udp_proto::SessionId;
 
 use super::{Side, lock};
 
-/// Total, in bytes.
 const ALLOWANCE: usize = 4 << 20;
 /// Fixed cost of a request in bytes. 4,096 requests use up the allowance, which is the capacity of
 /// the driver's queue.
@@ -34,9 +33,7 @@ pub(crate) struct Allowance<S = SessionId> {
 #[derive(Debug)]
 struct State<S> {
     left: usize,
-    /// What each session holds.
     held: BTreeMap<S, usize>,
-    /// Whether the limit is lifted.
     is_open: bool,
 }
 
@@ -76,7 +73,6 @@ impl<S: Copy + Ord> Allowance<S> {
         true
     }
 
-    /// Returns the room of a message of `len` bytes to `session`.
     pub(crate) fn give_back(&self, session: S, len: usize) {
         let cost = cost(len);
         let mut state = self.state();
@@ -100,7 +96,6 @@ impl<S: Copy + Ord> Allowance<S> {
         left.is_some() || state.is_open
     }
 
-    /// Returns the room of a request without a message.
     pub(crate) fn give_back_for_request(&self) {
         let mut state = self.state();
         state.left = state.left.saturating_add(COST);
@@ -109,7 +104,6 @@ impl<S: Copy + Ord> Allowance<S> {
         self.returned.notify_waiters();
     }
 
-    /// Lifts the limit for good.
     pub(crate) fn open(&self) {
         let mut state = self.state();
         state.is_open = true;
@@ -118,7 +112,6 @@ impl<S: Copy + Ord> Allowance<S> {
         self.returned.notify_waiters();
     }
 
-    /// Waits until it has reserved room for a message of `len` bytes to `session`.
     #[cfg(feature = "tokio")]
     pub(crate) async fn take_when_free(&self, session: S, len: usize) {
         loop {
@@ -133,7 +126,6 @@ impl<S: Copy + Ord> Allowance<S> {
         }
     }
 
-    /// Returns whether all of it is free.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         let state = self.state();

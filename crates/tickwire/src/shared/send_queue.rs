@@ -67,7 +67,6 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> SendQueues<S, T> {
         self.retry_at
     }
 
-    /// Sends waiting messages if the retry time has come.
     pub(crate) fn retry(
         &mut self,
         now: Instant,
@@ -118,7 +117,6 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> SendQueues<S, T> {
         Some((session, code))
     }
 
-    /// Drops the waiting messages of a session that has ended.
     pub(crate) fn forget(&mut self, session: S, allowance: &Allowance<S>) {
         self.closing.remove(&session);
         let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
@@ -131,17 +129,14 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> SendQueues<S, T> {
         }
     }
 
-    /// Takes a message that was dropped because its session ended.
     pub(crate) fn pop_dropped(&mut self) -> Option<(S, ChannelId, T)> {
         self.dropped.pop_front()
     }
 
-    /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.is_empty() && self.closing.is_empty()
     }
 
-    /// Returns the bytes of messages that wait for `session`.
     pub(crate) fn bytes(&self, session: S) -> usize {
         self.of(session)
             .flatten()
@@ -149,12 +144,10 @@ impl<S: Copy + Ord, T: AsRef<[u8]>> SendQueues<S, T> {
             .sum()
     }
 
-    /// Returns whether a message waits for `session`.
     fn has(&self, session: S) -> bool {
         self.of(session).next().is_some()
     }
 
-    /// The queues of a session.
     fn of(&self, session: S) -> impl Iterator<Item = &VecDeque<T>> {
         let channels = (session, ChannelId(0))..=(session, ChannelId(u8::MAX));
         self.queues.range(channels).map(|(_, queue)| queue)

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::{Report, SessionReport};
 
-/// Formats a report's counters.
 pub(super) fn text(report: &Report) -> String {
     let mut page = Page::default();
     page.gauge("tickwire_uptime_seconds", &seconds(report.uptime_ms, 1_000));
@@ -55,7 +54,6 @@ const SESSION_GAUGES: [(&str, &str); 4] = [
     ("realtime_rate", "realtime_rate_bytes_per_second"),
 ];
 
-/// Returns the metric name and kind for a session's field.
 fn session_metric(field: &str) -> (String, &'static str) {
     let gauge = SESSION_GAUGES.iter().find(|(name, _)| *name == field);
     match (field.strip_suffix("_us"), gauge) {
@@ -84,7 +82,6 @@ fn session_metric(field: &str) -> (String, &'static str) {
 pub struct Page(String);
 
 impl Page {
-    /// Writes the `TYPE` line of a metric.
     fn head(&mut self, name: &str, kind: &str) {
         // Writing to a string does not fail, here and below.
         writeln!(self.0, "# TYPE {name} {kind}").unwrap_or_default();
@@ -181,14 +178,12 @@ impl Page {
     }
 }
 
-/// A session's counters and path gauges, by field name.
 fn session_fields(report: &SessionReport) -> Map<String, Value> {
     let mut fields = fields(&report.stats);
     fields.insert("queueing_us".to_owned(), report.queueing_us.into());
     fields
 }
 
-/// The fields of a struct of numbers, by name.
 fn fields(stats: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(stats) {
         Ok(Value::Object(fields)) => fields,
@@ -203,7 +198,6 @@ fn seconds(count: u64, parts: u64) -> String {
     format!("{}.{:0digits$}", count / parts, count % parts)
 }
 
-/// Prefix of fields that count dropped input.
 const DROPPED: &str = "dropped_";
 
 #[cfg(test)]

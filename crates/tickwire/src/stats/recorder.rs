@@ -9,11 +9,9 @@ use wire::Instant;
 
 use super::{Load, Report, Second, SessionReport, SessionSecond, Traffic};
 
-/// Length of a series, in entries.
 const SECONDS_MAX: usize = 60;
 /// Most sessions with a series; each takes 5 KiB.
 const SERIES_MAX: usize = 256;
-/// Shortest entry of a series.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Keeps the series of a server or client; `K` identifies its sessions.
@@ -23,9 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Recorder<K> {
     opened_at: Instant,
-    /// Time of the last sample.
     sampled_at: Instant,
-    /// Totals of all sessions at the last sample.
     last: Traffic,
     last_load: Load,
     /// Packets acknowledged and lost over all sessions, including closed ones, up to the last
@@ -35,7 +31,6 @@ pub(crate) struct Recorder<K> {
     own: Load,
     series: VecDeque<Second>,
     sessions: BTreeMap<K, Track>,
-    /// Number of tracks with a series.
     series_count: usize,
 }
 
@@ -47,11 +42,9 @@ pub(crate) struct Sample<'a> {
     pub(crate) driver: Counters,
 }
 
-/// State of one session.
 #[derive(Debug)]
 struct Track {
     opened_at: Instant,
-    /// Totals at the last sample.
     last: Traffic,
     /// `None` if too many sessions had a series when this one opened.
     series: Option<VecDeque<SessionSecond>>,
@@ -83,7 +76,6 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         self.own.ticks_missed = self.own.ticks_missed.saturating_add(missed);
     }
 
-    /// Starts recording a session.
     pub(crate) fn on_open(&mut self, now: Instant, session: K) {
         let has_series = self.series_count < SERIES_MAX;
         if has_series {
@@ -111,22 +103,18 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         }
     }
 
-    /// Returns whether this session is open or closing.
     pub(crate) fn has(&self, session: K) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// Returns the sessions that are open or closing.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = K> {
         self.sessions.keys().copied()
     }
 
-    /// Returns whether any session is open or closing.
     pub(crate) fn has_sessions(&self) -> bool {
         !self.sessions.is_empty()
     }
 
-    /// Returns whether a second has passed since the last sample.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.saturating_since(self.sampled_at) >= SECOND
     }
@@ -172,7 +160,6 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
         self.last_load = load;
     }
 
-    /// Makes a report.
     pub(crate) fn report(
         &self,
         sample: &Sample<'_>,
@@ -237,7 +224,6 @@ impl<K: Ord + Copy + ToString> Recorder<K> {
     }
 }
 
-/// Sums over the sessions with a known round-trip time.
 #[derive(Debug, Default)]
 struct Paths {
     count: u64,
@@ -278,7 +264,6 @@ impl Traffic {
         }
     }
 
-    /// Adds a session's acknowledged and lost packets.
     const fn add_outcomes(&mut self, change: &Self) {
         self.packets_acknowledged = self
             .packets_acknowledged

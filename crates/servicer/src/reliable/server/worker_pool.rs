@@ -20,7 +20,6 @@ use crate::reliable::member::{MemberApplication, MemberMachine, WorkerRequest};
 use crate::request::RequestError;
 use crate::tcp::{StreamCounters, StreamHandle, StreamListener, StreamServicer};
 
-/// The servicers of a server.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     name: String,
@@ -48,7 +47,6 @@ struct Worker {
     members: usize,
 }
 
-/// The number of the accepting servicer.
 const ACCEPTOR: WorkerId = WorkerId(0);
 
 impl WorkerPool {
@@ -116,7 +114,7 @@ impl WorkerPool {
         Ok(number)
     }
 
-    /// Returns the servicer for the next member, and starts one if needed.
+    /// Returns the thread for the next member, and starts one if needed.
     pub(super) fn worker_for_one_more(&mut self) -> Result<WorkerId, AcceptFault> {
         match self.mode {
             TcpServicers::ThreadPerClient => self.start_one().map_err(AcceptFault::NoThread),
@@ -129,7 +127,7 @@ impl WorkerPool {
         }
     }
 
-    /// Hands a member to a servicer. Returns the request if its queue is full or it has ended.
+    /// Hands a member to a thread. Returns the request if its queue is full or it has ended.
     pub(super) fn adopt(
         &mut self,
         number: WorkerId,
@@ -149,7 +147,7 @@ impl WorkerPool {
             connection: request.connection,
             welcome,
         };
-        // Fails if the servicer has ended. The event that the member has left then follows.
+        // Fails if the thread has ended. The event that the member has left then follows.
         drop(worker.handle.request(order));
         worker.members = worker.members.saturating_add(1);
         Ok(())
@@ -158,12 +156,12 @@ impl WorkerPool {
     pub(super) fn refuse(&self, request: JoinRequest, reason: Bytes) {
         let connection = request.connection;
         if let Some(acceptor) = &self.acceptor {
-            // If the accepting servicer's queue is full, the connection closes without a reason.
+            // If the acceptor's queue is full, the connection closes without a reason.
             drop(acceptor.request(Refusal { connection, reason }));
         }
     }
 
-    /// Sends a message to the servicers in `recipients`, to all or to none.
+    /// Sends a message to the threads in `recipients`, to all or to none.
     pub(super) fn send(
         &self,
         recipients: &[(WorkerId, u64)],
@@ -186,7 +184,7 @@ impl WorkerPool {
                 message.take()
             };
             if let Some((dest, payload)) = copy {
-                // Fails if the servicer has ended. The events that its members have left then
+                // Fails if the thread has ended. The events that its members have left then
                 // follow.
                 drop(handle.request(WorkerRequest::Send { dest, payload }));
             }
@@ -212,7 +210,7 @@ impl WorkerPool {
         }
     }
 
-    /// Appends the number of members of each servicer that has any.
+    /// Appends the number of members of each thread that has any.
     pub(super) fn count_members(&self, recipients: &mut Vec<(WorkerId, u64)>) {
         let all = self.workers.iter().filter(|(_, it)| it.members > 0);
         recipients.extend(
@@ -237,7 +235,6 @@ impl WorkerPool {
         acceptor.chain(others).collect()
     }
 
-    /// Called when a member of a servicer has left.
     pub(super) fn note_left(&mut self, number: WorkerId) {
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.members = worker.members.saturating_sub(1);
@@ -251,7 +248,7 @@ impl WorkerPool {
         }
     }
 
-    /// Joins a servicer that has ended. Returns its name and how it ended, unless it was asked to
+    /// Joins a thread that has ended. Returns its name and how it ended, unless it was asked to
     /// end.
     pub(super) fn note_end(&mut self, number: WorkerId) -> Option<Ended> {
         if let Some(handle) = self.ending.remove(&number) {
@@ -288,7 +285,7 @@ impl WorkerPool {
         ended
     }
 
-    /// Ends all servicers: requests the shutdown of each, then joins each.
+    /// Ends all threads: requests the shutdown of each, then joins each.
     pub(super) fn end(&mut self, within: Duration, shutdown_reason: Bytes) {
         let deadline = Clock::new().now() + within;
         self.shutdown_reason.get_or_init(|| shutdown_reason);

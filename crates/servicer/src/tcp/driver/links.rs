@@ -29,12 +29,9 @@ pub(super) struct Links<M, A> {
     pub(super) spare: Vec<Key>,
     pub(super) config: StreamConfig,
     pub(super) ledger: Arc<StreamLedger>,
-    /// The identity that dials prove, if any.
     identity: Option<TlsIdentity>,
     pub(super) registry: Registry,
-    /// Receive buffer of sockets.
     pub(super) ciphertext: Box<[u8]>,
-    /// Receive buffer of TLS plaintext.
     pub(super) plaintext: Box<[u8]>,
     /// Reads of handshake sockets left in this turn.
     pub(super) handshakes_left: usize,
@@ -97,7 +94,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         }
     }
 
-    /// Dials for the machine's command `id`.
     pub(super) fn dial(&mut self, now: Instant, id: CommandId, dial: &Dial) {
         if let Err(error) = self.try_dial(now, id, dial) {
             self.on_dialled(now, id, Err(error));
@@ -167,7 +163,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         Some(())
     }
 
-    /// Handles a socket event of a connection.
     pub(super) fn on_socket_event(&mut self, now: Instant, key: Key, event: &mio::event::Event) {
         let Some(connection) = self.table.get_mut(key) else {
             return;
@@ -191,7 +186,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         }
     }
 
-    /// Opens a connection after its handshake.
     pub(super) fn open(&mut self, now: Instant, key: Key) -> Result<(), Fault> {
         let Some(connection) = self.table.get_mut(key) else {
             return Ok(());
@@ -261,7 +255,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         }
     }
 
-    /// Closes a connection in order.
     pub(super) fn close(&mut self, now: Instant, id: ConnectionId) {
         let Some(key) = self.table.key_of(id) else {
             return;
@@ -321,7 +314,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         }
     }
 
-    /// Adopts a connection that another driver opened.
     fn adopt(&mut self, now: Instant, arrival: OpenConnection) {
         let OpenConnection {
             mut connection,
@@ -434,7 +426,6 @@ const fn dial_error(fault: Fault, expected: Expected) -> DialError {
     }
 }
 
-/// Size of a socket read, bytes.
 const READ_LEN: usize = 64 << 10;
 
 /// Size of a plaintext read, bytes: one TLS record.

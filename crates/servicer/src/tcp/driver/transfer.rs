@@ -109,7 +109,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         result.map(|()| total)
     }
 
-    /// Handles bytes received from a socket.
     fn take(&mut self, now: Instant, key: Key, mut bytes: &[u8]) -> Result<(), Fault> {
         let mut progress = ReadProgress::default();
         let was_open = self.is_open(key);
@@ -136,7 +135,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         Ok(())
     }
 
-    /// Handles the plaintext that TLS has decrypted.
     fn take_plaintext(
         &mut self,
         now: Instant,
@@ -164,7 +162,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         result
     }
 
-    /// Handles the records in plaintext.
     fn take_records(
         &mut self,
         now: Instant,
@@ -212,7 +209,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         connection.is_some_and(|it| matches!(it.stage, Stage::Open(_)))
     }
 
-    /// Queues a record of the machine.
     pub(super) fn push(&mut self, now: Instant, outbound: Outbound, record: &[u8]) {
         let id = outbound.connection;
         let Some(key) = self.table.key_of(id) else {
@@ -281,7 +277,6 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         false
     }
 
-    /// Returns whether no data is queued.
     pub(super) fn is_flushed(&self) -> bool {
         self.table
             .values()
