@@ -201,25 +201,25 @@ mod tests {
     fn every_way_but_the_replay_changes_most_datagrams() {
         let mut generator = Seed::from_number(1).generator(0);
         let original: Vec<u8> = (0..200).collect();
-        for way in Mutation::ALL {
+        for mutation in Mutation::ALL {
             let changed = (0..100)
-                .filter(|_| way.apply(&mut generator, &original) != original)
+                .filter(|_| mutation.apply(&mut generator, &original) != original)
                 .count();
-            let expected = if way == Mutation::None {
+            let expected = if mutation == Mutation::None {
                 0..=0
             } else {
                 90..=100
             };
-            assert!(expected.contains(&changed), "{way:?}: {changed}");
+            assert!(expected.contains(&changed), "{mutation:?}: {changed}");
         }
     }
 
     #[test]
     fn an_empty_datagram_is_no_trouble() {
         let mut generator = Seed::from_number(2).generator(0);
-        for way in Mutation::ALL {
-            let len = way.apply(&mut generator, &[]).len();
-            assert!(len <= 1_500, "{way:?}: {len}");
+        for mutation in Mutation::ALL {
+            let len = mutation.apply(&mut generator, &[]).len();
+            assert!(len <= 1_500, "{mutation:?}: {len}");
         }
     }
 

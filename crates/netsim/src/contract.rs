@@ -106,8 +106,7 @@ pub trait ContractSubject {
     /// Returns the source of a forged datagram to machine `index`: sometimes a peer, sometimes not.
     fn stranger(&self, index: usize, generator: &mut Generator) -> PeerOf<Self>;
 
-    /// Returns a well-formed malicious datagram. The harness already sends random bytes and damaged
-    /// copies; this is for inputs that those would not find.
+    /// Returns a well-formed malicious datagram, in addition to random bytes and damaged copies.
     fn hostile(&self, _index: usize, _generator: &mut Generator) -> Option<Vec<u8>> {
         None
     }
@@ -284,6 +283,13 @@ pub enum Rule {
     Credit,
 }
 
+impl Rule {
+    const fn violated(self, finding: String) -> Violation {
+        let rule = self;
+        Violation { rule, finding }
+    }
+}
+
 /// Runs `body` under each seed, and checks that together they reached every point.
 fn check(
     site: &TestSite,
@@ -291,19 +297,19 @@ fn check(
     limits: Limits,
     mut body: impl FnMut(Seed) -> Result<Reached, Violation>,
 ) {
-    let (mut all, mut held) = (Reached::default(), 0);
+    let (mut all, mut passed) = (Reached::default(), 0);
     for_each_seed(site, count, |seed| {
         all.add(body(seed)?);
-        held += 1;
+        passed += 1;
         Ok::<(), Violation>(())
     });
     eprintln!("{all:?}");
-    if held < count {
+    if passed < count {
         // A repeat of one seed need not reach all points.
         return;
     }
     let missing = all.missing(&limits);
-    assert!(missing.is_empty(), "the check did not come to: {missing:?}");
+    assert!(missing.is_empty(), "the check did not reach: {missing:?}");
 }
 
 /// Runs the script in all variations, and compares the outputs.
@@ -328,7 +334,7 @@ fn compare<G: Group>(
         let (other, reached) = run(variation)?;
         all.add(reached);
         if let Some(finding) = first.difference(&other) {
-            return Err(Violation { rule, finding });
+            return Err(rule.violated(finding));
         }
     }
     for variation in [Variation::Flood, Variation::Silence] {
@@ -377,7 +383,6 @@ impl Reached {
         *self.own.entry(what).or_default() += u64::from(times > 0);
     }
 
-    /// Adds what another run reached.
     fn add(&mut self, other: Self) {
         let Self {
             inputs,

@@ -25,9 +25,9 @@ use wire::{Generator, Seed};
 /// Real cryptography ([`RustCrypto`]) with randomness from a seed.
 ///
 /// Equal seeds and equal calls give equal bytes, including signatures (RFC 6979). The seed
-/// determines every key, so use it only for simulations and tests. It is as strict as the strictest
-/// provider: an ephemeral key of the accepting side is consumed by its first agreement, even if
-/// that fails. Give each machine of a world a different seed, or they draw the same keys.
+/// determines every key: use it only in tests, with a different seed for each machine of a world. As
+/// in the strictest provider, an accepting side's ephemeral key is consumed by its first agreement,
+/// even if that fails.
 pub struct SimProvider(RustCrypto<SeedEntropy>);
 
 impl SimProvider {
@@ -97,7 +97,6 @@ impl Provider for SimProvider {
     }
 }
 
-/// An unlimited stream of bytes from the seed.
 struct SeedEntropy(Generator);
 
 impl Entropy for SeedEntropy {
@@ -465,7 +464,6 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nonces used for sealing, by key.
 #[derive(Debug, Default)]
 struct Nonces {
     by_key: BTreeMap<KeyFingerprint, Vec<[u8; 12]>>,

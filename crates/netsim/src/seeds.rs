@@ -30,8 +30,8 @@ use crate::trace;
 /// If `body` panics or returns an error, or if a variable is not a number.
 pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnMut(Seed) -> R) {
     let (first, count) = plan(count, |name| std::env::var(name).ok());
-    for held in 0..count {
-        let number = first.wrapping_add(held);
+    for passed in 0..count {
+        let number = first.wrapping_add(passed);
         drop(trace::take_newest());
         let Err(failure) = run(&mut body, number) else {
             continue;
@@ -39,7 +39,7 @@ pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnM
         for line in trace::take_newest() {
             eprintln!("{line}");
         }
-        eprintln!("{held} seeds held, then");
+        eprintln!("{passed} seeds passed, then");
         eprintln!("{}", site.replay(number));
         resume_unwind(failure);
     }
@@ -64,9 +64,8 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
     }
 }
 
-/// Location of a test: what `cargo test` needs to run it alone. Created by [`test_site!`].
-///
-/// [`test_site!`]: crate::test_site
+/// Location of a test: what `cargo test` needs to run it alone. Created by
+/// [`test_site!`](crate::test_site).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestSite {
     package: &'static str,
@@ -77,12 +76,9 @@ pub struct TestSite {
 }
 
 impl TestSite {
-    /// Creates the site from the type name of `marker`, an empty function inside the test. For
-    /// [`test_site!`].
+    /// Creates the site from the type name of `marker`, an empty function inside the test.
     ///
     /// `integration` is Cargo's `CARGO_TARGET_TMPDIR`, which is set only for integration tests.
-    ///
-    /// [`test_site!`]: crate::test_site
     #[must_use]
     pub fn of<F>(_marker: F, package: &'static str, integration: Option<&'static str>) -> Self {
         let name = core::any::type_name::<F>();
@@ -138,7 +134,6 @@ fn run<R: Outcome>(
     }
 }
 
-/// Returns the first seed and the number of seeds.
 #[expect(clippy::panic, reason = "whoever set the variable reads this")]
 fn plan(count: u64, variable: impl Fn(&str) -> Option<String>) -> (u64, u64) {
     let number = |name: &str| {

@@ -186,7 +186,6 @@ pub(crate) fn take_newest() -> VecDeque<Line> {
 }
 
 std::thread_local! {
-    /// Log of the trace that was dropped last.
     static NEWEST: RefCell<VecDeque<Line>> = const { RefCell::new(VecDeque::new()) };
 }
 

@@ -72,12 +72,12 @@ impl World {
     ) -> Handle<T> {
         let index = NodeIndex(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         let slot = Slot::new(self.now, config.into());
-        for &address in slot.addresses() {
+        for &address in &slot.addresses {
             self.bind(address, index);
         }
         let node = build(slot.local(self.now));
         self.slots.push(slot);
-        self.slot_mut(index).start(Box::new(node));
+        self.slot_mut(index).node = Some(Box::new(node));
         self.request_turn(index, self.now);
         Handle {
             index,
@@ -108,7 +108,7 @@ impl World {
     /// Returns a node; `None` if it was killed.
     #[must_use]
     pub fn get<T: Node>(&self, handle: Handle<T>) -> Option<&T> {
-        let node: &dyn Any = self.slot(handle.index).node()?;
+        let node: &dyn Any = self.slot(handle.index).node.as_deref()?;
         node.downcast_ref()
     }
 
@@ -125,28 +125,29 @@ impl World {
         let slot = self.slot_mut(handle.index);
         slot.stop();
         let node = build(slot.local(now));
-        slot.start(Box::new(node));
+        slot.node = Some(Box::new(node));
         self.request_turn(handle.index, now);
     }
 
     /// Suspends a node for `span`; its datagrams queue in the socket buffer.
     pub fn stall(&mut self, node: impl Into<NodeIndex>, span: Duration) {
         let until = self.now + span;
-        self.slot_mut(node.into()).stall(until);
+        let slot = self.slot_mut(node.into());
+        slot.stalled_until = slot.stalled_until.max(until);
     }
 
     /// Changes a node's clock drift, in parts per million, without a jump.
     pub fn set_clock_drift(&mut self, node: impl Into<NodeIndex>, drift_ppm: i32) {
         let now = self.now;
         let index = node.into();
-        self.slot_mut(index).set_drift(now, drift_ppm);
+        self.slot_mut(index).clock.set_drift(now, drift_ppm);
         self.rearm(index);
     }
 
     /// Changes the wall clock of a node, and notifies it.
     pub fn set_wall_clock(&mut self, node: impl Into<NodeIndex>, wall_clock: WallClock) {
         let index = node.into();
-        self.slot_mut(index).set_wall_clock(wall_clock);
+        self.slot_mut(index).config.wall_clock = wall_clock;
         self.request_turn(index, self.now);
     }
 
@@ -158,14 +159,17 @@ impl World {
     pub fn bind_address(&mut self, node: impl Into<NodeIndex>, address: SocketAddr) {
         let index = node.into();
         self.bind(address, index);
-        self.slot_mut(index).add_address(address);
+        let addresses = &mut self.slot_mut(index).addresses;
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
     }
 
     /// Unbinds an address; datagrams in flight to it are lost.
     pub fn unbind_address(&mut self, address: SocketAddr) {
         if let Some(index) = self.network.holder(address) {
             self.network.unbind(address);
-            self.slot_mut(index).remove_address(address);
+            self.slot_mut(index).addresses.retain(|it| *it != address);
         }
     }
 
@@ -239,7 +243,7 @@ impl World {
     /// Returns how many datagrams a node's full socket buffer dropped.
     #[must_use]
     pub fn socket_drops(&self, node: impl Into<NodeIndex>) -> u64 {
-        self.slot(node.into()).overflowed()
+        self.slot(node.into()).overflowed
     }
 
     /// Returns world time.

@@ -1,5 +1,5 @@
-//! Addresses: their canonical form, the source that rate limits count, and which destinations
-//! can answer.
+//! Addresses: their text and canonical form, the source that rate limits count, and which
+//! destinations can answer.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -30,9 +30,7 @@ const fn has_zone(ip: Ipv6Addr) -> bool {
 }
 
 /// The source that rate limits count for an address: the IPv4 address, or the /64 of an IPv6
-/// address, because one host can use its whole /64.
-///
-/// An IPv4-mapped address has the source of its IPv4 address.
+/// address, because one host can use its whole /64. An IPv4-mapped address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceKey(IpAddr);
 
@@ -56,9 +54,7 @@ impl SourceKey {
 const PREFIX_64: u128 = u128::MAX << 64;
 
 /// The network that shares limits with an address: its /24 (IPv4) or /48 (IPv6), the least that a
-/// network operator announces or assigns.
-///
-/// An IPv4-mapped address has the network of its IPv4 address.
+/// network operator announces or assigns. An IPv4-mapped address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkKey(u64);
 
@@ -166,117 +162,98 @@ impl fmt::Display for BadDestination {
 
 impl core::error::Error for BadDestination {}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::string::ToString;
-
-    fn address(text: &str) -> SocketAddr {
-        text.parse().unwrap()
+/// Parses an IP address and port, such as `192.0.2.7:5029` or `[2001:db8::1]:5029`.
+///
+/// # Errors
+///
+/// [`AddressError`] if `text` is anything else; the message states what was found.
+pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
     }
-
-    #[test]
-    fn an_address_has_one_form() {
-        for (given, form) in [
-            ("192.0.2.1:9", "192.0.2.1:9"),
-            ("[::ffff:192.0.2.1]:9", "192.0.2.1:9"),
-            ("[::ffff:192.0.2.1%3]:9", "192.0.2.1:9"),
-            ("[::1]:9", "[::1]:9"),
-            ("[2001:db8::1%3]:9", "[2001:db8::1]:9"),
-            ("[fe80::1%3]:9", "[fe80::1%3]:9"),
-            ("[ff02::1%3]:9", "[ff02::1%3]:9"),
-            ("[ff0e::1%3]:9", "[ff0e::1]:9"),
-        ] {
-            assert_eq!(canonical(address(given)), address(form), "{given}");
-        }
-        let labelled = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 77, 0);
-        assert_eq!(canonical(labelled.into()), address("[::1]:9"));
+    if text.is_empty() {
+        return Err(AddressError::Empty);
     }
-
-    #[test]
-    fn a_host_is_one_source() {
-        let source = |text: &str| SourceKey::of(text.parse().unwrap());
-        assert_eq!(source("2001:db8:1:2::1"), source("2001:db8:1:2:3:4:5:6"));
-        assert_ne!(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
-        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
-        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
-        assert_ne!(source("::"), source("0.0.0.0"));
-        assert_eq!(source("::ffff:192.0.2.1").to_string(), "192.0.2.1");
-        assert_eq!(source("2001:db8::9").to_string(), "2001:db8::/64");
+    match text.parse() {
+        // Its last group may be meant as a port.
+        Ok(IpAddr::V6(_)) => return Err(AddressError::NoBrackets),
+        Ok(IpAddr::V4(_)) => return Err(AddressError::NoPort),
+        Err(_) if is_bracketed(text) => return Err(AddressError::NoPort),
+        Err(_) => {}
     }
-
-    #[test]
-    fn what_cannot_answer_is_refused_with_its_address_and_the_reason() {
-        for (given, cause, text) in [
-            (
-                "192.0.2.1:0",
-                BadDestinationCause::Port,
-                "nothing can answer from 192.0.2.1:0: port 0 is no port of a server",
-            ),
-            (
-                "0.0.0.0:7",
-                BadDestinationCause::Unspecified,
-                "nothing can answer from 0.0.0.0:7: a server binds this address; to dial it, name an address of its host",
-            ),
-            (
-                "255.255.255.255:7",
-                BadDestinationCause::Broadcast,
-                "nothing can answer from 255.255.255.255:7: it is the broadcast address",
-            ),
-            (
-                "224.0.0.1:7",
-                BadDestinationCause::Multicast,
-                "nothing can answer from 224.0.0.1:7: it is a multicast group",
-            ),
-            (
-                "[fe80::1]:7",
-                BadDestinationCause::NoZone,
-                "nothing can answer from [fe80::1]:7: a link-local address needs the number of its interface, as in [fe80::1%2]:7777",
-            ),
-        ] {
-            let address = address(given);
-            let error = check_destination(address).unwrap_err();
-            assert_eq!(error, BadDestination { address, cause });
-            assert_eq!(error.to_string(), text);
-        }
-        for (given, cause) in [
-            ("[::]:7", BadDestinationCause::Unspecified),
-            ("[::ffff:0.0.0.0]:7", BadDestinationCause::Unspecified),
-            ("[::ffff:224.0.0.1]:7", BadDestinationCause::Multicast),
-            ("[::ffff:255.255.255.255]:7", BadDestinationCause::Broadcast),
-            ("[ff02::1%2]:7", BadDestinationCause::Multicast),
-        ] {
-            let error = check_destination(address(given)).unwrap_err();
-            assert_eq!(error.cause, cause, "{given}");
-        }
-        for given in ["127.0.0.1:1", "[::1]:1", "[fe80::1%2]:7", "192.0.2.255:7"] {
-            assert_eq!(check_destination(address(given)), Ok(()), "{given}");
-        }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(AddressError::NoPort);
+    };
+    if host.contains(':') && !host.starts_with('[') {
+        let is_v6 = host.parse::<Ipv6Addr>().is_ok();
+        return Err(if is_v6 {
+            AddressError::NoBrackets
+        } else {
+            AddressError::Form
+        });
     }
+    check_port(port)?;
+    let is_ip =
+        host.starts_with('[') || host.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.'));
+    Err(if is_ip {
+        AddressError::Form
+    } else {
+        AddressError::HostName
+    })
+}
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
+/// Parses the port of a destination.
+///
+/// # Errors
+///
+/// [`AddressError::Port`] if it is 0, above 65,535, or not a number.
+pub fn check_port(text: &str) -> Result<u16, AddressError> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or(AddressError::Port)
+}
 
-    #[test]
-    fn networks_are_24_and_48_bits_long() {
-        let same = [
-            ("192.0.2.1", "192.0.2.255"),
-            ("192.0.2.1", "::ffff:192.0.2.77"),
-            ("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff"),
-        ];
-        for (a, b) in same {
-            assert_eq!(NetworkKey::of(ip(a)), NetworkKey::of(ip(b)), "{a} {b}");
-        }
-        let different = [
-            ("192.0.2.1", "192.0.3.1"),
-            ("2001:db8:1::", "2001:db8:2::"),
-            // Equal numbers of different families, and an address that is not the mapped form.
-            ("0.0.0.0", "::"),
-            ("192.0.2.1", "::192.0.2.1"),
-        ];
-        for (a, b) in different {
-            assert_ne!(NetworkKey::of(ip(a)), NetworkKey::of(ip(b)), "{a} {b}");
-        }
+fn is_bracketed(text: &str) -> bool {
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
+}
+
+/// Why a text is not an IP address and port; the message says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The text is empty.
+    Empty,
+    /// The port is missing.
+    NoPort,
+    /// The port is not a number from 1 to 65,535.
+    Port,
+    /// An IPv6 address without brackets.
+    NoBrackets,
+    /// It is a host name, and names are not resolved here.
+    HostName,
+    /// Anything else.
+    Form,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty | Self::Form => {
+                "expected IP:port, like 192.0.2.7:5029 or [2001:db8::1]:5029"
+            }
+            Self::NoPort => "the port is missing; expected IP:port, like 192.0.2.7:5029",
+            Self::Port => "the port is not within 1 to 65535",
+            Self::NoBrackets => "an IPv6 address with a port needs brackets, like [::1]:5029",
+            Self::HostName => {
+                "host names are not resolved here; expected IP:port, like 192.0.2.7:5029"
+            }
+        })
     }
 }
+
+impl core::error::Error for AddressError {}
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,6 @@ use core::fmt;
 /// A failed read consumes nothing. A read costs one copy and allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// The bytes not yet read.
     rest: &'a [u8],
 }
 
@@ -145,7 +144,6 @@ macro_rules! encode_numbers {
 encode_numbers! { u8 u16 u32 u64 }
 
 impl Encode for [u8] {
-    /// Appends the bytes, without their length.
     fn encode(&self, out: &mut Writer<'_>) {
         out.bytes(self);
     }
@@ -162,7 +160,6 @@ impl<const LEN: usize> Encode for [u8; LEN] {
 /// It does not limit lengths: a protocol with a limit checks it before it writes.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    /// The vector that receives the fields.
     out: &'a mut Vec<u8>,
 }
 

@@ -7,7 +7,6 @@
 extern crate alloc;
 
 pub mod address;
-pub mod address_text;
 pub mod codec;
 pub mod id;
 pub mod lookup;
@@ -17,8 +16,10 @@ pub mod source_limiter;
 pub mod time;
 pub mod token_bucket;
 
-pub use address::{BadDestination, BadDestinationCause, NetworkKey, SourceKey};
-pub use address_text::{AddressError, check_port, parse_address};
+pub use address::{
+    AddressError, BadDestination, BadDestinationCause, NetworkKey, SourceKey, check_port,
+    parse_address,
+};
 pub use codec::{Encode, Reader, Truncated, Writer};
 pub use id::{ClientId, ConnectionId, InstanceId, MatchId, NodeId, Seat, Team};
 pub use lookup::Lookup;

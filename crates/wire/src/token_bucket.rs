@@ -155,7 +155,6 @@ impl TokenBucket {
     }
 }
 
-/// `units` in billionths; no `u32` overflows it.
 /// Returns billionths of a unit: at most 4.3e18, which fits.
 const fn scaled(units: u32) -> i64 {
     SCALE.saturating_mul(units as i64)

@@ -8,7 +8,6 @@ use super::harness::{Captures, Group, NETWORK, OUTCOMES, Output, Post, START};
 use super::{ContractSubject, OutcomeOf, PeerOf, Reached, Violation};
 use crate::{Chance, Jitter, Link, LinkConfig, Loss};
 
-/// The group under test: machines, their network, and the adversary's captures.
 pub(super) struct DatagramGroup<'a, S: ContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
@@ -53,11 +52,8 @@ impl<'a, S: ContractSubject> DatagramGroup<'a, S> {
             let mut copy = datagram.to_vec();
             let len = delivery.edit(&mut copy).len();
             copy.truncate(len);
-            post.push(
-                delivery.at.saturating_since(post.now),
-                to,
-                Input::Datagram(peer, copy),
-            );
+            let after = delivery.at.saturating_since(post.now);
+            post.push(after, to, Input::Datagram(peer, copy));
         }
     }
 }
@@ -163,11 +159,8 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         if let Some(post) = post
             && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
         {
-            post.push(
-                completion_delay(&mut self.outcomes),
-                index,
-                Input::Completed(id, outcome),
-            );
+            let after = completion_delay(&mut self.outcomes);
+            post.push(after, index, Input::Completed(id, outcome));
         }
         Some((id, format!("{command:?}")))
     }
@@ -200,9 +193,8 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
     }
 
     fn memory(&self, index: usize) -> usize {
-        self.machines
-            .get(index)
-            .map_or(0, |machine| self.subject.memory(machine))
+        let machine = self.machines.get(index);
+        machine.map_or(0, |machine| self.subject.memory(machine))
     }
 
     fn observe(&self, reached: &mut Reached) {
@@ -214,7 +206,6 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
     }
 }
 
-/// An input to a machine.
 pub(super) enum Input<S: ContractSubject> {
     Datagram(PeerOf<S>, Vec<u8>),
     Completed(CommandId, OutcomeOf<S>),

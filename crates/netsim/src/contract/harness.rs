@@ -10,7 +10,6 @@ use super::{Limits, Reached, Rule, Violation};
 use crate::Mutation;
 use crate::adversary::below;
 
-/// What a run adds to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variation {
     None,
@@ -22,7 +21,6 @@ pub(super) enum Variation {
     Flood,
 }
 
-/// Runs the script once.
 pub(super) fn run<G: Group>(
     group: G,
     limits: Limits,
@@ -40,10 +38,7 @@ pub(super) fn run<G: Group>(
     }
     harness.group.observe(&mut harness.reached);
     match (variation, harness.group.stuck()) {
-        (Variation::Silence, Some(finding)) => Err(Violation {
-            rule: Rule::Completion,
-            finding,
-        }),
+        (Variation::Silence, Some(finding)) => Err(Rule::Completion.violated(finding)),
         _ => Ok((harness.transcript, harness.reached)),
     }
 }
@@ -51,7 +46,6 @@ pub(super) fn run<G: Group>(
 /// Items by time, then in the order in which they were scheduled.
 type Agenda<I> = BTreeMap<(Instant, u64), (usize, Item<I>)>;
 
-/// An entry of the agenda.
 enum Item<I> {
     /// A step of the script: a poke or an attack.
     Step,
@@ -64,7 +58,6 @@ struct Harness<G: Group> {
     limits: Limits,
     variation: Variation,
     now: Instant,
-    /// Pending items.
     agenda: Agenda<G::Input>,
     /// Entries ever made in the agenda; breaks ties.
     count: u64,
@@ -75,7 +68,7 @@ struct Harness<G: Group> {
     script: Generator,
     noise: Generator,
     /// Latest time passed to each machine.
-    told: Vec<Instant>,
+    last_calls: Vec<Instant>,
     /// Commands of each machine: the newest id, and those completed.
     newest: Vec<Option<CommandId>>,
     completed: Vec<Vec<CommandId>>,
@@ -97,7 +90,7 @@ impl<G: Group> Harness<G> {
             last_action: START,
             script: seed.generator(SCRIPT),
             noise: seed.generator(NOISE),
-            told: vec![START; len],
+            last_calls: vec![START; len],
             newest: vec![None; len],
             completed: vec![Vec::new(); len],
             transcript: Transcript::default(),
@@ -105,7 +98,6 @@ impl<G: Group> Harness<G> {
         }
     }
 
-    /// Schedules the script, and drains the machines for the first time.
     fn begin(&mut self) -> Result<(), Violation> {
         let mut at = self.now;
         for _ in 0..self.limits.steps {
@@ -120,7 +112,7 @@ impl<G: Group> Harness<G> {
         if self.variation == Variation::Flood {
             self.plan_flood(at);
         }
-        let mut post = self.empty_post();
+        let mut post = Post::at(self.now);
         self.group.begin(self.now, UNIX, &mut post);
         self.post(post);
         (0..self.group.len()).try_for_each(|index| self.drain(index))
@@ -151,7 +143,6 @@ impl<G: Group> Harness<G> {
         self.last_action + self.limits.settle
     }
 
-    /// Handles all inputs due now, then timers, then drains.
     fn turn(&mut self) -> Result<(), Violation> {
         self.turns += 1;
         let mut touched = vec![false; self.group.len()];
@@ -170,7 +161,7 @@ impl<G: Group> Harness<G> {
                 let now = self.time_for(index);
                 self.group.handle_timeout(index, now);
                 self.reached.timeouts += 1;
-                self.note_told(index);
+                self.note_call(index);
             }
             if due || touched {
                 self.drain(index)?;
@@ -178,13 +169,10 @@ impl<G: Group> Harness<G> {
                 self.check_memory(index)?;
             }
             if due && self.is_due(index) {
-                return Err(Violation {
-                    rule: Rule::Timeout,
-                    finding: format!(
-                        "machine {index} at {:?}: due again after handle_timeout and a drain",
-                        self.now
-                    ),
-                });
+                return Err(Rule::Timeout.violated(format!(
+                    "machine {index} at {:?}: due again after handle_timeout and a drain",
+                    self.now
+                )));
             }
         }
         Ok(())
@@ -192,9 +180,9 @@ impl<G: Group> Harness<G> {
 
     fn handle(&mut self, index: usize, item: Item<G::Input>) {
         let now = self.time_for(index);
-        let mut post = self.empty_post();
+        let mut post = Post::at(self.now);
         let (group, script) = (&mut self.group, &mut self.script);
-        let told = match item {
+        let is_called = match item {
             Item::Step if script.chance(POKES_PER_MILLION) => {
                 group.poke(index, now, script);
                 // The subject may have done nothing.
@@ -215,8 +203,8 @@ impl<G: Group> Harness<G> {
                 group.handle(index, now, input, &mut post)
             }
         };
-        if told {
-            self.note_told(index);
+        if is_called {
+            self.note_call(index);
         }
         self.post(post);
     }
@@ -224,21 +212,20 @@ impl<G: Group> Harness<G> {
     /// Takes all outputs; their number is limited.
     fn drain(&mut self, index: usize) -> Result<(), Violation> {
         let mut left = self.limits.outputs;
-        let mut post = self.empty_post();
+        let mut post = Post::at(self.now);
         loop {
             let now = self.time_for(index);
             let output = self.poll(index, now, &mut post)?;
-            self.note_told(index);
+            self.note_call(index);
             let Some(output) = output else {
                 break;
             };
             self.transcript.push(self.now, index, output);
-            left = left.checked_sub(1).ok_or_else(|| Violation {
-                rule: Rule::Drain,
-                finding: format!(
-                    "machine {index} at {:?}: more than {} outputs",
-                    self.now, self.limits.outputs
-                ),
+            left = left.checked_sub(1).ok_or_else(|| {
+                let (now, outputs) = (self.now, self.limits.outputs);
+                Rule::Drain.violated(format!(
+                    "machine {index} at {now:?}: more than {outputs} outputs"
+                ))
             })?;
         }
         self.post(post);
@@ -273,20 +260,19 @@ impl<G: Group> Harness<G> {
     }
 
     fn check_memory(&self, index: usize) -> Result<(), Violation> {
-        let (held, bound) = (self.group.memory(index), self.limits.memory_bytes);
-        if held <= bound {
+        let (used, bound) = (self.group.memory(index), self.limits.memory_bytes);
+        if used <= bound {
             return Ok(());
         }
-        Err(Violation {
-            rule: Rule::Memory,
-            finding: format!("machine {index} holds {held} bytes where {bound} are allowed"),
-        })
+        Err(Rule::Memory.violated(format!(
+            "machine {index} holds {used} bytes where {bound} are allowed"
+        )))
     }
 
     /// Returns the time to pass to a machine: now, or an earlier one if it has seen a later time.
     fn time_for(&mut self, index: usize) -> Instant {
-        let knows = self.told.get(index) == Some(&self.now);
-        if self.variation == Variation::LateClock && knows {
+        let was_called = self.last_calls.get(index) == Some(&self.now);
+        if self.variation == Variation::LateClock && was_called {
             let late = Duration::from_micros(self.noise.below(20_000));
             self.reached.late_calls += 1;
             return self.now.saturating_sub(late);
@@ -294,9 +280,9 @@ impl<G: Group> Harness<G> {
         self.now
     }
 
-    fn note_told(&mut self, index: usize) {
-        if let Some(told) = self.told.get_mut(index) {
-            *told = self.now;
+    fn note_call(&mut self, index: usize) {
+        if let Some(at) = self.last_calls.get_mut(index) {
+            *at = self.now;
         }
     }
 
@@ -307,20 +293,15 @@ impl<G: Group> Harness<G> {
 
     /// Disturbs each machine before anything is due.
     fn vary(&mut self, next: Instant) -> Result<(), Violation> {
-        let span = next.saturating_since(self.now).as_nanos();
-        let span = u64::try_from(span).unwrap_or(u64::MAX);
-        if span == 0
-            || !matches!(
-                self.variation,
-                Variation::EarlyTimeouts | Variation::IdlePolls
-            )
-        {
+        let span = next.as_nanos().saturating_sub(self.now.as_nanos());
+        let is_early = self.variation == Variation::EarlyTimeouts;
+        if span == 0 || !(is_early || self.variation == Variation::IdlePolls) {
             return Ok(());
         }
         self.now += Duration::from_nanos(self.noise.below(span));
         for index in 0..self.group.len() {
             let timeout = self.group.poll_timeout(index);
-            let rule = if self.variation == Variation::EarlyTimeouts {
+            let rule = if is_early {
                 self.group.handle_timeout(index, self.now);
                 self.reached.early_timeouts += 1;
                 Rule::Timeout
@@ -362,24 +343,17 @@ impl<G: Group> Harness<G> {
         timeout: Option<Instant>,
         rule: Rule,
     ) -> Result<(), Violation> {
-        let mut ignored = self.empty_post();
+        let mut ignored = Post::at(self.now);
         let output = self.poll(index, self.now, &mut ignored)?;
         let moved = self.group.poll_timeout(index);
         if output.is_none() && moved == timeout {
             return Ok(());
         }
-        Err(Violation {
-            rule,
-            finding: format!(
-                "machine {index} at {:?}, drained, due at {timeout:?}: gave {output:?}, and is \
-                 due at {moved:?}",
-                self.now
-            ),
-        })
-    }
-
-    const fn empty_post(&self) -> Post<G::Input> {
-        Post::at(self.now)
+        Err(rule.violated(format!(
+            "machine {index} at {:?}, drained, due at {timeout:?}: gave {output:?}, and is due at \
+             {moved:?}",
+            self.now
+        )))
     }
 
     fn post(&mut self, post: Post<G::Input>) {
@@ -397,20 +371,16 @@ impl<G: Group> Harness<G> {
 
 /// Share of script steps that are calls of the application; the others are hostile.
 const POKES_PER_MILLION: u32 = 600_000;
-/// Inputs of a flood between two drains.
 const BATCH: u32 = 32;
 /// One day after the origin, so that a machine cannot mistake the origin for "never".
 pub(super) const START: Instant = Instant::from_millis(86_400_000);
-/// Wall clock at the start.
 const UNIX: UnixTime = UnixTime::from_secs(1_735_689_600);
 /// Generator streams of the seed: the script and the variations.
 const SCRIPT: u64 = 1 << 62;
 const NOISE: u64 = SCRIPT + 1;
-/// Generator stream of the seed that the groups use.
 pub(super) const NETWORK: u64 = SCRIPT + 2;
 pub(super) const OUTCOMES: u64 = SCRIPT + 3;
 
-/// Every output of a run, in order.
 #[derive(Default)]
 pub(super) struct Transcript {
     entries: Vec<(Instant, usize, Output)>,
@@ -421,7 +391,6 @@ impl Transcript {
         self.entries.push((at, machine, output));
     }
 
-    /// Returns the first difference to `other`.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let len = self.entries.len().max(other.entries.len());
         (0..len).find_map(|at| {
@@ -431,12 +400,9 @@ impl Transcript {
     }
 }
 
-/// An output of a machine.
 #[derive(PartialEq, Eq)]
 pub(super) struct Output {
-    /// Its kind and fields.
     pub(super) text: String,
-    /// The bytes it sends.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -481,10 +447,8 @@ pub(super) trait Group {
         post: &mut Post<Self::Input>,
     ) -> bool;
 
-    /// Makes a random application call.
     fn poke(&mut self, index: usize, now: Instant, script: &mut Generator);
 
-    /// Gives a machine a hostile input.
     fn attack(
         &mut self,
         index: usize,
@@ -523,7 +487,6 @@ pub(super) trait Group {
         generator: &mut Generator,
     ) -> bool;
 
-    /// The command that `input` completes.
     fn completes(input: &Self::Input) -> Option<CommandId>;
 
     fn memory(&self, index: usize) -> usize;
@@ -554,7 +517,6 @@ impl<I> Post<I> {
         self.mail
     }
 
-    /// Delivers `input` to machine `to` after a delay.
     pub(super) fn push(&mut self, after: Duration, to: usize, input: I) {
         self.mail.push((after, to, input));
     }

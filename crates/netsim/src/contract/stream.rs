@@ -13,7 +13,6 @@ use super::harness::{Captures, Group, OUTCOMES, Output, Post, START};
 use super::{Reached, Rule, StreamContractSubject, StreamOutcomeOf, Violation};
 use crate::adversary::below;
 
-/// The group under test: machines, their connections, and the adversary's captures.
 pub(super) struct StreamGroup<'a, S: StreamContractSubject> {
     subject: &'a S,
     machines: Vec<S::Machine>,
@@ -48,23 +47,20 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         if self.ends.values().any(|end| end.pair == Some(pair)) {
             return false;
         }
-        let connection = self.name();
+        let connection = self.next_id();
         let opened = |peer, identity| Opened {
             connection,
             pair: Some(pair),
             peer: Some(peer),
             identity,
         };
-        post.push(
-            WIRE,
-            other,
-            Input::Opened(opened(one, self.subject.identity(one))),
-        );
+        let input = Input::Opened(opened(one, self.subject.identity(one)));
+        post.push(WIRE, other, input);
         let identity = self.subject.identity(other);
         self.open(one, now, &opened(other, identity))
     }
 
-    const fn name(&mut self) -> ConnectionId {
+    const fn next_id(&mut self) -> ConnectionId {
         self.opened += 1;
         ConnectionId(self.opened)
     }
@@ -99,9 +95,8 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         if let Some(to) = end.peer {
             post.push(WIRE, to, Input::Closed(connection, CloseCause::Finished));
         }
-        let known = self.subject.connections();
         if let Some(pair) = end.pair
-            && let Some(&(one, _)) = known.get(pair)
+            && let Some(&(one, _)) = self.subject.connections().get(pair)
         {
             post.push(RECONNECT, one, Input::Connect(pair));
         }
@@ -112,7 +107,6 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
         true
     }
 
-    /// Takes credit for a record and sends it on.
     fn write(
         &mut self,
         index: usize,
@@ -122,37 +116,28 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
     ) -> Result<(), Violation> {
         let connection = outbound.connection;
         let end = self.ends.get_mut(&(index, connection));
-        let peer = end.as_ref().and_then(|end| end.peer);
-        let left = end
-            .as_ref()
-            .filter(|end| !end.closing)
-            .and_then(|end| end.credit.checked_sub(record.len()));
-        let (Some(end), Some(left)) = (end, left) else {
-            return Err(Violation {
-                rule: Rule::Credit,
-                finding: format!(
-                    "machine {index} wrote {} bytes to {connection:?}, which is closed or has less \
-                     credit",
-                    record.len()
-                ),
-            });
+        let open = end.filter(|end| !end.closing);
+        let left = open.and_then(|end| Some((end.credit.checked_sub(record.len())?, end)));
+        let Some((left, end)) = left else {
+            return Err(Rule::Credit.violated(format!(
+                "machine {index} wrote {} bytes to {connection:?}, which is closed or has less \
+                 credit",
+                record.len()
+            )));
         };
         end.credit = left;
         end.closing = outbound.close;
+        let peer = end.peer;
         self.captures.keep(record);
         if let Some(to) = peer {
             post.push(WIRE, to, Input::Frame(connection, record.to_vec()));
         }
-        let input = if outbound.close {
-            Input::Closed(connection, CloseCause::Local)
+        if outbound.close {
+            let input = Input::Closed(connection, CloseCause::Local);
+            post.push(Duration::ZERO, index, input);
         } else {
-            Input::Credit(connection, record.len())
-        };
-        post.push(
-            if outbound.close { Duration::ZERO } else { WIRE },
-            index,
-            input,
-        );
+            post.push(WIRE, index, Input::Credit(connection, record.len()));
+        }
         Ok(())
     }
 }
@@ -233,7 +218,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         match (chosen, script.below(8)) {
             (None, _) | (_, 0) => {
                 let opened = Opened {
-                    connection: self.name(),
+                    connection: self.next_id(),
                     pair: None,
                     peer: None,
                     identity: self.subject.stranger(script),
@@ -298,11 +283,8 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         if let Some(post) = post
             && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
         {
-            post.push(
-                completion_delay(&mut self.outcomes),
-                index,
-                Input::Completed(id, outcome),
-            );
+            let after = completion_delay(&mut self.outcomes);
+            post.push(after, index, Input::Completed(id, outcome));
         }
         Some((id, format!("{command:?}")))
     }
@@ -335,9 +317,8 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
     }
 
     fn memory(&self, index: usize) -> usize {
-        self.machines
-            .get(index)
-            .map_or(0, |machine| self.subject.memory(machine))
+        let machine = self.machines.get(index);
+        machine.map_or(0, |machine| self.subject.memory(machine))
     }
 
     fn observe(&self, reached: &mut Reached) {
@@ -349,7 +330,6 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
     }
 }
 
-/// An input to a machine.
 pub(super) enum Input<S: StreamContractSubject> {
     /// The pair with this index may connect, if it is not connected.
     Connect(usize),
@@ -360,7 +340,6 @@ pub(super) enum Input<S: StreamContractSubject> {
     Completed(CommandId, StreamOutcomeOf<S>),
 }
 
-/// A connection as one end sees it.
 pub(super) struct Opened {
     connection: ConnectionId,
     /// Index of the pair; `None` for a stranger.
@@ -370,11 +349,9 @@ pub(super) struct Opened {
     identity: PeerIdentity,
 }
 
-/// One end of an open connection.
 struct End {
     pair: Option<usize>,
     peer: Option<usize>,
-    /// Bytes that may be written.
     credit: usize,
     /// Whether its machine requested the close.
     closing: bool,

@@ -195,10 +195,7 @@ pub enum Loss {
 
 impl Loss {
     /// Creates losses in runs of `run_len` datagrams on average, which hit the share `mean` of all
-    /// datagrams in the long run.
-    ///
-    /// If `mean` leaves no room for a good period of one datagram between runs, it is lowered to
-    /// the highest possible value.
+    /// datagrams. `mean` is lowered if it leaves no good period of one datagram between runs.
     #[must_use]
     pub fn bursts(mean: Chance, run_len: NonZeroU32) -> Self {
         let million = u64::from(Chance::ALWAYS.as_per_million());
@@ -226,7 +223,6 @@ pub struct Rate {
     pub queue_bytes: u64,
 }
 
-/// Draws a duration in `0..=max`.
 fn uniform(generator: &mut Generator, max: Duration) -> Duration {
     let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos(generator.between(0, max))
@@ -271,7 +267,6 @@ impl Chance {
     }
 }
 
-/// Probability 1, in millionths.
 const ONE: u32 = 1_000_000;
 
 #[cfg(test)]

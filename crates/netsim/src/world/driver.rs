@@ -92,20 +92,15 @@ impl World {
             self.trace.note(self.now, Step::Unroutable, &datagram);
             return;
         };
-        let fits = self.slot(index).has_room(datagram.bytes.len());
-        let step = if fits {
-            Step::Arrived
-        } else {
-            Step::Overflowed
-        };
-        self.trace.note(self.now, step, &datagram);
-        let slot = self.slot_mut(index);
-        if fits {
+        if self.slot(index).has_room(datagram.bytes.len()) {
+            self.trace.note(self.now, Step::Arrived, &datagram);
+            let slot = self.slot_mut(index);
             slot.socket_len += datagram.bytes.len();
             slot.socket.push_back(datagram);
             self.request_turn(index, self.now);
         } else {
-            slot.overflowed += 1;
+            self.trace.note(self.now, Step::Overflowed, &datagram);
+            self.slot_mut(index).overflowed += 1;
         }
     }
 
@@ -121,7 +116,6 @@ impl World {
         }
     }
 
-    /// Runs one turn: wall clock, a batch from the socket, timers, drain.
     fn turn(&mut self, index: NodeIndex) {
         let (now, unix) = (self.now, self.unix_now());
         let slot = self.slot_mut(index);
@@ -141,10 +135,7 @@ impl World {
             node.set_unix_time(local, unix);
         }
         slot.receive(local, node.as_mut());
-        let timed = node
-            .poll_timeout()
-            .is_some_and(|deadline| deadline <= local);
-        if timed {
+        if node.poll_timeout().is_some_and(|at| at <= local) {
             node.handle_timeout(local);
         }
         let mut effects = Vec::new();
@@ -197,15 +188,13 @@ impl World {
             }
         };
         let mut deliveries = self.network.send(now, pair, datagram.bytes.len());
-        let step = match deliveries.fate() {
-            Fate::Delivered => None,
-            Fate::Lost => Some(Step::Lost),
-            Fate::QueueFull => Some(Step::QueueFull),
-            Fate::TooLong => Some(Step::TooLong),
-            Fate::Partitioned => Some(Step::Partitioned),
-        };
-        if let Some(step) = step {
-            self.trace.note(now, step, &datagram);
+        let mut note = |step| self.trace.note(now, step, &datagram);
+        match deliveries.fate() {
+            Fate::Delivered => {}
+            Fate::Lost => note(Step::Lost),
+            Fate::QueueFull => note(Step::QueueFull),
+            Fate::TooLong => note(Step::TooLong),
+            Fate::Partitioned => note(Step::Partitioned),
         }
         while let Some(delivery) = deliveries.next() {
             let mut copy = Datagram {
@@ -227,7 +216,6 @@ impl World {
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     heap: BinaryHeap<Reverse<Entry>>,
-    /// Number of entries so far; breaks ties.
     count: u64,
 }
 

@@ -37,7 +37,6 @@ pub struct Host<M, A> {
     pub machine: M,
     /// Its application.
     pub app: A,
-    /// The buffer for `poll_transmit`.
     buffer: Vec<u8>,
 }
 
@@ -52,7 +51,6 @@ impl<M: Machine<Peer = SocketAddr>, A: App<M>> Host<M, A> {
         }
     }
 
-    /// Polls all current output; returns the number of items.
     fn drain_once(&mut self, now: Instant, outbox: &mut Outbox<'_>) -> u32 {
         let mut count = 0;
         while count < OUTPUTS_MAX

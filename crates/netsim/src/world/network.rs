@@ -16,7 +16,6 @@ pub(super) struct Network {
     seed: Seed,
     addresses: BTreeMap<SocketAddr, NodeIndex>,
     links: BTreeMap<Pair, Link>,
-    /// Links with a configuration of their own.
     own: BTreeMap<Pair, LinkConfig>,
     default: LinkConfig,
     taps: Vec<Tap>,
@@ -117,7 +116,6 @@ impl Network {
         }
     }
 
-    /// Lets the interceptor of a link change a datagram.
     pub(super) fn judge(&mut self, now: Instant, pair: Pair, datagram: &mut Datagram) -> Verdict {
         self.interceptors
             .get_mut(&pair)
@@ -144,17 +142,13 @@ impl fmt::Debug for Network {
 
 /// Returns a link's configuration. A node reaches itself through a perfect link.
 fn config_of(own: &BTreeMap<Pair, LinkConfig>, default: &LinkConfig, pair: Pair) -> LinkConfig {
-    let usual = || {
-        if pair.0 == pair.1 {
-            LinkConfig::default()
-        } else {
-            *default
-        }
-    };
-    own.get(&pair).copied().unwrap_or_else(usual)
+    match own.get(&pair) {
+        Some(config) => *config,
+        None if pair.0 == pair.1 => LinkConfig::default(),
+        None => *default,
+    }
 }
 
-/// Sender and receiver.
 pub(super) type Pair = (NodeIndex, NodeIndex);
 
 /// An interceptor: may change the datagram's bytes, addresses and ECN mark.
@@ -185,7 +179,6 @@ pub struct Captured {
     pub datagram: Datagram,
 }
 
-/// A tap.
 #[derive(Debug)]
 struct Tap {
     /// The link it watches; `None` watches all.

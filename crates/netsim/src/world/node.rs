@@ -73,12 +73,8 @@ pub struct Outbox<'a> {
 }
 
 impl Outbox<'_> {
-    /// Sends `bytes` as one datagram from the node's first address with the IP `source`. If
-    /// `source` is `None` or no address has it, sends from the first address of the destination's
-    /// family.
-    ///
-    /// If there is no such address, the datagram is dropped, as an operating system would refuse
-    /// it.
+    /// Sends `bytes` as one datagram from the node's first address with the IP `source`, or else from
+    /// the first address of the destination's family. If there is none, the datagram is dropped.
     pub fn send(
         &mut self,
         source: Option<IpAddr>,
@@ -125,7 +121,6 @@ impl Outbox<'_> {
     }
 }
 
-/// A request of a node.
 #[derive(Debug)]
 pub(super) enum Effect {
     Send(Datagram),

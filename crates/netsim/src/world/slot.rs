@@ -10,23 +10,19 @@ use wire::{Arrival, Instant, UnixTime};
 
 use super::{Datagram, Node, NodeConfig};
 
-/// One host: its process, clock and sockets.
 pub(super) struct Slot {
     /// `None` while killed, and during its own turn.
     pub(super) node: Option<Box<dyn Node>>,
     pub(super) config: NodeConfig,
     pub(super) addresses: Vec<SocketAddr>,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// Datagrams in the socket buffer, oldest first.
     pub(super) socket: VecDeque<Datagram>,
-    /// Payload bytes in `socket`.
     pub(super) socket_len: usize,
-    /// Datagrams dropped because the buffer was full.
     pub(super) overflowed: u64,
     pub(super) stalled_until: Instant,
     /// Time of the planned turn; any other planned turn is void.
     pub(super) turn_at: Option<Instant>,
-    /// Time of the earliest planned wake-up.
     pub(super) armed: Option<Instant>,
     /// Time of the last turn, and turns at that time.
     last_turn: Instant,
@@ -51,10 +47,6 @@ impl Slot {
         }
     }
 
-    pub(super) fn start(&mut self, node: Box<dyn Node>) {
-        self.node = Some(node);
-    }
-
     pub(super) fn stop(&mut self) -> bool {
         self.socket.clear();
         self.socket_len = 0;
@@ -62,38 +54,8 @@ impl Slot {
         self.node.take().is_some()
     }
 
-    pub(super) fn stall(&mut self, until: Instant) {
-        self.stalled_until = self.stalled_until.max(until);
-    }
-
-    pub(super) fn set_drift(&mut self, now: Instant, drift_ppm: i32) {
-        self.clock.set_drift(now, drift_ppm);
-    }
-
-    pub(super) const fn set_wall_clock(&mut self, wall_clock: WallClock) {
-        self.config.wall_clock = wall_clock;
-    }
-
-    pub(super) fn add_address(&mut self, address: SocketAddr) {
-        if !self.addresses.contains(&address) {
-            self.addresses.push(address);
-        }
-    }
-
-    pub(super) fn remove_address(&mut self, address: SocketAddr) {
-        self.addresses.retain(|held| *held != address);
-    }
-
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
     pub(super) fn local(&self, now: Instant) -> Instant {
         self.clock.local(now)
-    }
-
-    pub(super) fn node(&self) -> Option<&dyn Node> {
-        self.node.as_deref()
     }
 
     pub(super) fn node_mut<T: Node>(&mut self) -> Option<&mut T> {
@@ -101,11 +63,6 @@ impl Slot {
         node.downcast_mut()
     }
 
-    pub(super) const fn overflowed(&self) -> u64 {
-        self.overflowed
-    }
-
-    /// When the node's earliest timer is due, in world time.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let deadline = self.node.as_ref()?.poll_timeout()?;
         Some(self.clock.world(deadline))
@@ -115,7 +72,6 @@ impl Slot {
         self.config.socket_bytes.saturating_sub(self.socket_len) >= len
     }
 
-    /// Passes a batch of waiting datagrams to `node`.
     pub(super) fn receive(&mut self, local: Instant, node: &mut dyn Node) {
         let batch = self.config.batch.max(1).min(self.socket.len());
         for mut datagram in self.socket.drain(..batch) {
@@ -157,13 +113,11 @@ impl fmt::Debug for Slot {
 /// Most turns at one point in time; more are an endless loop.
 const TURNS_MAX: u32 = 20_000;
 
-/// A monotonic clock with its own origin and drift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// World time at which the clock shows `base_local`.
     base_world: Instant,
     base_local: Instant,
-    /// Drift in parts per million.
     drift_ppm: i32,
 }
 
@@ -190,7 +144,6 @@ impl Clock {
         self.base_world + nanos(elapsed)
     }
 
-    /// Changes the drift without a jump.
     pub(super) fn set_drift(&mut self, now: Instant, drift_ppm: i32) {
         self.base_local = self.local(now);
         self.base_world = now;
@@ -244,7 +197,6 @@ fn nanos(count: u128) -> Duration {
     Duration::from_nanos(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-/// Parts in a million.
 const MILLION: u128 = 1_000_000;
 
 #[cfg(test)]
