@@ -176,7 +176,6 @@ impl core::error::Error for RoleError {}
 /// Encoding: one length byte, then the characters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
-    /// Padded with zeros.
     bytes: [u8; Self::LEN_MAX],
     /// Length, at least 1.
     len: u8,
@@ -380,7 +379,6 @@ impl Encode for CountKey {
 }
 
 impl From<Name> for CountKey {
-    /// Creates a key without dimensions.
     fn from(name: Name) -> Self {
         Self {
             name,
@@ -410,7 +408,6 @@ impl fmt::Display for CountKeyError {
 
 impl core::error::Error for CountKeyError {}
 
-/// Returns whether the names are sorted and unique.
 fn is_ordered(dimensions: &[(Name, Name)]) -> bool {
     dimensions.is_sorted_by(|(before, _), (after, _)| before < after)
 }
@@ -444,7 +441,6 @@ impl<'a> Redacted<&'a [u8]> {
         Ok(Self(bytes))
     }
 
-    /// Copies the payload.
     pub(crate) fn to_bytes(self) -> Redacted<Bytes> {
         Redacted(Bytes::copy_from_slice(self.0))
     }

@@ -72,12 +72,10 @@ pub struct Hub {
     retry_acks: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that have ended.
     final_acks: BTreeMap<ClientId, MailSeq>,
-    /// Whether an `Expire` command is in flight.
     expiring: bool,
     events: VecDeque<HubEvent>,
     next_tick: Instant,
     next_expiry: Instant,
-    /// Buffer for one record.
     scratch: Vec<u8>,
     health: Health,
     stats: HubStats,
@@ -87,7 +85,6 @@ pub struct Hub {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Healthy,
-    /// Failed, and not reported yet.
     Failing,
     Failed,
 }
@@ -98,13 +95,10 @@ const TICK: Duration = Duration::from_millis(250);
 /// Pause between two parts of a sweep.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often expired mail is removed.
 const EXPIRY: Duration = Duration::from_secs(1);
 
 impl Hub {
-    /// Creates a hub that admits the nodes in `join_file`.
-    ///
-    /// It takes no seed, since it draws nothing at random.
+    /// Creates a hub that admits the nodes in `join_file`. It draws nothing at random.
     #[must_use]
     pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
         Self {
@@ -216,7 +210,6 @@ impl Hub {
         self.health != Health::Healthy
     }
 
-    /// Closes every link, since nothing can be persisted any more.
     fn fail(&mut self) {
         if self.has_failed() {
             return;
@@ -502,9 +495,7 @@ impl StreamMachine for Hub {
 const ENTRY_BYTES: usize = 32;
 
 impl Hub {
-    /// Returns about how many bytes the hub holds: tables, queues and payloads.
-    ///
-    /// It visits every link, so call it for reports, not each turn.
+    /// Returns about how many bytes the hub holds. It visits every link: call it for reports only.
     pub fn memory_bytes(&self) -> usize {
         const LINK: usize = size_of::<Link>() + size_of::<Member>() + ENTRY_BYTES;
         const CALL: usize = size_of::<OpenCall>() + 4 * ENTRY_BYTES;

@@ -30,21 +30,17 @@ use format::{LogRecord, Start, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
 
-/// Segments and their index; see the [module](self).
 pub(crate) struct Log<F> {
     pub(crate) files: F,
-    /// Size of a segment, bytes.
     segment_bytes: u64,
     pub(crate) index: Index,
     /// Segments that hold records, with their lengths; the last one is written to.
     segments: BTreeMap<SegmentId, u64>,
-    /// Write offset in the newest segment.
     end: u64,
     /// Encoded records that are not written yet.
     pending: Vec<u8>,
     /// The next segment, preallocated, with its length.
     spare: Option<(SegmentId, u64)>,
-    /// Whether to try to allocate a spare.
     spare_wanted: bool,
     /// Offset up to which the oldest segment's mail is copied, bytes.
     copied: u64,
@@ -65,25 +61,20 @@ pub(crate) enum Purpose {
     Join,
     /// Acknowledgements, which free room.
     Ack,
-    /// A start of the hub.
     Boot,
 }
 
-/// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendError {
-    /// The disk is full.
     Full,
     /// The disk has failed; the log accepts nothing more.
     Dead,
 }
 
-/// Why a mail was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFailure {
     /// The read failed; a retry may succeed.
     Unreadable,
-    /// The data is corrupt.
     Corrupt,
 }
 
@@ -213,9 +204,8 @@ impl<F: SegmentFile> Log<F> {
 
     /// Does one housekeeping step if enough was appended; returns whether to call again.
     ///
-    /// A step reads up to [`COPY_STEP`] of the oldest segment, four times the bytes that trigger
-    /// it. So the oldest segment empties faster than the newest fills, even if half of it must be
-    /// copied.
+    /// A step reads four times the bytes that trigger it, so the oldest segment empties faster than
+    /// the newest fills, even if half of it must be copied.
     pub(crate) fn keep_up(&mut self) -> bool {
         let Some(left) = self.debt.checked_sub(TIDY_BYTES) else {
             return false;
@@ -225,7 +215,6 @@ impl<F: SegmentFile> Log<F> {
         has_more
     }
 
-    /// Retries the allocation of a spare, since room may be free again.
     pub(crate) const fn want_spare(&mut self) {
         self.spare_wanted = true;
     }
@@ -248,10 +237,8 @@ impl<F: SegmentFile> Log<F> {
         }
     }
 
-    /// Returns whether the small state may grow by `bytes` of `kind`.
-    ///
-    /// State may take half of a segment. Counts get half of that, runs of nodes and refusals a
-    /// quarter each, so that no kind takes another's room.
+    /// Returns whether the small state, at most half of a segment, may grow by `bytes` of `kind`.
+    /// Each kind has its own share.
     pub(crate) const fn has_state_room(&self, kind: StateKind, bytes: u64) -> bool {
         let used = self.index.state_bytes_of(kind);
         let share = match kind {
@@ -349,7 +336,6 @@ impl<F: SegmentFile> Log<F> {
         true
     }
 
-    /// Copies stored mail of the oldest segment to the end.
     fn copy_forward(&mut self, oldest: SegmentId, len: u64) -> bool {
         let mut bytes = vec![0; COPY_STEP];
         let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {

@@ -27,7 +27,7 @@ pub use config::{
     ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
 };
 use link::LinkState;
-use queue::{Counter, Delivered, HeldPlayers, Outgoing};
+use queue::{ClaimedPlayers, Counter, Delivered, Outgoing};
 
 /// A client of the hub. It joins, and rejoins whenever the link closes.
 ///
@@ -41,7 +41,6 @@ pub struct Node {
     /// The hub's log; `None` before the first join.
     log: Option<LogId>,
     hub: NodeId,
-    /// Tried in turn.
     addresses: Vec<String>,
     generator: Generator,
     now: Instant,
@@ -59,14 +58,11 @@ pub struct Node {
     /// Calls, replies and broadcasts that wait to be written.
     outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
-    /// Buffer for one record.
     scratch: Vec<u8>,
     last_call: CallId,
-    /// Open calls.
     calls: BTreeMap<CallId, Instant>,
-    /// Earliest deadline first.
     call_deadlines: BTreeSet<(Instant, CallId)>,
-    players: HeldPlayers,
+    players: ClaimedPlayers,
     outgoing: Outgoing,
     counter: Counter,
     next_counts: Instant,
@@ -78,9 +74,7 @@ impl Node {
     /// Creates a node that dials the hub at the addresses in `join_file` once it is polled.
     ///
     /// Draw `instance` at random once per run of the process. `seed` spreads the redial times of
-    /// nodes.
-    ///
-    /// Returns `None` if the join file lists no hub with an address.
+    /// nodes. Returns `None` if the join file lists no hub with an address.
     #[must_use]
     pub fn new(
         config: NodeConfig,
@@ -115,7 +109,7 @@ impl Node {
             last_call: CallId(0),
             calls: BTreeMap::new(),
             call_deadlines: BTreeSet::new(),
-            players: HeldPlayers::default(),
+            players: ClaimedPlayers::default(),
             outgoing: Outgoing::default(),
             counter: Counter::default(),
             next_counts,
@@ -434,9 +428,8 @@ impl StreamMachine for Node {
 const ENTRY: usize = 32;
 
 impl Node {
-    /// Returns about how many bytes the node holds: tables, queues and payloads.
-    ///
-    /// It visits every player and event, so call it for reports, not each turn.
+    /// Returns about how many bytes the node holds. It visits every player and event: call it for
+    /// reports only.
     pub fn memory_bytes(&self) -> usize {
         // Each call is in two tables.
         const CALL: usize = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
@@ -622,15 +615,18 @@ impl Node {
     }
 
     fn on_granted(&mut self, player: ClientId, number: ClaimNumber, lease: Lease) {
-        if let Some(held) = self.players.get_mut(player, number) {
-            held.lease = lease;
-            self.events.push_back(NodeEvent::Claimed(held.claim));
+        if let Some(entry) = self.players.get_mut(player, number) {
+            entry.lease = lease;
+            self.events.push_back(NodeEvent::Claimed(entry.claim));
         }
     }
 
     fn on_revoked(&mut self, player: ClientId, number: ClaimNumber, reason: RevokeReason) {
         // Ignored if it concerns an earlier claim.
-        let claim = self.players.get_mut(player, number).map(|held| held.claim);
+        let claim = self
+            .players
+            .get_mut(player, number)
+            .map(|entry| entry.claim);
         if let Some(claim) = claim {
             self.players.remove(player);
             self.events.push_back(NodeEvent::ClaimLost(claim, reason));

@@ -36,8 +36,7 @@ pub struct Config {
     /// Longest wait of a ticket; 10 minutes.
     pub ticket_ttl: Duration,
     /// How long a ticket may wait without a poll by its holder
-    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s. It keeps players that
-    /// have gone out of matches.
+    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s.
     pub ask_timeout: Duration,
     /// Ended tickets that can still be queried; 100,000. The oldest are removed first.
     pub ended_max: usize,
@@ -118,7 +117,7 @@ impl Default for Config {
 /// What happens if a player with a waiting ticket requests another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicate {
-    /// The waiting ticket ends; the new one goes to the end of the queue.
+    /// The waiting ticket ends; the new one is last in the queue.
     Replace,
     /// The request is rejected.
     Refuse,
@@ -275,7 +274,7 @@ mod tests {
             if let Some(waiting) = first {
                 assert_eq!(rule.propose(&queue), None, "{waiting:?}");
             }
-            let arrival = queue.arrive();
+            let arrival = queue.next_arrival();
             queue.insert(arrival, TicketId(id));
         }
         assert_eq!(rule.propose(&queue).unwrap(), [0, 1, 2, 3].map(TicketId));

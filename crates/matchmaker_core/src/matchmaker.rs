@@ -13,7 +13,7 @@ use wire::{
 };
 
 use crate::config::{Config, Duplicate, Game};
-use crate::mint::{self, Order};
+use crate::mint::{self, TokenRequest};
 use crate::output::{Caller, Command, Event, Outbox, Outcome, Pending};
 use crate::record::RECORD_BYTES_MAX;
 use crate::server::{Pool, ServerLink, Servers};
@@ -127,8 +127,8 @@ impl<P: Provider> Matchmaker<P> {
     }
 
     /// Notifies that the link is up again. Leases continue with their remaining time, at least
-    /// [`Config::recovery`], so that servers can reconnect. The time to adopt matches of an earlier
-    /// matchmaker is extended likewise, as is the time for processes to register.
+    /// [`Config::recovery`]. The times to adopt matches of an earlier matchmaker and for processes
+    /// to register are extended likewise.
     pub fn handle_link_up(&mut self, now: Instant) {
         let now = self.enter(now);
         let Some(since) = self.recovery.link_down_since.take() else {
@@ -160,7 +160,7 @@ impl<P: Provider> Matchmaker<P> {
                 Timer::Match(id) => self.on_match_due(now, id),
                 Timer::Slot(slot) => self.on_slot_due(now, slot),
                 Timer::Ticket(id) => self.on_ticket_due(now, id),
-                Timer::Ended => self.forget_ended(now),
+                Timer::Ended => self.remove_ended(now),
                 Timer::Recovered => self.recovery.is_complete = true,
             }
         }
@@ -239,7 +239,7 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Advances the clock; an earlier time is a driver bug, and is ignored.
     fn enter(&mut self, now: Instant) -> Instant {
-        debug_assert!(now >= self.now, "time goes back");
+        debug_assert!(now >= self.now, "time decreases");
         self.now = self.now.max(now);
         self.now
     }
@@ -254,27 +254,26 @@ impl<P: Provider> Matchmaker<P> {
         self.scale_pool(now);
     }
 
-    /// Returns the wall clock at `now`.
     fn unix_time(&self, now: Instant) -> Option<UnixTime> {
         self.wall.map(|(at, unix)| unix + now.saturating_since(at))
     }
 
-    /// Changes the state of a ticket, with an event.
     fn set_ticket(&mut self, now: Instant, id: TicketId, state: TicketState) {
         if state.is_ended() {
             self.timers.clear(Timer::Ticket(id));
             self.tickets.set(id, state);
-            self.tickets.keep_until(now + self.config.ended_kept, id);
-            self.forget_ended(now);
+            self.tickets
+                .schedule_removal(now + self.config.ended_kept, id);
+            self.remove_ended(now);
         } else {
             self.tickets.set(id, state);
         }
         self.event(Event::Ticket(id));
     }
 
-    fn forget_ended(&mut self, now: Instant) {
-        self.tickets.forget(now, self.config.ended_max);
-        match self.tickets.forget_at() {
+    fn remove_ended(&mut self, now: Instant) {
+        self.tickets.remove_ended(now, self.config.ended_max);
+        match self.tickets.removal_at() {
             Some(at) => self.timers.set(Timer::Ended, at),
             None => self.timers.clear(Timer::Ended),
         }
@@ -319,7 +318,6 @@ pub struct Load {
 /// User data (at most 512 B), a grant (at most 1,679 B), and the entry by idempotency key.
 const TICKET_HEAP_BYTES: usize = 512 + 1_679 + 64;
 
-/// A match without its players.
 const MATCH_BYTES: usize = 256;
 
 /// A player of a match, with its entry by client.
@@ -328,7 +326,6 @@ const PARTICIPANT_BYTES: usize = 256;
 /// Keys, addresses and the ids of 256 matches.
 const SERVER_BYTES: usize = 8 * 1_024;
 
-/// A deadline, in both tables.
 const TIMER_BYTES: usize = 192;
 
 /// A command to assign a match of 256 players, or a reply.
@@ -347,10 +344,8 @@ impl<P: Provider> Machine for Matchmaker<P> {
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Caller>, datagram: &mut [u8]) {
         let mut reply = Vec::new();
         self.handle_call(now, arrival.peer.link, datagram, &mut reply);
-        if !self
-            .outbox
-            .reply(arrival.peer, reply, self.config.replies_max)
-        {
+        let max = self.config.replies_max;
+        if !self.outbox.reply(arrival.peer, reply, max) {
             self.stats.replies_dropped = self.stats.replies_dropped.saturating_add(1);
         }
     }
@@ -390,8 +385,7 @@ impl<P: Provider> Matchmaker<P> {
     /// Submits a player's request for a match.
     ///
     /// - A repeated request (same player and idempotency key) returns the same receipt while its
-    ///   ticket
-    ///   is known, also after it has ended: a late repeat creates no new ticket.
+    ///   ticket is known, also after it has ended.
     /// - A player in a live match returns to it: the ticket has a new token for its seat.
     /// - If the player has another waiting ticket, that ends, or the request fails: [`Duplicate`].
     ///
@@ -497,9 +491,8 @@ impl<P: Provider> Matchmaker<P> {
     /// Returns whether `key` is in the ticket's receipt; false for an unknown ticket. Check this
     /// before any request for the ticket.
     pub fn is_holder(&self, ticket: TicketId, key: &ResumeKey) -> bool {
-        self.tickets
-            .get(ticket)
-            .is_some_and(|ticket| ticket.resume_key == *key)
+        let ticket = self.tickets.get(ticket);
+        ticket.is_some_and(|ticket| ticket.resume_key == *key)
     }
 
     /// Returns the ticket of a player that waits or has a seat.
@@ -507,11 +500,9 @@ impl<P: Provider> Matchmaker<P> {
         self.tickets.of_client(client)
     }
 
-    /// Returns the receipt of an earlier request with the same idempotency key.
     fn earlier_receipt(&self, request: &TicketRequest) -> Option<Receipt> {
-        let id = self
-            .tickets
-            .by_idempotency_key(request.client_id, request.idempotency?)?;
+        let (client, key) = (request.client_id, request.idempotency?);
+        let id = self.tickets.by_idempotency_key(client, key)?;
         let ticket = self.tickets.get(id)?;
         Some(Receipt {
             ticket: id,
@@ -530,7 +521,6 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Adds a ticket, queued or with its seat.
     fn admit(
         &mut self,
         now: Instant,
@@ -551,19 +541,18 @@ impl<P: Provider> Matchmaker<P> {
             idempotency: request.idempotency,
             resume_key,
             expires_at: now + self.config.ticket_ttl,
-            arrival: self.tickets.queue.arrive(),
+            arrival: self.tickets.queue.next_arrival(),
             attempts: 0,
             state: seat.map_or(TicketState::Queued, TicketState::Assigned),
         };
         self.tickets.insert(id, ticket);
         self.stats.tickets = self.stats.tickets.saturating_add(1);
-        match live.and_then(|match_id| self.matches.get_mut(match_id)) {
-            Some(entry) => {
-                if let Some(participant) = entry.chair_mut(request.client_id) {
-                    participant.ticket = Some(id);
-                }
+        if let Some(match_id) = live {
+            if let Some(participant) = self.matches.participant_mut(match_id, request.client_id) {
+                participant.ticket = Some(id);
             }
-            None => self.keep_ticket(now, id),
+        } else {
+            self.keep_ticket(now, id);
         }
         self.event(Event::Ticket(id));
         id
@@ -597,12 +586,14 @@ impl<P: Provider> Matchmaker<P> {
             return Err(ReissueError::NotAssigned);
         };
         let server = self.servers.get(link).ok_or(ReissueError::NotAssigned)?;
-        let participant = entry.chair_mut(client).ok_or(ReissueError::NotAssigned)?;
+        let participant = entry
+            .participant_mut(client)
+            .ok_or(ReissueError::NotAssigned)?;
         if participant.next_token_at > now {
             let wait = participant.next_token_at.saturating_since(now);
             return Err(ReissueError::TooSoon(wait));
         }
-        let order = Order {
+        let request = TokenRequest {
             app_id: self.game.app_id,
             link,
             server,
@@ -613,13 +604,13 @@ impl<P: Provider> Matchmaker<P> {
             lifetime: self.config.token_lifetime.get(),
         };
         let assignment =
-            mint::mint(&mut self.provider, &order).map_err(|_| ReissueError::NoEntropy)?;
-        participant.issued_at = Some(order.issued_at);
+            mint::mint(&mut self.provider, &request).map_err(|_| ReissueError::NoEntropy)?;
+        participant.issued_at = Some(request.issued_at);
         participant.next_token_at = now + self.config.reissue_interval;
         // A record from the server this much later was sent after the token had expired.
-        let lapses_at = now + order.lifetime + LAPSE_SLACK + self.config.call_timeout;
+        let expires_at = now + request.lifetime + EXPIRY_SLACK + self.config.call_timeout;
         if let Some(entry) = self.matches.get_mut(match_id) {
-            entry.enter_until = entry.enter_until.max(lapses_at);
+            entry.enter_until = entry.enter_until.max(expires_at);
         }
         self.stats.tokens = self.stats.tokens.saturating_add(1);
         Ok(assignment)
@@ -627,14 +618,14 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Returns whether the match is live, so that its players may have tokens.
     fn is_live(&self, match_id: MatchId) -> bool {
-        let entry = self.matches.get(match_id);
-        entry.is_some_and(|entry| matches!(entry.phase, Phase::Live { .. }))
+        let phase = self.matches.get(match_id).map(|entry| entry.phase);
+        matches!(phase, Some(Phase::Live { .. }))
     }
 }
 
 /// How much longer than its lifetime a token may be valid if clocks differ: its issue time may be
 /// in the future ([`mint::issue_time`]), and the server's clock may be behind.
-const LAPSE_SLACK: Duration = CLOCK_SKEW.saturating_mul(2);
+const EXPIRY_SLACK: Duration = CLOCK_SKEW.saturating_mul(2);
 
 impl From<ReissueError> for SubmitError {
     fn from(error: ReissueError) -> Self {
@@ -655,13 +646,13 @@ impl From<ReissueError> for SubmitError {
 pub struct Stats {
     /// Tickets accepted.
     pub tickets: u64,
-    /// Matches that went live.
+    /// Matches that became live.
     pub matches: u64,
     /// Matches adopted from the record of an instance of an earlier matchmaker.
     pub adopted: u64,
     /// Tokens issued.
     pub tokens: u64,
-    /// Matches dissolved before they went live; their tickets returned to the queue.
+    /// Matches dissolved before they were live; their tickets returned to the queue.
     pub dissolved: u64,
     /// Calls that were malformed, rejected, or from servers of another game.
     pub calls_refused: u64,

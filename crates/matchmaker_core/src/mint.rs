@@ -11,7 +11,7 @@ use crate::server::{Server, ServerLink};
 use crate::ticket::{Assignment, GrantText};
 
 /// Contents of a token.
-pub(crate) struct Order<'a> {
+pub(crate) struct TokenRequest<'a> {
     pub(crate) app_id: u64,
     /// The instance that opens it.
     pub(crate) link: ServerLink,
@@ -23,46 +23,44 @@ pub(crate) struct Order<'a> {
     pub(crate) lifetime: Duration,
 }
 
-/// Issues a token under the instance's key, with its own pre-shared key.
-///
-/// The pre-shared key is in the token and in the player's grant; no copy remains.
+/// Issues a token under the instance's key, with its own pre-shared key, of which no copy remains.
 pub(crate) fn mint<P: Provider>(
     provider: &mut P,
-    order: &Order<'_>,
+    request: &TokenRequest<'_>,
 ) -> Result<Assignment, SealTokenError> {
-    let expires_at = order.issued_at + order.lifetime;
+    let expires_at = request.issued_at + request.lifetime;
     // Tokens hold whole seconds; the player gets the same value.
     let expires_at = UnixTime::from_secs(expires_at.as_secs());
     let grant = TokenGrant {
-        issued_at: order.issued_at,
+        issued_at: request.issued_at,
         expires_at,
-        client_id: order.seated.client_id,
+        client_id: request.seated.client_id,
         psk: Secret32::random(provider)?,
-        server_id: order.link.instance,
-        addresses: order.server.addresses.clone(),
-        match_id: order.match_id,
-        seat: order.seated.seat,
-        team: order.seated.team,
-        user: order.user.clone(),
+        server_id: request.link.instance,
+        addresses: request.server.addresses.clone(),
+        match_id: request.match_id,
+        seat: request.seated.seat,
+        team: request.seated.team,
+        user: request.user.clone(),
     };
-    let token = order
+    let token = request
         .server
         .token_key
-        .seal(provider, order.app_id, &grant)?;
+        .seal(provider, request.app_id, &grant)?;
     let text = ClientGrant {
-        app_id: order.app_id,
+        app_id: request.app_id,
         expires_at,
         psk: grant.psk,
-        server_keys: order.server.identity_keys.clone(),
+        server_keys: request.server.identity_keys.clone(),
         addresses: grant.addresses,
         token,
     }
     .to_text();
     Ok(Assignment {
-        match_id: order.match_id,
-        seat: order.seated.seat,
-        team: order.seated.team,
-        server: order.link,
+        match_id: request.match_id,
+        seat: request.seated.seat,
+        team: request.seated.team,
+        server: request.link,
         expires_at,
         grant: GrantText::new(text),
     })
@@ -70,9 +68,8 @@ pub(crate) fn mint<P: Provider>(
 
 /// Returns the issue time of a token made at `now`.
 ///
-/// Of two tokens of a player, the server accepts the newer. So the time is later than `last`, even
-/// if the clock was set back a little. If it was set back by more than the servers' allowed skew, a
-/// later time would be rejected as being in the future, so the clock is used.
+/// Of two tokens of a player, the server accepts the newer, so the time is later than `last`. If the
+/// clock was set back by more than the allowed skew, such a time would be rejected as future.
 pub(crate) fn issue_time(now: UnixTime, last: Option<UnixTime>) -> UnixTime {
     match last {
         Some(last) if last.saturating_since(now) < CLOCK_SKEW => {

@@ -83,7 +83,7 @@ pub enum Event {
     },
     /// An instance registered.
     ServerUp(ServerLink),
-    /// An instance is gone permanently.
+    /// An instance is lost permanently.
     ServerDown {
         /// The server instance.
         server: ServerLink,
@@ -109,13 +109,13 @@ pub enum MatchEnd {
     Reported,
     /// Its server's heartbeat does not list it.
     Unlisted,
-    /// Its server is gone.
+    /// Its server is lost.
     ServerLost,
     /// No player has entered, and its last token has expired.
     NotEntered,
 }
 
-/// Why an instance is gone.
+/// Why an instance is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownReason {
@@ -140,7 +140,6 @@ pub struct Caller {
     pub call: u64,
 }
 
-/// What a command in flight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pending {
     Spawn(Slot),
@@ -148,13 +147,11 @@ pub(crate) enum Pending {
     Call(MatchId),
 }
 
-/// Queued commands, events and replies.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     commands: VecDeque<(CommandId, Command)>,
     /// Commands without an outcome; at most one per slot and match.
     pending: BTreeMap<CommandId, Pending>,
-    /// Commands issued.
     commanded: u64,
     events: VecDeque<Event>,
     /// Events dropped since the last one that was polled.
@@ -183,14 +180,15 @@ impl Outbox {
         }
     }
 
-    /// Ignores the outcomes of a slot's commands.
     pub(crate) fn forget_slot(&mut self, slot: Slot) {
-        let of_slot = |pending: &Pending| matches!(pending, Pending::Spawn(other) | Pending::Stop(other) if *other == slot);
-        while let Some(id) = self
+        let is_of_slot =
+            |pending: &Pending| *pending == Pending::Spawn(slot) || *pending == Pending::Stop(slot);
+        let ids = self
             .pending
             .iter()
-            .find_map(|(id, pending)| of_slot(pending).then_some(*id))
-        {
+            .filter(|(_, pending)| is_of_slot(pending));
+        let ids: Vec<_> = ids.map(|(id, _)| *id).collect();
+        for id in ids {
             self.forget(id);
         }
     }

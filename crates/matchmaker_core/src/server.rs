@@ -24,19 +24,14 @@ pub(crate) struct Server {
     pub(crate) token_key: TokenKey,
     pub(crate) identity_keys: ServerKeys,
     pub(crate) addresses: AddressList,
-    /// Most seats at a time.
     pub(crate) capacity: u16,
-    /// Whether it accepts new matches.
     pub(crate) intake: Intake,
     /// It rejected or missed a call: no calls until its next heartbeat.
     pub(crate) is_suspended: bool,
-    /// When its lease expires.
     pub(crate) lease_until: Instant,
-    /// When it first registered.
     pub(crate) since: Instant,
     /// When its last match ended, or it registered.
     pub(crate) unused_since: Instant,
-    /// Seats of its matches.
     pub(crate) seats_used: usize,
     /// Matches running or being assigned.
     pub(crate) matches: BTreeSet<MatchId>,
@@ -59,7 +54,6 @@ impl Server {
         }
     }
 
-    /// Returns whether a match of `seats` fits.
     pub(crate) fn has_room(&self, seats: usize) -> bool {
         let used = self.seats_used.saturating_add(seats);
         self.intake == Intake::Open
@@ -68,14 +62,12 @@ impl Server {
             && self.matches.len() < MATCHES_MAX
     }
 
-    /// Reserves the seats of a match.
     pub(crate) fn add(&mut self, match_id: MatchId, seats: usize) {
         if self.matches.insert(match_id) {
             self.seats_used = self.seats_used.saturating_add(seats);
         }
     }
 
-    /// Releases the seats of a match.
     pub(crate) fn remove(&mut self, match_id: MatchId, seats: usize, now: Instant) {
         if self.matches.remove(&match_id) {
             self.seats_used = self.seats_used.saturating_sub(seats);
@@ -97,10 +89,8 @@ impl Servers {
         self.by_link.insert(link, server);
     }
 
-    /// Retires an instance permanently.
-    ///
-    /// Beyond [`RETIRED_MAX`] the oldest is forgotten; it has ended itself by then, since its lease
-    /// was not renewed.
+    /// Retires an instance permanently. Beyond [`RETIRED_MAX`] the oldest is forgotten; it has ended
+    /// itself by then, since its lease was not renewed.
     pub(crate) fn retire(&mut self, link: ServerLink) -> Option<Server> {
         let server = self.by_link.remove(&link)?;
         if self.retired.len() >= RETIRED_MAX {
@@ -155,7 +145,6 @@ impl Servers {
         fitting.take(max).count()
     }
 
-    /// Returns the instances, ordered by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ServerLink, &Server)> {
         self.by_link.iter().map(|(link, server)| (*link, server))
     }
@@ -183,65 +172,56 @@ impl fmt::Display for Slot {
     }
 }
 
-/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// Empty.
     Idle {
         /// When it may start a process; later than now after a failure.
         retry_at: Instant,
     },
     /// A process was started, and has not registered.
     Starting {
-        /// Timeout of the registration.
         ready_until: Instant,
         /// Whether it takes longer than usual.
         is_late: bool,
     },
-    /// Its node has registered.
     Serving,
-    /// Its process was asked to end.
     Stopping,
 }
 
-/// A slot.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SlotEntry {
     /// The node id of the process's key.
     pub(crate) node: NodeId,
     pub(crate) state: SlotState,
     /// The command that started the process.
     pub(crate) run: Option<CommandId>,
-    /// Consecutive failures.
     pub(crate) failures: u32,
 }
 
-/// All slots.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    places: Vec<Place>,
+    slots: Vec<SlotEntry>,
     by_node: BTreeMap<NodeId, Slot>,
     /// Seats of the process that registered last; all run the same program.
     pub(crate) capacity: Option<u16>,
 }
 
 impl Pool {
-    /// Creates one slot per node.
     pub(crate) fn new(nodes: &[NodeId], now: Instant) -> Self {
         let mut pool = Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             by_node: BTreeMap::new(),
             capacity: None,
         };
         for node in nodes {
-            let Ok(index) = u16::try_from(pool.places.len()) else {
+            let Ok(index) = u16::try_from(pool.slots.len()) else {
                 break;
             };
             if pool.by_node.contains_key(node) {
                 continue;
             }
             pool.by_node.insert(*node, Slot(index));
-            pool.places.push(Place {
+            pool.slots.push(SlotEntry {
                 node: *node,
                 state: SlotState::Idle { retry_at: now },
                 run: None,
@@ -255,23 +235,23 @@ impl Pool {
         self.by_node.get(&node).copied()
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Place> {
-        self.places.get(usize::from(slot.0))
+    pub(crate) fn get(&self, slot: Slot) -> Option<&SlotEntry> {
+        self.slots.get(usize::from(slot.0))
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Place> {
-        self.places.get_mut(usize::from(slot.0))
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut SlotEntry> {
+        self.slots.get_mut(usize::from(slot.0))
     }
 
     pub(crate) fn slot_of_run(&self, run: CommandId) -> Option<Slot> {
         self.iter()
-            .find(|(_, place)| place.run == Some(run))
+            .find(|(_, entry)| entry.run == Some(run))
             .map(|(slot, _)| slot)
     }
 
     /// Returns how many processes have not registered, and how many of them are late.
     pub(crate) fn starting(&self) -> (usize, usize) {
-        let late = self.places.iter().filter_map(|place| match place.state {
+        let late = self.slots.iter().filter_map(|entry| match entry.state {
             SlotState::Starting { is_late, .. } => Some(usize::from(is_late)),
             SlotState::Idle { .. } | SlotState::Serving | SlotState::Stopping => None,
         });
@@ -283,21 +263,21 @@ impl Pool {
     pub(crate) fn startable(&self, now: Instant) -> Option<Slot> {
         self.iter()
             .find(
-                |(_, place)| matches!(place.state, SlotState::Idle { retry_at } if retry_at <= now),
+                |(_, entry)| matches!(entry.state, SlotState::Idle { retry_at } if retry_at <= now),
             )
             .map(|(slot, _)| slot)
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Place)> {
-        (0..=u16::MAX).map(Slot).zip(&mut self.places)
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Slot, &mut SlotEntry)> {
+        (0..=u16::MAX).map(Slot).zip(&mut self.slots)
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Slot, &Place)> {
-        (0..=u16::MAX).map(Slot).zip(&self.places)
+    fn iter(&self) -> impl Iterator<Item = (Slot, &SlotEntry)> {
+        (0..=u16::MAX).map(Slot).zip(&self.slots)
     }
 }
 

@@ -10,14 +10,12 @@ use crate::record::Seated;
 use crate::server::ServerLink;
 use crate::ticket::{IdempotencyKey, ResumeKey, TicketId, TicketState};
 
-/// A ticket.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) client_id: ClientId,
     pub(crate) user: UserData,
     pub(crate) idempotency: Option<IdempotencyKey>,
     pub(crate) resume_key: ResumeKey,
-    /// When it has waited too long.
     pub(crate) expires_at: Instant,
     /// Its permanent position in the queue.
     pub(crate) arrival: Arrival,
@@ -30,9 +28,7 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct TicketTable {
     by_id: BTreeMap<TicketId, Ticket>,
-    /// Tickets by idempotency key, while their record is kept.
     by_idempotency: BTreeMap<(ClientId, IdempotencyKey), TicketId>,
-    /// Tickets that have not ended.
     by_client: BTreeMap<ClientId, TicketId>,
     /// Tickets in the state `Queued`.
     pub(crate) queue: Queue,
@@ -83,27 +79,25 @@ impl TicketTable {
     }
 
     /// Schedules the removal of an ended ticket; times must not decrease.
-    pub(crate) fn keep_until(&mut self, at: Instant, id: TicketId) {
+    pub(crate) fn schedule_removal(&mut self, at: Instant, id: TicketId) {
         self.ended.push_back((at, id));
     }
 
-    /// Returns when the oldest ended ticket is removed.
-    pub(crate) fn forget_at(&self) -> Option<Instant> {
+    pub(crate) fn removal_at(&self) -> Option<Instant> {
         self.ended.front().map(|(at, _)| *at)
     }
 
     /// Removes ended tickets that are due, and the oldest beyond `max`.
-    pub(crate) fn forget(&mut self, now: Instant, max: usize) {
+    pub(crate) fn remove_ended(&mut self, now: Instant, max: usize) {
         while let Some((at, id)) = self.ended.front().copied() {
             if at > now && self.ended.len() <= max {
                 break;
             }
             self.ended.pop_front();
-            let ticket = self.by_id.remove(&id);
-            if let Some((client, key)) =
-                ticket.and_then(|ticket| Some((ticket.client_id, ticket.idempotency?)))
+            if let Some(ticket) = self.by_id.remove(&id)
+                && let Some(key) = ticket.idempotency
             {
-                self.by_idempotency.remove(&(client, key));
+                self.by_idempotency.remove(&(ticket.client_id, key));
             }
         }
     }
@@ -116,7 +110,6 @@ impl TicketTable {
         self.by_id.get_mut(&id)
     }
 
-    /// Returns the ticket of a player that has not ended.
     pub(crate) fn of_client(&self, client: ClientId) -> Option<TicketId> {
         self.by_client.get(&client).copied()
     }
@@ -143,10 +136,8 @@ impl TicketTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival(u64);
 
-/// Tickets ordered by arrival.
-///
-/// Bounded by `tickets_max`, which also counts tickets in matches that wait for a server, so a
-/// ticket can always return.
+/// Tickets ordered by arrival. `tickets_max` also counts tickets in matches that wait for a server,
+/// so a ticket can always return.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Arrival, TicketId>,
@@ -154,9 +145,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Returns the next position.
-    pub(crate) const fn arrive(&mut self) -> Arrival {
-        // 2^64 is never reached.
+    pub(crate) const fn next_arrival(&mut self) -> Arrival {
         self.arrived = self.arrived.saturating_add(1);
         Arrival(self.arrived)
     }
@@ -178,39 +167,45 @@ impl Queue {
     }
 }
 
-/// State of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waits for a server with room.
     Waiting,
-    /// A server was asked to run it.
     Calling {
         server: ServerLink,
         command: CommandId,
-        /// Timeout of the call.
         until: Instant,
     },
     /// The server accepted it, and the players have tokens.
-    Live { server: ServerLink, since: Instant },
+    Live {
+        server: ServerLink,
+        since: Instant,
+    },
 }
 
-/// A player of a match, and its seat.
 #[derive(Debug)]
 pub(crate) struct Participant {
     pub(crate) seated: Seated,
     /// The player's ticket; `None` if an earlier matchmaker had it and the player has not returned.
     pub(crate) ticket: Option<TicketId>,
-    /// Issue time of the last token for the seat.
     pub(crate) issued_at: Option<UnixTime>,
-    /// When the next token may be issued.
     pub(crate) next_token_at: Instant,
-    /// The player has left permanently.
     pub(crate) has_left: bool,
+}
+
+impl Participant {
+    pub(crate) const fn new(seated: Seated, ticket: Option<TicketId>, now: Instant) -> Self {
+        Self {
+            seated,
+            ticket,
+            issued_at: None,
+            next_token_at: now,
+            has_left: false,
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Match {
-    /// Ordered by seat.
     pub(crate) participants: Vec<Participant>,
     pub(crate) phase: Phase,
     /// Position among the matches that wait for a server.
@@ -230,15 +225,13 @@ impl Match {
     }
 
     pub(crate) fn seats(&self) -> Vec<Seated> {
-        self.participants
-            .iter()
-            .map(|participant| participant.seated)
-            .collect()
+        let participants = self.participants.iter();
+        participants.map(|participant| participant.seated).collect()
     }
 
-    pub(crate) fn chair_mut(&mut self, client: ClientId) -> Option<&mut Participant> {
-        let is_of = |participant: &&mut Participant| participant.seated.client_id == client;
-        self.participants.iter_mut().find(is_of)
+    pub(crate) fn participant_mut(&mut self, client: ClientId) -> Option<&mut Participant> {
+        let mut participants = self.participants.iter_mut();
+        participants.find(|participant| participant.seated.client_id == client)
     }
 }
 
@@ -249,25 +242,33 @@ pub(crate) struct MatchTable {
     waiting: BTreeMap<u64, MatchId>,
     /// The live match of each player that has not left.
     players: BTreeMap<ClientId, MatchId>,
-    /// Matches created.
     created: u64,
 }
 
 impl MatchTable {
-    /// Returns the next position in the order.
-    pub(crate) const fn next_order(&mut self) -> u64 {
+    /// Adds a match; `until` are the times after which it is dissolved unless it is live, and no
+    /// player can enter it.
+    pub(crate) fn insert(
+        &mut self,
+        id: MatchId,
+        participants: Vec<Participant>,
+        phase: Phase,
+        until: (Instant, Instant),
+    ) {
         self.created = self.created.saturating_add(1);
-        self.created
-    }
-
-    pub(crate) fn insert(&mut self, id: MatchId, entry: Match) {
-        if entry.phase == Phase::Waiting {
-            self.waiting.insert(entry.order, id);
+        if phase == Phase::Waiting {
+            self.waiting.insert(self.created, id);
         }
+        let entry = Match {
+            participants,
+            phase,
+            order: self.created,
+            allocate_until: until.0,
+            enter_until: until.1,
+        };
         self.by_id.insert(id, entry);
     }
 
-    /// Removes a match and its players.
     pub(crate) fn remove(&mut self, id: MatchId) -> Option<Match> {
         let entry = self.by_id.remove(&id)?;
         self.waiting.remove(&entry.order);
@@ -295,14 +296,12 @@ impl MatchTable {
         debug_assert_eq!(before, None);
     }
 
-    /// Removes a player, if it is in this match.
     pub(crate) fn leave(&mut self, client: ClientId, id: MatchId) {
         if self.players.get(&client) == Some(&id) {
             self.players.remove(&client);
         }
     }
 
-    /// Returns the live match of a player.
     pub(crate) fn of_client(&self, client: ClientId) -> Option<MatchId> {
         self.players.get(&client).copied()
     }
@@ -315,12 +314,18 @@ impl MatchTable {
         self.by_id.get_mut(&id)
     }
 
-    /// Returns the match that has waited longest for a server.
+    pub(crate) fn participant_mut(
+        &mut self,
+        id: MatchId,
+        client: ClientId,
+    ) -> Option<&mut Participant> {
+        self.get_mut(id)?.participant_mut(client)
+    }
+
     pub(crate) fn first_waiting(&self) -> Option<MatchId> {
         self.waiting.first_key_value().map(|(_, id)| *id)
     }
 
-    /// Returns how many matches wait for a server.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -359,7 +364,7 @@ mod tests {
     #[test]
     fn mm_5_a_ticket_that_comes_back_has_its_old_place() {
         let mut queue = Queue::default();
-        let places: Vec<_> = (0..4).map(|_| queue.arrive()).collect();
+        let places: Vec<_> = (0..4).map(|_| queue.next_arrival()).collect();
         for (place, id) in places.iter().zip(0..) {
             queue.insert(*place, TicketId(id));
         }

@@ -214,7 +214,7 @@ pub enum Ending {
 pub enum FailReason {
     /// No server accepted its match in the configured number of attempts.
     NoServer,
-    /// The server of its match is gone.
+    /// The server of its match is lost.
     ServerLost,
     /// No token could be issued, since the source of randomness failed.
     NoEntropy,

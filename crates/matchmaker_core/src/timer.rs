@@ -18,15 +18,12 @@ pub(crate) enum Timer {
     Match(MatchId),
     /// A slot starts, stops, backs off or is idle.
     Slot(Slot),
-    /// A ticket expires.
     Ticket(TicketId),
     /// The oldest ended ticket is removed.
     Ended,
-    /// Recovery ends.
     Recovered,
 }
 
-/// One deadline for each [`Timer`].
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     order: BTreeSet<(Instant, Timer)>,
@@ -36,7 +33,6 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets the deadline of `timer`, replacing an earlier one.
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
         self.clear(timer);
         let at = self
@@ -46,14 +42,12 @@ impl Timers {
         self.due.insert(timer, at);
     }
 
-    /// Clears the deadline of `timer`.
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(at) = self.due.remove(&timer) {
             self.order.remove(&(at, timer));
         }
     }
 
-    /// Returns the first deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }
@@ -69,7 +63,6 @@ impl Timers {
         Some(timer)
     }
 
-    /// Returns how many deadlines are set.
     pub(crate) fn len(&self) -> usize {
         self.due.len()
     }

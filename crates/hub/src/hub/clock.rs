@@ -1,18 +1,16 @@
 //! The wall clock, protected against wrong readings.
+//!
+//! Expired mail is deleted, so one wrong reading must not expire any. Between readings, time
+//! advances with the monotonic clock; a reading may correct it by up to [`CORRECTION_MAX`]. If a
+//! reading differs by more, or is earlier than the newest time in the log, it is accepted only
+//! after it has persisted for a configured wait.
 
 use core::time::Duration;
 
 use wire::{Instant, UnixTime};
 
-/// The wall clock, protected against wrong readings.
-///
-/// Expired mail is deleted, so one wrong reading must not expire any. Between readings, time
-/// advances with the monotonic clock; a reading may correct it by up to [`CORRECTION_MAX`]. If a
-/// reading differs by more, or is earlier than the newest time in the log, it is accepted only
-/// after it has persisted for a configured wait.
 #[derive(Debug, Default)]
 pub(super) struct WallClock {
-    /// The last accepted reading.
     believed: Option<Reading>,
     /// The newest time in the log; `None` until the store has reported it.
     floor: Option<UnixTime>,
@@ -26,7 +24,6 @@ struct Reading {
     unix: UnixTime,
 }
 
-/// Result of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockVerdict {
     Accepted,
@@ -88,7 +85,6 @@ impl WallClock {
         Some(reading.unix)
     }
 
-    /// Returns the time, if a reading is accepted and the log's newest time is known.
     pub(super) fn now(&self, now: Instant) -> Option<UnixTime> {
         self.floor?;
         self.believed.map(|believed| believed.later(now))
@@ -101,11 +97,9 @@ impl Reading {
     }
 
     fn agrees_with(self, other: Self) -> bool {
-        let lease_ends = self
-            .later(other.at)
-            .as_millis()
-            .abs_diff(other.unix.as_millis());
-        Duration::from_millis(lease_ends) <= CORRECTION_MAX
+        let expected = self.later(other.at).as_millis();
+        let deviation = expected.abs_diff(other.unix.as_millis());
+        Duration::from_millis(deviation) <= CORRECTION_MAX
     }
 }
 
@@ -213,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_written_by_a_clock_that_ran_ahead_is_believed_for_a_while_only() {
+    fn a_log_time_in_the_future_expires_after_the_wait() {
         let mut clock = WallClock::default();
         clock.set_floor(UnixTime::from_secs(START + 40 * 365 * DAY));
         read(&mut clock, 0, START);

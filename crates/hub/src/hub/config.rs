@@ -25,8 +25,7 @@ pub struct HubConfig {
     /// twice the limit, the link is closed. Open requests of one calling node may use half of it.
     pub link_bytes_max: usize,
     /// Mail delivered to one node and not acknowledged, plus room for reads in flight, bytes; 1
-    /// MiB. Beyond it, a player that has acknowledged all its mail still gets one mail at a time,
-    /// so players that acknowledge nothing slow it down and do not block it.
+    /// MiB. Beyond it, a player that has acknowledged all its mail still gets one mail at a time.
     pub unacknowledged_bytes_max: usize,
     /// The same for one player, bytes; 64 KiB. A longer mail is delivered alone.
     pub unacknowledged_player_bytes_max: usize,

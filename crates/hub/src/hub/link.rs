@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, ConnectionId, InstanceId, Instant, NodeId};
+use wire::{ClientId, ConnectionId, Instant, NodeId};
 
-use crate::field::{Epoch, Name, RequestId, Role, SenderSeq};
+use crate::field::{Epoch, RequestId, SenderSeq};
 use crate::record::{DownReason, Join, MailVerdict, ToNode, code};
 
 #[derive(Debug)]
@@ -18,9 +18,7 @@ pub(super) struct Link {
     pub(super) credit: usize,
     /// Records to write, each with the call that it requests, if any.
     outbox: VecDeque<(Bytes, Option<RequestId>)>,
-    /// Bytes in `outbox`.
     outbox_bytes: usize,
-    /// Whether a heartbeat is to be answered.
     heartbeat: bool,
     /// A run of mails with the same verdict that is not in the outbox yet.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
@@ -53,19 +51,15 @@ pub(super) enum LinkState {
     Closing,
 }
 
-/// A node that has joined.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) instance: InstanceId,
+    pub(super) join: Join,
     pub(super) epoch: Epoch,
-    pub(super) role: Role,
-    pub(super) services: Vec<Name>,
     pub(super) watch: Watch,
     /// Mail delivered and not acknowledged, bytes.
     pub(super) unacknowledged: usize,
     /// Room reserved for mailbox reads in flight, bytes.
     pub(super) reading: usize,
-    /// Whether a batch of its counts is in flight.
     pub(super) counting: bool,
     /// Players with a read that waits for an acknowledgement of this node.
     pub(super) waiting: BTreeSet<ClientId>,
@@ -76,7 +70,6 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Returns the bytes of mail that are unacknowledged or reserved.
     pub(super) const fn mail_bytes(&self) -> usize {
         self.unacknowledged.saturating_add(self.reading)
     }
@@ -96,6 +89,15 @@ impl Link {
             presence: None,
             front: Front::Outbox,
             retry_ms,
+        }
+    }
+
+    /// Returns the join that was requested or accepted.
+    pub(super) fn join(&self) -> Option<&Join> {
+        match &self.state {
+            LinkState::Joining(join) => Some(join),
+            LinkState::Joined(member) => Some(&member.join),
+            LinkState::Fresh | LinkState::Closing => None,
         }
     }
 
@@ -125,7 +127,6 @@ impl Link {
         }
     }
 
-    /// Returns the requests that are not written yet.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.outbox.iter().filter_map(|(_, request)| *request)
     }
@@ -143,7 +144,6 @@ impl Link {
         }
     }
 
-    /// Answers heartbeats; several are answered by one.
     pub(super) const fn answer_heartbeat(&mut self) {
         self.heartbeat = true;
     }
@@ -181,7 +181,6 @@ impl Link {
         self.outbox.pop_front()
     }
 
-    /// Returns about how many bytes the link holds, without its own size.
     pub(super) fn memory_bytes(&self) -> usize {
         let presence = self.presence.as_ref().map_or(0, Bytes::len);
         let waiting = self
@@ -198,7 +197,6 @@ impl Link {
         self.outbox_bytes
     }
 
-    /// Returns whether a presence record can be queued.
     pub(super) const fn has_presence_slot(&self) -> bool {
         self.presence.is_none() && !self.is_closing()
     }
@@ -250,9 +248,8 @@ impl Link {
 /// Presence updates for one watcher.
 ///
 /// A watcher gets a reset, a snapshot of all keys, an end marker, and then each key that changes.
-/// Each record holds the state at the time it is sent, so changes faster than the watcher reads are
-/// merged. If too many changes are queued, the stream restarts with a reset: memory is bounded, and
-/// a watcher always knows if it missed something.
+/// Each record holds the state at the time it is sent, so faster changes are merged. If too many are
+/// queued, the stream restarts with a reset.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// What to include; bits of [`Join`].
@@ -262,7 +259,6 @@ pub(super) struct Watch {
     changes_max: usize,
 }
 
-/// Links of watchers.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     nodes: BTreeSet<ConnectionId>,
@@ -287,7 +283,6 @@ impl Watchers {
         self.players.remove(&link);
     }
 
-    /// Returns the watchers of keys of this kind.
     pub(super) fn of(&self, key: Key) -> impl Iterator<Item = ConnectionId> {
         match key {
             Key::Node(_) => &self.nodes,
@@ -307,15 +302,12 @@ pub(super) enum Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A reset is next.
     Reset,
     /// The snapshot continues after this key; `None`: from the start.
     Snapshot(Option<Key>),
-    /// Changes are next.
     Changes,
 }
 
-/// The next update for a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PresenceUpdate {
     Reset,
@@ -339,7 +331,6 @@ impl Watch {
         }
     }
 
-    /// Returns whether keys of this kind are included.
     pub(super) const fn includes(&self, key: Key) -> bool {
         let bit = match key {
             Key::Node(_) => Join::WATCH_NODES,

@@ -1,5 +1,6 @@
 //! Admission of nodes, claims of players, and presence updates for watchers.
 
+use core::cmp::Ordering;
 use core::ops::Bound;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,7 +9,7 @@ use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
 use super::table::{Claim, Generation, Pending, Reading};
 use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
-use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Name, Redacted, Role};
+use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted};
 use crate::join_file::JoinFile;
 use crate::record::{ClaimRequest, DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
 use crate::store::{Completed, Outcome, StoreOp};
@@ -24,10 +25,10 @@ impl Hub {
             return;
         };
         // Two nodes cannot hold leases of the same start while the earlier claim is still there.
-        if let Some(held) = self.claims.get(player)
-            && held.node != node
+        if let Some(current) = self.claims.get(player)
+            && current.node != node
             && request.lease.boot() == self.boot
-            && request.lease >= held.lease
+            && request.lease >= current.lease
         {
             request.lease = Lease::NONE;
         }
@@ -75,22 +76,22 @@ impl Hub {
 
     /// Returns why `node` cannot claim `player`; `None` if it can.
     fn refusal(&self, node: NodeId, player: ClientId, lease: Lease) -> Option<RevokeReason> {
-        let held = self.claims.get(player);
-        let is_own = held.is_some_and(|held| held.node == node);
+        let current = self.claims.get(player);
+        let is_own = current.is_some_and(|current| current.node == node);
         if !is_own && self.claims.count_of(node) >= self.config.node_players_max {
             return Some(RevokeReason::Busy);
         }
-        let Some(held) = held else {
+        let Some(current) = current else {
             let is_full = self.claims.len() >= self.config.players_max;
             return is_full.then_some(RevokeReason::Busy);
         };
         if is_own {
             // A node that reconnects names its lease. If that is older, another node has claimed in
             // between.
-            return (lease != Lease::NONE && lease < held.lease).then_some(RevokeReason::Taken);
+            return (lease != Lease::NONE && lease < current.lease).then_some(RevokeReason::Taken);
         }
         if lease != Lease::NONE {
-            return (lease < held.lease).then_some(RevokeReason::Taken);
+            return (lease < current.lease).then_some(RevokeReason::Taken);
         }
         match self.config.duplicate_claim {
             DuplicateClaim::NewestWins => None,
@@ -125,15 +126,12 @@ impl Hub {
     }
 
     pub(super) fn on_release(&mut self, id: ConnectionId, player: ClientId, number: ClaimNumber) {
-        let holds = self
-            .claims
-            .get(player)
-            .is_some_and(|claim| claim.link == Some(id) && claim.number == number);
-        if !holds {
+        let claim = self.claims.get(player);
+        if claim.is_some_and(|claim| claim.link == Some(id) && claim.number == number) {
+            self.remove_claim(player);
+        } else {
             self.stats.stale = self.stats.stale.saturating_add(1);
-            return;
         }
-        self.remove_claim(player);
     }
 
     pub(super) fn remove_claim(&mut self, player: ClientId) {
@@ -178,7 +176,6 @@ impl Hub {
         self.on_capacity_freed(holder);
     }
 
-    /// Notifies watchers that `key` has changed.
     pub(super) fn presence_changed(&mut self, key: Key) {
         for id in self.watchers.of(key) {
             if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
@@ -223,19 +220,17 @@ impl Hub {
     fn encode_node_presence(&self, node: NodeId, out: &mut Vec<u8>) {
         let member = self.joined.get(&node).and_then(|id| self.member(*id));
         let info = member.map(|member| NodeInfo {
-            instance: member.instance,
+            instance: member.join.instance,
             epoch: member.epoch,
-            role: member.role,
-            services: member.services.clone(),
+            role: member.join.role,
+            services: member.join.services.clone(),
         });
         ToNode::PresenceNode { node, info }.encode(out);
     }
 
     fn encode_player_presence(&self, player: ClientId, out: &mut Vec<u8>) {
-        let claim = self
-            .claims
-            .get(player)
-            .filter(|claim| self.live_link(claim).is_some());
+        let claim = self.claims.get(player);
+        let claim = claim.filter(|claim| self.live_link(claim).is_some());
         let holder = claim.map(|claim| (claim.node, Redacted(&claim.meta[..])));
         ToNode::PresencePlayer { player, holder }.encode(out);
     }
@@ -262,24 +257,12 @@ impl Hub {
     /// Replaces the join file; closes links without a grant.
     pub fn set_join_file(&mut self, join_file: JoinFile) {
         self.join_file = join_file;
-        let gone: Vec<_> = self
-            .links
-            .iter()
-            .filter_map(|(id, link)| {
-                let refusal = match &link.state {
-                    LinkState::Joined(member) => {
-                        self.check_grant(link.node, member.role, &member.services)
-                    }
-                    // It is not checked again when the store has answered.
-                    LinkState::Joining(join) => {
-                        self.check_grant(link.node, join.role, &join.services)
-                    }
-                    LinkState::Fresh | LinkState::Closing => None,
-                };
-                Some((*id, refusal?))
-            })
+        let links = self.links.iter();
+        // Includes links that are joining: they are not checked again when the store has answered.
+        let refused: Vec<_> = links
+            .filter_map(|(id, link)| Some((*id, self.check_grant(link.node, link.join()?)?)))
             .collect();
-        for (id, reason) in gone {
+        for (id, reason) in refused {
             self.close(id, reason);
         }
     }
@@ -304,10 +287,8 @@ impl Hub {
     }
 
     fn has_link_room(&self, node: NodeId) -> bool {
-        let own = self
-            .links
-            .values()
-            .filter(|link| link.node == node && !link.is_closing());
+        let links = self.links.values();
+        let own = links.filter(|link| link.node == node && !link.is_closing());
         self.links.len() < self.config.links_max && own.count() < self.config.node_links_max
     }
 
@@ -315,25 +296,21 @@ impl Hub {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        let node = link.node;
         let refusal = if !matches!(link.state, LinkState::Fresh) {
             Some(DownReason::Protocol)
         } else if join.version != VERSION {
             Some(DownReason::Version)
         } else {
-            let node = link.node;
-            self.check_grant(node, join.role, &join.services)
+            let is_full = self.ops.len() >= self.config.ops_in_flight;
+            let refusal = self.check_grant(node, &join);
+            refusal.or_else(|| is_full.then_some(DownReason::Busy))
         };
         if let Some(reason) = refusal {
             self.close(id, reason);
-            return;
-        }
-        if self.ops.len() >= self.config.ops_in_flight {
-            self.close(id, DownReason::Busy);
-            return;
-        }
-        if let Some(link) = self.links.get_mut(&id) {
+        } else if let Some(link) = self.links.get_mut(&id) {
             let op = StoreOp::Join {
-                node: link.node,
+                node,
                 instance: join.instance,
                 epoch: join.epoch,
             };
@@ -374,7 +351,7 @@ impl Hub {
                 believed: None,
             });
         }
-        if self.supersede(node, epoch) == Verdict::Fenced {
+        if !self.supersede(node, epoch) {
             self.close(id, DownReason::Fenced);
             return;
         }
@@ -404,7 +381,6 @@ impl Hub {
         }
     }
 
-    /// Removes a joined link from the tables of nodes, services and players.
     pub(super) fn leave(&mut self, id: ConnectionId) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -413,7 +389,7 @@ impl Hub {
         let Some(member) = link.member() else {
             return;
         };
-        let (epoch, services) = (member.epoch, member.services.clone());
+        let (epoch, services) = (member.epoch, member.join.services.clone());
         link.state = LinkState::Closing;
         if self.joined.get(&node) == Some(&id) {
             self.joined.remove(&node);
@@ -428,22 +404,18 @@ impl Hub {
         self.event(HubEvent::NodeDown { node, epoch });
     }
 
-    /// Closes an earlier link of the same node, unless that link belongs to the later run.
-    fn supersede(&mut self, node: NodeId, epoch: Epoch) -> Verdict {
+    /// Closes an earlier link of the same node; returns false if that belongs to a later run.
+    fn supersede(&mut self, node: NodeId, epoch: Epoch) -> bool {
         let Some(&other) = self.joined.get(&node) else {
-            return Verdict::Newest;
+            return true;
         };
         let known = self.member(other).map_or(Epoch(0), |member| member.epoch);
-        if known > epoch {
-            return Verdict::Fenced;
+        match known.cmp(&epoch) {
+            Ordering::Less => self.close(other, DownReason::Fenced),
+            Ordering::Equal => self.close(other, DownReason::Replaced),
+            Ordering::Greater => return false,
         }
-        let reason = if known == epoch {
-            DownReason::Replaced
-        } else {
-            DownReason::Fenced
-        };
-        self.close(other, reason);
-        Verdict::Newest
+        true
     }
 
     fn begin(&mut self, id: ConnectionId, node: NodeId, join: Join, epoch: Epoch) {
@@ -462,11 +434,9 @@ impl Hub {
             role: join.role,
         };
         link.state = LinkState::Joined(Box::new(Member {
-            instance: join.instance,
             epoch,
-            role: join.role,
-            services: join.services,
             watch: Watch::new(join.watch, self.config.watch_changes_max),
+            join,
             unacknowledged: 0,
             reading: 0,
             counting: false,
@@ -480,33 +450,25 @@ impl Hub {
         self.event(event);
     }
 
-    /// Returns why `node` may not join with this role and these services; `None` if it may.
-    fn check_grant(&self, node: NodeId, role: Role, services: &[Name]) -> Option<DownReason> {
+    /// Returns why `node` may not join like this; `None` if it may.
+    fn check_grant(&self, node: NodeId, join: &Join) -> Option<DownReason> {
         if self.join_file.grants_of(node).next().is_none() {
             return Some(DownReason::NotListed);
         }
-        let Some(grant) = self.join_file.grant(node, role) else {
+        let Some(grant) = self.join_file.grant(node, join.role) else {
             return Some(DownReason::RoleRefused);
         };
-        let served = services
-            .iter()
-            .all(|service| grant.services.contains(service));
-        (!served).then_some(DownReason::ServiceRefused)
+        let mut services = join.services.iter();
+        let is_granted = services.all(|service| grant.services.contains(service));
+        (!is_granted).then_some(DownReason::ServiceRefused)
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Newest,
-    Fenced,
 }
 
 /// Work for all players of one node. A node may have many thousands, so it is done in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sweep {
     node: NodeId,
-    what: Action,
-    /// The last player that is done.
+    action: Action,
     after: Option<ClientId>,
 }
 
@@ -519,16 +481,20 @@ enum Action {
 }
 
 impl Sweep {
+    const fn new(node: NodeId, action: Action) -> Self {
+        Self {
+            node,
+            action,
+            after: None,
+        }
+    }
+
     pub(super) const fn unlink(node: NodeId, link: ConnectionId) -> Self {
-        let what = Action::Unlink(link);
-        let after = None;
-        Self { node, what, after }
+        Self::new(node, Action::Unlink(link))
     }
 
     pub(super) const fn free(node: NodeId) -> Self {
-        let what = Action::Free;
-        let after = None;
-        Self { node, what, after }
+        Self::new(node, Action::Free)
     }
 }
 
@@ -544,7 +510,6 @@ impl Hub {
         }
     }
 
-    /// Runs the next part of the queued sweeps.
     pub(super) fn run_sweeps(&mut self) {
         let mut left = PLAYERS_PER_TURN;
         while left > 0
@@ -553,7 +518,7 @@ impl Hub {
             let players = self.claims.of_node(sweep.node, sweep.after, left);
             left = left.saturating_sub(players.len().max(1));
             for player in &players {
-                self.apply_sweep(*player, sweep.what);
+                self.apply_sweep(*player, sweep.action);
             }
             if let (Some(last), 0) = (players.last(), left) {
                 let after = Some(*last);
@@ -569,11 +534,11 @@ impl Hub {
         claim.link.filter(|link| joined == Some(*link))
     }
 
-    fn apply_sweep(&mut self, player: ClientId, what: Action) {
+    fn apply_sweep(&mut self, player: ClientId, action: Action) {
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
-        match what {
+        match action {
             Action::Unlink(link) if claim.link == Some(link) => {
                 claim.link = None;
                 self.mail_ready.remove(&player);

@@ -39,7 +39,6 @@ impl Hub {
         }
     }
 
-    /// Ends a call with an error for its caller.
     pub(super) fn fail_call(&mut self, call: OpenCall, error: CallError) {
         self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
         self.send_reply(call.caller, call.call, Err(error));
@@ -65,7 +64,7 @@ impl Hub {
         }
         let link = self.links.get(&caller).ok_or(CallError::NodeDown)?;
         let member = link.member().ok_or(CallError::NodeDown)?;
-        let (from, instance) = (link.node, member.instance);
+        let (from, instance) = (link.node, member.join.instance);
         let load_of_caller = self.calls.load_of_caller(from);
         let bytes = load_of_caller.bytes.saturating_add(request.body.len());
         // At most half of the callee's outbox limit, so that one caller leaves room for others.
@@ -153,11 +152,10 @@ impl Hub {
                 let claim = self.claims.get(player).ok_or(CallError::Unreachable)?;
                 self.live_link(claim).ok_or(CallError::NodeDown)
             }
-            Addr::Node(node) => self
-                .joined
-                .get(&node)
-                .copied()
-                .ok_or(CallError::Unreachable),
+            Addr::Node(node) => {
+                let link = self.joined.get(&node).copied();
+                link.ok_or(CallError::Unreachable)
+            }
             Addr::Service(service) => {
                 let first = (service, NodeId([0; 32]));
                 let last = (service, NodeId([u8::MAX; 32]));
@@ -379,11 +377,8 @@ impl Hub {
     }
 
     pub(super) fn on_mail_ack(&mut self, id: ConnectionId, player: ClientId, upto: MailSeq) {
-        let Some(claim) = self
-            .claims
-            .get_mut(player)
-            .filter(|claim| claim.link == Some(id))
-        else {
+        let claim = self.claims.get_mut(player);
+        let Some(claim) = claim.filter(|claim| claim.link == Some(id)) else {
             self.stats.stale = self.stats.stale.saturating_add(1);
             return;
         };
@@ -399,7 +394,6 @@ impl Hub {
         self.on_capacity_freed(id);
     }
 
-    /// Sends the last acknowledgement of `player` to the store, unless one is in flight.
     pub(super) fn acknowledge(&mut self, player: ClientId) {
         if let Some(claim) = self.claims.get_mut(player)
             && claim.acknowledging.is_none()

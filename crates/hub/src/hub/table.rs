@@ -27,21 +27,16 @@ pub(super) struct Calls {
     unwritten: BTreeMap<RequestId, Option<(NodeId, usize)>>,
 }
 
-/// Calls of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallLoad {
     pub(super) count: usize,
-    /// Bytes of the requests.
     pub(super) bytes: usize,
 }
 
-/// A call that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenCall {
     pub(super) caller: ConnectionId,
-    /// The calling node.
     pub(super) from: NodeId,
-    /// The caller's number.
     pub(super) call: CallId,
     pub(super) callee: ConnectionId,
     /// Length of the request, bytes.
@@ -50,7 +45,6 @@ pub(super) struct OpenCall {
 }
 
 impl Calls {
-    /// Registers a call and assigns its number.
     pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
         self.last = RequestId(self.last.0.saturating_add(1));
         let request = self.last;
@@ -68,7 +62,6 @@ impl Calls {
         request
     }
 
-    /// Notes that a request was written or dropped.
     pub(super) fn on_written(&mut self, request: RequestId) {
         if let Some(Some((from, len))) = self.unwritten.remove(&request) {
             self.discharge(from, len);
@@ -94,7 +87,6 @@ impl Calls {
         }
     }
 
-    /// Closes one call in which `link` is caller or callee.
     pub(super) fn close_one_of(&mut self, link: ConnectionId) -> Option<OpenCall> {
         let first = (link, RequestId(0));
         let last = (link, RequestId(u64::MAX));
@@ -102,7 +94,6 @@ impl Calls {
         self.close(request)
     }
 
-    /// Returns in how many calls `link` is caller or callee.
     pub(super) fn load(&self, link: ConnectionId) -> usize {
         self.load.get(link)
     }
@@ -153,9 +144,7 @@ impl Calls {
 pub(super) struct Claims {
     by_player: BTreeMap<ClientId, Claim>,
     by_node: BTreeSet<(NodeId, ClientId)>,
-    /// Claims per node.
     counts: Usage<NodeId>,
-    /// The last generation assigned.
     generation: Generation,
 }
 
@@ -164,7 +153,6 @@ pub(super) struct Claims {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
-/// A player that a node holds.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) node: NodeId,
@@ -181,14 +169,11 @@ pub(super) struct Claim {
     pub(super) given: MailSeq,
     /// Mails delivered and not acknowledged, with their bytes.
     pub(super) unacknowledged: VecDeque<(MailSeq, usize)>,
-    /// The last mail that the node has acknowledged.
     pub(super) acknowledged: MailSeq,
-    /// The acknowledgement in flight to the store.
     pub(super) acknowledging: Option<MailSeq>,
     pub(super) reading: Reading,
 }
 
-/// State of the mailbox reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// All mail was delivered.
@@ -228,7 +213,6 @@ impl Claims {
         self.counts.subtract(node, 1);
     }
 
-    /// Returns the number of players of `node`.
     pub(super) fn count_of(&self, node: NodeId) -> usize {
         self.counts.get(node)
     }
@@ -243,7 +227,6 @@ impl Claims {
         self.by_player.len()
     }
 
-    /// Returns about how many bytes the table holds.
     pub(super) fn memory_bytes(&self) -> usize {
         let claims = self.by_player.values();
         let notes: usize = claims.clone().map(|claim| claim.meta.len()).sum();
@@ -262,7 +245,6 @@ impl Claims {
         players.next().map(|(player, _)| *player)
     }
 
-    /// Returns up to `max` players of `node` after `after`.
     pub(super) fn of_node(
         &self,
         node: NodeId,
@@ -297,13 +279,11 @@ impl Claim {
         freed
     }
 
-    /// Returns the bytes delivered and not acknowledged.
     pub(super) fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged.iter().map(|(_, bytes)| *bytes).sum()
     }
 }
 
-/// Commands to the store.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     last: u64,
@@ -315,25 +295,20 @@ pub(super) struct Ops {
     staged_bytes: Usage<ConnectionId>,
     /// Cost of all mail staged or in flight, bytes.
     mail_bytes: usize,
-    /// The same per link.
     mail_bytes_of: Usage<ConnectionId>,
 }
 
-/// What to do on completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Complete the join of the link.
     Join(ConnectionId),
     /// Report verdicts, and release these bytes per link. If the store fails, report the verdicts
     /// in the second field.
     Append(Usage<ConnectionId>, Vec<Settled>),
-    /// Deliver.
     Read(MailRead),
     /// Continue, or retry.
     Ack(ClientId, Generation, MailSeq),
     /// Nothing: the claim has ended.
     Part,
-    /// Confirm the batch.
     Count(ConnectionId, BatchSeq),
     /// Continue if more mail has expired.
     Expire,
@@ -349,7 +324,6 @@ pub(super) struct MailRead {
 }
 
 impl Ops {
-    /// Queues a command.
     pub(super) fn push(&mut self, op: StoreOp, pending: Pending) {
         self.last = self.last.saturating_add(1);
         let id = CommandId(self.last);
@@ -357,7 +331,6 @@ impl Ops {
         self.queue.push_back((id, Command::Store(op)));
     }
 
-    /// Adds a mail to the next batch.
     pub(super) fn stage(&mut self, link: ConnectionId, mail: NewMail) {
         let cost = cost(&mail);
         self.mail_bytes = self.mail_bytes.saturating_add(cost);
@@ -389,12 +362,10 @@ impl Ops {
         Some(pending)
     }
 
-    /// Returns how many commands are queued or in flight.
     pub(super) fn len(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
         self.in_flight
             .len()
@@ -407,7 +378,6 @@ impl Ops {
         self.mail_bytes
     }
 
-    /// Returns the cost of mail from `link`, bytes.
     pub(super) fn mail_bytes_of(&self, link: ConnectionId) -> usize {
         self.mail_bytes_of.get(link)
     }
@@ -475,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_ended_before_they_were_written_count_beside_those_that_are_open() {
+    fn ended_calls_with_an_unwritten_request_count_as_open() {
         let mut calls = Calls::default();
         let (caller, callee) = (ConnectionId(1), ConnectionId(2));
         let requests: Vec<_> = (0..6)

@@ -21,14 +21,12 @@ pub struct FileSegments {
     /// At most [`OPEN_MAX`] open files; the oldest segment's is closed first. The newest segment
     /// and the spare are open from their allocation on, so that no write waits for a descriptor.
     open: BTreeMap<SegmentId, File>,
-    /// Locks the folder while it is open.
     _lock: File,
 }
 
 /// Bytes written at once when a segment is filled.
 const FILL: usize = 256 * 1_024;
 
-/// Most open segments.
 const OPEN_MAX: usize = 16;
 
 impl FileSegments {
@@ -189,7 +187,6 @@ fn open_folder(folder: &Path) -> io::Result<Option<File>> {
     cfg!(unix).then(|| File::open(folder)).transpose()
 }
 
-/// Syncs the entries of a folder.
 fn sync_folder(folder: Option<&File>) -> io::Result<()> {
     folder.map_or(Ok(()), File::sync_all)
 }

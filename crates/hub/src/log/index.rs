@@ -11,20 +11,16 @@ use crate::record::MailRefusal;
 
 /// State as of the last record: the position of each stored mail, and all small state.
 ///
-/// Appends and recovery both use [`apply`](Self::apply), so a restart restores the same state. An
-/// empty mailbox takes no memory, a stored mail about 150 bytes.
+/// Appends and recovery both use [`apply`](Self::apply), so a restart restores the same state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// Starts of the hub.
     pub(crate) boot: u32,
-    /// The last mail number assigned.
     pub(crate) last_mail: MailSeq,
     pub(crate) log: LogId,
     /// The newest accepted wall clock.
     pub(crate) time: UnixTime,
     /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
-    /// All stored mails.
     mails: BTreeMap<(ClientId, MailSeq), MailEntry>,
     /// Mailboxes that are not empty.
     mailboxes: BTreeMap<ClientId, Mailbox>,
@@ -49,7 +45,6 @@ pub(crate) enum StateKind {
     Totals,
 }
 
-/// The newest run of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeState {
     pub(crate) run: NodeRun,
@@ -57,7 +52,6 @@ pub(crate) struct NodeState {
     pub(crate) refused: BTreeMap<SenderSeq, MailRefusal>,
 }
 
-/// Position of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MailEntry {
     pub(crate) place: Place,
@@ -69,13 +63,11 @@ pub(crate) struct MailEntry {
 /// Size of a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mailbox {
-    /// Number of mails.
     pub(crate) count: u32,
     /// Their size in the log, bytes.
     pub(crate) bytes: u64,
 }
 
-/// A position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) segment: SegmentId,
@@ -172,7 +164,6 @@ impl Index {
         nodes.chain(totals)
     }
 
-    /// Removes refusals that the sender knows of.
     pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {
         if let Some(state) = self.nodes.get_mut(&node) {
             while let Some(first) = state.refused.first_entry()
@@ -194,7 +185,6 @@ impl Index {
         true
     }
 
-    /// Deletes a mail.
     pub(crate) fn remove(&mut self, player: ClientId, seq: MailSeq) {
         let Some(entry) = self.mails.remove(&(player, seq)) else {
             return;
@@ -244,7 +234,6 @@ impl Index {
         self.totals.get(key).copied().unwrap_or(0)
     }
 
-    /// Returns all totals, ordered by key.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (&CountKey, u64)> {
         self.totals.iter().map(|(key, total)| (key, *total))
     }
@@ -253,24 +242,20 @@ impl Index {
         self.totals.contains_key(key)
     }
 
-    /// Returns the size of stored mail in `segment`, bytes.
     pub(crate) fn live_in(&self, segment: SegmentId) -> u64 {
         self.live.get(&segment).copied().unwrap_or(0)
     }
 
-    /// Returns the size of all stored mail, bytes.
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Returns the size of all small state in a log, bytes.
     pub(crate) const fn state_bytes(&self) -> u64 {
         self.node_bytes
             .saturating_add(self.refusal_bytes)
             .saturating_add(self.total_bytes)
     }
 
-    /// Returns the size of one kind of state in a log, bytes.
     pub(crate) const fn state_bytes_of(&self, kind: StateKind) -> u64 {
         match kind {
             StateKind::Nodes => self.node_bytes,
@@ -293,7 +278,6 @@ impl Index {
         }
     }
 
-    /// Advances the mark of settled mails.
     fn settle(&mut self, node: NodeId, epoch: Epoch, seq: SenderSeq) {
         if let Some(state) = self.nodes.get_mut(&node)
             && state.run.epoch == epoch

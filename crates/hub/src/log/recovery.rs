@@ -8,7 +8,6 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 use super::{AppendError, Log};
 
 impl<F: SegmentFile> Log<F> {
-    /// Reads all segments, and truncates the newest after its last whole record.
     pub(super) fn recover(&mut self) -> Result<Recovery, OpenError> {
         let mut recovery = Recovery::default();
         let found = self.files.list()?;
@@ -115,13 +114,11 @@ pub struct Recovery {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
-    /// The segment written to last.
     Newest,
     /// A segment that was synced before the next one began.
     Older,
 }
 
-/// Result of scanning one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scan {
     /// End of the last whole record, bytes.
@@ -139,8 +136,7 @@ struct Foreign;
 /// Scans `bytes` of `segment` into `index`.
 ///
 /// In the newest segment the first invalid record is the end: nothing after it was acknowledged.
-/// Older segments were synced as a whole, so an invalid range is counted as corrupt, and the scan
-/// continues with the next valid record.
+/// In older ones an invalid range is counted as corrupt, and the scan continues after it.
 fn scan(
     segment: SegmentId,
     bytes: &[u8],
@@ -197,7 +193,6 @@ fn is_mixed_up(segment: SegmentId, bytes: &[u8]) -> bool {
         && !is_zero(at(bytes, format::START_BYTES as u64))
 }
 
-/// Returns whether `bytes` are all zero.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes
         .chunks(ZEROS.len())
@@ -210,10 +205,8 @@ const ZEROS: [u8; 512] = [0; 512];
 /// make it read more.
 const SEARCH_FACTOR: u64 = 8;
 
-/// Size of a [`LogRecord::Ready`], bytes.
 const READY_BYTES: u64 = HEAD_BYTES as u64 + 1;
 
-/// Returns whether this record is part of the state.
 const fn is_state(record: &LogRecord<'_>) -> bool {
     match record {
         LogRecord::Start(_)
@@ -245,10 +238,8 @@ fn skip(rest: &[u8], hole: Place) -> Option<u64> {
         .then_some(next)
 }
 
-/// Returns the position of the next valid record.
-///
-/// It may be inside the body of a mail with a lost head, if the sender guessed its position;
-/// there is no other way to find the next record.
+/// Returns the position of the next valid record. It may be inside the body of a mail with a lost
+/// head, if the sender guessed its position.
 fn search(rest: &[u8], hole: Place, budget: &mut u64) -> Option<u64> {
     for (step, head) in (0_u64..).zip(rest.windows(HEAD_BYTES)).skip(1) {
         let len = head.last_chunk().map_or(0, |len| u32::from_be_bytes(*len));

@@ -105,7 +105,6 @@ impl core::error::Error for FileError {}
 #[derive(Clone, Debug)]
 pub struct MemorySegments {
     segments: BTreeMap<SegmentId, Segment>,
-    /// Most bytes of all segments together.
     capacity: u64,
     /// Syncs until one fails.
     fail_sync: Option<u64>,
@@ -115,7 +114,6 @@ pub struct MemorySegments {
     allocations: Option<u64>,
     /// Reads and listings that succeed, and those after them that fail.
     fail_reads: (u64, u64),
-    /// Syncs requested.
     syncs: u64,
 }
 
@@ -123,7 +121,6 @@ pub struct MemorySegments {
 struct Segment {
     /// What a read returns: the page cache.
     cached: Vec<u8>,
-    /// What is on the disk.
     durable: Vec<u8>,
     /// Sectors that are in the cache only.
     dirty: Vec<(usize, usize)>,

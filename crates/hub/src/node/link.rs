@@ -8,15 +8,11 @@ use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
 use crate::field::{Addr, Redacted};
 use crate::record::{CallError, ClaimRequest, DownReason, Join, MailSubmission, ToHub, VERSION};
 
-/// State of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// Not connected.
     Down {
-        /// When to dial again.
         redial_at: Instant,
     },
-    /// A dial is in progress.
     Dialling {
         /// The dial command; `None` once it has completed, while `handle_opened` is pending.
         id: Option<CommandId>,
@@ -26,21 +22,18 @@ pub(super) enum LinkState {
     Joining {
         connection: ConnectionId,
         deadline: Instant,
-        /// Whether the join was written.
         join_sent: bool,
     },
     Up {
         connection: ConnectionId,
-        /// When the last record arrived.
         last_received: Instant,
-        /// When the next heartbeat is due.
         heartbeat_at: Instant,
-        /// Whether to write a heartbeat.
         heartbeat: bool,
     },
     /// The leave record is being written.
-    Leaving { connection: ConnectionId },
-    /// Closed permanently.
+    Leaving {
+        connection: ConnectionId,
+    },
     Ended,
 }
 
@@ -75,7 +68,6 @@ impl LinkState {
 }
 
 impl Node {
-    /// Returns the connection if the node has joined.
     pub(super) const fn up(&self) -> Option<ConnectionId> {
         if let LinkState::Up { connection, .. } = self.link {
             Some(connection)
@@ -120,7 +112,6 @@ impl Node {
         self.counter.on_interval();
     }
 
-    /// Handles the end of the link; open calls end in the same turn.
     pub(super) fn on_down(&mut self) {
         let was_up = self.up().is_some();
         self.outbox.clear();
@@ -260,14 +251,14 @@ impl Node {
             }
             return Some(Source::Release(player));
         }
-        if let Some((player, held)) = self.players.next_claim() {
+        if let Some((player, entry)) = self.players.next_claim() {
             let claim = ToHub::Claim(ClaimRequest {
                 player,
-                claim: held.claim.number,
-                lease: held.lease,
-                delivered: held.delivered,
-                acknowledged: held.acknowledged,
-                meta: Redacted(&held.meta),
+                claim: entry.claim.number,
+                lease: entry.lease,
+                delivered: entry.delivered,
+                acknowledged: entry.acknowledged,
+                meta: Redacted(&entry.meta),
             });
             claim.encode(buf);
             return Some(Source::Claim(player));
@@ -372,7 +363,6 @@ impl Node {
     }
 }
 
-/// Source of a written record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Join,

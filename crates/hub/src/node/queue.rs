@@ -12,20 +12,17 @@ use crate::record::COUNTS_MAX;
 
 /// Claimed players, and their claims, acknowledgements and releases to send.
 #[derive(Debug, Default)]
-pub(super) struct HeldPlayers {
+pub(super) struct ClaimedPlayers {
     last_claim: ClaimNumber,
-    players: BTreeMap<ClientId, HeldPlayer>,
+    players: BTreeMap<ClientId, ClaimedPlayer>,
     /// Claims to release, each with a last acknowledgement to send first.
     releases: BTreeMap<ClientId, (ClaimNumber, Option<MailSeq>)>,
-    /// Players with a claim to send.
     claims: BTreeSet<ClientId>,
-    /// Players with an acknowledgement to send.
     acks: BTreeSet<ClientId>,
 }
 
-/// A claimed player.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HeldPlayer {
+pub(super) struct ClaimedPlayer {
     pub(super) claim: ClaimId,
     pub(super) lease: Lease,
     /// The last mail delivered to the application.
@@ -37,7 +34,7 @@ pub(super) struct HeldPlayer {
     sent: bool,
 }
 
-impl HeldPlayers {
+impl ClaimedPlayers {
     /// Starts a claim; ends an earlier one of the player.
     pub(super) fn claim(&mut self, player: ClientId, delivered: MailSeq, meta: Bytes) -> ClaimId {
         self.release(player);
@@ -46,7 +43,7 @@ impl HeldPlayers {
             player,
             number: self.last_claim,
         };
-        let held = HeldPlayer {
+        let entry = ClaimedPlayer {
             claim,
             lease: Lease::NONE,
             delivered,
@@ -54,13 +51,13 @@ impl HeldPlayers {
             meta,
             sent: false,
         };
-        self.players.insert(player, held);
+        self.players.insert(player, entry);
         self.claims.insert(player);
         claim
     }
 
     /// Removes a player whose claim the hub has ended.
-    pub(super) fn remove(&mut self, player: ClientId) -> Option<HeldPlayer> {
+    pub(super) fn remove(&mut self, player: ClientId) -> Option<ClaimedPlayer> {
         self.claims.remove(&player);
         self.acks.remove(&player);
         self.players.remove(&player)
@@ -70,12 +67,12 @@ impl HeldPlayers {
     /// claimed.
     pub(super) fn release(&mut self, player: ClientId) -> bool {
         let ack = self.acks.contains(&player);
-        let Some(held) = self.remove(player) else {
+        let Some(entry) = self.remove(player) else {
             return false;
         };
-        if held.sent {
-            let ack = ack.then_some(held.acknowledged);
-            self.releases.insert(player, (held.claim.number, ack));
+        if entry.sent {
+            let ack = ack.then_some(entry.acknowledged);
+            self.releases.insert(player, (entry.claim.number, ack));
         }
         true
     }
@@ -86,44 +83,42 @@ impl HeldPlayers {
         self.releases.clear();
         self.claims.clear();
         self.acks.clear();
-        for held in self.players.values_mut() {
-            held.sent = false;
+        for entry in self.players.values_mut() {
+            entry.sent = false;
         }
     }
 
     /// Resets delivery state, since the hub has another log.
     pub(super) fn forget_marks(&mut self) {
-        for held in self.players.values_mut() {
-            held.delivered = MailSeq(0);
-            held.acknowledged = MailSeq(0);
-            held.lease = Lease::NONE;
+        for entry in self.players.values_mut() {
+            entry.delivered = MailSeq(0);
+            entry.acknowledged = MailSeq(0);
+            entry.lease = Lease::NONE;
         }
     }
 
-    /// Queues all claims for a new link.
     pub(super) fn reclaim(&mut self) {
         self.claims = self.players.keys().copied().collect();
         self.acks.clear();
     }
 
-    /// Records a delivered mail; returns whether it is new.
-    ///
-    /// Mail for an earlier claim is stray: its number may exceed what this claim has received.
+    /// Records a delivered mail. Mail for an earlier claim is stray: its number may exceed what this
+    /// claim has received.
     pub(super) fn deliver(
         &mut self,
         player: ClientId,
         number: ClaimNumber,
         seq: MailSeq,
     ) -> Delivered {
-        let Some(held) = self.get_mut(player, number) else {
+        let Some(entry) = self.get_mut(player, number) else {
             return Delivered::Stray;
         };
-        if seq > held.delivered {
-            held.delivered = seq;
-            return Delivered::New(held.claim);
+        if seq > entry.delivered {
+            entry.delivered = seq;
+            return Delivered::New(entry.claim);
         }
         // The acknowledgement did not reach the hub.
-        if seq <= held.acknowledged {
+        if seq <= entry.acknowledged {
             self.acks.insert(player);
         }
         Delivered::Repeated
@@ -132,25 +127,24 @@ impl HeldPlayers {
     /// Records an acknowledgement; returns whether the claim is current.
     pub(super) fn acknowledge(&mut self, claim: ClaimId, upto: MailSeq) -> bool {
         let player = claim.player;
-        let Some(held) = self.get_mut(player, claim.number) else {
+        let Some(entry) = self.get_mut(player, claim.number) else {
             return false;
         };
-        let upto = upto.min(held.delivered);
-        if upto > held.acknowledged {
-            held.acknowledged = upto;
+        let upto = upto.min(entry.delivered);
+        if upto > entry.acknowledged {
+            entry.acknowledged = upto;
             self.acks.insert(player);
         }
         true
     }
 
-    /// Returns the player if its claim has this number.
     pub(super) fn get_mut(
         &mut self,
         player: ClientId,
         number: ClaimNumber,
-    ) -> Option<&mut HeldPlayer> {
-        let held = self.players.get_mut(&player);
-        held.filter(|held| held.claim.number == number)
+    ) -> Option<&mut ClaimedPlayer> {
+        let entry = self.players.get_mut(&player);
+        entry.filter(|entry| entry.claim.number == number)
     }
 
     /// Returns the next release, or the acknowledgement to send before it.
@@ -167,7 +161,7 @@ impl HeldPlayers {
         }
     }
 
-    pub(super) fn next_claim(&self) -> Option<(ClientId, &HeldPlayer)> {
+    pub(super) fn next_claim(&self) -> Option<(ClientId, &ClaimedPlayer)> {
         let player = self.claims.first()?;
         Some((*player, self.players.get(player)?))
     }
@@ -179,8 +173,8 @@ impl HeldPlayers {
 
     pub(super) fn on_claim_sent(&mut self, player: ClientId) {
         self.claims.remove(&player);
-        if let Some(held) = self.players.get_mut(&player) {
-            held.sent = true;
+        if let Some(entry) = self.players.get_mut(&player) {
+            entry.sent = true;
         }
     }
 
@@ -188,16 +182,14 @@ impl HeldPlayers {
         self.acks.remove(&player);
     }
 
-    /// Returns whether the claim is current.
     pub(super) fn is_current(&self, claim: ClaimId) -> bool {
-        let held = self.players.get(&claim.player);
-        held.is_some_and(|held| held.claim == claim)
+        let entry = self.players.get(&claim.player);
+        entry.is_some_and(|entry| entry.claim == claim)
     }
 
-    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
-        let each = size_of::<HeldPlayer>().saturating_add(64);
-        let notes: usize = self.players.values().map(|held| held.meta.len()).sum();
+        let each = size_of::<ClaimedPlayer>().saturating_add(64);
+        let notes: usize = self.players.values().map(|entry| entry.meta.len()).sum();
         let waiting = self.releases.len().saturating_mul(64);
         let players = self.players.len().saturating_mul(each);
         players.saturating_add(notes).saturating_add(waiting)
@@ -208,7 +200,6 @@ impl HeldPlayers {
     }
 }
 
-/// Result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivered {
     New(ClaimId),
@@ -216,14 +207,11 @@ pub(super) enum Delivered {
     Stray,
 }
 
-/// Mails that are not confirmed as stored, ordered by number.
-///
-/// They are sent in order, and all of them again over a new link: the hub detects repeats by
-/// number.
+/// Mails that are not confirmed as stored, ordered by number. Over a new link all are sent again:
+/// the hub detects repeats by number.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     mails: VecDeque<OutgoingMail>,
-    /// Bytes of their payloads.
     bytes: usize,
     last: SenderSeq,
     /// How many of `mails`, from the front, are sent or need not be sent over this link.
@@ -232,14 +220,12 @@ pub(super) struct Outgoing {
     paused: Option<Instant>,
     /// Set after the hub had no room: one mail is sent alone until it is settled.
     probing: bool,
-    /// Consecutive `Busy` verdicts.
     refusals: u32,
 }
 
 /// Longest pause, unless the hub requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A mail that is not confirmed as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingMail {
     pub(super) seq: SenderSeq,
@@ -264,9 +250,8 @@ impl Outgoing {
         self.last
     }
 
-    /// Applies a verdict to a run of mails; returns the numbers that it settles.
-    ///
-    /// Runs arrive in any order, since the store completes in any order.
+    /// Applies a verdict to a run of mails; returns the numbers that it settles. Runs arrive in any
+    /// order.
     pub(super) fn settle(&mut self, first: SenderSeq, last: SenderSeq) -> Vec<SenderSeq> {
         let mut settled = Vec::new();
         let skipped = first.0.saturating_sub(self.settled().0.saturating_add(1));
@@ -295,9 +280,7 @@ impl Outgoing {
     }
 
     /// Pauses for at least `wait`, longer with each consecutive refusal. Afterwards it sends one
-    /// mail alone, and the others once that is settled.
-    ///
-    /// Resending everything at once would repeat the load that the hub has just refused.
+    /// mail alone, and the others once that is settled: all at once would repeat the load.
     pub(super) fn pause(
         &mut self,
         last: SenderSeq,
@@ -369,7 +352,6 @@ impl Outgoing {
         self.mails.len()
     }
 
-    /// Returns about how many bytes it holds.
     pub(super) fn memory_bytes(&self) -> usize {
         let mails = self.mails.len().saturating_mul(size_of::<OutgoingMail>());
         mails.saturating_add(self.bytes)
@@ -388,7 +370,6 @@ pub(super) struct Counter {
     last: BatchSeq,
     /// The batch that is not confirmed as stored.
     in_flight: Option<Vec<(CountKey, u64)>>,
-    /// Whether to send it.
     due: bool,
 }
 
@@ -421,7 +402,6 @@ impl Counter {
         self.due = self.in_flight.is_some();
     }
 
-    /// Confirms batches up to `upto`.
     pub(super) fn on_counted(&mut self, upto: BatchSeq) {
         if upto >= self.last && self.in_flight.take().is_some() {
             self.due = false;

@@ -245,7 +245,7 @@ fn hub_4_what_expires_is_counted_and_frees_its_segment() {
 }
 
 #[test]
-fn hub_1_after_a_failed_sync_nothing_is_acknowledged_and_what_is_read_again_is_on_disk() {
+fn hub_1_a_failed_sync_acknowledges_nothing_and_recovery_is_durable() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     store.files_mut().fail_sync_after(0);

@@ -64,7 +64,7 @@ fn a_second_claim_is_refused_where_the_operator_wants_that() {
 }
 
 #[test]
-fn players_of_a_dead_node_are_free_when_their_lease_ends_or_its_next_run_claims() {
+fn players_of_a_dead_node_are_free_after_the_lease_or_its_next_run() {
     let mut world = World::joined(1, 2);
     let now = world.now;
     for id in [1, 2] {

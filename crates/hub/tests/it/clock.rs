@@ -73,7 +73,7 @@ fn clock_step_wait_is_how_long_a_step_stands_until_mail_expires_by_it() {
 }
 
 #[test]
-fn hub_8_a_hub_that_starts_with_a_clock_behind_its_log_takes_mail_once_it_is_set() {
+fn hub_8_a_hub_with_a_clock_behind_its_log_accepts_mail_once_it_is_set() {
     for wrong in [0, 1_600_000_001_000] {
         let mut world = World::joined(1, 1);
         send(&mut world);

@@ -334,7 +334,7 @@ fn hub_5_answers_that_are_too_long_together_end_no_link() {
 }
 
 #[test]
-fn a_grant_that_is_withdrawn_while_the_store_makes_the_epoch_lets_nobody_in() {
+fn a_grant_withdrawn_during_the_join_admits_no_node() {
     let mut bare = Bare::new(HubConfig::default());
     let identity = PeerIdentity::Node(node_id(0));
     bare.hub.handle_opened(NOW, LINK, &identity);

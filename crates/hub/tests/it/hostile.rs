@@ -93,7 +93,7 @@ fn oversize_bodies_notes_and_lists_are_refused() {
 }
 
 #[test]
-fn hub_5_a_store_that_completes_nothing_delays_no_call_and_costs_bounded_bytes() {
+fn hub_5_a_blocked_store_delays_no_call_and_costs_bounded_bytes() {
     let mut config = HubConfig::default();
     config.store_bytes_in_flight = 100_000;
     let mut bare = Bare::new(config);

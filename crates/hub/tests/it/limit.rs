@@ -254,7 +254,7 @@ fn silence_max_asks_for_no_more_of_a_link_than_is_written_down() {
 }
 
 #[test]
-fn hub_5_a_sender_that_finds_no_room_asks_with_one_mail_and_less_and_less_often() {
+fn hub_5_a_refused_sender_probes_with_one_mail_and_backs_off() {
     const MAILS: u64 = 100;
     let mut lone = Lone::new(NodeConfig::default());
     lone.dialled();

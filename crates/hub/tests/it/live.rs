@@ -186,7 +186,7 @@ fn nodes_go_on_with_a_hub_whose_disk_was_replaced() {
 }
 
 #[test]
-fn hub_2_who_had_mail_of_a_disk_that_was_replaced_hears_all_mail_of_the_next() {
+fn hub_2_after_a_disk_is_replaced_all_mail_of_the_new_log_is_delivered() {
     let mut world = World::joined(1, 2);
     let now = world.now;
     let node = world.node(1);

@@ -23,7 +23,7 @@ fn revoked(records: &[Vec<u8>], reason: RevokeReason) -> usize {
 }
 
 #[test]
-fn hub_5_players_who_acknowledge_nothing_do_not_stop_the_mail_of_others_on_their_node() {
+fn hub_5_players_that_acknowledge_nothing_do_not_block_other_players() {
     const SILENT: u64 = 64;
     const LIVING: ClientId = ClientId(SILENT);
     let mut world = World::joined(3, 2);
@@ -345,7 +345,7 @@ fn hub_5_players_of_a_node_that_is_gone_are_freed_some_at_a_time() {
 }
 
 #[test]
-fn a_node_that_comes_back_keeps_who_it_claims_again_while_its_players_are_freed() {
+fn a_returning_node_keeps_players_claimed_again_during_the_sweep() {
     let mut bare = three(HubConfig::default());
     for player in 0..6_000 {
         bare.send(LINK, &claim(player));

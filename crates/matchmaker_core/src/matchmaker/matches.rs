@@ -5,14 +5,13 @@ use wire::{Instant, MatchId};
 
 use super::Matchmaker;
 use crate::output::{Command, Event, MatchEnd, Outcome, Pending};
-use crate::record::{Assign, Seated, Verdict};
+use crate::record::{Assign, Verdict};
 use crate::server::ServerLink;
-use crate::table::{Match, Participant, Phase, plan_seats};
-use crate::ticket::{Ending, FailReason, TicketId, TicketState};
+use crate::table::{Participant, Phase, plan_seats};
+use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
 
 impl<P: Provider> Matchmaker<P> {
-    /// Makes as many matches of queued tickets as possible.
     pub(super) fn form_matches(&mut self, now: Instant) {
         if !self.recovery.is_complete || self.wall.is_none() {
             return;
@@ -22,24 +21,18 @@ impl<P: Provider> Matchmaker<P> {
                 break;
             };
             let id = self.new_match_id();
-            let players = tickets
+            let known = tickets
                 .iter()
-                .filter_map(|ticket| self.tickets.get(*ticket))
-                .map(|ticket| ticket.client_id);
+                .filter_map(|ticket| self.tickets.get(*ticket));
+            let players = known.map(|ticket| ticket.client_id);
             let seats = plan_seats(players, self.game.rule.teams());
             let participants = seats
                 .zip(&tickets)
-                .map(|(seated, ticket)| participant(seated, Some(*ticket), now))
+                .map(|(seated, ticket)| Participant::new(seated, Some(*ticket), now))
                 .collect();
             let allocate_until = now + self.config.allocate_timeout;
-            let entry = Match {
-                participants,
-                phase: Phase::Waiting,
-                order: self.matches.next_order(),
-                allocate_until,
-                enter_until: now,
-            };
-            self.matches.insert(id, entry);
+            let until = (allocate_until, now);
+            self.matches.insert(id, participants, Phase::Waiting, until);
             self.timers.set(Timer::Match(id), allocate_until);
             for ticket in tickets {
                 self.set_ticket(now, ticket, TicketState::Allocating { match_id: id });
@@ -47,7 +40,6 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Asks servers to run the waiting matches, oldest first.
     pub(super) fn place(&mut self, now: Instant) {
         while let Some(match_id) = self.matches.first_waiting() {
             let Some(entry) = self.matches.get(match_id) else {
@@ -107,22 +99,17 @@ impl<P: Provider> Matchmaker<P> {
         let Some(entry) = self.matches.get(match_id) else {
             return;
         };
-        let seats: Vec<_> = entry
-            .participants
-            .iter()
-            .filter_map(|participant| {
-                participant
-                    .ticket
-                    .map(|ticket| (ticket, participant.seated.client_id))
-            })
+        let participants = entry.participants.iter();
+        let seats: Vec<_> = participants
+            .filter_map(|participant| Some((participant.ticket?, participant.seated.client_id)))
             .collect();
         let mut assignments = Vec::with_capacity(seats.len());
         for (ticket, client) in &seats {
             let user = self.tickets.get(*ticket).map(|ticket| ticket.user.clone());
             let issued = self.issue(now, match_id, *client, &user.unwrap_or_default());
             let Ok(assignment) = issued else {
-                // Tokens issued so far are discarded. The server is told to release the match when
-                // its heartbeat lists it.
+                // Tokens issued so far are discarded. The reply to the heartbeat that lists the
+                // match asks the server to release it.
                 self.dissolve(now, match_id, Some(FailReason::NoEntropy));
                 return;
             };
@@ -191,33 +178,25 @@ impl<P: Provider> Matchmaker<P> {
             return;
         };
         self.stats.dissolved = self.stats.dissolved.saturating_add(1);
-        for id in entry
-            .participants
-            .iter()
-            .filter_map(|participant| participant.ticket)
-        {
+        let tickets = entry.participants.iter();
+        for id in tickets.filter_map(|participant| participant.ticket) {
             let Some(ticket) = self.tickets.get_mut(id) else {
                 continue;
             };
             if ticket.state != (TicketState::Allocating { match_id }) {
                 continue;
             }
-            let state = match failed {
-                Some(reason) => {
-                    ticket.attempts = ticket.attempts.saturating_add(1);
-                    if ticket.attempts < self.config.attempts_max.get() {
-                        TicketState::Queued
-                    } else {
-                        TicketState::Ended(Ending::Failed(reason))
-                    }
+            let mut state = TicketState::Queued;
+            if let Some(reason) = failed {
+                ticket.attempts = ticket.attempts.saturating_add(1);
+                if ticket.attempts >= self.config.attempts_max.get() {
+                    state = TicketState::Ended(Ending::Failed(reason));
                 }
-                None => TicketState::Queued,
-            };
+            }
             self.set_ticket(now, id, state);
         }
     }
 
-    /// Ends a live match.
     pub(super) fn end_match(
         &mut self,
         now: Instant,
@@ -236,12 +215,8 @@ impl<P: Provider> Matchmaker<P> {
             MatchEnd::ServerLost => Ending::Failed(FailReason::ServerLost),
             MatchEnd::NotEntered => Ending::NotEntered,
         };
-        for participant in entry
-            .participants
-            .iter()
-            .filter(|participant| !participant.has_left)
-        {
-            if let Some(ticket) = participant.ticket {
+        for participant in entry.participants {
+            if let (Some(ticket), false) = (participant.ticket, participant.has_left) {
                 self.set_ticket(now, ticket, TicketState::Ended(ending));
             }
         }
@@ -253,7 +228,6 @@ impl<P: Provider> Matchmaker<P> {
         });
     }
 
-    /// Releases the seats of a match on its server.
     fn release_seats(&mut self, now: Instant, link: ServerLink, match_id: MatchId, seats: usize) {
         let Some(server) = self.servers.get_mut(link) else {
             return;
@@ -272,19 +246,5 @@ impl<P: Provider> Matchmaker<P> {
                 return MatchId(id);
             }
         }
-    }
-}
-
-pub(super) const fn participant(
-    seated: Seated,
-    ticket: Option<TicketId>,
-    now: Instant,
-) -> Participant {
-    Participant {
-        seated,
-        ticket,
-        issued_at: None,
-        next_token_at: now,
-        has_left: false,
     }
 }

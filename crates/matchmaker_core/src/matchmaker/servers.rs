@@ -6,13 +6,12 @@ use crypto::{Provider, equal};
 use wire::{ClientId, CommandId, Instant, MatchId, NodeId};
 
 use super::Matchmaker;
-use super::matches::participant;
 use crate::output::{Command, DownReason, Event, MatchEnd, Outcome, Pending};
 use crate::record::{
     Intake, Listed, RefuseReason, Register, Renewal, Reply, RunningMatch, ToMatchmaker,
 };
 use crate::server::{Server, ServerLink, Slot, SlotState, backoff};
-use crate::table::{Match, Phase};
+use crate::table::{Participant, Phase};
 use crate::ticket::{Ending, FailReason, TicketState};
 use crate::timer::Timer;
 
@@ -49,14 +48,12 @@ impl<P: Provider> Matchmaker<P> {
         body: &[u8],
         reply: &mut Vec<u8>,
     ) -> Result<(), Reply> {
-        let is_ours =
-            self.game.fleet.contains(&from.node) || self.pool.slot_of(from.node).is_some();
-        if !is_ours {
+        if !self.game.fleet.contains(&from.node) && self.pool.slot_of(from.node).is_none() {
             return Err(Reply::Refused(RefuseReason::NotAllowed));
         }
         let call = ToMatchmaker::decode(body);
         let call = call.map_err(|_| Reply::Refused(RefuseReason::Malformed))?;
-        if self.is_given_up(from) {
+        if self.must_end(from) {
             return Err(Reply::Retired);
         }
         match call {
@@ -106,16 +103,13 @@ impl<P: Provider> Matchmaker<P> {
     }
 
     /// Returns whether an instance must end: it was retired, or its process is being stopped.
-    fn is_given_up(&self, from: ServerLink) -> bool {
-        let place = self
-            .pool
-            .slot_of(from.node)
-            .and_then(|slot| self.pool.get(slot));
+    fn must_end(&self, from: ServerLink) -> bool {
+        let slot = self.pool.slot_of(from.node);
+        let entry = slot.and_then(|slot| self.pool.get(slot));
         self.servers.is_retired(from)
-            || place.is_some_and(|place| place.state == SlotState::Stopping)
+            || entry.is_some_and(|entry| entry.state == SlotState::Stopping)
     }
 
-    /// Registers an instance, or its new key.
     fn on_register(
         &mut self,
         now: Instant,
@@ -141,13 +135,10 @@ impl<P: Provider> Matchmaker<P> {
         }
         let other = self.servers.of_node(from.node);
         let servers = self.servers.len().saturating_sub(other.is_some().into());
-        let brought = if now < self.recovery.adopts_until {
-            let is_entered = |running: &&RunningMatch| running.is_entered;
-            register.matches.iter().filter(is_entered).count()
-        } else {
-            0
-        };
-        let matches = self.matches.len().saturating_add(brought);
+        let adopts = now < self.recovery.adopts_until;
+        let is_adopted = |running: &&RunningMatch| adopts && running.is_entered;
+        let adopted = register.matches.iter().filter(is_adopted);
+        let matches = self.matches.len().saturating_add(adopted.clone().count());
         if servers >= self.config.servers_max || matches > self.config.matches_max {
             return Err(RefuseReason::Full);
         }
@@ -161,10 +152,8 @@ impl<P: Provider> Matchmaker<P> {
         self.on_slot_serving(from.node, register.capacity);
         self.watch_unused(now, from);
         self.event(Event::ServerUp(from));
-        if now < self.recovery.adopts_until {
-            for running in register.matches.iter().filter(|running| running.is_entered) {
-                self.adopt(now, from, running);
-            }
+        for running in adopted {
+            self.adopt(now, from, running);
         }
         Ok(())
     }
@@ -186,15 +175,7 @@ impl<P: Provider> Matchmaker<P> {
             server: from,
             since: now,
         };
-        let order = self.matches.next_order();
-        let entry = Match {
-            participants: Vec::new(),
-            phase,
-            order,
-            allocate_until: now,
-            enter_until: now,
-        };
-        self.matches.insert(match_id, entry);
+        self.matches.insert(match_id, Vec::new(), phase, (now, now));
         if let Some(server) = self.servers.get_mut(from) {
             server.add(match_id, seats);
         }
@@ -203,9 +184,10 @@ impl<P: Provider> Matchmaker<P> {
             // A player cannot be in two matches, or twice in one. The seat stays taken.
             let is_elsewhere = self.matches.of_client(seated.client_id).is_some();
             if let Some(entry) = self.matches.get_mut(match_id) {
-                let mut participant = participant(*seated, None, now);
-                participant.has_left = is_elsewhere;
-                entry.participants.push(participant);
+                entry.participants.push(Participant {
+                    has_left: is_elsewhere,
+                    ..Participant::new(*seated, None, now)
+                });
             }
             if !is_elsewhere {
                 self.matches.enter(seated.client_id, match_id);
@@ -216,18 +198,14 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Assigns the waiting ticket of a player, if any, to its seat in a live match.
     fn assign_waiting_ticket(&mut self, now: Instant, match_id: MatchId, client: ClientId) {
-        let Some(id) = self.tickets.of_client(client) else {
-            return;
-        };
-        let Some(ticket) = self.tickets.get(id) else {
+        let id = self.tickets.of_client(client);
+        let Some((id, ticket)) = id.and_then(|id| Some((id, self.tickets.get(id)?))) else {
             return;
         };
         let (state, user) = (ticket.state.clone(), ticket.user.clone());
         let issued = self.issue(now, match_id, client, &user);
         if let Ok(assignment) = issued {
-            if let Some(entry) = self.matches.get_mut(match_id)
-                && let Some(participant) = entry.chair_mut(client)
-            {
+            if let Some(participant) = self.matches.participant_mut(match_id, client) {
                 participant.ticket = Some(id);
             }
             self.timers.clear(Timer::Ticket(id));
@@ -253,9 +231,6 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Ends live matches of an instance that its record does not list, and those that no player has
     /// entered or can still enter. `listed` returns whether a player has entered a listed match.
-    ///
-    /// A match without players ends only by a server's record sent after the last token has
-    /// expired, so that no player is in it who could be placed elsewhere.
     fn end_finished_matches(
         &mut self,
         now: Instant,
@@ -288,7 +263,6 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Replies with the lease, and the `listed` matches to release.
     fn answer_renewed(
         &self,
         from: ServerLink,
@@ -309,10 +283,7 @@ impl<P: Provider> Matchmaker<P> {
         if !self.runs(from, match_id) {
             return;
         }
-        let participant = self
-            .matches
-            .get_mut(match_id)
-            .and_then(|entry| entry.chair_mut(client));
+        let participant = self.matches.participant_mut(match_id, client);
         let Some(participant) = participant.filter(|participant| !participant.has_left) else {
             return;
         };
@@ -324,12 +295,9 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Returns whether the match is live on this instance.
     fn runs(&self, from: ServerLink, match_id: MatchId) -> bool {
-        let entry = self.matches.get(match_id);
-        entry.is_some_and(
-            |entry| matches!(entry.phase, Phase::Live { server, .. } if server == from),
-        )
+        let phase = self.matches.get(match_id).map(|entry| entry.phase);
+        matches!(phase, Some(Phase::Live { server, .. }) if server == from)
     }
 
     /// Checks a lease; renewals do not move its timer.
@@ -346,7 +314,7 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Retires an instance: its live matches fail, and those being assigned go elsewhere.
+    /// Retires an instance: its live matches fail, and those being assigned are placed again.
     pub(super) fn retire_server(&mut self, now: Instant, link: ServerLink, reason: DownReason) {
         let Some(server) = self.servers.retire(link) else {
             return;
@@ -367,7 +335,6 @@ impl<P: Provider> Matchmaker<P> {
     }
 }
 
-/// Accepts a newer key, or the known one.
 fn is_key_allowed(server: &Server, register: &Register) -> bool {
     let (known, new) = (&server.token_key, &register.token_key);
     new.id() > known.id() || equal(known.to_bytes().as_slice(), new.to_bytes().as_slice())
@@ -382,11 +349,11 @@ impl<P: Provider> Matchmaker<P> {
         let Some(slot) = self.pool.slot_of_run(run) else {
             return;
         };
-        match self.pool.get(slot).map(|place| (place.state, place.node)) {
+        match self.pool.get(slot).map(|entry| (entry.state, entry.node)) {
             Some((SlotState::Starting { .. }, _)) => {
                 self.outbox.forget_slot(slot);
                 self.fail_slot(now, slot);
-                self.rest(now, slot);
+                self.empty_slot(now, slot);
             }
             Some((SlotState::Serving, node)) => {
                 if let Some(link) = self.servers.of_node(node) {
@@ -417,9 +384,8 @@ impl<P: Provider> Matchmaker<P> {
             // one.
             waiting.saturating_add(warm).min(late.saturating_add(1))
         };
-        let there = self.servers.with_room(seats, wanted);
-        let there = there.saturating_add(starting);
-        for _ in there..wanted {
+        let ready = self.servers.with_room(seats, wanted);
+        for _ in ready.saturating_add(starting)..wanted {
             let Some(slot) = self.pool.startable(now) else {
                 return;
             };
@@ -428,19 +394,19 @@ impl<P: Provider> Matchmaker<P> {
     }
 
     fn start(&mut self, now: Instant, slot: Slot) {
-        let Some(place) = self.pool.get_mut(slot) else {
+        let Some(entry) = self.pool.get_mut(slot) else {
             return;
         };
         let spawn = Command::Spawn {
             slot,
-            node: place.node,
+            node: entry.node,
         };
         let ready_until = now + self.config.ready_timeout;
-        place.state = SlotState::Starting {
+        entry.state = SlotState::Starting {
             ready_until,
             is_late: false,
         };
-        place.run = Some(self.outbox.command(Pending::Spawn(slot), spawn));
+        entry.run = Some(self.outbox.command(Pending::Spawn(slot), spawn));
         let look_at = ready_until.min(now + LATE_AFTER);
         self.timers.set(Timer::Slot(slot), look_at);
     }
@@ -449,11 +415,11 @@ impl<P: Provider> Matchmaker<P> {
     /// [`recovery`](crate::Config::recovery), and measures lateness from now.
     pub(super) fn prolong_starts(&mut self, now: Instant) {
         let recovered_at = now + self.config.recovery;
-        for (slot, place) in self.pool.iter_mut() {
+        for (slot, entry) in self.pool.iter_mut() {
             if let SlotState::Starting {
                 ready_until,
                 is_late,
-            } = &mut place.state
+            } = &mut entry.state
             {
                 *ready_until = recovered_at.max(*ready_until);
                 let look_at = if *is_late {
@@ -466,43 +432,41 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Stops the process of a slot.
     fn stop(&mut self, now: Instant, slot: Slot) {
         self.outbox.forget_slot(slot);
-        let Some(place) = self.pool.get_mut(slot) else {
+        let Some(entry) = self.pool.get_mut(slot) else {
             return;
         };
-        place.state = SlotState::Stopping;
-        let run = place.run;
+        entry.state = SlotState::Stopping;
+        let run = entry.run;
         self.outbox
             .command(Pending::Stop(slot), Command::Stop { slot, run });
         let again_at = now + self.config.stop_timeout;
         self.timers.set(Timer::Slot(slot), again_at);
     }
 
-    /// Counts a failure of a slot.
     fn fail_slot(&mut self, now: Instant, slot: Slot) {
         debug_assert!(now >= self.now);
-        if let Some(place) = self.pool.get_mut(slot) {
-            place.failures = place.failures.saturating_add(1);
-            let failures = place.failures;
+        if let Some(entry) = self.pool.get_mut(slot) {
+            entry.failures = entry.failures.saturating_add(1);
+            let failures = entry.failures;
             self.event(Event::SpawnFailed { slot, failures });
         }
     }
 
     /// Empties a slot, with a backoff if it has failed.
-    fn rest(&mut self, now: Instant, slot: Slot) {
+    fn empty_slot(&mut self, now: Instant, slot: Slot) {
         let bounds = (self.config.backoff_min, self.config.backoff_max);
-        let Some(place) = self.pool.get_mut(slot) else {
+        let Some(entry) = self.pool.get_mut(slot) else {
             return;
         };
-        place.run = None;
-        let retry_at = if place.failures == 0 {
+        entry.run = None;
+        let retry_at = if entry.failures == 0 {
             now
         } else {
-            now + backoff(bounds, place.failures, &mut self.generator)
+            now + backoff(bounds, entry.failures, &mut self.generator)
         };
-        place.state = SlotState::Idle { retry_at };
+        entry.state = SlotState::Idle { retry_at };
         if retry_at > now {
             self.timers.set(Timer::Slot(slot), retry_at);
         } else {
@@ -512,35 +476,31 @@ impl<P: Provider> Matchmaker<P> {
 
     /// Handles the outcome of [`Command::Spawn`]; the process may have registered before.
     pub(super) fn on_spawned(&mut self, now: Instant, slot: Slot, outcome: &Outcome) {
-        let is_starting = self
-            .pool
-            .get(slot)
-            .is_some_and(|place| matches!(place.state, SlotState::Starting { .. }));
-        if is_starting && *outcome != Outcome::Started {
+        let state = self.pool.get(slot).map(|entry| entry.state);
+        if matches!(state, Some(SlotState::Starting { .. })) && *outcome != Outcome::Started {
             self.fail_slot(now, slot);
-            self.rest(now, slot);
+            self.empty_slot(now, slot);
         }
     }
 
     /// Handles the outcome of [`Command::Stop`]; after a failure it is repeated.
     pub(super) fn on_stopped(&mut self, now: Instant, slot: Slot, outcome: &Outcome) {
         if *outcome == Outcome::Stopped {
-            self.rest(now, slot);
+            self.empty_slot(now, slot);
         }
     }
 
     /// Handles the registration of a slot's node, by whomever it was started.
     pub(super) fn on_slot_serving(&mut self, node: NodeId, capacity: u16) {
         if let Some(slot) = self.pool.slot_of(node)
-            && let Some(place) = self.pool.get_mut(slot)
+            && let Some(entry) = self.pool.get_mut(slot)
         {
-            place.state = SlotState::Serving;
+            entry.state = SlotState::Serving;
             self.pool.capacity = Some(capacity);
             self.timers.clear(Timer::Slot(slot));
         }
     }
 
-    /// Schedules a check whether an instance of the pool is idle.
     pub(super) fn watch_unused(&mut self, now: Instant, link: ServerLink) {
         if let Some(slot) = self.serving_slot(link.node) {
             let due = now + self.config.unused_timeout;
@@ -548,7 +508,6 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Handles the loss of the instance of `node`.
     pub(super) fn on_server_lost(
         &mut self,
         now: Instant,
@@ -559,10 +518,10 @@ impl<P: Provider> Matchmaker<P> {
         let Some(slot) = self.serving_slot(node) else {
             return;
         };
-        if let Some(place) = self.pool.get_mut(slot)
+        if let Some(entry) = self.pool.get_mut(slot)
             && now.saturating_since(since) >= self.config.backoff_max
         {
-            place.failures = 0;
+            entry.failures = 0;
         }
         match reason {
             // The other instance serves in its place.
@@ -570,7 +529,7 @@ impl<P: Provider> Matchmaker<P> {
             DownReason::Exited => {
                 self.outbox.forget_slot(slot);
                 self.fail_slot(now, slot);
-                self.rest(now, slot);
+                self.empty_slot(now, slot);
             }
             DownReason::LeaseLost => {
                 self.fail_slot(now, slot);
@@ -580,17 +539,16 @@ impl<P: Provider> Matchmaker<P> {
         }
     }
 
-    /// Handles the timeout of a slot's state.
     pub(super) fn on_slot_due(&mut self, now: Instant, slot: Slot) {
-        let Some(place) = self.pool.get(slot) else {
+        let Some(entry) = self.pool.get(slot) else {
             return;
         };
-        match place.state {
+        match entry.state {
             // The backoff has ended.
             SlotState::Idle { .. } => {}
             SlotState::Starting { ready_until, .. } if ready_until > now => {
-                if let Some(place) = self.pool.get_mut(slot) {
-                    place.state = SlotState::Starting {
+                if let Some(entry) = self.pool.get_mut(slot) {
+                    entry.state = SlotState::Starting {
                         ready_until,
                         is_late: true,
                     };
@@ -603,17 +561,16 @@ impl<P: Provider> Matchmaker<P> {
                 self.fail_slot(now, slot);
                 self.stop(now, slot);
             }
-            SlotState::Serving => self.on_unused_due(now, slot, place.node),
+            SlotState::Serving => self.on_unused_due(now, slot, entry.node),
             SlotState::Stopping => self.stop(now, slot),
         }
     }
 
     /// Stops an idle instance if enough others are warm.
     fn on_unused_due(&mut self, now: Instant, slot: Slot, node: NodeId) {
-        let Some(link) = self.servers.of_node(node) else {
-            return;
-        };
-        let Some(server) = self.servers.get(link) else {
+        let link = self.servers.of_node(node);
+        let Some((link, server)) = link.and_then(|link| Some((link, self.servers.get(link)?)))
+        else {
             return;
         };
         if !server.matches.is_empty() {
@@ -621,12 +578,11 @@ impl<P: Provider> Matchmaker<P> {
         }
         let unused_until = server.unused_since + self.config.unused_timeout;
         let warm = usize::from(self.config.warm);
-        let unused = self
-            .servers
-            .iter()
-            .filter(|(_, server)| server.intake == Intake::Open && server.matches.is_empty())
-            .take(warm.saturating_add(1))
-            .count();
+        let is_unused = |(_, server): &(ServerLink, &Server)| {
+            server.intake == Intake::Open && server.matches.is_empty()
+        };
+        let unused = self.servers.iter().filter(is_unused);
+        let unused = unused.take(warm.saturating_add(1)).count();
         if unused_until > now {
             self.timers.set(Timer::Slot(slot), unused_until);
         } else if unused > warm
@@ -642,8 +598,8 @@ impl<P: Provider> Matchmaker<P> {
     /// Returns the slot of `node`, if its instance serves.
     fn serving_slot(&self, node: NodeId) -> Option<Slot> {
         let slot = self.pool.slot_of(node)?;
-        let place = self.pool.get(slot)?;
-        (place.state == SlotState::Serving).then_some(slot)
+        let entry = self.pool.get(slot)?;
+        (entry.state == SlotState::Serving).then_some(slot)
     }
 }
 

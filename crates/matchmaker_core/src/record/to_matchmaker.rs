@@ -31,10 +31,8 @@ impl Intake {
 pub struct RunningMatch {
     /// The match.
     pub match_id: MatchId,
-    /// Whether any player has ever entered it with a token. If not, it may be a match whose answer
-    /// was lost, and its players may be in another by now. So a restarted matchmaker adopts it only
-    /// if a player has entered; and a match without players is over when its last token has
-    /// expired.
+    /// Whether any player has ever entered it with a token. If not, its answer may have been lost
+    /// and its players be in another match: a restarted matchmaker does not adopt it.
     pub is_entered: bool,
     /// Its players that have not left permanently; at most 256.
     pub players: Vec<Seated>,
@@ -127,11 +125,8 @@ impl Register {
     }
 }
 
-/// Appends a heartbeat, which renews the lease and lists the running matches, each with whether a
-/// player has entered it.
-///
-/// `matches` are in ascending order. Those past [`MATCHES_MAX`] are left out; an instance should
-/// run no more.
+/// Appends a heartbeat, which renews the lease and lists the running matches in ascending order,
+/// each with whether a player has entered it. Those past [`MATCHES_MAX`] are left out.
 pub fn encode_heartbeat(
     intake: Intake,
     matches: impl Iterator<Item = (MatchId, bool)>,

@@ -123,7 +123,7 @@ fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
 }
 
 #[test]
-fn mm_4_a_returning_matchmaker_asks_for_registration_and_takes_the_matches_on() {
+fn mm_4_a_restarted_matchmaker_requests_registration_and_adopts_matches() {
     let mut server = Server::new(1, 4);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);

@@ -212,7 +212,7 @@ fn no_process_is_started_while_an_old_one_may_come_back() {
 }
 
 #[test]
-fn a_process_that_starts_while_no_server_can_call_has_time_to_register_afterwards() {
+fn a_process_started_while_the_link_is_down_has_time_to_register() {
     let server = Server::new(1, 1);
     let up_after = |up_after: Duration| {
         let mut harness = Harness::with_slots(Config::default(), (1, 1), &[], &[&server]);

@@ -246,7 +246,7 @@ fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
 }
 
 #[test]
-fn mm_5_a_failed_allocation_gives_tickets_their_place_back_and_ends_them_in_time() {
+fn mm_5_a_failed_allocation_returns_tickets_to_the_queue_then_ends_them() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     let old = [harness.submit(0), harness.submit(1)];

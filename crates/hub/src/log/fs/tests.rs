@@ -90,7 +90,7 @@ fn one_process_has_a_folder_at_a_time() {
 
 #[cfg(unix)]
 #[test]
-fn hub_1_a_folder_that_is_gone_is_a_disk_that_failed_and_not_one_that_is_full() {
+fn hub_1_a_removed_folder_is_a_failed_disk_not_a_full_one() {
     use crate::field::{Addr, Epoch, LogId, SenderSeq};
     use crate::store::{Command, NewMail, Store, StoreConfig, StoreError, StoreOp};
     use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};

@@ -60,7 +60,7 @@ fn a_record_of_another_release_stops_the_start() {
 }
 
 #[test]
-fn hub_1_no_flipped_bit_in_the_state_of_the_newest_segment_loses_mail_unsaid() {
+fn hub_1_no_flipped_bit_in_the_newest_state_loses_mail_silently() {
     let disk = one_acknowledged();
     let newest = *used(&mut disk.clone()).last().unwrap();
     let mut stopped = 0;

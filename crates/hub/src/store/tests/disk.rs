@@ -230,7 +230,7 @@ fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
 }
 
 #[test]
-fn hub_1_a_write_that_fails_at_any_point_ends_the_log_and_loses_nothing_stored() {
+fn hub_1_a_failed_write_ends_the_log_and_loses_nothing_stored() {
     for operations in 0..60 {
         let mut store = open(MemorySegments::new(1 << 30));
         let epoch = join(&mut store, 1);
