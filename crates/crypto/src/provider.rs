@@ -6,6 +6,8 @@
 
 use core::fmt;
 
+use wire::{InstanceId, Seed};
+
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 #[cfg(feature = "aws-lc-rs")]
@@ -44,6 +46,28 @@ pub trait Provider: Send + 'static {
     ///
     /// [`NoEntropy`] if the source fails. There is no fallback; do not use `out`.
     fn random(&mut self, out: &mut [u8]) -> Result<(), NoEntropy>;
+
+    /// Draws a seed for values that peers may see, such as jitter.
+    ///
+    /// # Errors
+    ///
+    /// As [`random`](Self::random).
+    fn random_seed(&mut self) -> Result<Seed, NoEntropy> {
+        let mut seed = [0; 32];
+        self.random(&mut seed)?;
+        Ok(Seed(seed))
+    }
+
+    /// Draws the id of one run of a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`random`](Self::random).
+    fn random_instance(&mut self) -> Result<InstanceId, NoEntropy> {
+        let mut id = [0; 8];
+        self.random(&mut id)?;
+        Ok(InstanceId(u64::from_be_bytes(id)))
+    }
 
     /// Generates a key pair for one handshake.
     ///

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use relay_mesh::config_text::TextError;
 use serde_json::json;
+use servicer::HubNodeError;
 
 /// Exit status of a command; each number has one meaning in all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,16 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<HubNodeError> for Failure {
+    fn from(error: HubNodeError) -> Self {
+        match error {
+            HubNodeError::NoHub | HubNodeError::Key(_) => Self::usage(error),
+            HubNodeError::Random(_) => Self::new(Exit::CheckFailed, error),
+            HubNodeError::Spawn(_) | _ => Self::refused(error),
+        }
+    }
+}
 
 const SYSTEM_FAULTS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::NotFound, "there is no such file"),

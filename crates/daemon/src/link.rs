@@ -1,7 +1,5 @@
 //! The link of a process to the hub, and a game server's lease over it.
 
-mod application;
-mod dial;
 pub mod lease;
 mod server;
 
@@ -11,11 +9,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use crypto::{Identity, TokenKey};
 use hub::{JoinFile, NodeConfig, Role};
 use matchmaker_core::record::{Assign, Intake, Verdict};
-use servicer::{Clock, RequestError, StreamHandle};
+use servicer::{Clock, HubNode, RequestError, StreamHandle};
 use wire::{ClientId, InstanceId, MatchId};
 
 use crate::exit::Failure;
-pub use application::{LinkApplication, Member, attach};
 use lease::Lease;
 pub use lease::{LeaseConfig, LeaseEnd, Offer};
 use server::{LinkRequest, ServerApplication};
@@ -128,12 +125,12 @@ impl GameLink {
             .collect();
         let (sender, ended) = crossbeam_channel::bounded(1);
         let application = ServerApplication::new(lease, matchmakers, Box::new(server), sender)?;
-        let member = Member {
+        let node = HubNode {
             identity: options.identity,
             join_file: options.join_file,
             instance: options.instance,
         };
-        let handle = attach("link", member, NodeConfig::default(), application)?;
+        let handle = node.spawn("link", NodeConfig::default(), application)?;
         Ok(Self { handle, ended })
     }
 

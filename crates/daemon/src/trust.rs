@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crypto::{Identity, NoEntropy, Provider, Ring, Secret32, identity_file, reset_file};
 use hub::JoinFile;
-use wire::{InstanceId, Seed};
+use wire::InstanceId;
 use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure, SystemFault};
@@ -104,20 +104,7 @@ pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -
 ///
 /// If the system has no randomness.
 pub fn random_instance(provider: &mut Ring) -> Result<InstanceId, Failure> {
-    let mut id = [0; 8];
-    fill_random(provider, &mut id)?;
-    Ok(InstanceId(u64::from_be_bytes(id)))
-}
-
-/// Draws a seed for values that peers can see.
-pub(crate) fn random_seed(provider: &mut Ring) -> Result<Seed, Failure> {
-    let mut seed = [0; 32];
-    fill_random(provider, &mut seed)?;
-    Ok(Seed(seed))
-}
-
-fn fill_random(provider: &mut Ring, out: &mut [u8]) -> Result<(), Failure> {
-    provider.random(out).map_err(|NoEntropy| no_entropy())
+    provider.random_instance().map_err(|NoEntropy| no_entropy())
 }
 
 pub(crate) fn no_entropy() -> Failure {

@@ -9,7 +9,7 @@ use core::time::Duration;
 use crypto::token::CLOCK_SKEW;
 use crypto::{NoEntropy, Provider, Ring, UserData};
 use wire::{
-    Arrival, ClientId, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit, UnixTime,
+    Arrival, ClientId, CommandId, Generator, Instant, Machine, MatchId, Transmit, UnixTime,
 };
 
 use crate::config::{Config, Duplicate, Game};
@@ -82,15 +82,14 @@ impl<P: Provider> Matchmaker<P> {
         mut provider: P,
         now: Instant,
     ) -> Result<Self, NoEntropy> {
-        let mut seed = [0; 32];
-        provider.random(&mut seed)?;
+        let generator = provider.random_seed()?.generator(0);
         let mut timers = Timers::default();
         timers.set(Timer::Recovered, now + config.recovery);
         Ok(Self {
             pool: Pool::new(&game.slots, now),
             game,
             provider,
-            generator: Seed(seed).generator(0),
+            generator,
             now,
             wall: None,
             recovery: Recovery {

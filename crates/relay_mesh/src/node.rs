@@ -52,7 +52,7 @@ use crypto::tls::TlsIdentity;
 use crypto::{Identity, Provider, Secret32};
 use udp_proto::{AppId, ChannelId, CidLen, Endpoint, Listen, ListenError, Mtu};
 use wire::{
-    Arrival, CommandId, Generator, Instant, Machine, NodeId, Seed, TokenBucket, Transmit, UnixTime,
+    Arrival, CommandId, Generator, Instant, Machine, NodeId, TokenBucket, Transmit, UnixTime,
 };
 
 use crate::choice::{Penalties, PenaltyConfig};
@@ -180,9 +180,7 @@ impl<P: Provider> Node<P> {
         check(&config)?;
         let own = identity.node_id();
         let public = *identity.public_key();
-        let mut seed = [0; 32];
-        provider.random(&mut seed)?;
-        let mut generator = Seed(seed).generator(0);
+        let mut generator = provider.random_seed()?.generator(0);
         let key = provider.signing_key(&identity)?;
         let (network, previous) = networks_of(&provider, &config);
         let publisher = Publisher::new(key, public, network, config.profile.clone())

@@ -14,6 +14,8 @@ mod counters;
 pub mod driver;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub mod handle;
+#[cfg(feature = "hub")]
+pub mod hub_node;
 #[cfg(feature = "mesh")]
 pub mod mesh;
 #[cfg(feature = "tcp")]
@@ -42,6 +44,8 @@ pub use driver::{
 };
 #[cfg(any(feature = "tcp", feature = "udp"))]
 pub use handle::{End, SpawnError};
+#[cfg(feature = "hub")]
+pub use hub_node::{HubApplication, HubNode, HubNodeError};
 #[cfg(feature = "tcp")]
 pub use reliable::{
     AcceptError, AcceptFault, ClientClose, ClientEvent, Dest, JoinRequest, LeaveCause, MemberId,

@@ -18,6 +18,12 @@ mod socket;
 pub mod stats;
 
 pub use crypto;
+#[cfg(feature = "hub")]
+pub use hub;
+#[cfg(feature = "lockstep")]
+pub use lockstep;
+#[cfg(feature = "matchmaker")]
+pub use matchmaker_core as matchmaker;
 pub use servicer;
 pub use udp_proto;
 pub use wire;

@@ -107,9 +107,7 @@ impl Server {
         config: Config,
         listen: impl FnOnce(InstanceId) -> Listen,
     ) -> Result<Self, OpenError> {
-        let mut id = [0; 8];
-        Ring::new().random(&mut id)?;
-        let instance = InstanceId(u64::from_be_bytes(id));
+        let instance = Ring::new().random_instance()?;
         let listen = listen(instance);
         let key = ServerKey(*listen.identity.public_key());
         let mut socket = Socket::open(address, app_id, config)?;

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crypto::token::TokenHeader;
 use crypto::{NoEntropy, Provider, TokenId};
 use wire::{
-    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, Seed, SourceKey,
-    SourceLimiter, TokenBucket, Transmit, UnixTime,
+    Arrival, ClientId, CommandId, Generator, Instant, Machine, NodeId, SourceKey, SourceLimiter,
+    TokenBucket, Transmit, UnixTime,
 };
 
 use crate::block_list::BlockList;
@@ -135,9 +135,7 @@ impl<P: Provider> Endpoint<P> {
         mut provider: P,
         now: Instant,
     ) -> Result<Self, NoEntropy> {
-        let mut seed = [0; 32];
-        provider.random(&mut seed)?;
-        let generator = Seed(seed).generator(0);
+        let generator = provider.random_seed()?.generator(0);
         let mut table = Vec::new();
         config.channels.encode(&mut table);
         config.messages.encode(&mut table);

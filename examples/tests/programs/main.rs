@@ -4,12 +4,18 @@
 
 mod games;
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU8;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
+use daemon::role::hub::{HubOptions, HubProcess};
+use hub::Role;
+use hub::join_file::{Grant, JoinFile, NetworkSecret};
+use tickwire::crypto::{Identity, Ring};
 use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
 
 const LOCKSTEP: AppId = AppId(0x6c6f_636b);
@@ -29,6 +35,9 @@ fn example(name: &str) -> Command {
             "hello_client",
             "hello_server",
             "lockstep",
+            "mail",
+            "match_client",
+            "match_server",
             "mesh",
             "metrics",
             "pong",
@@ -71,10 +80,14 @@ fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     (address, heard)
 }
 
-/// Returns the programs in a page's `rust,no_run` blocks.
-fn shown(page: &str) -> Vec<&str> {
-    let blocks = page.split("```rust,no_run\n").skip(1);
-    blocks
+const NO_RUN: &str = "```rust,no_run\n";
+/// Programs that import crates above the page's own.
+const IGNORED: &str = "```rust,ignore\n";
+
+/// Returns the programs in a page's blocks of `fence`.
+fn shown<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
+    page.split(fence)
+        .skip(1)
         .map(|rest| rest.split_once("```\n").unwrap().0)
         .collect()
 }
@@ -88,9 +101,14 @@ fn the_pages_show_the_hello_programs_as_they_run() {
     // The pages omit the module docs and the lint attribute that the workspace needs.
     let programs = files.map(|file| file.splitn(3, "\n\n").nth(2).unwrap());
     let page = include_str!("../../../crates/tickwire/README.md");
-    assert_eq!(shown(page), programs);
-    assert_eq!(shown(include_str!("../../../README.md")), programs);
-    assert_eq!(shown(include_str!("../../../docs/start.md")), programs);
+    assert_eq!(shown(page, NO_RUN), programs);
+    let pages = [
+        include_str!("../../../README.md"),
+        include_str!("../../../docs/start.md"),
+    ];
+    for page in pages {
+        assert_eq!(shown(page, NO_RUN), programs);
+    }
 
     let mut command = example("hello_server");
     command.arg("127.0.0.1:0").stdout(Stdio::piped());
@@ -101,6 +119,98 @@ fn the_pages_show_the_hello_programs_as_they_run() {
     let output = example("hello_client").args(words).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "hello\n");
+}
+
+#[test]
+fn the_lockstep_page_shows_a_match_that_two_players_finish() {
+    let files = [
+        include_str!("../../match_server.rs"),
+        include_str!("../../match_client.rs"),
+    ];
+    let programs = files.map(|file| file.splitn(3, "\n\n").nth(2).unwrap());
+    let page = include_str!("../../../crates/lockstep/README.md");
+    assert_eq!(shown(page, IGNORED), programs);
+
+    let mut command = example("match_server");
+    command.arg("127.0.0.1:0").stdout(Stdio::piped());
+    let mut server = Started(command.spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let players: Vec<Child> = (0..2)
+        .map(|_| {
+            let mut command = example("match_client");
+            command.args(first.split(' ')).stdout(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let scores: Vec<String> = players
+        .into_iter()
+        .map(|player| {
+            let output = player.wait_with_output().unwrap();
+            assert!(output.status.success());
+            text(&output.stdout)
+        })
+        .collect();
+    // Both simulated the same inputs, and each pressed its button in nearly every tick.
+    assert_eq!(scores[0], scores[1]);
+    let points = scores[0]
+        .trim()
+        .split(" : ")
+        .map(|points| points.parse().unwrap());
+    assert!(points.min().unwrap_or(0) > 200_u32, "{scores:?}");
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(
+        rest.len(),
+        2,
+        "each player finished, none differed: {rest:?}"
+    );
+    assert!(
+        rest.iter().all(|line| line.ends_with("left: Finished")),
+        "{rest:?}"
+    );
+    assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_hub_page_shows_a_node_that_sends_mail_and_one_that_reads_it() {
+    let program = include_str!("../../mail.rs")
+        .splitn(3, "\n\n")
+        .nth(2)
+        .unwrap();
+    let page = include_str!("../../../crates/hub/README.md");
+    assert_eq!(shown(page, IGNORED), [program]);
+
+    let folder = std::env::temp_dir().join(format!("tickwire-mail-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let mut file = JoinFile::new(NetworkSecret::new([7; 32]));
+    let listen = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let hub = Identity::generate(&mut Ring::new()).unwrap();
+    let at = listen.to_string();
+    file.grants
+        .push(Grant::new(Role::Hub, hub.node_id()).with_address(&at));
+    for name in ["writer", "reader"] {
+        let identity = Identity::generate(&mut Ring::new()).unwrap();
+        file.grants
+            .push(Grant::new(Role::GameNode, identity.node_id()));
+        fs::write(folder.join(name), identity.to_pem().as_bytes()).unwrap();
+    }
+    fs::write(folder.join("net.join"), file.to_text()).unwrap();
+    let data = folder.join("hub");
+    let hub = HubProcess::start(HubOptions::new(&hub, file, &data)).unwrap();
+    let mail = |name, words: &[&str]| {
+        let mut command = example("mail");
+        command.arg(folder.join(name)).arg(folder.join("net.join"));
+        let output = command.args(words).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(mail("writer", &["42", "see you at nine"]), "stored\n");
+    assert_eq!(mail("reader", &["42"]), "see you at nine\n");
+    hub.shutdown(Duration::from_secs(1));
+    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Errors are printed as one sentence, never in `Debug` format.

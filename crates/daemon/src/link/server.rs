@@ -10,9 +10,9 @@ use crypto::{Ring, TokenKey};
 use hub::record::{CallError, DownReason, NodeInfo};
 use hub::{Addr, CallId, Name, Node, NodeEvent, Ticket};
 use matchmaker_core::record::{Intake, Verdict};
+use servicer::HubApplication;
 use wire::{ClientId, InstanceId, Instant, MatchId, NodeId};
 
-use super::application::LinkApplication;
 use super::lease::{Lease, LeaseEnd, LeaseEvent, RequestAction};
 use super::{GameServer, MATCHMAKER};
 use crate::exit::Failure;
@@ -163,7 +163,7 @@ impl ServerApplication {
     }
 }
 
-impl LinkApplication for ServerApplication {
+impl HubApplication for ServerApplication {
     type Request = LinkRequest;
 
     fn apply_request(

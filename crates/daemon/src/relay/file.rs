@@ -21,7 +21,7 @@ use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::{Bootstrap, Config, Game, TcpConfig};
 use serde::{Deserialize, Serialize};
-use wire::{InstanceId, NodeId};
+use wire::NodeId;
 
 use super::admin::AdminSetup;
 use super::emulation::{Emulation, FileLink};
@@ -271,11 +271,10 @@ impl FileConfig {
         let identity = open_or_create_identity(&identity_path)?;
         let secret = read_secret(&directory.join(&self.secret_file));
         let secret = secret.map_err(|error| error.in_field("secret_file"))?;
-        let mut instance = [0; 8];
-        Ring::new()
-            .random(&mut instance)
+        let instance = Ring::new()
+            .random_instance()
             .map_err(|error| ConfigError::new(directory, &error))?;
-        let mut node = Config::new(secret, InstanceId(u64::from_be_bytes(instance)));
+        let mut node = Config::new(secret, instance);
         node.reset_secret = trust::reset_secret(&identity_path, self.listen, &mut Ring::new());
         node.bootstrap = bootstrap(&self.bootstrap);
         node.profile = Profile {

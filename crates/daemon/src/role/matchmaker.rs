@@ -11,13 +11,13 @@ use crossbeam_channel::Receiver;
 use crypto::{Identity, Ring};
 use hub::{JoinFile, Name, NodeConfig, Role};
 use matchmaker_core::{Config, Game, Matchmaker, Rule};
-use servicer::{Clock, StreamHandle};
+use servicer::{Clock, HubNode, StreamHandle};
 use wire::NodeId;
 
 use crate::allocator::{CommandSender, LocalProcess, LocalProcessConfig};
 use crate::edge::{Edge, EdgeConfig};
 use crate::exit::{Exit, Failure};
-use crate::link::{self, MATCHMAKER, Member};
+use crate::link::MATCHMAKER;
 use crate::matchmaking;
 pub use crate::matchmaking::{
     Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAccess,
@@ -104,12 +104,12 @@ impl MatchmakerProcess {
         let (commands, queue) = CommandSender::new();
         let (fence, fenced) = crossbeam_channel::bounded(1);
         let application = MatchmakerApplication::new(matchmaker, commands, fence);
-        let member = Member {
+        let member = HubNode {
             identity: options.identity,
             join_file: options.join_file,
             instance,
         };
-        let handle = link::attach("matchmaker", member, node, application)?;
+        let handle = member.spawn("matchmaker", node, application)?;
         let allocator = match options.pool {
             Some(pool) => {
                 let requests = handle.requests();

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use crypto::Ring;
 use hub::{CountKey, MailSeq, Node, NodeConfig, NodeEvent};
-use servicer::StreamHandle;
+use servicer::{HubApplication, HubNode, StreamHandle};
 use wire::{ClientId, Instant};
 
 use super::{EventWriter, Failure};
 use crate::keyring;
 use crate::message::{ChildEvent, MAILS_AT_KILL_MIN};
-use daemon::link::{self, LinkApplication, Member};
 use daemon::trust;
 
 /// Joins the hub as the node `name` of the join file.
@@ -25,20 +24,14 @@ pub(super) fn join<A>(
     application: A,
 ) -> Result<StreamHandle<A::Request>, Failure>
 where
-    A: LinkApplication<Request: Send> + Send + 'static,
+    A: HubApplication<Request: Send> + Send + 'static,
 {
-    let member = Member {
+    let node = HubNode {
         identity: &keyring::identity(directory, name)?,
         join_file: &keyring::join_file(directory)?,
         instance: trust::random_instance(&mut Ring::new())?,
     };
-    let handle = link::attach(
-        &format!("hub {name}"),
-        member,
-        NodeConfig::default(),
-        application,
-    )?;
-    Ok(handle)
+    Ok(node.spawn(&format!("hub {name}"), NodeConfig::default(), application)?)
 }
 
 /// Writes to all players in turn.
@@ -120,7 +113,7 @@ impl Writer {
     }
 }
 
-impl LinkApplication for Writer {
+impl HubApplication for Writer {
     type Request = Write;
 
     fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Write) -> ControlFlow<()> {
@@ -205,7 +198,7 @@ impl Reader {
     }
 }
 
-impl LinkApplication for Reader {
+impl HubApplication for Reader {
     /// Announces that the players are present.
     type Request = ();
 

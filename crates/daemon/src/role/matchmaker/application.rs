@@ -14,12 +14,11 @@ use matchmaker_core::{
     CancelError, Command, Ending, Event, MatchEnd, Matchmaker, Outcome, ReissueError, ServerLink,
     TicketId, TicketState,
 };
-use servicer::Clock;
+use servicer::{Clock, HubApplication};
 use tokio::sync::oneshot;
 use wire::{CommandId, Instant, MatchId};
 
 use crate::allocator::{AllocatorCommand, CommandSender, Report};
-use crate::link::LinkApplication;
 use crate::matchmaking::{
     Load, MatchResult, MatchmakerRequest, Submitted, TicketAccess, UnknownTicket,
 };
@@ -221,7 +220,7 @@ impl MatchmakerApplication {
     }
 }
 
-impl LinkApplication for MatchmakerApplication {
+impl HubApplication for MatchmakerApplication {
     type Request = MatchmakerRequest;
 
     fn apply_request(

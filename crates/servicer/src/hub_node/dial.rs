@@ -7,12 +7,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::thread;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use servicer::{Dial, DialError};
 use wire::{CommandId, Instant, NodeId};
+
+use crate::tcp::{Dial, DialError};
 
 /// Resolves the host names of a join file, one at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Lookup {
+pub(super) struct Lookup {
     known: BTreeMap<String, Vec<SocketAddr>>,
     running: Option<(String, Receiver<Vec<SocketAddr>>)>,
     /// The running dial, and its name.
@@ -23,7 +24,7 @@ pub(crate) struct Lookup {
 
 impl Lookup {
     /// Returns where to dial for `address`, `host:port`; `None` while it is being resolved.
-    pub(crate) fn dial(&mut self, id: CommandId, node: NodeId, address: String) -> Option<Dial> {
+    pub(super) fn dial(&mut self, id: CommandId, node: NodeId, address: String) -> Option<Dial> {
         if let Ok(address) = address.parse() {
             return Some(Dial {
                 address,
@@ -46,13 +47,13 @@ impl Lookup {
     }
 
     /// Returns whether the last resolution of `address` found nothing.
-    pub(crate) fn has_failed(&mut self, address: &str) -> bool {
+    pub(super) fn has_failed(&mut self, address: &str) -> bool {
         self.take_answer();
         self.known.get(address).is_some_and(Vec::is_empty)
     }
 
     /// Handles the end of a dial. After a failure the name is resolved again.
-    pub(crate) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
+    pub(super) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
         if let Some((_, address)) = self.dialled.take_if(|(dialled, _)| *dialled == id)
             && result.is_err()
         {
@@ -160,7 +161,7 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use servicer::DialPeer;
+    use crate::tcp::DialPeer;
 
     use super::*;
 
