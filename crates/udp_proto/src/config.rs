@@ -486,7 +486,7 @@ mod tests {
 
     /// The test `resident` measures the resulting memory.
     #[test]
-    fn a_server_grants_each_session_a_window_for_the_longest_message_and_no_more() {
+    fn a_server_grants_a_window_for_the_longest_message_and_no_more() {
         let config = Config::for_server();
         assert_eq!(config.receive_window(), 88 << 10);
         assert!(config.channels.receive_window(0) <= 88 << 10);

@@ -46,7 +46,7 @@ fn each_address_has_a_random_secret_of_its_own_that_outlives_a_restart() {
 
 /// One server's file, copied to another host or renamed for another address.
 #[test]
-fn a_copied_file_gives_other_secrets_on_another_machine_and_at_another_address() {
+fn a_copied_file_gives_other_secrets_on_another_machine_or_address() {
     let kept = Secret32::new([7; 32]);
     let at = |address: &str, machine: &str| {
         let address: SocketAddr = address.parse().unwrap();
@@ -70,7 +70,7 @@ fn a_copied_file_gives_other_secrets_on_another_machine_and_at_another_address()
 }
 
 #[test]
-fn the_secret_for_an_address_outlives_a_restart_and_is_not_what_the_file_holds() {
+fn the_secret_outlives_a_restart_and_differs_from_the_file() {
     let directory = Directory::new("reset_place");
     let identity = directory.path("server.pem");
     let address: SocketAddr = "127.0.0.1:7777".parse().unwrap();

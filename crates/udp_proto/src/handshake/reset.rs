@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_a_second_are_sent_an_eighth_to_one_network_and_none_for_a_short_packet() {
+    fn resets_are_limited_to_1000_a_second_and_an_eighth_for_one_network() {
         let names = (Secret32::new([1; 32]), NodeId([2; 32]));
         let network = |number: u8| NetworkKey::of(IpAddr::from([192, 0, number, 1]));
         let mut sent = [0, 0];

@@ -372,7 +372,7 @@ mod tests {
         }
 
         #[test]
-        fn twp_m2_m6_of_a_sequenced_channel_nothing_at_or_below_the_last_is_delivered(
+        fn twp_m2_m6_sequenced_channels_deliver_nothing_up_to_the_last(
             start in prop_oneof![Just(0_u64), Just((1 << 16) - 40), Just((1 << 32) - 40)],
             steps in prop::collection::vec(
                 (prop_oneof![9 => -1_200_i64..40, 1 => 0_i64..9_000], any::<bool>()), 1..400),

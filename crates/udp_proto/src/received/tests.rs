@@ -347,7 +347,7 @@ fn a_second_window_is_kept_only_while_something_in_it_is_withheld() {
 }
 
 #[test]
-fn an_acknowledgement_is_asked_for_once_in_128_numbers_that_none_has_confirmed() {
+fn an_acknowledgement_is_requested_once_in_128_unconfirmed_numbers() {
     let mut received = fresh();
     let mut asked = Vec::new();
     let mut report = |received: &mut Received, value| {

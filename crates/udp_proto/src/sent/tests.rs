@@ -182,7 +182,7 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
 
 /// An ACK covers 1,023 numbers below its largest.
 #[test]
-fn no_packet_leaves_whose_ack_would_not_reach_down_to_the_oldest_in_flight() {
+fn no_packet_is_sent_whose_ack_would_not_cover_the_oldest_in_flight() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     sender.ack(1, 0, 0, &[]).unwrap();
@@ -527,7 +527,7 @@ fn lost_packets_are_remembered_by_the_current_rtt() {
 
 /// Packets that elicit no ACK are never acknowledged: later ones replace them, and no memory grows.
 #[test]
-fn packets_that_elicit_nothing_are_forgotten_where_nothing_is_acknowledged() {
+fn packets_that_elicit_nothing_are_forgotten_without_acknowledgements() {
     let mut sender = Sender::new(0);
     for step in 0..1_000 {
         sender.send(step * 100, Elicits::Nothing);
@@ -605,7 +605,7 @@ fn a_session_that_has_ended_forgets_what_is_in_flight() {
 }
 
 #[test]
-fn numbers_never_sent_are_remembered_36_at_a_time_in_memory_had_from_the_start() {
+fn the_last_36_skipped_numbers_are_kept_in_memory_from_the_start() {
     let mut sender = Sender::new(0);
     assert_eq!(sender.sent.memory(), 0);
     sender.send(0, Elicits::Ack);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_fifth_in_three_seconds_halves_the_rate_exactly_and_a_fifth_does_not() {
+    fn more_than_a_fifth_lost_in_three_seconds_halves_the_rate() {
         let mut breaker = Breaker::new(at(0), FULL);
         for start in 0..30 {
             assert_eq!(second(&mut breaker, start, 80, 20), FULL);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_gap_the_former_rate_is_back_in_a_round_trip_and_its_losses_do_not_count() {
+    fn a_gap_restores_the_rate_in_a_round_trip_and_its_losses_do_not_count() {
         let mut breaker = Breaker::new(at(0), FULL);
         heard(&mut breaker, 1_000);
         breaker.on_silence(at(1_300));

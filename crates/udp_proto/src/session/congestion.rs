@@ -328,7 +328,7 @@ mod tests {
 
     /// RFC 9002, sections 7.2, 7.3.1 to 7.3.3.
     #[test]
-    fn the_window_doubles_halves_once_a_round_trip_and_then_grows_by_a_datagram() {
+    fn the_window_doubles_halves_once_a_round_trip_and_grows_linearly() {
         let mut congestion = limited();
         let rtt = rtt(50);
         assert_eq!(congestion.window, 12_000);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bulk_no_queue_shrinks_the_window_and_with_bulk_in_flight_it_does() {
+    fn a_queue_shrinks_the_window_only_with_bulk_in_flight() {
         let mut congestion = Congestion::new(at(0));
         on_summary(&mut congestion, at(50), &acked(1_200), &rtt(50));
         for round in 1..10 {
@@ -415,7 +415,7 @@ mod tests {
 
     /// RFC 9000, section 9.4.
     #[test]
-    fn another_path_begins_with_a_first_window_and_loss_on_the_last_one_does_not_count() {
+    fn a_new_path_begins_with_a_first_window_despite_loss_on_the_last() {
         let mut congestion = limited();
         on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
         on_summary(&mut congestion, at(60), &lost(at(55)), &rtt(50));
@@ -435,7 +435,7 @@ mod tests {
         /// than one that acknowledges all at once: growth counts bytes, and doubles at most once
         /// per window.
         #[test]
-        fn twp_p8_no_way_to_acknowledge_makes_the_window_grow_faster_than_the_bytes(
+        fn twp_p8_no_acknowledgements_grow_the_window_faster_than_the_bytes(
             parts in prop::collection::vec((0_u32..40, 1_u64..400), 1..200),
         ) {
             let mut congestion = limited();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_path_is_believed_within_twenty_seconds_and_a_shorter_one_at_once() {
+    fn a_longer_path_is_detected_in_20_seconds_and_a_shorter_one_at_once() {
         let mut base = BaseDelay::new(Instant::ZERO);
         assert_eq!(base.get(), None);
         let mut turns = Vec::new();

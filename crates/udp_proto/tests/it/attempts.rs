@@ -223,7 +223,7 @@ fn a_shut_down_endpoint_accepts_no_one() {
 }
 
 #[test]
-fn twp_k7_a_used_token_opens_nothing_after_the_wall_clock_went_forth_and_back() {
+fn twp_k7_a_used_token_opens_nothing_after_the_wall_clock_jumped() {
     let mut line = Line::new(23);
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, again(&credentials));

@@ -69,7 +69,7 @@ fn u13_datagrams_from_a_blocked_prefix_are_not_read() {
 }
 
 #[test]
-fn u13_a_block_holds_from_the_next_datagram_ends_with_its_span_and_is_taken_back() {
+fn u13_a_block_holds_from_the_next_datagram_until_its_end() {
     let mut line = Line::new(2);
     line.join(1);
     let here = prefix("203.0.113.9");

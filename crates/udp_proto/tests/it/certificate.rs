@@ -116,7 +116,7 @@ fn b4_a_client_with_a_root_key_connects_to_a_certified_server() {
 }
 
 #[test]
-fn twp_k4_b4_each_certificate_that_is_not_believed_has_a_failure_of_its_own() {
+fn twp_k4_b4_each_rejected_certificate_has_its_own_failure() {
     let late = UnixTime::from_secs(UNIX.as_secs() - 6);
     let other = InstanceId(1);
     let elsewhere = ServerIdentity::Roots {

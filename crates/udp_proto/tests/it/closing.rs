@@ -23,7 +23,7 @@ fn text(party: &Party) -> Vec<u8> {
 }
 
 #[test]
-fn u15_a_kick_ends_a_session_at_once_with_its_reason_and_sends_nothing_else() {
+fn u15_a_kick_ends_a_session_at_once_and_sends_only_its_reason() {
     let mut line = Line::new(1);
     let (session, theirs) = line.join(1);
     line.run(200);

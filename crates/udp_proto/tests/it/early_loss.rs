@@ -20,7 +20,7 @@ fn early((by_client, mut count): (bool, usize)) -> impl FnMut(bool, &[u8]) -> bo
 /// The server's first packets are lost, and it has much to send to a silent client: its send limit
 /// must not depend on bytes that such a client never sends.
 #[test]
-fn three_lost_datagrams_at_the_start_delay_a_token_session_and_do_not_end_it() {
+fn three_lost_datagrams_at_the_start_only_delay_a_token_session() {
     for lost in 0..4 {
         for first in [300, 600, 850, 900, 1_000] {
             let mut link = Link::new(11, unhurried(), early((false, lost)));

@@ -71,7 +71,7 @@ fn came(scene: &Scene, channel: ChannelId) -> usize {
 }
 
 #[test]
-fn a_flood_of_unreliable_messages_leaves_room_for_reliable_ones_of_the_last_priority() {
+fn a_flood_of_unreliable_messages_leaves_room_for_reliable_ones() {
     for reliable in [
         ChannelConfig::reliable_ordered(),
         ChannelConfig::reliable_unordered(),

@@ -107,7 +107,7 @@ fn the_first_packet_bears_no_later_phase() {
 /// R4: forged phase bits cost one key expansion per second and the memory of one key, and delay no
 /// valid packet.
 #[test]
-fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second_and_changes_nothing() {
+fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second() {
     let quiet = Siege::run(0);
     let siege = Siege::run(20);
     assert!(siege.spent.open > quiet.spent.open + 30_000, "{siege:?}");

@@ -100,7 +100,7 @@ fn both_ends_at_once_change_keys_once() {
 /// An update that waits for its acknowledgement and for three probe timeouts is done later without
 /// another call.
 #[test]
-fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_probe_timeouts() {
+fn an_update_waits_for_an_acknowledgement_and_three_probe_timeouts() {
     let (mut line, ends) = joined(Config::default());
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     // Its PING is lost, so nothing of phase 1 is acknowledged.
@@ -131,7 +131,7 @@ fn a_change_waits_until_a_packet_of_the_phase_was_acknowledged_and_for_three_pro
 
 /// Packets sealed before the update that arrive after it are accepted for three probe timeouts.
 #[test]
-fn packets_that_a_change_overtook_are_taken_for_three_probe_timeouts_and_no_longer() {
+fn packets_of_the_last_phase_are_accepted_for_three_probe_timeouts() {
     for (wait, is_taken) in [(0, true), (60, true), (150, false)] {
         let (mut line, ends) = joined(Config::default());
         line.run(3_000);

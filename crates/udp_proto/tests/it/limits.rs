@@ -124,7 +124,7 @@ fn half_open_max_bounds_the_slots_beyond_sessions_max() {
 }
 
 #[test]
-fn sessions_per_source_max_counts_by_address_and_spares_loopback_and_trusted_exits() {
+fn sessions_per_source_max_exempts_loopback_and_trusted_exits() {
     let exit: SocketAddr = address("192.0.2.200:9");
     let (mut server, mut keys) = server(
         2,

@@ -236,7 +236,7 @@ fn u9_displacement_by_an_untracked_message_is_reported() {
 
 /// Three ends: the peer times out, the peer closes, and we close without a linger time.
 #[test]
-fn u9_twp_t6_at_the_end_of_a_session_each_open_message_is_dropped_before_closed() {
+fn u9_twp_t6_a_sessions_open_messages_are_dropped_before_closed() {
     for end in 0..3 {
         let mut line = Line::with(
             2,
@@ -312,7 +312,7 @@ fn u9_closing_waits_for_what_becomes_of_tracked_messages() {
 }
 
 #[test]
-fn u9_no_more_than_4096_messages_are_tracked_and_memory_for_them_is_bounded() {
+fn u9_at_most_4096_messages_are_tracked_in_bounded_memory() {
     let mut row = ChannelConfig::reliable_unordered();
     row.queue_bytes_max = 1 << 20;
     let table = ChannelTable::new(&[ChannelConfig::unreliable(), row]).unwrap();

@@ -40,7 +40,7 @@ fn to_client(line: &mut Line) {
 }
 
 #[test]
-fn a_handshake_without_repeats_is_the_first_sample_with_and_without_a_retry() {
+fn a_handshake_without_repeats_is_the_first_rtt_sample() {
     for credentials in [None, Some(Credentials::Open)] {
         let mut line = Line::with(1, udp_proto::Config::default(), Listen::with_open_mode);
         let token = line.token(1);

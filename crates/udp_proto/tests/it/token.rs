@@ -26,7 +26,7 @@ fn expect_refusal(scene: &mut Scene, client: Handle<Peer>, code: CloseCode) {
 }
 
 #[test]
-fn twp_k7_a_token_used_twice_opens_one_session_from_the_same_or_another_address() {
+fn twp_k7_a_token_used_twice_opens_one_session_from_any_address() {
     let mut scene = Scene::new(Seed::from_number(1));
     let first = scene.client();
     let unix = scene.world.unix_now();
@@ -100,7 +100,7 @@ fn a_token_of_a_key_that_was_removed_is_refused() {
 }
 
 #[test]
-fn an_expired_token_is_refused_and_so_is_every_token_before_the_wall_clock_is_known() {
+fn tokens_are_refused_when_expired_or_without_a_wall_clock() {
     let mut scene = Scene::new(Seed::from_number(3));
     let unix = scene.world.unix_now();
     let credentials = scene.keys.token_for(
@@ -181,7 +181,7 @@ fn a_thief_of_the_token_alone_gets_nothing_and_burns_nothing() {
 }
 
 #[test]
-fn twp_t7_a_crashed_player_returns_with_a_new_token_while_the_old_session_lives() {
+fn twp_t7_a_crashed_player_returns_with_a_new_token() {
     let mut scene = Scene::new(Seed::from_number(6));
     scene
         .world

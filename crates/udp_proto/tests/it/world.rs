@@ -19,7 +19,7 @@ use crate::harness::{
 use storm::{Storm, Way};
 
 #[test]
-fn sim_twp_m1_m2_r2_t6_every_storm_delivers_what_was_sent_and_nothing_twice() {
+fn sim_twp_m1_m2_r2_t6_storms_deliver_all_once_and_nothing_else() {
     let (mut alive, mut delivered) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let storm = Storm::run(seed);

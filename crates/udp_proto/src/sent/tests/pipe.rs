@@ -320,7 +320,7 @@ fn twp_a1_what_is_acked_was_accepted_whatever_the_pipe_does() {
 }
 
 #[test]
-fn twp_a2_with_1000_in_flight_and_loss_both_ways_all_that_arrived_is_acked() {
+fn twp_a2_all_that_arrived_is_acked_with_1000_in_flight_and_loss() {
     for (seed, first) in [(1, 0), (2, (1 << 16) - 1_000), (3, (1 << 32) - 1_000)] {
         let mut run = Run::new(World {
             seed,

@@ -159,7 +159,7 @@ fn twp_m1_an_unordered_message_does_not_wait_for_earlier_ones() {
 }
 
 #[test]
-fn twp_m1_an_unordered_number_outside_the_window_is_a_repeat_or_ends_the_session() {
+fn twp_m1_an_unordered_number_off_the_window_repeats_or_closes() {
     for first_id in [0, (1 << 16) - 500, (1 << 32) - 500] {
         let mut inbox = inbox(first_id);
         // All but the first: the window cannot advance.

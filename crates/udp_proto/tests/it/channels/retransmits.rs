@@ -292,7 +292,7 @@ fn of(channel: u8, id: u16, fragment: Option<Position>, data: &[u8]) -> MsgFrame
 }
 
 #[test]
-fn u9_twp_m2_a_copy_of_a_single_fragment_is_dropped_and_a_contradiction_closes() {
+fn u9_twp_m2_a_copied_fragment_is_dropped_and_a_contradiction_closes() {
     let mut inbox = Inbox::new(table(), 256 << 10, 0);
     let (now, mut out) = (Instant::ZERO, Vec::new());
     for id in [0_u16, 1, 0, 1, 3, 2, 3, 2] {

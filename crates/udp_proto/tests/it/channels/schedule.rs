@@ -87,7 +87,7 @@ fn a_fragment_is_retransmitted_once_every_packet_with_it_is_lost() {
 }
 
 #[test]
-fn what_fits_one_datagram_is_never_split_and_what_does_not_is_split_at_the_fragment_length() {
+fn only_messages_longer_than_a_datagram_are_split_at_the_fragment_length() {
     let mut outbox = outbox(&[ChannelConfig::unreliable(), reliable(1)]);
     for channel in [0, 1] {
         outbox
@@ -107,7 +107,7 @@ fn what_fits_one_datagram_is_never_split_and_what_does_not_is_split_at_the_fragm
 }
 
 #[test]
-fn only_the_last_frame_of_a_packet_is_without_length_and_never_one_that_is_padded() {
+fn only_an_unpadded_last_frame_of_a_packet_omits_its_length() {
     let table = ChannelTable::default();
     for (len, end, omitted) in [
         (100, End::Packet, true),

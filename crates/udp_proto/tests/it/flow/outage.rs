@@ -50,7 +50,7 @@ fn after_outage(
 }
 
 #[test]
-fn sim_after_an_outage_the_former_rate_is_back_in_two_round_trips_and_a_second() {
+fn sim_the_rate_is_back_two_round_trips_and_a_second_after_an_outage() {
     for (number, away) in (0..).zip([200, 400, 700, 1_500, 3_000, 8_000]) {
         for (delay, pattern) in [
             (10, (100, 16)),

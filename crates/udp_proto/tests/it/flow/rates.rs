@@ -22,7 +22,7 @@ fn sent(lane: &Lane) -> u64 {
 }
 
 #[test]
-fn realtime_rate_and_realtime_burst_hold_for_unreliable_and_for_urgent_reliable_messages() {
+fn realtime_rate_and_realtime_burst_hold_for_all_realtime_messages() {
     for channel in [GAME, RELIABLE] {
         let mut config = config();
         config.realtime_rate = NonZeroU32::new(50_000).unwrap();

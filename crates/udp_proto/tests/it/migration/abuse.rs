@@ -135,7 +135,7 @@ fn ten_thousand_claimed_addresses_cost_one_candidate_and_no_amplification() {
 /// Only a peer that received packets at an address can claim it: a session moves only with the
 /// right token from the challenged address.
 #[test]
-fn an_answer_moves_a_session_only_with_the_token_and_from_the_address_that_was_asked() {
+fn only_the_challenged_address_moves_a_session_with_the_token() {
     let mut line = Line::new(43);
     let (mut rogue, theirs) = rogue_session(&mut line);
     let (claimed, other) = (stranger(1), stranger(2));
@@ -310,7 +310,7 @@ fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
 /// An attacker who reads packets and forges the source knows the connection id. His packets do not
 /// open, and take nothing of the player's limit until they exceed sixteen times that limit.
 #[test]
-fn twp_f2_forged_packets_from_the_sessions_address_take_none_of_its_limits() {
+fn twp_f2_packets_forged_from_the_address_take_none_of_its_limits() {
     for each_tick in [10, 130] {
         let mut line = Line::with(50, Config::for_server(), |listen| listen);
         let (session, _) = line.join(1);
