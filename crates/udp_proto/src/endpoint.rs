@@ -396,7 +396,7 @@ impl<P: Provider> Endpoint<P> {
         false
     }
 
-    fn rest(&mut self, index: u16) {
+    fn clear_ready(&mut self, index: u16) {
         if let Some(marks) = self.marks.get_mut(usize::from(index)) {
             marks.is_ready = false;
         }
@@ -441,7 +441,7 @@ impl<P: Provider> Endpoint<P> {
         let start = buf.len();
         while let Some(index) = self.ready.pop_front() {
             let Some(id) = self.slots.id_at(index) else {
-                self.rest(index);
+                self.clear_ready(index);
                 continue;
             };
             let (transmit, is_done) = match self.slots.get_mut(id) {
@@ -460,7 +460,7 @@ impl<P: Provider> Endpoint<P> {
                 // Round robin over sessions, one datagram each.
                 self.ready.push_back(index);
             } else {
-                self.rest(index);
+                self.clear_ready(index);
                 self.set_timer(id);
                 self.drain_session_events(now, id);
             }

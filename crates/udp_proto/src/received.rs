@@ -132,15 +132,15 @@ impl Received {
         if self.check(number) != Verdict::Fresh {
             return;
         }
-        let told = self.told();
-        let in_order = number == told.expected(self.report_from);
-        if told.largest().is_none_or(|largest| number > largest) {
+        let reportable = self.reportable();
+        let in_order = number == reportable.expected(self.report_from);
+        if reportable.largest().is_none_or(|largest| number > largest) {
             self.largest_at = now;
         }
         self.window.mark(number);
-        if let Some(told) = &mut self.withholding {
-            told.window.mark(number);
-            if told.is_whole(&self.window) {
+        if let Some(reportable) = &mut self.withholding {
+            reportable.window.mark(number);
+            if reportable.is_whole(&self.window) {
                 self.withholding = None;
             }
         }
@@ -167,7 +167,7 @@ impl Received {
             return;
         }
         match &mut self.withholding {
-            Some(told) => told.withhold(number),
+            Some(reportable) => reportable.withhold(number),
             None => {
                 self.withholding = Some(Box::new(ReportedWindow::without(number, &self.window)));
             }
@@ -197,7 +197,7 @@ impl Received {
     /// Appends an ACK of at most `room` bytes, without its oldest part if not all fits. Returns
     /// `None` and writes nothing if nothing has arrived or the shortest ACK does not fit.
     pub fn write_ack(&mut self, now: Instant, room: usize, out: &mut Vec<u8>) -> Option<Written> {
-        let largest = self.told().largest()?;
+        let largest = self.reportable().largest()?;
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
         let (mut bare, full_len) = self.report(largest, &mut bits);
         bare.delay = AckFrame::delay_field(now.saturating_since(self.largest_at));
@@ -242,12 +242,12 @@ impl Received {
     /// Returns whether a complete ACK fits in `room` bytes.
     #[must_use]
     pub fn fits(&self, room: usize) -> bool {
-        let Some(largest) = self.told().largest() else {
+        let Some(largest) = self.reportable().largest() else {
             return true;
         };
         // One byte of bits for eight numbers, and 10 for all else.
-        let spoken_of = largest.distance_from(self.lowest(largest));
-        if spoken_of / 8 < room.saturating_sub(11) as u64 {
+        let covered = largest.distance_from(self.lowest(largest));
+        if covered / 8 < room.saturating_sub(11) as u64 {
             return true;
         }
         let mut bits = [0; AckFrame::BITS_LEN_MAX];
@@ -294,9 +294,9 @@ impl Received {
             .map_or(0, |_| size_of::<ReportedWindow>())
     }
 
-    fn told(&self) -> &ReplayWindow {
+    fn reportable(&self) -> &ReplayWindow {
         match &self.withholding {
-            Some(told) => &told.window,
+            Some(reportable) => &reportable.window,
             None => &self.window,
         }
     }
@@ -340,7 +340,7 @@ impl Received {
         while run < most
             && let Some(next) = largest.checked_sub(run.saturating_add(1))
         {
-            let arrived = self.told().downwards(next).trailing_ones();
+            let arrived = self.reportable().downwards(next).trailing_ones();
             run = run.saturating_add(arrived.into());
             if arrived < 64 {
                 break;
@@ -363,10 +363,10 @@ impl Received {
             let Some(first) = top.filter(|first| *first >= lowest) else {
                 break;
             };
-            let spoken_of = first.distance_from(lowest).saturating_add(1);
-            let mut word = self.told().downwards(first);
-            if spoken_of < 64 {
-                word &= (1_u64 << spoken_of).wrapping_sub(1);
+            let covered = first.distance_from(lowest).saturating_add(1);
+            let mut word = self.reportable().downwards(first);
+            if covered < 64 {
+                word &= (1_u64 << covered).wrapping_sub(1);
             }
             if word != 0 {
                 let len = 8_usize.saturating_sub(word.leading_zeros() as usize / 8);

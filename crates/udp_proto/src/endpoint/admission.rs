@@ -355,26 +355,26 @@ impl<P: Provider> Endpoint<P> {
         {
             return Some(CloseCode::Kicked);
         }
-        let leaving = self.leaving(admitted);
-        let is_leaving_from_here = leaving
+        let replaced = self.replaced_session(admitted);
+        let replaces_from_here = replaced
             .and_then(|session| session.counted_source)
-            .is_some_and(|left| SourceKey::of(left) == SourceKey::of(source.ip()));
+            .is_some_and(|replaced| SourceKey::of(replaced) == SourceKey::of(source.ip()));
         let of_source = self.sources.held(SourceKey::of(source.ip()));
-        let is_crowded = !is_exempt(&self.config, source)
-            && of_source.saturating_sub(is_leaving_from_here.into())
+        let is_source_full = !is_exempt(&self.config, source)
+            && of_source.saturating_sub(replaces_from_here.into())
                 >= self.config.sessions_per_source_max.into();
         // A player who replaces a session needs a slot until the old one is freed.
-        let is_full = match leaving {
+        let is_full = match replaced {
             Some(_) => self.slots.is_full(),
             None => self.is_full(),
         };
         if is_full {
             return Some(CloseCode::Full);
         }
-        is_crowded.then_some(CloseCode::SourceFull)
+        is_source_full.then_some(CloseCode::SourceFull)
     }
 
-    fn leaving(&self, admitted: &Admitted) -> Option<&Session<P::Aead>> {
+    fn replaced_session(&self, admitted: &Admitted) -> Option<&Session<P::Aead>> {
         let Admitted::Token(grant) = admitted else {
             return None;
         };

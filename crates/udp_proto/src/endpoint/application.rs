@@ -248,7 +248,7 @@ impl<P: Provider> Endpoint<P> {
     /// [`NoSession`] if it is not open.
     pub fn update_keys(&mut self, now: Instant, session: SessionId) -> Result<(), NoSession> {
         let now = self.advance(now);
-        self.open_mut(session)?.ask_for_keys(now);
+        self.open_mut(session)?.request_key_update(now);
         self.arm(session);
         Ok(())
     }

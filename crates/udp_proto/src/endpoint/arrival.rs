@@ -573,7 +573,7 @@ impl<P: Provider> Endpoint<P> {
         }
     }
 
-    /// Returns whether the player of `grant` is connected and stays connected.
+    /// Returns whether the player of `grant` is connected and stays so.
     pub(super) fn is_superseded(&self, grant: &Grant) -> bool {
         self.players.get(&grant.client_id).is_some_and(|present| {
             let is_newer =
@@ -631,7 +631,7 @@ impl<P: Provider> Endpoint<P> {
             let session = self.session(id)?;
             Some((session.boot_id, session.role, session.may_cross(began)))
         };
-        let new_stays = match (traits(old), traits(new)) {
+        let keeps_new = match (traits(old), traits(new)) {
             (Some((old_boot, old_role, may_cross)), Some((new_boot, new_role, _))) => {
                 old_boot != new_boot
                     || old_role == new_role
@@ -640,9 +640,9 @@ impl<P: Provider> Endpoint<P> {
             }
             _ => true,
         };
-        let (stays, goes) = if new_stays { (new, old) } else { (old, new) };
-        self.nodes.insert(node, stays);
-        self.end_replaced(now, goes);
+        let (kept, ended) = if keeps_new { (new, old) } else { (old, new) };
+        self.nodes.insert(node, kept);
+        self.end_replaced(now, ended);
     }
 }
 

@@ -180,7 +180,7 @@ impl<P: Provider> Dial<P> {
             refused: 0,
             evidence: Evidence::default(),
         };
-        dial.lay_out(now, provider, generator, key);
+        dial.build_hello(now, provider, generator, key);
         Ok(dial)
     }
 
@@ -302,7 +302,7 @@ impl<P: Provider> Dial<P> {
         self.version = *version;
         self.has_restarted = true;
         self.ephemeral = ephemeral;
-        self.lay_out(now, provider, generator, key);
+        self.build_hello(now, provider, generator, key);
         true
     }
 
@@ -344,7 +344,7 @@ impl<P: Provider> Dial<P> {
             match provider.ephemeral(Role::Dialler) {
                 Ok((ephemeral, key)) => {
                     self.ephemeral = ephemeral;
-                    self.lay_out(now, provider, generator, key);
+                    self.build_hello(now, provider, generator, key);
                 }
                 Err(NoEntropy) => return Some(ConnectFailure::NoEntropy),
             }
@@ -491,7 +491,7 @@ impl<P: Provider> Dial<P> {
             .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    fn lay_out(
+    fn build_hello(
         &mut self,
         now: Instant,
         provider: &P,

@@ -25,7 +25,7 @@ pub(crate) struct PartialReliable {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct MessageInfo {
     pub(crate) message: u64,
     pub(crate) on_wire: u64,
     pub(crate) deadline: Instant,
@@ -46,7 +46,7 @@ pub(crate) enum AckOutcome {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retransmission {
-    pub(crate) leaving: Leaving,
+    pub(crate) info: MessageInfo,
     pub(crate) fragment: u16,
     /// Offset of its data in the kept bytes.
     pub(crate) start: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Retransmission {
 
 #[derive(Debug)]
 struct Message {
-    leaving: Leaving,
+    info: MessageInfo,
     /// Acknowledged fragments, one bit each.
     acknowledged: u64,
     /// Fragments in flight, one bit each.
@@ -70,13 +70,13 @@ struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Partly sent; its bytes are in the channel's queue.
-    Leaving,
+    PartlySent,
     /// Retransmittable; its bytes start at this offset.
     Repeatable(u64),
     /// Not retransmitted; settles with this outcome unless acknowledged.
     Over(MessageOutcome),
     /// As `Over`, with nothing in flight: settles at this time.
-    Doubted(MessageOutcome, Instant),
+    AwaitingLateAck(MessageOutcome, Instant),
 }
 
 const _: () = assert!(
@@ -86,20 +86,20 @@ const _: () = assert!(
 
 impl PartialReliable {
     /// Records the first transmission of a fragment of a queued message.
-    pub(crate) fn on_written(&mut self, leaving: &Leaving, fragment: u16, now: Instant) {
-        if let Some(message) = self.get_mut(leaving.message) {
+    pub(crate) fn on_written(&mut self, info: &MessageInfo, fragment: u16, now: Instant) {
+        if let Some(message) = self.get_mut(info.message) {
             message.in_flight |= bit(fragment);
             return;
         }
         self.messages.push_back(Message {
-            leaving: *leaving,
+            info: *info,
             acknowledged: 0,
             in_flight: bit(fragment),
             lost_at: Instant::ZERO,
-            useless_at: leaving.useless_at(now),
-            stage: Stage::Leaving,
+            useless_at: info.useless_at(now),
+            stage: Stage::PartlySent,
         });
-        self.wake_at(leaving.deadline);
+        self.wake_at(info.deadline);
     }
 
     /// Copies the bytes of a fully sent message from `offset` of the channel's queue.
@@ -111,7 +111,7 @@ impl PartialReliable {
         // It may be fully acknowledged already.
         partial.stage = Stage::Repeatable(start);
         let useless_at = partial.useless_at;
-        let (len, fragments) = (partial.leaving.len, partial.leaving.split.max(1));
+        let (len, fragments) = (partial.info.len, partial.info.split.max(1));
         let missing = !(partial.acknowledged | partial.in_flight);
         self.wake_at(useless_at);
         self.repeatable = self.repeatable.saturating_add(1);
@@ -136,7 +136,7 @@ impl PartialReliable {
         let Some(oldest) = self.messages.iter().find(is_it) else {
             return false;
         };
-        self.give_up(now, oldest.leaving.message, MessageOutcome::Lost);
+        self.give_up(now, oldest.info.message, MessageOutcome::Lost);
         true
     }
 
@@ -146,11 +146,11 @@ impl PartialReliable {
         };
         partial.acknowledged |= bit(fragment);
         partial.in_flight &= !bit(fragment);
-        let count = u32::from(partial.leaving.split.max(1));
+        let count = u32::from(partial.info.split.max(1));
         let is_complete = partial.acknowledged.count_ones() >= count;
         self.unqueue(message, fragment);
         if !is_complete {
-            self.doubt(message);
+            self.await_late_ack(message);
             return AckOutcome::Open;
         }
         self.remove(message);
@@ -170,7 +170,7 @@ impl PartialReliable {
         if matches!(partial.stage, Stage::Repeatable(_)) {
             self.queue(message, fragment);
         }
-        self.doubt(message);
+        self.await_late_ack(message);
         true
     }
 
@@ -181,8 +181,8 @@ impl PartialReliable {
                 return None;
             };
             let before = usize::from(*fragment).saturating_mul(FRAGMENT_LEN) as u64;
-            (!partial.leaving.is_behind(next_on_wire)).then_some(Retransmission {
-                leaving: partial.leaving,
+            (!partial.info.is_behind(next_on_wire)).then_some(Retransmission {
+                info: partial.info,
                 fragment: *fragment,
                 start: start.saturating_add(before),
             })
@@ -204,7 +204,7 @@ impl PartialReliable {
         let oldest = self.messages.iter().find_map(|partial| {
             let is_it = matches!(partial.stage, Stage::Repeatable(_)) && partial.in_flight != 0;
             let lowest = u16::try_from(partial.in_flight.trailing_zeros()).ok()?;
-            is_it.then_some((partial.leaving.message, lowest))
+            is_it.then_some((partial.info.message, lowest))
         });
         if let Some((message, fragment)) = oldest {
             self.queue(message, fragment);
@@ -219,9 +219,9 @@ impl PartialReliable {
         settled: &mut impl FnMut(u64, MessageOutcome),
     ) {
         while let Some(oldest) = self.messages.front()
-            && oldest.leaving.is_behind(next_on_wire)
+            && oldest.info.is_behind(next_on_wire)
         {
-            let message = oldest.leaving.message;
+            let message = oldest.info.message;
             self.remove(message);
             settled(message, MessageOutcome::Lost);
         }
@@ -235,24 +235,24 @@ impl PartialReliable {
         self.timeout = None;
         let mut place = 0;
         while let Some(partial) = self.messages.get(place) {
-            let Leaving {
+            let MessageInfo {
                 message, deadline, ..
-            } = partial.leaving;
+            } = partial.info;
             let useless_at = partial.useless_at;
             match partial.stage {
-                Stage::Doubted(outcome, until) if until <= now => {
+                Stage::AwaitingLateAck(outcome, until) if until <= now => {
                     self.remove(message);
                     settled(message, outcome);
                     continue;
                 }
-                Stage::Doubted(_, until) => self.wake_at(until),
+                Stage::AwaitingLateAck(_, until) => self.wake_at(until),
                 Stage::Repeatable(_) if deadline <= now => {
                     self.give_up(now, message, MessageOutcome::Expired);
                 }
                 Stage::Repeatable(_) if useless_at <= now => {
                     self.give_up(now, message, MessageOutcome::Lost);
                 }
-                Stage::Leaving => self.wake_at(deadline),
+                Stage::PartlySent => self.wake_at(deadline),
                 Stage::Repeatable(_) => self.wake_at(useless_at),
                 Stage::Over(_) => {}
             }
@@ -283,17 +283,17 @@ impl PartialReliable {
         if let Some(partial) = self.get_mut(message) {
             partial.lost_at = now;
         }
-        self.doubt(message);
+        self.await_late_ack(message);
     }
 
     /// Starts the final wait of a message once nothing of it is in flight.
-    fn doubt(&mut self, message: u64) {
+    fn await_late_ack(&mut self, message: u64) {
         if let Some(partial) = self.get_mut(message)
             && let Stage::Over(outcome) = partial.stage
             && partial.in_flight == 0
         {
             let until = partial.lost_at + LATE_ACK_SPAN;
-            partial.stage = Stage::Doubted(outcome, until);
+            partial.stage = Stage::AwaitingLateAck(outcome, until);
             self.wake_at(until);
         }
     }
@@ -314,7 +314,7 @@ impl PartialReliable {
             .iter()
             .find_map(|partial| match partial.stage {
                 Stage::Repeatable(start) => Some(start),
-                Stage::Leaving | Stage::Over(_) | Stage::Doubted(..) => None,
+                Stage::PartlySent | Stage::Over(_) | Stage::AwaitingLateAck(..) => None,
             });
         let end = self.bytes.end();
         self.bytes.release(first.unwrap_or(end));
@@ -339,7 +339,7 @@ impl PartialReliable {
     /// Returns the index of a message in `messages`, or its insertion point.
     fn place(&self, message: u64) -> Result<usize, usize> {
         self.messages
-            .binary_search_by_key(&message, |partial| partial.leaving.message)
+            .binary_search_by_key(&message, |partial| partial.info.message)
     }
 
     fn get_mut(&mut self, message: u64) -> Option<&mut Message> {
@@ -348,7 +348,7 @@ impl PartialReliable {
     }
 }
 
-impl Leaving {
+impl MessageInfo {
     /// Returns when retransmission stops for a message first sent at `now`.
     fn useless_at(&self, now: Instant) -> Instant {
         if self.split == 0 {

@@ -93,8 +93,9 @@ impl Tracker {
         };
         self.open = self.open.saturating_sub(1);
         if open.may_be_spurious {
-            let is_it =
-                |doubt: &PendingSpuriousLoss| doubt.channel == channel && doubt.message == message;
+            let is_it = |pending: &PendingSpuriousLoss| {
+                pending.channel == channel && pending.message == message
+            };
             if let Some(place) = self.spurious_losses.iter().position(is_it) {
                 self.spurious_losses.remove(place);
             }
@@ -108,17 +109,17 @@ impl Tracker {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         while self.poll_timeout().is_some_and(|until| until <= now)
-            && let Some(doubt) = self.spurious_losses.pop_front()
+            && let Some(pending) = self.spurious_losses.pop_front()
         {
-            if let Some(open) = self.get_mut(doubt.channel, doubt.message) {
+            if let Some(open) = self.get_mut(pending.channel, pending.message) {
                 open.may_be_spurious = false;
             }
-            self.settle(doubt.channel, doubt.message, MessageOutcome::Lost);
+            self.settle(pending.channel, pending.message, MessageOutcome::Lost);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.spurious_losses.front().map(|doubt| doubt.until)
+        self.spurious_losses.front().map(|pending| pending.until)
     }
 
     /// Settles all open messages, channel by channel, since the session has ended.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use wire::Instant;
 
 use super::packet_builder::{Next, Outgoing};
-use super::partial_reliable::{AckOutcome, Leaving, PartialReliable, Retransmission};
+use super::partial_reliable::{AckOutcome, MessageInfo, PartialReliable, Retransmission};
 use crate::byte_queue::{ByteQueue, deque_memory};
 use crate::channel::{
     ChannelConfig, ChannelId, Delivery, MessageId, MsgHeader, QUEUE_RECORD_LEN, WHOLE_MAX,
@@ -118,7 +118,7 @@ impl Outbound {
         };
         let before = usize::from(waiting.written).saturating_mul(FRAGMENT_LEN);
         let outgoing = self.outgoing(&Retransmission {
-            leaving: waiting.leaving(self.next_on_wire),
+            info: waiting.info(self.next_on_wire),
             fragment: waiting.written,
             start: waiting.start.saturating_add(before as u64),
         });
@@ -152,7 +152,7 @@ impl Outbound {
         let has_left = waiting.has_left();
         if waiting.is_repeated {
             let partial = self.partial.get_or_insert_default();
-            partial.on_written(&waiting.leaving(self.next_on_wire), fragment, now);
+            partial.on_written(&waiting.info(self.next_on_wire), fragment, now);
             if has_left {
                 partial.keep(waiting.message, &self.bytes, waiting.start);
             }
@@ -281,32 +281,32 @@ impl Outbound {
         if len > WHOLE_MAX { frame_count(len) } else { 0 }
     }
 
-    fn outgoing(&self, again: &Retransmission) -> Outgoing {
+    fn outgoing(&self, frame: &Retransmission) -> Outgoing {
         let Retransmission {
-            leaving,
+            info,
             fragment,
             start,
-        } = *again;
-        let is_numbered = self.is_sequenced || leaving.split > 0;
+        } = *frame;
+        let is_numbered = self.is_sequenced || info.split > 0;
         let before = usize::from(fragment).saturating_mul(FRAGMENT_LEN);
-        let left = leaving.len.saturating_sub(before);
-        let is_split = leaving.split > 0;
+        let left = info.len.saturating_sub(before);
+        let is_split = info.split > 0;
         Outgoing {
             header: MsgHeader {
                 channel: self.channel,
-                id: is_numbered.then(|| truncate(leaving.on_wire)),
+                id: is_numbered.then(|| truncate(info.on_wire)),
                 fragment: is_split.then_some(Position {
                     index: fragment,
-                    count: leaving.split,
+                    count: info.split,
                 }),
             },
-            message: leaving.message,
+            message: info.message,
             fragment,
             start,
             len: if is_split {
                 left.min(FRAGMENT_LEN)
             } else {
-                leaving.len
+                info.len
             },
             credit: 0,
             is_tracked: true,
@@ -375,8 +375,8 @@ impl Waiting {
     }
 
     /// Returns its description with the wire number `on_wire`.
-    const fn leaving(&self, on_wire: u64) -> Leaving {
-        Leaving {
+    const fn info(&self, on_wire: u64) -> MessageInfo {
+        MessageInfo {
             message: self.message,
             on_wire,
             deadline: self.expires,

@@ -118,7 +118,7 @@ impl<C: Copy> SentPackets<C> {
         let (before, mut open_from) = (self.reference.largest.unwrap_or_default(), None);
         let count = self.slots_to(largest);
         let loss = &mut self.loss;
-        let patience = pass.rtt.loss_delay() + loss.tolerance.slack(pass.rtt);
+        let time_threshold = pass.rtt.loss_delay() + loss.tolerance.slack(pass.rtt);
         let mut run = Run::default();
         for (number, slot) in (self.base..).zip(self.slots.iter_mut().take(count)) {
             summary.slots_visited = summary.slots_visited.saturating_add(1);
@@ -134,10 +134,10 @@ impl<C: Copy> SentPackets<C> {
             match (slot.state, outcome) {
                 (State::InFlight, Outcome::Lost)
                     if largest.saturating_sub(number) < loss.tolerance.threshold
-                        && slot.at + patience > pass.now =>
+                        && slot.at + time_threshold > pass.now =>
                 {
                     run.on_open();
-                    loss.deadline = loss.deadline.or_at(slot.at + patience);
+                    loss.deadline = loss.deadline.or_at(slot.at + time_threshold);
                     open_from = open_from.or(Some(number));
                 }
                 (State::InFlight, Outcome::Acked) => {

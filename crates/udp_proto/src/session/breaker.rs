@@ -203,7 +203,7 @@ mod tests {
     }
 
     /// Acknowledges one packet.
-    fn heard(breaker: &mut Breaker, millis: u64) {
+    fn acked(breaker: &mut Breaker, millis: u64) {
         let summary = Summary {
             acked_packets: 1,
             ..Summary::default()
@@ -272,7 +272,7 @@ mod tests {
         }
         breaker.advance(at(60_000));
         assert_eq!(breaker.rate, FLOOR, "nothing was acknowledged");
-        heard(&mut breaker, 60_000);
+        acked(&mut breaker, 60_000);
         breaker.advance(at(86_400_000));
         assert_eq!(breaker.rate, FULL);
         let mut small = Breaker::new(at(0), 1_000);
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_gap_restores_the_rate_in_a_round_trip_and_its_losses_do_not_count() {
         let mut breaker = Breaker::new(at(0), FULL);
-        heard(&mut breaker, 1_000);
+        acked(&mut breaker, 1_000);
         breaker.on_silence(at(1_300));
         breaker.on_silence(at(4_300));
         assert_eq!(breaker.rate, FULL / 4);

@@ -525,7 +525,7 @@ impl<A: Aead> Session<A> {
             return;
         }
         let pto = self.rtt.pto();
-        let heard = OpenedPacket {
+        let packet = OpenedPacket {
             now,
             arrival,
             len,
@@ -534,7 +534,7 @@ impl<A: Aead> Session<A> {
             next: self.next_number().get(),
             pto,
         };
-        if let Some(moved) = self.path.on_packet(&heard) {
+        if let Some(moved) = self.path.on_packet(&packet) {
             self.on_moved(now, &moved);
         }
         for token in returned.into_iter().flatten() {
@@ -649,7 +649,7 @@ pub(super) struct SealingPhase {
     /// The phase's first packet number.
     first: PacketNumber,
     since: Instant,
-    is_asked: bool,
+    is_requested: bool,
 }
 
 impl SealingPhase {
@@ -658,7 +658,7 @@ impl SealingPhase {
             generation: 0,
             first: PacketNumber::ZERO,
             since: now,
-            is_asked: false,
+            is_requested: false,
         }
     }
 
@@ -669,9 +669,9 @@ impl SealingPhase {
 
 impl<A: Aead> Session<A> {
     /// Requests a key update, which happens with the first packet that may carry it.
-    pub(crate) fn ask_for_keys(&mut self, now: Instant) {
-        self.sealing_phase.is_asked = true;
-        if self.may_change_keys(now) {
+    pub(crate) fn request_key_update(&mut self, now: Instant) {
+        self.sealing_phase.is_requested = true;
+        if self.may_update_keys(now) {
             // Send a packet even if nothing else waits.
             if self.ping == Ping::None {
                 self.ping = Ping::Due;
@@ -682,13 +682,13 @@ impl<A: Aead> Session<A> {
     /// Starts the next phase if it is due, in response to the peer's update or as our own. Called
     /// before each packet, so a response is never later than the packet that acknowledges the
     /// update.
-    pub(super) fn change_keys<P: Provider<Aead = A>>(
+    pub(super) fn update_keys<P: Provider<Aead = A>>(
         &mut self,
         now: Instant,
         keying: &Keying<'_, P>,
     ) {
         let is_behind = self.sealing_phase.generation < self.opening.generation;
-        let is_turn = || self.wants_keys(now, keying.limits) && self.may_change_keys(now);
+        let is_turn = || self.wants_key_update(now, keying.limits) && self.may_update_keys(now);
         if !is_behind && !is_turn() {
             return;
         }
@@ -697,20 +697,20 @@ impl<A: Aead> Session<A> {
             generation: self.sealing_phase.generation.saturating_add(1),
             first: self.next_number(),
             since: now,
-            is_asked: false,
+            is_requested: false,
         };
     }
 
-    fn wants_keys(&self, now: Instant, limits: &KeyLimits) -> bool {
+    fn wants_key_update(&self, now: Instant, limits: &KeyLimits) -> bool {
         let phase = &self.sealing_phase;
-        phase.is_asked
+        phase.is_requested
             || self.sealing.sealed_in_phase() >= limits.phase_packets()
             || now.saturating_since(phase.since) >= limits.phase_span()
     }
 
     /// Returns whether the peer opened a packet of this phase and had time to drop the one before
     /// last.
-    fn may_change_keys(&self, now: Instant) -> bool {
+    fn may_update_keys(&self, now: Instant) -> bool {
         self.sent.largest_acked() >= Some(self.sealing_phase.first)
             && now.saturating_since(self.sealing_phase.since) >= self.rtt.pto().saturating_mul(3)
     }

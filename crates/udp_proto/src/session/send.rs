@@ -71,7 +71,7 @@ impl<A: Aead> Session<A> {
         keying: &Keying<'_, P>,
     ) -> bool {
         if matches!(self.phase, Phase::Open | Phase::Flushing { .. }) {
-            self.change_keys(now, keying);
+            self.update_keys(now, keying);
             if self.is_key_exhausted(keying.limits.seals_max()) {
                 self.abort(now, CloseCode::AeadLimit);
             } else if self.poll_packet(now, generator, buf, keying).is_some() {
@@ -368,12 +368,12 @@ impl<A: Aead> Session<A> {
             SentKind::Other
         } else {
             // Untracked frames are not recorded.
-            let told =
+            let tracked =
                 u8::try_from(frames.saturating_sub(untracked_frames.into())).unwrap_or(u8::MAX);
             if is_retransmit {
-                SentKind::Retransmit(told)
+                SentKind::Retransmit(tracked)
             } else {
-                SentKind::Unreliable(told)
+                SentKind::Unreliable(tracked)
             }
         };
         Messages {
@@ -458,11 +458,11 @@ impl<A: Aead> Session<A> {
     /// unless it would displace messages twice in a row; one that is not due, if it leaves room for
     /// a fragment.
     pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
-        let beside = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
+        let remaining = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
         match (self.received.ack_due(now), self.ack_deferral) {
             (true, AckDeferral::None | AckDeferral::UntilDue) => room,
-            (true, AckDeferral::NextPacket) => beside,
-            (false, AckDeferral::None) if self.received.fits(beside) => beside,
+            (true, AckDeferral::NextPacket) => remaining,
+            (false, AckDeferral::None) if self.received.fits(remaining) => remaining,
             (false, _) => 0,
         }
     }
@@ -516,8 +516,8 @@ impl<A: Aead> Session<A> {
         let Some((confirm, sending)) = &mut self.confirm else {
             return false;
         };
-        let is_crowded = self.ack_deferral != AckDeferral::None && *sending == Sending::InFlight;
-        let yields = is_crowded && !is_turn;
+        let is_deferred = self.ack_deferral != AckDeferral::None && *sending == Sending::InFlight;
+        let yields = is_deferred && !is_turn;
         if yields || self.sent.push(Content::Confirm).is_err() {
             return false;
         }
