@@ -26,7 +26,6 @@ pub(crate) struct DesyncBisect {
     inquiries: Vec<Inquiry>,
     /// Most ticks of one question, so that the answer fits a datagram.
     ticks_max: u8,
-    /// Results not yet reported.
     found: VecDeque<Found>,
 }
 
@@ -36,13 +35,11 @@ pub(crate) struct DesyncReport {
     pub(crate) seat: Seat,
     /// Its reported hash of `tick`.
     pub(crate) report: u32,
-    /// Tick of the differing hash step.
     pub(crate) tick: Tick,
     /// Best first, at most [`WITNESSES_MAX`].
     pub(crate) witnesses: Vec<Witness>,
 }
 
-/// A participant that a player is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Witness {
     /// `None` for the server.
@@ -53,7 +50,6 @@ pub(crate) struct Witness {
     pub(crate) first: Tick,
 }
 
-/// Where a player began to differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) seat: Seat,
@@ -131,14 +127,12 @@ impl DesyncBisect {
         self.inquiries.retain(|inquiry| !inquiry.is_over());
     }
 
-    /// Returns the next question, and its recipient.
     pub(crate) fn poll_question(&mut self, now: Instant) -> Option<(Seat, Question)> {
         self.inquiries
             .iter_mut()
             .find_map(|inquiry| inquiry.poll_question(now))
     }
 
-    /// Returns the next result.
     pub(crate) fn poll_found(&mut self) -> Option<Found> {
         self.found.pop_front()
     }
@@ -158,16 +152,12 @@ impl DesyncBisect {
     }
 }
 
-/// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topic {
-    /// Hashes of `count` ticks.
     Ticks { first: Tick, count: u8 },
-    /// Sections of a tick.
     Sections { tick: Tick },
 }
 
-/// One side of a comparison, and its answers.
 #[derive(Debug)]
 struct Side {
     /// `None` for the server, which is not asked.
@@ -175,19 +165,16 @@ struct Side {
     /// Its reported hash of the differing tick.
     report: u32,
     given: Option<SideAnswer>,
-    /// When it was last asked.
     asked_at: Option<Instant>,
     is_due: bool,
 }
 
-/// An answer, or the server's own knowledge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SideAnswer {
     /// Hash of each tick, if known; at most 255.
     Ticks(Vec<Option<u32>>),
     /// `None` if the tick is not kept.
     Sections(Option<Parts>),
-    /// The notification was acknowledged.
     Acknowledged,
 }
 
@@ -210,7 +197,6 @@ impl Side {
         }
     }
 
-    /// Begins to ask about `topic`.
     fn ask(&mut self, topic: Topic, own: &HashHistory) {
         self.given = None;
         self.asked_at = None;
@@ -220,14 +206,12 @@ impl Side {
         }
     }
 
-    /// Begins to notify it of the result.
     fn notify(&mut self) {
         self.given = self.seat.is_none().then_some(SideAnswer::Acknowledged);
         self.asked_at = None;
         self.is_due = self.seat.is_some();
     }
 
-    /// Stops waiting for it.
     fn stop_waiting(&mut self) {
         self.given = Some(SideAnswer::Acknowledged);
         self.is_due = false;
@@ -261,12 +245,10 @@ impl Side {
         self.take(given)
     }
 
-    /// It acknowledged the result.
     fn on_acknowledged(&mut self) -> bool {
         self.take(Some(SideAnswer::Acknowledged))
     }
 
-    /// Repeats the question if it was not answered within `wait_nanos`.
     fn ask_again(&mut self, now: Instant, wait_nanos: impl Fn(Seat) -> u64) {
         if let (None, Some(at), Some(seat)) = (&self.given, self.asked_at, self.seat)
             && now.as_nanos().saturating_sub(at.as_nanos()) >= wait_nanos(seat)
@@ -306,7 +288,6 @@ impl Side {
     }
 }
 
-/// The server's own answer.
 fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
     match topic {
         Topic::Ticks { first, count } => {
@@ -326,13 +307,10 @@ fn known(topic: Topic, own: &HashHistory) -> SideAnswer {
     }
 }
 
-/// The inquiry about one player.
 #[derive(Debug)]
 struct Inquiry {
     seat: Seat,
-    /// The player.
     player: Side,
-    /// The witness.
     witness: Side,
     /// Further witnesses, best last.
     others: Vec<Witness>,
@@ -345,9 +323,7 @@ struct Inquiry {
     stage: Stage,
     /// Whether the player loads another state afterwards.
     then_reload: bool,
-    /// Most ticks of one question.
     ticks_max: u8,
-    /// Deadline of the stage.
     deadline: Instant,
 }
 
@@ -394,7 +370,6 @@ impl Inquiry {
         self.advance(own, deadline)
     }
 
-    /// Handles an answer; false if it was not expected.
     fn on_answer(&mut self, seat: Seat, answer: &Answer<'_>) -> bool {
         let (stage, tick) = (self.stage, self.tick);
         let mut counts = false;
@@ -490,7 +465,6 @@ impl Inquiry {
         found.or(other)
     }
 
-    /// Repeats questions to sides that did not answer in time.
     fn ask_again(&mut self, now: Instant, wait_nanos: impl Fn(Seat) -> u64) {
         for side in [&mut self.player, &mut self.witness] {
             side.ask_again(now, &wait_nanos);

@@ -11,7 +11,6 @@ pub struct BitReader<'a> {
     window: u64,
     /// Bits of `window` that are not part of `rest`.
     held: u32,
-    /// Length of all bytes.
     len: usize,
 }
 
@@ -203,7 +202,6 @@ impl<'a> BitReader<'a> {
     }
 }
 
-/// A small count of bytes.
 #[inline]
 fn bytes_of(count: u32) -> usize {
     usize::try_from(count).unwrap_or(0)
@@ -212,7 +210,6 @@ fn bytes_of(count: u32) -> usize {
 /// Appends bit fields to a vector, starting at a byte boundary.
 #[derive(Debug)]
 pub struct BitWriter<'a> {
-    /// The output.
     out: &'a mut Vec<u8>,
     /// Unused bits of the last byte, 0 to 7.
     free: u32,
@@ -247,7 +244,6 @@ impl<'a> BitWriter<'a> {
         self.free = 8_u32.wrapping_sub(end) & 7;
     }
 
-    /// Appends the bytes that hold the first `bits` bits.
     #[inline]
     fn append(&mut self, bytes: [u8; 8], bits: u32) {
         let len = self.out.len().saturating_add(bytes_of(bits.div_ceil(8)));
@@ -298,7 +294,6 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Returns the current length of the vector.
     pub(crate) const fn out_len(&self) -> usize {
         self.out.len()
     }

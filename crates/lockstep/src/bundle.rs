@@ -58,7 +58,6 @@ pub fn check(bytes: &[u8], shape: Shape) -> Result<usize, Malformed> {
     Ok(reader.byte_position())
 }
 
-/// Appends the bundle for the change from `before` to `after`.
 pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     writer.bit(false);

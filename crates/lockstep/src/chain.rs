@@ -31,7 +31,6 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Creates a chain of [`CHAIN_LEN`] bundles.
     pub(crate) fn new(shape: Shape) -> Self {
         Self::with_len(shape, CHAIN_LEN)
     }
@@ -73,14 +72,12 @@ impl Chain {
         *len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     }
 
-    /// Drops the bundles of `tick` and all later ones.
     pub(crate) fn forget_from(&mut self, tick: Tick) {
         for tag in self.ticks.iter_mut().filter(|tag| **tag > tick.0) {
             *tag = 0;
         }
     }
 
-    /// Returns the bundle of `tick`, if held.
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
         let place = self.place(tick);
         if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
@@ -195,7 +192,6 @@ pub(crate) struct ChainReader {
     pub(crate) next: Tick,
     /// Inputs of the previous tick.
     pub(crate) row: Row,
-    /// Hash over all bundles read.
     pub(crate) log: LogHash,
 }
 
@@ -227,12 +223,10 @@ impl ChainReader {
     }
 }
 
-/// The header before the application's state.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotHead {
     /// First tick that is not part of the state.
     pub(crate) next: Tick,
-    /// Hash over all ticks before.
     pub(crate) log: LogHash,
     /// Inputs of the tick before.
     pub(crate) row: Row,
@@ -313,5 +307,4 @@ fn is_playable(next: Tick) -> bool {
 /// less to catch up: 4 s at 60 Hz.
 pub(crate) const KEEP_TICKS: u32 = 256;
 
-/// Capacity for the header of most matches.
 const HEAD_LEN_USUAL: usize = 64;

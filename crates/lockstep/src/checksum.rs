@@ -60,9 +60,7 @@ pub struct StateHasher {
     root: u64,
     /// Hash over the current section so far.
     hash: u64,
-    /// Name of the current section.
     name: &'static str,
-    /// Whether a section was begun by name.
     is_divided: bool,
     /// The ended sections, the first `ended_count` entries.
     ended: [(&'static str, u32); SECTIONS_MAX - 1],
@@ -85,7 +83,6 @@ impl StateHasher {
         }
     }
 
-    /// Restarts with another state of the same match.
     pub(crate) const fn clear(&mut self) {
         (self.root, self.hash) = (self.key, self.key);
         (self.name, self.is_divided) = ("", false);
@@ -179,7 +176,6 @@ impl LogHash {
         self.0
     }
 
-    /// Continues from the result of [`to_raw`](Self::to_raw).
     pub(crate) const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }

@@ -64,7 +64,6 @@ const EVENTS_MAX: usize = 64;
 pub struct ClientPeer<I> {
     config: ClientConfig,
     server: PeerId,
-    /// Jitter for repeated datagrams.
     generator: Generator,
     state: State,
     /// The player's current input, `I::WIDTH` bits.
@@ -73,18 +72,14 @@ pub struct ClientPeer<I> {
     stall: StallWatch,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
-    /// Cost of one save and one step of the game, if set.
     costs: Option<(Duration, Duration)>,
-    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No welcome has arrived.
     Waiting,
-    /// The match is known.
     Seated(Box<Session>),
     /// The player leaves; the leave is being repeated.
     Leaving {
@@ -93,7 +88,6 @@ enum State {
         at: Instant,
         is_due: bool,
     },
-    /// Over.
     Closed,
 }
 
@@ -458,7 +452,6 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Returns the welcome, once it arrived.
     pub(crate) fn welcome(&self) -> Option<&Welcome> {
         self.session().map(|session| &session.welcome)
     }
@@ -512,7 +505,6 @@ impl<I: Input> ClientPeer<I> {
         }
     }
 
-    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
@@ -673,7 +665,6 @@ impl<I: Input> ClientPeer<I> {
     }
 }
 
-/// The event of a welcome.
 const fn admitted(welcome: &Welcome) -> ClientEvent {
     let (seats, match_id) = (welcome.shape.seats, welcome.match_id);
     match welcome.seat {
@@ -689,12 +680,10 @@ const fn admitted(welcome: &Welcome) -> ClientEvent {
 /// Ticks by which a turn may be late without an event: what redundancy covers.
 const LATE_TICKS: u32 = 3;
 
-/// Detects overdue turns.
 #[derive(Debug, Default)]
 struct StallWatch {
     /// The missing turn and when it was expected, once reported.
     stalled: Option<(Tick, Instant)>,
-    /// When the server's last datagram arrived.
     last_received: Option<Instant>,
 }
 
@@ -714,7 +703,6 @@ impl Expected {
 }
 
 impl StallWatch {
-    /// Turns arrived; returns an event.
     fn on_turns(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
         let (tick, at) = self.stalled.filter(|(tick, _)| *tick < expected.tick)?;
         self.stalled = None;
@@ -741,7 +729,6 @@ impl StallWatch {
         Some(ClientEvent::Stalled { tick, cause })
     }
 
-    /// When to check again, if nothing arrives before.
     fn poll_timeout(&self, expected: &Expected) -> Option<Instant> {
         self.stalled.is_none().then(|| expected.deadline())
     }

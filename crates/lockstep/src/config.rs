@@ -101,12 +101,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether a state of `len` bytes may be sent.
     pub(crate) fn takes_snapshot(&self, len: usize) -> bool {
         u32::try_from(len).is_ok_and(|len| len <= self.snapshot_len_max)
     }
 
-    /// Longest snapshot, header included.
     pub(crate) fn snapshot_bytes_max(&self, shape: Shape) -> u32 {
         snapshot_bytes_max(self.snapshot_len_max, shape)
     }
@@ -177,7 +175,6 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Longest report, in bytes.
     pub(crate) fn report_len_max(&self) -> usize {
         self.datagram_len_max.max(REPORT_LEN_MIN).into()
     }
@@ -227,7 +224,6 @@ impl ClosePolicy {
         }
     }
 
-    /// Longest wait after that.
     pub(crate) const fn cap(self) -> Duration {
         match self {
             Self::Clock { .. } => Duration::ZERO,

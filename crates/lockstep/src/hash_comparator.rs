@@ -16,12 +16,9 @@ const STEPS: u32 = 1_024;
 /// Of these, settled steps kept for late hashes.
 const SETTLED: u32 = 512;
 
-/// All players' hashes of the last steps.
 #[derive(Debug)]
 pub(crate) struct HashComparator {
-    /// One per seat.
     by_seat: Vec<SeatHashes>,
-    /// The server's own.
     server: SeatHashes,
     /// First step that is not settled.
     next: u32,
@@ -30,7 +27,6 @@ pub(crate) struct HashComparator {
     /// Steps before this one are settled with the hashes at hand: all players reported it, with
     /// differences.
     early: u32,
-    /// Whether `early` is used.
     policy: SettlePolicy,
     pub(crate) counts: Counts,
 }
@@ -44,16 +40,12 @@ pub(crate) enum SettlePolicy {
     Early,
 }
 
-/// Comparison counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Compared hashes of players.
     pub(crate) compared: u64,
-    /// Players' hashes that did not arrive in time.
     pub(crate) missing: u64,
 }
 
-/// A step with different hashes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
     pub(crate) step: u32,
@@ -61,16 +53,13 @@ pub(crate) struct Divergence {
     pub(crate) verdict: Verdict,
 }
 
-/// Result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// Hashes differ.
     Differs(Divergence),
     /// A player did not report `step` in time.
     Silent { seat: Seat, step: u32 },
 }
 
-/// A settled step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) finding: Option<Finding>,
@@ -95,7 +84,6 @@ impl HashComparator {
         self.overdue = step;
     }
 
-    /// Begins to compare `seat`.
     pub(crate) fn admit(&mut self, seat: Seat) {
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
             seat_hashes.is_active = true;
@@ -124,7 +112,6 @@ impl HashComparator {
         self.by_seat.get(usize::from(seat.0))?.matched
     }
 
-    /// Stops comparing `seat`.
     pub(crate) fn exclude(&mut self, seat: Seat) {
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
             seat_hashes.is_active = false;
@@ -167,7 +154,6 @@ impl HashComparator {
         self.overdue = self.overdue.saturating_add(1);
     }
 
-    /// Settles the next step, if it is closed and complete.
     pub(crate) fn settle(&mut self, closed_steps: u32) -> Option<Settled> {
         let step = self.next;
         if step >= closed_steps {
@@ -269,7 +255,6 @@ impl HashComparator {
         self.by_seat.get_mut(usize::from(seat.0))
     }
 
-    /// Oldest step with hashes.
     const fn floor(&self) -> u32 {
         self.next.saturating_sub(SETTLED)
     }
@@ -300,9 +285,7 @@ struct SeatHashes {
     judged: u32,
     /// First step from `judged` on that has no hash.
     missing: u32,
-    /// One past the newest step with a hash.
     end: u32,
-    /// The newest step that matched.
     matched: Option<u32>,
     /// Whether it is compared.
     is_active: bool,
@@ -310,7 +293,6 @@ struct SeatHashes {
     is_silent: bool,
     /// Missing steps before this one are not awaited: its hash shows a difference.
     early: u32,
-    /// When the step `missing` was last requested.
     asked: Option<(u32, Instant)>,
 }
 
@@ -329,12 +311,10 @@ impl SeatHashes {
         }
     }
 
-    /// Whether steps wait for it.
     const fn is_awaited(&self) -> bool {
         self.is_active && !self.is_silent
     }
 
-    /// The hash of `step`, one of those kept.
     fn get(&self, step: u32) -> Option<u32> {
         self.hashes.get(slot(step, STEPS)).copied().flatten()
     }
@@ -344,7 +324,6 @@ impl SeatHashes {
     fn insert(&mut self, floor: u32, step: u32, hash: u32) -> bool {
         self.missing = self.missing.max(floor);
         if step < self.judged.max(floor) {
-            // A copy or a late hash; both are normal.
             return false;
         }
         let Some(kept @ None) = self.hashes.get_mut(slot(step, STEPS)) else {
@@ -356,7 +335,6 @@ impl SeatHashes {
         true
     }
 
-    /// Clears all, and begins with `step`.
     fn begin_at(&mut self, step: u32) {
         self.hashes.fill(None);
         (self.judged, self.missing, self.end) = (step, step, step);
@@ -365,29 +343,24 @@ impl SeatHashes {
         self.asked = None;
     }
 
-    /// Whether `step` is the next to judge, and has a hash.
     fn is_ready(&self, step: u32) -> bool {
         self.is_active && self.judged == step && self.get(step).is_some()
     }
 
-    /// Whether its hash of `step` was judged.
     fn was_judged(&self, step: u32) -> bool {
         self.judged > step && self.get(step).is_some()
     }
 
-    /// Marks `step` as compared.
     fn judge(&mut self, step: u32, counts: &mut Counts) {
         counts.compared = counts.compared.saturating_add(1);
         self.is_silent = false;
         self.pass(step);
     }
 
-    /// Skips `step`.
     fn give_up(&mut self, step: u32) {
         self.pass(step);
     }
 
-    /// Clears the slot of `step`.
     fn forget(&mut self, step: u32) {
         if let Some(kept) = self.hashes.get_mut(slot(step, STEPS)) {
             *kept = None;
@@ -482,7 +455,6 @@ impl HashComparator {
     }
 }
 
-/// The reference for a step's hashes.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
     /// `None` if no hash has a majority.
@@ -532,7 +504,6 @@ impl HashComparator {
         self.exclude_named(step, named, reference.verdict)
     }
 
-    /// Whether more than one participant reported `step`.
     fn is_shared(&self, step: u32) -> bool {
         let ready = self
             .by_seat
@@ -558,7 +529,6 @@ impl HashComparator {
         }))
     }
 
-    /// Clears the slots of `step`.
     fn forget(&mut self, step: Option<u32>) {
         let Some(step) = step else {
             return;
@@ -574,7 +544,6 @@ fn majority(hashes: impl Iterator<Item = u32> + Clone) -> Option<u32> {
     let mut others = hashes.clone();
     let first = others.next()?;
     if others.all(|hash| hash == first) {
-        // The usual case.
         return Some(first);
     }
     let mut candidate = None;

@@ -11,7 +11,6 @@ use crate::tick::{Tick, slot};
 /// before.
 #[derive(Debug)]
 pub(crate) struct HashHistory {
-    /// Ticks kept.
     len: u16,
     /// Tick `t` in slot `t % len`; empty until the first.
     kept: Vec<Kept>,
@@ -19,11 +18,9 @@ pub(crate) struct HashHistory {
     sections: Vec<u32>,
     /// Most sections of any tick so far; at most [`SECTIONS_MAX`].
     stride: usize,
-    /// Names of the sections, as last reported.
     pub(crate) names: Vec<&'static str>,
 }
 
-/// One tick, without its sections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     /// The tick plus 1; 0 if the slot is empty.
@@ -33,19 +30,16 @@ struct Kept {
     section_count: u8,
 }
 
-/// One tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickRecord<'a> {
     /// Hash over log and state, as players report it.
     pub(crate) report: u32,
     /// Hash over the log of closed ticks.
     pub(crate) log: u32,
-    /// Hashes of the state's sections, in order; empty if there are none.
     pub(crate) sections: &'a [u32],
 }
 
 impl HashHistory {
-    /// Keeps the last `len` ticks.
     pub(crate) const fn new(len: u16) -> Self {
         Self {
             len,
@@ -117,7 +111,6 @@ impl HashHistory {
         usize::try_from(place).ok()
     }
 
-    /// Allocates `count` sections per tick, if there are fewer.
     fn make_room(&mut self, count: usize) {
         if self.kept.is_empty() {
             self.kept = vec![Kept::default(); self.len.into()];

@@ -69,17 +69,13 @@ const EVENTS_MAX: usize = 256;
 pub struct HostedPeer<I> {
     config: HostedConfig,
     match_id: MatchId,
-    /// Seats and input width.
     shape: Shape,
     seat: Seat,
-    /// Jitter of repetitions, and seeds for servers.
     generator: Generator,
     state: State,
     /// The other players, by seat; `None` for our own. Removed players are kept, to notify them.
     links: Vec<Option<Link>>,
-    /// The current members.
     view: View,
-    /// The current host.
     host: Seat,
     /// By seat, for removed players: first tick of a host after theirs.
     cuts: Ticks,
@@ -95,16 +91,12 @@ pub struct HostedPeer<I> {
     due: Due,
     events: VecDeque<HostedEvent>,
     stats: HostedStats,
-    /// Latest time passed in.
     now: Instant,
 }
 
-/// State of a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There is a host, as far as known.
     Playing,
-    /// The host is suspected.
     Electing { since: Instant },
     /// We are to host from `next` on, and fetch ticks or gather players.
     TakingOver {
@@ -116,11 +108,9 @@ enum State {
     },
     /// The others play on without us, as one of them stated; waits to learn up to where we agree.
     Evicted { until: Instant },
-    /// The leave is being repeated.
     Leaving { copies: u8, at: Instant },
     /// The match is over; peers that do not know it are notified.
     Ending { until: Instant },
-    /// Over.
     Closed,
 }
 
@@ -232,7 +222,6 @@ impl<I: Input> HostedPeer<I> {
         self.host == self.seat
     }
 
-    /// Other members that we accept datagrams from.
     fn others(&self) -> Seats {
         self.view.others()
     }
@@ -266,7 +255,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Ends the machine.
     fn close(&mut self, why: HostedClose) {
         if self.is_over() {
             return;

@@ -88,7 +88,6 @@ impl Width {
         self.0
     }
 
-    /// Returns the unused bits of the last byte.
     pub(crate) const fn spare_bits(self) -> u32 {
         (self.0.wrapping_neg() & 7) as u32
     }
@@ -111,12 +110,10 @@ pub(crate) fn encode_into<I: Input>(input: &I, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes an input; the default if the bits are invalid.
 pub(crate) fn decode<I: Input>(bytes: &[u8]) -> I {
     I::read(&mut BitReader::new(bytes)).unwrap_or_default()
 }
 
-/// Inputs that are one number.
 macro_rules! number_input {
     ($($number:ty => $bits:literal),*) => {$(
         impl Input for $number {
@@ -204,7 +201,6 @@ impl<'a, I: Input> Turn<'a, I> {
         }
     }
 
-    /// Returns values and origins of all seats.
     #[cfg(feature = "replay")]
     pub(crate) const fn row(&self) -> &'a Row {
         self.row
@@ -247,7 +243,6 @@ impl<'a, I: Input> Turn<'a, I> {
 /// Values and origins of all seats in one tick; the next tick is coded against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Bits of one input.
     pub(crate) width: Width,
     /// Inputs in seat order, `width.byte_len()` bytes each.
     pub(crate) values: Vec<u8>,
@@ -277,7 +272,6 @@ impl Row {
             .unwrap_or_default()
     }
 
-    /// Whether the input of `seat` is the player's own.
     pub(crate) fn is_confirmed(&self, seat: Seat) -> bool {
         self.origins.get(usize::from(seat.0)) == Some(&Origin::Confirmed)
     }

@@ -6,13 +6,11 @@ use crate::tick::Tick;
 /// Ticks before the newest closed one for which inputs are kept, as references for late inputs.
 pub(crate) const BEHIND_MAX: u32 = 256;
 
-/// Slots of the sliding window.
 const PLACES: u32 = BEHIND_MAX + INPUT_AHEAD_MAX;
 
 /// Inputs by tick within the window; memory never grows.
 #[derive(Debug)]
 pub(crate) struct InputLog {
-    /// Bytes of one input.
     stride: usize,
     /// Tick of each slot plus 1; 0 if empty.
     ticks: Vec<u32>,
@@ -33,7 +31,6 @@ impl InputLog {
         }
     }
 
-    /// Clears all.
     pub(crate) fn clear(&mut self) {
         self.ticks.fill(0);
         self.next = Tick(0);
@@ -84,17 +81,14 @@ impl InputLog {
 /// Consecutive inputs, at most [`INPUTS_MAX`], and the one they are coded against.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// Bytes of one input.
     stride: usize,
     /// Input of tick `t` in slot `t % INPUTS_MAX`.
     values: Vec<u8>,
     /// Tick of the oldest input.
     pub(crate) first: Tick,
-    /// Number of inputs.
     count: u32,
     /// The newest input that the server acknowledged.
     reference: Vec<u8>,
-    /// Its tick, if there is one.
     reference_tick: Option<Tick>,
 }
 
@@ -166,7 +160,6 @@ impl History {
         (tick.plus(1) == self.first).then_some(self.reference.as_slice())
     }
 
-    /// Returns the inputs, oldest first.
     pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
         let count = usize::try_from(self.count).unwrap_or(0);
         (0..count).map(|index| {

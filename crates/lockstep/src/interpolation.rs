@@ -41,7 +41,6 @@ pub struct Interpolation<S> {
     states: VecDeque<(Instant, S)>,
     /// The last displayed moment, on the server's clock, and when.
     shown: Option<(Instant, Instant)>,
-    /// Late states in a row.
     late_in_row: u32,
     stats: InterpolationStats,
 }
@@ -170,7 +169,6 @@ impl<S> Interpolation<S> {
         &self.stats
     }
 
-    /// Advances the displayed moment, and returns it.
     fn show(&mut self, now: Instant) -> Option<Instant> {
         let target = self.clock.played(now)?;
         let mut shown = target;
@@ -197,7 +195,6 @@ impl<S> Interpolation<S> {
         Some(end.filter(|_| is_within).unwrap_or(shown))
     }
 
-    /// Returns the index for a state of `sent_at`.
     fn place(&self, sent_at: Instant) -> usize {
         self.states.partition_point(|(at, _)| *at < sent_at)
     }

@@ -41,20 +41,16 @@ use spectators::{SpectatorDelay, spectator_set};
 pub struct MatchServer<I> {
     config: Config,
     match_id: MatchId,
-    /// Seats and input width.
     shape: Shape,
     phase: Phase,
-    /// Jitter for repeated welcomes.
     generator: Generator,
     /// Input of an absent seat, `shape.width` bits.
     neutral: Vec<u8>,
-    /// One per seat.
     places: Vec<Place>,
     /// Seats of the current players.
     peers: BTreeMap<PeerId, Seat>,
     /// Former players: their close reason, and whether to send it now. At most one per seat.
     departed: BTreeMap<PeerId, (CloseReason, bool)>,
-    /// Closed ticks.
     chain: Chain,
     /// When each tick of the chain closed, at slot `tick % CHAIN_LEN`.
     closed_at: Vec<Instant>,
@@ -72,32 +68,23 @@ pub struct MatchServer<I> {
     start_at: Option<Instant>,
     /// Inputs of the last closed tick.
     before: Row,
-    /// Inputs of the tick being closed; reused memory.
     after: Row,
-    /// The bundle or input in progress; reused memory.
     scratch: Vec<u8>,
-    /// The last encoded bundles: most players get the same.
     body: Body,
-    /// Current tick length.
     stretch: Stretch,
-    /// For a server that simulates.
     reader: ChainReader,
     hash_comparator: HashComparator,
-    /// Bisects the desyncs that the comparator found.
     bisect: DesyncBisect,
     limits: RepairLimits,
     /// Inputs of open ticks, for predicting clients.
     forwarding: Forwarding,
     snapshots: Snapshots,
-    /// All spectators.
     spectators: SpectatorSet,
-    /// What of the match they see.
     show: SpectatorDelay,
     /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
     stats: ServerStats,
-    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
@@ -380,7 +367,6 @@ impl<I: Input> MatchServer<I> {
         .fold(0, usize::saturating_add)
     }
 
-    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
@@ -478,7 +464,6 @@ impl<I: Input> Machine for MatchServer<I> {
 const LAG_IN_STEP: u32 = 2;
 
 impl<I: Input> MatchServer<I> {
-    /// Gives an empty seat to `peer`.
     fn seat(&mut self, now: Instant, peer: PeerId, seat: Seat) {
         let until = (self.phase == Phase::Running).then(|| now + self.config.start_timeout);
         let end = self.end;
@@ -502,7 +487,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// The player of `seat` has the welcome and lacks ticks from `next` on.
     fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let (end, is_in_reach) = (self.end, self.is_in_reach(next));
         let place = self.places.get_mut(usize::from(seat.0));
@@ -536,7 +520,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Begins to bring a late player up to date.
     fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let is_in_reach = self.is_in_reach(next);
         let place = self.places.get_mut(usize::from(seat.0));
@@ -559,12 +542,10 @@ impl<I: Input> MatchServer<I> {
             .admit_late(seat, next.0.div_ceil(interval));
     }
 
-    /// Whether the chain can serve ticks from `next` on.
     fn is_in_reach(&self, next: Tick) -> bool {
         next <= self.end && self.end.since(next) <= REACH
     }
 
-    /// Whether all seated players are ready.
     pub(crate) fn is_everybody_ready(&self) -> bool {
         let mut players = self.places.iter().filter_map(Place::player);
         players.all(Player::is_ready)
@@ -590,7 +571,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Begins without players that are not ready in time.
     fn start_if_overdue(&mut self, now: Instant) {
         if self.start_at.is_none_or(|at| now < at) {
             return;
@@ -613,7 +593,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Begins the first tick.
     fn begin(&mut self, now: Instant) {
         debug_assert_eq!(self.phase, Phase::Gathering, "a match begins once");
         self.phase = Phase::Running;
@@ -674,7 +653,6 @@ impl<I: Input> MatchServer<I> {
         Ok(server)
     }
 
-    /// First hash step at `tick` or later.
     fn step_after(&self, tick: Tick) -> u32 {
         tick.0.div_ceil(self.config.hash_interval.get().into())
     }

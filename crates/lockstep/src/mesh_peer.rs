@@ -73,20 +73,15 @@ pub struct MeshPeer<I> {
     /// Silence after which a peer is removed, in nanoseconds: at least 8 ticks.
     peer_timeout: u64,
     match_id: MatchId,
-    /// Seats and input width.
     shape: Shape,
     seat: Seat,
-    /// Jitter of repetitions.
     generator: Generator,
     state: State,
     gathering: Gathering,
-    /// Maps peer ids to seats.
     roster: Roster,
     /// The other peers, by seat; `None` for our own.
     links: Vec<Option<Link>>,
-    /// The current members.
     view: View,
-    /// All inputs, by seat.
     lanes: Vec<Lane>,
     own: Own,
     /// Set if inputs are committed to before they are revealed.
@@ -104,7 +99,6 @@ pub struct MeshPeer<I> {
     stepper: Stepper,
     /// All inputs of the tick before `read`, and of the one before that.
     rows: (Row, Row),
-    /// The bundle in progress; reused memory.
     scratch: Vec<u8>,
     /// The last encoded bundles: most peers get the same.
     body: Body,
@@ -123,31 +117,24 @@ pub struct MeshPeer<I> {
     asking_since: Option<Instant>,
     /// The player's current input, `I::WIDTH` bits.
     held: Vec<u8>,
-    /// Input of an absent player.
     neutral: Vec<u8>,
     events: VecDeque<MeshEvent>,
     stats: MeshStats,
-    /// Latest time passed in.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
 
-/// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not all are ready.
     Gathering {
         /// When to repeat the hello.
         hello_at: Instant,
     },
-    /// Ticks run.
     Running {
         /// When to repeat our statement.
         state_at: Instant,
     },
-    /// The leave is being repeated.
     Leaving { copies: u8, at: Instant },
-    /// Over.
     Closed,
 }
 
@@ -372,7 +359,6 @@ impl<I: Input> MeshPeer<I> {
         &self.stats
     }
 
-    /// Members that we send to and accept datagrams from.
     fn others(&self) -> Seats {
         self.view.others()
     }
@@ -384,7 +370,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Ends the machine.
     fn close(&mut self, why: Option<MeshClose>) {
         self.due.clear();
         self.state = State::Closed;

@@ -102,7 +102,6 @@ pub const VERSION: u8 = 2;
 /// Longest header before the bundles of a [`Turns`] message.
 pub const TURNS_HEAD_LEN_MAX: usize = 8;
 
-/// Length of the stretch prefix of turns.
 pub(crate) const STRETCH_LEN: usize = 3;
 
 const READY: u8 = 0x01;

@@ -27,7 +27,6 @@ impl Playout {
     pub const NONE: Self = Self::Fixed(Duration::ZERO);
 }
 
-/// The delay and the samples behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayoutDelay {
     playout: Playout,
@@ -35,14 +34,12 @@ pub(crate) struct PlayoutDelay {
     needs: Margin,
     /// Balances long-term misses against delay, in nanoseconds.
     steady: i64,
-    /// Current delay, in nanoseconds.
     current: i64,
     /// Lateness of the newest arrival, in nanoseconds: another one as late costs no more.
     played: i64,
     /// Whether an arrival was later than any delay covers, and none was in time since: the
     /// following, ever less late ones belong to the same outage.
     is_outage: bool,
-    /// Latest time passed in.
     at: Option<Instant>,
 }
 
@@ -92,7 +89,6 @@ impl PlayoutDelay {
         self.current = need.max(self.steady).max(lowest).min(highest);
     }
 
-    /// Returns the delay.
     pub(crate) fn get(&self) -> Duration {
         match self.playout {
             Playout::Fixed(delay) => delay,
@@ -180,13 +176,11 @@ impl PlayoutClock {
         Some(instant(instant_nanos(now).saturating_sub(base)))
     }
 
-    /// Returns when `sent_at` is played.
     pub(crate) fn play_at(&self, sent_at: Instant) -> Option<Instant> {
         let base = self.base()?.saturating_add(nanos(self.delay.get()));
         Some(instant(instant_nanos(sent_at).saturating_add(base)))
     }
 
-    /// Returns the delay of data that arrives at the fastest latency.
     pub(crate) fn delay(&self) -> Duration {
         self.delay.get()
     }
@@ -217,9 +211,7 @@ const MAX_WINDOW: u32 = 600;
 /// Recent needs, in any unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Margin {
-    /// The two largest of the last whole window.
     settled: Worst,
-    /// Those of the current window, and its number of samples.
     filling: Worst,
     count: u32,
 }
@@ -249,7 +241,6 @@ impl Margin {
         }
     }
 
-    /// Adds what an event would have needed to be in time.
     pub(crate) fn add(&mut self, need: i64) {
         self.filling = self.filling.with(need);
         self.count = self.count.saturating_add(1);
@@ -294,11 +285,9 @@ pub struct JitterBuffer<T> {
     clock: PlayoutClock,
     /// In order of the sender's times, each once.
     items: VecDeque<(Instant, T)>,
-    /// Most items.
     len_max: usize,
     /// Sender's time of the last returned item.
     handed: Option<Instant>,
-    /// Late items in a row.
     late_in_row: u32,
     stats: JitterStats,
 }

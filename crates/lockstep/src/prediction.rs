@@ -34,16 +34,13 @@
 /// `clone_from` reuses it.
 #[derive(Clone, Debug)]
 pub struct Prediction<I, S> {
-    /// The server's newest state.
     base: S,
     /// Number of the last input that it includes.
     acknowledged: u64,
-    /// Number of the newest input.
     newest: u64,
     /// Input `n` and the state after it, in slot `n % history`, if unacknowledged.
     steps: Vec<Predicted<I, S>>,
     history: u64,
-    /// State after the newest input.
     state: S,
     /// State before the last correction.
     before: S,
@@ -225,7 +222,6 @@ pub struct PredictionStats {
     pub dropped_unknown: u64,
 }
 
-/// One input, and the state after it.
 #[derive(Clone, Debug)]
 struct Predicted<I, S> {
     input: I,

@@ -23,13 +23,10 @@ const SILENT_TICKS: u64 = 5;
 pub(crate) struct Repair {
     /// First tick that it lacks, as it last reported.
     pub(crate) next: Tick,
-    /// Whether it reported that redundancy no longer covers it.
     is_gap: bool,
-    /// First tick never sent to it.
     unsent: Tick,
     /// While it lags: the next tick to send again, and when sending began at `next`.
     catching_up: Option<(Tick, Instant)>,
-    /// When its last datagram arrived.
     last_received: Option<Instant>,
     /// Smoothed round trip in nanoseconds, including the client's wait for its tick.
     rtt_nanos: Option<u64>,
@@ -40,16 +37,13 @@ pub(crate) struct Repair {
     pub(crate) is_newest_due: bool,
 }
 
-/// Limits for all clients of a match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RepairLimits {
     /// Ticks in each datagram.
     pub(crate) ticks: u32,
-    /// Length of a tick.
     pub(crate) period_nanos: u64,
     /// Ticks between two reports of a client.
     pub(crate) report_ticks: u64,
-    /// Longest run of bundles, in bytes.
     pub(crate) len_max: usize,
     /// Overhead per bundle, in bytes.
     pub(crate) len_beside: usize,
@@ -61,18 +55,15 @@ pub(crate) struct RepairLimits {
     pub(crate) gain: u32,
 }
 
-/// A client's acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     /// First tick that it lacks.
     pub(crate) next: Tick,
-    /// Whether redundancy no longer covers it.
     pub(crate) is_gap: bool,
     /// When the tick before `next` closed, if known.
     pub(crate) sent_at: Option<Instant>,
 }
 
-/// The closed ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed<'a> {
     pub(crate) chain: &'a Chain,
@@ -91,7 +82,6 @@ pub(crate) struct Wanted {
     pub(crate) spare: Tick,
 }
 
-/// The bundles of one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) ticks: Range<u32>,
@@ -130,7 +120,6 @@ impl Repair {
         age(now, next_at) <= self.age_max(limits)
     }
 
-    /// Handles the client's acknowledgement.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack) {
         let Ack {
             next,
@@ -167,7 +156,6 @@ impl Repair {
         self.budget = self.budget.saturating_add(gain).min(limits.burst);
     }
 
-    /// Selects the bundles of a datagram.
     #[cfg(test)]
     pub(crate) fn slice(
         &mut self,
@@ -300,7 +288,6 @@ impl Repair {
     }
 }
 
-/// The newest wanted bundles, as many as fit.
 pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits) -> Range<u32> {
     let mut len = 0_usize;
     let mut start = closed.end;
@@ -324,7 +311,6 @@ pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits)
     start.0..closed.end.0
 }
 
-/// Nanoseconds since `at`; 0 if unknown.
 fn age(now: Instant, at: Option<Instant>) -> u64 {
     at.map_or(0, |at| now.as_nanos().saturating_sub(at.as_nanos()))
 }
@@ -334,7 +320,6 @@ fn age(now: Instant, at: Option<Instant>) -> u64 {
 pub(crate) struct Body {
     /// The last query, the end of the ticks it was for, and its result.
     found: (Option<Wanted>, Tick, Range<u32>),
-    /// Ticks of the bundles in `bytes`.
     ticks: Range<u32>,
     bytes: Vec<u8>,
 }

@@ -35,7 +35,6 @@ pub struct Rollback<S: Sim, M> {
     game: S,
     steps: M,
     saves: Saves<S::Snapshot>,
-    /// First tick that is not final.
     settled: Tick,
     /// Hash after tick `t`, as last simulated, in slot `t % hashes.len()`: more slots than
     /// simulated ticks that are not final. Empty until the match is known.
@@ -212,7 +211,6 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
 /// Samples before a mean is used.
 const SAMPLES_MIN: u32 = 8;
 
-/// Samples between two reports of the means.
 const SAMPLES_PER_WORD: u32 = 64;
 
 /// A sample counts at most this many times the mean: the process may have been preempted.
@@ -252,12 +250,10 @@ impl Mean {
     }
 }
 
-/// Mean costs of saves and steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     save: Mean,
     step: Mean,
-    /// Samples since the last report.
     untold: u32,
 }
 

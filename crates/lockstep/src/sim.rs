@@ -180,7 +180,6 @@ pub(crate) struct Saves<T> {
 }
 
 impl<T: Default> Saves<T> {
-    /// Allocates `count` slots.
     pub(crate) fn new(count: usize) -> Self {
         Self {
             slots: (0..count).map(|_| (0, T::default())).collect(),
@@ -219,7 +218,6 @@ impl<T: Default> Saves<T> {
         }
     }
 
-    /// Returns the state before `tick`.
     pub(crate) fn find(&self, tick: Tick) -> Option<&T> {
         let wanted = tick.0.saturating_add(1);
         let (_, state) = self.slots.iter().find(|(tag, _)| *tag == wanted)?;

@@ -43,28 +43,23 @@ use crate::transfer::{Incoming, TransferLimits};
 pub struct SpectatorRelay {
     config: SpectatorRelayConfig,
     server: PeerId,
-    /// Jitter of repetitions.
     generator: Generator,
     state: State,
     spectators: SpectatorSet,
     events: VecDeque<SpectatorRelayEvent>,
     stats: SpectatorRelayStats,
-    /// Latest time passed in.
     now: Instant,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No welcome has arrived.
     Waiting,
     Following(Box<Upstream>),
-    /// The leave is being repeated.
     Leaving {
         copies: u8,
         at: Instant,
         is_due: bool,
     },
-    /// Over.
     Closed,
 }
 
@@ -406,7 +401,6 @@ impl SpectatorRelay {
         self.show(now, from);
     }
 
-    /// Shows ticks from `shown` on to children.
     fn show(&mut self, now: Instant, shown: Tick) {
         if let State::Following(upstream) = &self.state {
             let shown_ticks = upstream.shown_ticks();
@@ -415,7 +409,6 @@ impl SpectatorRelay {
         }
     }
 
-    /// Requests a snapshot if children need one.
     fn request_snapshot(&mut self, now: Instant) {
         let State::Following(upstream) = &mut self.state else {
             return;
@@ -449,7 +442,6 @@ impl SpectatorRelay {
         }
     }
 
-    /// Advances the time, which never decreases.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         self.now = self.now.max(now);
@@ -457,7 +449,6 @@ impl SpectatorRelay {
     }
 }
 
-/// Longest run of bundles for a child, in bytes.
 fn run_len_max(config: &SpectatorRelayConfig) -> usize {
     usize::from(config.datagram_len_max).saturating_sub(TURNS_HEAD_LEN_MAX)
 }
@@ -542,16 +533,13 @@ impl Default for SpectatorRelayConfig {
 /// lack.
 const AHEAD_MAX: u32 = 256;
 
-/// Time before an unanswered datagram is repeated.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time before a snapshot request is repeated.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long to wait for a requested snapshot, which arrives at its sender's rate.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A match as received.
 #[derive(Debug)]
 struct Upstream {
     welcome: Welcome,
@@ -565,7 +553,6 @@ struct Upstream {
     report_at: Option<Instant>,
     /// Set while children need a snapshot.
     request: Option<SnapshotRequest>,
-    /// The datagram that is due.
     due: Due,
 }
 
@@ -573,11 +560,9 @@ struct Upstream {
 struct SnapshotRequest {
     /// When to repeat it.
     again_at: Instant,
-    /// When to give up.
     until: Instant,
 }
 
-/// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -625,7 +610,6 @@ impl Upstream {
         self.ready_at = Some(now);
     }
 
-    /// Handles closed ticks.
     fn on_turns(&mut self, now: Instant, turns: &Turns<'_>, stats: &mut SpectatorRelayStats) {
         self.ready_at = None;
         let (end, seen_end) = (self.received.end, self.received.seen_end);
@@ -689,7 +673,6 @@ impl Upstream {
         has_time
     }
 
-    /// No child needs one any more.
     const fn cancel_request(&mut self) {
         self.request = None;
     }
@@ -716,7 +699,6 @@ impl Upstream {
         }
     }
 
-    /// Writes a due datagram.
     fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         match core::mem::replace(&mut self.due, Due::Nothing) {
             Due::Nothing => return self.incoming.poll_ack(now, out),
@@ -751,7 +733,6 @@ impl Upstream {
         .min()
     }
 
-    /// Heap bytes in use, without an incoming snapshot.
     const fn memory_len(&self) -> usize {
         size_of::<Self>()
             .saturating_add(size_of::<Incoming>())

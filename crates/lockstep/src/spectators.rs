@@ -31,10 +31,8 @@ pub(crate) const WELCOME_INTERVAL_MILLIS: u64 = 50;
 /// Ticks between checks for spectators that lag too far behind.
 const LAG_CHECK_TICKS: u32 = 64;
 
-/// Settings for all spectators.
 #[derive(Clone, Debug)]
 pub(crate) struct SpectatorSetConfig {
-    /// Most spectators.
     pub(crate) spectators_max: usize,
     /// How long to wait for a spectator's first datagram.
     pub(crate) ready_timeout: Duration,
@@ -53,14 +51,12 @@ pub(crate) struct ShownTicks<'a> {
     pub(crate) end: Tick,
 }
 
-/// A spectator that left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) peer: PeerId,
     pub(crate) reason: LeaveReason,
 }
 
-/// All spectators.
 #[derive(Debug)]
 pub(crate) struct SpectatorSet {
     set_config: SpectatorSetConfig,
@@ -72,9 +68,7 @@ pub(crate) struct SpectatorSet {
     places: Lookup<PeerId, usize>,
     closing: ClosingSpectators,
     transfers: SnapshotTransfers,
-    /// When ticks were shown.
     tick_times: TickTimes,
-    /// The newest bundles.
     tail: Tail,
     /// No spectator below this index has a datagram due.
     cursor: usize,
@@ -101,7 +95,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Sets the parameters of the match.
     pub(crate) const fn set_welcome(&mut self, welcome: Welcome) {
         self.welcome = Some(welcome);
     }
@@ -115,7 +108,6 @@ impl SpectatorSet {
         self.set_welcome(welcome);
     }
 
-    /// Admits `peer` as a spectator of `kind`.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -166,7 +158,6 @@ impl SpectatorSet {
         true
     }
 
-    /// Removes all.
     pub(crate) fn remove_all(&mut self, reason: LeaveReason, close: CloseReason) {
         while let Some(last) = self.members.last() {
             let peer = last.peer;
@@ -255,7 +246,6 @@ impl SpectatorSet {
         self.timer.into_iter().chain(pieces).min()
     }
 
-    /// Returns the next departure.
     pub(crate) fn poll_departure(&mut self) -> Option<Departure> {
         self.departures.pop_front()
     }
@@ -268,7 +258,6 @@ impl SpectatorSet {
         self.members.len()
     }
 
-    /// Heap bytes in use, without snapshots.
     pub(crate) fn memory_len(&self) -> usize {
         let place = size_of::<(PeerId, usize)>().saturating_add(1);
         [
@@ -313,7 +302,6 @@ impl SpectatorSet {
 struct ClosingSpectators {
     /// Close reason of each, and whether it is in `due`.
     reasons: BTreeMap<PeerId, (CloseReason, bool)>,
-    /// Peers due a final packet.
     due: VecDeque<PeerId>,
 }
 
@@ -347,7 +335,6 @@ impl ClosingSpectators {
         true
     }
 
-    /// Returns the next peer to notify, and its close reason.
     fn poll(&mut self) -> Option<(PeerId, CloseReason)> {
         loop {
             let peer = self.due.pop_front()?;
@@ -366,7 +353,6 @@ impl ClosingSpectators {
     }
 }
 
-/// One spectator: what it has, and what it is due.
 #[derive(Debug)]
 struct Spectator {
     peer: PeerId,
@@ -377,36 +363,27 @@ struct Spectator {
     sent_end: Tick,
     /// Whether a datagram is due though no new tick is shown.
     is_due: bool,
-    /// Whether it waits for a snapshot.
     wants_snapshot: bool,
     /// Snapshots sent in a row without success.
     deliveries: u8,
-    /// Earliest time for its next snapshot.
     snapshot_from: Instant,
 }
 
-/// Role of a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpectatorKind {
-    /// Watches for itself.
     Spectator,
     /// Serves others: it may request snapshots that it does not need itself.
     Relay,
 }
 
-/// Progress of a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpectatorState {
-    /// It has not confirmed the welcome.
     Arriving {
-        /// When to send it again.
         again_at: Instant,
-        /// When the spectator is removed.
         until: Instant,
     },
     /// It lacks more than the chain holds.
     AwaitsSnapshot,
-    /// It gets turns.
     Watching,
 }
 
@@ -434,7 +411,6 @@ impl Spectator {
         }
     }
 
-    /// Starts sending turns, from `next` on.
     const fn begin_at(&mut self, next: Tick) {
         self.state = SpectatorState::Watching;
         self.repair.begin_at(next);
@@ -457,14 +433,11 @@ impl Spectator {
 struct TickTimes {
     /// Slot `tick % CHAIN_LEN`; empty until the first spectator joins.
     at: Vec<Instant>,
-    /// First tick held.
     begin: Tick,
-    /// One past the last.
     end: Tick,
 }
 
 impl TickTimes {
-    /// Allocates.
     fn prepare(&mut self) {
         if self.at.is_empty() {
             let places = usize::try_from(CHAIN_LEN).unwrap_or(0);
@@ -521,7 +494,6 @@ struct Tail {
 }
 
 impl Tail {
-    /// Allocates.
     fn prepare(&mut self, run_len_max: usize) {
         let datagram = run_len_max.saturating_add(TURNS_HEAD_LEN_MAX);
         let most = datagram.saturating_mul(TICKS + 1);

@@ -263,7 +263,6 @@ pub fn decode_state_ack(datagram: &[u8]) -> Result<StateAck<'_>, DecodeError> {
     Ok(StateAck::new(whole, partial, bits))
 }
 
-/// Appends a state or a fragment, depending on the number of parts.
 fn write_part(out: &mut Vec<u8>, part: &StatePart<'_>) {
     let mut writer = Writer::new(out);
     if part.count > 1 {
@@ -279,7 +278,6 @@ fn write_part(out: &mut Vec<u8>, part: &StatePart<'_>) {
     writer.bytes(part.bytes);
 }
 
-/// Appends an acknowledgement.
 fn write_ack(out: &mut Vec<u8>, ack: &StateAck<'_>) {
     let mut writer = Writer::new(out);
     writer.u8(ACK);
@@ -299,7 +297,6 @@ const _: () = assert!(MARKS_LEN * 8 == FRAGMENTS_MAX as usize);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks {
     bytes: [u8; MARKS_LEN],
-    /// Number of set bits.
     count: u16,
 }
 
@@ -323,7 +320,6 @@ impl Marks {
         byte.is_some_and(|byte| byte & bit(index) != 0)
     }
 
-    /// Number of set bits.
     const fn count(&self) -> u16 {
         self.count
     }

@@ -52,9 +52,7 @@ pub(crate) struct Stepper {
     /// Row of tick `t` in slot `(t + 1) % rows.len()`: as confirmed before `end`, as simulated from
     /// there to `at`. The row before the first final tick is kept too.
     rows: Vec<Row>,
-    /// Row before tick 0.
     initial: Row,
-    /// Known inputs of open ticks.
     predicted_inputs: PredictedInputs,
     /// First tick that is not confirmed.
     pub(crate) end: Tick,
@@ -66,7 +64,6 @@ pub(crate) struct Stepper {
     wrong: Option<Tick>,
     /// Loadable states, oldest first; all but the first lie past `end` or `wrong`.
     saves: VecDeque<Tick>,
-    /// Distance between saves.
     spacing: Spacing,
 }
 
@@ -252,7 +249,6 @@ impl Stepper {
         })
     }
 
-    /// Loads the newest save at or before `tick`.
     fn load(&mut self, tick: Tick) -> StepAction {
         while self.saves.len() > 1 && self.saves.back().is_some_and(|save| *save > tick) {
             self.saves.pop_back();
@@ -282,7 +278,6 @@ impl Stepper {
             .min(limit)
     }
 
-    /// Marks `tick` as simulated with wrong inputs.
     fn mark_predicted(&mut self, tick: Tick) {
         self.wrong = Some(self.wrong.map_or(tick, |wrong| wrong.min(tick)));
     }
@@ -298,10 +293,8 @@ impl Stepper {
 /// plus the largest window, 32, fit.
 const PREDICTED_MAX: u32 = 128;
 
-/// Inputs of open ticks, by seat and tick; memory is fixed.
 #[derive(Debug)]
 struct PredictedInputs {
-    /// Bytes of one input.
     stride: usize,
     /// Tick plus 1 of slot `tick % PREDICTED_MAX`, seat by seat; 0 if unknown. Empty if nothing is
     /// ever predicted.
@@ -346,14 +339,12 @@ impl PredictedInputs {
         true
     }
 
-    /// Drops inputs of `next` and later ticks.
     fn forget_from(&mut self, next: Tick) {
         for tag in self.ticks.iter_mut().filter(|tag| **tag > next.0) {
             *tag = 0;
         }
     }
 
-    /// Writes the known inputs of `tick` into `row`.
     fn apply(&self, tick: Tick, row: &mut Row) {
         let wanted = tick.0.saturating_add(1);
         let first = place(Seat(0), tick);
@@ -394,7 +385,6 @@ const QUIET_TICKS: u32 = 256;
 /// Fixed-point bits of the sums.
 const SCALE_BITS: u32 = 16;
 
-/// Recent cost that one distance would have had.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// Saves, in units of 2^-16.
@@ -413,7 +403,6 @@ struct Spacing {
     policy: SavePolicy,
     /// Most ticks from the oldest save to the first unconfirmed one.
     reach: u32,
-    /// Ticks between saves.
     every: u32,
     /// By distance: entry `i` is `2^i` ticks.
     tallies: [Tally; CANDIDATES],
@@ -447,7 +436,6 @@ impl Spacing {
         }
     }
 
-    /// Returns the most ticks from the oldest save to the first unconfirmed one.
     const fn reach(&self) -> u32 {
         self.reach
     }

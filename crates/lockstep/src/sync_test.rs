@@ -57,7 +57,6 @@ pub struct SyncTest<S: Sim> {
     game: S,
     /// Ticks to go back each time.
     distance: u32,
-    /// Next tick.
     at: Tick,
     saves: Saves<S::Snapshot>,
     /// Inputs of tick `t`, and the hash of the state after it, in slot `t % distance`.
@@ -66,9 +65,7 @@ pub struct SyncTest<S: Sim> {
     before: u64,
     /// Computes all hashes, with an arbitrary match id.
     hasher: StateHasher,
-    /// Inputs of the previous tick; reused memory.
     row: Row,
-    /// The input in progress; reused memory.
     scratch: Vec<u8>,
 }
 

@@ -104,15 +104,11 @@ const STALE_TIME: Duration = Duration::from_secs(10);
 /// these, at most the limit for the snapshot and [`AHEAD_MAX`] chunks.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Direction of the chunks.
     direction: Direction,
-    /// Longest snapshot to accept.
     len_max: u32,
     transfer: Option<Transfer>,
     ahead: Ahead,
-    /// Chunks not yet acknowledged.
     unanswered: u32,
-    /// When the acknowledgement is due.
     due: Option<Instant>,
     stats: IncomingStats,
 }
@@ -133,22 +129,18 @@ pub struct IncomingStats {
     pub too_far: u64,
 }
 
-/// The newest transfer.
 #[derive(Debug)]
 struct Transfer {
     id: u8,
     total: u32,
     stride: u16,
-    /// Its number of chunks.
     count: u32,
     /// First missing chunk.
     next: u32,
     /// Largest transmission number that arrived.
     latest: u32,
-    /// Bytes of the chunks before `next`, until taken.
     bytes: Vec<u8>,
     is_taken: bool,
-    /// When the newest chunk arrived.
     heard_at: Instant,
 }
 
@@ -333,7 +325,6 @@ impl Ahead {
         }
     }
 
-    /// Clears all, and frees the chunks' memory.
     fn clear(&mut self) {
         self.rows.fill(0);
         self.bytes = Vec::new();

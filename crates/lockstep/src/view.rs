@@ -42,16 +42,13 @@
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
 use crate::tick::Tick;
 
-/// One member's view.
 #[derive(Debug)]
 pub(crate) struct View {
     me: u16,
     pub(crate) members: Seats,
     /// Members that are given up; grows until a decision.
     pub(crate) suspects: Seats,
-    /// Members that announced their leave.
     pub(crate) leaving: Seats,
-    /// The newest statement of each member of this view.
     stated: [Option<Statement>; 16],
     /// The decision that made this view.
     pub(crate) last: Option<Decision>,
@@ -59,12 +56,10 @@ pub(crate) struct View {
     pub(crate) epoch: u8,
 }
 
-/// Outcome of a received decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecisionOutcome {
     /// It is of another view, or invalid.
     Ignored,
-    /// It made a new view.
     Installed(Decision),
     /// The others continue without us; up to this tick, all that we hold counts.
     Out(Tick),
@@ -149,7 +144,6 @@ impl View {
         })
     }
 
-    /// Returns whether the accepted members and ourselves are too few to continue.
     pub(crate) const fn is_too_few(&self) -> bool {
         !self.is_enough(self.staying())
     }
@@ -188,7 +182,6 @@ impl View {
         Some(decision)
     }
 
-    /// Handles a decision of another member.
     pub(crate) fn on_decision(
         &mut self,
         from: u16,
@@ -250,13 +243,11 @@ impl View {
         self.epoch = self.epoch.saturating_add(1);
     }
 
-    /// Members that are not suspected.
     const fn staying(&self) -> Seats {
         self.members & !self.suspects
     }
 }
 
-/// The lowest of `seats`.
 const fn lowest(seats: Seats) -> Seats {
     seats & seats.wrapping_neg()
 }

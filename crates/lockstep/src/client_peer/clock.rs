@@ -51,7 +51,6 @@ const TAKEN_BACK: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct DelayControl {
     range: InputDelay,
-    /// Length of a quarter tick, in nanoseconds.
     quarter: i64,
     /// Quarter ticks from a boundary to the arrival of the turn with its input.
     current: u16,
@@ -63,9 +62,7 @@ pub(super) struct DelayControl {
     stamped: Vec<i64>,
     /// First tick without an acknowledgement.
     next: Option<Tick>,
-    /// When the delay may go down.
     down_at: Option<Instant>,
-    /// When it last went down.
     went_down: Option<Instant>,
     /// Time after a step up without a step down.
     calm: Duration,
@@ -87,7 +84,6 @@ impl DelayControl {
         }
     }
 
-    /// Returns the delay in ticks, rounded up.
     pub(super) fn ticks(&self) -> u8 {
         u8::try_from(self.current.div_ceil(4)).unwrap_or(u8::MAX)
     }
@@ -106,7 +102,6 @@ impl DelayControl {
         }
     }
 
-    /// An input was late.
     pub(super) fn on_late(&mut self, now: Instant) {
         let (count, since) = self.late;
         if now >= since + LATE_APART {
@@ -169,7 +164,6 @@ impl DelayControl {
         None
     }
 
-    /// Sets the delay; returns the ticks if they change.
     fn set(&mut self, current: u16) -> Option<u8> {
         let before = self.ticks();
         self.current = current;
@@ -210,7 +204,6 @@ const DILATION: i64 = 50;
 /// fraction of a tick later.
 #[derive(Debug)]
 pub(crate) struct TickClock {
-    /// Length of a tick, in nanoseconds.
     period: i64,
     /// When bundle 0 would have arrived, at the speed of the fastest recent one; may lie before the
     /// origin of time.
@@ -225,14 +218,11 @@ pub(crate) struct TickClock {
     phase: i64,
     /// Number of the next boundary.
     pub(super) index: u32,
-    /// Its time.
     deadline: i64,
-    /// Number of jumps.
     pub(super) jumps: u64,
 }
 
 impl TickClock {
-    /// Starts with the arrival of `tick` at `now`.
     pub(crate) fn new(now: Instant, period_nanos: u32, tick: Tick) -> Self {
         debug_assert!(PERIOD_NANOS.contains(&period_nanos), "no other is decoded");
         let period = i64::from(period_nanos.max(*PERIOD_NANOS.start()));
@@ -348,7 +338,6 @@ impl TickClock {
         Some(passed)
     }
 
-    /// Returns the time of the next boundary.
     pub(crate) fn deadline(&self) -> Instant {
         instant(self.deadline)
     }

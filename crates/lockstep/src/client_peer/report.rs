@@ -20,15 +20,12 @@ use crate::tick::Tick;
 /// copy costs 4 bytes.
 const BURST_STEPS: u32 = 4;
 
-/// State hashes, and which of them to send.
 #[derive(Debug)]
 pub(super) struct UnsentHashes {
     reported: ReportedHashes,
-    /// First step never sent.
     unsent: u32,
     /// First step that the server requested again.
     wanted: Option<u32>,
-    /// Steps last sent again.
     again: Range<u32>,
 }
 
@@ -91,7 +88,6 @@ impl UnsentHashes {
         run
     }
 
-    /// One past the last step to send again, from `first` on.
     fn end_again(&mut self, first: u32) -> u32 {
         let burst_end = self.again.end.saturating_add(BURST_STEPS);
         let count = if (self.again.start..burst_end).contains(&first) {
@@ -108,7 +104,6 @@ impl UnsentHashes {
         self.reported.memory_len()
     }
 
-    /// First of `steps` that has a hash.
     fn first_in(&self, mut steps: Range<u32>) -> Option<u32> {
         steps.find(|step| self.reported.get(*step).is_some())
     }
@@ -120,7 +115,6 @@ const QUESTIONS_MAX: usize = 8;
 /// Divergences remembered, so that repetitions, which arrive within seconds, are reported once.
 const REPORTED_MAX: usize = 16;
 
-/// Questions that wait for an answer.
 #[derive(Debug)]
 pub(super) struct Answers {
     waiting: VecDeque<Question>,
@@ -171,7 +165,6 @@ impl Answers {
 }
 
 impl Session {
-    /// Takes the root of a state, and its sections if it has any.
     pub(super) fn report(
         &mut self,
         tick: Tick,

@@ -25,22 +25,17 @@ use crate::stats::ClientStats;
 use crate::stepper::StepAction;
 use crate::tick::Tick;
 
-/// A client's session in a match.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) welcome: Welcome,
-    /// Input of an absent player.
     pub(super) neutral: Vec<u8>,
     pub(super) received: ReceivedChain,
     /// Position of the application in the chain.
     pub(super) reader: ChainReader,
-    /// First tick never returned.
     returned_end: Tick,
     /// When the last tick in order arrived.
     advanced_at: Instant,
-    /// Own unacknowledged inputs.
     pub(super) history: History,
-    /// Last tick with a stamped input.
     stamped: Option<Tick>,
     promised: PromisedTicks,
     /// How long before its tick's close the newest input arrived, in quarter ticks.
@@ -50,7 +45,6 @@ pub(super) struct Session {
     pub(super) clock: Option<TickClock>,
     pub(super) playout: PlayoutDelay,
     pub(super) hashes: UnsentHashes,
-    /// Progress of the game, if it predicts.
     pub(super) stepping: Option<Stepping>,
     /// The input being unpacked; reused memory.
     scratch: Vec<u8>,
@@ -60,15 +54,12 @@ pub(super) struct Session {
     pub(super) reported_end: Tick,
     pub(super) hash_history: HashHistory,
     pub(super) answers: Answers,
-    /// Boundaries since a spectator's last report.
     pub(super) unreported: u32,
     /// When to repeat `Ready`; `None` once turns arrive.
     pub(super) ready_at: Option<Instant>,
-    /// Whether a datagram is due.
     pub(super) is_due: bool,
 }
 
-/// A turn just read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) tick: Tick,
@@ -218,7 +209,6 @@ impl Session {
         Some(read)
     }
 
-    /// Handles others' inputs for ticks that are not closed.
     pub(super) fn on_early(&mut self, early: &EarlyInputs<'_>) {
         let Some(stepping) = &mut self.stepping else {
             return;
@@ -283,7 +273,6 @@ impl Session {
         Some(Expected { tick, at, period })
     }
 
-    /// When inputs are stamped next.
     pub(super) fn boundary(&self) -> Option<Instant> {
         self.clock.as_ref().map(TickClock::deadline)
     }
@@ -304,7 +293,6 @@ impl Session {
         Duration::from_nanos(self.welcome.period_nanos.into())
     }
 
-    /// Inputs of the last requested step.
     pub(super) fn row(&self) -> &Row {
         match &self.stepping {
             Some(stepping) => stepping.stepper.row(),
@@ -341,7 +329,6 @@ impl Session {
         self.received.is_gap(self.welcome.repair.into())
     }
 
-    /// The newest tick that arrived is new.
     fn on_newest(&mut self, now: Instant, stretch: u16) {
         let (tick, usual) = (self.received.seen_end.minus(1), self.welcome.period_nanos);
         if let Some(clock) = &mut self.clock {
@@ -499,7 +486,6 @@ impl Session {
     }
 }
 
-/// Tick length extended by `per_mille` thousandths.
 fn stretched(period_nanos: u32, per_mille: u16) -> u32 {
     let more = u64::from(period_nanos).saturating_mul(per_mille.into()) / 1_000;
     period_nanos.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
@@ -516,7 +502,6 @@ const DELAY_GAP_MAX: u32 = 60;
 struct PromisedTicks {
     /// First and last tick of each, in order.
     ranges: Vec<(Tick, Tick)>,
-    /// Whether the next promise starts a new range.
     is_cut: bool,
 }
 

@@ -10,18 +10,15 @@ use crate::message::{Chunk, ChunkAck, Direction};
 use crate::tick::Tick;
 use crate::transfer::{Incoming, Outgoing};
 
-/// Current snapshot transfers.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     /// Incoming; allocated with the first chunk.
     incoming: Option<Box<Incoming>>,
     /// A received state, until the application takes it.
     state: Option<Vec<u8>>,
-    /// Outgoing.
     outgoing: Option<Box<Outgoing>>,
     /// Id of the transfer for which our state is requested, until the application gives it.
     asked: Option<u8>,
-    /// Id of the last request.
     last_asked: Option<u8>,
 }
 
@@ -59,7 +56,6 @@ impl Exchange {
         Some(ClientEvent::Snapshot { next })
     }
 
-    /// Handles an acknowledgement of our chunks.
     pub(super) fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
         if let Some(outgoing) = &mut self.outgoing {
             outgoing.on_ack(now, ack);
@@ -100,7 +96,6 @@ impl Exchange {
         Ok(())
     }
 
-    /// Writes a due datagram.
     pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let is_ack = self
             .incoming
@@ -125,7 +120,6 @@ impl Exchange {
         ack.into_iter().chain(chunk).min()
     }
 
-    /// Takes the received state, once.
     pub(super) const fn take(&mut self) -> Option<Vec<u8>> {
         self.state.take()
     }
@@ -135,7 +129,6 @@ impl Exchange {
         self.state.is_some()
     }
 
-    /// Heap bytes in use, without an incoming snapshot.
     pub(super) fn memory_len(&self) -> usize {
         self.state.as_ref().map_or(0, Vec::capacity)
     }

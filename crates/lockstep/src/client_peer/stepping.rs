@@ -27,13 +27,11 @@ use crate::tick::Tick;
 /// Log hashes kept for closed ticks that are not final: up to three windows of 32.
 const LOGS: u32 = 128;
 
-/// Progress of a game that may run ahead of closed ticks.
 #[derive(Debug)]
 pub(super) struct Stepping {
     pub(super) stepper: Stepper,
     /// Own seat; a spectator has none.
     pub(super) own: Option<Seat>,
-    /// Ticks that may be predicted.
     window: u32,
     /// First tick that the game may not simulate before it closes.
     target: Tick,
@@ -72,14 +70,12 @@ impl Stepping {
         self.target = self.stepper.at;
     }
 
-    /// Takes our own input of `tick`.
     pub(super) fn on_stamped(&mut self, tick: Tick, input: &[u8]) {
         if let Some(own) = self.own {
             self.stepper.predict_input(own, tick, input);
         }
     }
 
-    /// Takes another player's input of `tick`, forwarded by the server.
     pub(super) fn on_early(&mut self, seat: Seat, tick: Tick, input: &[u8]) {
         if Some(seat) != self.own {
             self.stepper.predict_input(seat, tick, input);
@@ -95,7 +91,6 @@ impl Stepping {
         }
     }
 
-    /// Continues from another participant's state.
     pub(super) fn resume_from(&mut self, head: &SnapshotHead) {
         self.stepper.resume_from(head.next, &head.row);
         if let Some(log) = self.logs.get_mut(head.next.minus(1).slot(LOGS)) {
@@ -227,7 +222,6 @@ impl<I: Input> ClientPeer<I> {
         self.forward_costs();
     }
 
-    /// Forwards the costs, once there is a match.
     pub(super) fn forward_costs(&mut self) {
         if let Some((save, step)) = self.costs
             && let Some(session) = self.session_mut()

@@ -148,7 +148,6 @@ impl<I: Input> HostedPeer<I> {
         is_heard.then_some(transmit)
     }
 
-    /// Runs due work during the match.
     fn run(&mut self, now: Instant) {
         for _ in 0..ROUNDS {
             if self.is_over() || self.poll_timeout().is_none_or(|at| at > now) {
@@ -178,7 +177,6 @@ impl<I: Input> HostedPeer<I> {
         Some(self.link(self.host.0)?.suspect_at(host_timeout, first))
     }
 
-    /// Checks the members, and sends a presence.
     fn heartbeat(&mut self, now: Instant) {
         let host_timeout = self.config.host_timeout;
         match self.state {
@@ -241,7 +239,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Processes events of our client and server.
     fn absorb(&mut self, now: Instant) {
         while let Some(event) = self.client.poll_event() {
             if let ClientEvent::Closed(reason) = event {
@@ -284,7 +281,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Repeats the leave, and closes after the last copy.
     pub(super) fn repeat_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if !self.is_host() {
             self.client.handle_timeout(now);
@@ -379,7 +375,6 @@ impl<I: Input> HostedPeer<I> {
         is_so
     }
 
-    /// Handles a datagram for a server or a client.
     fn on_play(&mut self, now: Instant, from: u16, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         self.mark_alive(now, from);
         if from == self.host.0 && self.state == State::Playing {
@@ -496,7 +491,6 @@ impl Due {
     }
 }
 
-/// Removes and returns the lowest of `seats`.
 fn take(seats: &mut Seats) -> Option<u16> {
     let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
     *seats &= !bit(lowest);
@@ -504,7 +498,6 @@ fn take(seats: &mut Seats) -> Option<u16> {
 }
 
 impl<I: Input> HostedPeer<I> {
-    /// Writes our next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         let start = buf.len();
         let seat = self.write(now, buf)?;

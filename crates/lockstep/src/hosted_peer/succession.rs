@@ -59,7 +59,6 @@ impl<I: Input> HostedPeer<I> {
         self.decide(now);
     }
 
-    /// Suspects `seats`, which are silent or were removed.
     pub(super) fn suspect(&mut self, now: Instant, seats: Seats) {
         if seats & self.others() != 0 && self.view.suspect(seats) {
             self.on_host_suspected(now);
@@ -156,7 +155,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Applies the next view.
     fn on_installed(&mut self, now: Instant, decision: &Decision) {
         let left = decision.members & !decision.next;
         let host = self.host;
@@ -197,7 +195,6 @@ impl<I: Input> HostedPeer<I> {
         self.push_event(HostedEvent::Left { seat, reason });
     }
 
-    /// Follows the next host, which closes `next` and all later ticks.
     fn follow_next(&mut self, now: Instant, next: Tick) {
         let lowest = self.view.members.trailing_zeros();
         self.host = Seat(u16::try_from(lowest).unwrap_or(u16::MAX));
@@ -241,13 +238,11 @@ impl<I: Input> HostedPeer<I> {
         now + self.jittered(REPEAT_INTERVAL)
     }
 
-    /// Time between two presences.
     #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
     pub(super) fn heartbeat_interval(&self) -> Duration {
         self.config.host_timeout / HEARTBEATS
     }
 
-    /// `span` with 25 % jitter.
     pub(super) fn jittered(&mut self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let quarter = nanos / 4;
@@ -261,7 +256,6 @@ impl<I: Input> HostedPeer<I> {
 }
 
 impl<I: Input> HostedPeer<I> {
-    /// Seats the players of the view on our server.
     pub(super) fn seat_members(&mut self, now: Instant) {
         let members = self.view.members;
         let links = &self.links;
@@ -346,7 +340,6 @@ impl<I: Input> HostedPeer<I> {
         self.view.is_enough(following | bit(self.seat.0))
     }
 
-    /// Whether ticks are due, and paused for lack of a quorum.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         let is_running = self
             .server()
@@ -383,7 +376,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Runs the server if it is due and has a quorum.
     pub(super) fn serve(&mut self, now: Instant) {
         let is_due = self.server_timeout().is_some_and(|at| at <= now);
         if !is_due {
@@ -406,7 +398,6 @@ impl<I: Input> HostedPeer<I> {
         server.poll_timeout()
     }
 
-    /// The server removed a player, or the player left.
     pub(super) fn on_server_left(&mut self, now: Instant, seat: Seat, reason: LeaveReason) {
         if self.others() & bit(seat.0) == 0 {
             return;
@@ -475,20 +466,16 @@ impl<I: Input> HostedPeer<I> {
         (self.client.welcome() == Some(&ours)).then_some(server)
     }
 
-    /// Whether the id stands for our own server.
     pub(super) fn is_own(peer: PeerId) -> bool {
         peer == SELF
     }
 }
 
-/// Another player of the match.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The driver's id for it.
     pub(super) peer: PeerId,
     /// When it last sent a datagram, other than a suspicion; initially, when we began.
     received_at: Instant,
-    /// Whether it ever sent one.
     was_received: bool,
     /// When it last addressed us as its host.
     followed_at: Option<Instant>,
@@ -500,7 +487,6 @@ pub(super) struct Link {
     woken_at: Instant,
     /// First tick that it lacks, as it stated.
     pub(super) held: Tick,
-    /// First tick that it requested.
     pub(super) asked: Option<Tick>,
 }
 
@@ -527,7 +513,6 @@ impl Link {
         self.was_received = true;
     }
 
-    /// It treats us as its host.
     pub(super) const fn on_followed(&mut self, now: Instant) {
         self.followed_at = Some(now);
     }
@@ -543,7 +528,6 @@ impl Link {
         self.suspected_at = None;
     }
 
-    /// Our process was paused.
     pub(super) const fn wake(&mut self, now: Instant) {
         self.forgive(now);
         self.woken_at = now;

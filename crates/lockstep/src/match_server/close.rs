@@ -25,7 +25,6 @@ use crate::tick::{PeerId, Tick};
 const LATE_MAX: u64 = 8;
 
 impl<I: Input> MatchServer<I> {
-    /// Closes the ticks that are due.
     pub(super) fn close_due(&mut self, now: Instant) {
         if self.phase != Phase::Running || now < self.close_time(self.end) {
             return;
@@ -241,7 +240,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Marks the tick for sending, and evicts players that the chain can no longer serve.
     fn on_tick_closed(&mut self) {
         self.transmit_from = 0;
         self.gather_early_inputs();
@@ -298,7 +296,6 @@ impl Forwarding {
         }
     }
 
-    /// Appends the block to `buf`, before turns.
     pub(super) fn put(&self, buf: &mut Vec<u8>) {
         buf.extend_from_slice(&self.block);
     }
@@ -357,9 +354,7 @@ impl Forwarding {
     }
 }
 
-/// Context of one close.
 struct Gathering<'a> {
-    /// First tick that is not closed.
     end: Tick,
     shape: Shape,
     stats: &'a mut ServerStats,
@@ -397,24 +392,19 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// A seat of the match.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) holder: Holder,
-    /// Inputs received for it.
     pub(super) log: InputLog,
-    /// Its need for longer ticks.
     pub(super) need: Need,
 }
 
 #[derive(Debug)]
 pub(super) enum Holder {
-    /// No player.
     Empty,
     Held(Player),
 }
 
-/// A player, active or joining.
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) peer: PeerId,
@@ -427,23 +417,18 @@ pub(super) struct Player {
     pub(super) pace: Pace,
     /// When it began to wait for a snapshot.
     pub(super) waits_since: Option<Instant>,
-    /// Its current snapshot transfer.
     pub(super) delivery: Option<Delivery>,
     /// Snapshots sent without a lasting match since.
     pub(super) deliveries: u8,
-    /// The last snapshot it received.
     pub(super) loaded: Option<Loaded>,
     /// How long before its tick's close the newest input arrived, in quarter ticks; -128 before the
     /// first.
     pub(super) slack: i8,
 }
 
-/// Progress of a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlayerState {
-    /// It has not confirmed the welcome.
     Welcomed {
-        /// When to send it again.
         again_at: Instant,
         /// When the player is removed; `None` before ticks begin.
         until: Option<Instant>,
@@ -454,7 +439,6 @@ pub(super) enum PlayerState {
     CatchingUp,
     /// It caught up: its seat plays from the first tick for which an input arrives.
     InStep,
-    /// Its inputs count.
     Playing {
         /// First tick that waits for its input, if the policy allows; `None` before its first
         /// input, and after a tick waited in vain, until an input arrives in time.
@@ -485,7 +469,6 @@ impl Place {
         }
     }
 
-    /// Whether its player has the welcome.
     pub(super) fn is_ready(&self) -> bool {
         self.player().is_some_and(Player::is_ready)
     }
@@ -532,7 +515,6 @@ impl Player {
         }
     }
 
-    /// Whether it gets turns.
     pub(super) const fn has_turns(&self) -> bool {
         self.is_ready() && !matches!(self.state, PlayerState::AwaitsSnapshot)
     }

@@ -146,7 +146,6 @@ impl<I: Input> MatchServer<I> {
         let stats = &mut self.stats;
         let log = &mut place.log;
         let mut newest = None;
-        // Usually nearly all are already there.
         let held = (0..run.count).take_while(|index| log.has(first.plus(*index)));
         let held = u32::try_from(held.count()).unwrap_or(0);
         run.unpack_from(held, &mut self.scratch, |index, input| {
@@ -196,7 +195,6 @@ impl<I: Input> MatchServer<I> {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Writes the next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(peer) = self.transmit_question(now, buf) {
             return Some(peer);

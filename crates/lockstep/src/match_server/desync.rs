@@ -80,7 +80,6 @@ impl<I: Input> MatchServer<I> {
         self.config.hash_interval.get().into()
     }
 
-    /// Tick of a hash step.
     pub(super) fn tick_of(&self, step: u32) -> Tick {
         Tick(step.saturating_mul(self.hash_interval()))
     }
@@ -180,7 +179,6 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    /// Begins to bisect a divergence.
     pub(super) fn search(&mut self, divergence: &Divergence) {
         let step = divergence.step;
         let tick = self.tick_of(step);
@@ -250,7 +248,6 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    /// Continues without the player of `seat`, who left.
     pub(super) fn search_without(&mut self, seat: Seat) {
         self.bisect.on_left(seat, self.bisect_deadline());
         self.report_found();

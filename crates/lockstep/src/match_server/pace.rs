@@ -24,21 +24,16 @@ pub(super) const LAG_MAX: u32 = 6;
 /// Statistics of one player's recent ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Ticks in the current window.
     ticks: u32,
     /// Of these, ticks with an input that was substituted or awaited.
     late: u32,
     /// Of these, ticks during which its simulation lagged.
     lagging: u32,
-    /// Whether the next tick to close waits, or waited, for it.
     is_awaited: bool,
-    /// When its last datagram arrived.
     last_received: Option<Instant>,
-    /// The cause reported last.
     cause: Option<SlowCause>,
 }
 
-/// A change to report.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Slow(SlowCause),
@@ -46,18 +41,15 @@ enum Change {
 }
 
 impl Pace {
-    /// A datagram arrived.
     pub(super) const fn on_received(&mut self, now: Instant) {
         self.last_received = Some(now);
     }
 
-    /// Whether a datagram arrived recently.
     pub(super) fn is_alive(&self, now: Instant) -> bool {
         let silence = self.last_received.map(|at| now.saturating_since(at));
         silence.is_some_and(|silence| silence < SILENCE)
     }
 
-    /// A due tick waits for its input.
     pub(super) const fn on_awaited(&mut self) {
         self.is_awaited = true;
     }
@@ -102,7 +94,6 @@ impl Pace {
         now.saturating_since(*self.last_received.get_or_insert(now)) >= SILENCE
     }
 
-    /// Sets the cause; returns a change to report.
     fn find(&mut self, cause: Option<SlowCause>) -> Option<Change> {
         if cause == self.cause {
             return None;
@@ -113,7 +104,6 @@ impl Pace {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Evaluates all players for the tick just closed.
     pub(super) fn judge_pace(&mut self, now: Instant) {
         let period = self.limits.period_nanos.max(1);
         let window = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
@@ -135,7 +125,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Checks for silent players while a tick waits.
     pub(super) fn judge_silence(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
             let place = self.places.get_mut(usize::from(index));
@@ -148,7 +137,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Reports a change of the player of `seat` to the application.
     fn report_pace(&mut self, now: Instant, seat: Seat, change: Option<Change>) {
         let tick = self.end.minus(1);
         match change {
@@ -166,7 +154,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Applies the policy to a slow player.
     fn on_slow(&mut self, now: Instant, seat: Seat) {
         match self.config.slow {
             SlowPolicy::Report | SlowPolicy::Stretch { .. } => {}
@@ -211,16 +198,12 @@ const NEEDS: u8 = 10;
 /// Fraction of the time without lag that is given back to a player's budget.
 const REGAIN: u32 = 10;
 
-/// The current tick length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretch {
-    /// Extra length, in thousandths.
     pub(super) per_mille: u16,
-    /// Ticks since the last check.
     ticks: u32,
 }
 
-/// A seat's need for longer ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
     /// Ticks since the last check in which its simulation lagged.
@@ -321,7 +304,6 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Most extra length, in per cent.
 const PERCENT_MAX: u8 = 100;
 
 /// Turns pending in the simulation of the seat's player; `None` if none plays or it is silent.

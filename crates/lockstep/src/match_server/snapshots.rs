@@ -25,13 +25,11 @@ const SOUND_TICKS: u32 = 600;
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     offered: Option<Offered>,
-    /// Set while the application is asked for one.
     request: Option<SnapshotRequest>,
     donation: Option<Donation>,
     /// Seats whose players gave no snapshot in time, or a wrong one. Cleared when a snapshot proves
     /// right.
     failed_donors: Vec<Seat>,
-    /// Id of the last transfer or request.
     last_id: u8,
 }
 
@@ -42,11 +40,9 @@ struct Offered {
     /// It is given to others only before this tick closes.
     last: Tick,
     bytes: Arc<[u8]>,
-    /// The player that gave it, if any.
     donor: Option<Seat>,
 }
 
-/// A snapshot transfer to a player.
 #[derive(Debug)]
 pub(super) struct Delivery {
     outgoing: Box<Outgoing>,
@@ -54,10 +50,8 @@ pub(super) struct Delivery {
     donor: Option<Seat>,
 }
 
-/// The last snapshot that a player received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
-    /// Id of its transfer.
     pub(super) id: u8,
     /// First tick that is not part of it.
     next: Tick,
@@ -70,7 +64,6 @@ impl Player {
         self.waits_since.is_some()
     }
 
-    /// When the player is removed for not acknowledging a snapshot that it needs.
     fn stalls_at(&self) -> Option<Instant> {
         let delivery = self.delivery.as_ref()?;
         let has_nothing = self.state == PlayerState::AwaitsSnapshot;
@@ -90,7 +83,6 @@ impl Snapshots {
         }
     }
 
-    /// Heap bytes in use, without an incoming snapshot.
     pub(super) fn memory_len(&self) -> usize {
         let offered = self.offered.as_ref();
         offered.map_or(0, |offered| offered.bytes.len())
@@ -163,7 +155,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Whether a player waits for a snapshot.
     fn is_snapshot_wanted(&self) -> bool {
         let is_wanted = |place: &Place| place.player().is_some_and(Player::is_waiting);
         self.places.iter().any(is_wanted) || self.spectators_want_snapshot()
@@ -209,7 +200,6 @@ impl<I: Input> MatchServer<I> {
         self.transmit_from = 0;
     }
 
-    /// Handles an acknowledgement of chunks.
     pub(super) fn on_snapshot_ack(&mut self, now: Instant, seat: Seat, ack: &ChunkAck<'_>) {
         let place = self.places.get_mut(usize::from(seat.0));
         let Some(player) = place.and_then(Place::player_mut) else {
@@ -301,7 +291,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Removes players that need a snapshot and do not acknowledge it.
     fn drop_stalled(&mut self, now: Instant) {
         for seat in (0..self.shape.seats).map(Seat) {
             let place = self.places.get(usize::from(seat.0));
@@ -350,8 +339,6 @@ impl<I: Input> MatchServer<I> {
         })
     }
 
-    /// Offers a snapshot to all waiting players, and for a while to later ones; false if it would
-    /// arrive too late.
     fn offer(&mut self, now: Instant, next: Tick, bytes: Arc<[u8]>, donor: Option<Seat>) -> bool {
         let last = self.last_start(next, bytes.len());
         let Some(last) = last.filter(|last| self.end <= *last) else {
@@ -373,7 +360,6 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Time between requests to a donor.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for a donor to begin; then the next one is asked.
@@ -382,7 +368,6 @@ const DONOR_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time between chunks; then the next donor is asked.
 const PIECE_TIME: Duration = Duration::from_secs(5);
 
-/// A request to a donor.
 #[derive(Debug)]
 struct Donation {
     seat: Seat,
@@ -410,7 +395,6 @@ impl Donation {
         others.chain([self.until]).min()
     }
 
-    /// Writes a datagram to the donor, if due.
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> bool {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = Some(now + ASK_INTERVAL);
@@ -422,7 +406,6 @@ impl Donation {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Handles a chunk from a donor.
     pub(super) fn on_donated(&mut self, now: Instant, seat: Seat, chunk: &Chunk<'_>) {
         let len_max = self.config.snapshot_bytes_max(self.shape);
         let Some(donation) = &self.snapshots.donation else {
@@ -484,7 +467,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// The player of `seat` left.
     pub(super) fn on_donor_gone(&mut self, seat: Seat) {
         // The seat's next player starts with a clean record.
         self.snapshots.failed_donors.retain(|other| *other != seat);
@@ -499,7 +481,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Asks the application, or the next donor.
     fn find_snapshot(&mut self, now: Instant) {
         match self.config.snapshots {
             SnapshotSource::Server => self.ask_application(now),
@@ -570,10 +551,8 @@ impl<I: Input> MatchServer<I> {
 /// removed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time from a refused snapshot to the next request.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A request to the application.
 #[derive(Clone, Copy, Debug)]
 struct SnapshotRequest {
     /// When to repeat it; `None` unless its snapshot was refused.
@@ -583,7 +562,6 @@ struct SnapshotRequest {
 }
 
 impl SnapshotRequest {
-    /// Ignores a pause of the process.
     fn extend(&mut self, pause: Duration) {
         self.begun += pause;
     }
@@ -601,7 +579,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// The application's snapshot is of no use.
     fn on_snapshot_refused(&mut self, now: Instant) {
         if let Some(request) = &mut self.snapshots.request {
             request.again_at.get_or_insert(now + ASK_AGAIN);

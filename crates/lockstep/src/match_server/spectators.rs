@@ -18,18 +18,15 @@ use crate::tick::{PeerId, Tick};
 /// Ticks between the last tick of a delayed match and its end, in which lost ticks are repaired.
 const CLOSING_TICKS: u32 = 60;
 
-/// What spectators may see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpectatorDelay {
     /// First tick that is not shown.
     end: Tick,
     /// When the next tick is shown, after the end of a delayed match.
     next_at: Option<Instant>,
-    /// Ticks since the last was shown.
     closing_ticks: u32,
 }
 
-/// An empty set.
 pub(super) fn spectator_set(
     config: &Config,
     limits: RepairLimits,
@@ -150,7 +147,6 @@ impl<I: Input> MatchServer<I> {
         spectators!(self.transmit(now, buf))
     }
 
-    /// After each tick: shows ticks that are old enough.
     pub(super) fn show_closed(&mut self, now: Instant) {
         let end = self.end.minus(self.config.spectator_delay.into());
         self.show_until(now, end);
@@ -181,7 +177,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Ends the match for spectators, once they have seen all ticks.
     pub(super) fn end_show(&mut self) {
         if self.config.spectator_delay > 0 && self.spectators.len() > 0 {
             self.show.next_at = Some(self.now);

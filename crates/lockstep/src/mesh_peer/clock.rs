@@ -35,13 +35,10 @@ const LEAD: i64 = 128;
 /// Boundaries between ticks: tick `n` may be simulated from boundary `n` on.
 #[derive(Debug)]
 pub(super) struct MeshClock {
-    /// Length of a tick, in nanoseconds.
     period: i64,
     /// Units per nanosecond, times 2^32.
     per_nano: i64,
-    /// Number of the next boundary.
     pub(super) index: u32,
-    /// Its time.
     deadline: i64,
     /// Whether it was due and had to wait for the game.
     pub(super) is_held: bool,
@@ -132,7 +129,6 @@ impl Pace {
         }
     }
 
-    /// Smooths the samples since the last boundary.
     pub(super) fn settle(&mut self) {
         let Some(sample) = self.sample.take() else {
             return;

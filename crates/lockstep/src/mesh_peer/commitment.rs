@@ -23,7 +23,6 @@ pub(super) struct Committing {
     salts: Salts,
     /// Head over all inputs before tick `t`, in slot `t % CHAIN_LEN`.
     heads: Vec<Head>,
-    /// First tick without a commitment.
     end: Tick,
     /// Most ticks that one sent head may cover beyond the previous one.
     step: u32,
@@ -31,7 +30,6 @@ pub(super) struct Committing {
     announced: Tick,
     /// First tick not covered by the head to send next.
     announcing: Tick,
-    /// First tick that is not revealed.
     pub(super) revealed: Tick,
     /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once, and sent to each peer a
     /// few times.
@@ -127,7 +125,6 @@ impl Committing {
         heads.saturating_add(salts)
     }
 
-    /// Returns the head over all inputs before `end`, one of the last [`CHAIN_LEN`].
     fn head(&self, end: Tick) -> &Head {
         self.heads.get(end.slot(CHAIN_LEN)).unwrap_or(&[0; 16])
     }
@@ -284,14 +281,11 @@ impl fmt::Debug for CommitSecret {
 /// A commitment to all inputs before some tick.
 pub(crate) type Head = [u8; 16];
 
-/// Hides one tick's input until it is revealed.
 pub(crate) type Salt = [u8; 8];
 
-/// Prefix reserved for salts.
 const SALT_LABEL: &[u8] = b"tickwire mesh salt";
 const START_LABEL: &[u8] = b"tickwire mesh start";
 
-/// The salts of one player in one match.
 #[derive(Clone)]
 pub(crate) struct Salts {
     key: [u8; 32],

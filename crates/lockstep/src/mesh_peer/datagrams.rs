@@ -116,7 +116,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Handles play of a match without commitments.
     fn on_bare_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         if self.committing.is_some() {
             self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
@@ -125,7 +124,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Handles play of a match with commitments.
     fn on_committed(
         &mut self,
         now: Instant,
@@ -303,7 +301,6 @@ impl Due {
     }
 }
 
-/// Removes and returns the lowest of `seats`.
 fn take(seats: &mut Seats) -> Option<u16> {
     let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
     *seats &= !bit(lowest);
@@ -311,7 +308,6 @@ fn take(seats: &mut Seats) -> Option<u16> {
 }
 
 impl<I: Input> MeshPeer<I> {
-    /// Writes the next datagram and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(seat) = take(&mut self.due.play) {
             return self.write_play(now, seat, buf);

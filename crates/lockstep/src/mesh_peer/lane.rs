@@ -18,18 +18,14 @@ pub(super) const AHEAD_MAX: u32 = 512;
 /// Ticks that one call of [`Lane::predict_input`] reads: more than a play datagram holds.
 const PREDICT_MAX: u32 = 64;
 
-/// Inputs of one seat.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Bundles of the seat.
     pub(super) received: ReceivedChain,
     /// First tick without the seat, once decided.
     pub(super) cut: Option<Tick>,
     /// Its commitments, while inputs have to be proved.
     committed: Option<Committed>,
-    /// Input of the last tick read.
     row: Row,
-    /// First tick that was not read.
     read: Tick,
     /// Input of the last predicted tick, and the first tick not predicted.
     ahead: (Row, Tick),
@@ -195,7 +191,6 @@ impl Lane {
     }
 }
 
-/// The shape of one seat's bundles.
 pub(super) const fn lane_shape(shape: Shape) -> Shape {
     Shape {
         seats: 1,
@@ -210,11 +205,9 @@ pub(super) struct Own {
     pub(super) delay: u8,
     /// First tick not stamped; those before the first boundary's are unchanged.
     pub(super) end: Tick,
-    /// Input of the tick before.
     before: Row,
     /// Input being stamped; reused memory.
     after: Row,
-    /// Its bundle; reused memory.
     bundle: Vec<u8>,
     /// When tick `t` could first be sent, in slot `t % CHAIN_LEN`.
     ready_at: Vec<Instant>,

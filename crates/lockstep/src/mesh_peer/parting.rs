@@ -19,7 +19,6 @@ use crate::view::DecisionOutcome;
 const REPEAT_INTERVAL_MILLIS: u64 = 40;
 
 impl<I: Input> MeshPeer<I> {
-    /// Handles a message about a peer's removal.
     pub(super) fn on_parting(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
             MeshMessage::Leave => {
@@ -67,7 +66,6 @@ impl<I: Input> MeshPeer<I> {
         self.decide();
     }
 
-    /// Repeats the leave, and closes after the last copy.
     pub(super) fn repeat_leave(&mut self, now: Instant, copies: u8, at: Instant) {
         if at > now {
             return;
@@ -83,7 +81,6 @@ impl<I: Input> MeshPeer<I> {
         };
     }
 
-    /// Requests inputs of a removed peer that we lack.
     pub(super) fn ask_for_missing(&mut self, now: Instant) {
         let members = self.view.members;
         let mut lanes = self.lanes.iter().zip((0..).map(Seat));
@@ -152,7 +149,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Applies the next view.
     fn install(&mut self, decision: &Decision) {
         let left = decision.members & !decision.next;
         for ((lane, cut), seat) in self.lanes.iter_mut().zip(decision.cuts).zip(0..) {
@@ -183,20 +179,15 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
-/// Another peer of the mesh.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The driver's id for it.
     pub(super) peer: PeerId,
     /// What it has of our inputs.
     pub(super) repair: Repair,
-    /// Difference between its clock and ours.
     pub(super) pace: Pace,
-    /// What it was sent of our state hashes.
     pub(super) hashes: HashCursor,
     /// Seat and first tick of its last request.
     pub(super) asked: Option<(u8, Tick)>,
-    /// When its last datagram arrived.
     received_at: Instant,
     /// Until when it is suspected although it sends.
     suspect_until: Instant,
@@ -275,7 +266,6 @@ impl Roster {
         Self { numbers, hints }
     }
 
-    /// Returns the seat of `peer`.
     pub(super) fn seat_of(&self, peer: PeerId) -> Option<u16> {
         let hint = *self.hints.get(place(peer))?;
         if self.numbers.get(usize::from(hint)) == Some(&Some(peer)) {

@@ -145,7 +145,6 @@ impl<I: Input> MeshPeer<I> {
             .saturating_add(events)
     }
 
-    /// Repeats hellos, and begins when it is time.
     pub(super) fn gather(&mut self, now: Instant, hello_at: Instant) {
         if self.gathering.start_at.is_some_and(|at| at <= now) {
             self.start(now);
@@ -243,7 +242,6 @@ fn lanes(
     (0..shape.seats).map(Seat).map(lane).collect()
 }
 
-/// Our commitments, if the match has them.
 fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Committing> {
     let secret = config.commit.as_ref()?;
     let begin = Tick(config.input_delay.into());
@@ -292,7 +290,6 @@ const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
 pub(super) struct Gathering {
     me: u16,
     parameters: MatchParameters,
-    /// Our input delay when ticks begin.
     delay: u8,
     /// Origin of the clock in hellos.
     origin: Instant,
@@ -302,22 +299,18 @@ pub(super) struct Gathering {
     /// Seats with different parameters; each is reported once.
     mismatched: Seats,
     others: [Other; 16],
-    /// When tick 0 begins.
     pub(super) start_at: Option<Instant>,
 }
 
-/// State of another peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Other {
     /// Seats from which it has received a hello.
     received: Seats,
     /// Its newest clock, and when that arrived.
     echo: Option<(u32, Instant)>,
-    /// Lowest round trip, in microseconds.
     rtt_micros: Option<u32>,
 }
 
-/// Outcome of a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloOutcome {
     /// Nothing new for others.
@@ -344,7 +337,6 @@ impl Gathering {
         }
     }
 
-    /// Handles a hello of the peer on seat `from`.
     pub(super) fn on_hello(&mut self, now: Instant, from: u16, hello: &Hello) -> HelloOutcome {
         if hello.parameters != self.parameters || u16::from(hello.seat) != from {
             return if self.on_mismatched(from) {

@@ -114,7 +114,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Suspects silent peers.
     fn watch(&mut self, now: Instant) {
         let mut silent = 0;
         for (link, seat) in self.links.iter().zip(0..) {
@@ -196,7 +195,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Passes the row of the next confirmed tick to the stepper.
     fn confirm(&mut self) {
         let tick = self.read;
         self.rows.1.copy_from(&self.rows.0);
@@ -240,10 +238,8 @@ impl<I: Input> MeshPeer<I> {
     }
 }
 
-/// What another peer was sent of our state hashes.
 #[derive(Debug, Default)]
 pub(super) struct HashCursor {
-    /// First step never sent.
     unsent: u32,
     /// First step that it asked for again.
     wanted: Option<u32>,
@@ -281,7 +277,6 @@ const TIMEOUT_NANOS: u64 = 2_000_000_000;
 const TIMEOUT_TICKS: u64 = 4;
 
 impl<I: Input> MeshPeer<I> {
-    /// Takes the hash of our own state after `tick`.
     pub(super) fn on_own_hash(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
         let log = self.logs.get(tick.slot(LOGS)).copied();
         let hash = log.unwrap_or(self.log).report(state_hash);
@@ -337,7 +332,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Returns whether there was a finding.
     fn review_hashes(&mut self, seat: Seat) -> bool {
         let mut is_any_found = false;
         while self.hash_comparator.has_unjudged(seat)

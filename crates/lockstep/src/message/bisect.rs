@@ -163,7 +163,6 @@ impl<'a> SectionHashes<'a> {
     }
 }
 
-/// Appends a question.
 pub(crate) fn write_question(out: &mut Vec<u8>, question: Question) {
     let mut writer = Writer::new(out);
     writer.u8(QUESTION);
@@ -252,7 +251,6 @@ pub(crate) fn write_sections(
     }
 }
 
-/// Appends the acknowledgement of a result.
 pub(crate) fn write_acknowledged(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
     let mut writer = Writer::new(out);
     writer.u8(ANSWER);
@@ -261,7 +259,6 @@ pub(crate) fn write_acknowledged(out: &mut Vec<u8>, tick_low: u16, seat: Seat) {
     writer.u16(seat.0);
 }
 
-/// Decodes a question after its kind.
 pub(super) fn decode_question(mut reader: Reader<'_>) -> Result<Question, DecodeError> {
     let form = reader.u8()?;
     let low = reader.u16()?;
@@ -290,7 +287,6 @@ pub(super) fn decode_question(mut reader: Reader<'_>) -> Result<Question, Decode
     Ok(question)
 }
 
-/// Decodes an answer after its kind.
 pub(super) fn decode_answer(mut reader: Reader<'_>) -> Result<Answer<'_>, DecodeError> {
     let form = reader.u8()?;
     let low = reader.u16()?;

@@ -118,7 +118,6 @@ pub fn chunk_len(total: u32, stride: u16, index: u32) -> usize {
     usize::from(u16::try_from(rest).unwrap_or(u16::MAX).min(stride))
 }
 
-/// Offset of a chunk in the snapshot.
 pub(crate) fn chunk_offset(stride: u16, index: u32) -> u64 {
     u64::from(stride).saturating_mul(index.into())
 }
@@ -190,7 +189,6 @@ pub fn decode_chunk_ack(
     })
 }
 
-/// Appends a chunk sent in `direction`.
 pub(crate) fn write_chunk(out: &mut Vec<u8>, direction: Direction, chunk: &Chunk<'_>) {
     let mut writer = Writer::new(out);
     writer.u8(chunk_kind(direction));

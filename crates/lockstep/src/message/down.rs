@@ -319,7 +319,6 @@ fn decode_turns<'a, 'k>(
     })
 }
 
-/// Appends a welcome.
 pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     let mut writer = Writer::new(out);
     writer.u8(WELCOME);
@@ -349,14 +348,12 @@ pub(crate) fn write_stretch(out: &mut Vec<u8>, per_mille: u16) {
     }
 }
 
-/// Appends the header of early inputs.
 pub(crate) fn write_early_head(out: &mut Vec<u8>, first_low: u16) {
     let mut writer = Writer::new(out);
     writer.u8(EARLY);
     writer.u16(first_low);
 }
 
-/// Appends the header of turns.
 pub(crate) fn write_turns_head(
     out: &mut Vec<u8>,
     next_input_low: u16,
@@ -378,12 +375,10 @@ pub(crate) fn write_turns_head(
     }
 }
 
-/// Appends a snapshot request.
 pub(crate) fn write_snapshot_ask(out: &mut Vec<u8>, id: u8) {
     out.extend_from_slice(&[SNAPSHOT_ASK, id]);
 }
 
-/// Appends a final packet.
 pub(crate) fn write_bye(out: &mut Vec<u8>, reason: CloseReason) {
     out.extend_from_slice(&[BYE, reason.code()]);
 }

@@ -138,7 +138,6 @@ fn decode_epoch(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     }
 }
 
-/// Appends a presence.
 pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_PRESENCE);
@@ -148,12 +147,10 @@ pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {
     writer.u8(presence.host_suspected.into());
 }
 
-/// Appends a leave.
 pub(crate) fn write_hosted_leave(out: &mut Vec<u8>) {
     out.push(HOSTED_LEAVE);
 }
 
-/// Appends a statement in a match of `seats`.
 pub(crate) fn write_hosted_statement(
     out: &mut Vec<u8>,
     epoch: u8,
@@ -164,20 +161,17 @@ pub(crate) fn write_hosted_statement(
     write_statement_body(out, statement, seats);
 }
 
-/// Appends a decision in a match of `seats`.
 pub(crate) fn write_hosted_decision(out: &mut Vec<u8>, epoch: u8, decision: &Decision, seats: u16) {
     out.extend_from_slice(&[HOSTED_DECISION, epoch]);
     write_decision_body(out, decision, seats);
 }
 
-/// Appends a request for the closed ticks from `first` on.
 pub(crate) fn write_hosted_ask(out: &mut Vec<u8>, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_ASK);
     writer.u32(first.0);
 }
 
-/// Appends the header of its answer.
 pub(crate) fn write_hosted_forward_head(out: &mut Vec<u8>, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(HOSTED_FORWARD);

@@ -226,7 +226,6 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
     })
 }
 
-/// Appends a hello.
 pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_HELLO);
@@ -247,12 +246,10 @@ pub(crate) fn write_hello(out: &mut Vec<u8>, hello: &Hello) {
     writer.u32(hello.starts_in.unwrap_or(i32::MIN).cast_unsigned());
 }
 
-/// Appends a leave.
 pub(crate) fn write_mesh_leave(out: &mut Vec<u8>) {
     out.push(MESH_LEAVE);
 }
 
-/// Appends a request for the inputs of `seat` from `first` on.
 pub(crate) fn write_ask(out: &mut Vec<u8>, seat: u8, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_ASK);
@@ -260,7 +257,6 @@ pub(crate) fn write_ask(out: &mut Vec<u8>, seat: u8, first: Tick) {
     writer.u32(first.0);
 }
 
-/// Appends the header of its answer.
 pub(crate) fn write_forward_head(out: &mut Vec<u8>, seat: u8, first: Tick) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_FORWARD);
@@ -347,7 +343,6 @@ pub(super) fn decode_decision(
     })
 }
 
-/// Decodes a tick for each seat that is not in `staying`.
 fn decode_ticks(
     reader: &mut Reader<'_>,
     shape: Shape,
@@ -376,13 +371,11 @@ fn is_within(seats: Seats, shape: Shape) -> bool {
     u32::from(seats) & !all == 0
 }
 
-/// Appends a statement for a match of `seats`.
 pub(crate) fn write_statement(out: &mut Vec<u8>, statement: &Statement, seats: u16) {
     Writer::new(out).u8(MESH_STATEMENT);
     write_statement_body(out, statement, seats);
 }
 
-/// Appends a statement after its kind.
 pub(super) fn write_statement_body(out: &mut Vec<u8>, statement: &Statement, seats: u16) {
     let mut writer = Writer::new(out);
     writer.u16(statement.members);
@@ -392,13 +385,11 @@ pub(super) fn write_statement_body(out: &mut Vec<u8>, statement: &Statement, sea
     write_ticks(&mut writer, &statement.held, seats, staying);
 }
 
-/// Appends a decision for a match of `seats`.
 pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision, seats: u16) {
     Writer::new(out).u8(MESH_DECISION);
     write_decision_body(out, decision, seats);
 }
 
-/// Appends a decision after its kind.
 pub(super) fn write_decision_body(out: &mut Vec<u8>, decision: &Decision, seats: u16) {
     let mut writer = Writer::new(out);
     writer.u16(decision.members);
@@ -490,7 +481,6 @@ impl<'a> LaneHashes<'a> {
 pub struct LaneBundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
-    /// Number of bundles.
     count: u32,
     /// Length of the last one, in bytes.
     last_len: usize,
@@ -704,7 +694,6 @@ pub const COMMITTED_SALT_LEN: usize = 8;
 /// Bytes in front of the salts.
 pub const COMMITTED_HEAD_LEN: usize = 1 + 2 + 16 + 2;
 
-/// Decodes the prefix after its kind.
 fn decode_committed(
     mut reader: Reader<'_>,
     lane: Shape,
@@ -729,7 +718,6 @@ fn decode_committed(
     }
 }
 
-/// Appends the header of `count` salts.
 pub(crate) fn write_committed_head(out: &mut Vec<u8>, end_low: u16, head: &[u8; 16], count: u16) {
     let mut writer = Writer::new(out);
     writer.u8(MESH_COMMITTED);

@@ -77,7 +77,6 @@ pub struct InputRun<'a> {
     pub is_fresh: bool,
     /// At the first run.
     reader: BitReader<'a>,
-    /// Bits of one input.
     width: Width,
 }
 
@@ -136,7 +135,6 @@ pub(crate) struct ReportHead {
     pub(crate) is_gap: bool,
     pub(crate) lag: u32,
     pub(crate) hashes: HashSlice,
-    /// Ticks from `next` to the first input.
     pub(crate) ahead: u32,
     pub(crate) is_fresh: bool,
 }
@@ -237,13 +235,11 @@ fn write_inputs<'i>(
     }
 }
 
-/// Appends a ready datagram.
 pub(crate) fn write_ready(out: &mut Vec<u8>, next: Tick) {
     out.extend_from_slice(&[READY, VERSION]);
     out.extend_from_slice(&next.0.to_be_bytes());
 }
 
-/// Appends a snapshot request of a spectator relay.
 pub(crate) fn write_snapshot_request(out: &mut Vec<u8>) {
     out.push(SNAPSHOT_REQUEST);
 }
@@ -391,7 +387,6 @@ impl<'a> HashRun<'a> {
         reader: BitReader::new(&[]),
     };
 
-    /// Reads the number of hashes, and the hashes.
     pub(super) fn take(reader: &mut BitReader<'a>) -> Result<Self, Malformed> {
         let count = reader.gamma(HASHES_MAX)?;
         if count == 0 {
@@ -436,7 +431,6 @@ pub(crate) struct HashSlice {
 }
 
 impl HashSlice {
-    /// Writes what [`HashRun`] reads.
     pub(super) fn write(&self, writer: &mut BitWriter<'_>) {
         writer.gamma(self.count);
         if self.count > 0 {

@@ -12,7 +12,6 @@ use crate::input::{Row, Width};
 use crate::message::PERIOD_NANOS;
 use crate::tick::Tick;
 
-/// First bytes of a file.
 pub(super) const MAGIC: [u8; 4] = *b"TWRP";
 /// Version of the format; others are refused.
 pub(super) const VERSION: u8 = 1;
@@ -25,7 +24,6 @@ pub(super) const BODY_LEN_MAX: usize = 0xff_ffff;
 /// Longest signature or other seal.
 pub(super) const SEAL_LEN_MAX: usize = 1_024;
 
-/// Parameters that determine the layout of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
@@ -46,7 +44,6 @@ impl Layout {
     }
 }
 
-/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bundles of some ticks, and state hashes.
@@ -80,11 +77,9 @@ impl Kind {
     }
 }
 
-/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
-    /// Bytes of the body.
     pub(super) len: usize,
 }
 
@@ -157,7 +152,6 @@ impl ReplayHeader {
     /// Longest `game` and `seed`, in bytes.
     pub const NAME_LEN_MAX: usize = 64;
 
-    /// Returns the layout parameters.
     pub(super) const fn layout(&self) -> Layout {
         Layout {
             shape: self.shape,
@@ -246,7 +240,6 @@ impl ReplayHeader {
     }
 }
 
-/// Reads a length and that many bytes.
 fn read_name(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     let len = usize::from(reader.u8().ok()?);
     let name = reader.bytes(len).ok()?;

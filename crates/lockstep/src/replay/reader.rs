@@ -47,12 +47,9 @@ pub struct ReplayReader<'a> {
     ending: Ending,
 }
 
-/// Position of a keyframe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// First tick after it.
     pub(super) tick: Tick,
-    /// Offset of its record.
     pub(super) offset: usize,
 }
 
@@ -168,7 +165,6 @@ impl<'a> ReplayReader<'a> {
             .fold(0, usize::saturating_add)
     }
 
-    /// Creates a cursor at tick 0.
     pub(super) fn cursor(&self) -> Cursor<'a> {
         self.cursor.clone()
     }
@@ -204,7 +200,6 @@ const LINK: u8 = 1;
 /// Domain separation of signed heads.
 const LABEL: [u8; 12] = *b"twrp head 1\0";
 
-/// SHA-256 (FIPS 180-4) over the match and every bundle, each hashed with the head before it.
 #[derive(Clone, Debug)]
 pub(super) struct InputChain {
     head: ChainHead,
@@ -258,10 +253,8 @@ impl ChainHead {
     }
 }
 
-/// Position in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
-    /// The whole file.
     bytes: &'a [u8],
     layout: Layout,
     /// First byte after the header.
@@ -274,18 +267,15 @@ pub(super) struct Cursor<'a> {
     ticks: &'a [u8],
     /// Whether the current record is complete.
     is_whole: bool,
-    /// First tick not yet read.
     next: Tick,
     /// Tick of the last keyframe read; `Tick(0)` if none was.
     keyframe: Tick,
     initial: Row,
-    /// Inputs of the tick before `next`.
     row: Row,
     /// Inputs named by a keyframe.
     scratch: Row,
 }
 
-/// An item of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item<'a> {
     /// A tick; the cursor's row holds its inputs.
@@ -296,18 +286,14 @@ pub(super) enum Item<'a> {
     },
     /// A state, as bytes of the game.
     Keyframe { offset: usize, snapshot: &'a [u8] },
-    /// The application's statement about the chain so far.
     Seal(&'a [u8]),
-    /// The last record.
     End(ChainHead),
 }
 
 /// Why reading stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// End of the file, with or without an end record.
     Over,
-    /// It is damaged.
     Damaged(Damage),
 }
 
@@ -330,7 +316,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads the next item.
     pub(super) fn next_item(&mut self) -> Result<Item<'a>, Stop> {
         loop {
             if !self.ticks.is_empty() {
@@ -354,7 +339,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns to the start.
     pub(super) fn rewind(&mut self) {
         self.go_to(self.start, Tick(0));
         self.row.copy_from(&self.initial);
@@ -371,12 +355,10 @@ impl<'a> Cursor<'a> {
         Some(snapshot)
     }
 
-    /// First tick not yet read.
     pub(super) const fn next(&self) -> Tick {
         self.next
     }
 
-    /// Inputs of the last tick read.
     pub(super) const fn row(&self) -> &Row {
         &self.row
     }
@@ -386,7 +368,6 @@ impl<'a> Cursor<'a> {
         self.is_whole
     }
 
-    /// Offset of the current record.
     pub(super) const fn record_at(&self) -> usize {
         self.record_at
     }

@@ -99,20 +99,17 @@ impl ReplayConfig {
 #[derive(Debug)]
 pub struct ReplayWriter<I> {
     layout: Layout,
-    /// Inputs of the previous tick.
     row: Row,
     initial: Row,
     /// Bundles and hashes not yet in a record.
     pending: Vec<u8>,
     pending_ticks: u32,
-    /// The next tick to record.
     next: Tick,
     /// Tick of the last keyframe; `Tick(0)` if none was.
     keyframe: Tick,
     chain: InputChain,
     /// Checksum of the previous record.
     checksum: u32,
-    /// Body of a keyframe.
     scratch: Vec<u8>,
     input: PhantomData<fn(I)>,
 }

@@ -27,7 +27,6 @@ struct Shared<'a> {
 }
 
 impl SpectatorSet {
-    /// Writes the next datagram and returns its recipient.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -66,7 +65,6 @@ impl SpectatorSet {
             .or_else(|| self.transmit_close(buf))
     }
 
-    /// Writes the next final packet to a former spectator.
     pub(crate) fn transmit_close(&mut self, buf: &mut Vec<u8>) -> Option<PeerId> {
         let (peer, reason) = self.closing.poll()?;
         write_bye(buf, reason);
@@ -181,7 +179,6 @@ impl SpectatorSet {
         );
     }
 
-    /// Handles the acknowledgement of the spectator at `place`.
     fn on_ack(
         &mut self,
         now: Instant,
@@ -206,7 +203,6 @@ impl SpectatorSet {
         spectator.repair.on_ack(now, &ack);
     }
 
-    /// Handles a snapshot request of a spectator relay.
     fn on_snapshot_request(
         &mut self,
         now: Instant,

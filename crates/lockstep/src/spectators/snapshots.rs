@@ -30,11 +30,9 @@ pub(super) struct SnapshotTransfers {
     deliveries: Vec<Delivery>,
     /// Queue, longest wait first; each peer once.
     waiting: VecDeque<Waiting>,
-    /// Id of the last transfer.
     last_id: u8,
 }
 
-/// A queued spectator.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     peer: PeerId,
@@ -82,7 +80,6 @@ impl SnapshotTransfers {
         Some(self.deliveries.swap_remove(index).peer)
     }
 
-    /// Writes a due chunk, and returns its recipient.
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         self.deliveries.iter_mut().find_map(|delivery| {
             let is_written = delivery.outgoing.poll(now, buf);
@@ -125,12 +122,10 @@ impl SpectatorSet {
         });
     }
 
-    /// Drops the snapshot, which proved wrong.
     pub(crate) fn withdraw_snapshot(&mut self) {
         self.transfers.offer_snapshot = None;
     }
 
-    /// Start of the longest wait.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         Some(self.transfers.waiting.front()?.since)
     }
@@ -155,7 +150,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Begins pending transfers.
     pub(crate) fn serve(
         &mut self,
         now: Instant,
@@ -264,7 +258,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Handles an acknowledgement of snapshot chunks.
     pub(super) fn on_snapshot_ack(
         &mut self,
         now: Instant,
@@ -308,7 +301,6 @@ impl SpectatorSet {
         Some(self.members.get(*place)?.state)
     }
 
-    /// Whether a transfer to `peer` is in progress.
     pub(super) fn is_served(&self, peer: PeerId) -> bool {
         self.transfers
             .deliveries

@@ -12,7 +12,6 @@ use crate::transfer::ACK_WAIT;
 /// states.
 #[derive(Debug)]
 pub struct StateReceiver {
-    /// Longest state to accept, in bytes.
     len_max: u32,
     /// Incomplete states. Two, since fragments of consecutive states may be reordered.
     under_way: [Assembly; 2],
@@ -23,9 +22,7 @@ pub struct StateReceiver {
     /// Its length within `bytes`.
     len: u32,
     is_taken: bool,
-    /// When to acknowledge.
     due: Option<Instant>,
-    /// Earliest time for the next acknowledgement.
     rests_until: Instant,
     stats: StateReceiverStats,
 }
@@ -198,7 +195,6 @@ impl StateReceiver {
     }
 }
 
-/// Assembles one state at a time, with reused memory.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     /// Number of the state; 0 if the slot is free.
@@ -210,14 +206,10 @@ pub(super) struct Assembly {
     bytes: Vec<u8>,
 }
 
-/// Outcome of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// The state is complete.
     Whole,
-    /// Fragments are missing.
     Kept,
-    /// It had arrived before.
     Duplicate,
     /// It has another length or number of parts than the first of its state.
     Contradicts,
@@ -240,7 +232,6 @@ impl Assembly {
         }
     }
 
-    /// Stores a fragment of the current state.
     pub(super) fn put(&mut self, part: &StatePart<'_>) -> Put {
         if (part.total, part.count) != (self.total, self.count) {
             return Put::Contradicts;
@@ -277,7 +268,6 @@ impl Assembly {
         self.number = 0;
     }
 
-    /// Number of the state; 0 if the slot is free.
     pub(super) const fn number(&self) -> u32 {
         self.number
     }

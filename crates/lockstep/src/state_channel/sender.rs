@@ -37,7 +37,6 @@ pub struct StateSender {
     trip: RoundTrip,
     /// Number of the last state pushed; 0 before the first.
     last: u32,
-    /// The newest state, not yet begun.
     waiting: Option<Numbered>,
     flight: Option<Flight>,
     /// When each part of `flight` was last sent.
@@ -50,19 +49,15 @@ pub struct StateSender {
     known_at: Instant,
     /// When the receiver last acknowledged anything new, or when sending began after a pause.
     last_received: Instant,
-    /// What [`poll_timeout`](Self::poll_timeout) returns.
     due: Option<Instant>,
     stats: StateSenderStats,
 }
 
-/// The last part of a state, for round trip samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     /// Number of the state; 0 if unused.
     number: u32,
-    /// Index of the part.
     last: u16,
-    /// When it was sent.
     at: Instant,
 }
 
@@ -171,7 +166,6 @@ impl StateSender {
         &self.stats
     }
 
-    /// Sends what is due; false if nothing is.
     fn send(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         self.advance(now);
         let Some(next) = self.next_part(now) else {
@@ -315,7 +309,6 @@ impl StateSender {
     }
 }
 
-/// Slot of a state's send time.
 fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(0) % RECENT
 }
@@ -323,7 +316,6 @@ fn place(number: u32) -> usize {
 /// Splits states into parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
-    /// Longest datagram, in bytes.
     datagram_len: usize,
 }
 
@@ -332,7 +324,6 @@ impl Split {
         Self { datagram_len }
     }
 
-    /// Longest state that can be sent.
     pub(super) const fn len_max(self) -> usize {
         self.stride().saturating_mul(FRAGMENTS_MAX as usize)
     }
@@ -353,19 +344,15 @@ impl Split {
     }
 }
 
-/// A numbered state, in parts.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
-    /// Its number.
     pub(super) number: u32,
-    /// Its bytes.
     pub(super) bytes: Arc<[u8]>,
     /// Number of parts; at least 1.
     pub(super) count: u16,
 }
 
 impl Numbered {
-    /// Length of the datagram of a part.
     pub(super) fn datagram_len(&self, index: u16) -> u32 {
         let head = if self.count > 1 {
             FRAGMENT_HEAD_LEN
@@ -400,15 +387,12 @@ impl Numbered {
     }
 }
 
-/// The state in flight, sent part by part until the receiver has it.
 #[derive(Debug)]
 pub(super) struct Flight {
     state: Numbered,
     /// First part never sent.
     unsent: u16,
-    /// Acknowledged parts.
     arrived: Marks,
-    /// Whether any part was sent twice.
     is_repeated: bool,
 }
 
@@ -423,11 +407,9 @@ pub(super) struct RetransmitTimer {
     pub(super) pause_max: Duration,
 }
 
-/// The next datagram of a state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     pub(super) index: u16,
-    /// When it is due.
     pub(super) at: Instant,
 }
 
@@ -486,14 +468,12 @@ impl Flight {
         }
     }
 
-    /// A part arrived.
     pub(super) fn on_arrived(&mut self, index: u16) {
         if index < self.unsent {
             self.arrived.insert(index);
         }
     }
 
-    /// Whether every part was sent.
     pub(super) const fn is_sent(&self) -> bool {
         self.unsent >= self.state.count
     }

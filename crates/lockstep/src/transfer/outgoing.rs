@@ -144,7 +144,6 @@ impl Outgoing {
         Some(timer.map_or(paid, |timer| timer.min(paid)))
     }
 
-    /// Length of all datagrams except the last.
     fn datagram_len(&self) -> u32 {
         let head_len = u32::try_from(CHUNK_HEAD_LEN).unwrap_or(0);
         head_len.saturating_add(self.stride.into())
@@ -177,7 +176,6 @@ impl RoundTrip {
         }
     }
 
-    /// Adds a sample: sent at `sent_at`, acknowledged at `now`.
     pub(crate) const fn on_sample(&mut self, now: Instant, sent_at: Instant) {
         let sample = now.as_nanos().saturating_sub(sent_at.as_nanos());
         if self.is_seen {
@@ -228,7 +226,6 @@ const SCALE: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Rate {
     bytes_per_s: u32,
-    /// Capacity.
     burst: u64,
     /// Level at `at`.
     level: u64,
@@ -236,7 +233,6 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Creates a full one.
     pub(crate) fn new(bytes_per_s: u32, burst_bytes: u32, now: Instant) -> Self {
         let burst = scaled(burst_bytes);
         Self {
@@ -303,15 +299,12 @@ const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// Chunks in flight, by index and by transmission. All memory is allocated at the start.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// Chunks of the snapshot.
     count: u32,
-    /// First unacknowledged chunk.
     base: u32,
     /// First chunk never sent; at most [`AHEAD_MAX`] + 1 past `base`.
     unsent: u32,
     /// Chunks from `base` to `unsent`, by index modulo the length.
     chunks: Vec<ChunkState>,
-    /// Number of the next transmission.
     number: u32,
     /// The newest [`LOG_LEN`] transmissions, by number modulo the length.
     log: Vec<Transmission>,
@@ -340,7 +333,6 @@ pub(super) struct Flight {
     nudge_from: u32,
 }
 
-/// A chunk in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct ChunkState {
     /// Number of its newest transmission.
@@ -532,12 +524,10 @@ impl Flight {
         }
     }
 
-    /// Since when chunks are sent without any new arrival.
     pub(super) const fn unanswered_from(&self) -> Option<Instant> {
         self.unanswered_from
     }
 
-    /// Whether all chunks are acknowledged.
     pub(super) const fn is_done(&self) -> bool {
         self.base >= self.count
     }
@@ -617,7 +607,6 @@ impl Flight {
         (self.is_open(transmission.index) && is_newest).then_some(transmission)
     }
 
-    /// The transmission `number`, if remembered.
     fn transmission(&self, number: u32) -> Option<Transmission> {
         let age = self.number.checked_sub(number)?;
         let is_kept = age > 0 && age <= LOG_LEN;
