@@ -1,9 +1,8 @@
 //! Bisects desyncs: one inquiry per player found wrong.
 //!
 //! An inquiry compares a player with a witness: the server, or a player whose hash was in the
-//! majority. It asks both for the hashes of the ticks between the last matching hash step and the
-//! differing one, then for the sections of the first differing tick, and finally notifies both.
-//! Questions are repeated until answered or timed out.
+//! majority. It asks both for the hashes of the ticks since the last matching hash step, then for
+//! the sections of the first differing tick, and notifies both.
 
 use std::collections::VecDeque;
 
@@ -76,7 +75,7 @@ impl DesyncBisect {
     /// Begins an inquiry; replaces an older one about the same player.
     pub(crate) fn begin(&mut self, suspicion: DesyncReport, deadline: Instant) {
         self.inquiries
-            .retain(|inquiry| inquiry.seat() != suspicion.seat);
+            .retain(|inquiry| inquiry.seat != suspicion.seat);
         let mut inquiry = Inquiry::new(suspicion, self.ticks_max);
         let found = inquiry.begin(&self.own, deadline);
         self.found.extend(found);
@@ -86,7 +85,7 @@ impl DesyncBisect {
     /// Makes `seat` load another state after its inquiry; false if there is none.
     pub(crate) fn reload_after(&mut self, seat: Seat) -> bool {
         let mut inquiries = self.inquiries.iter_mut();
-        inquiries.any(|inquiry| inquiry.seat() == seat && inquiry.reload_after())
+        inquiries.any(|inquiry| inquiry.seat == seat && inquiry.reload_after())
     }
 
     /// Handles an answer of `seat`; false if none was expected. Following stages end at `deadline`.
@@ -110,7 +109,7 @@ impl DesyncBisect {
         wait_nanos: impl Fn(Seat) -> u64,
     ) {
         for inquiry in &mut self.inquiries {
-            if inquiry.deadline() <= now {
+            if inquiry.deadline <= now {
                 self.found.extend(inquiry.give_up(&self.own, deadline));
             }
             inquiry.ask_again(now, &wait_nanos);
@@ -498,16 +497,8 @@ impl Inquiry {
         self.then_reload
     }
 
-    const fn seat(&self) -> Seat {
-        self.seat
-    }
-
     const fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
-    }
-
-    const fn deadline(&self) -> Instant {
-        self.deadline
     }
 
     const fn memory_len(&self) -> usize {

@@ -202,6 +202,16 @@ impl<'a> BitReader<'a> {
     }
 }
 
+/// Readers are equal if the same bits are left.
+impl PartialEq for BitReader<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let bits = |mut reader: Self| core::iter::from_fn(move || reader.bit().ok());
+        bits(*self).eq(bits(*other))
+    }
+}
+
+impl Eq for BitReader<'_> {}
+
 #[inline]
 fn bytes_of(count: u32) -> usize {
     usize::try_from(count).unwrap_or(0)

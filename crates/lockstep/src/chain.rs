@@ -88,6 +88,27 @@ impl Chain {
         self.bytes.get(start..start.saturating_add(len))
     }
 
+    /// Appends the bundles of consecutive ticks from `first` to before `end`, at most `len_max`
+    /// bytes; returns their number.
+    pub(crate) fn write_run(
+        &self,
+        first: Tick,
+        end: Tick,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let len_max = out.len().saturating_add(len_max);
+        let mut tick = first;
+        while tick < end
+            && let Some(bundle) = self.get(tick)
+            && out.len().saturating_add(bundle.len()) <= len_max
+        {
+            out.extend_from_slice(bundle);
+            tick = tick.plus(1);
+        }
+        tick.since(first)
+    }
+
     pub(crate) const fn memory_len(&self) -> usize {
         let place = size_of::<u32>().saturating_add(size_of::<u16>());
         self.bytes

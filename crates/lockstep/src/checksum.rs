@@ -91,9 +91,8 @@ impl StateHasher {
 
     /// Begins the section `name`; bytes written before the first are in section `""`.
     ///
-    /// Names and their order are part of the hash. Using a name again begins another section.
-    /// Datagrams carry the first 32 bytes of a name, as ASCII; with more than 27 sections, the
-    /// first `1_000 / sections - 5`.
+    /// Names and their order are part of the hash. Datagrams carry the first 32 bytes of a name, as
+    /// ASCII; with more than 27 sections, the first `1_000 / sections - 5`.
     pub fn section(&mut self, name: &'static str) {
         if self.is_divided || self.hash != self.key {
             let hash = finish(self.hash);

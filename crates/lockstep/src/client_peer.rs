@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
+use crate::chain::ReceivedChain;
 use crate::checksum::StateHasher;
 use crate::config::ClientConfig;
 use crate::event::{
@@ -212,10 +213,7 @@ impl<I: Input> ClientPeer<I> {
 
     /// Takes the state announced by [`ClientEvent::Snapshot`]: load it, [`report`](Self::report)
     /// its hash for the tick before `next`, and continue with the next turn. `None` if none is
-    /// waiting.
-    ///
-    /// The bytes are those passed to [`offer_snapshot`](crate::MatchServer::offer_snapshot), by the
-    /// server or by another player; trust them as much as that peer.
+    /// waiting. Trust the bytes as much as the server, or the player, that gave them.
     pub const fn take_snapshot(&mut self) -> Option<Vec<u8>> {
         self.exchange.take()
     }
@@ -247,9 +245,9 @@ impl<I: Input> ClientPeer<I> {
     /// Continues in a new session after the old one was lost. `server` is the driver's id for it;
     /// the driver must also join the same seat again on the server.
     ///
-    /// Missed ticks arrive as turns if no more than 768 are missing when the server gets our first
-    /// datagram, else with a [`ClientEvent::Snapshot`]. If no snapshot is available, the server
-    /// removes us with [`CloseReason::Behind`](crate::CloseReason::Behind).
+    /// If more than 768 ticks are missing, they arrive as a [`ClientEvent::Snapshot`]. If no
+    /// snapshot is available, the server removes us with
+    /// [`CloseReason::Behind`](crate::CloseReason::Behind).
     pub fn reconnect(&mut self, now: Instant, server: PeerId) {
         let now = self.advance(now);
         self.server = server;
@@ -479,16 +477,8 @@ impl<I: Input> ClientPeer<I> {
         let Some(session) = self.session() else {
             return 0;
         };
-        let start = buf.len();
-        let mut tick = first;
-        while tick < session.received.end
-            && let Some(bundle) = session.received.chain.get(tick)
-            && buf.len().saturating_sub(start).saturating_add(bundle.len()) <= len_max
-        {
-            buf.extend_from_slice(bundle);
-            tick = tick.plus(1);
-        }
-        tick.since(first)
+        let ReceivedChain { chain, end, .. } = &session.received;
+        chain.write_run(first, *end, len_max, buf)
     }
 
     fn session(&self) -> Option<&Session> {

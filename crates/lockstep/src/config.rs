@@ -63,10 +63,9 @@ pub struct Config {
     /// Then the match begins without them: empty seats are absent, and players that are not ready
     /// are removed. [`Duration::MAX`] waits without limit.
     pub start_timeout: Duration,
-    /// Whether to forward inputs to other clients on arrival, before their tick closes; no.
-    /// Predictions get better, at the cost of sending each changed input twice. A modified client
-    /// can then see others' inputs for a tick before its own is due: leave it off if that is an
-    /// advantage.
+    /// Whether to forward inputs to other clients before their tick closes; no. Predictions get
+    /// better, but each changed input is sent twice, and a modified client can see others' inputs
+    /// for a tick before its own is due.
     pub forward_inputs: bool,
 }
 
@@ -129,15 +128,13 @@ pub struct ClientConfig {
     pub seats_max: u16,
     /// Longest bundle to accept, in bytes; 1,200.
     pub bundle_len_max: u16,
-    /// Longest datagram of inputs and hashes, in bytes; 1,100, as the server's
-    /// [`Config::datagram_len_max`], which also limits what the server requests. A report that
-    /// would be longer omits its oldest inputs. Values below 400 count as 400, which fits the
-    /// widest input and 16 hashes. Snapshots have [`transfer`](Self::transfer).
+    /// Longest datagram of inputs and hashes, in bytes; 1,100. A report that would be longer omits
+    /// its oldest inputs. Values below 400 count as 400, which fits the widest input and 16 hashes.
+    /// Snapshots have [`transfer`](Self::transfer).
     pub datagram_len_max: u16,
-    /// How long turns are delayed to absorb jitter; not at all. Turns that arrive later than this,
-    /// relative to the fastest recent ones, cause stutter; each millisecond adds a millisecond of
-    /// latency. Use [`Playout::Adaptive`] only with servers that close ticks by the clock: it
-    /// counts ticks that waited for players as late. Has no effect if there is a `window`.
+    /// How long turns are delayed to absorb jitter; not at all. Use [`Playout::Adaptive`] only with
+    /// servers that close ticks by the clock: it counts ticks that waited for players as late. Has
+    /// no effect if there is a `window`.
     pub playout: Playout,
     /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is allocated as data arrives.
     pub snapshot_len_max: u32,
@@ -148,11 +145,10 @@ pub struct ClientConfig {
     /// hashes no state between hash steps.
     pub hashes_kept: u16,
     /// Prediction window: ticks that the game may run ahead of closed ticks, on predicted inputs
-    /// that it rolls back if they prove wrong; 0, which is plain lockstep. At most 32; larger
-    /// values count as 32. To show own inputs at once it must be one more than the server's
-    /// [`Config::input_delay`]; each tick less shows them one tick later. Each tick costs three
-    /// inputs per seat, one saved state in the game, and up to one step per rollback; a window also
-    /// costs 128 inputs per seat once.
+    /// that it rolls back if they prove wrong; 0, which is plain lockstep; at most 32. To show own
+    /// inputs at once it must be one more than the server's [`Config::input_delay`]; each tick less
+    /// shows them one tick later. Each tick costs three inputs per seat, one saved state in the
+    /// game, and up to one step per rollback.
     pub window: u8,
     /// Which states to save for rollback; the cheapest spacing.
     pub save_policy: SavePolicy,
@@ -259,23 +255,20 @@ pub enum SlowPolicy {
     Report,
     /// They are reported and removed.
     Kick,
-    /// They are reported, lose their seat and become spectators, as with
+    /// They are reported, and become spectators, as with
     /// [`MatchServer::watch`](crate::MatchServer::watch). They are removed instead if the spectator
     /// limit is reached, if spectators are delayed, or if a [`HostedPeer`](crate::HostedPeer) hosts
     /// the match.
     Demote,
     /// They are reported, and ticks get longer for everybody while they lag: as much as needed, up
-    /// to `percent_max`. Once they keep up, ticks shrink by 1 % per second's worth of ticks. No
-    /// input is lost and no clock jumps. Spectators see the same pace but do not receive the tick
-    /// length, so their playout delay helps less meanwhile.
+    /// to `percent_max`. Once they keep up, ticks shrink by 1 % per second's worth of ticks.
+    /// Spectators do not receive the tick length, so their playout delay helps less meanwhile.
     ///
     /// A seat that used up `hold`, the time of shrinking included, is treated as with
     /// [`Demote`](Self::Demote) the next time it lags; a tenth of the time without lag is given
-    /// back. A player that sends nothing for a second does not count as slow. The budget belongs to
-    /// the seat: a new player in it inherits the rest, and starts in full only if its predecessor
-    /// was removed for lag, even if it is the same player. To stop one player from slowing the
-    /// match again and again, do not seat a player again whose
-    /// [`ServerEvent::Left`](crate::ServerEvent::Left) had
+    /// back. A player that sends nothing for a second does not count as slow. A new player in the
+    /// seat inherits the rest of the budget, unless its predecessor was removed for lag: so do not
+    /// seat a player again whose [`ServerEvent::Left`](crate::ServerEvent::Left) had
     /// [`LeaveReason::Slow`](crate::LeaveReason::Slow).
     Stretch {
         /// Most by which a tick gets longer, in per cent; more than 100 counts as 100.

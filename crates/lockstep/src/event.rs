@@ -64,9 +64,8 @@ pub enum ServerEvent {
     },
     /// A peer lacks more than the chain holds: call
     /// [`offer_snapshot`](crate::MatchServer::offer_snapshot) after the next turn. Repeated one
-    /// second after a refused snapshot. A peer that needs a snapshot and waited 20 s is removed
-    /// ([`LeaveReason::Behind`]), other peers go on without one; repeated then if a peer still
-    /// waits.
+    /// second after a refused snapshot. A peer that needs one and waited 20 s is removed
+    /// ([`LeaveReason::Behind`]).
     SnapshotWanted,
     /// The peer that loaded the snapshot of `donor` reported a different state hash for its tick
     /// than the others. One of the two is wrong; `seat` gets a snapshot from another player.
@@ -84,10 +83,8 @@ pub enum ServerEvent {
         /// The tick, which closed without the input.
         tick: Tick,
     },
-    /// The player of `seat` did not report the state hash of `tick` within about 2 s.
-    ///
-    /// The others' hashes are compared without this player until it reports again. Emitted once per
-    /// silence.
+    /// The player of `seat` did not report the state hash of `tick` within about 2 s. The others'
+    /// hashes are compared without it until it reports again. Emitted once per silence.
     Silent {
         /// Its seat.
         seat: Seat,
@@ -344,8 +341,8 @@ macro_rules! errors {
             $($(#[$doc])* $variant,)*
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str(match self {
                     $(Self::$variant => $text,)*
                 })
@@ -355,6 +352,8 @@ macro_rules! errors {
         impl core::error::Error for $name {}
     };
 }
+
+pub(crate) use errors;
 
 errors! {
     /// Why a configuration is refused.

@@ -1,9 +1,8 @@
 //! Compares the state hashes of all players, step by step.
 //!
 //! Steps are *settled* in order: at once if the server's own hash is known, else when every awaited
-//! player has reported, or after a timeout. Hashes for settled steps are judged on arrival. Each
-//! player's hashes are judged in order, so that the first difference is reported; a missing hash is
-//! not awaited once a later one shows a difference.
+//! player has reported, or after a timeout. Hashes for settled steps are judged on arrival, those
+//! of each player in order; a missing hash is not awaited once a later one shows a difference.
 
 use wire::{Instant, Seat};
 
@@ -57,7 +56,10 @@ pub(crate) struct Divergence {
 pub(crate) enum Finding {
     Differs(Divergence),
     /// A player did not report `step` in time.
-    Silent { seat: Seat, step: u32 },
+    Silent {
+        seat: Seat,
+        step: u32,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -5,10 +5,8 @@ use crate::checksum::SECTIONS_MAX;
 use crate::event::ReportError;
 use crate::tick::{Tick, slot};
 
-/// Hashes of the last ticks, also between hash steps.
-///
-/// Memory is allocated with the first tick, and again when a tick has more sections than any
-/// before.
+/// Hashes of the last ticks, also between hash steps. Memory is allocated with the first tick, and
+/// when a tick has more sections than any before.
 #[derive(Debug)]
 pub(crate) struct HashHistory {
     len: u16,

@@ -2,29 +2,23 @@
 //!
 //! All peers have sessions with each other. One runs the server next to its own client. When it is
 //! gone, the remaining players agree on that by [`View`], and the lowest of their seats becomes
-//! host. A view only ever loses members, so the host's seat identifies its term: no host returns,
-//! and datagrams of a former host are recognised by their sender.
+//! host. A view only ever loses members, so the host's seat identifies its term.
 //!
 //! Why confirmed ticks never change, and a match never splits in two:
 //!
 //! - A player that suspects the host accepts nothing more from it, and states how many closed ticks
-//!   it holds. The next host starts after the largest stated tick, and fetches the ticks before it
-//!   that it lacks. So every tick that a remaining player returned lies before the new host's
-//!   first.
-//! - No player suspects the host alone: those that do not receive it announce that first, and
-//!   commit only if they are enough for a view. So a player with a bad link rejoins the others
-//!   later.
+//!   it holds. The next host fetches ticks that it lacks, and starts after the largest stated tick.
+//! - Players that do not receive the host announce that first, and suspect it only if they are
+//!   enough for a view. So a player with a bad link rejoins the others later.
 //! - Any two views share a member ([`View`] explains why at most one of them can decide further). A
 //!   host closes ticks only while a quorum of its view has addressed it as host within
-//!   `host_timeout`. Members of another group's view do not. So the host left out of all later
-//!   views
-//!   pauses at most `host_timeout` after the last of them left it.
-//! - Until then it may close ticks that no remaining player holds, and players that still receive
-//!   it
-//!   may simulate them. They are out, and learn up to which tick they share the others' history.
+//!   `host_timeout`. So a host left out of all later views pauses at most `host_timeout` after the
+//!   last of them left it.
+//! - Until then it may close ticks that no remaining player holds. Players that simulate them are
+//!   out, and learn up to which tick they share the others' history.
 //!
 //! A hostile player can force a change of hosts, and end the match for itself and others. As host
-//! it can do what a hostile server can. Ticks that it forwards to a next host may be forged; the
+//! it can do what a hostile server can. If it forges ticks that it forwards to a next host, the
 //! comparison of state hashes, which cover inputs, reveals that.
 
 mod config;
@@ -45,7 +39,7 @@ use crate::event::{
 };
 use crate::input::{Input, Turn};
 use crate::match_server::MatchServer;
-use crate::message::{MESH_SEATS_MAX, Seats, Ticks, bit};
+use crate::message::{MESH_SEATS_MAX, Seats, Ticks, bit, seats_in};
 use crate::repeat::LEAVE_COPIES;
 use crate::sim::{Step, Steps};
 use crate::tick::{PeerId, Tick};
@@ -97,7 +91,9 @@ pub struct HostedPeer<I> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Playing,
-    Electing { since: Instant },
+    Electing {
+        since: Instant,
+    },
     /// We are to host from `next` on, and fetch ticks or gather players.
     TakingOver {
         /// When this began, or when we held all closed ticks.
@@ -107,10 +103,17 @@ enum State {
         next: Tick,
     },
     /// The others play on without us, as one of them stated; waits to learn up to where we agree.
-    Evicted { until: Instant },
-    Leaving { copies: u8, at: Instant },
+    Evicted {
+        until: Instant,
+    },
+    Leaving {
+        copies: u8,
+        at: Instant,
+    },
     /// The match is over; peers that do not know it are notified.
-    Ending { until: Instant },
+    Ending {
+        until: Instant,
+    },
     Closed,
 }
 
@@ -168,10 +171,7 @@ impl<I: Input> HostedPeer<I> {
 
     /// Returns the members, ourselves included, in seat order.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
-        let members = self.view.members;
-        (0..16)
-            .filter(move |seat| members & bit(*seat) != 0)
-            .map(Seat)
+        seats_in(self.view.members)
     }
 
     /// Returns the machine's own counters.
@@ -261,7 +261,7 @@ impl<I: Input> HostedPeer<I> {
         }
         self.state = State::Closed;
         self.server = None;
-        self.due.clear();
+        self.due = Due::default();
         self.events.push_back(HostedEvent::Closed(why));
     }
 }
@@ -509,7 +509,7 @@ impl<I: Input> HostedPeer<I> {
         if self.is_over() {
             return;
         }
-        self.due.clear();
+        self.due = Due::default();
         self.server = None;
         self.client.leave(now, reason);
         self.repeat_leave(now, LEAVE_COPIES, now);
@@ -542,7 +542,7 @@ impl<I: Input> HostedPeer<I> {
         }
         server.close(now);
         self.is_held = false;
-        self.due.clear();
+        self.due = Due::default();
         self.state = State::Ending {
             until: now + self.config.host_timeout.saturating_mul(2),
         };

@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use crate::playout::Playout;
 use crate::playout::PlayoutClock;
+use crate::playout::{CLOCK_JUMP, LATE_IN_ROW, Playout};
 
 /// Interpolates between states that a server sends at intervals.
 ///
@@ -127,10 +127,8 @@ impl<S> Interpolation<S> {
         self.states.insert(self.place(sent_at), (sent_at, state));
     }
 
-    /// Returns the states around the moment displayed at `now`; `None` before the first.
-    ///
-    /// Before the oldest state, and if there is only one, that one is displayed. Past the newest,
-    /// the last two are extrapolated for up to [`InterpolationConfig::extrapolation_max`].
+    /// Returns the states around the moment displayed at `now`; `None` before the first. Past the
+    /// newest, the last two are extrapolated for up to [`InterpolationConfig::extrapolation_max`].
     pub fn between(&mut self, now: Instant) -> Option<Between<'_, S>> {
         let at = self.show(now)?;
         while self.states.len() > 2 && self.states.get(1).is_some_and(|(next, _)| *next <= at) {
@@ -270,12 +268,6 @@ const DILATION: u32 = 8;
 
 /// Errors above this are corrected by a jump.
 const JUMP: Duration = Duration::from_millis(500);
-
-/// No network gets faster by this much: the other clock has jumped.
-const CLOCK_JUMP: Duration = Duration::from_secs(1);
-
-/// Late states in a row before the other clock is assumed to have stepped back.
-const LATE_IN_ROW: u32 = 32;
 
 /// Most states held, which bounds memory.
 const STATES_MAX: u16 = 1_024;

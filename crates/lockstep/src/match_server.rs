@@ -28,7 +28,7 @@ use crate::repeat::jittered;
 use crate::spectators::{SpectatorSet, WELCOME_INTERVAL_MILLIS};
 use crate::stats::ServerStats;
 use crate::tick::{PeerId, Tick};
-use close::{Forwarding, Holder, Place, Player, PlayerState};
+use close::{Forwarding, Player, PlayerState, SeatState, player_mut};
 use pace::Stretch;
 use snapshots::Snapshots;
 use spectators::{SpectatorDelay, spectator_set};
@@ -46,7 +46,7 @@ pub struct MatchServer<I> {
     generator: Generator,
     /// Input of an absent seat, `shape.width` bits.
     neutral: Vec<u8>,
-    places: Vec<Place>,
+    seats: Vec<SeatState>,
     /// Seats of the current players.
     peers: BTreeMap<PeerId, Seat>,
     /// Former players: their close reason, and whether to send it now. At most one per seat.
@@ -131,7 +131,9 @@ impl<I: Input> MatchServer<I> {
             shape,
             phase: Phase::Gathering,
             generator: seed.generator(0),
-            places: (0..shape.seats).map(|_| Place::new(shape.width)).collect(),
+            seats: (0..shape.seats)
+                .map(|_| SeatState::new(shape.width))
+                .collect(),
             peers: BTreeMap::new(),
             departed: BTreeMap::new(),
             chain: Chain::with_len(shape, chain_len),
@@ -171,11 +173,8 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Seats the player that the driver knows as `peer`, after the driver checked its right to
-    /// `seat`.
-    ///
-    /// This is also possible while ticks close. The player then catches up first, and its seat is
-    /// absent until it is in step ([`ServerEvent::Entered`]). The seat's previous player must have
-    /// left.
+    /// `seat`. The seat's previous player must have left. If ticks already close, the seat is
+    /// absent until the player has caught up ([`ServerEvent::Entered`]).
     ///
     /// # Errors
     ///
@@ -188,8 +187,8 @@ impl<I: Input> MatchServer<I> {
         if self.peers.contains_key(&peer) || self.spectators.has(peer) {
             return Err(JoinError::PeerTaken);
         }
-        let place = self.places.get(usize::from(seat.0));
-        if matches!(place.ok_or(JoinError::NoSuchSeat)?.holder, Holder::Held(_)) {
+        let place = self.seats.get(usize::from(seat.0));
+        if place.ok_or(JoinError::NoSuchSeat)?.player.is_some() {
             return Err(JoinError::SeatTaken);
         }
         self.seat(now, peer, seat);
@@ -248,8 +247,8 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// Takes the server's own state hash of `tick`, the turn returned last. Players are then judged
-    /// by it instead of by their majority. Hashes between hash steps are kept for bisection. A game
-    /// whose state has sections calls [`report_state`](Self::report_state) instead.
+    /// by it instead of by their majority. If the state has sections, call
+    /// [`report_state`](Self::report_state) instead.
     ///
     /// # Errors
     ///
@@ -301,9 +300,9 @@ impl<I: Input> MatchServer<I> {
                 .unwrap_or_else(|| self.close_time(self.end))
         });
         let welcomes = self
-            .places
+            .seats
             .iter()
-            .filter_map(|place| place.player()?.welcome_at());
+            .filter_map(|place| place.player.as_ref()?.welcome_at());
         let snapshots = (self.phase == Phase::Running)
             .then(|| self.snapshot_timeout())
             .flatten();
@@ -340,7 +339,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Returns the heap bytes in use, accurate to about one allocation.
     pub fn memory_len(&self) -> usize {
-        let logs = self.places.iter().map(|place| place.log.memory_len());
+        let logs = self.seats.iter().map(|place| place.log.memory_len());
         let rows = [&self.before, &self.after, &self.reader.row].map(Row::memory_len);
         let peer = size_of::<(PeerId, Seat)>();
         let departed = size_of::<(PeerId, (CloseReason, bool))>();
@@ -350,7 +349,7 @@ impl<I: Input> MatchServer<I> {
             self.bisect.memory_len(),
             self.forwarding.memory_len(),
             self.closed_at.len().saturating_mul(size_of::<Instant>()),
-            self.places.len().saturating_mul(size_of::<Place>()),
+            self.seats.len().saturating_mul(size_of::<SeatState>()),
             self.peers.len().saturating_mul(peer),
             self.departed.len().saturating_mul(departed),
             self.events
@@ -375,19 +374,19 @@ impl<I: Input> MatchServer<I> {
 
     /// Empties a seat, and notifies the application and the player.
     fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
-        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
-        let Holder::Held(player) = &place.holder else {
+        let Some(player) = &place.player else {
             return;
         };
         let peer = player.peer;
-        place.holder = Holder::Empty;
+        place.player = None;
         self.stop_waiting();
         self.peers.remove(&peer);
         self.hash_comparator.exclude(seat);
         self.search_without(seat);
-        if self.departed.len() >= self.places.len() {
+        if self.departed.len() >= self.seats.len() {
             self.departed.pop_first();
         }
         let wants_word = reason != LeaveReason::Quit;
@@ -467,12 +466,12 @@ impl<I: Input> MatchServer<I> {
     fn seat(&mut self, now: Instant, peer: PeerId, seat: Seat) {
         let until = (self.phase == Phase::Running).then(|| now + self.config.start_timeout);
         let end = self.end;
-        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
         // Early inputs of the previous player do not count.
         place.log.clear();
-        place.holder = Holder::Held(Player::new(peer, now, until, &self.limits));
+        place.player = Some(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
         self.spectators.forget(peer);
         self.peers.insert(peer, seat);
@@ -489,10 +488,7 @@ impl<I: Input> MatchServer<I> {
 
     fn on_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let (end, is_in_reach) = (self.end, self.is_in_reach(next));
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place
-            .and_then(Place::player_mut)
-            .filter(|player| !player.is_ready())
+        let Some(player) = player_mut(&mut self.seats, seat).filter(|player| !player.is_ready())
         else {
             return;
         };
@@ -513,7 +509,7 @@ impl<I: Input> MatchServer<I> {
         if self.phase != Phase::Gathering || self.config.start != StartPolicy::AllReady {
             return;
         }
-        if self.places.iter().all(Place::is_ready) {
+        if self.seats.iter().all(SeatState::is_ready) {
             self.begin(now);
         } else if self.start_at.is_none() {
             self.start_at = Some(now + self.config.start_timeout);
@@ -522,8 +518,7 @@ impl<I: Input> MatchServer<I> {
 
     fn on_late_ready(&mut self, now: Instant, seat: Seat, next: Tick) {
         let is_in_reach = self.is_in_reach(next);
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place.and_then(Place::player_mut) else {
+        let Some(player) = player_mut(&mut self.seats, seat) else {
             return;
         };
         player.is_due = false;
@@ -547,15 +542,14 @@ impl<I: Input> MatchServer<I> {
     }
 
     pub(crate) fn is_everybody_ready(&self) -> bool {
-        let mut players = self.places.iter().filter_map(Place::player);
+        let mut players = self.seats.iter().filter_map(|seat| seat.player.as_ref());
         players.all(Player::is_ready)
     }
 
     /// Repeats welcomes, and removes late players that never answered.
     fn repeat_welcomes(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
-            let place = self.places.get_mut(usize::from(index));
-            let Some(player) = place.and_then(Place::player_mut) else {
+            let Some(player) = player_mut(&mut self.seats, Seat(index)) else {
                 continue;
             };
             let PlayerState::Welcomed { again_at, until } = &mut player.state else {
@@ -576,10 +570,8 @@ impl<I: Input> MatchServer<I> {
             return;
         }
         for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.places.get(usize::from(seat.0));
-            if place
-                .is_some_and(|place| matches!(place.holder, Holder::Held(_)) && !place.is_ready())
-            {
+            let place = self.seats.get(usize::from(seat.0));
+            if place.is_some_and(|place| place.player.is_some() && !place.is_ready()) {
                 self.remove(seat, LeaveReason::NotReady, CloseReason::NotReady);
             }
         }
@@ -588,7 +580,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Stops the start timer if no ready player is left.
     fn stop_waiting(&mut self) {
-        if !self.places.iter().any(Place::is_ready) {
+        if !self.seats.iter().any(SeatState::is_ready) {
             self.start_at = None;
         }
     }
@@ -599,8 +591,8 @@ impl<I: Input> MatchServer<I> {
         self.origin = now;
         self.start_at = None;
         let late = Some(now + self.config.start_timeout);
-        for place in &mut self.places {
-            if let Some(player) = place.player_mut()
+        for place in &mut self.seats {
+            if let Some(player) = &mut place.player
                 && let PlayerState::Welcomed { until, .. } = &mut player.state
             {
                 *until = late;
@@ -619,9 +611,8 @@ pub(crate) struct Past<'a> {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Creates a server that continues after the ticks of `past`. It gathers its players, closes
-    /// the next tick one tick length after a start by hand, and serves the past ticks that are
-    /// kept.
+    /// Creates a server that continues after the ticks of `past`: it gathers its players, and
+    /// serves the past ticks that are kept. It starts by hand.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::event::{Phase, ReportError, SubmitError};
 use crate::hash_comparator::HashComparator;
 use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Row, encode_into};
-use crate::message::{MESH_DELAY_MAX, Seats, bit};
+use crate::message::{MESH_DELAY_MAX, Seats, bit, seats_in};
 use crate::repair::{Body, RepairLimits};
 use crate::repeat::LEAVE_COPIES;
 use crate::sim::{Step, Steps};
@@ -134,7 +134,10 @@ enum State {
         /// When to repeat our statement.
         state_at: Instant,
     },
-    Leaving { copies: u8, at: Instant },
+    Leaving {
+        copies: u8,
+        at: Instant,
+    },
     Closed,
 }
 
@@ -224,7 +227,7 @@ impl<I: Input> MeshPeer<I> {
         let now = self.advance(now);
         match self.state {
             State::Running { .. } => {
-                self.due.clear();
+                self.due = Due::default();
                 self.state = State::Leaving {
                     copies: LEAVE_COPIES,
                     at: now,
@@ -327,10 +330,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Returns the seats of the members, ours included, as last agreed.
     pub fn members(&self) -> impl Iterator<Item = Seat> + use<I> {
-        let members = self.view.members;
-        (0..16)
-            .filter(move |seat| members & bit(*seat) != 0)
-            .map(Seat)
+        seats_in(self.view.members)
     }
 
     /// Returns the first tick that is not confirmed; all before it are.
@@ -371,7 +371,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     fn close(&mut self, why: Option<MeshClose>) {
-        self.due.clear();
+        self.due = Due::default();
         self.state = State::Closed;
         if let Some(why) = why {
             self.events.push_back(MeshEvent::Closed(why));

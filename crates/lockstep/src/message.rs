@@ -42,9 +42,8 @@
 //! they look alike both ways; [`decode_up`] and [`decode_down`] refuse them.
 //!
 //! Reserved, and refused today: `0x04` order, `0x07` commit, `0x08` reveal; `0x86` order
-//! acknowledgement, `0x8a` signed chain head; `0x48` to `0x4f` mesh peers; `0x56` to
-//! `0x5f` hosted matches; welcome
-//! modes past 2; the extension bit of a bundle.
+//! acknowledgement, `0x8a` signed chain head; `0x48` to `0x4f` mesh peers; `0x56` to `0x5f` hosted
+//! matches; welcome modes past 2; the extension bit of a bundle.
 
 mod bisect;
 mod chunk;
@@ -87,8 +86,9 @@ pub use mesh::{
     Play, PlayHead, QUIET, Seats, Statement, Ticks, bit, decode_mesh,
 };
 pub(crate) use mesh::{
-    decode_known_play, play_bytes, write_ask, write_committed_head, write_decision,
-    write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
+    decode_known_play, pick_seat, play_bytes, seats_in, take_lowest, write_ask,
+    write_committed_head, write_decision, write_forward_head, write_hello, write_mesh_leave,
+    write_play_head, write_statement,
 };
 pub use up::{HASHES_MAX, HashRun, INPUTS_MAX, InputRun, Report, Up, decode_up};
 pub(crate) use up::{
@@ -161,6 +161,15 @@ impl fmt::Display for DecodeError {
 }
 
 impl core::error::Error for DecodeError {}
+
+/// Refuses what no sender writes.
+pub(crate) fn require(is_valid: bool) -> Result<(), DecodeError> {
+    if is_valid {
+        Ok(())
+    } else {
+        Err(DecodeError::Malformed)
+    }
+}
 
 impl From<wire::Truncated> for DecodeError {
     fn from(_: wire::Truncated) -> Self {

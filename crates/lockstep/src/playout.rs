@@ -1,5 +1,6 @@
 //! Playout delay: how long received data is held so that later data is in time.
 
+use crate::tick::{instant_of, signed_nanos};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -140,7 +141,7 @@ impl PlayoutClock {
 
     /// Handles the arrival of data sent at `sent_at` of the sender's clock.
     pub(crate) fn on_arrival(&mut self, now: Instant, sent_at: Instant) {
-        let base = instant_nanos(now).saturating_sub(instant_nanos(sent_at));
+        let base = signed_nanos(now).saturating_sub(signed_nanos(sent_at));
         let (settled, (filling, count)) = self.quickest.unwrap_or((base, (i64::MAX, 0)));
         let (filling, count) = (filling.min(base), count.saturating_add(1));
         self.quickest = Some(if count == WINDOW {
@@ -153,8 +154,7 @@ impl PlayoutClock {
     /// Data of `sent_at` could be played from `now` on.
     pub(crate) fn on_ready(&mut self, now: Instant, sent_at: Instant) {
         if let Some(base) = self.base() {
-            let late =
-                instant_nanos(now).saturating_sub(instant_nanos(sent_at).saturating_add(base));
+            let late = signed_nanos(now).saturating_sub(signed_nanos(sent_at).saturating_add(base));
             let late = Duration::from_nanos(u64::try_from(late).unwrap_or(0));
             self.delay.on_late(now, late);
         }
@@ -164,8 +164,8 @@ impl PlayoutClock {
     /// arrive now; zero if not earlier.
     pub(crate) fn lead(&self, now: Instant, sent_at: Instant) -> Duration {
         let lead = self.base().map_or(0, |base| {
-            let sooner = instant_nanos(sent_at).saturating_add(base);
-            sooner.saturating_sub(instant_nanos(now))
+            let sooner = signed_nanos(sent_at).saturating_add(base);
+            sooner.saturating_sub(signed_nanos(now))
         });
         Duration::from_nanos(u64::try_from(lead).unwrap_or(0))
     }
@@ -173,12 +173,12 @@ impl PlayoutClock {
     /// Returns the sender's time that is played at `now`; `None` before the first arrival.
     pub(crate) fn played(&self, now: Instant) -> Option<Instant> {
         let base = self.base()?.saturating_add(nanos(self.delay.get()));
-        Some(instant(instant_nanos(now).saturating_sub(base)))
+        Some(instant_of(signed_nanos(now).saturating_sub(base)))
     }
 
     pub(crate) fn play_at(&self, sent_at: Instant) -> Option<Instant> {
         let base = self.base()?.saturating_add(nanos(self.delay.get()));
-        Some(instant(instant_nanos(sent_at).saturating_add(base)))
+        Some(instant_of(signed_nanos(sent_at).saturating_add(base)))
     }
 
     pub(crate) fn delay(&self) -> Duration {
@@ -194,14 +194,6 @@ impl PlayoutClock {
         self.quickest
             .map(|(settled, (filling, _))| settled.min(filling))
     }
-}
-
-fn instant_nanos(now: Instant) -> i64 {
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn instant(nanos: i64) -> Instant {
-    Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 /// Samples per window; the maximum is over up to two: 10 s at 60 Hz. One in 600 to 1,200 may exceed
@@ -403,10 +395,10 @@ pub struct JitterStats {
 }
 
 /// No network gets faster by this much: the other clock has jumped.
-const CLOCK_JUMP: Duration = Duration::from_secs(1);
+pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
 /// Late items in a row before the other clock is assumed to have stepped back.
-const LATE_IN_ROW: u32 = 32;
+pub(crate) const LATE_IN_ROW: u32 = 32;
 
 /// Most items held, which bounds memory.
 const ITEMS_MAX: u16 = 1_024;

@@ -115,7 +115,7 @@ impl SnapshotBytes for Vec<u8> {
 /// The game's next step. State number `t` is the one before the step of tick `t`.
 ///
 /// Every tick becomes final once, in order: by an [`Advance`](Self::Advance) that is last, or by
-/// [`Settled`](Self::Settled). After that no [`Load`](Self::Load) returns to it or before it.
+/// [`Settled`](Self::Settled). No later [`Load`](Self::Load) returns to it or before it.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the game must do it before the next is asked for"]
 pub enum Step<'a, I> {

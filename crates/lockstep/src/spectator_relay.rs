@@ -24,18 +24,17 @@ use crate::stats::SpectatorRelayStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::{Incoming, TransferLimits};
 
-/// A spectator of a match that serves it to further spectators. Upstream it is one spectator; to
-/// its children it is their server. If each relay serves `k`, a tree of depth `d` serves `k` to the
-/// power of `d`, and no node sends to more than `k`.
+/// A spectator of a match that serves it to further spectators. To its children, each a
+/// [`ClientPeer`](crate::ClientPeer) or another relay, it is their server. If each relay serves
+/// `k`, a tree of depth `d` serves `k` to the power of `d`.
 ///
-/// It forwards bundles unchanged and does not interpret them, so one type serves every game. Losses
-/// on a link are repaired on that link. A child is a [`ClientPeer`](crate::ClientPeer) or another
-/// relay.
+/// It forwards bundles unchanged and does not interpret them. Losses on a link are repaired on that
+/// link.
 ///
 /// A child that needs a snapshot gets the one that this relay loaded, while it is recent; otherwise
 /// one is requested upstream. If none arrives in time to be forwarded within 20 s, the child is
-/// removed with [`CloseReason::Behind`]. Each level adds the time of a transfer, and all together
-/// have about 768 ticks, so a deep tree needs short snapshots or fast transfers.
+/// removed with [`CloseReason::Behind`]. All levels together have about 768 ticks for it, so a deep
+/// tree needs short snapshots or fast transfers.
 ///
 /// Memory is allocated on the welcome, within the limits of [`SpectatorRelayConfig`], and for
 /// children and snapshots as they arrive.

@@ -1,7 +1,5 @@
-//! Spectators of a match, of a server or of a spectator relay.
-//!
-//! All get slices of one chain. The newest few bundles, which most of them get each tick, are
-//! encoded once for all; per spectator only a lookup, a header and a copy remain.
+//! Spectators of a server or of a spectator relay. The newest few bundles, which most of them get
+//! each tick, are encoded once for all.
 
 mod datagrams;
 mod snapshots;
@@ -252,6 +250,11 @@ impl SpectatorSet {
 
     pub(crate) fn has(&self, peer: PeerId) -> bool {
         self.places.contains(&peer)
+    }
+
+    fn member_mut(&mut self, peer: PeerId) -> Option<&mut Spectator> {
+        let place = self.places.get(&peer)?;
+        self.members.get_mut(*place)
     }
 
     pub(crate) const fn len(&self) -> usize {

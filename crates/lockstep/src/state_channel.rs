@@ -48,13 +48,13 @@
 mod receiver;
 mod sender;
 
-use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
 use wire::{Reader, Writer};
 
-use crate::message::DecodeError;
+use crate::event::errors;
+use crate::message::{DecodeError, require};
 
 pub use receiver::{StateReceiver, StateReceiverStats};
 pub use sender::{StateSender, StateSenderStats};
@@ -89,26 +89,15 @@ impl Default for StateLimits {
     }
 }
 
-/// Why a state is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PushError {
-    /// It is longer than [`StateSender::len_max`].
-    TooLong,
-    /// All numbers are used: 4,294,967,295 states, 2 years at 60 Hz.
-    Exhausted,
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "the state takes more datagrams than one may",
-            Self::Exhausted => "all numbers of states are used",
-        })
+errors! {
+    /// Why a state is refused.
+    PushError {
+        /// It is longer than [`StateSender::len_max`].
+        TooLong => "the state takes more datagrams than one may",
+        /// All numbers are used: 4,294,967,295 states, 2 years at 60 Hz.
+        Exhausted => "all numbers of states are used",
     }
 }
-
-impl core::error::Error for PushError {}
 
 /// Most datagrams that one state may take.
 pub const FRAGMENTS_MAX: u16 = 256;
@@ -225,9 +214,7 @@ pub fn decode_state_part(datagram: &[u8]) -> Result<StatePart<'_>, DecodeError> 
     let range = part_range(total, count, index);
     let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let is_split = count > 1 && index < count && total >= count.into();
-    if number == 0 || bytes.len() != len || (kind == FRAGMENT && !is_split) {
-        return Err(DecodeError::Malformed);
-    }
+    require(number > 0 && bytes.len() == len && (kind == WHOLE || is_split))?;
     Ok(StatePart {
         number,
         total,
@@ -256,10 +243,8 @@ pub fn decode_state_ack(datagram: &[u8]) -> Result<StateAck<'_>, DecodeError> {
     }
     let partial = reader.u32()?;
     let bits = reader.take_rest();
-    let is_told = bits.len() <= MARKS_LEN && bits.last().is_some_and(|byte| *byte != 0);
-    if partial <= whole || !is_told {
-        return Err(DecodeError::Malformed);
-    }
+    let is_valid = bits.len() <= MARKS_LEN && bits.last().is_some_and(|byte| *byte != 0);
+    require(partial > whole && is_valid)?;
     Ok(StateAck::new(whole, partial, bits))
 }
 
@@ -318,10 +303,6 @@ impl Marks {
     fn has(&self, index: u16) -> bool {
         let byte = self.bytes.get(usize::from(index / 8));
         byte.is_some_and(|byte| byte & bit(index) != 0)
-    }
-
-    const fn count(&self) -> u16 {
-        self.count
     }
 
     /// The bytes up to the last set bit.

@@ -41,10 +41,8 @@ pub(crate) enum StepAction {
     Settled(Tick),
 }
 
-/// Rows of simulated ticks that are not final, and the saves to go back to.
-///
-/// Without a window it is plain lockstep: confirmed rows only, each once, no saves. All memory is
-/// allocated in [`new`](Self::new).
+/// Rows of simulated ticks that are not final, and the saves to go back to. Without a window it is
+/// plain lockstep: confirmed rows only, each once, no saves.
 #[derive(Debug)]
 pub(crate) struct Stepper {
     /// Ticks that the game may be ahead of `end`.
@@ -393,11 +391,9 @@ struct Tally {
     steps: u64,
 }
 
-/// Distance between a game's saves, chosen by cost.
-///
-/// After each save of a confirmed state, saves follow every `k` ticks. A rollback to tick `w`, at
-/// distance `g` from that state, repeats `g % k` steps more than necessary. So one run of a match
-/// yields the cost of every `k`, and the cheapest is chosen.
+/// Distance between a game's saves, chosen by cost. A rollback to tick `w`, at distance `g` from
+/// the last save of a confirmed state, repeats `g % k` steps more than necessary if saves follow
+/// every `k` ticks. So one run of a match yields the cost of every `k`.
 #[derive(Debug)]
 struct Spacing {
     policy: SavePolicy,

@@ -2,10 +2,9 @@
 
 use core::fmt;
 
-/// One simulation step, numbered from 0.
-///
-/// At 60 Hz a `u32` lasts 2.2 years; a match ends before it (`MatchServer` closes no tick after
-/// [`Tick::LAST`]).
+use wire::Instant;
+
+/// One simulation step, numbered from 0; at 60 Hz a `u32` lasts 2.2 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u32);
 
@@ -72,9 +71,8 @@ impl fmt::Display for Tick {
 }
 
 /// Ticks between the newest tick that a client can have received and the tick its input is for: 1
-/// to 60, a fixed number or a range.
+/// to 60, a fixed number or a range. If it is too small, inputs arrive late and are substituted.
 ///
-/// If it is too small, inputs arrive late and are substituted; each additional tick adds latency.
 /// Within a range each client adapts its own delay: it starts at the minimum, rises at once when
 /// inputs are late, and falls by at most one tick per 5 s, never within 10 s of a rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +170,16 @@ impl Repair {
 /// Returns the slot of `number` in a ring of `len` slots; 0 if there are none.
 pub(crate) fn slot(number: u32, len: u32) -> usize {
     usize::try_from(number.checked_rem(len).unwrap_or(0)).unwrap_or(0)
+}
+
+/// Returns a time as signed nanoseconds, for differences; saturating.
+pub(crate) fn signed_nanos(at: Instant) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Returns the time of signed nanoseconds; the origin if they are negative.
+pub(crate) fn instant_of(nanos: i64) -> Instant {
+    Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 /// The driver's id for a peer: a session, never an address.

@@ -98,10 +98,8 @@ const ACK_EVERY: u32 = 16;
 /// datagram is in flight that long.
 const STALE_TIME: Duration = Duration::from_secs(10);
 
-/// Receives one snapshot after another from one sender.
-///
-/// Memory: 2 kB, and at most twice the received bytes of the current snapshot plus a chunk; of
-/// these, at most the limit for the snapshot and [`AHEAD_MAX`] chunks.
+/// Receives one snapshot after another from one sender. Memory: 2 kB, and at most twice the
+/// received bytes of the current snapshot, within the limit for it plus [`AHEAD_MAX`] chunks.
 #[derive(Debug)]
 pub struct Incoming {
     direction: Direction,

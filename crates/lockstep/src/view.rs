@@ -1,5 +1,4 @@
-//! Membership: who plays, and how the remaining members agree on who left and when. Used by meshes
-//! and by hosted matches.
+//! Membership: how the remaining members of a mesh or a hosted match agree on who left, and when.
 //!
 //! A *view* is a set of members. A member that another one gives up is *suspected*, for as long as
 //! the view lasts, and nothing it sends is accepted any more; so what is held of its inputs no
@@ -21,23 +20,22 @@
 //!   it began to suspect the others, and from then on such inputs are only forwarded by members, up
 //!   to the largest.
 //! - Let `S` and `T` both be decided in a view. Both groups are enough, so they share a member; it
-//!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All
-//!   members that decided `T` had stated `S` before. None of them decided `S` (it would have left
-//!   the view), nor takes that decision from a peer that did: all of those are suspected under `T`.
-//!   So the members that decided `S` have members of their next view that never join it. They
-//!   are too few to decide anything again, and wait for the others' inputs until they end.
+//!   stated both, so one contains the other, say `S` within `T`, in terms of suspects. All members
+//!   that decided `T` had stated `S` before. None of them decided `S` (it would have left the
+//!   view), nor takes that decision from a peer that did: all of those are suspected under `T`. So
+//!   the members that decided `S` have members of their next view that never join it. They are too
+//!   few to decide anything again, and wait for the others' inputs until they end.
 //! - A peer that announced its leave decides nothing, and does not announce it to peers it
-//!   suspects; so
-//!   not counting it changes neither that two groups share a member nor which group is too small.
+//!   suspects. So not counting it changes neither that two groups share a member nor which group is
+//!   too small.
 //!
-//! A removed peer may have simulated ticks that the others closed without its inputs, as many as
-//! its delay and the clock's tolerance allow. It ends, and learns up to which tick it shares their
-//! history, if it can receive any of them.
+//! A removed peer may have simulated ticks that the others closed without its inputs. It ends, and
+//! learns up to which tick it shares their history, if it can receive any of them.
 //!
-//! What a hostile member can do: suspect others, and so end the match for those with a higher seat;
-//! send different decisions to different peers, or forward inputs that the removed peer never made.
-//! The latter two make histories differ, which the comparison of state hashes, which cover inputs,
-//! reveals. It cannot write for a seat that all remaining members receive.
+//! A hostile member can suspect others, and so end the match for those with a higher seat. If it
+//! sends different decisions to different peers, or forwards inputs that the removed peer never
+//! made, the comparison of state hashes, which cover inputs, reveals that. It cannot write for a
+//! seat that all remaining members receive.
 
 use crate::message::{Decision, Seats, Statement, Ticks, bit};
 use crate::tick::Tick;

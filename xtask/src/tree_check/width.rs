@@ -18,7 +18,6 @@ const WIDER: [(&str, &str); 18] = [
     ("demo", "Run"),
     ("hub", "Hub"),
     ("hub", "Node"),
-    ("lockstep", "Flight"),
     ("lockstep", "HostedPeer"),
     ("lockstep", "MatchServer"),
     ("lockstep", "MeshPeer"),

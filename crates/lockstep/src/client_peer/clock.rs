@@ -7,7 +7,7 @@ use wire::Instant;
 
 use crate::message::PERIOD_NANOS;
 use crate::playout::Margin;
-use crate::tick::{InputDelay, Tick};
+use crate::tick::{InputDelay, Tick, instant_of, signed_nanos};
 
 /// Number of ticks with a remembered delay: as many as inputs can be in flight.
 const TICKS: u32 = 64;
@@ -185,10 +185,8 @@ fn quarters(ticks: u8) -> u16 {
 const WINDOW: u32 = 64;
 
 /// Arrivals in a row that are late by more than a jump, after which they are accepted at once. A
-/// server that waited that long for a player waits again before [`WINDOW`] of them have arrived,
-/// once it runs out of inputs stamped meanwhile, at most 64. After a link outage there are fewer
-/// arrivals, of many ticks each; and a downlink delayed for less than 0.8 s at 60 Hz changes
-/// nothing.
+/// server that waited for a player waits again before so many, once it runs out of inputs, at most
+/// 64.
 const LATE_MAX: u32 = 48;
 
 /// Clock error, in ticks, above which the clock jumps instead of adjusting its rate.
@@ -307,7 +305,7 @@ impl TickClock {
     /// Passes the boundary if it is due, and returns its number. At most [`DUE_MAX`] are due at
     /// once, also at the last numbers.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
-        let now = nanos(now);
+        let now = signed_nanos(now);
         // There are none at the end of time.
         if now < self.deadline || self.deadline == i64::MAX {
             return None;
@@ -339,38 +337,32 @@ impl TickClock {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        instant(self.deadline)
+        instant_of(self.deadline)
     }
 
     /// Returns when bundle `tick` arrives on a fast network.
     pub(crate) fn arrival(&self, tick: Tick) -> Instant {
-        instant(at(self.base, self.period, tick.0))
+        instant_of(at(self.base, self.period, tick.0))
     }
 
     /// Returns the first bundle that, on a fast network, arrives later than `before` ahead of
     /// `now`.
     pub(crate) fn count_by(&self, now: Instant, before: Duration) -> Tick {
         let before = i64::try_from(before.as_nanos()).unwrap_or(i64::MAX);
-        let since = nanos(now).saturating_sub(self.base).saturating_sub(before);
+        let since = signed_nanos(now)
+            .saturating_sub(self.base)
+            .saturating_sub(before);
         let count = since.div_euclid(self.period).saturating_add(1);
         Tick(u32::try_from(count.max(0)).unwrap_or(u32::MAX))
     }
 }
 
 fn base_of(now: Instant, period: i64, tick: Tick) -> i64 {
-    nanos(now).saturating_sub(period.saturating_mul(tick.0.into()))
+    signed_nanos(now).saturating_sub(period.saturating_mul(tick.0.into()))
 }
 
 fn at(base: i64, period: i64, index: u32) -> i64 {
     base.saturating_add(period.saturating_mul(index.into()))
-}
-
-fn nanos(now: Instant) -> i64 {
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn instant(nanos: i64) -> Instant {
-    Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 #[cfg(test)]

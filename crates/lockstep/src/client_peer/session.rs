@@ -494,10 +494,8 @@ fn stretched(period_nanos: u32, per_mille: u16) -> u32 {
 /// Most ticks skipped by a boundary that are filled with the held input: the largest delay.
 const DELAY_GAP_MAX: u32 = 60;
 
-/// Ticks that `submit` returned and that were not revoked.
-///
-/// This is one range until another server takes over; ticks it revoked separate two ranges. Ranges
-/// are dropped once their ticks were returned, so there is at most one per server.
+/// Ticks that `submit` returned and that were not revoked: one range per server, since ticks that a
+/// server revoked separate two. Ranges are dropped once their ticks were returned.
 #[derive(Debug, Default)]
 struct PromisedTicks {
     /// First and last tick of each, in order.

@@ -1,10 +1,8 @@
 //! A client whose game runs ahead of closed ticks, and rolls back wrong predictions.
 //!
-//! The game simulates a tick as soon as its own input is stamped. That is earlier than the server's
-//! close by the input's travel time, and the closed tick takes as long to arrive: with an input
-//! delay of `d`, the game is `d` or `d + 1` ticks ahead of the last received tick. So a window of
-//! at least `d + 1` shows own inputs at once; a smaller window shows them later by the difference,
-//! at an even pace. The server's input delay still keeps inputs in time; it is just not visible.
+//! The game simulates a tick as soon as its own input is stamped. With an input delay of `d`, that
+//! is `d` or `d + 1` ticks before the closed tick arrives. So a window of at least `d + 1` shows
+//! own inputs at once; a smaller window shows them later by the difference, at an even pace.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -8,7 +8,7 @@ use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::event::{ClientEvent, CloseReason, Phase, ServerEvent};
 use crate::input::Input;
 use crate::message::{
-    DecodeError, FORWARD_HEAD_LEN, HostedMessage, Presence, Seats, bit, decode_hosted,
+    DecodeError, FORWARD_HEAD_LEN, HostedMessage, Presence, Seats, bit, decode_hosted, take_lowest,
     write_hosted_ask, write_hosted_decision, write_hosted_forward_head, write_hosted_leave,
     write_hosted_statement, write_presence,
 };
@@ -485,17 +485,7 @@ pub(super) struct Due {
     pub(super) ask: Seats,
 }
 
-impl Due {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
-fn take(seats: &mut Seats) -> Option<u16> {
-    let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
-    *seats &= !bit(lowest);
-    (lowest < 16).then_some(lowest)
-}
+impl Due {}
 
 impl<I: Input> HostedPeer<I> {
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
@@ -509,32 +499,32 @@ impl<I: Input> HostedPeer<I> {
 
     fn write(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<u16> {
         let (seats, epoch) = (self.shape.seats, self.view.epoch);
-        while let Some(seat) = take(&mut self.due.statement) {
+        while let Some(seat) = take_lowest(&mut self.due.statement) {
             if let Some(statement) = self.view.statement(&self.held_ends()) {
                 write_hosted_statement(buf, epoch, &statement, seats);
                 return Some(seat);
             }
         }
-        while let Some(seat) = take(&mut self.due.decision) {
+        while let Some(seat) = take_lowest(&mut self.due.decision) {
             if let Some(decision) = self.view.last.as_ref() {
                 write_hosted_decision(buf, epoch, decision, seats);
                 return Some(seat);
             }
         }
-        if let Some(seat) = take(&mut self.due.ask) {
+        if let Some(seat) = take_lowest(&mut self.due.ask) {
             write_hosted_ask(buf, Tick(self.client.ticks_confirmed()));
             return Some(seat);
         }
-        while let Some(seat) = take(&mut self.due.forward) {
+        while let Some(seat) = take_lowest(&mut self.due.forward) {
             if self.write_forward(seat, buf) {
                 return Some(seat);
             }
         }
-        if let Some(seat) = take(&mut self.due.leave) {
+        if let Some(seat) = take_lowest(&mut self.due.leave) {
             write_hosted_leave(buf);
             return Some(seat);
         }
-        let seat = take(&mut self.due.presence)?;
+        let seat = take_lowest(&mut self.due.presence)?;
         let presence = Presence {
             epoch,
             members: self.view.members,

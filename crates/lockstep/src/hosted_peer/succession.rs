@@ -6,12 +6,13 @@ use core::time::Duration;
 
 use wire::{Instant, Seat};
 
+use super::machine::Due;
 use super::{HostedClose, HostedEvent, HostedPeer, SELF, State};
 use crate::config::StartPolicy;
 use crate::event::{LeaveReason, Phase};
 use crate::input::Input;
 use crate::match_server::MatchServer;
-use crate::message::{Bundles, Decision, Seats, Statement, Ticks, bit};
+use crate::message::{Bundles, Decision, Seats, Statement, Ticks, bit, pick_seat, seats_in};
 use crate::repeat::LEAVE_COPIES;
 use crate::tick::{PeerId, Tick};
 use crate::view::DecisionOutcome;
@@ -159,8 +160,8 @@ impl<I: Input> HostedPeer<I> {
         let left = decision.members & !decision.next;
         let host = self.host;
         let cut = decision.cuts.get(usize::from(host.0)).copied();
-        for seat in (0..16).filter(|seat| left & bit(*seat) != 0) {
-            self.on_left(now, Seat(seat), decision);
+        for seat in seats_in(left) {
+            self.on_left(now, seat, decision);
         }
         for link in self.links.iter_mut().flatten() {
             link.forgive(now);
@@ -417,7 +418,7 @@ impl<I: Input> HostedPeer<I> {
         if self.is_over() {
             return;
         }
-        self.due.clear();
+        self.due = Due::default();
         self.server = None;
         self.events.push_back(HostedEvent::Closed(why));
         self.repeat_leave(now, LEAVE_COPIES, now);
@@ -432,14 +433,11 @@ impl<I: Input> HostedPeer<I> {
         let best = held
             .filter(|(held, seat)| others & bit(*seat) != 0 && *held > end)
             .max_by_key(|(held, seat)| (*held, u16::MAX.saturating_sub(*seat)));
-        let count = u64::from(others.count_ones());
-        if count == 0 {
+        if others == 0 {
             return;
         }
-        let pick = usize::try_from(self.generator.below(count)).unwrap_or(0);
-        let is_other = |seat: &u16| others & bit(*seat) != 0;
         // Sometimes another one: the best may be gone.
-        let any = (0..16).filter(is_other).nth(pick);
+        let any = pick_seat(&mut self.generator, others).map(|seat| seat.0);
         let to = match best {
             Some((_, seat)) if !self.generator.chance(250_000) => Some(seat),
             Some(_) | None => any,

@@ -61,8 +61,8 @@ impl<I: Input> MatchServer<I> {
         }
         self.pulse_at = Some(now + Duration::from_nanos(self.limits.period_nanos));
         self.transmit_from = 0;
-        for place in &mut self.places {
-            if let Some(player) = place.player_mut() {
+        for place in &mut self.seats {
+            if let Some(player) = &mut place.player {
                 player.is_due |= player.has_turns();
             }
         }
@@ -136,9 +136,9 @@ impl<I: Input> MatchServer<I> {
     /// Whether enough inputs of `tick` have arrived.
     fn is_complete(&self, tick: Tick) -> bool {
         let (mut there, mut missing) = (0_u16, 0_u16);
-        for place in &self.places {
+        for place in &self.seats {
             let Some(PlayerState::Playing { awaited_from }) =
-                place.player().map(|player| player.state)
+                place.player.as_ref().map(|player| player.state)
             else {
                 continue;
             };
@@ -158,9 +158,9 @@ impl<I: Input> MatchServer<I> {
     /// Counts the wait against the players whose input is missing.
     fn note_awaited(&mut self) {
         let tick = self.end;
-        for place in &mut self.places {
+        for place in &mut self.seats {
             let is_missing = place.log.get(tick).is_none();
-            if let Some(player) = place.player_mut()
+            if let Some(player) = &mut place.player
                 && is_missing
                 && player.is_awaited(tick)
             {
@@ -173,9 +173,9 @@ impl<I: Input> MatchServer<I> {
     /// time.
     fn give_up_on_missing(&mut self) {
         let tick = self.end;
-        for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+        for (place, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
             let is_missing = place.log.get(tick).is_none();
-            if let Some(player) = place.player_mut()
+            if let Some(player) = &mut place.player
                 && let PlayerState::Playing { awaited_from } = &mut player.state
                 && is_missing
                 && awaited_from.is_some_and(|from| from <= tick)
@@ -189,10 +189,10 @@ impl<I: Input> MatchServer<I> {
     fn close_tick(&mut self, now: Instant) {
         let tick = self.end;
         self.after.copy_from(&self.before);
-        for (place, seat) in self.places.iter_mut().zip((0..=u16::MAX).map(Seat)) {
-            let Place { holder, log, .. } = place;
+        for (place, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            let SeatState { player, log, .. } = place;
             let input = log.get(tick);
-            if let Holder::Held(player) = holder
+            if let Some(player) = player
                 && player.state == PlayerState::InStep
                 && input.is_some()
             {
@@ -201,13 +201,8 @@ impl<I: Input> MatchServer<I> {
                 };
                 self.events.push_back(ServerEvent::Entered { seat, tick });
             }
-            let is_playing = matches!(
-                holder,
-                Holder::Held(Player {
-                    state: PlayerState::Playing { .. },
-                    ..
-                })
-            );
+            let state = player.as_ref().map(|player| player.state);
+            let is_playing = matches!(state, Some(PlayerState::Playing { .. }));
             if !is_playing {
                 self.after.set(seat, &self.neutral, Origin::Absent);
             } else if let Some(input) = input {
@@ -245,11 +240,7 @@ impl<I: Input> MatchServer<I> {
         self.gather_early_inputs();
         self.review_snapshots();
         for index in 0..self.shape.seats {
-            let Some(player) = self
-                .places
-                .get_mut(usize::from(index))
-                .and_then(Place::player_mut)
-            else {
+            let Some(player) = player_mut(&mut self.seats, Seat(index)) else {
                 continue;
             };
             player.repair.on_tick(&self.limits);
@@ -314,16 +305,22 @@ impl Forwarding {
     }
 
     /// Encodes new inputs from the first open tick, `end`, on; `closed` is the row before it.
-    fn gather(&mut self, places: &[Place], closed: &Row, neutral: &[u8], at: &mut Gathering<'_>) {
+    fn gather(
+        &mut self,
+        seats: &[SeatState],
+        closed: &Row,
+        neutral: &[u8],
+        at: &mut Gathering<'_>,
+    ) {
         self.block.clear();
         write_early_head(&mut self.block, at.end.low());
         let len_max = EarlyWriter::input_len_max(at.shape);
         let mut writer = EarlyWriter::new(BitWriter::new(&mut self.block), at.shape);
         let from = core::mem::take(&mut self.first);
         let mut count = 0_u64;
-        let seats = (0..=u16::MAX).map(Seat).zip(places).zip(&mut self.next);
-        'seats: for ((seat, place), next) in seats.skip(from.into()) {
-            if place.player().is_none() {
+        let nexts = (0..=u16::MAX).map(Seat).zip(seats).zip(&mut self.next);
+        'seats: for ((seat, place), next) in nexts.skip(from.into()) {
+            if place.player.is_none() {
                 continue;
             }
             let mut before = neutral;
@@ -332,7 +329,7 @@ impl Forwarding {
                 let Some(input) = place.log.get(tick) else {
                     continue;
                 };
-                if guess(place, closed, at.end, seat, tick) == Some(input) {
+                if predicted_input(place, closed, at.end, seat, tick) == Some(input) {
                     *next = tick.plus(1);
                     continue;
                 }
@@ -362,8 +359,8 @@ struct Gathering<'a> {
 
 /// The input that a client predicts for `tick` if it has the closed ticks and every earlier input
 /// of the seat; `None` if it has none to predict from, or that one is no input of the player.
-fn guess<'a>(
-    place: &'a Place,
+fn predicted_input<'a>(
+    place: &'a SeatState,
     closed: &'a Row,
     end: Tick,
     seat: Seat,
@@ -388,21 +385,15 @@ impl<I: Input> MatchServer<I> {
             stats: &mut self.stats,
         };
         self.forwarding
-            .gather(&self.places, &self.before, &self.neutral, &mut at);
+            .gather(&self.seats, &self.before, &self.neutral, &mut at);
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) holder: Holder,
+pub(super) struct SeatState {
+    pub(super) player: Option<Player>,
     pub(super) log: InputLog,
     pub(super) need: Need,
-}
-
-#[derive(Debug)]
-pub(super) enum Holder {
-    Empty,
-    Held(Player),
 }
 
 #[derive(Debug)]
@@ -446,32 +437,27 @@ pub(super) enum PlayerState {
     },
 }
 
-impl Place {
+impl SeatState {
     pub(super) fn new(width: Width) -> Self {
         Self {
-            holder: Holder::Empty,
+            player: None,
             log: InputLog::new(width.byte_len()),
             need: Need::default(),
         }
     }
 
-    pub(super) const fn player(&self) -> Option<&Player> {
-        match &self.holder {
-            Holder::Held(player) => Some(player),
-            Holder::Empty => None,
-        }
-    }
-
-    pub(super) const fn player_mut(&mut self) -> Option<&mut Player> {
-        match &mut self.holder {
-            Holder::Held(player) => Some(player),
-            Holder::Empty => None,
-        }
-    }
-
     pub(super) fn is_ready(&self) -> bool {
-        self.player().is_some_and(Player::is_ready)
+        self.player.as_ref().is_some_and(Player::is_ready)
     }
+}
+
+/// The player of `seat`.
+pub(super) fn player(seats: &[SeatState], seat: Seat) -> Option<&Player> {
+    seats.get(usize::from(seat.0))?.player.as_ref()
+}
+
+pub(super) fn player_mut(seats: &mut [SeatState], seat: Seat) -> Option<&mut Player> {
+    seats.get_mut(usize::from(seat.0))?.player.as_mut()
 }
 
 impl Player {

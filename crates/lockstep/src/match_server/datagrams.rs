@@ -2,7 +2,7 @@
 
 use wire::{Instant, Seat};
 
-use super::close::{Place, PlayerState};
+use super::close::{PlayerState, player, player_mut};
 use super::{LAG_IN_STEP, MatchServer};
 use crate::chain::CHAIN_LEN;
 use crate::config::ClosePolicy;
@@ -65,10 +65,7 @@ impl<I: Input> MatchServer<I> {
             .checked_sub(1)
             .and_then(|tick| self.closed_at(Tick(tick)));
         let next_at = self.closed_at(next);
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place
-            .and_then(Place::player_mut)
-            .filter(|player| player.has_turns())
+        let Some(player) = player_mut(&mut self.seats, seat).filter(|player| player.has_turns())
         else {
             self.stats.dropped_ack = self.stats.dropped_ack.saturating_add(1);
             return;
@@ -126,7 +123,7 @@ impl<I: Input> MatchServer<I> {
     fn on_inputs(&mut self, now: Instant, seat: Seat, next: Tick, run: &InputRun<'_>) {
         let first = next.plus(run.ahead);
         let end = self.end;
-        let Some(place) = self.places.get_mut(usize::from(seat.0)) else {
+        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
         let before = if run.is_fresh {
@@ -160,11 +157,7 @@ impl<I: Input> MatchServer<I> {
         });
         if let Some(tick) = newest {
             let slack = self.slack(now, tick);
-            if let Some(player) = self
-                .places
-                .get_mut(usize::from(seat.0))
-                .and_then(Place::player_mut)
-            {
+            if let Some(player) = player_mut(&mut self.seats, seat) {
                 player.slack = slack;
                 if let PlayerState::Playing { awaited_from } = &mut player.state
                     && tick >= end
@@ -199,7 +192,7 @@ impl<I: Input> MatchServer<I> {
         if let Some(peer) = self.transmit_question(now, buf) {
             return Some(peer);
         }
-        while self.transmit_from < self.places.len() {
+        while self.transmit_from < self.seats.len() {
             let index = self.transmit_from;
             self.transmit_from = index.saturating_add(1);
             let seat = Seat(u16::try_from(index).unwrap_or(u16::MAX));
@@ -223,12 +216,12 @@ impl<I: Input> MatchServer<I> {
 
     fn transmit_to(&mut self, now: Instant, seat: Seat, buf: &mut Vec<u8>) -> Option<PeerId> {
         let next_at = {
-            let player = self.places.get(usize::from(seat.0))?.player()?;
+            let player = player(&self.seats, seat)?;
             self.closed_at(player.repair.next)
         };
-        let place = self.places.get_mut(usize::from(seat.0))?;
+        let place = self.seats.get_mut(usize::from(seat.0))?;
         let next_input_low = place.log.next.low();
-        let player = place.player_mut()?;
+        let player = place.player.as_mut()?;
         if !player.is_due {
             return None;
         }

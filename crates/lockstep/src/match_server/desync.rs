@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::close::Place;
+use super::close::player;
 use crate::bisect::{DesyncReport, WITNESSES_MAX, Witness};
 use crate::checksum::StateHasher;
 use crate::config::Recovery;
@@ -90,7 +90,7 @@ impl<I: Input> MatchServer<I> {
                 self.on_desync(self.tick_of(divergence.step), divergence);
             }
             Finding::Silent { seat, step } => {
-                let most = self.places.len().saturating_mul(EVENTS_PER_SEAT_MAX);
+                let most = self.seats.len().saturating_mul(EVENTS_PER_SEAT_MAX);
                 if self.events.len() < most {
                     let tick = self.tick_of(step);
                     self.events.push_back(ServerEvent::Silent { seat, tick });
@@ -238,9 +238,9 @@ impl<I: Input> MatchServer<I> {
     /// Repeats questions, and ends bisections that time out.
     pub(super) fn search_on(&mut self, now: Instant) {
         let deadline = self.bisect_deadline();
-        let (places, limits) = (&self.places, &self.limits);
+        let (seats, limits) = (&self.seats, &self.limits);
         let wait_nanos = |seat: Seat| {
-            let player = places.get(usize::from(seat.0)).and_then(Place::player);
+            let player = player(seats, seat);
             let nanos = player.map_or(0, |player| Repair::answer_nanos(&player.repair, limits));
             nanos.max(WAIT_NANOS_MIN)
         };
@@ -258,8 +258,7 @@ impl<I: Input> MatchServer<I> {
             return None;
         }
         let (seat, question) = self.bisect.poll_question(now)?;
-        let place = self.places.get(usize::from(seat.0));
-        let peer = place.and_then(Place::player)?.peer;
+        let peer = player(&self.seats, seat)?.peer;
         write_question(buf, question);
         self.stats.bisect_questions = self.stats.bisect_questions.saturating_add(1);
         Some(peer)

@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::close::{Place, PlayerState};
+use super::close::{PlayerState, SeatState, player, player_mut};
 use crate::config::{Config, SlowPolicy};
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SlowCause};
 use crate::input::{Input, Origin};
@@ -112,8 +112,7 @@ impl<I: Input> MatchServer<I> {
         for index in 0..self.shape.seats {
             let seat = Seat(index);
             let origin = self.before.origins.get(usize::from(index)).copied();
-            let place = self.places.get_mut(usize::from(index));
-            let Some(player) = place.and_then(Place::player_mut) else {
+            let Some(player) = player_mut(&mut self.seats, Seat(index)) else {
                 continue;
             };
             if !matches!(player.state, PlayerState::Playing { .. }) {
@@ -127,8 +126,7 @@ impl<I: Input> MatchServer<I> {
 
     pub(super) fn judge_silence(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
-            let place = self.places.get_mut(usize::from(index));
-            if let Some(player) = place.and_then(Place::player_mut)
+            if let Some(player) = player_mut(&mut self.seats, Seat(index))
                 && matches!(player.state, PlayerState::Playing { .. })
             {
                 let change = player.pace.on_waiting(now);
@@ -164,8 +162,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Turns the player of `seat` into a spectator, or removes it.
     pub(super) fn demote(&mut self, now: Instant, seat: Seat) {
-        let place = self.places.get(usize::from(seat.0));
-        let Some(peer) = place.and_then(Place::player).map(|player| player.peer) else {
+        let Some(peer) = player(&self.seats, seat).map(|player| player.peer) else {
             return;
         };
         self.remove(seat, LeaveReason::Slow, CloseReason::Slow);
@@ -261,7 +258,7 @@ impl<I: Input> MatchServer<I> {
         self.origin += Duration::from_nanos(extra);
         let stretched = u64::from(extra > 0);
         self.stats.ticks_stretched = self.stats.ticks_stretched.saturating_add(stretched);
-        for place in &mut self.places {
+        for place in &mut self.seats {
             let is_behind = playing_lag(place, now).is_some_and(|lag| lag > LAG_MAX);
             place.need.behind = place.need.behind.saturating_add(is_behind.into());
         }
@@ -283,7 +280,7 @@ impl<I: Input> MatchServer<I> {
         let more = self.stretch.per_mille.saturating_add(UP).min(most);
         let (mut is_needed, mut is_enough) = (false, true);
         for index in 0..self.shape.seats {
-            let Some(place) = self.places.get_mut(usize::from(index)) else {
+            let Some(place) = self.seats.get_mut(usize::from(index)) else {
                 continue;
             };
             let lag = playing_lag(place, now);
@@ -307,8 +304,8 @@ impl<I: Input> MatchServer<I> {
 const PERCENT_MAX: u8 = 100;
 
 /// Turns pending in the simulation of the seat's player; `None` if none plays or it is silent.
-fn playing_lag(place: &Place, now: Instant) -> Option<u32> {
-    let player = place.player()?;
+fn playing_lag(place: &SeatState, now: Instant) -> Option<u32> {
+    let player = place.player.as_ref()?;
     let is_playing = matches!(player.state, PlayerState::Playing { .. });
     (is_playing && player.pace.is_alive(now)).then_some(player.lag)
 }

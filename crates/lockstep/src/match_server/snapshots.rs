@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::close::{Place, Player, PlayerState};
+use super::close::{Player, PlayerState, SeatState, player, player_mut};
 use crate::chain::{KEEP_TICKS, REACH, last_start, read_snapshot, write_snapshot};
 use crate::config::SnapshotSource;
 use crate::event::{CloseReason, LeaveReason, ServerEvent, SnapshotError};
@@ -132,8 +132,7 @@ impl<I: Input> MatchServer<I> {
     /// loaded another state can no longer answer for its own.
     pub fn resync(&mut self, now: Instant, seat: Seat) {
         let now = self.advance(now);
-        let place = self.places.get_mut(usize::from(seat.0));
-        if let Some(player) = place.and_then(Place::player_mut)
+        if let Some(player) = player_mut(&mut self.seats, seat)
             && player.is_ready()
             && player.delivery.is_none()
         {
@@ -143,8 +142,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Requests a snapshot for `seat`, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, seat: Seat) {
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place.and_then(Place::player_mut) else {
+        let Some(player) = player_mut(&mut self.seats, seat) else {
             return;
         };
         if player.deliveries < DELIVERIES_MAX {
@@ -156,8 +154,8 @@ impl<I: Input> MatchServer<I> {
     }
 
     fn is_snapshot_wanted(&self) -> bool {
-        let is_wanted = |place: &Place| place.player().is_some_and(Player::is_waiting);
-        self.places.iter().any(is_wanted) || self.spectators_want_snapshot()
+        let is_wanted = |place: &SeatState| place.player.as_ref().is_some_and(Player::is_waiting);
+        self.seats.iter().any(is_wanted) || self.spectators_want_snapshot()
     }
 
     /// Starts pending transfers, or looks for a snapshot.
@@ -182,8 +180,8 @@ impl<I: Input> MatchServer<I> {
         let (next, donor) = (offered.next, offered.donor);
         let bytes = Arc::clone(&offered.bytes);
         self.offer_to_spectators(now, next, Arc::clone(&bytes));
-        for place in &mut self.places {
-            let Some(player) = place.player_mut().filter(|player| player.is_waiting()) else {
+        for place in &mut self.seats {
+            let Some(player) = place.player.as_mut().filter(|player| player.is_waiting()) else {
                 continue;
             };
             let (id, bytes) = (self.snapshots.id(), Arc::clone(&bytes));
@@ -201,8 +199,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     pub(super) fn on_snapshot_ack(&mut self, now: Instant, seat: Seat, ack: &ChunkAck<'_>) {
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place.and_then(Place::player_mut) else {
+        let Some(player) = player_mut(&mut self.seats, seat) else {
             return;
         };
         let Some(delivery) = &mut player.delivery else {
@@ -241,8 +238,7 @@ impl<I: Input> MatchServer<I> {
     /// as failed, and `seat` gets another snapshot.
     pub(super) fn blames_donor(&mut self, now: Instant, seat: Seat, tick: Tick) -> bool {
         let interval = u32::from(self.config.hash_interval.get());
-        let place = self.places.get_mut(usize::from(seat.0));
-        let Some(player) = place.and_then(Place::player_mut) else {
+        let Some(player) = player_mut(&mut self.seats, seat) else {
             return false;
         };
         let Some(loaded) = &mut player.loaded else {
@@ -271,8 +267,7 @@ impl<I: Input> MatchServer<I> {
         self.drop_late_donation();
         let interval = u32::from(self.config.hash_interval.get());
         for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.places.get_mut(usize::from(seat.0));
-            let Some(player) = place.and_then(Place::player_mut) else {
+            let Some(player) = player_mut(&mut self.seats, seat) else {
                 continue;
             };
             let delivery = player.delivery.as_ref();
@@ -293,8 +288,7 @@ impl<I: Input> MatchServer<I> {
 
     fn drop_stalled(&mut self, now: Instant) {
         for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.places.get(usize::from(seat.0));
-            let player = place.and_then(Place::player);
+            let player = player(&self.seats, seat);
             if player
                 .and_then(Player::stalls_at)
                 .is_some_and(|at| at <= now)
@@ -312,7 +306,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     pub(super) fn snapshot_timeout(&self) -> Option<Instant> {
-        let players = self.places.iter().filter_map(Place::player);
+        let players = self.seats.iter().filter_map(|seat| seat.player.as_ref());
         let deliveries = players.flat_map(|player| {
             let delivery = player.delivery.as_ref();
             let piece = delivery.and_then(|delivery| delivery.outgoing.poll_timeout());
@@ -326,14 +320,14 @@ impl<I: Input> MatchServer<I> {
     /// Writes a datagram about snapshots, and returns its recipient.
     pub(super) fn transmit_snapshots(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(donation) = &mut self.snapshots.donation
-            && let Some(donor) = self.places.get(usize::from(donation.seat().0))
-            && let Some(donor) = donor.player()
+            && let Some(donor) = self.seats.get(usize::from(donation.seat.0))
+            && let Some(donor) = donor.player.as_ref()
             && donation.transmit(now, buf)
         {
             return Some(donor.peer);
         }
-        self.places.iter_mut().find_map(|place| {
-            let player = place.player_mut()?;
+        self.seats.iter_mut().find_map(|place| {
+            let player = place.player.as_mut()?;
             let is_written = player.delivery.as_mut()?.outgoing.poll(now, buf);
             is_written.then_some(player.peer)
         })
@@ -385,10 +379,6 @@ struct Donation {
 }
 
 impl Donation {
-    const fn seat(&self) -> Seat {
-        self.seat
-    }
-
     fn poll_timeout(&self) -> Option<Instant> {
         let ack = self.incoming.poll_timeout();
         let others = [self.ask_at, ack].into_iter().flatten();
@@ -492,9 +482,9 @@ impl<I: Input> MatchServer<I> {
     /// Asks the player with the fewest pending turns. If all have failed, no snapshot is available.
     fn ask_player(&mut self, now: Instant) {
         let failed_donors = &self.snapshots.failed_donors;
-        let seats = (0..=u16::MAX).map(Seat).zip(&self.places);
+        let seats = (0..=u16::MAX).map(Seat).zip(&self.seats);
         let donors = seats.filter_map(|(seat, place)| {
-            let player = place.player()?;
+            let player = place.player.as_ref()?;
             let can_give = matches!(player.state, PlayerState::Playing { .. })
                 && player.waits_since.is_none()
                 && player.delivery.is_none()
@@ -528,8 +518,7 @@ impl<I: Input> MatchServer<I> {
     /// No snapshot is available: removes players that need one and have waited this long.
     fn give_up_on_snapshots(&mut self, now: Instant, waited: Duration) {
         for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.places.get_mut(usize::from(seat.0));
-            let Some(player) = place.and_then(Place::player_mut) else {
+            let Some(player) = player_mut(&mut self.seats, seat) else {
                 continue;
             };
             if player
@@ -614,7 +603,7 @@ impl<I: Input> MatchServer<I> {
     /// When the request expires for the peer that has waited longest.
     fn expires_at(&self) -> Option<Instant> {
         let request = self.snapshots.request?;
-        let players = self.places.iter().filter_map(Place::player);
+        let players = self.seats.iter().filter_map(|seat| seat.player.as_ref());
         let players = players.filter_map(|player| player.waits_since);
         let since = players.chain(self.spectators_wait_since()).min()?;
         Some(since.max(request.begun) + REQUEST_TIMEOUT)

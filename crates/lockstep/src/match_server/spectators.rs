@@ -69,11 +69,9 @@ macro_rules! spectators {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Admits a spectator, which the driver knows as `peer`, before or after ticks begin. Nobody
-    /// waits for it, and its inputs are ignored.
-    ///
-    /// It catches up by ticks or a snapshot, as a late player does, and then gets turns
-    /// [`Config::spectator_delay`] ticks after the players.
+    /// Admits a spectator, which the driver knows as `peer`, before or after ticks begin. It
+    /// catches up as a late player does, and then gets turns [`Config::spectator_delay`] ticks
+    /// after the players.
     ///
     /// # Errors
     ///

@@ -9,6 +9,7 @@
 use wire::Instant;
 
 use crate::message::LEAD_UNKNOWN;
+use crate::tick::{instant_of, signed_nanos};
 
 /// Most change of a tick's length, as a fraction: 2 %.
 const DILATION: i64 = 50;
@@ -52,7 +53,7 @@ impl MeshClock {
             period,
             per_nano: (UNITS << PER_NANO_BITS).checked_div(period).unwrap_or(0),
             index: 0,
-            deadline: nanos(at),
+            deadline: signed_nanos(at),
             is_held: false,
         }
     }
@@ -62,7 +63,7 @@ impl MeshClock {
     /// The next follows after one period, shortened by a fraction of `error`, the others' lead in
     /// fine units. Up to `lag` missed boundaries are made up for; after a hold, none.
     pub(super) fn pass(&mut self, now: Instant, limit: u32, lag: u32, error: i64) -> Option<u32> {
-        let now = nanos(now);
+        let now = signed_nanos(now);
         if now < self.deadline || self.deadline == i64::MAX {
             return None;
         }
@@ -90,7 +91,7 @@ impl MeshClock {
 
     /// Returns the position at `now`, in 1/256 tick; never past a boundary that was not passed.
     pub(super) fn place(&self, now: Instant) -> i64 {
-        let left = self.deadline.saturating_sub(nanos(now)).max(0);
+        let left = self.deadline.saturating_sub(signed_nanos(now)).max(0);
         // Only a clock that has not begun is further away than a few ticks.
         let left = left.min(self.period.saturating_mul(4));
         let left = left.saturating_mul(self.per_nano) >> PER_NANO_BITS;
@@ -101,7 +102,7 @@ impl MeshClock {
 
     /// Returns the time of the next boundary; in the past while it is held.
     pub(super) fn deadline(&self) -> Instant {
-        Instant::from_nanos(u64::try_from(self.deadline).unwrap_or(0))
+        instant_of(self.deadline)
     }
 }
 
@@ -168,10 +169,6 @@ fn lead_of(seen: i64) -> i64 {
 pub(super) const fn low_place(place: i64) -> u32 {
     let [.., a, b, c] = place.to_be_bytes();
     u32::from_be_bytes([0, a, b, c])
-}
-
-fn nanos(now: Instant) -> i64 {
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

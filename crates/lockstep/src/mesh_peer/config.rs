@@ -1,6 +1,5 @@
 //! Configuration, events, errors and counters of a mesh peer.
 
-use core::fmt;
 use core::num::NonZeroU8;
 use core::time::Duration;
 
@@ -8,7 +7,7 @@ use wire::Seat;
 
 use super::commitment::CommitSecret;
 use crate::config::SavePolicy;
-use crate::event::{LeaveReason, Verdict};
+use crate::event::{LeaveReason, Verdict, errors};
 use crate::tick::{Repair, Tick, TickRate};
 
 /// Configuration of a [`MeshPeer`](crate::MeshPeer).
@@ -164,7 +163,7 @@ pub enum MeshEvent {
 #[non_exhaustive]
 pub enum MeshClose {
     /// Too few others are reachable: no more than half, and not half including the lowest seat.
-    /// Others may play on without us. Up to
+    /// They may play on without us. Up to
     /// [`MeshPeer::ticks_confirmed`](crate::MeshPeer::ticks_confirmed) minus a round trip, our
     /// simulation most likely matches theirs.
     TooFew,
@@ -179,35 +178,21 @@ pub enum MeshClose {
     Unserved,
 }
 
-/// Why a mesh is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MeshConfigError {
-    /// A mesh has 2 to 16 seats.
-    Seats,
-    /// The peers are not one per other seat, each with its own id.
-    Peers,
-    /// The input delay is over 60 ticks.
-    DelayOutOfRange,
-    /// The window is over 32 ticks.
-    WindowOutOfRange,
-    /// The inputs of one tick, or a statement, may not fit a datagram.
-    DatagramTooShort,
-}
-
-impl fmt::Display for MeshConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Seats => "a mesh has 2 to 16 seats",
-            Self::Peers => "the peers are not one for each other seat",
-            Self::DelayOutOfRange => "the input delay is over 60 ticks",
-            Self::WindowOutOfRange => "the window is over 32 ticks",
-            Self::DatagramTooShort => "the datagram limit is below 200 bytes, or one input",
-        })
+errors! {
+    /// Why a mesh is refused.
+    MeshConfigError {
+        /// A mesh has 2 to 16 seats.
+        Seats => "a mesh has 2 to 16 seats",
+        /// The peers are not one per other seat, each with its own id.
+        Peers => "the peers are not one for each other seat",
+        /// The input delay is over 60 ticks.
+        DelayOutOfRange => "the input delay is over 60 ticks",
+        /// The window is over 32 ticks.
+        WindowOutOfRange => "the window is over 32 ticks",
+        /// The inputs of one tick, or a statement, may not fit a datagram.
+        DatagramTooShort => "the datagram limit is below 200 bytes, or one input",
     }
 }
-
-impl core::error::Error for MeshConfigError {}
 
 /// Counters of a [`MeshPeer`](crate::MeshPeer); they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
     Commitment, DecodeError, Hello, LaneBundles, MeshMessage, Play, PlayHead, Seats, bit,
-    decode_known_play, decode_mesh, play_bytes, write_ask, write_decision, write_forward_head,
-    write_hello, write_mesh_leave, write_play_head, write_statement,
+    decode_known_play, decode_mesh, play_bytes, take_lowest, write_ask, write_decision,
+    write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
 };
 use crate::repair::{Ack, Closed};
 use crate::tick::{PeerId, Tick};
@@ -290,10 +290,6 @@ pub(super) struct Due {
 }
 
 impl Due {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     pub(super) const fn is_empty(&self) -> bool {
         let all =
             self.hello | self.play | self.statement | self.decision | self.leave | self.forward;
@@ -301,34 +297,28 @@ impl Due {
     }
 }
 
-fn take(seats: &mut Seats) -> Option<u16> {
-    let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
-    *seats &= !bit(lowest);
-    (lowest < 16).then_some(lowest)
-}
-
 impl<I: Input> MeshPeer<I> {
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
-        if let Some(seat) = take(&mut self.due.play) {
+        if let Some(seat) = take_lowest(&mut self.due.play) {
             return self.write_play(now, seat, buf);
         }
-        if let Some(seat) = take(&mut self.due.hello) {
+        if let Some(seat) = take_lowest(&mut self.due.hello) {
             write_hello(buf, &self.gathering.hello(now, seat));
             return self.peer(seat);
         }
-        while let Some(seat) = take(&mut self.due.statement) {
+        while let Some(seat) = take_lowest(&mut self.due.statement) {
             if let Some(statement) = self.view.statement(&self.held_ends()) {
                 write_statement(buf, &statement, self.shape.seats);
                 return self.peer(seat);
             }
         }
-        while let Some(seat) = take(&mut self.due.decision) {
+        while let Some(seat) = take_lowest(&mut self.due.decision) {
             if let Some(decision) = self.view.last.as_ref() {
                 write_decision(buf, decision, self.shape.seats);
                 return self.peer(seat);
             }
         }
-        if let Some(seat) = take(&mut self.due.leave) {
+        if let Some(seat) = take_lowest(&mut self.due.leave) {
             write_mesh_leave(buf);
             return self.peer(seat);
         }
@@ -341,7 +331,7 @@ impl<I: Input> MeshPeer<I> {
             );
             return self.peer(to);
         }
-        while let Some(seat) = take(&mut self.due.forward) {
+        while let Some(seat) = take_lowest(&mut self.due.forward) {
             if let Some(peer) = self.write_forward(seat, buf) {
                 return Some(peer);
             }
@@ -396,19 +386,12 @@ impl<I: Input> MeshPeer<I> {
         let link = self.links.get_mut(usize::from(to))?.as_mut()?;
         let (seat, first) = link.asked.take()?;
         let lane = self.lanes.get(usize::from(seat))?;
-        if first >= lane.held_end() || lane.received.chain.get(first).is_none() {
+        let (chain, end) = (&lane.received.chain, lane.held_end());
+        if first >= end || !chain.has(first) {
             return None;
         }
         write_forward_head(buf, seat, first);
-        let (mut len, mut tick) = (0_usize, first);
-        while tick < lane.held_end()
-            && let Some(bundle) = lane.received.chain.get(tick)
-            && len.saturating_add(bundle.len()) <= self.limits.len_max
-        {
-            buf.extend_from_slice(bundle);
-            len = len.saturating_add(bundle.len());
-            tick = tick.plus(1);
-        }
+        chain.write_run(first, end, self.limits.len_max, buf);
         self.stats.forwards_sent = self.stats.forwards_sent.saturating_add(1);
         Some(link.peer)
     }

@@ -9,7 +9,7 @@ use super::ticking::HashCursor;
 use super::{MeshClose, MeshEvent, MeshPeer, State};
 use crate::event::LeaveReason;
 use crate::input::Input;
-use crate::message::{Decision, MESH_SEATS_MAX, MeshMessage, Statement, Ticks, bit};
+use crate::message::{Decision, MESH_SEATS_MAX, MeshMessage, Statement, Ticks, bit, pick_seat};
 use crate::repair::{Repair, RepairLimits};
 use crate::repeat::jittered;
 use crate::tick::{PeerId, Tick};
@@ -97,12 +97,8 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         let others = self.others();
-        let count = others.count_ones();
-        let pick = u32::try_from(self.generator.below(count.into())).unwrap_or(0);
-        let picked = (0..16)
-            .filter(|to| others & bit(*to) != 0)
-            .nth(usize::try_from(pick).unwrap_or(0));
-        self.due.ask = picked.map(|to| (to, seat));
+        let to = pick_seat(&mut self.generator, others);
+        self.due.ask = to.map(|to| (to.0, seat));
     }
 
     /// First tick that we lack of each seat, of those that count.

@@ -24,7 +24,7 @@ use crate::message::{
 use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
 use crate::repeat::jittered;
 use crate::stepper::{Stepper, WINDOW_MAX};
-use crate::tick::{PeerId, Tick};
+use crate::tick::{PeerId, Tick, instant_of, signed_nanos};
 use crate::view::View;
 
 /// Ticks with kept log hashes: more than from the oldest save of the largest window to the
@@ -410,9 +410,7 @@ impl Gathering {
             let left = i64::from(starts_in)
                 .saturating_sub(way)
                 .saturating_mul(1_000);
-            let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-            let start = u64::try_from(now.saturating_add(left)).unwrap_or(0);
-            return Some(Instant::from_nanos(start));
+            return Some(instant_of(signed_nanos(now).saturating_add(left)));
         }
         let others = (0..16).filter(|seat| (self.all & !bit(self.me)) & bit(*seat) != 0);
         let is_ready = self.received == self.all

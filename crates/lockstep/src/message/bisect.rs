@@ -4,7 +4,7 @@
 
 use wire::{Reader, Seat, Writer};
 
-use super::{ANSWER, DecodeError, QUESTION};
+use super::{ANSWER, DecodeError, QUESTION, require};
 use crate::checksum::SECTIONS_MAX;
 use crate::event::{Cause, SectionName};
 use crate::hash_history::{HashHistory, TickRecord};
@@ -281,10 +281,7 @@ pub(super) fn decode_question(mut reader: Reader<'_>) -> Result<Question, Decode
         _ => return Err(DecodeError::Malformed),
     };
     let is_empty = matches!(question, Question::Ticks { count: 0, .. });
-    if is_empty || !reader.is_empty() {
-        return Err(DecodeError::Malformed);
-    }
-    Ok(question)
+    require(!is_empty && reader.is_empty()).map(|()| question)
 }
 
 pub(super) fn decode_answer(mut reader: Reader<'_>) -> Result<Answer<'_>, DecodeError> {
@@ -309,11 +306,7 @@ pub(super) fn decode_answer(mut reader: Reader<'_>) -> Result<Answer<'_>, Decode
         },
         _ => return Err(DecodeError::Malformed),
     };
-    if reader.is_empty() {
-        Ok(answer)
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(reader.is_empty()).map(|()| answer)
 }
 
 fn decode_ticks<'a>(
@@ -325,9 +318,7 @@ fn decode_ticks<'a>(
     let bits: u32 = known.iter().map(|byte| byte.count_ones()).sum();
     let used = (0..count).filter(|index| is_set(known, *index)).count();
     let is_padded = usize::try_from(bits).is_ok_and(|bits| bits == used);
-    if count == 0 || !is_padded {
-        return Err(DecodeError::Malformed);
-    }
+    require(count > 0 && is_padded)?;
     Ok(TickHashes {
         first_low,
         count,
@@ -339,9 +330,7 @@ fn decode_ticks<'a>(
 fn decode_sections<'a>(reader: &mut Reader<'a>) -> Result<SectionHashes<'a>, DecodeError> {
     let log = reader.u32()?;
     let count = usize::from(reader.u8()?);
-    if count > SECTIONS_MAX {
-        return Err(DecodeError::Malformed);
-    }
+    require(count <= SECTIONS_MAX)?;
     let hashes = reader.bytes(count.saturating_mul(4))?;
     let names = reader.rest();
     for _ in 0..count {
@@ -349,9 +338,7 @@ fn decode_sections<'a>(reader: &mut Reader<'a>) -> Result<SectionHashes<'a>, Dec
     }
     let names_len = names.len().saturating_sub(reader.len());
     let names = names.get(..names_len).ok_or(DecodeError::Malformed)?;
-    if hashes.len().saturating_add(names_len) > BISECT_SECTIONS_LEN_MAX {
-        return Err(DecodeError::Malformed);
-    }
+    require(hashes.len().saturating_add(names_len) <= BISECT_SECTIONS_LEN_MAX)?;
     Ok(SectionHashes { log, hashes, names })
 }
 

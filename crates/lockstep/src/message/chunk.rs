@@ -1,11 +1,9 @@
-//! Chunks of a snapshot, and their acknowledgements.
-//!
-//! Both directions use one format: a snapshot is sent down to a joining player, and up from a
-//! donor. Only the kinds differ, so that neither side takes its own datagrams for the other's.
+//! Chunks of a snapshot, and their acknowledgements. Both directions use one format; only the kinds
+//! differ.
 
 use wire::{Reader, Writer};
 
-use super::DecodeError;
+use super::{DecodeError, require};
 
 /// Chunks past the first missing one that an acknowledgement can name and a receiver keeps.
 ///
@@ -145,9 +143,7 @@ pub fn decode_chunk(datagram: &[u8], direction: Direction) -> Result<Chunk<'_>, 
     let is_whole = stride > 0
         && index < chunk_count(total, stride)
         && bytes.len() == chunk_len(total, stride, index);
-    if !is_whole {
-        return Err(DecodeError::Malformed);
-    }
+    require(is_whole)?;
     Ok(Chunk {
         id,
         total,
@@ -178,9 +174,7 @@ pub fn decode_chunk_ack(
     let next = reader.u32()?;
     let latest = reader.u32()?;
     let bits = reader.take_rest();
-    if bits.len() > BITS_LEN_MAX || bits.last() == Some(&0) {
-        return Err(DecodeError::Malformed);
-    }
+    require(bits.len() <= BITS_LEN_MAX && bits.last() != Some(&0))?;
     Ok(ChunkAck {
         id,
         next,

@@ -8,7 +8,7 @@ use wire::{MatchId, Reader, Seat, Writer};
 use super::bisect::{Question, decode_question};
 use super::{
     BYE, DecodeError, EARLY, QUESTION, SNAPSHOT_ASK, STRETCHED, TURNS, TURNS_ASKING, VERSION,
-    WELCOME,
+    WELCOME, require,
 };
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::bundle::{self, Shape};
@@ -215,9 +215,7 @@ pub(crate) fn decode_down_knowing<'a, 'k>(
             let rest = reader.take_rest();
             let is_sound = (1..=STRETCH_MAX).contains(&stretch)
                 && matches!(rest.first(), Some(&(TURNS | TURNS_ASKING | EARLY)));
-            if !is_sound {
-                return Err(DecodeError::Malformed);
-            }
+            require(is_sound)?;
             let mut down = decode_down_knowing(rest, shape, known)?;
             if let Down::Turns(turns) | Down::Early(_, turns) = &mut down {
                 turns.stretch = stretch;
@@ -238,19 +236,11 @@ pub(crate) fn decode_down_knowing<'a, 'k>(
         }
         BYE => {
             let reason = CloseReason::from_code(reader.u8()?).ok_or(DecodeError::Malformed)?;
-            if reader.is_empty() {
-                Ok(Down::Bye(reason))
-            } else {
-                Err(DecodeError::Malformed)
-            }
+            require(reader.is_empty()).map(|()| Down::Bye(reason))
         }
         SNAPSHOT_ASK => {
             let id = reader.u8()?;
-            if reader.is_empty() {
-                Ok(Down::SnapshotAsk { id })
-            } else {
-                Err(DecodeError::Malformed)
-            }
+            require(reader.is_empty()).map(|()| Down::SnapshotAsk { id })
         }
         QUESTION => decode_question(reader).map(Down::Question),
         unknown => Err(DecodeError::UnknownKind(unknown)),
@@ -279,9 +269,7 @@ fn decode_welcome(mut reader: Reader<'_>) -> Result<Welcome, DecodeError> {
     let match_id = MatchId(reader.array()?);
     let is_playable =
         seats > 0 && PERIOD_NANOS.contains(&period_nanos) && Repair::new(repair).is_some();
-    if !reader.is_empty() || seat.is_some_and(|seat| seat >= seats) || !is_playable {
-        return Err(DecodeError::Malformed);
-    }
+    require(reader.is_empty() && seat.is_none_or(|seat| seat < seats) && is_playable)?;
     Ok(Welcome {
         mode,
         shape: Shape { seats, width },
@@ -400,7 +388,7 @@ pub(crate) const INPUT_AHEAD_MAX: u32 = 64;
 /// | ... run, inputs, run, inputs to the last seat | |
 ///
 /// Padded with zero bits to a whole byte. A message of kind `0x82` or `0x83` follows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlyInputs<'a> {
     /// Low half of the first tick that was not closed.
     pub first_low: u16,
@@ -408,18 +396,6 @@ pub struct EarlyInputs<'a> {
     reader: BitReader<'a>,
     shape: Shape,
 }
-
-impl PartialEq for EarlyInputs<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        let bits = |early: &Self| {
-            let mut reader = early.reader;
-            core::iter::from_fn(move || reader.bit().ok())
-        };
-        (self.first_low, self.shape) == (other.first_low, other.shape) && bits(self).eq(bits(other))
-    }
-}
-
-impl Eq for EarlyInputs<'_> {}
 
 impl EarlyInputs<'_> {
     /// Unpacks the inputs: calls `on_input` with seat, ticks from the first, and bits of each.

@@ -9,7 +9,7 @@ use super::mesh::{
 };
 use super::{
     DecodeError, HOSTED_ASK, HOSTED_DECISION, HOSTED_FORWARD, HOSTED_LEAVE, HOSTED_PRESENCE,
-    HOSTED_STATEMENT, VERSION,
+    HOSTED_STATEMENT, VERSION, require,
 };
 use crate::bundle::Shape;
 use crate::tick::Tick;
@@ -101,11 +101,7 @@ pub fn decode_hosted(datagram: &[u8], shape: Shape) -> Result<HostedMessage<'_>,
         },
         unknown => return Err(DecodeError::UnknownKind(unknown)),
     };
-    if reader.is_empty() {
-        Ok(message)
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(reader.is_empty()).map(|()| message)
 }
 
 fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, DecodeError> {
@@ -118,9 +114,7 @@ fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, De
     let doubt = reader.u8()?;
     let past = 16_u32.saturating_sub(shape.seats.into());
     let is_within = members.leading_zeros() >= past;
-    if members == 0 || doubt > 1 || !is_within {
-        return Err(DecodeError::Malformed);
-    }
+    require(members != 0 && doubt <= 1 && is_within)?;
     Ok(Presence {
         epoch,
         members,
@@ -131,11 +125,7 @@ fn decode_presence(reader: &mut Reader<'_>, shape: Shape) -> Result<Presence, De
 /// Each view has fewer members than the one before.
 fn decode_epoch(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     let epoch = reader.u8()?;
-    if u16::from(epoch) < MESH_SEATS_MAX {
-        Ok(epoch)
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(u16::from(epoch) < MESH_SEATS_MAX).map(|()| epoch)
 }
 
 pub(crate) fn write_presence(out: &mut Vec<u8>, presence: Presence) {

@@ -2,13 +2,14 @@
 
 use core::ops::Range;
 
-use wire::{MatchId, Reader, Writer};
+use wire::{Generator, MatchId, Reader, Seat, Writer};
 
 use super::{
     DecodeError, HASHES_MAX, MESH_ASK, MESH_COMMITTED, MESH_DECISION, MESH_FORWARD, MESH_HELLO,
     MESH_LEAVE, MESH_PLAY, MESH_STATEMENT, VERSION,
 };
 use crate::bundle::{self, Shape};
+use crate::message::require;
 use crate::tick::Tick;
 
 /// Most seats of a mesh: one bit each in a set of seats.
@@ -168,20 +169,12 @@ pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, Dec
         },
         unknown => return Err(DecodeError::UnknownKind(unknown)),
     };
-    if reader.is_empty() {
-        Ok(message)
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(reader.is_empty()).map(|()| message)
 }
 
 fn decode_seat(reader: &mut Reader<'_>, shape: Shape) -> Result<u8, DecodeError> {
     let seat = reader.u8()?;
-    if u16::from(seat) < shape.seats {
-        Ok(seat)
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(u16::from(seat) < shape.seats).map(|()| seat)
 }
 
 fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
@@ -211,9 +204,7 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
     let held = reader.u32()?;
     let starts_in = reader.u32()?.cast_signed();
     let is_echo_there = held != u32::MAX;
-    if seat >= seats || delay > MESH_DELAY_MAX || (!is_echo_there && echo != 0) {
-        return Err(DecodeError::Malformed);
-    }
+    require(seat < seats && delay <= MESH_DELAY_MAX && (is_echo_there || echo == 0))?;
     Ok(Hello {
         parameters,
         seat,
@@ -313,9 +304,7 @@ pub(super) fn decode_statement(
     let suspects = reader.u16()?;
     let leaving = reader.u16()?;
     let is_sound = suspects & !members == 0 && suspects != members && is_within(members, shape);
-    if !is_sound || !is_within(leaving, shape) {
-        return Err(DecodeError::Malformed);
-    }
+    require(is_sound && is_within(leaving, shape))?;
     Ok(Statement {
         members,
         suspects,
@@ -332,9 +321,7 @@ pub(super) fn decode_decision(
     let next = reader.u16()?;
     let leaving = reader.u16()?;
     let is_sound = next & !members == 0 && next != members && next != 0;
-    if !is_sound || !is_within(members, shape) || !is_within(leaving, shape) {
-        return Err(DecodeError::Malformed);
-    }
+    require(is_sound && is_within(members, shape) && is_within(leaving, shape))?;
     Ok(Decision {
         members,
         next,
@@ -361,6 +348,26 @@ fn decode_ticks(
 #[must_use]
 pub fn bit(seat: u16) -> Seats {
     1_u16.checked_shl(seat.into()).unwrap_or(0)
+}
+
+/// Returns the members of a set, in order.
+pub(crate) fn seats_in(seats: Seats) -> impl Iterator<Item = Seat> {
+    (0..MESH_SEATS_MAX)
+        .filter(move |seat| seats & bit(*seat) != 0)
+        .map(Seat)
+}
+
+/// Removes and returns the lowest of `seats`.
+pub(crate) fn take_lowest(seats: &mut Seats) -> Option<u16> {
+    let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
+    *seats &= !bit(lowest);
+    (lowest < MESH_SEATS_MAX).then_some(lowest)
+}
+
+/// Returns a random one of `seats`.
+pub(crate) fn pick_seat(generator: &mut Generator, seats: Seats) -> Option<Seat> {
+    let pick = generator.below(seats.count_ones().into());
+    seats_in(seats).nth(usize::try_from(pick).unwrap_or(0))
 }
 
 fn is_within(seats: Seats, shape: Shape) -> bool {
@@ -587,9 +594,7 @@ fn decode_play<'a, 'k>(
         lead_low,
     ] = reader.array()?;
     let count = u32::from(flags & FLAGS_HASHES);
-    if flags & FLAG_ZERO != 0 || count > HASHES_MAX {
-        return Err(DecodeError::Malformed);
-    }
+    require(flags & FLAG_ZERO == 0 && count <= HASHES_MAX)?;
     let wanted_low = if flags & FLAG_ASKS == 0 {
         None
     } else {
@@ -707,15 +712,9 @@ fn decode_committed(
         head,
         salts: salts.as_chunks().0,
     };
-    if reader.u8()? != MESH_PLAY {
-        return Err(DecodeError::Malformed);
-    }
+    require(reader.u8()? == MESH_PLAY)?;
     let play = decode_play(reader, lane, |_, _| None)?;
-    if usize::try_from(play.bundles.len()) == Ok(count) {
-        Ok((commitment, play))
-    } else {
-        Err(DecodeError::Malformed)
-    }
+    require(usize::try_from(play.bundles.len()) == Ok(count)).map(|()| (commitment, play))
 }
 
 pub(crate) fn write_committed_head(out: &mut Vec<u8>, end_low: u16, head: &[u8; 16], count: u16) {

@@ -5,7 +5,9 @@ use core::ops::Range;
 use wire::Reader;
 
 use super::bisect::{Answer, decode_answer};
-use super::{ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_REQUEST, VERSION};
+use super::{
+    ANSWER, DecodeError, LEAVE, READY, REPORT, REPORT_LOADED, SNAPSHOT_REQUEST, VERSION, require,
+};
 use crate::bits::{BitReader, BitWriter, Malformed};
 use crate::delta;
 use crate::event::LeaveReason;
@@ -67,7 +69,7 @@ pub struct Report<'a> {
 }
 
 /// Inputs of consecutive ticks, still packed but checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputRun<'a> {
     /// Ticks from the report's `next` to the first input.
     pub ahead: u32,
@@ -79,20 +81,6 @@ pub struct InputRun<'a> {
     reader: BitReader<'a>,
     width: Width,
 }
-
-impl PartialEq for InputRun<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        let bits = |run: &Self| {
-            let mut reader = run.reader;
-            core::iter::from_fn(move || reader.bit().ok())
-        };
-        (self.ahead, self.count, self.is_fresh, self.width)
-            == (other.ahead, other.count, other.is_fresh, other.width)
-            && bits(self).eq(bits(other))
-    }
-}
-
-impl Eq for InputRun<'_> {}
 
 impl InputRun<'_> {
     /// Unpacks the inputs. `input` holds the one before the first; it becomes each in turn, and
@@ -166,10 +154,8 @@ pub(crate) fn write_report<'i>(
     }
 }
 
-/// Returns how many of the newest `inputs` fit a report of `len_max` bytes, the first of them coded
-/// against `neutral`; at least 1 if there are any.
-///
-/// Assumes the longest encoding of each, so a few bytes may stay unused.
+/// Returns how many of the newest `inputs` surely fit a report of `len_max` bytes, the first of
+/// them coded against `neutral`; at least 1 if there are any.
 pub(crate) fn fitting_inputs<'i>(
     len_max: usize,
     width: Width,
@@ -279,7 +265,7 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
                 return Err(DecodeError::Version(version));
             }
             let next = Tick(reader.u32()?);
-            end(&reader).map(|()| Up::Ready { next })
+            require(reader.is_empty()).map(|()| Up::Ready { next })
         }
         REPORT => decode_report(reader.rest(), width, None).map(Up::Report),
         REPORT_LOADED => {
@@ -290,19 +276,11 @@ pub fn decode_up(datagram: &[u8], width: Width) -> Result<Up<'_>, DecodeError> {
             let reason = LeaveReason::from_code(reader.u8()?)
                 .filter(|reason| reason.is_players())
                 .ok_or(DecodeError::Malformed)?;
-            end(&reader).map(|()| Up::Leave(reason))
+            require(reader.is_empty()).map(|()| Up::Leave(reason))
         }
         ANSWER => decode_answer(reader).map(Up::Answer),
-        SNAPSHOT_REQUEST => end(&reader).map(|()| Up::SnapshotAsk),
+        SNAPSHOT_REQUEST => require(reader.is_empty()).map(|()| Up::SnapshotAsk),
         unknown => Err(DecodeError::UnknownKind(unknown)),
-    }
-}
-
-const fn end(reader: &Reader<'_>) -> Result<(), DecodeError> {
-    if reader.is_empty() {
-        Ok(())
-    } else {
-        Err(DecodeError::Malformed)
     }
 }
 
@@ -335,9 +313,7 @@ fn decode_report(
         None
     };
     reader.align()?;
-    if !reader.is_empty() {
-        return Err(DecodeError::Malformed);
-    }
+    require(reader.is_empty())?;
     Ok(Report {
         loaded,
         next_low,
@@ -369,7 +345,7 @@ fn walk<'a>(
 pub const HASHES_MAX: u32 = 16;
 
 /// State hashes of consecutive hash steps, still packed but checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashRun<'a> {
     /// Steps from the newest step before the report's `next` back to the first hash.
     pub back: u32,
@@ -410,14 +386,6 @@ impl<'a> HashRun<'a> {
         (0..self.count).map_while(move |_| u32::try_from(reader.bits(32).ok()?).ok())
     }
 }
-
-impl PartialEq for HashRun<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.back, self.count) == (other.back, other.count) && self.iter().eq(other.iter())
-    }
-}
-
-impl Eq for HashRun<'_> {}
 
 /// State hashes of consecutive hash steps, to send.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,6 +8,7 @@ use wire::codec::{Reader, Truncated, Writer};
 
 use super::{Mismatch, ReplayLimits};
 use crate::bundle::Shape;
+use crate::event::errors;
 use crate::input::{Row, Width};
 use crate::message::PERIOD_NANOS;
 use crate::tick::Tick;
@@ -246,29 +247,17 @@ fn read_name(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     (len <= ReplayHeader::NAME_LEN_MAX).then(|| name.to_vec())
 }
 
-/// Why a recording does not begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReplayConfigError {
-    /// The match has no seat.
-    NoSeats,
-    /// A tick in which every seat changes is over 65,535 bytes.
-    TooLarge,
-    /// The name of the game or the seed is over 64 bytes.
-    TooLong,
-}
-
-impl Display for ReplayConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoSeats => "a match needs at least 1 seat",
-            Self::TooLarge => "a tick in which every seat changes is over 65,535 bytes",
-            Self::TooLong => "the name of the game or the seed is over 64 bytes",
-        })
+errors! {
+    /// Why a recording does not begin.
+    ReplayConfigError {
+        /// The match has no seat.
+        NoSeats => "a match needs at least 1 seat",
+        /// A tick in which every seat changes is over 65,535 bytes.
+        TooLarge => "a tick in which every seat changes is over 65,535 bytes",
+        /// The name of the game or the seed is over 64 bytes.
+        TooLong => "the name of the game or the seed is over 64 bytes",
     }
 }
-
-impl Error for ReplayConfigError {}
 
 /// Why an item is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
     /// Steps the game by one tick and returns its turn; `None` at the end.
     pub fn step(&mut self) -> Option<Turn<'_, S::Input>> {
         let (tick, recorded) = self.cursor.next_tick()?;
-        let turn = Turn::new(tick, self.cursor.row());
+        let turn = Turn::new(tick, &self.cursor.row);
         self.sim.step(&turn);
         self.recorded = recorded;
         Some(turn)
@@ -53,7 +53,7 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
 
     /// Returns the first tick not yet stepped.
     pub const fn next(&self) -> Tick {
-        self.cursor.next()
+        self.cursor.next
     }
 
     /// Returns the game in its current state.
@@ -137,7 +137,7 @@ where
                 Ok(Item::Tick {
                     tick, state_hash, ..
                 }) => {
-                    self.sim.step(&Turn::new(tick, self.cursor.row()));
+                    self.sim.step(&Turn::new(tick, &self.cursor.row));
                     self.recorded = state_hash;
                     verified.ticks = verified.ticks.saturating_add(1);
                     if let Some(recorded) = state_hash {
@@ -226,10 +226,8 @@ pub enum Difference {
     },
 }
 
-/// Compares two replays and returns their first difference; `None` if they record the same match.
-///
-/// Compares hashes that both have, but not keyframes or seals. Work is linear in the length of
-/// both.
+/// Compares inputs and state hashes of two replays, and returns their first difference; `None` if
+/// they record the same match. Work is linear in the length of both.
 #[must_use]
 pub fn first_difference(one: &ReplayReader<'_>, other: &ReplayReader<'_>) -> Option<Difference> {
     let match_part = |replay: &ReplayReader<'_>| {
@@ -242,7 +240,7 @@ pub fn first_difference(one: &ReplayReader<'_>, other: &ReplayReader<'_>) -> Opt
     }
     let (mut ones, mut others) = (one.cursor(), other.cursor());
     loop {
-        let tick = ones.next();
+        let tick = ones.next;
         match (next_tick(&mut ones), next_tick(&mut others)) {
             (Some((bundle, hash)), Some((other_bundle, other_hash))) => {
                 if bundle != other_bundle {

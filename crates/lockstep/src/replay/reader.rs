@@ -33,10 +33,8 @@ impl Default for ReplayLimits {
     }
 }
 
-/// A fully checked replay.
-///
-/// It borrows the file and holds three rows of inputs and an entry per keyframe, whatever the file
-/// contains. Opening reads the file once, in linear time.
+/// A fully checked replay. It borrows the file and holds three rows of inputs and an entry per
+/// keyframe.
 #[derive(Clone, Debug)]
 pub struct ReplayReader<'a> {
     header: ReplayHeader,
@@ -76,27 +74,27 @@ impl<'a> ReplayReader<'a> {
         let (header, start) = ReplayHeader::read(bytes, limits)?;
         let mut match_part = Vec::new();
         header.write_match(&mut match_part);
-        let mut chain = InputChain::new(&match_part);
+        let mut chain = ChainHead::new(&match_part);
         let before = Cursor::new(bytes, &header, start);
         let mut cursor = before.clone();
         let (mut keyframes, mut unchecked) = (Vec::new(), 0_u32);
         let ending = loop {
             let damaged = |damage, cursor: &Cursor<'_>| ReplayError::Damaged {
                 damage,
-                offset: cursor.record_at(),
-                ticks: cursor.next().0,
+                offset: cursor.record_at,
+                ticks: cursor.next.0,
             };
             match cursor.next_item() {
                 Ok(Item::Tick { bundle, .. }) => {
                     chain.absorb(bundle);
-                    unchecked = unchecked.saturating_add((!cursor.is_whole()).into());
+                    unchecked = unchecked.saturating_add((!cursor.is_whole).into());
                 }
                 Ok(Item::Keyframe { offset, snapshot }) => {
-                    keyframes.push(limits.place(cursor.next(), offset, snapshot)?);
+                    keyframes.push(limits.place(cursor.next, offset, snapshot)?);
                     limits.count(keyframes.len())?;
                 }
                 Ok(Item::Seal(_)) => {}
-                Ok(Item::End(head)) if head == chain.head() => break Ending::Complete,
+                Ok(Item::End(head)) if head == chain => break Ending::Complete,
                 Ok(Item::End(_)) => return Err(damaged(Damage::Chain, &cursor)),
                 Err(Stop::Over) => break Ending::Cut { unchecked },
                 Err(Stop::Damaged(damage)) => return Err(damaged(damage, &cursor)),
@@ -106,7 +104,7 @@ impl<'a> ReplayReader<'a> {
             header,
             cursor: before,
             keyframes,
-            head: chain.head(),
+            head: chain,
             ending,
         })
     }
@@ -141,13 +139,13 @@ impl<'a> ReplayReader<'a> {
     pub fn seals(&self) -> impl Iterator<Item = (ChainHead, &'a [u8])> + use<'a> {
         let mut match_part = Vec::new();
         self.header.write_match(&mut match_part);
-        let mut chain = InputChain::new(&match_part);
+        let mut chain = ChainHead::new(&match_part);
         let mut cursor = self.cursor();
         core::iter::from_fn(move || {
             loop {
                 match cursor.next_item().ok()? {
                     Item::Tick { bundle, .. } => chain.absorb(bundle),
-                    Item::Seal(words) => return Some((chain.head(), words)),
+                    Item::Seal(words) => return Some((chain, words)),
                     Item::Keyframe { .. } | Item::End(_) => {}
                 }
             }
@@ -200,40 +198,6 @@ const LINK: u8 = 1;
 /// Domain separation of signed heads.
 const LABEL: [u8; 12] = *b"twrp head 1\0";
 
-#[derive(Clone, Debug)]
-pub(super) struct InputChain {
-    head: ChainHead,
-}
-
-impl InputChain {
-    /// Starts with the part of the header that all recorders of a match share.
-    pub(super) fn new(match_part: &[u8]) -> Self {
-        let hasher = Sha256::new_with_prefix([START]).chain_update(match_part);
-        let head = ChainHead {
-            ticks: 0,
-            digest: hasher.finalize().into(),
-        };
-        Self { head }
-    }
-
-    /// Adds the bundle of the next tick.
-    ///
-    /// Bundles are canonical, so equal inputs have equal heads.
-    pub(super) fn absorb(&mut self, bundle: &[u8]) {
-        let hasher = Sha256::new_with_prefix([LINK])
-            .chain_update(self.head.digest)
-            .chain_update(bundle);
-        self.head = ChainHead {
-            ticks: self.head.ticks.saturating_add(1),
-            digest: hasher.finalize().into(),
-        };
-    }
-
-    pub(super) const fn head(&self) -> ChainHead {
-        self.head
-    }
-}
-
 /// The hash of a match and all inputs of its first ticks.
 ///
 /// Equal heads mean equal inputs and origins from tick 0 on, since SHA-256 collisions are
@@ -242,11 +206,29 @@ impl InputChain {
 pub struct ChainHead {
     /// Number of ticks covered.
     pub ticks: u32,
-    /// SHA-256.
+    /// SHA-256 (FIPS 180-4) over the match and every bundle, each hashed with the digest before it.
     pub digest: [u8; 32],
 }
 
 impl ChainHead {
+    /// Starts with the part of the header that all recorders of a match share.
+    pub(super) fn new(match_part: &[u8]) -> Self {
+        let hasher = Sha256::new_with_prefix([START]).chain_update(match_part);
+        Self {
+            ticks: 0,
+            digest: hasher.finalize().into(),
+        }
+    }
+
+    /// Adds the bundle of the next tick. Bundles are canonical, so equal inputs have equal heads.
+    pub(super) fn absorb(&mut self, bundle: &[u8]) {
+        let hasher = Sha256::new_with_prefix([LINK])
+            .chain_update(self.digest)
+            .chain_update(bundle);
+        self.ticks = self.ticks.saturating_add(1);
+        self.digest = hasher.finalize().into();
+    }
+
     /// Returns the 48 bytes to sign: `twrp head 1` and a zero, 4 of ticks, 32 of hash.
     pub fn to_bytes(&self) -> Vec<u8> {
         [&LABEL[..], &self.ticks.to_be_bytes(), &self.digest].concat()
@@ -260,18 +242,18 @@ pub(super) struct Cursor<'a> {
     /// First byte after the header.
     start: usize,
     /// Offset of the current record.
-    record_at: usize,
+    pub(super) record_at: usize,
     /// Offset of the next record; a truncated file ends before it.
     next_at: usize,
     /// Unread ticks of the current record.
     ticks: &'a [u8],
     /// Whether the current record is complete.
-    is_whole: bool,
-    next: Tick,
+    pub(super) is_whole: bool,
+    pub(super) next: Tick,
     /// Tick of the last keyframe read; `Tick(0)` if none was.
     keyframe: Tick,
     initial: Row,
-    row: Row,
+    pub(super) row: Row,
     /// Inputs named by a keyframe.
     scratch: Row,
 }
@@ -285,7 +267,10 @@ pub(super) enum Item<'a> {
         state_hash: Option<u64>,
     },
     /// A state, as bytes of the game.
-    Keyframe { offset: usize, snapshot: &'a [u8] },
+    Keyframe {
+        offset: usize,
+        snapshot: &'a [u8],
+    },
     Seal(&'a [u8]),
     End(ChainHead),
 }
@@ -353,23 +338,6 @@ impl<'a> Cursor<'a> {
         self.row.copy_from(&self.scratch);
         self.keyframe = tick;
         Some(snapshot)
-    }
-
-    pub(super) const fn next(&self) -> Tick {
-        self.next
-    }
-
-    pub(super) const fn row(&self) -> &Row {
-        &self.row
-    }
-
-    /// Whether the last ticks read are in a complete record, and so covered by its checksum.
-    pub(super) const fn is_whole(&self) -> bool {
-        self.is_whole
-    }
-
-    pub(super) const fn record_at(&self) -> usize {
-        self.record_at
     }
 
     pub(super) const fn memory_len(&self) -> usize {

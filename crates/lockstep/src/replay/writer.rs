@@ -5,7 +5,6 @@ use core::marker::PhantomData;
 use wire::MatchId;
 
 use super::format::{self, BODY_LEN_MAX, Kind, Layout, SEAL_LEN_MAX};
-use super::reader::InputChain;
 use super::{ChainHead, RecordError, ReplayConfigError, ReplayHeader};
 use crate::bundle::{self, Shape};
 use crate::input::{Input, Row, Turn, encode_into};
@@ -88,11 +87,10 @@ impl ReplayConfig {
     }
 }
 
-/// Records a match as its ticks close.
-///
-/// It takes turns from a [`ClientPeer`](crate::ClientPeer), a [`MatchServer`](crate::MatchServer),
-/// or confirmed ones of a rollback game. Append the bytes in `out` to the file; `out` may be
-/// cleared after each call. In the steady state it allocates nothing except for `out`.
+/// Records a match as its ticks close: turns of a [`ClientPeer`](crate::ClientPeer) or a
+/// [`MatchServer`](crate::MatchServer), or confirmed ones of a rollback game. Append the bytes in
+/// `out` to the file; `out` may be cleared after each call. In the steady state only `out` is
+/// allocated.
 ///
 /// All recorders of a match with the same [`ReplayConfig::game`] and `seed` get the same
 /// [`head`](Self::head), whichever hashes and keyframes each keeps.
@@ -107,7 +105,7 @@ pub struct ReplayWriter<I> {
     next: Tick,
     /// Tick of the last keyframe; `Tick(0)` if none was.
     keyframe: Tick,
-    chain: InputChain,
+    chain: ChainHead,
     /// Checksum of the previous record.
     checksum: u32,
     scratch: Vec<u8>,
@@ -137,7 +135,7 @@ impl<I: Input> ReplayWriter<I> {
             pending_ticks: 0,
             next: Tick(0),
             keyframe: Tick(0),
-            chain: InputChain::new(&match_part),
+            chain: ChainHead::new(&match_part),
             checksum: header.write(out),
             scratch: Vec::new(),
             input: PhantomData,
@@ -247,7 +245,7 @@ impl<I: Input> ReplayWriter<I> {
     /// Ends the file. A file without this end opens as truncated.
     pub fn finish(mut self, out: &mut Vec<u8>) -> ChainHead {
         self.flush(out);
-        let head = self.chain.head();
+        let head = self.chain;
         let ticks = head.ticks.to_be_bytes();
         format::write(Kind::End, &[&ticks, &head.digest], self.checksum, out);
         head
@@ -255,6 +253,6 @@ impl<I: Input> ReplayWriter<I> {
 
     /// Returns the hash over the match and all ticks so far.
     pub const fn head(&self) -> ChainHead {
-        self.chain.head()
+        self.chain
     }
 }

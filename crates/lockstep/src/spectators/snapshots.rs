@@ -136,11 +136,7 @@ impl SpectatorSet {
             && now.saturating_since(since) >= waited
         {
             self.transfers.waiting.pop_front();
-            let Some(spectator) = self
-                .places
-                .get(&peer)
-                .and_then(|place| self.members.get_mut(*place))
-            else {
+            let Some(spectator) = self.member_mut(peer) else {
                 continue;
             };
             spectator.wants_snapshot = false;
@@ -240,11 +236,7 @@ impl SpectatorSet {
 
     /// Queues `peer` for a snapshot, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, peer: PeerId) {
-        let Some(spectator) = self
-            .places
-            .get(&peer)
-            .and_then(|place| self.members.get_mut(*place))
-        else {
+        let Some(spectator) = self.member_mut(peer) else {
             return;
         };
         if spectator.wants_snapshot {
@@ -278,11 +270,7 @@ impl SpectatorSet {
         }
         let next = delivery.next;
         deliveries.swap_remove(index);
-        let Some(spectator) = self
-            .places
-            .get(&peer)
-            .and_then(|place| self.members.get_mut(*place))
-        else {
+        let Some(spectator) = self.member_mut(peer) else {
             return;
         };
         if spectator.state != SpectatorState::AwaitsSnapshot {

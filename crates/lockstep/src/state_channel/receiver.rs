@@ -6,10 +6,8 @@ use super::{Marks, StateAck, StatePart, decode_state_part, part_range, write_ack
 use crate::message::DecodeError;
 use crate::transfer::ACK_WAIT;
 
-/// Receives the newest states from one sender.
-///
-/// Memory: three times the longest state of which a part arrived, and 300 bytes, shared by all
-/// states.
+/// Receives the newest states from one sender, in memory of three times the longest state of which
+/// a part arrived, and 300 bytes.
 #[derive(Debug)]
 pub struct StateReceiver {
     len_max: u32,
@@ -105,9 +103,9 @@ impl StateReceiver {
         }
         self.due = None;
         self.rests_until = now + ACK_WAIT;
-        let newest = self.under_way.iter().max_by_key(|state| state.number());
+        let newest = self.under_way.iter().max_by_key(|state| state.number);
         let (partial, bits) = match newest {
-            Some(state) if state.number() > 0 => (state.number(), state.arrived().used()),
+            Some(state) if state.number > 0 => (state.number, state.arrived.used()),
             Some(_) | None => (0, &[][..]),
         };
         write_ack(out, &StateAck::new(self.whole, partial, bits));
@@ -163,15 +161,15 @@ impl StateReceiver {
     /// Slot of a fragment's state, allocated if necessary; `None` if it is displaced by newer ones.
     fn place(&mut self, part: &StatePart<'_>) -> Option<usize> {
         let mut states = self.under_way.iter();
-        if let Some(place) = states.position(|state| state.number() == part.number) {
+        if let Some(place) = states.position(|state| state.number == part.number) {
             return Some(place);
         }
         let places = (0..).zip(&mut self.under_way);
-        let (place, oldest) = places.min_by_key(|(_, state)| state.number())?;
-        if oldest.number() > part.number {
+        let (place, oldest) = places.min_by_key(|(_, state)| state.number)?;
+        if oldest.number > part.number {
             return None;
         }
-        if oldest.number() > 0 {
+        if oldest.number > 0 {
             self.stats.overtaken = self.stats.overtaken.saturating_add(1);
         }
         oldest.begin(part);
@@ -185,9 +183,9 @@ impl StateReceiver {
             self.stats.untaken = self.stats.untaken.saturating_add(1);
         }
         for state in &mut self.under_way {
-            if (1..=number).contains(&state.number()) {
-                let is_given_up = state.number() < number;
-                state.free();
+            if (1..=number).contains(&state.number) {
+                let is_given_up = state.number < number;
+                state.number = 0;
                 let overtaken = &mut self.stats.overtaken;
                 *overtaken = overtaken.saturating_add(is_given_up.into());
             }
@@ -196,7 +194,7 @@ impl StateReceiver {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Assembly {
+struct Assembly {
     /// Number of the state; 0 if the slot is free.
     number: u32,
     total: u32,
@@ -207,7 +205,7 @@ pub(super) struct Assembly {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Put {
+enum Put {
     Whole,
     Kept,
     Duplicate,
@@ -217,7 +215,7 @@ pub(super) enum Put {
 
 impl Assembly {
     /// Begins with the state of a fragment.
-    pub(super) fn begin(&mut self, part: &StatePart<'_>) {
+    fn begin(&mut self, part: &StatePart<'_>) {
         self.number = part.number;
         self.total = part.total;
         self.count = part.count;
@@ -232,7 +230,7 @@ impl Assembly {
         }
     }
 
-    pub(super) fn put(&mut self, part: &StatePart<'_>) -> Put {
+    fn put(&mut self, part: &StatePart<'_>) -> Put {
         if (part.total, part.count) != (self.total, self.count) {
             return Put::Contradicts;
         }
@@ -249,7 +247,7 @@ impl Assembly {
             return Put::Duplicate;
         }
         place.copy_from_slice(part.bytes);
-        if self.arrived.count() == self.count {
+        if self.arrived.count == self.count {
             Put::Whole
         } else {
             Put::Kept
@@ -258,21 +256,9 @@ impl Assembly {
 
     /// Swaps the bytes of a complete state with a buffer for reuse, frees the slot, and returns the
     /// state's length.
-    pub(super) const fn swap_out(&mut self, buffer: &mut Vec<u8>) -> u32 {
+    const fn swap_out(&mut self, buffer: &mut Vec<u8>) -> u32 {
         core::mem::swap(&mut self.bytes, buffer);
         self.number = 0;
         self.total
-    }
-
-    pub(super) const fn free(&mut self) {
-        self.number = 0;
-    }
-
-    pub(super) const fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(super) const fn arrived(&self) -> &Marks {
-        &self.arrived
     }
 }

@@ -174,17 +174,17 @@ impl StateSender {
         let Some(flight) = &mut self.flight else {
             return false;
         };
-        self.rate.spend(flight.state().datagram_len(next.index));
+        self.rate.spend(flight.state.datagram_len(next.index));
         if flight.is_sent() {
             self.stats.repeated = self.stats.repeated.saturating_add(1);
         }
         flight.send(now, next.index, &mut self.sent_at, out);
         if flight.is_sent() {
             // Retransmissions give no round trip sample; Karn and Partridge, 1987.
-            let Numbered { number, count, .. } = *flight.state();
+            let Numbered { number, count, .. } = flight.state;
             if let Some(recent) = self.recent.get_mut(place(number)) {
                 *recent = Sent {
-                    number: if flight.is_repeated() { 0 } else { number },
+                    number: if flight.is_repeated { 0 } else { number },
                     last: count.saturating_sub(1),
                     at: now,
                 };
@@ -201,7 +201,7 @@ impl StateSender {
 
     /// False if the acknowledgement is invalid.
     fn on_ack(&mut self, now: Instant, ack: &StateAck<'_>) -> bool {
-        let sent = self.flight.as_ref().map(|flight| flight.state().number);
+        let sent = self.flight.as_ref().map(|flight| flight.state.number);
         // Nothing is in flight if the receiver has all that was sent.
         let newest = sent.unwrap_or(self.acknowledged);
         if ack.whole.max(ack.partial) > newest {
@@ -243,7 +243,7 @@ impl StateSender {
     /// When the next datagram is due, and its length.
     fn next(&self, now: Instant) -> Option<(Instant, u32)> {
         let part = self.next_part(now).zip(self.flight.as_ref());
-        let part = part.map(|(next, flight)| (next.at, flight.state().datagram_len(next.index)));
+        let part = part.map(|(next, flight)| (next.at, flight.state.datagram_len(next.index)));
         let first = self.waiting.as_ref().zip(self.begins_at(now));
         let first = first.map(|(state, at)| (at, state.datagram_len(0)));
         // Unsent parts go first.
@@ -281,7 +281,7 @@ impl StateSender {
         let gap_max = self.limits.gap_max;
         let is_held = now.saturating_since(self.known_at) >= gap_max;
         // A new state of one part costs no more than repeating the old one.
-        if flight.state().count == 1 || !is_held {
+        if flight.state.count == 1 || !is_held {
             return Some(now);
         }
         let given_up = self.known_at + gap_max.saturating_mul(HOLD_GAPS);
@@ -315,21 +315,21 @@ fn place(number: u32) -> usize {
 
 /// Splits states into parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Split {
+struct Split {
     datagram_len: usize,
 }
 
 impl Split {
-    pub(super) const fn new(datagram_len: usize) -> Self {
+    const fn new(datagram_len: usize) -> Self {
         Self { datagram_len }
     }
 
-    pub(super) const fn len_max(self) -> usize {
+    const fn len_max(self) -> usize {
         self.stride().saturating_mul(FRAGMENTS_MAX as usize)
     }
 
     /// Number of parts of a state; `None` if there are too many.
-    pub(super) fn count(self, state: &[u8]) -> Option<u16> {
+    fn count(self, state: &[u8]) -> Option<u16> {
         if state.len().saturating_add(WHOLE_HEAD_LEN) <= self.datagram_len {
             return Some(1);
         }
@@ -345,15 +345,15 @@ impl Split {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Numbered {
-    pub(super) number: u32,
-    pub(super) bytes: Arc<[u8]>,
+struct Numbered {
+    number: u32,
+    bytes: Arc<[u8]>,
     /// Number of parts; at least 1.
-    pub(super) count: u16,
+    count: u16,
 }
 
 impl Numbered {
-    pub(super) fn datagram_len(&self, index: u16) -> u32 {
+    fn datagram_len(&self, index: u16) -> u32 {
         let head = if self.count > 1 {
             FRAGMENT_HEAD_LEN
         } else {
@@ -388,7 +388,7 @@ impl Numbered {
 }
 
 #[derive(Debug)]
-pub(super) struct Flight {
+struct Flight {
     state: Numbered,
     /// First part never sent.
     unsent: u16,
@@ -398,23 +398,23 @@ pub(super) struct Flight {
 
 /// When to retransmit a part.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RetransmitTimer {
+struct RetransmitTimer {
     /// How long an answer may take.
-    pub(super) answer: Duration,
+    answer: Duration,
     /// When the receiver last acknowledged anything new.
-    pub(super) last_received: Instant,
+    last_received: Instant,
     /// Longest pause towards a silent receiver, unless an answer may take longer.
-    pub(super) pause_max: Duration,
+    pause_max: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
-    pub(super) index: u16,
-    pub(super) at: Instant,
+struct Next {
+    index: u16,
+    at: Instant,
 }
 
 impl Flight {
-    pub(super) fn new(state: Numbered) -> Self {
+    fn new(state: Numbered) -> Self {
         Self {
             state,
             unsent: 0,
@@ -425,7 +425,7 @@ impl Flight {
 
     /// Returns the next datagram: an unsent part, else the missing part sent longest ago; `None` if
     /// the receiver has all. `sent_at` are the last send times of the parts.
-    pub(super) fn next(
+    fn next(
         &self,
         now: Instant,
         sent_at: &[Instant],
@@ -450,13 +450,7 @@ impl Flight {
     }
 
     /// Appends a part to `out`, and records the time.
-    pub(super) fn send(
-        &mut self,
-        now: Instant,
-        index: u16,
-        sent_at: &mut [Instant],
-        out: &mut Vec<u8>,
-    ) {
+    fn send(&mut self, now: Instant, index: u16, sent_at: &mut [Instant], out: &mut Vec<u8>) {
         self.state.write(index, out);
         if let Some(sent) = sent_at.get_mut(usize::from(index)) {
             *sent = now;
@@ -468,21 +462,13 @@ impl Flight {
         }
     }
 
-    pub(super) fn on_arrived(&mut self, index: u16) {
+    fn on_arrived(&mut self, index: u16) {
         if index < self.unsent {
             self.arrived.insert(index);
         }
     }
 
-    pub(super) const fn is_sent(&self) -> bool {
+    const fn is_sent(&self) -> bool {
         self.unsent >= self.state.count
-    }
-
-    pub(super) const fn is_repeated(&self) -> bool {
-        self.is_repeated
-    }
-
-    pub(super) const fn state(&self) -> &Numbered {
-        &self.state
     }
 }

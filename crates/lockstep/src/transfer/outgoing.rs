@@ -60,10 +60,8 @@ impl Outgoing {
         })
     }
 
-    /// Appends a due datagram to `out`; false if there is none.
-    ///
-    /// Lost chunks go first, then unsent ones, in order, then the last
-    /// [`TAIL_MAX`](super::TAIL_MAX) again.
+    /// Appends a due datagram to `out`; false if there is none. Lost chunks go first, then unsent
+    /// ones, in order, then the last [`TAIL_MAX`](super::TAIL_MAX) again.
     pub fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if self.is_done() {
             self.due = None;
@@ -95,7 +93,7 @@ impl Outgoing {
     /// Returns when the receiver counts as stalled, unless it acknowledges more before:
     /// [`STALL_TIME`] after something was sent; `None` if all has arrived or nothing was sent.
     pub(crate) fn stalls_at(&self) -> Option<Instant> {
-        let from = self.flight.unanswered_from().filter(|_| !self.is_done())?;
+        let from = self.flight.unanswered_from.filter(|_| !self.is_done())?;
         Some(from + STALL_TIME)
     }
 
@@ -206,10 +204,8 @@ impl RoundTrip {
         Duration::from_nanos(window.min(self.smoothed_nanos))
     }
 
-    /// Returns the probe timeout; RFC 9002, section 6.2.1.
-    ///
-    /// It includes twice the acknowledgement delay, since an acknowledgement may be lost, and the
-    /// next one repeats it.
+    /// Returns the probe timeout; RFC 9002, section 6.2.1. It includes twice the acknowledgement
+    /// delay, since one may be lost.
     pub(crate) fn probe_timeout(&self) -> Duration {
         let variation = self.variation_nanos.saturating_mul(4);
         let nanos = self
@@ -277,10 +273,8 @@ fn scaled(bytes: u32) -> u64 {
     u64::from(bytes).saturating_mul(SCALE)
 }
 
-/// Transmissions at the end that are sent twice without a loss; 64, which is 56 ms at 10 Mbit/s.
-///
-/// A lost chunk at the end is only noticed a round trip later, when all others have arrived, with
-/// the link idle meanwhile. The copies cost 7 % of a mebibyte and save that round trip.
+/// Transmissions at the end that are sent twice without a loss; 64, which is 56 ms at 10 Mbit/s. A
+/// loss among them would only be noticed a round trip later, with the link idle meanwhile.
 pub const TAIL_MAX: u32 = 64;
 
 /// Later numbers that arrive before an earlier one counts as lost; RFC 9002, section 6.1.1.
@@ -298,18 +292,14 @@ const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
 /// Chunks in flight, by index and by transmission. All memory is allocated at the start.
 #[derive(Debug)]
-pub(super) struct Flight {
+struct Flight {
     count: u32,
     base: u32,
     /// First chunk never sent; at most [`AHEAD_MAX`] + 1 past `base`.
     unsent: u32,
     /// Chunks from `base` to `unsent`, by index modulo the length.
     chunks: Vec<ChunkState>,
-    number: u32,
-    /// The newest [`LOG_LEN`] transmissions, by number modulo the length.
-    log: Vec<Transmission>,
-    /// First transmission not yet judged as lost or not.
-    unjudged: u32,
+    log: SendLog,
     /// Largest number known to have arrived, and when it was sent.
     latest: Option<(u32, Instant)>,
     /// Longest observed reordering time.
@@ -323,14 +313,51 @@ pub(super) struct Flight {
     last_received: Option<Instant>,
     /// When the first chunk was sent since the last arrival; `None` if nothing was sent since.
     unanswered_from: Option<Instant>,
+    probe: Probe,
+}
+
+/// The newest [`LOG_LEN`] transmissions.
+#[derive(Debug)]
+struct SendLog {
+    /// By number modulo the length.
+    ring: Vec<Transmission>,
+    /// Number of the next one.
+    next: u32,
+    /// First one not yet judged as lost or not.
+    unjudged: u32,
+}
+
+impl SendLog {
+    /// Returns the transmission `number`, if remembered.
+    fn get(&self, number: u32) -> Option<Transmission> {
+        let age = self.next.checked_sub(number)?;
+        let is_kept = age > 0 && age <= LOG_LEN;
+        let kept = self.ring.get(slot(number, LOG_LEN)).copied();
+        kept.filter(|_| is_kept)
+    }
+
+    /// Records a transmission, and returns its number.
+    fn push(&mut self, transmission: Transmission) -> u32 {
+        let number = self.next;
+        if let Some(kept) = self.ring.get_mut(slot(number, LOG_LEN)) {
+            *kept = transmission;
+        }
+        self.next = number.saturating_add(1);
+        number
+    }
+}
+
+/// Probing of a silent receiver.
+#[derive(Debug)]
+struct Probe {
     /// When a chunk was last sent, or the last probe timeout.
     last: Instant,
     /// Probe timeouts since the last acknowledgement.
-    silences: u32,
+    timeouts: u32,
     /// Chunks still to send for the last one.
-    nudges: u8,
+    chunks: u8,
     /// Where to search for the next of them.
-    nudge_from: u32,
+    next: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -352,7 +379,7 @@ struct Transmission {
 
 /// Why a chunk is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+enum Purpose {
     /// It was never sent, or it was lost.
     Needed,
     /// A precaution: an earlier transmission may still be in flight.
@@ -360,7 +387,7 @@ pub(super) enum Purpose {
 }
 
 impl Flight {
-    pub(super) fn new(count: u32) -> Self {
+    fn new(count: u32) -> Self {
         let places = AHEAD_MAX.saturating_add(1).min(count);
         let places = usize::try_from(places).unwrap_or(0);
         let nothing = Transmission {
@@ -373,9 +400,11 @@ impl Flight {
             base: 0,
             unsent: 0,
             chunks: vec![ChunkState::default(); places],
-            number: 0,
-            log: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
-            unjudged: 0,
+            log: SendLog {
+                ring: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
+                next: 0,
+                unjudged: 0,
+            },
             latest: None,
             reordering: Duration::ZERO,
             lost: VecDeque::with_capacity(places),
@@ -383,25 +412,27 @@ impl Flight {
             trip: RoundTrip::new(),
             last_received: None,
             unanswered_from: None,
-            last: Instant::ZERO,
-            silences: 0,
-            nudges: 0,
-            nudge_from: 0,
+            probe: Probe {
+                last: Instant::ZERO,
+                timeouts: 0,
+                chunks: 0,
+                next: 0,
+            },
         }
     }
 
     /// Handles an acknowledgement; impossible ones are ignored.
-    pub(super) fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
+    fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
         // Reordered acknowledgements bring nothing new.
-        if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.number {
+        if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.log.next {
             return;
         }
         self.last_received = Some(now);
-        self.silences = 0;
-        self.nudges = 0;
+        self.probe.timeouts = 0;
+        self.probe.chunks = 0;
         let before = self.latest;
         if before.is_none_or(|(before, _)| before < ack.latest)
-            && let Some(transmission) = self.transmission(ack.latest)
+            && let Some(transmission) = self.log.get(ack.latest)
         {
             self.latest = Some((ack.latest, transmission.at));
             self.trip.on_sample(now, transmission.at);
@@ -418,11 +449,11 @@ impl Flight {
     }
 
     /// Detects losses, and probe timeouts.
-    pub(super) fn judge(&mut self, now: Instant) {
-        self.unjudged = self.unjudged.max(self.number.saturating_sub(LOG_LEN));
-        while self.unjudged < self.number {
-            if let Some(transmission) = self.awaited(self.unjudged) {
-                if !self.is_lost(now, self.unjudged, &transmission) {
+    fn judge(&mut self, now: Instant) {
+        self.log.unjudged = self.log.unjudged.max(self.log.next.saturating_sub(LOG_LEN));
+        while self.log.unjudged < self.log.next {
+            if let Some(transmission) = self.awaited(self.log.unjudged) {
+                if !self.is_lost(now, self.log.unjudged, &transmission) {
                     break;
                 }
                 if let Some(state) = self.chunk_mut(transmission.index) {
@@ -430,32 +461,32 @@ impl Flight {
                 }
                 self.lost.push_back(transmission.index);
             }
-            self.unjudged = self.unjudged.saturating_add(1);
+            self.log.unjudged = self.log.unjudged.saturating_add(1);
         }
         if self.probe_at().is_some_and(|at| at <= now) {
-            self.silences = self.silences.saturating_add(1);
-            self.nudges = PROBE_CHUNKS;
-            self.nudge_from = self.base;
-            self.last = now;
+            self.probe.timeouts = self.probe.timeouts.saturating_add(1);
+            self.probe.chunks = PROBE_CHUNKS;
+            self.probe.next = self.base;
+            self.probe.last = now;
         }
     }
 
     /// Selects the chunk to send: a lost one first, which limits what the receiver has to keep,
     /// then a new one, then a copy.
-    pub(super) fn choose(&mut self, now: Instant) -> Option<(u32, Purpose)> {
+    fn choose(&mut self, now: Instant) -> Option<(u32, Purpose)> {
         while let Some(index) = self.lost.pop_front() {
             if self.is_open(index) && self.chunk(index).is_lost {
                 return Some((index, Purpose::Needed));
             }
         }
-        if self.nudges > 0 {
-            let mut rest = self.nudge_from.max(self.base)..self.unsent;
+        if self.probe.chunks > 0 {
+            let mut rest = self.probe.next.max(self.base)..self.unsent;
             if let Some(index) = rest.find(|&index| self.is_open(index)) {
-                self.nudges = self.nudges.saturating_sub(1);
-                self.nudge_from = index.saturating_add(1);
+                self.probe.chunks = self.probe.chunks.saturating_sub(1);
+                self.probe.next = index.saturating_add(1);
                 return Some((index, Purpose::Copy));
             }
-            self.nudges = 0;
+            self.probe.chunks = 0;
         }
         if self.may_begin(now) {
             return Some((self.unsent, Purpose::Needed));
@@ -472,10 +503,14 @@ impl Flight {
     }
 
     /// Records that chunk `index` is sent, and returns the transmission's number.
-    pub(super) fn on_sent(&mut self, now: Instant, index: u32, purpose: Purpose) -> u32 {
-        let number = self.number;
+    fn on_sent(&mut self, now: Instant, index: u32, purpose: Purpose) -> u32 {
         let is_first = index == self.unsent;
-        debug_assert!(is_first || self.is_open(index), "{index} is not under way");
+        debug_assert!(is_first || self.is_open(index), "{index} is not in flight");
+        let number = self.log.push(Transmission {
+            index,
+            at: now,
+            purpose,
+        });
         if let Some(state) = self.chunk_mut(index) {
             *state = ChunkState {
                 number,
@@ -484,37 +519,29 @@ impl Flight {
                 is_lost: false,
             };
         }
-        if let Some(place) = self.log.get_mut(slot(number, LOG_LEN)) {
-            *place = Transmission {
-                index,
-                at: now,
-                purpose,
-            };
-        }
-        self.number = number.saturating_add(1);
         if is_first {
             self.unsent = self.unsent.saturating_add(1);
             if self.unsent == self.count {
-                self.tail = Some(self.number.saturating_sub(TAIL_MAX));
+                self.tail = Some(self.log.next.saturating_sub(TAIL_MAX));
             }
         }
-        self.last = now;
+        self.probe.last = now;
         self.last_received.get_or_insert(now);
         self.unanswered_from.get_or_insert(now);
         number
     }
 
     /// Whether [`choose`](Self::choose) may find something.
-    pub(super) fn has_work(&self, now: Instant) -> bool {
+    fn has_work(&self, now: Instant) -> bool {
         !self.lost.is_empty()
-            || self.nudges > 0
+            || self.probe.chunks > 0
             || self.may_begin(now)
             || self.next_in_tail(now).is_some()
     }
 
     /// When [`judge`](Self::judge) may have something to do.
-    pub(super) fn timer(&self) -> Option<Instant> {
-        let late = (self.unjudged..self.number)
+    fn timer(&self) -> Option<Instant> {
+        let late = (self.log.unjudged..self.log.next)
             .find_map(|number| Some((number, self.awaited(number)?)))
             .filter(|(number, _)| self.latest.is_some_and(|(latest, _)| latest > *number))
             .map(|(_, transmission)| transmission.at + self.trip.probe_timeout());
@@ -524,11 +551,7 @@ impl Flight {
         }
     }
 
-    pub(super) const fn unanswered_from(&self) -> Option<Instant> {
-        self.unanswered_from
-    }
-
-    pub(super) const fn is_done(&self) -> bool {
+    const fn is_done(&self) -> bool {
         self.base >= self.count
     }
 
@@ -550,7 +573,7 @@ impl Flight {
         // It was reordered, not lost; so may the next be.
         if let Some((before, before_at)) = before
             && before > arrived
-            && let Some(transmission) = self.transmission(arrived)
+            && let Some(transmission) = self.log.get(arrived)
         {
             let reordering = before_at.saturating_since(transmission.at);
             self.reordering = self.reordering.max(reordering);
@@ -579,7 +602,7 @@ impl Flight {
     /// The next transmission that may need a copy.
     fn next_in_tail(&self, now: Instant) -> Option<u32> {
         self.tail
-            .filter(|&number| number < self.number && !self.is_unanswered(now))
+            .filter(|&number| number < self.log.next && !self.is_unanswered(now))
     }
 
     /// Whether an answer is overdue: more chunks would likely be lost.
@@ -590,28 +613,21 @@ impl Flight {
 
     /// The probe timeout, unless something is sent or received.
     fn probe_at(&self) -> Option<Instant> {
-        let factor = 1_u32.checked_shl(self.silences).unwrap_or(u32::MAX);
+        let factor = 1_u32.checked_shl(self.probe.timeouts).unwrap_or(u32::MAX);
         let probe_timeout = self.trip.probe_timeout();
         let wait = probe_timeout
             .saturating_mul(factor)
             .min(probe_timeout.max(PROBE_TIMEOUT_MAX));
-        (self.base < self.unsent).then(|| self.last + wait)
+        (self.base < self.unsent).then(|| self.probe.last + wait)
     }
 
     /// The transmission `number`, if it is the newest of a chunk neither acknowledged nor known to
     /// be lost.
     fn awaited(&self, number: u32) -> Option<Transmission> {
-        let transmission = self.transmission(number)?;
+        let transmission = self.log.get(number)?;
         let state = self.chunk(transmission.index);
         let is_newest = state.number == number && !state.is_lost;
         (self.is_open(transmission.index) && is_newest).then_some(transmission)
-    }
-
-    fn transmission(&self, number: u32) -> Option<Transmission> {
-        let age = self.number.checked_sub(number)?;
-        let is_kept = age > 0 && age <= LOG_LEN;
-        let place = self.log.get(slot(number, LOG_LEN)).copied();
-        place.filter(|_| is_kept)
     }
 
     /// Whether the chunk was sent and is unacknowledged.

@@ -105,7 +105,7 @@ fn what_is_overtaken_by_a_round_trip_is_lost() {
     }
     let most = flight.trip.reorder_window(Duration::MAX);
     assert!(most < Duration::from_millis(25), "{most:?}");
-    let again = flight.log.iter().filter(|it| it.index == 100).count();
+    let again = flight.log.ring.iter().filter(|it| it.index == 100).count();
     assert!(again > 30, "as each is found lost in turn");
 }
 
@@ -149,7 +149,7 @@ fn where_nothing_is_heard_two_go_out_in_ever_longer_waits() {
     }
     assert_eq!(waits, [340, 680, 1_000, 1_000, 1_000, 1_000, 1_000]);
     // After an answer, all that was in flight before is known to be lost.
-    let latest = flight.number - 1;
+    let latest = flight.log.next - 1;
     hear(&mut flight, now + 100, 3, latest, &[]);
     let lost: Vec<_> = (3..14).collect();
     assert_eq!(send(&mut flight, now + 100, 11), lost);
