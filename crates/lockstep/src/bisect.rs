@@ -138,11 +138,11 @@ impl DesyncBisect {
 
     pub(crate) fn memory_len(&self) -> usize {
         let inquiries = self.inquiries.iter().map(Inquiry::memory_len).sum();
-        let places = self.inquiries.capacity();
+        let slots = self.inquiries.capacity();
         let found = self.found.capacity().saturating_mul(size_of::<Found>());
         [
             self.own.memory_len(),
-            places.saturating_mul(size_of::<Inquiry>()),
+            slots.saturating_mul(size_of::<Inquiry>()),
             inquiries,
             found,
         ]

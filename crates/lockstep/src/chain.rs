@@ -38,12 +38,12 @@ impl Chain {
     /// Creates a chain of `len` bundles, at least one.
     pub(crate) fn with_len(shape: Shape, len: u32) -> Self {
         let len = len.max(1);
-        let places = usize::try_from(len).unwrap_or(usize::MAX);
+        let slots = usize::try_from(len).unwrap_or(usize::MAX);
         let stride = shape.bundle_len_max();
         Self {
-            ticks: vec![0; places],
-            lens: vec![0; places],
-            bytes: vec![0; places.saturating_mul(stride)],
+            ticks: vec![0; slots],
+            lens: vec![0; slots],
+            bytes: vec![0; slots.saturating_mul(stride)],
             stride,
             len,
         }
@@ -51,11 +51,11 @@ impl Chain {
 
     /// Stores the bundle of `tick`, replacing one that is a chain's length older.
     pub(crate) fn put(&mut self, tick: Tick, bundle: &[u8]) {
-        let place = self.place(tick);
-        let start = place.saturating_mul(self.stride);
+        let slot = self.slot(tick);
+        let start = slot.saturating_mul(self.stride);
         let (Some(tag), Some(len), Some(bytes)) = (
-            self.ticks.get_mut(place),
-            self.lens.get_mut(place),
+            self.ticks.get_mut(slot),
+            self.lens.get_mut(slot),
             self.bytes
                 .get_mut(start..start.saturating_add(bundle.len().min(self.stride))),
         ) else {
@@ -79,12 +79,12 @@ impl Chain {
     }
 
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
-        let place = self.place(tick);
-        if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
+        let slot = self.slot(tick);
+        if self.ticks.get(slot) != Some(&tick.0.saturating_add(1)) {
             return None;
         }
-        let start = place.saturating_mul(self.stride);
-        let len = usize::from(*self.lens.get(place)?);
+        let start = slot.saturating_mul(self.stride);
+        let len = usize::from(*self.lens.get(slot)?);
         self.bytes.get(start..start.saturating_add(len))
     }
 
@@ -110,24 +110,24 @@ impl Chain {
     }
 
     pub(crate) const fn memory_len(&self) -> usize {
-        let place = size_of::<u32>().saturating_add(size_of::<u16>());
+        let slot = size_of::<u32>().saturating_add(size_of::<u16>());
         self.bytes
             .len()
-            .saturating_add(self.ticks.len().saturating_mul(place))
+            .saturating_add(self.ticks.len().saturating_mul(slot))
     }
 
     pub(crate) fn has(&self, tick: Tick) -> bool {
-        self.ticks.get(self.place(tick)) == Some(&tick.0.saturating_add(1))
+        self.ticks.get(self.slot(tick)) == Some(&tick.0.saturating_add(1))
     }
 
-    fn place(&self, tick: Tick) -> usize {
+    fn slot(&self, tick: Tick) -> usize {
         // The usual length is a constant, which avoids a division.
-        let place = if self.len == CHAIN_LEN {
+        let slot = if self.len == CHAIN_LEN {
             tick.0.checked_rem(CHAIN_LEN)
         } else {
             tick.0.checked_rem(self.len)
         };
-        usize::try_from(place.unwrap_or(0)).unwrap_or(0)
+        usize::try_from(slot.unwrap_or(0)).unwrap_or(0)
     }
 }
 

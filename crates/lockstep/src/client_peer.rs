@@ -30,7 +30,7 @@ use crate::repeat::{LEAVE_COPIES, jittered};
 use crate::stats::ClientStats;
 use crate::tick::{PeerId, Tick};
 use session::Session;
-use snapshots::Exchange;
+use snapshots::SnapshotExchange;
 
 /// Time between repeated `Ready` and leave datagrams, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 50;
@@ -69,7 +69,7 @@ pub struct ClientPeer<I> {
     state: State,
     /// The player's current input, `I::WIDTH` bits.
     held: Vec<u8>,
-    exchange: Exchange,
+    exchange: SnapshotExchange,
     stall: StallWatch,
     events: VecDeque<ClientEvent>,
     stats: ClientStats,
@@ -104,7 +104,7 @@ impl<I: Input> ClientPeer<I> {
             generator: seed.generator(0),
             state: State::Waiting,
             held,
-            exchange: Exchange::default(),
+            exchange: SnapshotExchange::default(),
             stall: StallWatch::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             stats: ClientStats::default(),
@@ -149,7 +149,7 @@ impl<I: Input> ClientPeer<I> {
             return None;
         };
         let read = session.read_turn(now)?;
-        stepping::note(read, &mut self.events, &mut self.stats);
+        stepping::record_read(read, &mut self.events, &mut self.stats);
         Some(Turn::new(read.tick, session.row()))
     }
 

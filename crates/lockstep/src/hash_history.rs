@@ -55,20 +55,20 @@ impl HashHistory {
         (report, log): (u32, u32),
         sections: impl Iterator<Item = (&'static str, u32)> + Clone,
     ) {
-        let Some(place) = self.place(tick) else {
+        let Some(slot) = self.slot(tick) else {
             return;
         };
         let sections = sections.take(SECTIONS_MAX);
         let count = sections.clone().count();
         self.names.clear();
         self.make_room(count);
-        let start = place.saturating_mul(self.stride);
-        let places = self.sections.get_mut(start..).unwrap_or_default();
-        for (place, (name, hash)) in places.iter_mut().zip(sections) {
+        let start = slot.saturating_mul(self.stride);
+        let slots = self.sections.get_mut(start..).unwrap_or_default();
+        for (slot, (name, hash)) in slots.iter_mut().zip(sections) {
             self.names.push(name);
-            *place = hash;
+            *slot = hash;
         }
-        if let Some(kept) = self.kept.get_mut(place) {
+        if let Some(kept) = self.kept.get_mut(slot) {
             *kept = Kept {
                 tag: tick.0.saturating_add(1),
                 report,
@@ -79,12 +79,12 @@ impl HashHistory {
     }
 
     pub(crate) fn get(&self, tick: Tick) -> Option<TickRecord<'_>> {
-        let place = self.place(tick)?;
-        let kept = self.kept.get(place)?;
+        let slot = self.slot(tick)?;
+        let kept = self.kept.get(slot)?;
         if kept.tag != tick.0.saturating_add(1) {
             return None;
         }
-        let start = place.saturating_mul(self.stride);
+        let start = slot.saturating_mul(self.stride);
         let end = start.saturating_add(kept.section_count.into());
         Some(TickRecord {
             report: kept.report,
@@ -104,9 +104,9 @@ impl HashHistory {
         kept.saturating_add(sections).saturating_add(names)
     }
 
-    fn place(&self, tick: Tick) -> Option<usize> {
-        let place = tick.0.checked_rem(self.len.into())?;
-        usize::try_from(place).ok()
+    fn slot(&self, tick: Tick) -> Option<usize> {
+        let slot = tick.0.checked_rem(self.len.into())?;
+        usize::try_from(slot).ok()
     }
 
     fn make_room(&mut self, count: usize) {

@@ -6,7 +6,7 @@ use crate::tick::Tick;
 /// Ticks before the newest closed one for which inputs are kept, as references for late inputs.
 pub(crate) const BEHIND_MAX: u32 = 256;
 
-const PLACES: u32 = BEHIND_MAX + INPUT_AHEAD_MAX;
+const SLOTS: u32 = BEHIND_MAX + INPUT_AHEAD_MAX;
 
 /// Inputs by tick within the window; memory never grows.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(crate) struct InputLog {
 
 impl InputLog {
     pub(crate) fn new(stride: usize) -> Self {
-        let places = usize::try_from(PLACES).unwrap_or(usize::MAX);
+        let slots = usize::try_from(SLOTS).unwrap_or(usize::MAX);
         Self {
             stride,
-            ticks: vec![0; places],
-            values: vec![0; places.saturating_mul(stride)],
+            ticks: vec![0; slots],
+            values: vec![0; slots.saturating_mul(stride)],
             next: Tick(0),
         }
     }
@@ -40,10 +40,10 @@ impl InputLog {
     ///
     /// The caller ensures that `tick` is within the window.
     pub(crate) fn insert(&mut self, tick: Tick, input: &[u8]) -> bool {
-        let place = tick.slot(PLACES);
-        let start = place.saturating_mul(self.stride);
+        let slot = tick.slot(SLOTS);
+        let start = slot.saturating_mul(self.stride);
         let (Some(tag), Some(value)) = (
-            self.ticks.get_mut(place),
+            self.ticks.get_mut(slot),
             self.values
                 .get_mut(start..start.saturating_add(self.stride)),
         ) else {
@@ -59,15 +59,15 @@ impl InputLog {
     }
 
     pub(crate) fn has(&self, tick: Tick) -> bool {
-        self.ticks.get(tick.slot(PLACES)) == Some(&tick.0.saturating_add(1))
+        self.ticks.get(tick.slot(SLOTS)) == Some(&tick.0.saturating_add(1))
     }
 
     pub(crate) fn get(&self, tick: Tick) -> Option<&[u8]> {
-        let place = tick.slot(PLACES);
-        if self.ticks.get(place) != Some(&tick.0.saturating_add(1)) {
+        let slot = tick.slot(SLOTS);
+        if self.ticks.get(slot) != Some(&tick.0.saturating_add(1)) {
             return None;
         }
-        let start = place.saturating_mul(self.stride);
+        let start = slot.saturating_mul(self.stride);
         self.values.get(start..start.saturating_add(self.stride))
     }
 
@@ -94,10 +94,10 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(stride: usize) -> Self {
-        let places = usize::try_from(INPUTS_MAX).unwrap_or(usize::MAX);
+        let slots = usize::try_from(INPUTS_MAX).unwrap_or(usize::MAX);
         Self {
             stride,
-            values: vec![0; stride.saturating_mul(places)],
+            values: vec![0; stride.saturating_mul(slots)],
             first: Tick(0),
             count: 0,
             reference: vec![0; stride],
@@ -117,7 +117,7 @@ impl History {
             self.first = self.first.plus(1);
             self.count = self.count.saturating_sub(1);
         }
-        let start = self.place(tick);
+        let start = self.slot(tick);
         if let Some(value) = self
             .values
             .get_mut(start..start.saturating_add(self.stride))
@@ -132,7 +132,7 @@ impl History {
         if self.reference_tick.is_some_and(|known| known >= tick) {
             return;
         }
-        let start = self.place(tick);
+        let start = self.slot(tick);
         if tick >= self.first && tick < self.first.plus(self.count) {
             let value = self.values.get(start..start.saturating_add(self.stride));
             self.reference.clear();
@@ -164,7 +164,7 @@ impl History {
         let count = usize::try_from(self.count).unwrap_or(0);
         (0..count).map(|index| {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let start = self.place(self.first.plus(index));
+            let start = self.slot(self.first.plus(index));
             self.values
                 .get(start..start.saturating_add(self.stride))
                 .unwrap_or_default()
@@ -175,7 +175,7 @@ impl History {
         self.values.len().saturating_add(self.reference.len())
     }
 
-    fn place(&self, tick: Tick) -> usize {
+    fn slot(&self, tick: Tick) -> usize {
         tick.slot(INPUTS_MAX).saturating_mul(self.stride)
     }
 }

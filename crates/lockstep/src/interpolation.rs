@@ -94,12 +94,12 @@ impl<S> Interpolation<S> {
         if self.clock.lead(now, sent_at) > CLOCK_JUMP {
             self.restart();
         }
-        let place = self.place(sent_at);
-        if self.states.get(place).is_some_and(|(at, _)| *at == sent_at) {
+        let index = self.index(sent_at);
+        if self.states.get(index).is_some_and(|(at, _)| *at == sent_at) {
             self.stats.dropped_duplicate = self.stats.dropped_duplicate.saturating_add(1);
             return;
         }
-        if place < self.states.len() && self.settled().is_some_and(|end| sent_at < end) {
+        if index < self.states.len() && self.settled().is_some_and(|end| sent_at < end) {
             self.stats.dropped_late = self.stats.dropped_late.saturating_add(1);
             self.late_in_row = self.late_in_row.saturating_add(1);
             if self.late_in_row < LATE_IN_ROW {
@@ -117,14 +117,14 @@ impl<S> Interpolation<S> {
         }
         if self.states.len() >= self.config.states.into() {
             self.stats.dropped_full = self.stats.dropped_full.saturating_add(1);
-            if self.place(sent_at) == 0 {
+            if self.index(sent_at) == 0 {
                 // It is the oldest itself.
                 return;
             }
             self.states.pop_front();
         }
         self.stats.states = self.stats.states.saturating_add(1);
-        self.states.insert(self.place(sent_at), (sent_at, state));
+        self.states.insert(self.index(sent_at), (sent_at, state));
     }
 
     /// Returns the states around the moment displayed at `now`; `None` before the first. Past the
@@ -193,7 +193,7 @@ impl<S> Interpolation<S> {
         Some(end.filter(|_| is_within).unwrap_or(shown))
     }
 
-    fn place(&self, sent_at: Instant) -> usize {
+    fn index(&self, sent_at: Instant) -> usize {
         self.states.partition_point(|(at, _)| *at < sent_at)
     }
 

@@ -23,7 +23,7 @@ use crate::event::{
 use crate::hash_comparator::{HashComparator, SettlePolicy};
 use crate::input::{Input, Row, Turn, encode_into};
 use crate::message::{TURNS_HEAD_LEN_MAX, bisect_ticks_max};
-use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
+use crate::repair::{EncodedTicks, RUN_LEN_SMALL, RepairLimits};
 use crate::repeat::jittered;
 use crate::spectators::{SpectatorSet, WELCOME_INTERVAL_MILLIS};
 use crate::stats::ServerStats;
@@ -70,7 +70,7 @@ pub struct MatchServer<I> {
     before: Row,
     after: Row,
     scratch: Vec<u8>,
-    body: Body,
+    body: EncodedTicks,
     stretch: Stretch,
     reader: ChainReader,
     hash_comparator: HashComparator,
@@ -124,7 +124,7 @@ impl<I: Input> MatchServer<I> {
         let limits = repair_limits(&config, len_max);
         let initial = Row::initial(shape.seats, shape.width, &neutral);
         let chain_len = CHAIN_LEN.saturating_add(config.spectator_delay.into());
-        let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
+        let slots = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
         let spectators = spectator_set(&config, limits, &mut seed.generator(1));
         let mut server = Self {
             match_id,
@@ -137,7 +137,7 @@ impl<I: Input> MatchServer<I> {
             peers: BTreeMap::new(),
             departed: BTreeMap::new(),
             chain: Chain::with_len(shape, chain_len),
-            closed_at: vec![now; places],
+            closed_at: vec![now; slots],
             end: Tick(0),
             base: Tick(0),
             origin: now,
@@ -147,7 +147,7 @@ impl<I: Input> MatchServer<I> {
             before: initial.clone(),
             after: initial,
             scratch: Vec::with_capacity(shape.bundle_len_max().max(neutral.len())),
-            body: Body::with_capacity(len_max),
+            body: EncodedTicks::with_capacity(len_max),
             stretch: Stretch::default(),
             reader: ChainReader::new(shape, &neutral, match_id),
             hash_comparator: HashComparator::new(shape.seats, SettlePolicy::Early),
@@ -187,8 +187,8 @@ impl<I: Input> MatchServer<I> {
         if self.peers.contains_key(&peer) || self.spectators.has(peer) {
             return Err(JoinError::PeerTaken);
         }
-        let place = self.seats.get(usize::from(seat.0));
-        if place.ok_or(JoinError::NoSuchSeat)?.player.is_some() {
+        let entry = self.seats.get(usize::from(seat.0));
+        if entry.ok_or(JoinError::NoSuchSeat)?.player.is_some() {
             return Err(JoinError::SeatTaken);
         }
         self.seat(now, peer, seat);
@@ -302,7 +302,7 @@ impl<I: Input> MatchServer<I> {
         let welcomes = self
             .seats
             .iter()
-            .filter_map(|place| place.player.as_ref()?.welcome_at());
+            .filter_map(|entry| entry.player.as_ref()?.welcome_at());
         let snapshots = (self.phase == Phase::Running)
             .then(|| self.snapshot_timeout())
             .flatten();
@@ -339,7 +339,7 @@ impl<I: Input> MatchServer<I> {
 
     /// Returns the heap bytes in use, accurate to about one allocation.
     pub fn memory_len(&self) -> usize {
-        let logs = self.seats.iter().map(|place| place.log.memory_len());
+        let logs = self.seats.iter().map(|entry| entry.log.memory_len());
         let rows = [&self.before, &self.after, &self.reader.row].map(Row::memory_len);
         let peer = size_of::<(PeerId, Seat)>();
         let departed = size_of::<(PeerId, (CloseReason, bool))>();
@@ -374,14 +374,14 @@ impl<I: Input> MatchServer<I> {
 
     /// Empties a seat, and notifies the application and the player.
     fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
-        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
+        let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
-        let Some(player) = &place.player else {
+        let Some(player) = &entry.player else {
             return;
         };
         let peer = player.peer;
-        place.player = None;
+        entry.player = None;
         self.stop_waiting();
         self.peers.remove(&peer);
         self.hash_comparator.exclude(seat);
@@ -466,12 +466,12 @@ impl<I: Input> MatchServer<I> {
     fn seat(&mut self, now: Instant, peer: PeerId, seat: Seat) {
         let until = (self.phase == Phase::Running).then(|| now + self.config.start_timeout);
         let end = self.end;
-        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
+        let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
         // Early inputs of the previous player do not count.
-        place.log.clear();
-        place.player = Some(Player::new(peer, now, until, &self.limits));
+        entry.log.clear();
+        entry.player = Some(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
         self.spectators.forget(peer);
         self.peers.insert(peer, seat);
@@ -570,8 +570,8 @@ impl<I: Input> MatchServer<I> {
             return;
         }
         for seat in (0..self.shape.seats).map(Seat) {
-            let place = self.seats.get(usize::from(seat.0));
-            if place.is_some_and(|place| place.player.is_some() && !place.is_ready()) {
+            let entry = self.seats.get(usize::from(seat.0));
+            if entry.is_some_and(|entry| entry.player.is_some() && !entry.is_ready()) {
                 self.remove(seat, LeaveReason::NotReady, CloseReason::NotReady);
             }
         }
@@ -591,8 +591,8 @@ impl<I: Input> MatchServer<I> {
         self.origin = now;
         self.start_at = None;
         let late = Some(now + self.config.start_timeout);
-        for place in &mut self.seats {
-            if let Some(player) = &mut place.player
+        for entry in &mut self.seats {
+            if let Some(player) = &mut entry.player
                 && let PlayerState::Welcomed { until, .. } = &mut player.state
             {
                 *until = late;

@@ -4,8 +4,8 @@ mod clock;
 pub(crate) mod commitment;
 mod config;
 mod datagrams;
-mod lane;
-mod parting;
+mod input_queue;
+mod membership;
 mod setup;
 mod ticking;
 
@@ -23,18 +23,18 @@ use crate::hash_comparator::HashComparator;
 use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Row, encode_into};
 use crate::message::{MESH_DELAY_MAX, Seats, bit, seats_in};
-use crate::repair::{Body, RepairLimits};
+use crate::repair::{EncodedTicks, RepairLimits};
 use crate::repeat::LEAVE_COPIES;
 use crate::sim::{Step, Steps};
 use crate::stepper::Stepper;
 use crate::tick::{PeerId, Tick};
 use crate::view::View;
 use clock::MeshClock;
-use commitment::Committing;
+use commitment::LocalCommitments;
 use datagrams::Due;
-use lane::{Lane, Own};
-use parting::{Link, Roster};
-use setup::Gathering;
+use input_queue::{InputQueue, LocalInputs};
+use membership::{Link, PeerIndex};
+use setup::HelloExchange;
 
 pub use commitment::CommitSecret;
 pub use config::{MeshClose, MeshConfig, MeshConfigError, MeshEvent, MeshStats};
@@ -77,15 +77,15 @@ pub struct MeshPeer<I> {
     seat: Seat,
     generator: Generator,
     state: State,
-    gathering: Gathering,
-    roster: Roster,
+    gathering: HelloExchange,
+    peer_index: PeerIndex,
     /// The other peers, by seat; `None` for our own.
     links: Vec<Option<Link>>,
     view: View,
-    lanes: Vec<Lane>,
-    own: Own,
+    queues: Vec<InputQueue>,
+    local: LocalInputs,
     /// Set if inputs are committed to before they are revealed.
-    committing: Option<Committing>,
+    committing: Option<LocalCommitments>,
     clock: MeshClock,
     /// Ticks by which the game may lag before the clock stops.
     lag: u32,
@@ -101,7 +101,7 @@ pub struct MeshPeer<I> {
     rows: (Row, Row),
     scratch: Vec<u8>,
     /// The last encoded bundles: most peers get the same.
-    body: Body,
+    body: EncodedTicks,
     log: LogHash,
     /// Log after tick `t`, in slot `t % LOGS`.
     logs: Vec<LogHash>,
@@ -157,7 +157,7 @@ impl<I: Input> MeshPeer<I> {
             State::Leaving { .. } | State::Closed => return Err(SubmitError::Closed),
         }
         match self.state {
-            State::Running { .. } => Ok(self.own.tick_for(self.clock.index)),
+            State::Running { .. } => Ok(self.local.tick_for(self.clock.index)),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => {
                 Err(SubmitError::NotRunning)
             }
@@ -170,13 +170,13 @@ impl<I: Input> MeshPeer<I> {
     pub fn set_input_delay(&mut self, now: Instant, ticks: u8) {
         self.advance(now);
         let delay = ticks.min(MESH_DELAY_MAX);
-        if delay == self.own.delay {
+        if delay == self.local.delay {
             return;
         }
         let index = self.clock.index;
-        let (repeated, dropped) = self.own.set_delay(delay, index);
+        let (repeated, dropped) = self.local.set_delay(delay, index);
         if let State::Running { .. } = self.state {
-            let tick = self.own.tick_for(index);
+            let tick = self.local.tick_for(index);
             self.push_event(MeshEvent::InputDelay {
                 delay,
                 tick,
@@ -351,7 +351,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Returns the ticks between reading an input and the tick it is for.
     pub const fn input_delay(&self) -> u8 {
-        self.own.delay
+        self.local.delay
     }
 
     /// Returns the counters.

@@ -32,7 +32,7 @@ impl Playout {
 pub(crate) struct PlayoutDelay {
     playout: Playout,
     /// Lateness of arrivals, in nanoseconds.
-    needs: Margin,
+    needs: SecondLargest,
     /// Balances long-term misses against delay, in nanoseconds.
     steady: i64,
     current: i64,
@@ -48,7 +48,7 @@ impl PlayoutDelay {
     pub(crate) const fn new(playout: Playout) -> Self {
         Self {
             playout,
-            needs: Margin::new(),
+            needs: SecondLargest::new(),
             steady: 0,
             current: 0,
             played: 0,
@@ -202,17 +202,17 @@ const MAX_WINDOW: u32 = 600;
 
 /// Recent needs, in any unit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Margin {
-    settled: Worst,
-    filling: Worst,
+pub(crate) struct SecondLargest {
+    settled: TopTwo,
+    filling: TopTwo,
     count: u32,
 }
 
 /// Two largest values, in descending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Worst(i64, i64);
+struct TopTwo(i64, i64);
 
-impl Worst {
+impl TopTwo {
     const NONE: Self = Self(i64::MIN, i64::MIN);
 
     fn with(self, need: i64) -> Self {
@@ -224,11 +224,11 @@ impl Worst {
     }
 }
 
-impl Margin {
+impl SecondLargest {
     pub(crate) const fn new() -> Self {
         Self {
-            settled: Worst::NONE,
-            filling: Worst::NONE,
+            settled: TopTwo::NONE,
+            filling: TopTwo::NONE,
             count: 0,
         }
     }
@@ -238,14 +238,14 @@ impl Margin {
         self.count = self.count.saturating_add(1);
         if self.count == MAX_WINDOW {
             self.settled = self.filling;
-            self.filling = Worst::NONE;
+            self.filling = TopTwo::NONE;
             self.count = 0;
         }
     }
 
     /// Returns the second-largest recent need; `None` before two samples.
     pub(crate) fn need(&self) -> Option<i64> {
-        let Worst(first, second) = self.filling;
+        let TopTwo(first, second) = self.filling;
         let need = self.settled.with(first).with(second).1;
         (need > i64::MIN).then_some(need)
     }
@@ -333,8 +333,8 @@ impl<T> JitterBuffer<T> {
             self.stats.dropped_full = self.stats.dropped_full.saturating_add(1);
             return;
         }
-        let place = self.items.partition_point(|(at, _)| *at < sent_at);
-        self.items.insert(place, (sent_at, item));
+        let index = self.items.partition_point(|(at, _)| *at < sent_at);
+        self.items.insert(index, (sent_at, item));
     }
 
     /// Returns the next item and its time, if it is due.

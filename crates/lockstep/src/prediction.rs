@@ -85,8 +85,8 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         step(&mut self.state, &input);
         self.newest = self.newest.saturating_add(1);
         self.stats.inputs = self.stats.inputs.saturating_add(1);
-        let place = place(self.newest, self.history);
-        if let Some(predicted) = self.steps.get_mut(place) {
+        let slot = slot(self.newest, self.history);
+        if let Some(predicted) = self.steps.get_mut(slot) {
             predicted.input = input;
             predicted.after.clone_from(&self.state);
         } else {
@@ -127,7 +127,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         self.before.clone_from(&self.state);
         self.state.clone_from(state);
         for number in number.saturating_add(1)..=self.newest {
-            if let Some(predicted) = self.steps.get_mut(place(number, self.history)) {
+            if let Some(predicted) = self.steps.get_mut(slot(number, self.history)) {
                 step(&mut self.state, &predicted.input);
                 predicted.after.clone_from(&self.state);
             }
@@ -158,7 +158,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
     pub fn unacknowledged(&self) -> impl Iterator<Item = (u16, &I)> {
         let numbers = self.acknowledged.saturating_add(1)..=self.newest;
         numbers.rev().filter_map(|number| {
-            let predicted = self.steps.get(place(number, self.history))?;
+            let predicted = self.steps.get(slot(number, self.history))?;
             Some((low(number), &predicted.input))
         })
     }
@@ -173,7 +173,7 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         if number == self.acknowledged {
             return &self.base;
         }
-        let predicted = self.steps.get(place(number, self.history));
+        let predicted = self.steps.get(slot(number, self.history));
         predicted.map_or(&self.state, |predicted| &predicted.after)
     }
 
@@ -233,9 +233,9 @@ struct Predicted<I, S> {
 const HISTORY_MAX: u16 = 1_024;
 
 /// Slot of input `number`, which is not 0.
-fn place(number: u64, history: u64) -> usize {
-    let place = number.saturating_sub(1).checked_rem(history);
-    usize::try_from(place.unwrap_or(0)).unwrap_or(0)
+fn slot(number: u64, history: u64) -> usize {
+    let slot = number.saturating_sub(1).checked_rem(history);
+    usize::try_from(slot.unwrap_or(0)).unwrap_or(0)
 }
 
 const fn low(number: u64) -> u16 {

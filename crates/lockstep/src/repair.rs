@@ -317,14 +317,14 @@ fn age(now: Instant, at: Option<Instant>) -> u64 {
 
 /// Bundles of consecutive ticks, concatenated as in datagrams.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
+pub(crate) struct EncodedTicks {
     /// The last query, the end of the ticks it was for, and its result.
     found: (Option<Wanted>, Tick, Range<u32>),
     ticks: Range<u32>,
     bytes: Vec<u8>,
 }
 
-impl Body {
+impl EncodedTicks {
     /// Creates one that never grows past `len_max` bytes.
     pub(crate) fn with_capacity(len_max: usize) -> Self {
         Self {

@@ -108,9 +108,9 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
             match self.steps.next_step(now) {
                 Step::Wait { until } => return until,
                 Step::Save(tick) => {
-                    if let Some(place) = self.saves.place(tick) {
+                    if let Some(slot) = self.saves.slot(tick) {
                         let from = clock();
-                        self.game.save(place);
+                        self.game.save(slot);
                         if let (Some(from), Some(to)) = (from, clock()) {
                             self.costs.on_save(from, to);
                         }
@@ -184,8 +184,8 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
             let count = window.saturating_mul(3).saturating_add(2);
             self.hashes = vec![StateHasher::new(match_id); count];
         }
-        let place = self.place(tick);
-        if let Some(hasher) = self.hashes.get_mut(place) {
+        let slot = self.slot(tick);
+        if let Some(hasher) = self.hashes.get_mut(slot) {
             hasher.clear();
             self.game.hash(hasher);
         }
@@ -196,13 +196,13 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         if !self.steps.wants_hash(tick) {
             return;
         }
-        if let Some(hash) = self.hashes.get(self.place(tick)) {
+        if let Some(hash) = self.hashes.get(self.slot(tick)) {
             let reported = self.steps.report_state(tick, hash);
             debug_assert!(reported.is_ok(), "a final tick is reported once");
         }
     }
 
-    fn place(&self, tick: Tick) -> usize {
+    fn slot(&self, tick: Tick) -> usize {
         let index = usize::try_from(tick.0).unwrap_or(0);
         index.checked_rem(self.hashes.len()).unwrap_or(0)
     }
@@ -254,28 +254,28 @@ impl Mean {
 pub(crate) struct Costs {
     save: Mean,
     step: Mean,
-    untold: u32,
+    unreported: u32,
 }
 
 impl Costs {
     /// Adds a save with these start and end times.
     pub(crate) fn on_save(&mut self, from: Duration, to: Duration) {
         self.save.take(from, to);
-        self.untold = self.untold.saturating_add(1);
+        self.unreported = self.unreported.saturating_add(1);
     }
 
     /// Adds a step, state hash included, with these start and end times.
     pub(crate) fn on_step(&mut self, from: Duration, to: Duration) {
         self.step.take(from, to);
-        self.untold = self.untold.saturating_add(1);
+        self.unreported = self.unreported.saturating_add(1);
     }
 
     /// Returns the mean cost of a save and a step, at intervals.
     pub(crate) fn poll_means(&mut self) -> Option<(Duration, Duration)> {
-        if self.untold < SAMPLES_PER_WORD || !self.save.is_known() || !self.step.is_known() {
+        if self.unreported < SAMPLES_PER_WORD || !self.save.is_known() || !self.step.is_known() {
             return None;
         }
-        self.untold = 0;
+        self.unreported = 0;
         let span = |mean: Mean| Duration::from_nanos(mean.nanos);
         Some((span(self.save), span(self.step)))
     }

@@ -188,7 +188,7 @@ impl<T: Default> Saves<T> {
 
     /// Returns the slot for the state before `tick`: the oldest one. Newer saves are void after a
     /// rollback.
-    pub(crate) fn place(&mut self, tick: Tick) -> Option<&mut T> {
+    pub(crate) fn slot(&mut self, tick: Tick) -> Option<&mut T> {
         self.forget_after(tick);
         let (tag, state) = self.slots.iter_mut().min_by_key(|(tag, _)| *tag)?;
         *tag = tick.0.saturating_add(1);

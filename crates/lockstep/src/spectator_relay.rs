@@ -128,7 +128,7 @@ impl SpectatorRelay {
     ///
     /// [`JoinError`], with no change.
     pub fn watch(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, SpectatorKind::Spectator)
+        self.admit(now, peer, SpectatorKind::Spectator)
     }
 
     /// Admits another relay: as [`watch`](Self::watch), but it may also request snapshots that it
@@ -141,15 +141,10 @@ impl SpectatorRelay {
     ///
     /// [`JoinError`], with no change.
     pub fn watch_as_relay(&mut self, now: Instant, peer: PeerId) -> Result<(), JoinError> {
-        self.let_watch(now, peer, SpectatorKind::Relay)
+        self.admit(now, peer, SpectatorKind::Relay)
     }
 
-    fn let_watch(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        kind: SpectatorKind,
-    ) -> Result<(), JoinError> {
+    fn admit(&mut self, now: Instant, peer: PeerId, kind: SpectatorKind) -> Result<(), JoinError> {
         let now = self.advance(now);
         if matches!(self.state, State::Leaving { .. } | State::Closed) {
             return Err(JoinError::Closed);
@@ -344,7 +339,7 @@ impl SpectatorRelay {
                     self.show(now, shown);
                 }
             }
-            (Ok(Down::Welcome(_)), State::Following(upstream)) => upstream.say_ready(now),
+            (Ok(Down::Welcome(_)), State::Following(upstream)) => upstream.schedule_ready(now),
             (Ok(Down::Welcome(welcome)), _) if welcome.seat.is_none() => {
                 self.on_welcome(now, welcome);
             }
@@ -601,11 +596,11 @@ impl Upstream {
         if let Some(request) = &mut self.request {
             request.again_at = now;
         }
-        self.say_ready(now);
+        self.schedule_ready(now);
     }
 
     /// Repeats `Ready`, for a server that did not get it.
-    const fn say_ready(&mut self, now: Instant) {
+    const fn schedule_ready(&mut self, now: Instant) {
         self.ready_at = Some(now);
     }
 

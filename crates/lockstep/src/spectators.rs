@@ -63,7 +63,7 @@ pub(crate) struct SpectatorSet {
     /// In no particular order.
     members: Vec<Spectator>,
     /// Index into `members`.
-    places: Lookup<PeerId, usize>,
+    indices: Lookup<PeerId, usize>,
     closing: ClosingSpectators,
     transfers: SnapshotTransfers,
     tick_times: TickTimes,
@@ -82,7 +82,7 @@ impl SpectatorSet {
             set_config,
             welcome: None,
             members: Vec::new(),
-            places: Lookup::new(generator),
+            indices: Lookup::new(generator),
             closing: ClosingSpectators::default(),
             transfers: SnapshotTransfers::default(),
             tick_times: TickTimes::default(),
@@ -121,7 +121,7 @@ impl SpectatorSet {
         self.tick_times.prepare();
         self.tail.prepare(self.set_config.limits.len_max);
         self.closing.forget(peer);
-        self.places.insert(peer, self.members.len());
+        self.indices.insert(peer, self.members.len());
         let until = now + self.set_config.ready_timeout;
         self.members.push(Spectator::new(
             (peer, kind),
@@ -135,17 +135,17 @@ impl SpectatorSet {
 
     /// Removes `peer` and notifies it; false if it is not a spectator.
     pub(crate) fn remove(&mut self, peer: PeerId, reason: LeaveReason, close: CloseReason) -> bool {
-        let Some(place) = self.places.remove(&peer) else {
+        let Some(index) = self.indices.remove(&peer) else {
             return false;
         };
-        if place < self.members.len() {
-            self.members.swap_remove(place);
+        if index < self.members.len() {
+            self.members.swap_remove(index);
         }
-        if let Some(moved) = self.members.get(place) {
-            self.places.insert(moved.peer, place);
+        if let Some(moved) = self.members.get(index) {
+            self.indices.insert(moved.peer, index);
         }
         // The spectator that moved down may have a datagram due.
-        self.cursor = self.cursor.min(place);
+        self.cursor = self.cursor.min(index);
         self.transfers.forget(peer);
         self.closing
             .add(peer, close, self.set_config.spectators_max);
@@ -217,10 +217,10 @@ impl SpectatorSet {
         }
         self.timer = None;
         self.cursor = 0;
-        let mut place = 0;
-        while let Some(spectator) = self.members.get_mut(place) {
+        let mut index = 0;
+        while let Some(spectator) = self.members.get_mut(index) {
             let SpectatorState::Arriving { again_at, until } = &mut spectator.state else {
-                place = place.saturating_add(1);
+                index = index.saturating_add(1);
                 continue;
             };
             if *until <= now {
@@ -234,7 +234,7 @@ impl SpectatorSet {
             }
             let at = (*again_at).min(*until);
             self.wake_at(at);
-            place = place.saturating_add(1);
+            index = index.saturating_add(1);
         }
     }
 
@@ -249,12 +249,12 @@ impl SpectatorSet {
     }
 
     pub(crate) fn has(&self, peer: PeerId) -> bool {
-        self.places.contains(&peer)
+        self.indices.contains(&peer)
     }
 
     fn member_mut(&mut self, peer: PeerId) -> Option<&mut Spectator> {
-        let place = self.places.get(&peer)?;
-        self.members.get_mut(*place)
+        let index = self.indices.get(&peer)?;
+        self.members.get_mut(*index)
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -262,12 +262,12 @@ impl SpectatorSet {
     }
 
     pub(crate) fn memory_len(&self) -> usize {
-        let place = size_of::<(PeerId, usize)>().saturating_add(1);
+        let index = size_of::<(PeerId, usize)>().saturating_add(1);
         [
             self.members
                 .capacity()
                 .saturating_mul(size_of::<Spectator>()),
-            self.places.len().saturating_mul(place.saturating_mul(2)),
+            self.indices.len().saturating_mul(index.saturating_mul(2)),
             self.departures
                 .capacity()
                 .saturating_mul(size_of::<Departure>()),
@@ -285,15 +285,15 @@ impl SpectatorSet {
     }
 
     fn evict_lagging(&mut self, shown_ticks: &ShownTicks<'_>) {
-        let mut place = 0;
-        while let Some(spectator) = self.members.get(place) {
+        let mut index = 0;
+        while let Some(spectator) = self.members.get(index) {
             let is_lost = spectator.state == SpectatorState::Watching
                 && shown_ticks.end.since(spectator.repair.next) > CHAIN_LEN;
             if is_lost {
                 let peer = spectator.peer;
                 self.remove(peer, LeaveReason::Behind, CloseReason::Behind);
             } else {
-                place = place.saturating_add(1);
+                index = index.saturating_add(1);
             }
         }
     }
@@ -443,8 +443,8 @@ struct TickTimes {
 impl TickTimes {
     fn prepare(&mut self) {
         if self.at.is_empty() {
-            let places = usize::try_from(CHAIN_LEN).unwrap_or(0);
-            self.at = vec![Instant::ZERO; places];
+            let indices = usize::try_from(CHAIN_LEN).unwrap_or(0);
+            self.at = vec![Instant::ZERO; indices];
             self.begin = self.end;
         }
     }
@@ -526,8 +526,8 @@ impl Tail {
         for (span, first) in self.spans.iter_mut().zip(ticks.start..=ticks.end) {
             let start = self.bytes.len();
             write_turns(&(first..ticks.end), shown_ticks, &mut self.bytes);
-            let place = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-            *span = (place(start), place(self.bytes.len()));
+            let index = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+            *span = (index(start), index(self.bytes.len()));
         }
     }
 
@@ -543,10 +543,10 @@ impl Tail {
 
     /// The datagram that begins with `first`, as returned by [`first_from`](Self::first_from).
     fn datagram(&self, first: Tick) -> &[u8] {
-        let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
-        let span = self.spans.get(place(first.since(self.begin)));
+        let index = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
+        let span = self.spans.get(index(first.since(self.begin)));
         let (start, end) = span.copied().unwrap_or_default();
-        self.bytes.get(place(start)..place(end)).unwrap_or_default()
+        self.bytes.get(index(start)..index(end)).unwrap_or_default()
     }
 
     const fn memory_len(&self) -> usize {

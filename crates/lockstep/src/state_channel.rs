@@ -166,8 +166,8 @@ impl<'a> StateAck<'a> {
     /// Returns the indices of the fragments of `partial` that arrived, in order; at most
     /// [`FRAGMENTS_MAX`].
     pub fn arrived(&self) -> impl Iterator<Item = u16> + '_ {
-        (0_u16..).zip(self.bits).flat_map(|(place, byte)| {
-            let first = place.saturating_mul(8);
+        (0_u16..).zip(self.bits).flat_map(|(index, byte)| {
+            let first = index.saturating_mul(8);
             (0_u16..8)
                 .filter(move |bit| byte & (0x80 >> bit) != 0)
                 .map(move |bit| first.saturating_add(bit))
@@ -280,12 +280,12 @@ const _: () = assert!(MARKS_LEN * 8 == FRAGMENTS_MAX as usize);
 
 /// A bit per fragment, up to [`FRAGMENTS_MAX`], highest first; those past the last are not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Marks {
+struct FragmentSet {
     bytes: [u8; MARKS_LEN],
     count: u16,
 }
 
-impl Marks {
+impl FragmentSet {
     /// Sets the bit of a fragment; false if it was set, or there is no such fragment.
     fn insert(&mut self, index: u16) -> bool {
         let bit = bit(index);

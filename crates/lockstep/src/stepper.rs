@@ -72,15 +72,15 @@ impl Stepper {
         let spacing = Spacing::new(window, policy);
         // Fewer than `spacing.reach()` ticks from the oldest save to `end`, at most `window` from
         // there to `at`; plus the row of `at`, and the one before the save.
-        let places = spacing
+        let slots = spacing
             .reach()
             .saturating_add(window.into())
             .saturating_add(2);
-        let places = usize::try_from(places).unwrap_or(usize::MAX);
+        let slots = usize::try_from(slots).unwrap_or(usize::MAX);
         let initial = Row::initial(shape.seats, shape.width, neutral);
         Self {
             window: window.into(),
-            rows: vec![initial.clone(); places],
+            rows: vec![initial.clone(); slots],
             initial,
             predicted_inputs: PredictedInputs::new(shape, window),
             end: Tick(0),
@@ -105,9 +105,9 @@ impl Stepper {
             return;
         }
         let tick = self.end;
-        let place = self.place(tick);
+        let slot = self.slot(tick);
         let mut is_wrong = false;
-        if let Some(known) = self.rows.get_mut(place) {
+        if let Some(known) = self.rows.get_mut(slot) {
             is_wrong = tick < self.at && known != row;
             known.copy_from(row);
         }
@@ -124,8 +124,8 @@ impl Stepper {
         self.wrong = None;
         self.saves.clear();
         self.spacing.on_restart(next);
-        let place = self.place(next.minus(1));
-        if let Some(row) = self.rows.get_mut(place) {
+        let slot = self.slot(next.minus(1));
+        if let Some(row) = self.rows.get_mut(slot) {
             row.copy_from(before);
         }
     }
@@ -140,7 +140,7 @@ impl Stepper {
         }
         let is_as_simulated = self
             .rows
-            .get(self.place(tick))
+            .get(self.slot(tick))
             .is_some_and(|row| row.value(seat) == bits && row.is_confirmed(seat));
         if !is_as_simulated {
             self.mark_predicted(tick);
@@ -184,7 +184,7 @@ impl Stepper {
     /// Returns the inputs of the tick last returned by [`next`](Self::next).
     pub(crate) fn row(&self) -> &Row {
         self.rows
-            .get(self.place(self.at.minus(1)))
+            .get(self.slot(self.at.minus(1)))
             .unwrap_or(&self.initial)
     }
 
@@ -198,7 +198,7 @@ impl Stepper {
     pub(crate) fn row_before(&self, tick: Tick) -> Option<&Row> {
         let oldest = self.saves.front().copied().unwrap_or(self.settled);
         let is_known = tick > Tick(0) && oldest.min(self.settled) <= tick && tick <= self.settled;
-        is_known.then(|| self.rows.get(self.place(tick.minus(1))))?
+        is_known.then(|| self.rows.get(self.slot(tick.minus(1))))?
     }
 
     pub(crate) fn memory_len(&self) -> usize {
@@ -233,9 +233,9 @@ impl Stepper {
             self.saves.push_back(tick);
             return Some(StepAction::Save(tick));
         }
-        let (before, place) = (self.place(tick.minus(1)), self.place(tick));
+        let (before, slot) = (self.slot(tick.minus(1)), self.slot(tick));
         let before = if tick == Tick(0) { 0 } else { before };
-        if let Ok([before, row]) = self.rows.get_disjoint_mut([before, place]) {
+        if let Ok([before, row]) = self.rows.get_disjoint_mut([before, slot]) {
             row.copy_from(before);
             self.predicted_inputs.apply(tick, row);
         }
@@ -281,7 +281,7 @@ impl Stepper {
     }
 
     /// Slot of the row of `tick`; slot 0 first holds the row before tick 0.
-    fn place(&self, tick: Tick) -> usize {
+    fn slot(&self, tick: Tick) -> usize {
         let index = usize::try_from(tick.0).unwrap_or(0).saturating_add(1);
         index.checked_rem(self.rows.len()).unwrap_or(0)
     }
@@ -304,13 +304,13 @@ struct PredictedInputs {
 impl PredictedInputs {
     /// Creates one, without memory if there is no `window`.
     fn new(shape: Shape, window: u8) -> Self {
-        let places = if window == 0 { 0 } else { places() };
-        let places = places.saturating_mul(shape.seats.into());
+        let slots = if window == 0 { 0 } else { slots() };
+        let slots = slots.saturating_mul(shape.seats.into());
         let stride = shape.width.byte_len();
         Self {
             stride,
-            ticks: vec![0; places],
-            values: vec![0; places.saturating_mul(stride)],
+            ticks: vec![0; slots],
+            values: vec![0; slots.saturating_mul(stride)],
         }
     }
 
@@ -320,10 +320,10 @@ impl PredictedInputs {
         if tick < end || tick.since(end) >= PREDICTED_MAX || bits.len() != self.stride {
             return false;
         }
-        let place = place(seat, tick);
-        let start = place.saturating_mul(self.stride);
+        let slot = slot(seat, tick);
+        let start = slot.saturating_mul(self.stride);
         let (Some(tag), Some(value)) = (
-            self.ticks.get_mut(place),
+            self.ticks.get_mut(slot),
             self.values
                 .get_mut(start..start.saturating_add(self.stride)),
         ) else {
@@ -345,11 +345,11 @@ impl PredictedInputs {
 
     fn apply(&self, tick: Tick, row: &mut Row) {
         let wanted = tick.0.saturating_add(1);
-        let first = place(Seat(0), tick);
-        let tags = self.ticks.iter().skip(first).step_by(places());
+        let first = slot(Seat(0), tick);
+        let tags = self.ticks.iter().skip(first).step_by(slots());
         for (seat, tag) in (0..=u16::MAX).map(Seat).zip(tags) {
             if *tag == wanted {
-                let start = place(seat, tick).saturating_mul(self.stride);
+                let start = slot(seat, tick).saturating_mul(self.stride);
                 let value = self.values.get(start..start.saturating_add(self.stride));
                 row.set(seat, value.unwrap_or_default(), Origin::Confirmed);
             }
@@ -364,13 +364,13 @@ impl PredictedInputs {
     }
 }
 
-fn places() -> usize {
+fn slots() -> usize {
     usize::try_from(PREDICTED_MAX).unwrap_or(usize::MAX)
 }
 
-fn place(seat: Seat, tick: Tick) -> usize {
+fn slot(seat: Seat, tick: Tick) -> usize {
     usize::from(seat.0)
-        .saturating_mul(places())
+        .saturating_mul(slots())
         .saturating_add(tick.slot(PREDICTED_MAX))
 }
 

@@ -190,11 +190,11 @@ impl<S: Sim> SyncTest<S> {
 
     fn step(&mut self) -> Result<(), Divergence> {
         let tick = self.at;
-        if let Some(place) = self.saves.place(tick) {
-            self.game.save(place);
+        if let Some(slot) = self.saves.slot(tick) {
+            self.game.save(slot);
         }
-        let place = tick.slot(self.distance);
-        if let Some((row, after)) = self.log.get_mut(place) {
+        let slot = tick.slot(self.distance);
+        if let Some((row, after)) = self.log.get_mut(slot) {
             if tick.0 >= self.distance {
                 self.before = *after;
             }
@@ -221,8 +221,8 @@ impl<S: Sim> SyncTest<S> {
             });
         }
         for tick in (first.0..self.at.0).map(Tick) {
-            let place = tick.slot(self.distance);
-            let Some((row, after)) = self.log.get(place) else {
+            let slot = tick.slot(self.distance);
+            let Some((row, after)) = self.log.get(slot) else {
                 continue;
             };
             self.game.step(&Turn::new(tick, row));

@@ -37,7 +37,7 @@ const DATAGRAM_LEN_MIN: u16 = 80;
 const HEAD_LEN: u64 = 16;
 
 /// Latency of the first chunk and the last acknowledgement, with losses, on most paths.
-const WAYS: Duration = Duration::from_millis(250);
+const ROUND_TRIP: Duration = Duration::from_millis(250);
 
 /// Send rate and datagram size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl TransferLimits {
     }
 
     /// Returns how long a transfer of `len` bytes takes if one datagram in nine is lost and latency
-    /// is [`WAYS`]; [`Duration::MAX`] if it does not end.
+    /// is [`ROUND_TRIP`]; [`Duration::MAX`] if it does not end.
     pub(crate) fn time_for(&self, len: usize) -> Duration {
         let Ok(total) = u32::try_from(len) else {
             return Duration::MAX;
@@ -84,9 +84,9 @@ impl TransferLimits {
         // An eighth more than without loss.
         let nanos = paid.saturating_mul(1_125_000_000);
         let Some(nanos) = nanos.checked_div(self.rate_bytes_per_s.into()) else {
-            return if paid == 0 { WAYS } else { Duration::MAX };
+            return if paid == 0 { ROUND_TRIP } else { Duration::MAX };
         };
-        Duration::from_nanos(nanos).saturating_add(WAYS)
+        Duration::from_nanos(nanos).saturating_add(ROUND_TRIP)
     }
 }
 
@@ -139,7 +139,7 @@ struct Transfer {
     latest: u32,
     bytes: Vec<u8>,
     is_taken: bool,
-    heard_at: Instant,
+    last_received: Instant,
 }
 
 impl Incoming {
@@ -179,7 +179,7 @@ impl Incoming {
             self.stats.too_far = self.stats.too_far.saturating_add(1);
             return;
         }
-        transfer.heard_at = transfer.heard_at.max(now);
+        transfer.last_received = transfer.last_received.max(now);
         transfer.latest = transfer.latest.max(chunk.number);
         let was_whole = transfer.is_whole();
         // The missing one first: its slot is that of the last chunk that may be kept.
@@ -241,7 +241,7 @@ impl Incoming {
     fn begin(&mut self, now: Instant, chunk: &Chunk<'_>) {
         let is_later = self.transfer.as_ref().is_none_or(|transfer| {
             let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
-            let is_stale = now.saturating_since(transfer.heard_at) > STALE_TIME;
+            let is_stale = now.saturating_since(transfer.last_received) > STALE_TIME;
             ahead > 0 || (ahead < 0 && is_stale)
         });
         if !is_later {
@@ -259,7 +259,7 @@ impl Incoming {
             latest: 0,
             bytes: Vec::new(),
             is_taken: false,
-            heard_at: now,
+            last_received: now,
         });
     }
 }

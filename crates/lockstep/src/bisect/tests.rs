@@ -115,8 +115,8 @@ fn answer(hash_history: &HashHistory, question: Question) -> Vec<u8> {
     let mut out = Vec::new();
     match question {
         Question::Ticks { first_low, count } => {
-            let place = (Some(Tick(first_low.into())), first_low);
-            write_ticks(&mut out, hash_history, place, count);
+            let at = (Some(Tick(first_low.into())), first_low);
+            write_ticks(&mut out, hash_history, at, count);
         }
         Question::Sections { tick_low } => {
             let entry = hash_history.get(Tick(tick_low.into()));

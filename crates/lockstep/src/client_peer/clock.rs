@@ -6,7 +6,7 @@ use core::time::Duration;
 use wire::Instant;
 
 use crate::message::PERIOD_NANOS;
-use crate::playout::Margin;
+use crate::playout::SecondLargest;
 use crate::tick::{InputDelay, Tick, instant_of, signed_nanos};
 
 /// Number of ticks with a remembered delay: as many as inputs can be in flight.
@@ -55,7 +55,7 @@ pub(super) struct DelayControl {
     /// Quarter ticks from a boundary to the arrival of the turn with its input.
     current: u16,
     /// How long before that arrival inputs had to be stamped to be in time, in nanoseconds.
-    needs: Margin,
+    needs: SecondLargest,
     /// Late inputs that count, and when their number last changed.
     late: (u16, Instant),
     /// How long before that arrival tick `t` was stamped, in nanoseconds, in slot `t % TICKS`.
@@ -74,7 +74,7 @@ impl DelayControl {
             range,
             quarter: i64::from(period_nanos / 4).max(1),
             current: quarters(range.min()),
-            needs: Margin::new(),
+            needs: SecondLargest::new(),
             late: (0, Instant::ZERO),
             stamped: vec![0; usize::try_from(TICKS).unwrap_or(0)],
             next: None,

@@ -11,7 +11,7 @@ use crate::tick::Tick;
 use crate::transfer::{Incoming, Outgoing};
 
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct SnapshotExchange {
     /// Incoming; allocated with the first chunk.
     incoming: Option<Box<Incoming>>,
     /// A received state, until the application takes it.
@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     last_asked: Option<u8>,
 }
 
-impl Exchange {
+impl SnapshotExchange {
     /// Drops transfers in progress: a new session restarts them, and another server numbers its
     /// own. A complete state is kept, since it is final.
     pub(super) fn restart(&mut self) {

@@ -84,8 +84,8 @@ impl Stepping {
     pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
         debug_assert_eq!(tick, self.stepper.end, "closed ticks come in order");
         self.stepper.confirm(row);
-        if let Some(place) = self.logs.get_mut(tick.slot(LOGS)) {
-            *place = log;
+        if let Some(slot) = self.logs.get_mut(tick.slot(LOGS)) {
+            *slot = log;
         }
     }
 
@@ -127,7 +127,7 @@ impl Stepping {
 }
 
 /// Counts a closed tick; emits an event, if there is room, if our input was substituted.
-pub(super) fn note(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats) {
+pub(super) fn record_read(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats) {
     stats.turns = stats.turns.saturating_add(1);
     if !read.is_own_substituted {
         return;
@@ -166,7 +166,7 @@ impl<I: Input> ClientPeer<I> {
             return Step::Wait { until: None };
         };
         while let Some(read) = session.confirm_next() {
-            note(read, &mut self.events, &mut self.stats);
+            record_read(read, &mut self.events, &mut self.stats);
         }
         let Some(next) = session.next_action() else {
             let until = session.wait_until();

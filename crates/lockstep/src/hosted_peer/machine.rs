@@ -137,7 +137,7 @@ impl<I: Input> HostedPeer<I> {
             }
             return None;
         }
-        let is_heard = match self.state {
+        let is_current = match self.state {
             State::Playing | State::Leaving { .. } => true,
             State::Electing { .. }
             | State::TakingOver { .. }
@@ -145,7 +145,7 @@ impl<I: Input> HostedPeer<I> {
             | State::Ending { .. }
             | State::Closed => false,
         };
-        is_heard.then_some(transmit)
+        is_current.then_some(transmit)
     }
 
     fn run(&mut self, now: Instant) {

@@ -180,8 +180,8 @@ impl<I: Input> HostedPeer<I> {
 
     fn on_left(&mut self, now: Instant, seat: Seat, decision: &Decision) {
         let cut = decision.cuts.get(usize::from(seat.0)).copied();
-        if let Some(place) = self.cuts.get_mut(usize::from(seat.0)) {
-            *place = cut.unwrap_or_default();
+        if let Some(slot) = self.cuts.get_mut(usize::from(seat.0)) {
+            *slot = cut.unwrap_or_default();
         }
         let peer = self.link(seat.0).map(|link| link.peer);
         if let (Some(server), Some(peer)) = (&mut self.server, peer) {

@@ -122,12 +122,12 @@ fn what_it_holds_is_bounded() {
         let mut config = fixed(100);
         config.states = asked;
         let mut others = Interpolation::new(config);
-        let places = others.states.capacity();
+        let slots = others.states.capacity();
         for sent in 0..3_000 {
             others.push(at(5_000), at(sent), 0);
         }
         assert_eq!(others.states.len(), held);
-        assert_eq!(others.states.capacity(), places);
+        assert_eq!(others.states.capacity(), slots);
         let dropped = 3_000 - u64::try_from(held).unwrap();
         assert_eq!(others.stats().dropped_full, dropped);
     }
@@ -180,15 +180,15 @@ fn a_server_whose_clock_jumps_is_followed() {
 struct Figure {
     generator: Generator,
     speed: i64,
-    place: i64,
+    position: i64,
 }
 
 impl Figure {
     fn go(&mut self) -> i64 {
         self.speed += i64::try_from(self.generator.below(3)).unwrap() - 1;
         self.speed = self.speed.clamp(-4, 4);
-        self.place += self.speed * 50_000;
-        self.place
+        self.position += self.speed * 50_000;
+        self.position
     }
 }
 
@@ -224,7 +224,7 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
         let mut figure = Figure {
             generator: seed.generator(2),
             speed: 2,
-            place: 0,
+            position: 0,
         };
         let mut others = Interpolation::new(InterpolationConfig::default());
         let mut in_flight = BTreeMap::new();
@@ -233,20 +233,20 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
         for tick in 0..120_000_u64 {
             let now = at(tick);
             if tick % 50 == 0 {
-                let place = figure.go();
+                let position = figure.go();
                 if network.chance(50_000) {
                     gaps.on_lost();
                 } else {
                     gaps.on_arrived();
                     let arrival = now + millis(75) + millis(network.below(20));
-                    in_flight.insert((arrival, tick), (now, place));
+                    in_flight.insert((arrival, tick), (now, position));
                 }
             }
             while let Some(entry) = in_flight.first_entry()
                 && entry.key().0 <= now
             {
-                let ((arrival, _), (sent_at, place)) = entry.remove_entry();
-                others.push(arrival, sent_at, place);
+                let ((arrival, _), (sent_at, position)) = entry.remove_entry();
+                others.push(arrival, sent_at, position);
             }
             if tick % 7 != 0 {
                 continue;
@@ -255,14 +255,14 @@ fn sim_b1_others_move_without_jumps_under_loss_and_jitter() {
             let Some(between) = others.between(now) else {
                 continue;
             };
-            let place = between.mix(*between.from, *between.to);
+            let position = between.mix(*between.from, *between.to);
             let is_past = others.stats().extrapolated > extrapolated;
             // At full speed 7 ms are 28,000 units, and an eighth more while the display catches up.
-            if let Some((before, was_past)) = last.replace((place, is_past))
+            if let Some((before, was_past)) = last.replace((position, is_past))
                 && tick > 10_000
             {
                 frozen += u64::from(is_past);
-                let step = i64::abs(place - before);
+                let step = i64::abs(position - before);
                 assert!(is_past || was_past || step <= 31_501, "{step} at {tick}");
             }
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use wire::{Instant, Seat};
 
 use super::MatchServer;
-use super::pace::{Need, Pace};
+use super::pace::{PlayerPace, StretchNeed};
 use super::snapshots::{Delivery, Loaded};
 use crate::bits::BitWriter;
 use crate::bundle;
@@ -61,8 +61,8 @@ impl<I: Input> MatchServer<I> {
         }
         self.pulse_at = Some(now + Duration::from_nanos(self.limits.period_nanos));
         self.transmit_from = 0;
-        for place in &mut self.seats {
-            if let Some(player) = &mut place.player {
+        for entry in &mut self.seats {
+            if let Some(player) = &mut entry.player {
                 player.is_due |= player.has_turns();
             }
         }
@@ -136,13 +136,13 @@ impl<I: Input> MatchServer<I> {
     /// Whether enough inputs of `tick` have arrived.
     fn is_complete(&self, tick: Tick) -> bool {
         let (mut there, mut missing) = (0_u16, 0_u16);
-        for place in &self.seats {
+        for entry in &self.seats {
             let Some(PlayerState::Playing { awaited_from }) =
-                place.player.as_ref().map(|player| player.state)
+                entry.player.as_ref().map(|player| player.state)
             else {
                 continue;
             };
-            if place.log.get(tick).is_some() {
+            if entry.log.get(tick).is_some() {
                 there = there.saturating_add(1);
             } else if awaited_from.is_some_and(|from| from <= tick) {
                 missing = missing.saturating_add(1);
@@ -158,9 +158,9 @@ impl<I: Input> MatchServer<I> {
     /// Counts the wait against the players whose input is missing.
     fn note_awaited(&mut self) {
         let tick = self.end;
-        for place in &mut self.seats {
-            let is_missing = place.log.get(tick).is_none();
-            if let Some(player) = &mut place.player
+        for entry in &mut self.seats {
+            let is_missing = entry.log.get(tick).is_none();
+            if let Some(player) = &mut entry.player
                 && is_missing
                 && player.is_awaited(tick)
             {
@@ -173,9 +173,9 @@ impl<I: Input> MatchServer<I> {
     /// time.
     fn give_up_on_missing(&mut self) {
         let tick = self.end;
-        for (place, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
-            let is_missing = place.log.get(tick).is_none();
-            if let Some(player) = &mut place.player
+        for (entry, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            let is_missing = entry.log.get(tick).is_none();
+            if let Some(player) = &mut entry.player
                 && let PlayerState::Playing { awaited_from } = &mut player.state
                 && is_missing
                 && awaited_from.is_some_and(|from| from <= tick)
@@ -189,8 +189,8 @@ impl<I: Input> MatchServer<I> {
     fn close_tick(&mut self, now: Instant) {
         let tick = self.end;
         self.after.copy_from(&self.before);
-        for (place, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
-            let SeatState { player, log, .. } = place;
+        for (entry, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
+            let SeatState { player, log, .. } = entry;
             let input = log.get(tick);
             if let Some(player) = player
                 && player.state == PlayerState::InStep
@@ -310,7 +310,7 @@ impl Forwarding {
         seats: &[SeatState],
         closed: &Row,
         neutral: &[u8],
-        at: &mut Gathering<'_>,
+        at: &mut EarlyInputs<'_>,
     ) {
         self.block.clear();
         write_early_head(&mut self.block, at.end.low());
@@ -319,17 +319,17 @@ impl Forwarding {
         let from = core::mem::take(&mut self.first);
         let mut count = 0_u64;
         let nexts = (0..=u16::MAX).map(Seat).zip(seats).zip(&mut self.next);
-        'seats: for ((seat, place), next) in nexts.skip(from.into()) {
-            if place.player.is_none() {
+        'seats: for ((seat, entry), next) in nexts.skip(from.into()) {
+            if entry.player.is_none() {
                 continue;
             }
             let mut before = neutral;
             let start = at.end.max(*next);
-            for tick in (start.0..place.log.next.0).map(Tick) {
-                let Some(input) = place.log.get(tick) else {
+            for tick in (start.0..entry.log.next.0).map(Tick) {
+                let Some(input) = entry.log.get(tick) else {
                     continue;
                 };
-                if predicted_input(place, closed, at.end, seat, tick) == Some(input) {
+                if predicted_input(entry, closed, at.end, seat, tick) == Some(input) {
                     *next = tick.plus(1);
                     continue;
                 }
@@ -351,7 +351,7 @@ impl Forwarding {
     }
 }
 
-struct Gathering<'a> {
+struct EarlyInputs<'a> {
     end: Tick,
     shape: Shape,
     stats: &'a mut ServerStats,
@@ -360,7 +360,7 @@ struct Gathering<'a> {
 /// The input that a client predicts for `tick` if it has the closed ticks and every earlier input
 /// of the seat; `None` if it has none to predict from, or that one is no input of the player.
 fn predicted_input<'a>(
-    place: &'a SeatState,
+    entry: &'a SeatState,
     closed: &'a Row,
     end: Tick,
     seat: Seat,
@@ -369,7 +369,7 @@ fn predicted_input<'a>(
     if tick == end {
         closed.is_confirmed(seat).then(|| closed.value(seat))
     } else {
-        place.log.get(tick.minus(1))
+        entry.log.get(tick.minus(1))
     }
 }
 
@@ -379,7 +379,7 @@ impl<I: Input> MatchServer<I> {
         if self.forwarding.next.is_empty() {
             return;
         }
-        let mut at = Gathering {
+        let mut at = EarlyInputs {
             end: self.end,
             shape: self.shape,
             stats: &mut self.stats,
@@ -393,7 +393,7 @@ impl<I: Input> MatchServer<I> {
 pub(super) struct SeatState {
     pub(super) player: Option<Player>,
     pub(super) log: InputLog,
-    pub(super) need: Need,
+    pub(super) need: StretchNeed,
 }
 
 #[derive(Debug)]
@@ -405,7 +405,7 @@ pub(super) struct Player {
     pub(super) repair: Repair,
     /// Turns pending in its simulation, as last reported.
     pub(super) lag: u32,
-    pub(super) pace: Pace,
+    pub(super) pace: PlayerPace,
     /// When it began to wait for a snapshot.
     pub(super) waits_since: Option<Instant>,
     pub(super) delivery: Option<Delivery>,
@@ -442,7 +442,7 @@ impl SeatState {
         Self {
             player: None,
             log: InputLog::new(width.byte_len()),
-            need: Need::default(),
+            need: StretchNeed::default(),
         }
     }
 
@@ -477,7 +477,7 @@ impl Player {
             is_due: false,
             repair: Repair::new(limits),
             lag: 0,
-            pace: Pace::default(),
+            pace: PlayerPace::default(),
             waits_since: None,
             delivery: None,
             deliveries: 0,

@@ -123,7 +123,7 @@ impl<I: Input> MatchServer<I> {
     fn on_inputs(&mut self, now: Instant, seat: Seat, next: Tick, run: &InputRun<'_>) {
         let first = next.plus(run.ahead);
         let end = self.end;
-        let Some(place) = self.seats.get_mut(usize::from(seat.0)) else {
+        let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
         let before = if run.is_fresh {
@@ -132,7 +132,7 @@ impl<I: Input> MatchServer<I> {
             first
                 .0
                 .checked_sub(1)
-                .and_then(|tick| place.log.get(Tick(tick)))
+                .and_then(|tick| entry.log.get(Tick(tick)))
         };
         let Some(before) = before else {
             self.stats.dropped_reference = self.stats.dropped_reference.saturating_add(1);
@@ -141,7 +141,7 @@ impl<I: Input> MatchServer<I> {
         self.scratch.clear();
         self.scratch.extend_from_slice(before);
         let stats = &mut self.stats;
-        let log = &mut place.log;
+        let log = &mut entry.log;
         let mut newest = None;
         let held = (0..run.count).take_while(|index| log.has(first.plus(*index)));
         let held = u32::try_from(held.count()).unwrap_or(0);
@@ -219,9 +219,9 @@ impl<I: Input> MatchServer<I> {
             let player = player(&self.seats, seat)?;
             self.closed_at(player.repair.next)
         };
-        let place = self.seats.get_mut(usize::from(seat.0))?;
-        let next_input_low = place.log.next.low();
-        let player = place.player.as_mut()?;
+        let entry = self.seats.get_mut(usize::from(seat.0))?;
+        let next_input_low = entry.log.next.low();
+        let player = entry.player.as_mut()?;
         if !player.is_due {
             return None;
         }

@@ -33,7 +33,7 @@ impl<I: Input> MatchServer<I> {
         let closed_steps = self.end.0.div_ceil(self.hash_interval());
         while let Some(settled) = self.hash_comparator.settle(closed_steps) {
             if let Some(finding) = settled.finding {
-                self.tell(finding);
+                self.report_finding(finding);
             }
         }
         self.count_hashes();
@@ -42,7 +42,7 @@ impl<I: Input> MatchServer<I> {
     /// Compares the hashes of `seat` for settled steps.
     pub(super) fn review_hashes(&mut self, seat: Seat) {
         while let Some(finding) = self.hash_comparator.review(seat) {
-            self.tell(finding);
+            self.report_finding(finding);
         }
         self.count_hashes();
     }
@@ -84,7 +84,7 @@ impl<I: Input> MatchServer<I> {
         Tick(step.saturating_mul(self.hash_interval()))
     }
 
-    fn tell(&mut self, finding: Finding) {
+    fn report_finding(&mut self, finding: Finding) {
         match finding {
             Finding::Differs(divergence) => {
                 self.on_desync(self.tick_of(divergence.step), divergence);

@@ -23,7 +23,7 @@ pub(super) const LAG_MAX: u32 = 6;
 
 /// Statistics of one player's recent ticks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PlayerPace {
     ticks: u32,
     /// Of these, ticks with an input that was substituted or awaited.
     late: u32,
@@ -40,7 +40,7 @@ enum Change {
     Recovered,
 }
 
-impl Pace {
+impl PlayerPace {
     pub(super) const fn on_received(&mut self, now: Instant) {
         self.last_received = Some(now);
     }
@@ -202,7 +202,7 @@ pub(super) struct Stretch {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Need {
+pub(super) struct StretchNeed {
     /// Ticks since the last check in which its simulation lagged.
     behind: u32,
     /// Turns pending at the last check.
@@ -213,7 +213,7 @@ pub(super) struct Need {
     held: Duration,
 }
 
-impl Need {
+impl StretchNeed {
     /// Evaluates `ticks` ticks since the last check; `per_mille` is the extra length possible
     /// afterwards. For a lagging seat, returns whether ticks should get longer.
     fn on_check(&mut self, ticks: u32, lag: Option<u32>, per_mille: u16) -> Option<bool> {
@@ -258,9 +258,9 @@ impl<I: Input> MatchServer<I> {
         self.origin += Duration::from_nanos(extra);
         let stretched = u64::from(extra > 0);
         self.stats.ticks_stretched = self.stats.ticks_stretched.saturating_add(stretched);
-        for place in &mut self.seats {
-            let is_behind = playing_lag(place, now).is_some_and(|lag| lag > LAG_MAX);
-            place.need.behind = place.need.behind.saturating_add(is_behind.into());
+        for entry in &mut self.seats {
+            let is_behind = playing_lag(entry, now).is_some_and(|lag| lag > LAG_MAX);
+            entry.need.behind = entry.need.behind.saturating_add(is_behind.into());
         }
         self.stretch.ticks = self.stretch.ticks.saturating_add(1);
         let period = self.limits.period_nanos.max(1);
@@ -280,14 +280,14 @@ impl<I: Input> MatchServer<I> {
         let more = self.stretch.per_mille.saturating_add(UP).min(most);
         let (mut is_needed, mut is_enough) = (false, true);
         for index in 0..self.shape.seats {
-            let Some(place) = self.seats.get_mut(usize::from(index)) else {
+            let Some(entry) = self.seats.get_mut(usize::from(index)) else {
                 continue;
             };
-            let lag = playing_lag(place, now);
-            let wants_more = place.need.on_check(ticks, lag, more);
+            let lag = playing_lag(entry, now);
+            let wants_more = entry.need.on_check(ticks, lag, more);
             // A player that keeps up is not removed for past lag, which may be its predecessor's.
-            if place.need.spend(span, extra) > hold && wants_more.is_some() {
-                place.need = Need::default();
+            if entry.need.spend(span, extra) > hold && wants_more.is_some() {
+                entry.need = StretchNeed::default();
                 self.demote(now, Seat(index));
             } else if let Some(wants_more) = wants_more {
                 (is_needed, is_enough) = (true, is_enough && !wants_more);
@@ -304,8 +304,8 @@ impl<I: Input> MatchServer<I> {
 const PERCENT_MAX: u8 = 100;
 
 /// Turns pending in the simulation of the seat's player; `None` if none plays or it is silent.
-fn playing_lag(place: &SeatState, now: Instant) -> Option<u32> {
-    let player = place.player.as_ref()?;
+fn playing_lag(entry: &SeatState, now: Instant) -> Option<u32> {
+    let player = entry.player.as_ref()?;
     let is_playing = matches!(player.state, PlayerState::Playing { .. });
     (is_playing && player.pace.is_alive(now)).then_some(player.lag)
 }
@@ -326,9 +326,9 @@ mod tests {
 
     #[test]
     fn who_is_behind_needs_more_until_it_catches_up() {
-        let mut need = Need {
+        let mut need = StretchNeed {
             behind: 60,
-            ..Need::default()
+            ..StretchNeed::default()
         };
         assert_eq!(need.on_check(60, Some(40), 50), Some(true));
         need.behind = 31;
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn what_is_held_is_given_back_in_ten_times_the_time() {
         let second = Duration::from_secs(1);
-        let mut need = Need::default();
+        let mut need = StretchNeed::default();
         assert_eq!(need.spend(second, 1), Duration::ZERO, "it needs nothing");
         need.checks = NEEDS;
         for held in 1..=5 {

@@ -154,7 +154,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     fn is_snapshot_wanted(&self) -> bool {
-        let is_wanted = |place: &SeatState| place.player.as_ref().is_some_and(Player::is_waiting);
+        let is_wanted = |entry: &SeatState| entry.player.as_ref().is_some_and(Player::is_waiting);
         self.seats.iter().any(is_wanted) || self.spectators_want_snapshot()
     }
 
@@ -180,8 +180,8 @@ impl<I: Input> MatchServer<I> {
         let (next, donor) = (offered.next, offered.donor);
         let bytes = Arc::clone(&offered.bytes);
         self.offer_to_spectators(now, next, Arc::clone(&bytes));
-        for place in &mut self.seats {
-            let Some(player) = place.player.as_mut().filter(|player| player.is_waiting()) else {
+        for entry in &mut self.seats {
+            let Some(player) = entry.player.as_mut().filter(|player| player.is_waiting()) else {
                 continue;
             };
             let (id, bytes) = (self.snapshots.id(), Arc::clone(&bytes));
@@ -326,8 +326,8 @@ impl<I: Input> MatchServer<I> {
         {
             return Some(donor.peer);
         }
-        self.seats.iter_mut().find_map(|place| {
-            let player = place.player.as_mut()?;
+        self.seats.iter_mut().find_map(|entry| {
+            let player = entry.player.as_mut()?;
             let is_written = player.delivery.as_mut()?.outgoing.poll(now, buf);
             is_written.then_some(player.peer)
         })
@@ -483,8 +483,8 @@ impl<I: Input> MatchServer<I> {
     fn ask_player(&mut self, now: Instant) {
         let failed_donors = &self.snapshots.failed_donors;
         let seats = (0..=u16::MAX).map(Seat).zip(&self.seats);
-        let donors = seats.filter_map(|(seat, place)| {
-            let player = place.player.as_ref()?;
+        let donors = seats.filter_map(|(seat, entry)| {
+            let player = entry.player.as_ref()?;
             let can_give = matches!(player.state, PlayerState::Playing { .. })
                 && player.waits_since.is_none()
                 && player.delivery.is_none()

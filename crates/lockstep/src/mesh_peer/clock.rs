@@ -90,7 +90,7 @@ impl MeshClock {
     }
 
     /// Returns the position at `now`, in 1/256 tick; never past a boundary that was not passed.
-    pub(super) fn place(&self, now: Instant) -> i64 {
+    pub(super) fn position(&self, now: Instant) -> i64 {
         let left = self.deadline.saturating_sub(signed_nanos(now)).max(0);
         // Only a clock that has not begun is further away than a few ticks.
         let left = left.min(self.period.saturating_mul(4));
@@ -108,7 +108,7 @@ impl MeshClock {
 
 /// Difference between another peer's clock and ours.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct ClockOffset {
     /// Its position minus ours on arrival, smoothed, in fine units.
     seen: Option<i64>,
     /// The largest difference since the last boundary, in 1/256 tick: the fastest datagram.
@@ -117,12 +117,12 @@ pub(super) struct Pace {
     announced: Option<i64>,
 }
 
-impl Pace {
+impl ClockOffset {
     /// Handles a datagram: the low 24 bits of its sender's position, the lead it reports, and our
     /// own position on arrival.
     pub(super) fn on_datagram(&mut self, clock: u32, lead: i16, ours: i64) {
         // The nearest position with these low bits, as in RFC 9000, appendix A.3, on 24 bits.
-        let [_, a, b, c] = clock.wrapping_sub(low_place(ours)).to_be_bytes();
+        let [_, a, b, c] = clock.wrapping_sub(low_position(ours)).to_be_bytes();
         let ahead = i64::from(i32::from_be_bytes([a, b, c, 0]) >> 8);
         self.sample = Some(self.sample.map_or(ahead, |known| known.max(ahead)));
         if lead != LEAD_UNKNOWN {
@@ -166,8 +166,8 @@ fn lead_of(seen: i64) -> i64 {
 }
 
 /// Returns the low 24 bits of a position.
-pub(super) const fn low_place(place: i64) -> u32 {
-    let [.., a, b, c] = place.to_be_bytes();
+pub(super) const fn low_position(position: i64) -> u32 {
+    let [.., a, b, c] = position.to_be_bytes();
     u32::from_be_bytes([0, a, b, c])
 }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(passed.count(), 5, "four that were missed, and the one due");
         assert_eq!(clock.pass(millis(510), 4, 4, 0), None);
         assert!(clock.is_held);
-        assert_eq!(clock.place(millis(700)), 5 * UNITS, "it stands");
+        assert_eq!(clock.position(millis(700)), 5 * UNITS, "it stands");
         assert_eq!(clock.pass(millis(700), 5, 4, 0), Some(5));
         assert_eq!(clock.deadline(), millis(710));
     }
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn half_the_difference_of_what_both_see_is_the_difference() {
         // One is 2 ticks ahead of the other; the latency is 3 ticks each way.
-        let (mut one, mut other) = (Pace::default(), Pace::default());
+        let (mut one, mut other) = (ClockOffset::default(), ClockOffset::default());
         let far = 70_000 * UNITS;
         for _ in 0..400 {
-            one.on_datagram(low_place(far - 3 * UNITS), other.lead(), far + 2 * UNITS);
-            other.on_datagram(low_place(far + 2 * UNITS - 3 * UNITS), one.lead(), far);
+            one.on_datagram(low_position(far - 3 * UNITS), other.lead(), far + 2 * UNITS);
+            other.on_datagram(low_position(far + 2 * UNITS - 3 * UNITS), one.lead(), far);
             one.settle();
             other.settle();
         }
@@ -227,10 +227,14 @@ mod tests {
     fn no_place_or_lead_is_out_of_range() {
         for (clock, lead) in [(0, i16::MIN), (0xff_ffff, i16::MAX), (0x80_0000, -32_767)] {
             for ours in [0, 1, i64::from(u32::MAX) * UNITS] {
-                let mut pace = Pace::default();
-                pace.on_datagram(clock, lead, ours);
-                pace.settle();
-                assert!(pace.ahead().abs() <= (1 << 16) * TICK, "{}", pace.ahead());
+                let mut offset = ClockOffset::default();
+                offset.on_datagram(clock, lead, ours);
+                offset.settle();
+                assert!(
+                    offset.ahead().abs() <= (1 << 16) * TICK,
+                    "{}",
+                    offset.ahead()
+                );
             }
         }
     }

@@ -12,14 +12,14 @@ use core::ops::Range;
 use sha2::{Digest, Sha256};
 use wire::{MatchId, Seat};
 
-use super::lane::AHEAD_MAX;
+use super::input_queue::AHEAD_MAX;
 use crate::chain::{CHAIN_LEN, Chain};
 use crate::message::{COMMITTED_SALT_LEN, write_committed_head};
 use crate::tick::Tick;
 
 /// Our commitments, and what of the inputs is revealed.
 #[derive(Debug)]
-pub(super) struct Committing {
+pub(super) struct LocalCommitments {
     salts: Salts,
     /// Head over all inputs before tick `t`, in slot `t % CHAIN_LEN`.
     heads: Vec<Head>,
@@ -36,7 +36,7 @@ pub(super) struct Committing {
     kept: Vec<Salt>,
 }
 
-impl Committing {
+impl LocalCommitments {
     /// Begins with tick `begin`; there are no inputs before. Heads are at most `step` ticks apart.
     pub(super) fn new(
         secret: &CommitSecret,
@@ -44,17 +44,17 @@ impl Committing {
         seat: Seat,
         (begin, step): (Tick, u32),
     ) -> Self {
-        let places = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
+        let slots = usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX);
         Self {
             salts: Salts::new(secret, match_id, seat),
             // All slots hold the first head until there are others.
-            heads: vec![first_head(match_id, seat); places],
+            heads: vec![first_head(match_id, seat); slots],
             end: begin,
             step,
             announced: begin,
             announcing: begin,
             revealed: begin,
-            kept: vec![Salt::default(); places],
+            kept: vec![Salt::default(); slots],
         }
     }
 
@@ -144,7 +144,7 @@ impl Committing {
 /// committed to as many. So heads are only accepted for ticks that we can commit to without a
 /// proof: those we have stamped, or `step` more than the previous head.
 #[derive(Debug)]
-pub(super) struct Committed {
+pub(super) struct PeerCommitments {
     /// Heads of ticks past `walked`; the one over all before `t` in slot `t % AHEAD_MAX`. The flag
     /// is set if it covered more than all earlier ones, and so proves inputs.
     heads: Vec<Option<(Head, bool)>>,
@@ -162,12 +162,12 @@ pub(super) struct Committed {
     is_broken: bool,
 }
 
-impl Committed {
+impl PeerCommitments {
     pub(super) fn new(match_id: MatchId, seat: Seat, step: u32) -> Self {
-        let places = usize::try_from(AHEAD_MAX).unwrap_or(usize::MAX);
+        let slots = usize::try_from(AHEAD_MAX).unwrap_or(usize::MAX);
         Self {
-            heads: vec![None; places],
-            salts: vec![Salt::default(); places],
+            heads: vec![None; slots],
+            salts: vec![Salt::default(); slots],
             end: Tick(0),
             step,
             walked: (Tick(0), first_head(match_id, seat)),
@@ -199,8 +199,8 @@ impl Committed {
             return false;
         }
         let is_first = end > self.end;
-        if let Some(place) = self.heads.get_mut(end.slot(AHEAD_MAX)) {
-            place.get_or_insert((*head, is_first));
+        if let Some(slot) = self.heads.get_mut(end.slot(AHEAD_MAX)) {
+            slot.get_or_insert((*head, is_first));
         }
         self.end = self.end.max(end);
         true
@@ -210,9 +210,9 @@ impl Committed {
     pub(super) fn on_salt(&mut self, tick: Tick, salt: Salt) {
         if tick >= self.walked.0
             && tick.since(self.walked.0) < AHEAD_MAX
-            && let Some(place) = self.salts.get_mut(tick.slot(AHEAD_MAX))
+            && let Some(slot) = self.salts.get_mut(tick.slot(AHEAD_MAX))
         {
-            *place = salt;
+            *slot = salt;
         }
     }
 

@@ -2,8 +2,8 @@
 
 use wire::{Instant, Seat};
 
-use super::clock::low_place;
-use super::lane::{AHEAD_MAX, Lane};
+use super::clock::low_position;
+use super::input_queue::{AHEAD_MAX, InputQueue};
 use super::setup::HelloOutcome;
 use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
@@ -18,12 +18,12 @@ use crate::tick::{PeerId, Tick};
 
 impl<I: Input> MeshPeer<I> {
     pub(super) fn receive(&mut self, now: Instant, peer: PeerId, datagram: &[u8]) {
-        let Some(from) = self.roster.seat_of(peer) else {
+        let Some(from) = self.peer_index.seat_of(peer) else {
             self.count_unknown();
             return;
         };
-        let lane = self.lanes.get(usize::from(from));
-        let known = |first_low, index| lane?.received.bundle_near(first_low, index);
+        let queue = self.queues.get(usize::from(from));
+        let known = |first_low, index| queue?.received.bundle_near(first_low, index);
         if let Some(bytes) = play_bytes(datagram) {
             match &decode_known_play(bytes, self.shape, known) {
                 Ok(play) if self.accept_from(now, from) => self.on_bare_play(now, from, play),
@@ -75,7 +75,7 @@ impl<I: Input> MeshPeer<I> {
             | MeshMessage::Forward { .. } => {
                 // No peer is removed before ticks begin.
                 if let State::Running { .. } = self.state {
-                    self.on_parting(now, from, message);
+                    self.on_membership(now, from, message);
                 }
             }
         }
@@ -106,10 +106,10 @@ impl<I: Input> MeshPeer<I> {
             HelloOutcome::Known => {}
             HelloOutcome::New => {
                 self.due.hello = self.others();
-                if let Some(lane) = self.lanes.get_mut(usize::from(from))
-                    && lane.received.end == Tick(0)
+                if let Some(queue) = self.queues.get_mut(usize::from(from))
+                    && queue.received.end == Tick(0)
                 {
-                    lane.begin(hello.delay);
+                    queue.begin(hello.delay);
                 }
             }
             HelloOutcome::Mismatched => self.push_event(MeshEvent::Mismatch { seat: Seat(from) }),
@@ -136,19 +136,23 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         let is_known = self.gathering.received & bit(from) != 0;
-        let stamped = self.own.end;
-        let Some(lane) = self.lanes.get_mut(usize::from(from)) else {
+        let stamped = self.local.end;
+        let Some(queue) = self.queues.get_mut(usize::from(from)) else {
             return;
         };
-        let before = lane.known_end();
+        let before = queue.known_end();
         if is_known
-            && let Some(first) = lane.received.end.widen_near(play.head.first_low)
-            && !lane.on_commitment(commitment, first, stamped)
+            && let Some(first) = queue.received.end.widen_near(play.head.first_low)
+            && !queue.on_commitment(commitment, first, stamped)
         {
             self.stats.dropped_window = self.stats.dropped_window.saturating_add(1);
         }
         self.on_play(now, from, play);
-        match self.lanes.get_mut(usize::from(from)).map(Lane::prove) {
+        match self
+            .queues
+            .get_mut(usize::from(from))
+            .map(InputQueue::prove)
+        {
             Some(Ok(())) => self.on_more_known(from, before),
             Some(Err(tick)) => self.on_violation(now, Seat(from), tick),
             None => {}
@@ -177,8 +181,8 @@ impl<I: Input> MeshPeer<I> {
         if !play.hashes.is_empty() {
             self.on_hashes(Seat(from), &play.hashes);
         }
-        let lane = self.lanes.get(usize::from(from));
-        let first = lane.and_then(|lane| lane.received.end.widen_near(play.head.first_low));
+        let queue = self.queues.get(usize::from(from));
+        let first = queue.and_then(|queue| queue.received.end.widen_near(play.head.first_low));
         if let Some(first) = first {
             self.keep(from, first, Tick(u32::MAX), &play.bundles);
         } else {
@@ -188,17 +192,17 @@ impl<I: Input> MeshPeer<I> {
 
     /// Handles a peer's acknowledgement of our inputs, hashes and clock.
     fn on_ack(&mut self, now: Instant, from: u16, play: &Play<'_>) {
-        let place = match self.state {
-            State::Running { .. } => Some(self.clock.place(now)),
+        let position = match self.state {
+            State::Running { .. } => Some(self.clock.position(now)),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => None,
         };
         let end = self.revealed_end();
         let Some(Some(link)) = self.links.get_mut(usize::from(from)) else {
             return;
         };
-        if let Some(place) = place {
-            link.pace
-                .on_datagram(play.head.clock, play.head.lead, place);
+        if let Some(position) = position {
+            link.offset
+                .on_datagram(play.head.clock, play.head.lead, position);
         }
         if let Some(low) = play.head.wanted_low {
             link.hashes.on_wanted(&self.hashes, low);
@@ -208,7 +212,7 @@ impl<I: Input> MeshPeer<I> {
                 let sent_at = next
                     .0
                     .checked_sub(1)
-                    .and_then(|tick| self.own.ready_at(Tick(tick)));
+                    .and_then(|tick| self.local.ready_at(Tick(tick)));
                 let ack = Ack {
                     next,
                     is_gap: play.head.is_gap,
@@ -225,17 +229,17 @@ impl<I: Input> MeshPeer<I> {
     /// Keeps the bundles of `seat` from tick `first` on that lie before `end`.
     pub(super) fn keep(&mut self, seat: u16, first: Tick, end: Tick, bundles: &LaneBundles<'_>) {
         let window = self.read.plus(AHEAD_MAX).min(Tick::LAST).min(end);
-        let Some(lane) = self.lanes.get_mut(usize::from(seat)) else {
+        let Some(queue) = self.queues.get_mut(usize::from(seat)) else {
             return;
         };
-        let (before, next) = (lane.known_end(), lane.received.end);
+        let (before, next) = (queue.known_end(), queue.received.end);
         let is_only_last_new = first.plus(bundles.len()) == next.plus(1);
         let (early, repeated) = if is_only_last_new && next < window && !bundles.is_empty() {
             // The usual case.
-            lane.received.put(next, bundles.last());
+            queue.received.put(next, bundles.last());
             (0, bundles.len().saturating_sub(1).into())
         } else {
-            lane.received.extend(first, window, bundles.iter())
+            queue.received.extend(first, window, bundles.iter())
         };
         self.stats.bundles_early = self.stats.bundles_early.saturating_add(early);
         self.stats.bundles_repeated = self.stats.bundles_repeated.saturating_add(repeated);
@@ -244,7 +248,11 @@ impl<I: Input> MeshPeer<I> {
 
     /// Updates the first missing tick after inputs of `seat` from `before` on may have arrived.
     fn on_more_known(&mut self, seat: u16, before: Tick) {
-        let Some(end) = self.lanes.get(usize::from(seat)).map(Lane::known_end) else {
+        let Some(end) = self
+            .queues
+            .get(usize::from(seat))
+            .map(InputQueue::known_end)
+        else {
             return;
         };
         if end == before {
@@ -323,11 +331,11 @@ impl<I: Input> MeshPeer<I> {
             return self.peer(seat);
         }
         if let Some((to, seat)) = self.due.ask.take() {
-            let lane = self.lanes.get(usize::from(seat.0))?;
+            let queue = self.queues.get(usize::from(seat.0))?;
             write_ask(
                 buf,
                 u8::try_from(seat.0).unwrap_or(u8::MAX),
-                lane.received.end,
+                queue.received.end,
             );
             return self.peer(to);
         }
@@ -341,13 +349,13 @@ impl<I: Input> MeshPeer<I> {
 
     fn write_play(&mut self, now: Instant, seat: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
         let (to, revealed_end) = (usize::from(seat), self.revealed_end());
-        let theirs = self.lanes.get(to)?;
-        let ours = self.lanes.get(usize::from(self.seat.0))?;
+        let theirs = self.queues.get(to)?;
+        let ours = self.queues.get(usize::from(self.seat.0))?;
         let link = self.links.get_mut(to)?.as_mut()?;
         let closed = Closed {
             chain: &ours.received.chain,
             end: revealed_end,
-            next_at: self.own.ready_at(link.repair.next),
+            next_at: self.local.ready_at(link.repair.next),
         };
         let body = &mut self.body;
         let slice = link.repair.slice_by(now, &closed, &self.limits, |wanted| {
@@ -356,15 +364,15 @@ impl<I: Input> MeshPeer<I> {
         let wait = link.repair.answer_nanos(&self.limits);
         let wanted = self.hash_comparator.ask(now, Seat(seat), wait);
         let steps = link.hashes.take(&self.hashes);
-        let place = match self.state {
-            State::Running { .. } => self.clock.place(now),
+        let position = match self.state {
+            State::Running { .. } => self.clock.position(now),
             State::Gathering { .. } | State::Leaving { .. } | State::Closed => 0,
         };
         let head = PlayHead {
             is_gap: theirs.received.is_gap(self.limits.ticks),
             next_low: theirs.received.end.low(),
-            clock: low_place(place),
-            lead: link.pace.lead(),
+            clock: low_position(position),
+            lead: link.offset.lead(),
             wanted_low: wanted.map(|step| Tick(step).low()),
             first_low: Tick(slice.ticks.start).low(),
         };
@@ -385,8 +393,8 @@ impl<I: Input> MeshPeer<I> {
     fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
         let link = self.links.get_mut(usize::from(to))?.as_mut()?;
         let (seat, first) = link.asked.take()?;
-        let lane = self.lanes.get(usize::from(seat))?;
-        let (chain, end) = (&lane.received.chain, lane.held_end());
+        let queue = self.queues.get(usize::from(seat))?;
+        let (chain, end) = (&queue.received.chain, queue.held_end());
         if first >= end || !chain.has(first) {
             return None;
         }

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use wire::{Instant, MatchId, Seat, Seed};
 
 use super::clock::MeshClock;
-use super::commitment::{Committed, Committing};
+use super::commitment::{LocalCommitments, PeerCommitments};
 use super::datagrams::Due;
-use super::lane::{Lane, Own, lane_shape};
-use super::parting::{Link, Roster};
+use super::input_queue::{InputQueue, LocalInputs, queue_shape};
+use super::membership::{Link, PeerIndex};
 use super::{EVENTS_MAX, MeshConfig, MeshConfigError, MeshEvent, MeshPeer, MeshStats, State};
 use crate::bundle::Shape;
 use crate::checksum::LogHash;
@@ -21,7 +21,7 @@ use crate::message::{
     COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters,
     PLAY_HEAD_LEN_MAX, Seats, bit,
 };
-use crate::repair::{Body, RUN_LEN_SMALL, RepairLimits};
+use crate::repair::{EncodedTicks, RUN_LEN_SMALL, RepairLimits};
 use crate::repeat::jittered;
 use crate::stepper::{Stepper, WINDOW_MAX};
 use crate::tick::{PeerId, Tick, instant_of, signed_nanos};
@@ -87,17 +87,19 @@ impl<I: Input> MeshPeer<I> {
             seat,
             generator: seed.generator(0),
             state: State::Gathering { hello_at: now },
-            gathering: Gathering::new(seat.0, parameters, config.input_delay, now),
-            roster: Roster::new(links.iter().map(|link| link.as_ref().map(|link| link.peer))),
+            gathering: HelloExchange::new(seat.0, parameters, config.input_delay, now),
+            peer_index: PeerIndex::new(
+                links.iter().map(|link| link.as_ref().map(|link| link.peer)),
+            ),
             links,
             view: View::new(seat.0, shape.seats),
-            own: Own::new(shape, &neutral, config.input_delay, now),
-            lanes: lanes(&config, shape, (match_id, seat), &neutral),
+            local: LocalInputs::new(shape, &neutral, config.input_delay, now),
+            queues: queues(&config, shape, (match_id, seat), &neutral),
             committing: committing(&config, match_id, seat),
             clock: MeshClock::new(now, period),
             lag: lag(&config),
             resend_at: now,
-            body: Body::with_capacity(usize::from(config.datagram_len_max)),
+            body: EncodedTicks::with_capacity(usize::from(config.datagram_len_max)),
             known: Tick(0),
             awaited: 0,
             read: Tick(0),
@@ -126,13 +128,17 @@ impl<I: Input> MeshPeer<I> {
 
     /// Returns the heap bytes in use, accurate to about one allocation.
     pub fn memory_len(&self) -> usize {
-        let lanes: usize = self.lanes.iter().map(Lane::memory_len).sum();
-        let lane = size_of::<Lane>().saturating_add(size_of::<Option<Link>>());
+        let queues: usize = self.queues.iter().map(InputQueue::memory_len).sum();
+        let queue = size_of::<InputQueue>().saturating_add(size_of::<Option<Link>>());
         let events = size_of::<MeshEvent>().saturating_mul(self.events.capacity());
-        lanes
-            .saturating_add(lane.saturating_mul(self.lanes.len()))
-            .saturating_add(self.own.memory_len())
-            .saturating_add(self.committing.as_ref().map_or(0, Committing::memory_len))
+        queues
+            .saturating_add(queue.saturating_mul(self.queues.len()))
+            .saturating_add(self.local.memory_len())
+            .saturating_add(
+                self.committing
+                    .as_ref()
+                    .map_or(0, LocalCommitments::memory_len),
+            )
             .saturating_add(self.stepper.memory_len())
             .saturating_add(self.rows.0.memory_len().saturating_mul(2))
             .saturating_add(self.scratch.capacity())
@@ -201,7 +207,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     let len_max = usize::from(config.datagram_len_max)
         .saturating_sub(PLAY_HEAD_LEN_MAX)
         .saturating_sub(head);
-    let longest = lane_shape(shape).bundle_len_max().saturating_add(beside);
+    let longest = queue_shape(shape).bundle_len_max().saturating_add(beside);
     if config.datagram_len_max < DATAGRAM_LEN_MIN || longest > len_max {
         return Err(MeshConfigError::DatagramTooShort);
     }
@@ -219,34 +225,34 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     })
 }
 
-/// A lane per seat; we know when our own begins.
-fn lanes(
+/// A queue per seat; we know when our own begins.
+fn queues(
     config: &MeshConfig,
     shape: Shape,
     (match_id, own): (MatchId, Seat),
     neutral: &[u8],
-) -> Vec<Lane> {
-    let lane = |seat| {
-        let mut lane = Lane::new(shape, neutral);
+) -> Vec<InputQueue> {
+    let queue = |seat| {
+        let mut queue = InputQueue::new(shape, neutral);
         if seat == own {
-            lane.begin(config.input_delay);
+            queue.begin(config.input_delay);
         } else if config.commit.is_some() {
-            lane.expect_commitments(Committed::new(
+            queue.expect_commitments(PeerCommitments::new(
                 match_id,
                 seat,
                 lag(config).saturating_add(1),
             ));
         }
-        lane
+        queue
     };
-    (0..shape.seats).map(Seat).map(lane).collect()
+    (0..shape.seats).map(Seat).map(queue).collect()
 }
 
-fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Committing> {
+fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<LocalCommitments> {
     let secret = config.commit.as_ref()?;
     let begin = Tick(config.input_delay.into());
     let step = lag(config).saturating_add(1);
-    Some(Committing::new(secret, match_id, seat, (begin, step)))
+    Some(LocalCommitments::new(secret, match_id, seat, (begin, step)))
 }
 
 /// A link per seat except `own`.
@@ -287,7 +293,7 @@ const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
 
 /// State before ticks begin.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct HelloExchange {
     me: u16,
     parameters: MatchParameters,
     delay: u8,
@@ -321,7 +327,7 @@ pub(super) enum HelloOutcome {
     Mismatched,
 }
 
-impl Gathering {
+impl HelloExchange {
     pub(super) fn new(me: u16, parameters: MatchParameters, delay: u8, now: Instant) -> Self {
         let seats = u16::from(parameters.seats);
         Self {

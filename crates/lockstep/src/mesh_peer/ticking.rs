@@ -52,8 +52,8 @@ impl<I: Input> MeshPeer<I> {
 
     fn on_boundary(&mut self, now: Instant, index: u32) {
         let own = usize::from(self.seat.0);
-        if let Some(lane) = self.lanes.get_mut(own) {
-            let count = self.own.stamp(now, index, &self.held, lane);
+        if let Some(queue) = self.queues.get_mut(own) {
+            let count = self.local.stamp(now, index, &self.held, queue);
             self.stats.inputs = self.stats.inputs.saturating_add(count.into());
         }
         self.refresh_known();
@@ -69,12 +69,12 @@ impl<I: Input> MeshPeer<I> {
             return;
         };
         let others = self.view.others();
-        let mut end = self.own.end;
-        for (lane, seat) in self.lanes.iter().zip(0..) {
+        let mut end = self.local.end;
+        for (queue, seat) in self.queues.iter().zip(0..) {
             if seat == self.seat.0 {
-                committing.commit(&lane.received.chain, self.own.end);
+                committing.commit(&queue.received.chain, self.local.end);
             } else if others & bit(seat) != 0 {
-                end = end.min(lane.committed_end());
+                end = end.min(queue.committed_end());
             }
         }
         if self.clock.is_held {
@@ -82,14 +82,14 @@ impl<I: Input> MeshPeer<I> {
         } else {
             committing.announce();
         }
-        self.own.reveal(now, committing.reveal(end));
+        self.local.reveal(now, committing.reveal(end));
     }
 
     /// Returns the first tick without a revealed input.
     pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
             Some(committing) => committing.revealed,
-            None => self.own.end,
+            None => self.local.end,
         }
     }
 
@@ -101,7 +101,7 @@ impl<I: Input> MeshPeer<I> {
             if let Some(link) = link
                 && others & bit(seat) != 0
             {
-                sum = sum.saturating_add(link.pace.ahead());
+                sum = sum.saturating_add(link.offset.ahead());
                 count = count.saturating_add(1);
             }
         }
@@ -110,7 +110,7 @@ impl<I: Input> MeshPeer<I> {
 
     fn settle_paces(&mut self) {
         for link in self.links.iter_mut().flatten() {
-            link.pace.settle();
+            link.offset.settle();
         }
     }
 
@@ -134,11 +134,11 @@ impl<I: Input> MeshPeer<I> {
             // The game does not execute its steps.
             return;
         }
-        let lanes = || self.lanes.iter().zip((0..).map(Seat));
+        let queues = || self.queues.iter().zip((0..).map(Seat));
         // A peer that did not commit keeps all others from revealing.
-        let awaited = lanes()
-            .find(|(lane, seat)| lane.committed_end() <= self.known && *seat != self.seat)
-            .or_else(|| lanes().find(|(lane, _)| lane.known_end() <= self.known));
+        let awaited = queues()
+            .find(|(queue, seat)| queue.committed_end() <= self.known && *seat != self.seat)
+            .or_else(|| queues().find(|(queue, _)| queue.known_end() <= self.known));
         if let Some((_, seat)) = awaited
             && self.stalled != Some(seat)
         {
@@ -198,8 +198,8 @@ impl<I: Input> MeshPeer<I> {
     fn confirm(&mut self) {
         let tick = self.read;
         self.rows.1.copy_from(&self.rows.0);
-        for (lane, seat) in self.lanes.iter_mut().zip((0..).map(Seat)) {
-            lane.read(tick, seat, &self.neutral, &mut self.rows.0);
+        for (queue, seat) in self.queues.iter_mut().zip((0..).map(Seat)) {
+            queue.read(tick, seat, &self.neutral, &mut self.rows.0);
         }
         self.scratch.clear();
         bundle::encode(&self.rows.1, &self.rows.0, &mut self.scratch);
@@ -217,8 +217,8 @@ impl<I: Input> MeshPeer<I> {
             return;
         }
         let stepper = &mut self.stepper;
-        if let Some(lane) = self.lanes.get_mut(usize::from(seat.0)) {
-            lane.predict_input(self.read, |tick, bits| {
+        if let Some(queue) = self.queues.get_mut(usize::from(seat.0)) {
+            queue.predict_input(self.read, |tick, bits| {
                 stepper.predict_input(seat, tick, bits);
             });
         }
@@ -226,7 +226,7 @@ impl<I: Input> MeshPeer<I> {
 
     /// Updates the first tick with missing inputs, and the awaited seats.
     pub(super) fn refresh_known(&mut self) {
-        let ends = self.lanes.iter().map(super::Lane::known_end);
+        let ends = self.queues.iter().map(super::InputQueue::known_end);
         self.known = ends.clone().min().unwrap_or(self.known).max(self.known);
         let awaited = ends.zip(0..).filter(|(end, _)| *end <= self.known);
         self.awaited = awaited.fold(0, |awaited, (_, seat)| awaited | bit(seat));

@@ -386,8 +386,8 @@ mod tests {
         let hash_history = hash_history(10..300, &[]);
         for (first, count) in [(10, 255), (0, 20), (290, 17), (299, 1), (400, 8)] {
             let mut out = Vec::new();
-            let place = (Some(Tick(first)), Tick(first).low());
-            write_ticks(&mut out, &hash_history, place, count);
+            let at = (Some(Tick(first)), Tick(first).low());
+            write_ticks(&mut out, &hash_history, at, count);
             let Answer::Ticks(ticks) = read(&out) else {
                 panic!("no ticks");
             };

@@ -92,8 +92,8 @@ impl ChunkAck<'_> {
     /// Returns the indices of the chunks past `next` that arrived, in order; at most [`AHEAD_MAX`].
     pub fn arrived(&self) -> impl Iterator<Item = u32> + '_ {
         let first = self.next.saturating_add(1);
-        (0_u32..).zip(self.bits).flat_map(move |(place, byte)| {
-            let first = first.saturating_add(place.saturating_mul(8));
+        (0_u32..).zip(self.bits).flat_map(move |(index, byte)| {
+            let first = first.saturating_add(index.saturating_mul(8));
             (0_u32..8)
                 .filter(move |bit| byte & (0x80 >> bit) != 0)
                 .map(move |bit| first.saturating_add(bit))
@@ -209,14 +209,14 @@ pub(crate) fn write_chunk_ack(
     writer.u32(ack.latest);
     let first = ack.next.saturating_add(1);
     // Whole bytes before the current one.
-    let (mut place, mut byte) = (0_u32, 0_u8);
+    let (mut written, mut byte) = (0_u32, 0_u8);
     for index in arrived {
         let bit = index.saturating_sub(first);
         debug_assert!(bit < AHEAD_MAX, "no receiver keeps more");
-        while place < bit / 8 {
+        while written < bit / 8 {
             writer.u8(byte);
             byte = 0;
-            place = place.saturating_add(1);
+            written = written.saturating_add(1);
         }
         byte |= 0x80 >> (bit % 8);
     }

@@ -144,7 +144,7 @@ impl<'a> Bundles<'a> {
         known: impl Fn(u32) -> Option<&'k [u8]>,
     ) -> Result<Self, DecodeError> {
         let (mut rest, mut lens) = (bytes, [0; LENS]);
-        let mut places = lens.iter_mut();
+        let mut slots = lens.iter_mut();
         let mut index = 0_u32;
         while !rest.is_empty() {
             let len = match known(index) {
@@ -153,8 +153,8 @@ impl<'a> Bundles<'a> {
             };
             rest = rest.get(len..).ok_or(DecodeError::Malformed)?;
             index = index.saturating_add(1);
-            if let Some(place) = places.next() {
-                *place = u16::try_from(len).unwrap_or(0);
+            if let Some(slot) = slots.next() {
+                *slot = u16::try_from(len).unwrap_or(0);
             }
         }
         Ok(Self { bytes, shape, lens })

@@ -1,5 +1,5 @@
 mod jitter_buffer;
-mod margin;
+mod second_largest;
 
 use super::*;
 

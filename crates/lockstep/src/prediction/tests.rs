@@ -105,7 +105,7 @@ fn what_is_past_the_history_is_handed_back_and_counted() {
         for _ in 0..held {
             prediction.predict(1, step).unwrap();
         }
-        let (state, places) = (*prediction.state(), prediction.steps.capacity());
+        let (state, slots) = (*prediction.state(), prediction.steps.capacity());
         for _ in 0..3 {
             assert_eq!(prediction.predict(7, step), Err(HistoryFull(7)));
         }
@@ -124,7 +124,7 @@ fn what_is_past_the_history_is_handed_back_and_counted() {
         // An acknowledgement lets prediction continue, without larger buffers.
         prediction.reconcile(u16::try_from(held).unwrap(), &5, step);
         assert!(prediction.predict(7, step).is_ok());
-        assert_eq!(prediction.steps.capacity(), places);
+        assert_eq!(prediction.steps.capacity(), slots);
     }
 }
 

@@ -100,16 +100,18 @@ where
             });
         }
         let keyframe = self.replay.keyframe_before(tick);
-        let nearest = keyframe.map_or(Tick(0), |place| place.tick);
+        let nearest = keyframe.map_or(Tick(0), |keyframe| keyframe.tick);
         let is_near = (nearest..=tick).contains(&self.next());
         match keyframe {
             _ if is_near => {}
             None => self.rewind(),
-            Some(place) => {
-                let snapshot = self.cursor.resume(place.offset, place.tick);
+            Some(keyframe) => {
+                let snapshot = self.cursor.resume(keyframe.offset, keyframe.tick);
                 let Some(snapshot) = snapshot.and_then(S::Snapshot::read) else {
                     self.rewind();
-                    return Err(SeekError::Keyframe { tick: place.tick });
+                    return Err(SeekError::Keyframe {
+                        tick: keyframe.tick,
+                    });
                 };
                 self.sim.load(&snapshot);
                 self.recorded = None;

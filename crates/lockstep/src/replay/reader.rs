@@ -40,13 +40,13 @@ pub struct ReplayReader<'a> {
     header: ReplayHeader,
     /// Positioned before tick 0.
     cursor: Cursor<'a>,
-    keyframes: Vec<Place>,
+    keyframes: Vec<KeyframeAt>,
     head: ChainHead,
     ending: Ending,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct KeyframeAt {
     pub(super) tick: Tick,
     pub(super) offset: usize,
 }
@@ -90,7 +90,7 @@ impl<'a> ReplayReader<'a> {
                     unchecked = unchecked.saturating_add((!cursor.is_whole).into());
                 }
                 Ok(Item::Keyframe { offset, snapshot }) => {
-                    keyframes.push(limits.place(cursor.next, offset, snapshot)?);
+                    keyframes.push(limits.locate(cursor.next, offset, snapshot)?);
                     limits.count(keyframes.len())?;
                 }
                 Ok(Item::Seal(_)) => {}
@@ -131,7 +131,7 @@ impl<'a> ReplayReader<'a> {
 
     /// Returns the ticks that have a keyframe before them, in order.
     pub fn keyframes(&self) -> impl Iterator<Item = Tick> {
-        self.keyframes.iter().map(|place| place.tick)
+        self.keyframes.iter().map(|keyframe| keyframe.tick)
     }
 
     /// Returns each seal recorded by [`ReplayWriter::seal`](super::ReplayWriter::seal), with the
@@ -155,11 +155,14 @@ impl<'a> ReplayReader<'a> {
     /// Returns the heap bytes in use besides the file, accurate to about one allocation.
     pub fn memory_len(&self) -> usize {
         let names = [&self.header.game, &self.header.seed, &self.header.neutral];
-        let places = self.keyframes.capacity().saturating_mul(size_of::<Place>());
+        let keyframes = self
+            .keyframes
+            .capacity()
+            .saturating_mul(size_of::<KeyframeAt>());
         names
             .into_iter()
             .map(Vec::capacity)
-            .chain([places, self.cursor.memory_len()])
+            .chain([keyframes, self.cursor.memory_len()])
             .fold(0, usize::saturating_add)
     }
 
@@ -168,16 +171,23 @@ impl<'a> ReplayReader<'a> {
     }
 
     /// Returns the last keyframe at or before `tick`.
-    pub(super) fn keyframe_before(&self, tick: Tick) -> Option<Place> {
-        let count = self.keyframes.partition_point(|place| place.tick <= tick);
+    pub(super) fn keyframe_before(&self, tick: Tick) -> Option<KeyframeAt> {
+        let count = self
+            .keyframes
+            .partition_point(|keyframe| keyframe.tick <= tick);
         self.keyframes.get(count.checked_sub(1)?).copied()
     }
 }
 
 impl ReplayLimits {
-    fn place(&self, tick: Tick, offset: usize, snapshot: &[u8]) -> Result<Place, ReplayError> {
+    fn locate(
+        &self,
+        tick: Tick,
+        offset: usize,
+        snapshot: &[u8],
+    ) -> Result<KeyframeAt, ReplayError> {
         if u32::try_from(snapshot.len()).is_ok_and(|len| len <= self.keyframe_len_max) {
-            Ok(Place { tick, offset })
+            Ok(KeyframeAt { tick, offset })
         } else {
             Err(ReplayError::TooLarge("a keyframe"))
         }

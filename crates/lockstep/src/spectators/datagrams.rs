@@ -84,27 +84,27 @@ impl SpectatorSet {
         (peer, datagram): (PeerId, &[u8]),
         stats: &mut SpectatorStats,
     ) -> bool {
-        let place = self.places.get(&peer).copied();
-        if place.is_none() && !self.closing.knows(peer) {
+        let index = self.indices.get(&peer).copied();
+        if index.is_none() && !self.closing.knows(peer) {
             return false;
         }
-        if let Some(place) = place
+        if let Some(index) = index
             && let Some((next_low, is_gap)) = decode_bare_report(datagram)
         {
-            self.on_ack(now, shown_ticks, (place, next_low, is_gap), stats);
+            self.on_ack(now, shown_ticks, (index, next_low, is_gap), stats);
             return true;
         }
         let width = self.welcome.as_ref().map(|welcome| welcome.shape.width);
         let up = width.and_then(|width| decode_up(datagram, width).ok());
-        let Some(place) = place else {
+        let Some(index) = index else {
             // A former spectator that still watches has missed its final packet.
             let is_watching = matches!(up, Some(Up::Ready { .. } | Up::Report(_)));
             return is_watching && self.closing.mark_due(peer);
         };
         match up {
-            Some(Up::Report(report)) => self.on_report(now, shown_ticks, (place, &report), stats),
-            Some(Up::Ready { next }) => self.on_ready(now, shown_ticks, (place, next), stats),
-            Some(Up::SnapshotAsk) => self.on_snapshot_request(now, shown_ticks, place, stats),
+            Some(Up::Report(report)) => self.on_report(now, shown_ticks, (index, &report), stats),
+            Some(Up::Ready { next }) => self.on_ready(now, shown_ticks, (index, next), stats),
+            Some(Up::SnapshotAsk) => self.on_snapshot_request(now, shown_ticks, index, stats),
             Some(Up::Leave(reason)) => {
                 self.remove(peer, reason, CloseReason::Removed);
             }
@@ -128,10 +128,10 @@ impl SpectatorSet {
         &mut self,
         now: Instant,
         shown_ticks: &ShownTicks<'_>,
-        (place, next): (usize, Tick),
+        (index, next): (usize, Tick),
         stats: &mut SpectatorStats,
     ) {
-        let Some(spectator) = self.members.get_mut(place) else {
+        let Some(spectator) = self.members.get_mut(index) else {
             return;
         };
         let peer = spectator.peer;
@@ -150,7 +150,7 @@ impl SpectatorSet {
             }
         }
         // Counts as a sign of life, though nothing may be due yet.
-        if let Some(spectator) = self.members.get_mut(place)
+        if let Some(spectator) = self.members.get_mut(index)
             && (spectator.state == SpectatorState::AwaitsSnapshot
                 || spectator.repair.next >= shown_ticks.end)
         {
@@ -164,7 +164,7 @@ impl SpectatorSet {
         &mut self,
         now: Instant,
         shown_ticks: &ShownTicks<'_>,
-        (place, report): (usize, &Report<'_>),
+        (index, report): (usize, &Report<'_>),
         stats: &mut SpectatorStats,
     ) {
         if report.inputs.is_some() {
@@ -174,7 +174,7 @@ impl SpectatorSet {
         self.on_ack(
             now,
             shown_ticks,
-            (place, report.next_low, report.is_gap),
+            (index, report.next_low, report.is_gap),
             stats,
         );
     }
@@ -183,12 +183,12 @@ impl SpectatorSet {
         &mut self,
         now: Instant,
         shown_ticks: &ShownTicks<'_>,
-        (place, next_low, is_gap): (usize, u16, bool),
+        (index, next_low, is_gap): (usize, u16, bool),
         stats: &mut SpectatorStats,
     ) {
         let next = shown_ticks.end.widen_back(next_low);
         let next = next.filter(|next| shown_ticks.end.since(*next) <= CHAIN_LEN);
-        let spectator = self.members.get_mut(place);
+        let spectator = self.members.get_mut(index);
         let spectator = spectator.filter(|spectator| spectator.state == SpectatorState::Watching);
         let (Some(next), Some(spectator)) = (next, spectator) else {
             stats.dropped_ack = stats.dropped_ack.saturating_add(1);
@@ -207,10 +207,10 @@ impl SpectatorSet {
         &mut self,
         now: Instant,
         shown_ticks: &ShownTicks<'_>,
-        place: usize,
+        index: usize,
         stats: &mut SpectatorStats,
     ) {
-        let Some(spectator) = self.members.get(place) else {
+        let Some(spectator) = self.members.get(index) else {
             return;
         };
         let peer = spectator.peer;

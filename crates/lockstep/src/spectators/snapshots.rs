@@ -185,9 +185,9 @@ impl SpectatorSet {
                 return;
             };
             let Some(spectator) = self
-                .places
+                .indices
                 .get(&peer)
-                .and_then(|place| self.members.get_mut(*place))
+                .and_then(|index| self.members.get_mut(*index))
             else {
                 continue;
             };
@@ -285,8 +285,8 @@ impl SpectatorSet {
     }
 
     fn state(&self, peer: PeerId) -> Option<SpectatorState> {
-        let place = self.places.get(&peer)?;
-        Some(self.members.get(*place)?.state)
+        let index = self.indices.get(&peer)?;
+        Some(self.members.get(*index)?.state)
     }
 
     pub(super) fn is_served(&self, peer: PeerId) -> bool {

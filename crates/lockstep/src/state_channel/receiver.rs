@@ -2,7 +2,7 @@
 
 use wire::Instant;
 
-use super::{Marks, StateAck, StatePart, decode_state_part, part_range, write_ack};
+use super::{FragmentSet, StateAck, StatePart, decode_state_part, part_range, write_ack};
 use crate::message::DecodeError;
 use crate::transfer::ACK_WAIT;
 
@@ -12,7 +12,7 @@ use crate::transfer::ACK_WAIT;
 pub struct StateReceiver {
     len_max: u32,
     /// Incomplete states. Two, since fragments of consecutive states may be reordered.
-    under_way: [Assembly; 2],
+    assemblies: [Assembly; 2],
     /// Number of the newest complete state; 0 for none.
     whole: u32,
     /// Its bytes, and spare memory.
@@ -21,7 +21,7 @@ pub struct StateReceiver {
     len: u32,
     is_taken: bool,
     due: Option<Instant>,
-    rests_until: Instant,
+    next_ack_at: Instant,
     stats: StateReceiverStats,
 }
 
@@ -51,13 +51,13 @@ impl StateReceiver {
     pub fn new(len_max: u32) -> Self {
         Self {
             len_max,
-            under_way: [Assembly::default(), Assembly::default()],
+            assemblies: [Assembly::default(), Assembly::default()],
             whole: 0,
             bytes: Vec::new(),
             len: 0,
             is_taken: true,
             due: None,
-            rests_until: Instant::ZERO,
+            next_ack_at: Instant::ZERO,
             stats: StateReceiverStats::default(),
         }
     }
@@ -82,7 +82,7 @@ impl StateReceiver {
         }
         self.take(&part);
         // Even if it brought nothing: the sender may not know that.
-        self.due = Some(self.due.unwrap_or_else(|| self.rests_until.max(now)));
+        self.due = Some(self.due.unwrap_or_else(|| self.next_ack_at.max(now)));
     }
 
     /// Returns the newest complete state and its number, once.
@@ -102,8 +102,8 @@ impl StateReceiver {
             return false;
         }
         self.due = None;
-        self.rests_until = now + ACK_WAIT;
-        let newest = self.under_way.iter().max_by_key(|state| state.number);
+        self.next_ack_at = now + ACK_WAIT;
+        let newest = self.assemblies.iter().max_by_key(|state| state.number);
         let (partial, bits) = match newest {
             Some(state) if state.number > 0 => (state.number, state.arrived.used()),
             Some(_) | None => (0, &[][..]),
@@ -139,12 +139,12 @@ impl StateReceiver {
             self.finish(part.number);
             return;
         }
-        let Some(place) = self.place(part) else {
+        let Some(index) = self.index(part) else {
             self.stats.stale = self.stats.stale.saturating_add(1);
             return;
         };
-        let [first, second] = &mut self.under_way;
-        let state = if place == 0 { first } else { second };
+        let [first, second] = &mut self.assemblies;
+        let state = if index == 0 { first } else { second };
         match state.put(part) {
             Put::Kept => {}
             Put::Whole => {
@@ -159,13 +159,13 @@ impl StateReceiver {
     }
 
     /// Slot of a fragment's state, allocated if necessary; `None` if it is displaced by newer ones.
-    fn place(&mut self, part: &StatePart<'_>) -> Option<usize> {
-        let mut states = self.under_way.iter();
-        if let Some(place) = states.position(|state| state.number == part.number) {
-            return Some(place);
+    fn index(&mut self, part: &StatePart<'_>) -> Option<usize> {
+        let mut states = self.assemblies.iter();
+        if let Some(index) = states.position(|state| state.number == part.number) {
+            return Some(index);
         }
-        let places = (0..).zip(&mut self.under_way);
-        let (place, oldest) = places.min_by_key(|(_, state)| state.number)?;
+        let slots = (0..).zip(&mut self.assemblies);
+        let (index, oldest) = slots.min_by_key(|(_, state)| state.number)?;
         if oldest.number > part.number {
             return None;
         }
@@ -173,7 +173,7 @@ impl StateReceiver {
             self.stats.overtaken = self.stats.overtaken.saturating_add(1);
         }
         oldest.begin(part);
-        Some(place)
+        Some(index)
     }
 
     /// Replaces the newest complete state by the one in `bytes`.
@@ -182,7 +182,7 @@ impl StateReceiver {
         if !core::mem::replace(&mut self.is_taken, false) {
             self.stats.untaken = self.stats.untaken.saturating_add(1);
         }
-        for state in &mut self.under_way {
+        for state in &mut self.assemblies {
             if (1..=number).contains(&state.number) {
                 let is_given_up = state.number < number;
                 state.number = 0;
@@ -199,7 +199,7 @@ struct Assembly {
     number: u32,
     total: u32,
     count: u16,
-    arrived: Marks,
+    arrived: FragmentSet,
     /// At least `total` bytes while in use; missing fragments hold bytes of older states.
     bytes: Vec<u8>,
 }
@@ -219,7 +219,7 @@ impl Assembly {
         self.number = part.number;
         self.total = part.total;
         self.count = part.count;
-        self.arrived = Marks::default();
+        self.arrived = FragmentSet::default();
         // Nothing is cleared: a state is only read once all of it was written. So a header that
         // announces a large state costs no work, and memory only once.
         let total = usize::try_from(part.total).unwrap_or(usize::MAX);
@@ -237,16 +237,16 @@ impl Assembly {
         let range = part_range(self.total, self.count, part.index);
         let start = usize::try_from(range.start).unwrap_or(usize::MAX);
         let end = usize::try_from(range.end).unwrap_or(usize::MAX);
-        let Some(place) = self.bytes.get_mut(start..end) else {
+        let Some(index) = self.bytes.get_mut(start..end) else {
             return Put::Contradicts;
         };
-        if place.len() != part.bytes.len() {
+        if index.len() != part.bytes.len() {
             return Put::Contradicts;
         }
         if !self.arrived.insert(part.index) {
             return Put::Duplicate;
         }
-        place.copy_from_slice(part.bytes);
+        index.copy_from_slice(part.bytes);
         if self.arrived.count == self.count {
             Put::Whole
         } else {

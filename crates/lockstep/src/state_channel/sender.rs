@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::Instant;
 
 use super::{
-    FRAGMENT_HEAD_LEN, FRAGMENTS_MAX, Marks, PushError, StateAck, StateLimits, StatePart,
+    FRAGMENT_HEAD_LEN, FRAGMENTS_MAX, FragmentSet, PushError, StateAck, StateLimits, StatePart,
     WHOLE_HEAD_LEN, decode_state_ack, part_range, write_part,
 };
 use crate::transfer::{Rate, RoundTrip};
@@ -182,7 +182,7 @@ impl StateSender {
         if flight.is_sent() {
             // Retransmissions give no round trip sample; Karn and Partridge, 1987.
             let Numbered { number, count, .. } = flight.state;
-            if let Some(recent) = self.recent.get_mut(place(number)) {
+            if let Some(recent) = self.recent.get_mut(slot(number)) {
                 *recent = Sent {
                     number: if flight.is_repeated { 0 } else { number },
                     last: count.saturating_sub(1),
@@ -230,7 +230,7 @@ impl StateSender {
 
     /// Takes a round trip sample from the last part of a state, if it `has_arrived`.
     fn measure(&mut self, now: Instant, number: u32, has_arrived: impl FnOnce(u16) -> bool) {
-        let recent = self.recent.get_mut(place(number));
+        let recent = self.recent.get_mut(slot(number));
         let recent = recent.filter(|sent| number > 0 && sent.number == number);
         if let Some(sent) = recent
             && has_arrived(sent.last)
@@ -309,7 +309,7 @@ impl StateSender {
     }
 }
 
-fn place(number: u32) -> usize {
+fn slot(number: u32) -> usize {
     usize::try_from(number).unwrap_or(0) % RECENT
 }
 
@@ -392,7 +392,7 @@ struct Flight {
     state: Numbered,
     /// First part never sent.
     unsent: u16,
-    arrived: Marks,
+    arrived: FragmentSet,
     is_repeated: bool,
 }
 
@@ -418,7 +418,7 @@ impl Flight {
         Self {
             state,
             unsent: 0,
-            arrived: Marks::default(),
+            arrived: FragmentSet::default(),
             is_repeated: false,
         }
     }

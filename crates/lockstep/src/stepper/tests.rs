@@ -189,11 +189,11 @@ fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
             // Predicted inputs may be right or wrong.
             for seat in (0..3).map(Seat) {
                 let tick = known + u32::try_from(generator.below(70)).unwrap();
-                let guess = [u8::try_from(generator.below(4)).unwrap()];
+                let predicted = [u8::try_from(generator.below(4)).unwrap()];
                 let truth = log.get(usize::try_from(tick).unwrap());
                 let bits = match truth {
                     Some(row) if generator.chance(800_000) => row.value(seat),
-                    Some(_) | None => &guess,
+                    Some(_) | None => &predicted,
                 };
                 game.stepper.predict_input(seat, Tick(tick), bits);
             }

@@ -388,8 +388,8 @@ enum Purpose {
 
 impl Flight {
     fn new(count: u32) -> Self {
-        let places = AHEAD_MAX.saturating_add(1).min(count);
-        let places = usize::try_from(places).unwrap_or(0);
+        let slots = AHEAD_MAX.saturating_add(1).min(count);
+        let slots = usize::try_from(slots).unwrap_or(0);
         let nothing = Transmission {
             index: 0,
             at: Instant::ZERO,
@@ -399,7 +399,7 @@ impl Flight {
             count,
             base: 0,
             unsent: 0,
-            chunks: vec![ChunkState::default(); places],
+            chunks: vec![ChunkState::default(); slots],
             log: SendLog {
                 ring: vec![nothing; usize::try_from(LOG_LEN).unwrap_or(0)],
                 next: 0,
@@ -407,7 +407,7 @@ impl Flight {
             },
             latest: None,
             reordering: Duration::ZERO,
-            lost: VecDeque::with_capacity(places),
+            lost: VecDeque::with_capacity(slots),
             tail: None,
             trip: RoundTrip::new(),
             last_received: None,
@@ -636,13 +636,13 @@ impl Flight {
     }
 
     fn chunk(&self, index: u32) -> ChunkState {
-        let place = slot(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
-        self.chunks.get(place).copied().unwrap_or_default()
+        let slot = slot(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
+        self.chunks.get(slot).copied().unwrap_or_default()
     }
 
     fn chunk_mut(&mut self, index: u32) -> Option<&mut ChunkState> {
-        let place = slot(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
-        self.chunks.get_mut(place)
+        let slot = slot(index, self.chunks.len().try_into().unwrap_or(u32::MAX));
+        self.chunks.get_mut(slot)
     }
 }
 

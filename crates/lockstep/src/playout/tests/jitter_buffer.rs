@@ -78,12 +78,12 @@ fn what_comes_too_late_is_dropped_and_makes_the_next_wait() {
 fn what_it_holds_is_bounded() {
     for (asked, held) in [(0, 1), (1, 1), (64, 64), (u16::MAX, 1_024)] {
         let mut buffer = JitterBuffer::new(Playout::NONE, asked);
-        let places = buffer.items.capacity();
+        let slots = buffer.items.capacity();
         for sent in (0..3_000).rev() {
             buffer.push(at(5_000), at(sent), sent);
         }
         assert_eq!(buffer.items.len(), held);
-        assert_eq!(buffer.items.capacity(), places);
+        assert_eq!(buffer.items.capacity(), slots);
         assert_eq!(
             buffer.stats().dropped_full,
             3_000 - u64::try_from(held).unwrap()

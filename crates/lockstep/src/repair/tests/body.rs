@@ -19,7 +19,7 @@ fn what_is_laid_out_is_what_the_chain_holds() {
         gain: 0,
     };
     let mut chain = Chain::new(shape);
-    let mut body = Body::with_capacity(limits.len_max);
+    let mut body = EncodedTicks::with_capacity(limits.len_max);
     for end in 1..100_u32 {
         let len = usize::try_from(end % 3).unwrap() + 1;
         chain.put(Tick(end - 1), &[u8::try_from(end).unwrap(); 3][..len]);

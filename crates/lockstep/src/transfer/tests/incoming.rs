@@ -58,7 +58,7 @@ fn it_answers_after_20_ms_or_16_chunks_and_at_once_when_whole() {
     take(&mut incoming, 103, 1, 41, 19);
     assert_eq!(says(&mut incoming, 103), Some((1, 21, 20, vec![])));
     let bytes = incoming.take().unwrap();
-    let expected: Vec<_> = (0..41).map(|place| place / 2).collect();
+    let expected: Vec<_> = (0..41).map(|index| index / 2).collect();
     assert_eq!(bytes, expected);
     // A sender that missed the acknowledgement gets another, but not one per chunk.
     take(&mut incoming, 104, 1, 41, 7);

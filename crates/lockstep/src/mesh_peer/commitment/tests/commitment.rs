@@ -9,8 +9,8 @@ const FAR: Tick = Tick(u32::MAX);
 
 /// Heads and salts of a peer whose inputs begin with tick 3, its unchanging inputs, and the
 /// heads before ticks 3, 4 and so on; all salts are threes.
-fn quiet(ticks: usize) -> (Committed, Chain, Vec<Head>) {
-    let mut committed = Committed::new(MATCH, Seat(1), 4);
+fn quiet(ticks: usize) -> (PeerCommitments, Chain, Vec<Head>) {
+    let mut committed = PeerCommitments::new(MATCH, Seat(1), 4);
     committed.begin(Tick(3));
     let mut chain = Chain::new(Shape {
         seats: 1,

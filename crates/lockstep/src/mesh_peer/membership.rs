@@ -4,7 +4,7 @@
 
 use wire::{Instant, Seat};
 
-use super::clock::Pace;
+use super::clock::ClockOffset;
 use super::ticking::HashCursor;
 use super::{MeshClose, MeshEvent, MeshPeer, State};
 use crate::event::LeaveReason;
@@ -19,7 +19,7 @@ use crate::view::DecisionOutcome;
 const REPEAT_INTERVAL_MILLIS: u64 = 40;
 
 impl<I: Input> MeshPeer<I> {
-    pub(super) fn on_parting(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
+    pub(super) fn on_membership(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
             MeshMessage::Leave => {
                 if self.view.on_leaving(bit(from)) {
@@ -41,9 +41,9 @@ impl<I: Input> MeshPeer<I> {
                 bundles,
             } => {
                 let seat = u16::from(*seat);
-                let lane = self.lanes.get(usize::from(seat));
+                let queue = self.queues.get(usize::from(seat));
                 if self.view.members & bit(seat) == 0
-                    && let Some(cut) = lane.and_then(|lane| lane.cut)
+                    && let Some(cut) = queue.and_then(|queue| queue.cut)
                 {
                     self.keep(seat, *first, cut, bundles);
                 }
@@ -83,9 +83,9 @@ impl<I: Input> MeshPeer<I> {
 
     pub(super) fn ask_for_missing(&mut self, now: Instant) {
         let members = self.view.members;
-        let mut lanes = self.lanes.iter().zip((0..).map(Seat));
-        let missing = lanes
-            .find(|(lane, seat)| members & bit(seat.0) == 0 && lane.known_end() < Tick(u32::MAX));
+        let mut queues = self.queues.iter().zip((0..).map(Seat));
+        let missing = queues
+            .find(|(queue, seat)| members & bit(seat.0) == 0 && queue.known_end() < Tick(u32::MAX));
         let Some((_, seat)) = missing else {
             self.asking_since = None;
             return;
@@ -104,8 +104,8 @@ impl<I: Input> MeshPeer<I> {
     /// First tick that we lack of each seat, of those that count.
     pub(super) fn held_ends(&self) -> Ticks {
         let mut held = Ticks::default();
-        for (tick, lane) in held.iter_mut().zip(&self.lanes) {
-            *tick = lane.held_end();
+        for (tick, queue) in held.iter_mut().zip(&self.queues) {
+            *tick = queue.held_end();
         }
         held
     }
@@ -147,9 +147,9 @@ impl<I: Input> MeshPeer<I> {
 
     fn install(&mut self, decision: &Decision) {
         let left = decision.members & !decision.next;
-        for ((lane, cut), seat) in self.lanes.iter_mut().zip(decision.cuts).zip(0..) {
+        for ((queue, cut), seat) in self.queues.iter_mut().zip(decision.cuts).zip(0..) {
             if decision.next & bit(seat) == 0 {
-                lane.cut(cut);
+                queue.cut(cut);
             }
         }
         for (seat, tick) in (0..self.shape.seats).map(Seat).zip(decision.cuts) {
@@ -180,7 +180,7 @@ pub(super) struct Link {
     pub(super) peer: PeerId,
     /// What it has of our inputs.
     pub(super) repair: Repair,
-    pub(super) pace: Pace,
+    pub(super) offset: ClockOffset,
     pub(super) hashes: HashCursor,
     /// Seat and first tick of its last request.
     pub(super) asked: Option<(u8, Tick)>,
@@ -194,7 +194,7 @@ impl Link {
         Self {
             peer,
             repair: Repair::new(limits),
-            pace: Pace::default(),
+            offset: ClockOffset::default(),
             hashes: HashCursor::default(),
             asked: None,
             received_at: now,
@@ -243,19 +243,19 @@ const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
 ///
 /// The hint avoids a scan with an end that a branch predictor cannot learn.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct PeerIndex {
     /// By seat; `None` for our own.
     numbers: Vec<Option<PeerId>>,
     /// The seat of an id, unless another id has the same low bits.
     hints: [u8; HINTS],
 }
 
-impl Roster {
+impl PeerIndex {
     pub(super) fn new(numbers: impl Iterator<Item = Option<PeerId>>) -> Self {
         let numbers: Vec<_> = numbers.collect();
         let mut hints = [0; HINTS];
         for (number, seat) in numbers.iter().zip(0..) {
-            if let Some(hint) = number.and_then(|number| hints.get_mut(place(number))) {
+            if let Some(hint) = number.and_then(|number| hints.get_mut(index(number))) {
                 *hint = seat;
             }
         }
@@ -263,7 +263,7 @@ impl Roster {
     }
 
     pub(super) fn seat_of(&self, peer: PeerId) -> Option<u16> {
-        let hint = *self.hints.get(place(peer))?;
+        let hint = *self.hints.get(index(peer))?;
         if self.numbers.get(usize::from(hint)) == Some(&Some(peer)) {
             return Some(hint.into());
         }
@@ -273,7 +273,7 @@ impl Roster {
     }
 }
 
-fn place(peer: PeerId) -> usize {
+fn index(peer: PeerId) -> usize {
     usize::try_from(peer.0).unwrap_or(0) % HINTS
 }
 

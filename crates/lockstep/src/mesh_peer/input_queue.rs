@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use wire::{Instant, Seat};
 
-use super::commitment::Committed;
+use super::commitment::PeerCommitments;
 use crate::bundle::{self, Shape};
 use crate::chain::{CHAIN_LEN, Chain, ReceivedChain};
 use crate::input::{Origin, Row};
@@ -15,29 +15,29 @@ use crate::tick::Tick;
 /// are never further apart: twice the largest delay, window and lag (60 + 32 + 100).
 pub(super) const AHEAD_MAX: u32 = 512;
 
-/// Ticks that one call of [`Lane::predict_input`] reads: more than a play datagram holds.
+/// Ticks that one call of [`InputQueue::predict_input`] reads: more than a play datagram holds.
 const PREDICT_MAX: u32 = 64;
 
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct InputQueue {
     pub(super) received: ReceivedChain,
     /// First tick without the seat, once decided.
     pub(super) cut: Option<Tick>,
     /// Its commitments, while inputs have to be proved.
-    committed: Option<Committed>,
+    committed: Option<PeerCommitments>,
     row: Row,
     read: Tick,
     /// Input of the last predicted tick, and the first tick not predicted.
     ahead: (Row, Tick),
 }
 
-impl Lane {
-    /// Creates the lane of a seat; its input before tick 0 is the neutral one.
+impl InputQueue {
+    /// Creates the queue of a seat; its input before tick 0 is the neutral one.
     pub(super) fn new(shape: Shape, neutral: &[u8]) -> Self {
         let mut row = Row::initial(1, shape.width, neutral);
         row.set(Seat(0), neutral, Origin::Confirmed);
         Self {
-            received: ReceivedChain::new(Chain::new(lane_shape(shape))),
+            received: ReceivedChain::new(Chain::new(queue_shape(shape))),
             cut: None,
             committed: None,
             ahead: (row.clone(), Tick(0)),
@@ -57,7 +57,7 @@ impl Lane {
     }
 
     /// Makes inputs count only once they are proved.
-    pub(super) fn expect_commitments(&mut self, committed: Committed) {
+    pub(super) fn expect_commitments(&mut self, committed: PeerCommitments) {
         self.committed = Some(committed);
     }
 
@@ -187,11 +187,15 @@ impl Lane {
             .memory_len()
             .saturating_add(self.row.memory_len())
             .saturating_add(self.ahead.0.memory_len())
-            .saturating_add(self.committed.as_ref().map_or(0, Committed::memory_len))
+            .saturating_add(
+                self.committed
+                    .as_ref()
+                    .map_or(0, PeerCommitments::memory_len),
+            )
     }
 }
 
-pub(super) const fn lane_shape(shape: Shape) -> Shape {
+pub(super) const fn queue_shape(shape: Shape) -> Shape {
     Shape {
         seats: 1,
         width: shape.width,
@@ -200,7 +204,7 @@ pub(super) const fn lane_shape(shape: Shape) -> Shape {
 
 /// Our own inputs: stamps them, each coded once against the tick before.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct LocalInputs {
     /// Ticks between a boundary and the tick that it stamps.
     pub(super) delay: u8,
     /// First tick not stamped; those before the first boundary's are unchanged.
@@ -213,9 +217,9 @@ pub(super) struct Own {
     ready_at: Vec<Instant>,
 }
 
-impl Own {
+impl LocalInputs {
     pub(super) fn new(shape: Shape, neutral: &[u8], delay: u8, now: Instant) -> Self {
-        let lane = lane_shape(shape);
+        let queue = queue_shape(shape);
         let mut row = Row::initial(1, shape.width, neutral);
         row.set(Seat(0), neutral, Origin::Confirmed);
         Self {
@@ -223,14 +227,20 @@ impl Own {
             end: Tick(delay.into()),
             after: row.clone(),
             before: row,
-            bundle: Vec::with_capacity(lane.bundle_len_max()),
+            bundle: Vec::with_capacity(queue.bundle_len_max()),
             ready_at: vec![now; usize::try_from(CHAIN_LEN).unwrap_or(usize::MAX)],
         }
     }
 
     /// Stamps `held` at boundary `index`; skipped ticks repeat the previous input. Returns the
     /// number of stamped ticks: none after the delay was lowered, until boundaries catch up.
-    pub(super) fn stamp(&mut self, now: Instant, index: u32, held: &[u8], lane: &mut Lane) -> u32 {
+    pub(super) fn stamp(
+        &mut self,
+        now: Instant,
+        index: u32,
+        held: &[u8],
+        queue: &mut InputQueue,
+    ) -> u32 {
         let target = Tick(index).plus(self.delay.into());
         let mut count = 0_u32;
         while self.end <= target && self.end <= Tick::LAST {
@@ -242,7 +252,7 @@ impl Own {
             } else {
                 self.bundle.push(QUIET);
             }
-            lane.received.put(self.end, &self.bundle);
+            queue.received.put(self.end, &self.bundle);
             if let Some(at) = self.ready_at.get_mut(self.end.slot(CHAIN_LEN)) {
                 *at = now;
             }
@@ -303,9 +313,9 @@ mod tests {
         }
     }
 
-    fn inputs(lane: &mut Lane) -> Vec<u8> {
+    fn inputs(queue: &mut InputQueue) -> Vec<u8> {
         let mut inputs: Vec<u8> = Vec::new();
-        lane.predict_input(Tick(0), |tick, bits| {
+        queue.predict_input(Tick(0), |tick, bits| {
             // Skipped ticks are unchanged.
             let held = inputs.last().copied().unwrap_or(0);
             inputs.resize(usize::try_from(tick.0).unwrap(), held);
@@ -316,13 +326,14 @@ mod tests {
 
     #[test]
     fn ls_13_a_raise_repeats_the_last_input_and_a_lower_delay_drops_overlaps() {
-        let (mut own, mut lane) = (
-            Own::new(shape(), &[0], 2, Instant::ZERO),
-            Lane::new(shape(), &[0]),
+        let (mut own, mut queue) = (
+            LocalInputs::new(shape(), &[0], 2, Instant::ZERO),
+            InputQueue::new(shape(), &[0]),
         );
-        lane.begin(2);
-        let mut stamp =
-            |own: &mut Own, index, value| own.stamp(Instant::ZERO, index, &[value], &mut lane);
+        queue.begin(2);
+        let mut stamp = |own: &mut LocalInputs, index, value| {
+            own.stamp(Instant::ZERO, index, &[value], &mut queue)
+        };
         assert_eq!(stamp(&mut own, 0, 1), 1);
         assert_eq!(stamp(&mut own, 1, 2), 1);
         assert_eq!(own.set_delay(5, 2), (3, 0));
@@ -333,6 +344,6 @@ mod tests {
         assert_eq!(stamp(&mut own, 3, 4), 0);
         assert_eq!(stamp(&mut own, 4, 5), 0);
         assert_eq!(stamp(&mut own, 5, 6), 1);
-        assert_eq!(inputs(&mut lane), [0, 0, 1, 2, 2, 2, 2, 3, 6]);
+        assert_eq!(inputs(&mut queue), [0, 0, 1, 2, 2, 2, 2, 3, 6]);
     }
 }
