@@ -365,7 +365,7 @@ fn a_tick_that_was_found_is_told_though_its_sections_are_not() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_or_that_contradict_a_report_change_nothing() {
+fn unasked_or_contradictory_answers_change_nothing() {
     let mut search = Search::new(
         vec![hashes(45, 1, 0..60), right(0..60), right(0..60)],
         41,

@@ -207,7 +207,7 @@ fn steps_past_the_ring_are_refused() {
 }
 
 #[test]
-fn a_place_of_the_ring_is_used_again_for_another_step_only_when_it_is_empty() {
+fn a_slot_of_the_ring_is_reused_for_another_step_only_when_empty() {
     let mut hash_comparator = hash_comparator();
     let silent = |finding| matches!(finding, Some(Finding::Silent { .. }));
     for step in 0..3 * STEPS {

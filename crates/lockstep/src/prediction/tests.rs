@@ -47,7 +47,7 @@ fn b1_an_input_shows_at_once_and_a_right_guess_is_no_correction() {
 }
 
 #[test]
-fn b1_a_wrong_guess_is_corrected_with_the_inputs_the_server_has_not_come_to() {
+fn b1_a_misprediction_is_corrected_with_unprocessed_inputs() {
     let mut prediction = Prediction::new(0, 16);
     for input in 1..=5 {
         prediction.predict(input, step).unwrap();

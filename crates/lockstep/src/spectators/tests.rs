@@ -202,7 +202,7 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
 }
 
 #[test]
-fn a_snapshot_that_came_late_is_given_to_all_who_wait_and_to_others_for_a_while() {
+fn a_late_snapshot_is_given_to_all_who_wait_and_kept_for_a_while() {
     let mut room = Room::new(1_250_000);
     room.spectators
         .admit(room.now, PEER, SpectatorKind::Relay)

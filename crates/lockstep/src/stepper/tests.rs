@@ -217,7 +217,7 @@ fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
 }
 
 #[test]
-fn a_prediction_repeats_what_is_known_and_cannot_be_told_from_a_closed_tick() {
+fn a_prediction_repeats_what_is_known_and_looks_like_a_closed_tick() {
     let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
     let origins = [Origin::Confirmed, Origin::Substituted, Origin::Absent];
     stepper.confirm(&row([5, 6, 0], origins));

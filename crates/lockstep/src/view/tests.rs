@@ -306,7 +306,7 @@ fn of_two_who_suspect_each_other_all_keep_the_lower() {
 }
 
 #[test]
-fn a_decision_must_be_of_this_view_of_what_was_stated_and_keep_what_is_held() {
+fn a_decision_must_match_this_view_and_its_statements() {
     let ours = held(&[0, 0, 60]);
     let decision = |members, next, cut| Decision {
         members,

@@ -97,7 +97,7 @@ where
 }
 
 #[test]
-fn sim_ls_1_all_agree_on_every_tick_and_ls_4_every_input_counts_or_its_owner_is_told() {
+fn sim_ls_1_all_agree_on_every_tick_and_ls_4_no_input_is_lost_silently() {
     for_each_seed(&test_site!(), 24, |seed| {
         if seed.generator(78).chance(500_000) {
             let mut world = any_world(seed, pad);

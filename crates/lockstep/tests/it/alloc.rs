@@ -161,7 +161,7 @@ impl Bench {
 }
 
 #[test]
-fn ls_9_nothing_is_allocated_in_10_000_ticks_of_eight_players_at_20_percent_loss() {
+fn ls_9_eight_players_allocate_nothing_in_10_000_ticks_at_20_percent_loss() {
     let mut bench = Bench::new(8, 0);
     bench.run(1_000, 20);
     let (before, bytes) = (allocations(), held());

@@ -105,7 +105,7 @@ impl Table {
 }
 
 #[test]
-fn who_never_answers_holds_nobody_up_and_costs_a_bounded_number_of_questions() {
+fn who_never_answers_delays_nobody_and_costs_few_questions() {
     for simulates in [false, true] {
         let mut table = Table::new(3);
         table.simulates = simulates;

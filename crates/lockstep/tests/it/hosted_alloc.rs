@@ -79,7 +79,7 @@ impl Bench {
 }
 
 #[test]
-fn ls_9_hosted_allocates_nothing_in_10_000_ticks_at_20_percent_loss_with_either_host() {
+fn ls_9_hosted_allocates_nothing_in_10_000_ticks_with_either_host() {
     let mut bench = Bench::new(4);
     for first in 0..2 {
         bench.first = first;

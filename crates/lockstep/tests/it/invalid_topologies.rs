@@ -195,7 +195,7 @@ fn places(tick: u32) -> usize {
 }
 
 #[test]
-fn ls_1_five_levels_of_fans_show_the_match_and_one_that_lies_deceives_those_below_it_alone() {
+fn ls_1_a_lying_fan_among_five_levels_deceives_only_those_below_it() {
     let mut tree = Tree::new(Seed::from_number(72), config(2), Link::lossy(2));
     let mut levels = vec![tree.fan(SERVER, SpectatorRelayConfig::default())];
     for _ in 0..4 {

@@ -67,7 +67,7 @@ fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
 }
 
 #[test]
-fn sim_mesh_commit_nobody_sees_an_input_before_having_committed_to_an_own_one() {
+fn sim_mesh_commit_nobody_sees_an_input_before_committing_to_its_own() {
     for_each_seed(&test_site!(), 12, |seed| {
         let mut generator = seed.generator(9);
         let seats = 2 + u16::try_from(generator.below(4)).unwrap();

@@ -58,7 +58,7 @@ fn shown_early(world: &MeshWorld<u16>, begin: Tick) -> Vec<u32> {
 }
 
 #[test]
-fn mesh_commit_who_promises_what_it_cannot_show_may_see_first_and_plays_no_more() {
+fn mesh_commit_a_peer_that_cannot_reveal_is_removed() {
     for ahead in [1, 3, 6, 40, 400] {
         let mut config = committing(3);
         config.input_delay = 12;
@@ -104,7 +104,7 @@ fn mesh_commit_who_promises_what_it_cannot_show_may_see_first_and_plays_no_more(
 }
 
 #[test]
-fn mesh_commit_what_nobody_proved_counts_for_nobody_when_its_sender_is_left_out() {
+fn mesh_commit_unproved_inputs_of_a_removed_peer_count_for_nobody() {
     let mut world = MeshWorld::new(Seed::from_number(8), &committing(3), link(20), pad);
     world.run_for(Duration::from_secs(2));
     // Seat 1 receives more of seat 2 than seat 0 does.

@@ -346,7 +346,7 @@ fn a_player_whose_simulation_is_slow_watches_on_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_slow_player_is_put_out_where_nobody_more_may_watch_or_spectators_are_behind() {
+fn a_slow_player_is_removed_where_it_may_not_watch() {
     for (most, delay) in [(0, 0), (8, 60)] {
         let mut config = config(3);
         config.slow = SlowPolicy::Demote;

@@ -47,7 +47,7 @@ fn any_link(generator: &mut Generator) -> Link {
 }
 
 #[test]
-fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep_equals_the_servers_own() {
+fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep() {
     for_each_seed(&test_site!(), 24, |seed| {
         let mut generator = seed.generator(77);
         let policies = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
@@ -128,7 +128,7 @@ fn late_per_mille(world: &RollbackWorld) -> usize {
 }
 
 #[test]
-fn sim_ls_own_inputs_show_in_the_frame_they_are_made_with_a_window_of_8_at_50_ms() {
+fn sim_ls_own_inputs_show_in_their_frame_with_a_window_of_8_at_50_ms() {
     for_each_seed(&test_site!(), 4, |seed| {
         let clients = [dense(8), dense(8), dense(8), dense(8)];
         let mut world = RollbackWorld::new(seed, delayed(7), &clients, quiet(50));
@@ -233,7 +233,7 @@ fn costs_measured_while_it_runs_choose_what_is_saved() {
 }
 
 #[test]
-fn sim_ls_12_a_desync_is_named_by_tick_and_section_and_predictions_raise_no_alarm() {
+fn sim_ls_12_a_desync_is_named_by_tick_and_section() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(78);
         let tick = u32::try_from(generator.between(150, 250)).unwrap();

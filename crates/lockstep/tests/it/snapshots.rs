@@ -217,7 +217,7 @@ pub(crate) fn is_desync(event: &ServerEvent) -> bool {
 }
 
 #[test]
-fn sim_ls_14_who_joins_past_the_chain_loads_a_snapshot_of_server_or_player() {
+fn sim_ls_14_joining_past_the_chain_loads_a_snapshot() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(41);
         let percent = u32::try_from(generator.below(11)).unwrap();
@@ -332,7 +332,7 @@ fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
 }
 
 #[test]
-fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
+fn sim_ls_14_a_donor_of_a_wrong_state_is_detected_and_skipped() {
     for_each_seed(&test_site!(), 4, |seed| {
         let mut crowd = Crowd::new(
             seed,
@@ -362,7 +362,7 @@ fn sim_ls_14_a_player_who_gives_a_wrong_state_is_found_out_and_passed_over() {
 }
 
 #[test]
-fn sim_ls_14_who_gives_a_wrong_state_is_found_out_though_first_hashes_are_lost() {
+fn sim_ls_14_a_wrong_state_is_detected_though_first_hashes_are_lost() {
     for_each_seed(&test_site!(), 30, |seed| {
         let (source, link) = (SnapshotSource::Players, Link::lossy(2));
         let mut crowd = Crowd::new(seed, source, Recovery::Report, link);

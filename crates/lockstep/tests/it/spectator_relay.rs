@@ -119,7 +119,7 @@ fn an_outage_above_a_fan_is_made_up_for_all_below() {
 }
 
 #[test]
-fn a_fan_whose_session_was_lost_for_long_goes_on_by_snapshot_with_its_children() {
+fn a_fan_cut_off_for_long_resumes_by_snapshot_with_its_children() {
     let mut tree = Tree::new(Seed::from_number(4), config(2), Link::lossy(2));
     let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);

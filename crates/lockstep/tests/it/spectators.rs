@@ -365,7 +365,7 @@ fn ls_9_a_spectator_costs_some_200_bytes() {
 }
 
 #[test]
-fn ls_10_hostile_words_of_spectators_cost_bounded_memory_and_eight_transfers() {
+fn ls_10_hostile_spectators_cost_bounded_memory_and_eight_transfers() {
     let mut hall = Hall::with(64, MatchServer::watch_as_relay);
     hall.run(LATE);
     let now = hall.now;

@@ -196,7 +196,7 @@ fn sim_l6_each_state_is_newer_than_the_one_before_and_the_last_arrives() {
 }
 
 #[test]
-fn sim_l6_states_of_40_datagrams_get_through_at_10_percent_though_newer_ones_come() {
+fn sim_l6_states_of_40_datagrams_complete_at_10_percent_loss() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut limits = StateLimits::default();
         limits.rate_bytes_per_s = 4_000_000;
@@ -278,7 +278,7 @@ fn l6_a_newer_state_takes_the_place_of_one_that_was_not_begun() {
 }
 
 #[test]
-fn l6_at_60_hz_states_of_a_datagram_cost_a_datagram_each_and_an_ack_in_20_ms() {
+fn l6_at_60_hz_a_small_state_costs_a_datagram_and_an_ack_in_20_ms() {
     let mut pair = Pair::new(Seed::from_number(1), StateLimits::default(), &link(0));
     let mut draw = Seed::from_number(1).generator(3);
     for _ in 0..600 {

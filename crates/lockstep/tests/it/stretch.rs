@@ -182,7 +182,7 @@ fn ls_10_who_leaves_while_behind_has_no_tick_longer_any_more() {
 }
 
 #[test]
-fn ls_8_no_datagram_that_says_how_long_ticks_are_is_longer_than_any_may_be() {
+fn ls_8_no_datagram_with_a_tick_length_exceeds_the_limit() {
     // Unused bytes of the fullest datagram.
     let mut room = u16::MAX;
     for (len_max, forwards) in (260..=310)
@@ -251,7 +251,7 @@ fn dawdle(world: &mut World<u16>, behind: u64, through: u64) {
 }
 
 #[test]
-fn ls_10_who_is_slow_now_and_then_holds_the_others_up_no_longer_than_who_always_is() {
+fn ls_10_an_occasionally_slow_player_delays_no_longer_than_a_slow_one() {
     let hold = Duration::from_secs(20);
     for (behind, through) in [(8, 40), (2, 4)] {
         let mut world = World::<u16>::new(64, stretching(40, hold), Link::lossy(1), pad);

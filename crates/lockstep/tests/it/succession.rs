@@ -145,7 +145,7 @@ fn ls_16_who_sleeps_during_an_election_goes_on_with_the_others() {
 }
 
 #[test]
-fn ls_16_who_sleeps_during_an_election_for_too_long_is_told_where_it_was_left_out() {
+fn ls_16_who_sleeps_through_an_election_is_told_of_its_removal() {
     let mut world = asleep_in_an_election(Duration::from_secs(14));
     world.assert_progress(&[1, 2, 3]);
     let closed = world.players[4].closed();

@@ -119,7 +119,7 @@ fn longer_ticks_move_no_boundary_by_more_than_2_percent_of_one() {
 }
 
 #[test]
-fn ls_10_lengths_that_change_all_the_time_wake_nobody_more_often_than_they_are_told() {
+fn ls_10_changing_tick_lengths_wake_nobody_more_often_than_told() {
     let mut clock = TickClock::new(millis(1_000), PERIOD, Tick(1_000));
     let mut passed = 0;
     for step in 1..10_000_u32 {

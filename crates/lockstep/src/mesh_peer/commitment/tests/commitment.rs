@@ -45,7 +45,7 @@ fn inputs_are_proved_by_the_next_head_that_comes() {
 }
 
 #[test]
-fn the_first_head_for_a_tick_counts_and_every_one_is_held_against_the_peer() {
+fn the_first_head_for_a_tick_counts_and_all_bind_the_peer() {
     let (mut committed, chain, heads) = quiet(6);
     committed.on_head(5, &heads[2], FAR);
     committed.on_head(5, &OTHER, FAR);
