@@ -564,8 +564,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ls_19_the_shortest_messages_of_a_read_take_no_more_than_they_count_for_and_leave_no_room_behind()
-     {
+    fn ls_19_the_shortest_messages_use_no_more_memory_than_they_count_for() {
         let limits = QueueLimits {
             events_max: 100,
             bytes_max: 1 << 20,

@@ -389,7 +389,7 @@ fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
 /// never arrive.
 #[cfg(has_linux_calls)]
 #[test]
-fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting() {
+fn an_icmp_error_of_an_earlier_datagram_delays_no_answer_to_the_peer() {
     use socket2::{Domain, Protocol, Socket, Type};
 
     let Ok(raw) = Socket::new(Domain::IPV4, Type::from(SOCK_RAW), Some(Protocol::ICMPV4)) else {
@@ -414,7 +414,7 @@ fn what_icmp_says_of_an_earlier_datagram_keeps_no_answer_of_the_one_peer_waiting
 /// An ICMP message may also report a datagram as too long, but an earlier one.
 #[cfg(has_linux_calls)]
 #[test]
-fn a_datagram_too_long_for_the_one_peer_counts_as_that_and_as_nothing_else() {
+fn a_datagram_too_long_for_a_connected_socket_is_counted_as_that() {
     let mut bench = Bench::new(8);
     let peer = plain("127.0.0.1");
     let (socket, _) = bench.open_for(peer.local_addr().unwrap());

@@ -48,7 +48,7 @@ fn a_port_is_divided_and_who_moves_is_served_by_the_shard_that_knows_him() {
 }
 
 #[test]
-fn what_nobody_knows_is_answered_by_one_shard_and_what_finds_no_room_is_dropped() {
+fn an_unknown_datagram_is_answered_by_one_shard_or_dropped_if_full() {
     let (shards, address) = start();
     let client = plain("127.0.0.1");
     // An unknown session: each of the other shards gets the datagram, and the last one answers.

@@ -250,7 +250,7 @@ fn b4_a_guest_that_changes_keys_without_end_is_closed() {
 }
 
 #[test]
-fn b4_a_guest_that_takes_nothing_is_closed_and_holds_no_more_than_its_credit() {
+fn b4_a_client_that_reads_nothing_is_closed_within_its_credit() {
     const LEN: usize = 60_000;
     let root = Authority::new("root");
     let host = limited(&root.certificate(), |config| {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_a_session_that_ends_waits_for_what_was_sent_before_and_not_for_ever() {
+    fn u17_a_session_that_ends_waits_for_earlier_messages_in_bounded_time() {
         let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Server));
         let send = |queues: &mut SendQueues<u8>, session, byte| {
             assert!(allowance.take(session, 1));

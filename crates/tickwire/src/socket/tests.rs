@@ -69,7 +69,7 @@ fn u1_a_server_on_a_mapped_address_is_a_server_on_the_ipv4_address() {
 }
 
 #[test]
-fn u1_a_target_that_cannot_answer_is_refused_at_once_with_address_and_reason() {
+fn u1_a_target_that_cannot_answer_is_refused_with_address_and_reason() {
     let server = Server::bind(address("127.0.0.1:0"), AppId(5)).unwrap();
     for (target, reason) in [
         ("127.0.0.1:0", "port 0"),
@@ -109,7 +109,7 @@ fn u1_targets_that_cannot_answer_are_passed_over_where_others_can() {
 }
 
 #[test]
-fn u17_where_too_many_events_wait_whoever_comes_is_sent_away_and_not_told_of() {
+fn u17_a_new_session_is_rejected_without_an_event_if_too_many_wait() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut server = Server::bind(local, AppId(5)).unwrap();
     server.socket.driver.act(|_, _, host| host.events_max = 1);
@@ -264,7 +264,7 @@ fn u17_who_waits_has_told_of_the_credit_for_what_was_read() {
 }
 
 #[test]
-fn u17_what_the_events_hold_is_bounded_in_bytes_and_goes_on_when_some_are_taken() {
+fn u17_waiting_events_are_bounded_in_bytes_and_continue_when_taken() {
     let (mut server, mut client) = pair(&unhurried());
     let shared = server.socket.share();
     let game = Game::default();
@@ -388,7 +388,7 @@ fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
 
 /// Nobody has polled for the session's end when the socket moves to its thread.
 #[test]
-fn u15_whoever_had_left_when_a_server_got_a_thread_is_not_heard_once_he_is_sent_away() {
+fn u15_a_session_that_ended_before_the_thread_began_can_be_muted() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut server = Server::bind(local, AppId(5)).unwrap();
     let mut client = Client::connect(server.address(), AppId(5), server.key()).unwrap();

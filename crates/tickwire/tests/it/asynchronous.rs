@@ -114,7 +114,7 @@ fn u15_a_task_kicks_a_player_and_hears_nothing_more_of_him_but_his_end() {
 
 /// Holds for messages queued when the thread ends, too.
 #[test]
-fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
+fn u17_each_tracked_message_is_reported_once_if_the_thread_has_ended() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
@@ -158,7 +158,7 @@ fn u17_each_tracked_message_is_told_of_once_also_where_the_thread_has_ended() {
 }
 
 #[test]
-fn u15_a_task_hears_nothing_more_of_whom_it_sends_away_whom_the_server_met_while_it_was_polled() {
+fn u15_a_task_gets_no_more_messages_of_a_session_that_it_ended() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     for is_kicked in [false, true] {
         let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();

@@ -178,7 +178,7 @@ fn number(number: u32) -> [u8; 1_024] {
 }
 
 #[test]
-fn u17_what_was_sent_before_a_disconnect_arrives_though_it_waits_on_the_thread() {
+fn u17_messages_that_wait_on_the_thread_arrive_before_a_disconnect() {
     let (mut server, mut client, _) = connected();
     // A channel queues 64 KiB; this is far more, submitted at once.
     for index in 0..500 {
@@ -204,7 +204,7 @@ fn u17_what_was_sent_before_a_disconnect_arrives_though_it_waits_on_the_thread()
 }
 
 #[test]
-fn u17_what_was_sent_before_a_shutdown_arrives_though_it_waits_on_the_thread() {
+fn u17_messages_that_wait_on_the_thread_arrive_before_a_shutdown() {
     let (server, mut client, session) = connected();
     for index in 0..300 {
         server.send(session, RELIABLE, &number(index)).unwrap();
@@ -281,7 +281,7 @@ fn u17_a_peer_that_acknowledges_nothing_keeps_no_other_from_being_sent_to() {
 }
 
 #[test]
-fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger_and_no_more() {
+fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger() {
     let (mut server, _sleeper, asleep, _other, _) = with_a_sleeper();
     for index in 0..300 {
         server.send(asleep, RELIABLE, &number(index)).unwrap();
@@ -353,7 +353,7 @@ fn u17_what_becomes_of_a_tracked_message_is_told() {
 /// 400 KB are more than a channel's queue takes: some is delivered, some is in the queue, and some
 /// waits on the thread when the session ends.
 #[test]
-fn u17_each_tracked_message_is_told_of_once_and_before_the_end_that_overtakes_it() {
+fn u17_each_tracked_message_is_reported_once_and_before_an_end() {
     let (server, mut client, session) = connected();
     let bytes = [7; 1_000];
     let message = Message::new(RELIABLE, &bytes);

@@ -219,7 +219,7 @@ impl Game for Quiet {
 
 /// Three messages arrive in one packet, and so in one tick.
 #[test]
-fn u15_a_game_hears_nothing_more_of_whom_it_has_sent_away_in_the_same_tick() {
+fn u15_a_game_gets_no_more_messages_of_a_session_it_ended_in_the_tick() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
     let stopper = Stopper::default();
@@ -270,7 +270,7 @@ impl Game for Bouncer {
 }
 
 #[test]
-fn u15_a_game_hears_nothing_more_of_whom_it_kicks_who_has_left_in_the_same_tick() {
+fn u15_a_game_gets_no_more_messages_of_a_session_that_left_in_the_tick() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut bouncer = Bouncer {
         player: Client::connect(server.address(), APP, server.key()).unwrap(),

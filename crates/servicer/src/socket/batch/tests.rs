@@ -204,7 +204,7 @@ fn send(script: &mut Script) -> Sent {
 }
 
 #[test]
-fn b5_an_error_in_the_middle_of_a_batch_costs_those_it_is_told_of_and_no_others() {
+fn b5_an_error_in_the_middle_of_a_batch_costs_only_its_own_run() {
     for (kind, expected) in [
         (ErrorKind::WouldBlock, [3, 0, 0]),
         // Represents ENOBUFS, which has no `ErrorKind`.

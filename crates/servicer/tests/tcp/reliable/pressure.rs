@@ -93,7 +93,7 @@ fn ls_19_a_client_gives_up_a_server_that_takes_nothing() {
 }
 
 #[test]
-fn ls_19_clients_wait_for_an_application_that_takes_nothing_and_lose_nothing() {
+fn ls_19_clients_wait_for_a_stalled_application_and_lose_nothing() {
     const COUNT: u32 = 600;
     on_both(|mut config| {
         config.events_max = 8;

@@ -69,7 +69,7 @@ impl Drop for Client {
 }
 
 #[test]
-fn l7_clients_that_are_killed_under_a_broadcast_cost_nobody_else_a_message() {
+fn l7_clients_that_are_killed_cost_no_other_client_a_message() {
     const ROUNDS: usize = 300;
     on_both(|config| {
         let mut stage = Stage::named("l7kill", &config);
@@ -169,7 +169,7 @@ fn ls_19_a_reader_that_drips_is_given_up_by_age_and_delays_nobody() {
 }
 
 #[test]
-fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() {
+fn handshakes_that_do_not_end_delay_no_member_and_no_new_client() {
     on_both(|mut config| {
         config.stream.handshakes_max = 16;
         config.stream.handshakes_per_source_max = 8;
@@ -203,7 +203,7 @@ fn handshakes_that_do_not_end_keep_no_member_from_hearing_and_no_newcomer_out() 
 }
 
 #[test]
-fn ls_18_a_shutdown_ends_in_time_while_all_readers_and_the_application_stand_still() {
+fn ls_18_a_shutdown_ends_in_time_while_all_readers_are_stalled() {
     on_both(|mut config| {
         config.queued_bytes_max = 64 << 20;
         config.events_max = 8;
@@ -299,7 +299,7 @@ fn ls_18_both_ends_may_shut_down_at_once() {
 }
 
 #[test]
-fn ls_18_who_is_decided_on_just_before_the_end_hears_that_and_then_the_end() {
+fn ls_18_who_is_decided_on_before_the_end_gets_both_records() {
     on_both(|config| {
         for _ in 0..10 {
             let mut stage = Stage::new(&config);
