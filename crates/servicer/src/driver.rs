@@ -14,7 +14,6 @@ use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use mio::{Interest, Token};
 use wire::{CommandId, Instant, Machine};
@@ -34,6 +33,7 @@ use crate::handle::End;
 use crate::request::Inbox;
 use crate::socket::batch::Batch;
 use crate::socket::{Batching, UdpSocket};
+use crate::turn::{Pending, STUCK_TIMER_PAUSE, WALL_CLOCK_INTERVAL};
 use crate::waiter::Waiter;
 
 /// Sends requests to the application of a [`Driver`], from any thread.
@@ -231,8 +231,6 @@ where
     }
 
     /// Gives the machine the wall-clock time in the first turn, then at most once a second.
-    ///
-    /// Called before anything that depends on the time, so it needs no wake-up of its own.
     fn update_wall_clock(&mut self) {
         let now = self.clock.now();
         if self
@@ -407,28 +405,12 @@ impl Default for TurnBudget {
 /// after a pause.
 const DRAIN_MAX: usize = 16_384;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    /// Nothing to do until the next event.
-    Nothing,
-    /// A bound was reached. The next turn follows at once.
-    Work,
-    /// A timer is still due after it has run. The next turn follows after a pause.
-    StuckTimer,
-}
-
 fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
     deadlines.into_iter().flatten().min()
 }
-
-/// Interval at which the machine receives the wall-clock time.
-const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum events per poll. The next poll returns the rest.
 const EVENTS_MAX: usize = 64;
 
 /// Token of all the sockets given at the start, which are read in every turn.
 const SOCKET: Token = Token(0);
-
-/// Pause after a timer that is still due after it has run.
-const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);

@@ -28,6 +28,8 @@ pub mod socket;
 pub mod storage;
 #[cfg(feature = "tcp")]
 pub mod tcp;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+mod turn;
 #[cfg(feature = "udp")]
 pub mod udp;
 #[cfg(any(feature = "tcp", feature = "udp"))]

@@ -154,10 +154,7 @@ impl UdpSocket {
         )
     }
 
-    /// Receives into `buffers`. Returns how many buffers and `metas` are filled.
-    ///
-    /// # Errors
-    ///
+    /// Receives into `buffers`. Returns how many buffers and `metas` are filled. Errors:
     /// `WouldBlock` if the socket is empty. Errors for which
     /// [`concerns_earlier`](Self::concerns_earlier) returns true do not concern this call.
     pub(crate) fn receive(

@@ -143,8 +143,8 @@ impl AsyncServer {
 
     /// Queues a message when there is room; see [`AsyncClient::send`].
     ///
-    /// If a session's reliable channel is full, its messages wait. If they use up the session's
-    /// share of the allowance, `send` to that session waits too: end sessions that do not keep up.
+    /// `send` also waits if the session's messages use up its share of the allowance: end sessions
+    /// that do not keep up.
     ///
     /// # Errors
     ///
@@ -177,17 +177,13 @@ impl AsyncServer {
         self.thread.report().await
     }
 
-    /// Waits for the next event; `None` once the thread has ended and all events were taken.
-    ///
-    /// Cancel safe: dropping the future loses no event.
+    /// Waits for the next event; see [`AsyncClient::next_event`].
     pub async fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event().await
     }
 
-    /// Ends a session after all reliable messages have arrived; [`Event::Disconnected`] follows.
-    /// Its messages are no longer delivered, including those in the event queue. A peer that does
-    /// not read delays its end as described for [`AsyncClient::disconnect`]; [`kick`](Self::kick)
-    /// does not wait.
+    /// Ends a session after all reliable messages have arrived; see [`AsyncClient::disconnect`].
+    /// Its messages are no longer delivered, including those in the event queue.
     ///
     /// # Errors
     ///
@@ -196,8 +192,7 @@ impl AsyncServer {
         self.thread.shared.disconnect_and_mute(session)
     }
 
-    /// Ends a session at once, drops its queued messages and sends the player `reason`; see
-    /// [`Server::kick`]. Its messages are no longer delivered.
+    /// Ends a session at once and sends the player `reason`; see [`Server::kick`].
     ///
     /// # Errors
     ///

@@ -97,18 +97,17 @@ impl BackgroundClient {
         self.thread.shared.send_tracked(self.session, message)
     }
 
-    /// Waits up to `within` for a report like [`Client::report`]'s. An idle thread makes one within
-    /// a millisecond. `None` on timeout, or if 1,024 requests wait.
+    /// Waits up to `within` for a report; see [`Client::report`]. `None` also if 1,024 requests wait.
     pub fn report(&self, within: Duration) -> Option<Report> {
         self.thread.report(within)
     }
 
-    /// Returns the next event without waiting; `None` if there is none.
+    /// Returns the next event without waiting.
     pub fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event()
     }
 
-    /// Waits up to `within` for the next event, for threads that have nothing else to do.
+    /// Waits up to `within` for the next event.
     pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
         self.thread.wait_event(within)
     }
@@ -130,9 +129,9 @@ impl BackgroundClient {
         !self.thread.is_finished()
     }
 
-    /// Ends the session and the thread, waits for that up to `within`, and returns whether the
-    /// thread has ended. Reliable messages are delivered first if `within` allows. It waits for no
-    /// peer longer than [`disconnect`](Self::disconnect) does.
+    /// Ends session and thread, waits for that up to `within`, and returns whether the thread has
+    /// ended. Reliable messages are delivered first, for no longer than by
+    /// [`disconnect`](Self::disconnect).
     pub fn shutdown(self, within: Duration) -> bool {
         self.thread.shutdown(within)
     }
@@ -190,12 +189,12 @@ impl BackgroundServer {
         self.thread.report(within)
     }
 
-    /// Returns the next event without waiting; `None` if there is none.
+    /// Returns the next event without waiting.
     pub fn next_event(&mut self) -> Option<Event> {
         self.thread.next_event()
     }
 
-    /// Waits up to `within` for the next event, for threads that have nothing else to do.
+    /// Waits up to `within` for the next event.
     pub fn wait_event(&mut self, within: Duration) -> Option<Event> {
         self.thread.wait_event(within)
     }

@@ -134,8 +134,7 @@ impl Client {
 
     /// Returns all counters, and a series of the last 60 seconds.
     ///
-    /// The series advances only while the application polls: an entry ends with the first poll at
-    /// least one second after the previous entry.
+    /// The series advances only while the application polls.
     pub fn report(&mut self) -> Report {
         self.socket.report()
     }

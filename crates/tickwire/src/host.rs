@@ -1,7 +1,7 @@
 //! The driver's application: turns endpoint events into game events, and schedules ticks.
 //!
-//! Between ticks, received messages stay in the endpoint, which bounds unread data per session and
-//! limits reliable senders by credit. They become events when the game asks for them.
+//! Between ticks, received messages stay in the endpoint, which bounds them. They become events when
+//! the game asks for them.
 
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -19,8 +19,7 @@ use crate::shared::{
 };
 use crate::stats::Recorder;
 
-/// Limit in bytes for undelivered messages of closed sessions, over all of them. Each counts as
-/// [`MESSAGE_COST`] more than its length.
+/// Limit in bytes for undelivered messages of all closed sessions, with [`MESSAGE_COST`] for each.
 const CLOSED_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +88,7 @@ impl Host {
     }
 
     /// Schedules the next tick `span` after the last one, and returns the time between the two.
-    ///
-    /// A late tick does not move the ticks after it. If it is late by more than a whole tick, the
-    /// missed ticks are skipped.
+    /// Ticks that are already over are skipped.
     pub(crate) fn schedule_tick(&mut self, now: Instant, span: Duration) -> Duration {
         self.has_ticked = false;
         let last = self.next_tick.unwrap_or(now);

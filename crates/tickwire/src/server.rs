@@ -46,10 +46,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a server with a new key, which any client with the key may join.
-    ///
-    /// The limits are those of [`Config::for_server`]. Meant for local networks and development; if
-    /// a matchmaker issues connect tokens, use [`bind_with`](Self::bind_with).
+    /// Opens a server with a new key, which any client with the key may join; for local networks and
+    /// development. The limits are those of [`Config::for_server`].
     ///
     /// # Errors
     ///
@@ -62,13 +60,12 @@ impl Server {
     }
 
     /// Like [`bind_with`](Self::bind_with), with the identity from the file `identity`, which is
-    /// created if it does not exist. Clients can thus keep pinning the key after a restart.
+    /// created if it does not exist, so that clients can keep pinning the key after a restart.
     ///
     /// After a restart, players of the previous run are notified within a second by stateless
-    /// resets. The reset secret is in a file next to the identity, one for each address: see
-    /// [`crypto::reset_file`]. This sets connection ids to 8 bytes, whatever `config` says, which
-    /// adds 4 bytes to each packet to the server. With port 0, or if that file cannot be used,
-    /// there are no resets; this is logged.
+    /// resets. Their secret is in a file next to the identity, one for each address: see
+    /// [`crypto::reset_file`]. This sets connection ids to 8 bytes, whatever `config` says. With port
+    /// 0, or if that file cannot be used, there are no resets; this is logged.
     ///
     /// # Errors
     ///
@@ -266,8 +263,7 @@ impl Server {
 
     /// Returns all counters, and a series of the last 60 seconds.
     ///
-    /// The series advances only while the application polls: an entry ends with the first poll at
-    /// least one second after the previous entry.
+    /// The series advances only while the application polls.
     pub fn report(&mut self) -> Report {
         self.socket.report()
     }

@@ -175,8 +175,7 @@ impl Exits {
         flows.map(|(_, state)| state).for_each(act);
     }
 
-    /// Returns whether an exit may have another flow. Removes expired flows if the limit is
-    /// reached.
+    /// Returns whether an exit may have another flow, after removal of expired ones.
     fn has_room<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,
@@ -196,8 +195,7 @@ impl Exits {
         !is_full(self)
     }
 
-    /// Updates which flows have a session, at most once in [`REFRESH_INTERVAL`]. Returns whether it
-    /// did.
+    /// Updates which flows have a session, if [`REFRESH_INTERVAL`] has passed; returns that.
     fn refresh_sessions<M: Machine<Peer: PeerAddress>>(
         &mut self,
         now: Instant,

@@ -17,6 +17,7 @@ use super::send::Transmitter;
 use super::{Application, Driver, PeerAddress, Pending};
 use crate::counters::Ledger;
 use crate::socket::{Batching, Envelope, SocketIndex, UdpSocket};
+use crate::turn::{STALL_BATCHES, is_stall};
 
 impl<M, A> Driver<M, A>
 where
@@ -169,7 +170,7 @@ impl Round {
 
 /// Maximum datagrams of a turn, raised if the last turn began long ago or this is the first.
 fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
-    if last.is_none_or(|last| began.saturating_since(last) > STALL) {
+    if is_stall(last, began) {
         batch.saturating_mul(STALL_BATCHES)
     } else {
         batch
@@ -179,16 +180,8 @@ fn bound(last: Option<Instant>, began: Instant, batch: usize) -> usize {
 /// Minimum time between two reads of the drop counts. An idle driver reads none.
 const DROPS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum duration of a receive for which its end counts as its start: a tenth of the accuracy of
-/// timers.
+/// Longest receive whose end counts as its start: a tenth of the accuracy of timers.
 const CLOSE: Duration = Duration::from_micros(100);
-
-/// Gap between turns that counts as a pause. `udp_proto`'s stall guard uses the same value.
-const STALL: Duration = Duration::from_millis(250);
-
-/// Batches received after a pause. With the default batch these are 16,384 datagrams. A receive
-/// buffer of 4 MiB holds fewer, since the kernel charges at least 512 bytes for each.
-const STALL_BATCHES: usize = 16;
 
 /// Receive buffers of one system call.
 #[derive(Debug)]
@@ -297,8 +290,7 @@ fn envelope(socket: SocketIndex, meta: &RecvMeta) -> Envelope {
     }
 }
 
-/// Returns whether `ip` can be the source of an answer: not a multicast, broadcast or unspecified
-/// address.
+/// Returns whether `ip` can be the source of an answer.
 const fn is_own(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
@@ -312,8 +304,7 @@ const TELLS_EMPTY: bool = cfg!(has_linux_calls);
 /// Maximum bytes of one receive: a whole datagram, or several merged by the system.
 const RECEIVE_LEN: usize = 1 << 16;
 
-/// Number of datagrams handled in order at the start of a turn. A shorter turn is not worth the
-/// copies.
+/// Datagrams handled in order at the start of a turn. A shorter turn is not worth the copies.
 const UNSORTED: usize = 64;
 /// Maximum deferred datagrams. Further ones are handled in order.
 const WAITING_MAX: usize = 1_024;

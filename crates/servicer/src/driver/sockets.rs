@@ -216,10 +216,6 @@ impl Sockets {
     /// Polls for events of opened sockets without waiting.
     ///
     /// If this consumes a wake, no request is lost: the queue is read later in the same turn.
-    ///
-    /// # Errors
-    ///
-    /// The system's error, as [`Waiter::wait`].
     pub(super) fn poll_opened(&mut self, waiter: &mut Waiter) -> io::Result<()> {
         // Each poll returns as many events as fit. A socket reports no second event before it was
         // emptied, so the bound matters only on systems that do otherwise.

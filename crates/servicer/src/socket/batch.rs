@@ -178,11 +178,8 @@ impl Run {
 
 /// The send calls of the system.
 pub(crate) trait DatagramSink {
-    /// Sends the first of `runs` and as many more as one call takes. Returns how many.
-    ///
-    /// # Errors
-    ///
-    /// The error of the first run, which was not sent.
+    /// Sends the first of `runs` and as many more as one call takes. Returns how many, or the error
+    /// of the first run, which was not sent.
     fn send_many(&mut self, runs: &[Run]) -> io::Result<usize>;
 
     /// Whether [`send_many`](Self::send_many) is usable now.

@@ -30,10 +30,6 @@ struct Header {
 
 /// Sends `runs`, which are ranges of `bytes`, up to the first that fails, in one call of `sendmmsg`.
 /// Returns how many were sent. `to` converts a destination to the socket's address family.
-///
-/// # Errors
-///
-/// The system's error for the first run.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     (runs, bytes): (&[Run], &[u8]),

@@ -10,7 +10,6 @@ mod transfer;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crypto::tls::TlsIdentity;
 use wire::{Instant, StreamMachine};
@@ -23,6 +22,7 @@ use super::table::Key;
 use crate::Clock;
 use crate::handle::End;
 use crate::request::Inbox;
+use crate::turn::{Pending, STALL_BATCHES, STUCK_TIMER_PAUSE, WALL_CLOCK_INTERVAL, is_stall};
 use crate::waiter::Waiter;
 use links::Links;
 
@@ -396,21 +396,6 @@ struct Received {
     as_of: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    /// Nothing to do until the next event.
-    Nothing,
-    /// A bound was reached. The next turn follows at once.
-    Work,
-    /// A timer is still due after it has run. The next turn follows after a pause.
-    StuckTimer,
-}
-
-/// Returns whether the gap since the last turn is so long that much data may be queued.
-fn is_stall(last: Option<Instant>, began: Instant) -> bool {
-    last.is_none_or(|last| began.saturating_since(last) > STALL)
-}
-
 /// What one turn may still take of each kind. A machine with constant output thus cannot starve
 /// sockets, requests or another kind of output.
 #[derive(Debug)]
@@ -440,12 +425,6 @@ impl TurnBudget {
 /// Maximum records, commands and events per turn, each.
 const DRAIN_MAX: usize = 16_384;
 
-/// Gap between turns that counts as a pause.
-const STALL: Duration = Duration::from_millis(250);
-
-/// Batches read after a pause.
-const STALL_BATCHES: usize = 16;
-
 /// Cost of an accepted connection or a socket event, in bytes read.
 const EVENT_COST: usize = 1 << 10;
 
@@ -455,12 +434,6 @@ const HANDSHAKE_COST: usize = 64 << 10;
 
 /// Maximum socket events per wait. The next poll returns the rest.
 const EVENTS_MAX: usize = 1_024;
-
-/// Interval at which the machine receives the wall-clock time.
-const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Pause after a timer that is still due after it has run.
-const STUCK_TIMER_PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests;

@@ -36,11 +36,8 @@ impl RecordReader {
         self.len_max = len_max;
     }
 
-    /// Takes the next record, or the part of it that has arrived, from the front of `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLong`] as soon as the header is complete. The stream cannot be parsed further.
+    /// Takes the next record, or the part of it that has arrived, from the front of `bytes`. After
+    /// [`TooLong`] the stream cannot be parsed further.
     pub(super) fn next<'a, 'b: 'a>(
         &'a mut self,
         bytes: &mut &'b [u8],
@@ -106,11 +103,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Adds a record.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLong`] if its length does not fit into four bytes.
+    /// Adds a record, unless its length does not fit into four bytes.
     pub(super) fn push(&mut self, record: &[u8]) -> Result<(), TooLong> {
         let header = u32::try_from(record.len()).map_err(|_| TooLong)?;
         let need = HEADER_LEN.saturating_add(record.len());

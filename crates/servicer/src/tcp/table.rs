@@ -178,10 +178,8 @@ impl Table {
         self.connections.is_empty()
     }
 
-    /// Makes sure that `key` is checked by its deadline.
-    ///
-    /// If the deadline moves later, the old entry stays and is corrected when it is due, so an
-    /// active connection costs nothing here.
+    /// Makes sure that `key` is checked by its deadline. If that moves later, the old entry stays and
+    /// is corrected when it is due, so an active connection costs nothing here.
     pub(super) fn schedule(&mut self, key: Key, config: &StreamConfig) {
         let Some(connection) = self.connections.get(&key) else {
             return;
@@ -233,8 +231,6 @@ impl Drop for SlotPermit {
 }
 
 /// Slots of closed connections, until the driver that accepted them collects them.
-///
-/// Locked for a push or a swap at each close and at each new connection.
 #[derive(Debug, Default)]
 struct ReleasedSlots(Mutex<Vec<(SourceKey, Key)>>);
 

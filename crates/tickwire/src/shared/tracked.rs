@@ -19,11 +19,9 @@ const FIRST: u64 = 1 << 63;
 
 /// Tracked messages without an outcome that the game has taken.
 ///
-/// Sessions share the limit like an [`Allowance`](super::Allowance): none may hold more than a
-/// quarter of what it leaves to the others, but each may have one message.
-///
-/// The game's side keeps them, so that it can report each message even if the thread ends before it
-/// has processed its queue.
+/// No session may hold more than a quarter of what it leaves to the others, but each may have one
+/// message. The game's side keeps them, to report each message even if the thread ends before it has
+/// processed its queue.
 #[derive(Debug)]
 pub(crate) struct TrackedMessages(Mutex<State>);
 

@@ -3,6 +3,7 @@ use std::convert::Infallible;
 use wire::{CommandId, Transmit};
 
 use super::*;
+use crate::turn::STALL;
 
 #[test]
 fn sockets_are_looked_at_again_unless_all_were_seen_empty_just_now() {

@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::time::Duration;
 
 use wire::{CloseCause, CommandId, ConnectionId, Outbound, PeerIdentity};
 
