@@ -48,7 +48,7 @@
 //!         SocketIndex(socket): SocketIndex,
 //!         count: u64,
 //!     ) {
-//!         node.note_receive_drops(now, Some(SocketId(socket)), count);
+//!         node.record_receive_drops(now, Some(SocketId(socket)), count);
 //!     }
 //!     fn on_command(&mut self, _: Instant, _: &mut Node<Ring>, _: CommandId, _: Command) {
 //!         // All commands of a node are socket orders.

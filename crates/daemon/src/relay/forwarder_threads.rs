@@ -197,7 +197,8 @@ impl Application<Forwarder<Ring>> for ForwarderApp {
         count: u64,
     ) {
         // If the queue is full, the driver's counter still has the drops.
-        let request = NodeRequest::new(move |now, node| node.note_receive_drops(now, None, count));
+        let request =
+            NodeRequest::new(move |now, node| node.record_receive_drops(now, None, count));
         self.node.send(request).ok();
     }
 

@@ -418,7 +418,7 @@ impl Application<NodeMachine> for NodeApp {
         SocketIndex(socket): SocketIndex,
         count: u64,
     ) {
-        node.note_receive_drops(now, Some(SocketId(socket)), count);
+        node.record_receive_drops(now, Some(SocketId(socket)), count);
     }
 
     fn on_command(

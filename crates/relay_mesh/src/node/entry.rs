@@ -276,7 +276,7 @@ impl<P: Provider> Node<P> {
         self.push_out(way, datagram);
     }
 
-    pub(super) fn leave_side(&mut self, side: &Side) {
+    pub(super) fn remove_side(&mut self, side: &Side) {
         match side {
             Side::Entry { proof, .. } | Side::Local { proof, .. } => {
                 self.ration.on_end(proof);
@@ -447,7 +447,7 @@ impl<P: Provider> Node<P> {
         let index = match self.flows.insert(flow) {
             Ok(index) => index,
             Err(flow) => {
-                self.leave_side(&flow.side);
+                self.remove_side(&flow.side);
                 return None;
             }
         };

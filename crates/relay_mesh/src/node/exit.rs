@@ -258,7 +258,7 @@ impl<P: Provider> Node<P> {
         let index = match self.flows.insert(flow) {
             Ok(index) => index,
             Err(flow) => {
-                self.leave_side(&flow.side);
+                self.remove_side(&flow.side);
                 return None;
             }
         };

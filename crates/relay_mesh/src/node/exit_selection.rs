@@ -122,7 +122,7 @@ impl<P: Provider> Node<P> {
     /// Ends the players' flows to a remote node if no path has answered for [`LOST_AFTER`], no
     /// route leads there, and another exit of their game is reachable. Each player's next datagram
     /// uses that exit. A route that link state shows briefly does not reset the time.
-    pub(super) fn leave_lost_exit(&mut self, now: Instant, link: LinkId) {
+    pub(super) fn end_flows_of_lost_exit(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };

@@ -246,10 +246,10 @@ impl<A> FlowTable<A> {
         self.by_id.remove(&(flow.far, flow.id));
         let owner = flow.owner();
         if let Some(place) = flow.unproved {
-            self.leave_unproved(owner, place);
+            self.remove_unproved(owner, place);
         }
         if let Some(prefix) = flow.prefix() {
-            self.leave_prefix(owner, prefix);
+            self.remove_prefix(owner, prefix);
         }
         if let Some(held) = self.held.get_mut(&owner) {
             held.flows = held.flows.saturating_sub(1);
@@ -274,11 +274,11 @@ impl<A> FlowTable<A> {
             return;
         };
         if let (owner, Some(place)) = (flow.owner(), flow.unproved.take()) {
-            self.leave_unproved(owner, place);
+            self.remove_unproved(owner, place);
         }
     }
 
-    fn leave_unproved(&mut self, owner: Owner, place: u64) {
+    fn remove_unproved(&mut self, owner: Owner, place: u64) {
         self.unproved.remove(&(owner, place));
         if let Some(held) = self.held.get_mut(&owner) {
             held.unproved = held.unproved.saturating_sub(1);
@@ -295,7 +295,7 @@ impl<A> FlowTable<A> {
         unproved.find(|index| self.get(*index).is_some_and(&holds))
     }
 
-    fn leave_prefix(&mut self, owner: Owner, prefix: NetworkKey) {
+    fn remove_prefix(&mut self, owner: Owner, prefix: NetworkKey) {
         if let Some(held) = self.prefixes.get_mut(&(owner, prefix)) {
             *held = held.saturating_sub(1);
             if *held == 0 {

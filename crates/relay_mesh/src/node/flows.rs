@@ -104,7 +104,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         path_set.used = now;
-        let ways = path_set.ways(now, flow.id, flow.mode);
+        let ways = path_set.packet_paths(now, flow.id, flow.mode);
         let paths = ways.into_iter().flatten();
         let whole_max = paths
             .filter_map(|id| path_set.path(id))
@@ -184,7 +184,7 @@ impl<P: Provider> Node<P> {
             }
         }
         if !is_keep_alive && self.config.choice.judges_data {
-            path_set.lengths.note_longest(piece.1.len());
+            path_set.lengths.record_longest(piece.1.len());
             path_set.lengths.record(piece.1.len());
         }
     }
@@ -361,7 +361,7 @@ impl<P: Provider> Node<P> {
             }
             return;
         }
-        self.leave_side(&flow.side);
+        self.remove_side(&flow.side);
         self.emit(Event::FlowClosed {
             game: self.game_name(flow.game),
             player: flow.player,

@@ -96,8 +96,9 @@ impl KnownRoutes {
             return Some(&[]);
         };
         let held = self.alternatives.get(&far);
-        let bears = |held: &Alternatives| held.avoided == avoided && newest.bears(now, far, held);
-        if !held.is_some_and(bears) {
+        let is_usable =
+            |held: &Alternatives| held.avoided == avoided && newest.is_usable(now, far, held);
+        if !held.is_some_and(is_usable) {
             if self.worked_at == Some(now) {
                 return None;
             }
@@ -188,7 +189,7 @@ impl Routed {
 
     /// Whether alternatives are valid: the best path is the same, all are routable, and they are
     /// younger than [`LASTING`].
-    fn bears(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
+    fn is_usable(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
         let best = self.graph.index(&far);
         let best = best.and_then(|far| self.best.route(&self.graph, far));
         let is_way = |path: &Path| {

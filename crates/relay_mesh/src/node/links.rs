@@ -365,7 +365,7 @@ impl<P: Provider> Node<P> {
             self.config_news.spread.on_gone(node);
             self.gossip.on_down(&node);
             self.end_path_set(now, link);
-            self.leave_link(now, link, node);
+            self.on_link_gone(now, link, node);
         }
         let session = self.peers.session(link);
         let address = session.and_then(|session| self.endpoint.peer_address(session));

@@ -182,13 +182,13 @@ impl<P: Provider> Node<P> {
             let is_same = |(address, probe): &(SocketAddr, ServerProbe)| {
                 *address == server.address && *probe == server.probe
             };
-            let stays = wanted.get(key).is_some_and(is_same);
-            if stays {
+            let is_unchanged = wanted.get(key).is_some_and(is_same);
+            if is_unchanged {
                 wanted.remove(key);
             } else {
                 given_up.extend(server.pending.map(|(id, _)| id));
             }
-            stays
+            is_unchanged
         });
         for id in given_up {
             self.pending.remove(&id);

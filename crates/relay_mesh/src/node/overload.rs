@@ -161,7 +161,7 @@ impl<P: Provider> Node<P> {
     ///
     /// Drops at the mesh's own socket count as overload, so paths are not blamed. Drops at other
     /// sockets are only reported.
-    pub fn note_receive_drops(&mut self, now: Instant, socket: Option<SocketId>, count: u64) {
+    pub fn record_receive_drops(&mut self, now: Instant, socket: Option<SocketId>, count: u64) {
         let now = self.now.max(now);
         if socket == Some(SocketId::MESH) {
             self.overload.on_dropped(now, count);

@@ -272,7 +272,7 @@ impl<P: Provider> Node<P> {
         if let Some(path_set) = self.path_sets.get_mut(&far) {
             path_set.arrivals.data(path).on_data(now, packet, len);
             if self.config.choice.judges_data {
-                path_set.lengths.note_longest(len);
+                path_set.lengths.record_longest(len);
             }
         }
     }
@@ -291,7 +291,7 @@ pub(super) struct RecentLengths {
 
 impl RecentLengths {
     /// Notes the length of a payload in either direction; longer ones fade.
-    pub(super) fn note_longest(&mut self, len: usize) {
+    pub(super) fn record_longest(&mut self, len: usize) {
         self.longest = len.max(self.longest.saturating_sub(1));
     }
 

@@ -61,7 +61,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         if !has_flows && now.saturating_since(path_set.used) >= self.config.flow_idle {
-            self.rest_path_set(now, link);
+            self.suspend_path_set(now, link);
             return;
         }
         let is_busy = now.saturating_since(path_set.used) < BUSY_AFTER;
@@ -95,7 +95,7 @@ impl<P: Provider> Node<P> {
         self.judge_data(now, link);
         self.decide(now, link);
         self.move_if_ready(now, link);
-        self.leave_lost_exit(now, link);
+        self.end_flows_of_lost_exit(now, link);
         self.send_opens(now, link);
         if self
             .path_sets
@@ -108,7 +108,7 @@ impl<P: Provider> Node<P> {
 
     /// Releases the paths of an unused set. The set lives as long as its session: path numbers and
     /// flow ids must not repeat under the session's keys.
-    fn rest_path_set(&mut self, now: Instant, link: LinkId) {
+    fn suspend_path_set(&mut self, now: Instant, link: LinkId) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
@@ -132,7 +132,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Handles the end of the session with a node that may be a relay of paths.
-    pub(super) fn leave_link(&mut self, now: Instant, link: LinkId, node: NodeId) {
+    pub(super) fn on_link_gone(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let hit: Vec<(LinkId, u8)> = self
             .path_sets
             .iter()

@@ -359,7 +359,7 @@ impl<A> PathSet<A> {
     }
 
     /// Returns the paths for a packet of `flow`: the first, and one for a copy.
-    pub(super) fn ways(&self, now: Instant, flow: FlowId, mode: Mode) -> [Option<u8>; 2] {
+    pub(super) fn packet_paths(&self, now: Instant, flow: FlowId, mode: Mode) -> [Option<u8>; 2] {
         let mut bound = self
             .paths
             .iter()

@@ -35,9 +35,9 @@ pub(super) struct Selecting {
     salt: u64,
     pub(super) survey: LinkSurvey,
     /// Earliest time of the next search for a peer to evict.
-    pub(super) room_at: Instant,
+    pub(super) search_at: Instant,
     /// Earliest time of the next eviction of a peer with a link in use.
-    pub(super) cut_at: Instant,
+    pub(super) evict_used_at: Instant,
     trial: Option<Trial>,
     trial_at: Instant,
     trials: u32,
@@ -76,8 +76,8 @@ impl Selecting {
             salt,
             survey: LinkSurvey::default(),
             trial: None,
-            room_at: now,
-            cut_at: now,
+            search_at: now,
+            evict_used_at: now,
             trial_at: now,
             trials: 0,
         }
@@ -292,29 +292,31 @@ impl<P: Provider> Node<P> {
         let wanted = contacts.saturating_add(self.reserved_slots());
         let is_full = wanted >= slots.max;
         // While slots are free, link use is checked once a second.
-        let is_time = (is_full && self.selecting.room_at <= now) || self.ticks.is_multiple_of(10);
+        let is_time = (is_full && self.selecting.search_at <= now) || self.ticks.is_multiple_of(10);
         if !self.selecting.is_choosing || contacts <= slots.soft_max || !is_time {
             return;
         }
-        let stay = if is_full { STAY_CROWDED } else { STAY };
-        let spare = self.needed_inbound_peers() > slots.needed_inbound();
+        let stay_min = if is_full { STAY_MIN_FULL } else { STAY_MIN };
+        let is_over_share = self.needed_inbound_peers() > slots.needed_inbound();
         let mut order = self.inbound_peers();
-        order.retain(|peer| now.saturating_since(peer.since) >= stay && (spare || !peer.is_needed));
+        order.retain(|peer| {
+            now.saturating_since(peer.since) >= stay_min && (is_over_share || !peer.is_needed)
+        });
         // If a required node has no slot, the newest inbound peer is evicted even if its link is in
         // use; otherwise inbound peers could hold all slots.
         let needs_slot =
             contacts >= slots.max && self.reserved().any(|why| why == LinkReason::Required);
-        let may_cut = needs_slot && self.selecting.cut_at <= now;
-        let is_owed = may_cut && order.iter().any(|peer| !peer.is_needed);
+        let may_evict_used = needs_slot && self.selecting.evict_used_at <= now;
+        let is_owed = may_evict_used && order.iter().any(|peer| !peer.is_needed);
         let order = eviction_order(order.into_iter());
         let newest = order.first().filter(|_| is_owed);
         let mut is_evicted_one = self.evict_first_unused(now, &order);
         if let Some(link) = newest.filter(|_| !is_evicted_one) {
-            self.selecting.cut_at = now + CUT_GAP;
+            self.selecting.evict_used_at = now + EVICT_USED_GAP;
             is_evicted_one = self.evict(now, *link);
         }
         if !is_evicted_one {
-            self.selecting.room_at = now + LOOK_AGAIN;
+            self.selecting.search_at = now + SEARCH_GAP;
         }
     }
 
@@ -347,7 +349,7 @@ impl<P: Provider> Node<P> {
         if needed_inbound >= self.selecting.slots.needed_inbound() {
             // Needed peers replace each other once they have their share: one that claims to be an
             // entry may have no players.
-            peers.retain(|peer| peer.is_needed && now.saturating_since(peer.since) >= STAY);
+            peers.retain(|peer| peer.is_needed && now.saturating_since(peer.since) >= STAY_MIN);
             peers.sort_unstable_by_key(|peer| (peer.since, peer.link));
             let order: Vec<LinkId> = peers.into_iter().map(|peer| peer.link).collect();
             return self.evict_first_unused(now, &order);
@@ -396,14 +398,14 @@ impl<P: Provider> Node<P> {
     }
 
     /// Whether a peer probably needs this node: it is an entry, and this node an exit.
-    fn is_needed(&self, guest: &NodeId) -> bool {
-        let roles = self.gossip.table().profile(guest);
+    fn is_needed(&self, node: &NodeId) -> bool {
+        let roles = self.gossip.table().profile(node);
         self.config.profile.roles.contains(Roles::EXIT)
             && roles.is_some_and(|(_, roles)| roles.contains(Roles::ENTRY))
     }
 
     fn inbound_peers(&self) -> Vec<InboundPeer<Instant>> {
-        let guest = |(link, peer, up): (LinkId, &Peer, &Up)| InboundPeer {
+        let inbound = |(link, peer, up): (LinkId, &Peer, &Up)| InboundPeer {
             link,
             since: up.since,
             is_needed: self.is_needed(&peer.node),
@@ -412,7 +414,7 @@ impl<P: Provider> Node<P> {
             self.endpoint.role(up.session) == Some(Role::Accepter)
                 && !self.selecting.chosen.contains_key(link)
         });
-        peers.map(guest).collect()
+        peers.map(inbound).collect()
     }
 
     pub(super) fn needed_inbound_peers(&self) -> usize {
@@ -436,10 +438,10 @@ const TRIAL_MAX: Duration = Duration::from_secs(5);
 const UNWANTED_MAX: Duration = Duration::from_secs(30);
 const CLOSES_PER_CALL: usize = 2;
 /// Minimum time between two evictions of peers with links in use: the required node may not answer.
-const CUT_GAP: Duration = Duration::from_secs(60);
+const EVICT_USED_GAP: Duration = Duration::from_secs(60);
 /// Wait after a search that found no peer to evict, since each visits all labels.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const SEARCH_GAP: Duration = Duration::from_secs(1);
 /// How long an unneeded inbound peer stays: enough to fetch 1,000 records, at 64 a second.
-const STAY: Duration = Duration::from_secs(20);
+const STAY_MIN: Duration = Duration::from_secs(20);
 /// The same if no slot is free: enough to fetch 192 records.
-const STAY_CROWDED: Duration = Duration::from_secs(3);
+const STAY_MIN_FULL: Duration = Duration::from_secs(3);

@@ -64,7 +64,7 @@ fn sim_mesh_a4_a_relay_that_drains_is_left_while_an_end_is_overloaded() {
         for tenth in 0..100 {
             mesh.world.apply(entry, |process, now| {
                 let node = &mut process.node;
-                node.note_receive_drops(now, Some(SocketId::MESH), 1_000);
+                node.record_receive_drops(now, Some(SocketId::MESH), 1_000);
             });
             mesh.run(100);
             if tenth == 20 {

@@ -137,7 +137,7 @@ fn sim_an_entry_whose_receive_buffer_overflows_makes_neither_end_move() {
             mesh.world.apply(nodes[ENTRY], |process, now| {
                 process
                     .node
-                    .note_receive_drops(now, Some(SocketId::MESH), count);
+                    .record_receive_drops(now, Some(SocketId::MESH), count);
             });
         }
         for end in [ENTRY, EXIT] {
