@@ -1,17 +1,15 @@
 //! A reliable server and its clients over TCP and TLS 1.3, for data that must not be lost and may
 //! be late, such as joins, chat and snapshots.
 //!
-//! A server has one thread that accepts clients, and others for the members, as the accepted
-//! clients are called: one per member, or a pool ([`TcpServicers`]). Each is a thread that waits
-//! for sockets and its queue, and makes no turns while idle. The application sends orders to each
-//! thread by a bounded queue, and receives the events of all by another one. A message to any
-//! number of a thread's members is one order. A client has one thread. A game's UDP traffic
-//! runs separately, on its own thread; the server's welcome can give the client the address and key
-//! for it.
+//! A server has one thread that accepts clients, and workers for the members, as the accepted
+//! clients are called: one per member, or a pool ([`TcpServicers`]). The application sends orders to
+//! each by a bounded queue, and receives the events of all by another one. A message to any number
+//! of a worker's members is one order. A client has one thread. A game's UDP traffic runs on its own
+//! thread; the server's welcome can give the client the address and key for it.
 //!
 //! ```text
-//! application --- one queue for each thread ---> thread 1 ... n --- members
-//!      ^   \----------- refusals ----------> acceptor --- clients
+//! application --- one queue for each worker ---> worker 1 ... n --- members
+//!      ^   \--------------- refusals ------------> acceptor --- clients
 //!      \------------- one queue of events ------- all of them
 //! ```
 //!

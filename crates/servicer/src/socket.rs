@@ -309,8 +309,7 @@ impl UdpSocket {
     /// Re-enables segmentation and ECN after a send was rejected as malformed.
     ///
     /// `quinn-udp` takes such an error for a sign of an old kernel and disables both. An invalid
-    /// source address also causes it, for example the subnet's broadcast address to which a
-    /// datagram was sent, so a remote peer can trigger it.
+    /// source address also causes it, so a remote peer can trigger it.
     fn restore(&mut self, now: Instant) {
         if !self.degraded || now < self.restore_at {
             return;

@@ -242,10 +242,9 @@ pub struct StreamConfig {
     pub linger_timeout: Duration,
     /// Bytes read from all sockets before timers run, and bytes of records then taken from the
     /// machine; 1 MiB, about 1 ms of work. The result of one poll of all sockets is read
-    /// completely, up to 256 KiB per socket in reads of up to 64 KiB. Of sockets in the handshake,
-    /// only one is read per 64 KiB of this budget, because each costs a key agreement and a
-    /// signature. After a gap of 250 ms between turns the read bound is 16 times as high, so that
-    /// all data queued during a pause is read before timers run.
+    /// completely, up to 256 KiB per socket. Of sockets in the handshake, only one is read per 64
+    /// KiB of this budget. After a gap of 250 ms between turns the read bound is 16 times as high,
+    /// so that all data queued during a pause is read before timers run.
     pub bytes_per_turn: NonZeroUsize,
     /// Maximum queued requests; 4,096. The queue is allocated at the start.
     pub requests_max: NonZeroUsize,

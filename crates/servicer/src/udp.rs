@@ -49,12 +49,11 @@ impl UdpServicer {
     ///
     /// An exit may put a header before a datagram's own bytes. The driver strips it and gives the
     /// machine the address in it, with this datagram and all that follow from the exit's port
-    /// ([`Config::exit_flows_max`]). If a header names another address than before, the driver
-    /// accepts it only if the flow has no session and was silent for 5 s in both directions.
-    /// Otherwise it drops the datagram, so a player cannot claim another address just after its
-    /// session ended. This requires that an exit omits the header only if it received a datagram of
-    /// this host within less than those 5 s and the player's bytes do not begin like a header.
-    /// `relay_mesh` does so. Datagrams of other senders reach the machine unchanged.
+    /// ([`Config::exit_flows_max`]). A header that names another address than before is accepted
+    /// only if the flow has no session and was silent for 5 s in both directions; otherwise the
+    /// datagram is dropped. This requires that an exit omits the header only if it received a
+    /// datagram of this host within those 5 s and the player's bytes do not begin like a header, as
+    /// `relay_mesh` does. Datagrams of other senders reach the machine unchanged.
     ///
     /// Anyone who can forge an exit's address is trusted too. The network between exits and this
     /// host must prevent that.

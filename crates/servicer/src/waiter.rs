@@ -10,10 +10,8 @@ use crate::Clock;
 /// Waits with mio.
 ///
 /// On Linux and Android, a timer descriptor keeps the deadlines, because mio rounds timeouts up to
-/// whole milliseconds. (Deadlines 0.3 and 1.5 ms ahead were 0.8 and 0.6 ms late at the median, and
-/// 0.03 and 0.06 ms late with the timer.) The timer is set only if it does not already end sooner,
-/// so a deadline that keeps moving later costs no system calls. Other systems use the timeout of
-/// mio's wait.
+/// whole milliseconds. It is set only if it does not already end sooner, so a deadline that keeps
+/// moving later costs no system calls. Other systems use the timeout of mio's wait.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     poll: Poll,
@@ -23,8 +21,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter that takes up to `events_max` events per wait. The returned waker ends a
-    /// wait from another thread.
+    /// Creates a waiter of up to `events_max` events per wait, and a waker for other threads.
     pub(crate) fn new(events_max: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;

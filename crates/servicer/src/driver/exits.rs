@@ -19,9 +19,8 @@ use crate::socket::{Envelope, SocketIndex};
 /// repeated.
 ///
 /// An exit sends its header until it has received a datagram from us. A datagram without a header
-/// soon after we have sent is therefore the player's own, and so is any header at its start. For
-/// this reason a flow also counts as active while we send: a session that is about to time out
-/// sends to a silent player.
+/// soon after we have sent is therefore the player's own, and so is any header at its start. So a
+/// flow also counts as active while we send.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     list: Vec<Exit>,

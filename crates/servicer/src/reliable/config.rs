@@ -11,14 +11,11 @@ use super::event_queue::QueueLimits;
 use super::record::{Budget, HEADER_MAX, MESSAGE_HEADER, REASON_BYTES_MAX};
 use crate::tcp::StreamConfig;
 
-/// How a reliable server assigns clients to threads.
-///
-/// Both modes make the same guarantees. An idle thread makes no turns in either.
+/// How a reliable server assigns clients to threads. The guarantees are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpServicers {
-    /// One thread per client, from its acceptance to its close. The system schedules the threads,
-    /// so a busy client does not delay those on other cores. Each thread needs a stack, some 200
-    /// KiB of buffers and four descriptors.
+    /// One thread per client, from its acceptance to its close. Each needs a stack, some 200 KiB of
+    /// buffers and four descriptors.
     ThreadPerClient,
     /// A fixed number of threads. A new client is assigned to the thread with the fewest. A message
     /// to all clients wakes at most this many threads.
@@ -43,8 +40,7 @@ impl TcpServicers {
     }
 }
 
-/// Maximum clients with a thread each; a design value, which keeps their stacks below 1 GiB of
-/// address space.
+/// Maximum clients with a thread each; their stacks take less than 1 GiB of address space.
 const CLIENTS_WITH_THREADS: usize = 64;
 
 /// Maximum threads of a pool; four with the accepting one.
@@ -79,8 +75,7 @@ pub struct ReliableConfig {
     pub orders_max: NonZeroUsize,
     /// Maximum events queued for the application; 4,096, and one more per thread. If the queue is
     /// full, the server reads nothing from clients. In addition each thread holds 256 events and
-    /// the messages of its last socket read, up to 64 KiB. Of the shortest messages these are
-    /// 13,107, which take 1 MiB.
+    /// the messages of its last socket read, up to 64 KiB.
     pub events_max: usize,
     /// Maximum bytes of queued events, counting 64 more for each message; 4 MiB.
     pub event_bytes_max: usize,

@@ -1,8 +1,7 @@
 //! Record framing: a 4-byte big-endian length, then that many bytes.
 //!
-//! Three bytes would be enough for the lengths allowed here. The fourth is a thirtieth of the
-//! shortest message over TLS, and it lets hub, lobby and game servers share one framing. The
-//! connection's limit bounds a length, not the width of the field.
+//! Hub, lobby and game servers share this framing. The connection's limit bounds a length, not the
+//! width of the field.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -2,15 +2,14 @@
 //!
 //! The system distributes datagrams by the addresses of both ends (`SO_REUSEPORT`, socket(7)), so a
 //! session stays on one socket while its client keeps its address. If the address changes, another
-//! socket may receive the session's datagrams, and its machine does not know the session
-//! ([`Machine::is_stray`]). The servicer then forwards the datagram to the next shard, and so on,
-//! until a shard has the session. That shard answers from its own socket, which has the same port.
-//! A datagram that no shard knows stays with the last one. A machine that answers unknown datagrams
-//! (a stateless reset) therefore does so only if no shard has the session.
+//! socket may receive the datagrams, whose machine does not know the session
+//! ([`Machine::is_stray`]). Its thread then forwards the datagram to the next shard, and so on,
+//! until a shard has the session. A datagram that no shard knows stays with the last one, which
+//! alone may answer it (a stateless reset).
 //!
-//! A stray datagram costs up to one move per shard. To limit what a spoofing sender can cause, each
-//! servicer forwards at most 16,384 datagrams per second, and at most 1,024 from one IPv4 /24 or
-//! IPv6 /56, so that one prefix cannot block clients that have migrated.
+//! To limit what a spoofing sender can cause, each thread forwards at most 16,384 datagrams per
+//! second, and at most 1,024 from one IPv4 /24 or IPv6 /56, so that one prefix cannot block clients
+//! that have migrated.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -82,10 +81,9 @@ impl UdpServicer {
     /// Starts a thread for each socket; all sockets must share a port, see
     /// [`UdpSocket::bind_shards`]. `make` creates machine and application for a shard's index.
     ///
-    /// Each machine applies shared limits, such as those per source, on its own. Session names must
-    /// be unique across shards, except for a negligible chance; in `udp_proto` these are the 8-byte
-    /// connection ids. Each machine needs its own instance id and token keys, so a token is redeemed
-    /// only on the shard that issued it.
+    /// Each machine applies limits, such as those per source, on its own. Session names must be
+    /// unique across shards, except for a negligible chance; in `udp_proto` these are the 8-byte
+    /// connection ids. Each machine needs its own instance id and token keys.
     ///
     /// # Errors
     ///
