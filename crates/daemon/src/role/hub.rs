@@ -209,8 +209,8 @@ impl StreamApplication<Hub> for HubApplication {
         None
     }
 
-    fn on_stranger(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
-        self.unlisted.on_stranger(now, claimed);
+    fn on_unknown_node(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
+        self.unlisted.on_unknown_node(now, claimed);
     }
 
     fn on_dialled(
@@ -305,7 +305,7 @@ struct UnlistedNodes {
 }
 
 impl UnlistedNodes {
-    fn on_stranger(&mut self, now: Instant, node: NodeId) {
+    fn on_unknown_node(&mut self, now: Instant, node: NodeId) {
         if let Some(suppressed) = self.should_log(now, node) {
             tracing::warn!(
                 %node,

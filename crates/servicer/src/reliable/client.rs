@@ -302,11 +302,11 @@ impl ClientMachine {
             (State::Member(_), ReliableRecord::Message(payload)) => {
                 self.queued.push_back(ClientEvent::Message(copy(payload)));
             }
-            (_, ReliableRecord::Closing(closing, words)) => {
+            (_, ReliableRecord::Closing(closing, reason)) => {
                 self.close = Some(match closing {
-                    Closing::ShutDown => ClientClose::ShutDown(copy(words)),
+                    Closing::ShutDown => ClientClose::ShutDown(copy(reason)),
                     Closing::Slow => ClientClose::Slow,
-                    Closing::Dismissed => ClientClose::Dismissed(copy(words)),
+                    Closing::Dismissed => ClientClose::Dismissed(copy(reason)),
                 });
             }
             _ => return None,

@@ -52,7 +52,7 @@ impl<'a> ReliableRecord<'a> {
             (1, rest) => Self::Accepted(rest),
             (2, rest) => Self::Refused(rest),
             (3, rest) => Self::Message(rest),
-            (4, [code, words @ ..]) => Self::Closing(Closing::of(*code)?, words),
+            (4, [code, reason @ ..]) => Self::Closing(Closing::of(*code)?, reason),
             _ => return None,
         })
     }
@@ -61,11 +61,11 @@ impl<'a> ReliableRecord<'a> {
         let (head, rest): (&[u8], _) = match self {
             Self::Join(rest) => (&[0, VERSION], rest),
             Self::Accepted(rest) => (&[1], rest),
-            Self::Refused(rest) => (&[2], cut(rest)),
+            Self::Refused(rest) => (&[2], truncate(rest)),
             Self::Message(rest) => (&[3], rest),
-            Self::Closing(Closing::ShutDown, words) => (&[4, 0], cut(words)),
-            Self::Closing(Closing::Slow, words) => (&[4, 1], cut(words)),
-            Self::Closing(Closing::Dismissed, words) => (&[4, 2], cut(words)),
+            Self::Closing(Closing::ShutDown, reason) => (&[4, 0], truncate(reason)),
+            Self::Closing(Closing::Slow, reason) => (&[4, 1], truncate(reason)),
+            Self::Closing(Closing::Dismissed, reason) => (&[4, 2], truncate(reason)),
         };
         buf.extend_from_slice(head);
         buf.extend_from_slice(rest);
@@ -83,8 +83,8 @@ impl Closing {
     }
 }
 
-fn cut(words: &[u8]) -> &[u8] {
-    words.get(..REASON_BYTES_MAX).unwrap_or(words)
+fn truncate(reason: &[u8]) -> &[u8] {
+    reason.get(..REASON_BYTES_MAX).unwrap_or(reason)
 }
 
 /// Limits of a peer's send backlog.
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_cut() {
+    fn a_reason_is_truncated() {
         let long = [7; REASON_BYTES_MAX + 1];
         for typed in [
             ReliableRecord::Refused(&long),

@@ -275,11 +275,11 @@ fn ask(mut bytes: usize, set: impl Fn(usize) -> io::Result<()>) {
 }
 
 /// The part of a buffer that is usable for datagrams.
-const fn usable(told: usize) -> usize {
+const fn usable(bytes: usize) -> usize {
     if cfg!(any(target_os = "android", target_os = "linux")) {
-        told / 2
+        bytes / 2
     } else {
-        told
+        bytes
     }
 }
 

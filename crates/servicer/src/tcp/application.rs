@@ -59,7 +59,7 @@ pub trait StreamApplication<M: StreamMachine> {
     /// Called when a listener rejects a node that is not in
     /// [`Admission::Only`](super::Admission::Only). `claimed` is unproved: anyone can cause these
     /// calls, once per handshake. Does nothing by default.
-    fn on_stranger(&mut self, _now: Instant, _machine: &mut M, _claimed: NodeId) {}
+    fn on_unknown_node(&mut self, _now: Instant, _machine: &mut M, _claimed: NodeId) {}
 
     /// Returns whether the machine can take more records of `connection`; by default always.
     ///

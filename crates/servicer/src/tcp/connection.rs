@@ -218,7 +218,7 @@ impl Connection {
         if self.stage == Stage::Connecting {
             return Ok(0);
         }
-        let mut gone = 0_usize;
+        let mut records = 0_usize;
         while self.is_ready.write {
             let progress = self.write_tls()?;
             if progress > 0 {
@@ -228,7 +228,8 @@ impl Connection {
                 self.deadlines.on_blocked(now);
                 break;
             }
-            gone = gone.saturating_add(self.writer.advance(std::mem::take(&mut self.encrypted)));
+            records =
+                records.saturating_add(self.writer.advance(std::mem::take(&mut self.encrypted)));
             if !self.is_shaken() {
                 break;
             }
@@ -239,8 +240,8 @@ impl Connection {
             }
             self.encrypted = self.tls.writer().write(chunk).map_err(|_| Fault::Tls)?;
         }
-        self.credit = self.credit.saturating_add(gone);
-        Ok(gone)
+        self.credit = self.credit.saturating_add(records);
+        Ok(records)
     }
 
     pub(super) fn is_flushed(&self) -> bool {

@@ -295,7 +295,7 @@ impl StreamApplication<Talker> for Reporter {
         machine.handle_completed(now, id, result);
     }
 
-    fn on_stranger(&mut self, _: Instant, _: &mut Talker, claimed: NodeId) {
+    fn on_unknown_node(&mut self, _: Instant, _: &mut Talker, claimed: NodeId) {
         drop(self.news.send(News::Stranger(claimed)));
     }
 

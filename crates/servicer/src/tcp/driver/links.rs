@@ -235,7 +235,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
                     }
                     (Side::Accepted(_), Fault::UnknownNode(claimed)) => {
                         self.application
-                            .on_stranger(now, &mut self.machine, claimed);
+                            .on_unknown_node(now, &mut self.machine, claimed);
                     }
                     (Side::Accepted(_), _) => {}
                 }

@@ -251,8 +251,8 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             return false;
         };
         connection.is_dirty = false;
-        let gone = match connection.flush(now) {
-            Ok(gone) => gone,
+        let written = match connection.flush(now) {
+            Ok(written) => written,
             Err(fault) => {
                 self.fail(now, key, fault);
                 return true;
@@ -269,9 +269,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         }
         self.table.schedule(key, &self.config);
         if let Stage::Open(id) = stage
-            && gone > 0
+            && written > 0
         {
-            self.machine.handle_credit(now, id, gone);
+            self.machine.handle_credit(now, id, written);
             return true;
         }
         false
