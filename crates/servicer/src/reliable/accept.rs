@@ -133,31 +133,13 @@ pub(super) struct Refusal {
 
 #[derive(Debug)]
 pub(super) struct JoinHandler {
-    number: WorkerId,
-    sender: EventSender<WorkerEvent>,
-    arrivals: VecDeque<OpenConnection>,
+    pub(super) number: WorkerId,
+    pub(super) sender: EventSender<WorkerEvent>,
+    pub(super) arrivals: VecDeque<OpenConnection>,
     /// Join payload of the connection that is handed over next.
-    payload: Option<Bytes>,
-    options: SocketOptions,
-    reason: Arc<OnceLock<Bytes>>,
-}
-
-impl JoinHandler {
-    pub(super) const fn new(
-        number: WorkerId,
-        sender: EventSender<WorkerEvent>,
-        options: SocketOptions,
-        reason: Arc<OnceLock<Bytes>>,
-    ) -> Self {
-        Self {
-            number,
-            sender,
-            arrivals: VecDeque::new(),
-            payload: None,
-            options,
-            reason,
-        }
-    }
+    pub(super) payload: Option<Bytes>,
+    pub(super) options: SocketOptions,
+    pub(super) shutdown_reason: Arc<OnceLock<Bytes>>,
 }
 
 impl Drop for JoinHandler {
@@ -239,7 +221,7 @@ impl StreamApplication<AcceptMachine> for JoinHandler {
     }
 
     fn begin_shutdown(&mut self, _: Instant, machine: &mut AcceptMachine, _: Instant) {
-        machine.shut_down(self.reason.get().unwrap_or(&Bytes::new()));
+        machine.shut_down(self.shutdown_reason.get().unwrap_or(&Bytes::new()));
     }
 }
 

@@ -462,25 +462,10 @@ pub(super) enum WorkerRequest {
 
 #[derive(Debug)]
 pub(super) struct MemberApplication {
-    number: WorkerId,
-    sender: EventSender<WorkerEvent>,
-    arrivals: VecDeque<OpenConnection>,
-    shutdown_reason: Arc<OnceLock<Bytes>>,
-}
-
-impl MemberApplication {
-    pub(super) const fn new(
-        number: WorkerId,
-        sender: EventSender<WorkerEvent>,
-        shutdown_reason: Arc<OnceLock<Bytes>>,
-    ) -> Self {
-        Self {
-            number,
-            sender,
-            arrivals: VecDeque::new(),
-            shutdown_reason,
-        }
-    }
+    pub(super) number: WorkerId,
+    pub(super) sender: EventSender<WorkerEvent>,
+    pub(super) arrivals: VecDeque<OpenConnection>,
+    pub(super) shutdown_reason: Arc<OnceLock<Bytes>>,
 }
 
 impl Drop for MemberApplication {

@@ -1,6 +1,6 @@
 //! The threads of a server: start, requests and end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -61,12 +61,14 @@ impl WorkerPool {
             send_buffer_bytes: config.socket_buffer_bytes,
             keepalive: config.keepalive,
         };
-        let handler = JoinHandler::new(
-            ACCEPTOR,
-            events.clone(),
+        let handler = JoinHandler {
+            number: ACCEPTOR,
+            sender: events.clone(),
+            arrivals: VecDeque::new(),
+            payload: None,
             options,
-            Arc::clone(&shutdown_reason),
-        );
+            shutdown_reason: Arc::clone(&shutdown_reason),
+        };
         let acceptor = StreamServicer::named(format!("{name}-door"))
             .with_config(config.for_joining())
             .spawn(listeners, AcceptMachine::default(), handler)?;
@@ -96,7 +98,12 @@ impl WorkerPool {
     fn start_one(&mut self) -> Result<WorkerId, SpawnError> {
         let number = WorkerId(self.last_number.wrapping_add(1));
         self.last_number = number.0;
-        let (events, shutdown_reason) = (self.events.clone(), Arc::clone(&self.shutdown_reason));
+        let application = MemberApplication {
+            number,
+            sender: self.events.clone(),
+            arrivals: VecDeque::new(),
+            shutdown_reason: Arc::clone(&self.shutdown_reason),
+        };
         let machine = MemberMachine::new(
             self.events.clone(),
             self.config.budget(),
@@ -104,11 +111,7 @@ impl WorkerPool {
         );
         let handle = StreamServicer::named(format!("{}-{}", self.name, number.0))
             .with_config(self.config.for_members())
-            .spawn(
-                Vec::new(),
-                machine,
-                MemberApplication::new(number, events, shutdown_reason),
-            )?;
+            .spawn(Vec::new(), machine, application)?;
         self.started = self.started.saturating_add(1);
         self.workers.insert(number, Worker { handle, members: 0 });
         Ok(number)
