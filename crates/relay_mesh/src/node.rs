@@ -300,8 +300,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sets the wall clock, which decides which signed documents are valid; before the first call
-    /// none is.
+    /// Sets the wall clock. Before the first call no signed document is valid.
     pub fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
         let now = self.advance(now);
         self.unix = Some((now, unix));
@@ -380,8 +379,7 @@ impl<P: Provider> Node<P> {
         self.publish(now);
     }
 
-    /// Reverts [`drain`](Self::drain) and announces it. Flows that moved return only if that
-    /// improves their path.
+    /// Reverts [`drain`](Self::drain) and announces it. Flows return only to better paths.
     pub fn undrain(&mut self, now: Instant) {
         let now = self.advance(now);
         if self.draining().is_none() {

@@ -57,8 +57,8 @@ impl<P: Provider> Node<P> {
         self.config.signed.as_ref()?.holder.stored()
     }
 
-    /// Returns the bundle of the signed document in force, as [`offer_config`](Self::offer_config)
-    /// accepts it.
+    /// Returns the bundle of the signed document in force; [`offer_config`](Self::offer_config)
+    /// takes it.
     #[must_use]
     pub fn config_bundle(&self) -> Option<&[u8]> {
         (!self.config_news.bundle.is_empty()).then_some(&self.config_news.bundle)
@@ -108,8 +108,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Requests a newer document if a request is due, and reports once that the document has
-    /// expired.
+    /// Requests a newer document if a request is due, and reports an expired one once.
     pub(super) fn run_config(&mut self, now: Instant) {
         let Some(unix) = self.unix_at(now).filter(|_| self.config.signed.is_some()) else {
             return;

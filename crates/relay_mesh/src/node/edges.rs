@@ -93,8 +93,7 @@ impl Edges {
 }
 
 impl<P: Provider> Node<P> {
-    /// Returns the known costs from exits to game servers, measured here or reported by other
-    /// exits.
+    /// Returns the known costs from exits to game servers, measured here or by other exits.
     pub fn game_edges(&self) -> impl Iterator<Item = GameEdgeView> {
         let view = |(protocol, game): &GameKey, exit, cost: Cost| GameEdgeView {
             game: game.clone(),

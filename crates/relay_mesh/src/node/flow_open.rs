@@ -69,8 +69,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends all pending opens to an exit, oldest first, except of flows that have ended. Returns
-    /// false if some have to wait.
+    /// Sends all pending opens to an exit, oldest first; returns false if some have to wait.
     pub(super) fn send_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
@@ -134,8 +133,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns the next message for pending flows, and how many entries it covers; no message if
-    /// all of them have ended.
+    /// The next message for pending flows, if any is left, and how many entries it covers.
     fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
         let waiting = self.path_sets.get(&far).into_iter();
         let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter().copied());
@@ -182,8 +180,8 @@ impl<P: Provider> Node<P> {
         (count, Some(message))
     }
 
-    /// Sends a datagram of a flow without a label over the session. Returns false if the flow is
-    /// too old, or a limit or the session has no room.
+    /// Sends a datagram of a new flow without a label over the session; returns false if it is not
+    /// sent.
     pub(super) fn send_early_by_session(
         &mut self,
         now: Instant,
@@ -262,8 +260,7 @@ impl<P: Provider> Node<P> {
 
 /// Minimum time between two messages that open flows to one exit: 100 for 1,000 joins per second.
 const OPENS_REST: Duration = Duration::from_millis(10);
-/// Delay before a close message is retried: a short round trip, in which the peer acknowledges
-/// data.
+/// Delay before a close message is retried: a short round trip.
 const CLOSES_REST: Duration = Duration::from_millis(20);
 /// Queued close messages per session; 1.5 MiB. Dropping more costs only the flows of a slow peer.
 const CLOSES_WAITING_MAX: usize = 65_536;

@@ -243,8 +243,7 @@ impl<P: Provider> Node<P> {
         self.send_first_messages(now, link, node);
     }
 
-    /// The prober of the last session, if that ended recently at the same address; otherwise a new
-    /// one.
+    /// The prober of the last session if that ended recently at the same address, or a new one.
     fn prober_for(&mut self, now: Instant, link: LinkId, address: Option<SocketAddr>) -> Prober {
         let peer = self.peers.get_mut(link).zip(address);
         let last = peer.and_then(|(peer, address)| peer.take_prober(now, address));
@@ -467,7 +466,7 @@ pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
-/// A session that lasted this long showed that its far end is reachable.
+/// Duration of a session that showed that its far end is reachable.
 const LASTED: Duration = Duration::from_secs(10);
 /// Delay of the node with the larger id, if two nodes learn of each other at once.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);

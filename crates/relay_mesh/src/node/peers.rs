@@ -82,8 +82,7 @@ pub(super) struct Up {
     pub(super) is_small: bool,
 }
 
-/// All known nodes, by link id and by node id. A link id is reused once its node is forgotten and
-/// unreferenced.
+/// All known nodes. A link id is reused once its node is forgotten and unreferenced.
 #[derive(Debug)]
 pub(super) struct Peers {
     list: Vec<Peer>,
@@ -347,7 +346,7 @@ impl Peer {
         self.next_dial = now + BACK_OFF + spread;
     }
 
-    /// Schedules the next dial after a failed dial or a session that the peer or the path ended.
+    /// Schedules the next dial after a failed dial or a session that this node did not end.
     pub(super) fn back_off(&mut self, now: Instant, spread: Duration) {
         let span = BACK_OFF
             .saturating_mul(1 << self.failures.min(5))

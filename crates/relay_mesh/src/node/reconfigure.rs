@@ -236,8 +236,7 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Replaces the first `old` by `new`; returns whether `old` was present. Two names may resolve to
-/// one address for a while: it is then listed twice.
+/// Replaces one `old` by `new`, if present: it is listed twice while two names resolve to it.
 fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bool {
     let found = addresses.iter_mut().find(|address| **address == old);
     found.map(|address| *address = new).is_some()

@@ -338,8 +338,7 @@ impl<P: Provider> Node<P> {
         self.peers.contacts().saturating_add(kept) >= self.config.links_max
     }
 
-    /// Frees a slot for a needed inbound peer by evicting a peer with an unused link; returns
-    /// whether it did.
+    /// Evicts a peer with an unused link for a needed inbound peer; returns whether it did.
     pub(super) fn make_slot_for(&mut self, now: Instant, node: &NodeId) -> bool {
         if !self.selecting.is_choosing || !self.is_needed(node) {
             return false;

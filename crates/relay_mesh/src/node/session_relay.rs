@@ -92,16 +92,14 @@ impl Detours {
             || self.unmeasured.contains_key(&link)
     }
 
-    /// Pauses the relay because a packet arrived on the direct path or probes it alone; the relay's
-    /// copy could arrive first and hide it.
+    /// Pauses the relay, whose copies could hide that the direct path answers.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.pause_relay(now, PAUSE);
         }
     }
 
-    /// Whether the relay is paused, so that packets to `far` use only the direct path and may be
-    /// lost.
+    /// Whether the relay is paused, so that packets to `far` may be lost.
     pub(super) fn is_paused(&self, now: Instant, far: LinkId) -> bool {
         let detour = self.list.get(&far);
         detour.is_some_and(|detour| now < detour.paused_until)
@@ -427,8 +425,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends idle sessions that began over a detour once the remote node is reached. The next
-    /// session measures the direct path.
+    /// Restarts idle sessions that began over a detour, to measure the direct path once it answers.
     fn restart_unmeasured(&mut self, now: Instant) {
         let unmeasured: Vec<(LinkId, SessionId)> = self
             .detours

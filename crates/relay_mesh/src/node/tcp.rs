@@ -20,8 +20,7 @@ impl<P: Provider> Node<P> {
         self.tunnels.as_mut()?.work.pop_front()
     }
 
-    /// Reports whether a port could be [opened](TcpWork::Listen). If not, the node asks again after
-    /// 5 s.
+    /// Reports whether a port could be [opened](TcpWork::Listen); if not, it is retried after 5 s.
     pub fn tcp_listening(&mut self, now: Instant, port: TcpPort, is_open: Result<(), ()>) {
         let now = self.advance(now);
         let tunnels = self.tunnels.as_mut();
@@ -128,8 +127,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Evicts an idle connection of `source` in the tunnel of `flow`; returns whether there was
-    /// one.
+    /// Evicts an idle connection of `source` in the tunnel of `flow`; returns whether one was.
     fn reclaim_of_source(&mut self, now: Instant, flow: u32, source: SourceKey) -> bool {
         let end = self
             .tunnels
@@ -292,8 +290,7 @@ impl<P: Provider> Node<P> {
         tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
     }
 
-    /// Returns the counters of all tunnels since the start; `None` if the node carries no TCP
-    /// games.
+    /// Returns the counters of all tunnels; `None` if the node carries no TCP games.
     #[must_use]
     pub fn tunnel_stats(&self) -> Option<TunnelStats> {
         self.tunnels.as_ref().map(|tunnels| tunnels.stats())

@@ -33,8 +33,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Sends pending datagrams of tunnels and handles their events; returns false if nothing was
-    /// pending.
+    /// Sends datagrams of tunnels and handles their events; returns false if nothing was pending.
     pub(super) fn pump_tunnels(&mut self, now: Instant) -> bool {
         let next = |tunnels: &mut Box<Tunnels>| {
             let flow = tunnels.touched.pop_first()?;
@@ -71,8 +70,7 @@ impl<P: Provider> Node<P> {
         self.pump_tunnels(now);
     }
 
-    /// Opens due ports and closes unused tunnels; while draining, every tunnel without a
-    /// connection.
+    /// Opens due ports and closes unused tunnels; while draining, all without a connection.
     pub(super) fn run_tunnel_ports(&mut self, now: Instant) {
         let idle = self.config.flow_idle;
         let is_leaving = self.gossip.publisher().is_leaving();
@@ -133,8 +131,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Applies new TCP games. Resets each connection if its game changed or was removed, or if its
-    /// far end may no longer carry the game.
+    /// Applies new TCP games. Resets connections whose game changed or may no longer be carried.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
@@ -203,8 +200,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Asks the driver to dial the game's server if policy and limits allow it; otherwise refuses
-    /// the connection.
+    /// Asks the driver to dial the game's server, or refuses the connection by policy or limit.
     fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
         let far = self.flows.get(flow).map(|flow| flow.far);
         let node = far.and_then(|far| self.node_of(far));
@@ -378,10 +374,9 @@ impl<P: Provider> Node<P> {
         Some(index)
     }
 
-    /// Creates the tunnel for TCP players whose exit is their entry, with both ends in this node;
-    /// returns the flow of the entry side.
-    ///
-    /// It is an ordinary tunnel, so that the same limits and close semantics apply.
+    /// Creates both ends of the tunnel for TCP players whose exit is their entry; returns the flow
+    /// of the entry side. It is an ordinary tunnel, so that the same limits and close semantics
+    /// apply.
     pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
         if !self.make_room(now, Owner::Own) {
             return None;

@@ -41,8 +41,7 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the paths to the far ends of this node's flows. Includes this node itself if it is
-    /// the exit of its own players.
+    /// Returns the paths to the far ends of flows, and to this node as the exit of its own players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
         let path_sets = self.path_sets.iter().filter_map(|(&link, path_set)| {
             let path = |id: Option<u8>| id.and_then(|id| path_set.path(id));
