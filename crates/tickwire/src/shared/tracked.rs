@@ -161,8 +161,8 @@ mod tests {
         tracked.end(numbers[7]);
         let last = begin().unwrap();
         assert_eq!(begin(), Err(SendError::TooManyTracked));
-        let told = core::iter::from_fn(|| tracked.pop_unreported());
-        let told: Vec<MessageId> = told
+        let reported = core::iter::from_fn(|| tracked.pop_unreported());
+        let reported: Vec<MessageId> = reported
             .map(|event| {
                 let Event::Settled {
                     message, outcome, ..
@@ -177,7 +177,7 @@ mod tests {
         let mut expected = numbers;
         expected.remove(7);
         expected.push(last);
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         assert!(tracked.state().counts.is_empty());
     }
 

@@ -28,13 +28,13 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// Sends its offer to each client, and records what it receives.
 #[derive(Debug, Default)]
-struct Desk {
+struct LobbyMachine {
     /// Sent to each client.
     offer: Vec<u8>,
     /// Dials to make.
     calls: VecDeque<(CommandId, Call)>,
     guests: VecDeque<ConnectionId>,
-    told: VecDeque<Vec<u8>>,
+    received: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Effect for Call {
     type Outcome = Infallible;
 }
 
-impl StreamMachine for Desk {
+impl StreamMachine for LobbyMachine {
     type Event = Vec<u8>;
     type Command = Call;
 
@@ -56,7 +56,7 @@ impl StreamMachine for Desk {
         }
     }
     fn handle_frame(&mut self, _: Instant, _: ConnectionId, record: &[u8]) {
-        self.told.push_back(record.to_vec());
+        self.received.push_back(record.to_vec());
     }
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
     fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {}
@@ -76,32 +76,38 @@ impl StreamMachine for Desk {
         self.calls.pop_front()
     }
     fn poll_event(&mut self) -> Option<Vec<u8>> {
-        self.told.pop_front()
+        self.received.pop_front()
     }
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 }
 
-/// Forwards what the desk receives.
-struct Clerk(mpsc::Sender<Result<Vec<u8>, DialError>>);
+/// Forwards what the machine receives.
+struct Forwarder(mpsc::Sender<Result<Vec<u8>, DialError>>);
 
-impl StreamApplication<Desk> for Clerk {
+impl StreamApplication<LobbyMachine> for Forwarder {
     type Request = ();
 
-    fn apply_request(&mut self, _: Instant, _: &mut Desk, (): ()) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut LobbyMachine, (): ()) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
-    fn on_event(&mut self, _: Instant, _: &mut Desk, told: Vec<u8>) {
-        drop(self.0.send(Ok(told)));
+    fn on_event(&mut self, _: Instant, _: &mut LobbyMachine, received: Vec<u8>) {
+        drop(self.0.send(Ok(received)));
     }
-    fn on_command(&mut self, _: Instant, _: &mut Desk, _: CommandId, call: Call) -> Option<Dial> {
+    fn on_command(
+        &mut self,
+        _: Instant,
+        _: &mut LobbyMachine,
+        _: CommandId,
+        call: Call,
+    ) -> Option<Dial> {
         Some(call.0)
     }
     fn on_dialled(
         &mut self,
         _: Instant,
-        _: &mut Desk,
+        _: &mut LobbyMachine,
         _: CommandId,
         result: Result<ConnectionId, DialError>,
     ) {
@@ -115,13 +121,13 @@ impl StreamApplication<Desk> for Clerk {
 fn ask(address: SocketAddr, authorities: &Authorities) -> Result<Vec<u8>, DialError> {
     let peer = authorities.host("lobby.example").unwrap().into();
     let call = (CommandId(1), Call(Dial { address, peer }));
-    let desk = Desk {
+    let machine = LobbyMachine {
         calls: VecDeque::from([call]),
-        ..Desk::default()
+        ..LobbyMachine::default()
     };
-    let (sender, told) = mpsc::channel();
-    let handle = StreamServicer::named("visitor").spawn(Vec::new(), desk, Clerk(sender));
-    let answer = told.recv_timeout(LONG).unwrap();
+    let (sender, received) = mpsc::channel();
+    let handle = StreamServicer::named("visitor").spawn(Vec::new(), machine, Forwarder(sender));
+    let answer = received.recv_timeout(LONG).unwrap();
     handle.unwrap().shutdown(LONG);
     answer
 }
@@ -177,12 +183,12 @@ fn b4_the_games_keys_are_handed_over_by_a_host_with_a_certificate() {
     let offer = format!("{}\n{}\n", old.public_key(), new.public_key());
     let listener = StreamListener::bind_host(address("127.0.0.1:0"), &certificate).unwrap();
     let lobby = listener.local_address();
-    let desk = Desk {
+    let machine = LobbyMachine {
         offer: offer.clone().into_bytes(),
-        ..Desk::default()
+        ..LobbyMachine::default()
     };
-    let clerk = Clerk(mpsc::channel().0);
-    let handle = StreamServicer::named("lobby").spawn(vec![listener], desk, clerk);
+    let forwarder = Forwarder(mpsc::channel().0);
+    let handle = StreamServicer::named("lobby").spawn(vec![listener], machine, forwarder);
 
     let keys = ask(lobby, &trusted).unwrap();
     assert_eq!(keys, offer.as_bytes());
