@@ -13,7 +13,6 @@ use crate::hash_history::HashHistory;
 use crate::message::{Answer, Question};
 use crate::tick::Tick;
 
-/// Witnesses tried in turn, if they do not answer.
 pub(crate) const WITNESSES_MAX: usize = 3;
 
 /// All inquiries of a match, and the server's own history.
@@ -21,7 +20,6 @@ pub(crate) const WITNESSES_MAX: usize = 3;
 pub(crate) struct DesyncBisect {
     /// The server's own hashes; empty if it does not simulate.
     pub(crate) own: HashHistory,
-    /// At most one per seat.
     inquiries: Vec<Inquiry>,
     /// Most ticks of one question, so that the answer fits a datagram.
     ticks_max: u8,
@@ -32,7 +30,6 @@ pub(crate) struct DesyncBisect {
 #[derive(Debug)]
 pub(crate) struct DesyncReport {
     pub(crate) seat: Seat,
-    /// Its reported hash of `tick`.
     pub(crate) report: u32,
     pub(crate) tick: Tick,
     /// Best first, at most [`WITNESSES_MAX`].
@@ -43,7 +40,6 @@ pub(crate) struct DesyncReport {
 pub(crate) struct Witness {
     /// `None` for the server.
     pub(crate) seat: Option<Seat>,
-    /// Its reported hash of the differing tick.
     pub(crate) report: u32,
     /// First tick that may differ.
     pub(crate) first: Tick,
@@ -72,7 +68,6 @@ impl DesyncBisect {
         }
     }
 
-    /// Begins an inquiry; replaces an older one about the same player.
     pub(crate) fn begin(&mut self, suspicion: DesyncReport, deadline: Instant) {
         self.inquiries
             .retain(|inquiry| inquiry.seat != suspicion.seat);
@@ -82,7 +77,6 @@ impl DesyncBisect {
         self.inquiries.push(inquiry);
     }
 
-    /// Makes `seat` load another state after its inquiry; false if there is none.
     pub(crate) fn reload_after(&mut self, seat: Seat) -> bool {
         let mut inquiries = self.inquiries.iter_mut();
         inquiries.any(|inquiry| inquiry.seat == seat && inquiry.reload_after())
@@ -101,7 +95,6 @@ impl DesyncBisect {
         counts
     }
 
-    /// Ends stages that timed out at `now`, and repeats questions unanswered for `wait_nanos`.
     pub(crate) fn on_tick(
         &mut self,
         now: Instant,
@@ -117,7 +110,6 @@ impl DesyncBisect {
         self.inquiries.retain(|inquiry| !inquiry.is_over());
     }
 
-    /// Continues without `seat`, whose player left.
     pub(crate) fn on_left(&mut self, seat: Seat, deadline: Instant) {
         for inquiry in &mut self.inquiries {
             self.found
@@ -161,7 +153,6 @@ enum Topic {
 struct Side {
     /// `None` for the server, which is not asked.
     seat: Option<Seat>,
-    /// Its reported hash of the differing tick.
     report: u32,
     given: Option<SideAnswer>,
     asked_at: Option<Instant>,
@@ -177,10 +168,8 @@ enum SideAnswer {
     Acknowledged,
 }
 
-/// Sections of a state; at most 64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
-    /// Hash over the log of closed ticks.
     log: u32,
     sections: Vec<(u32, SectionName)>,
 }
@@ -256,7 +245,6 @@ impl Side {
         }
     }
 
-    /// Returns the recipient of `question`, if it is due.
     fn poll(&mut self, now: Instant, question: Question) -> Option<(Seat, Question)> {
         let seat = self.seat.filter(|_| self.is_due)?;
         self.is_due = false;
@@ -313,14 +301,12 @@ struct Inquiry {
     witness: Side,
     /// Further witnesses, best last.
     others: Vec<Witness>,
-    /// Tick of the differing hash step.
     tick: Tick,
     /// First tick that may differ.
     first: Tick,
     /// First tick known to differ.
     found: Tick,
     stage: Stage,
-    /// Whether the player loads another state afterwards.
     then_reload: bool,
     ticks_max: u8,
     deadline: Instant,
@@ -353,7 +339,6 @@ impl Inquiry {
         }
     }
 
-    /// Begins with the next witness; ends if there is none.
     fn begin(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         self.found = self.tick;
         let Some(witness) = self.others.pop() else {
@@ -491,7 +476,6 @@ impl Inquiry {
         first.or_else(|| self.witness.poll(now, question))
     }
 
-    /// Makes the player load another state at the end; false if that has passed.
     const fn reload_after(&mut self) -> bool {
         self.then_reload = matches!(self.stage, Stage::Asking(_));
         self.then_reload
@@ -509,7 +493,6 @@ impl Inquiry {
             .saturating_add(witnesses.saturating_mul(size_of::<Witness>()))
     }
 
-    /// Asks for the last ticks before `end` that may differ.
     fn ask_before(&mut self, end: Tick, own: &HashHistory, deadline: Instant) {
         let first = end.minus(self.ticks_max.into()).max(self.first);
         let count = u8::try_from(end.since(first)).unwrap_or(self.ticks_max);
@@ -549,7 +532,6 @@ impl Inquiry {
         }
     }
 
-    /// Begins to notify both, and returns the result.
     fn conclude(&mut self, cause: Cause, section: Option<Section>, deadline: Instant) -> Found {
         let found = Found {
             seat: self.seat,

@@ -59,7 +59,6 @@ impl<'a> BitReader<'a> {
         Ok(field)
     }
 
-    /// As [`bits`](Self::bits), for more than the window may hold.
     #[cold]
     fn long_bits(&mut self, count: u32) -> Result<u64, Malformed> {
         let is_there = usize::try_from(count).is_ok_and(|count| count <= self.len());
@@ -71,7 +70,6 @@ impl<'a> BitReader<'a> {
         Ok(high << low | self.bits(low)?)
     }
 
-    /// Fills the window to at least 56 bits, or all that are left.
     #[inline]
     fn refill(&mut self) {
         if self.held > u64::BITS - 8 {
@@ -102,7 +100,6 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Consumes `count` held bits, at least 1.
     #[inline]
     const fn skip(&mut self, count: u32) {
         // Shift in two steps, since 64 is not a valid shift.
@@ -145,7 +142,6 @@ impl<'a> BitReader<'a> {
         Ok(u32::try_from(number).unwrap_or(max))
     }
 
-    /// As [`gamma`](Self::gamma), for more than the window may hold.
     #[cold]
     fn long_gamma(&mut self, max: u32) -> Result<u32, Malformed> {
         let mut ahead = *self;

@@ -26,7 +26,6 @@ pub(crate) struct Chain {
     bytes: Vec<u8>,
     /// Longest bundle, in bytes.
     stride: usize,
-    /// Number of slots.
     len: u32,
 }
 
@@ -35,7 +34,6 @@ impl Chain {
         Self::with_len(shape, CHAIN_LEN)
     }
 
-    /// Creates a chain of `len` bundles, at least one.
     pub(crate) fn with_len(shape: Shape, len: u32) -> Self {
         let len = len.max(1);
         let slots = usize::try_from(len).unwrap_or(usize::MAX);
@@ -49,7 +47,6 @@ impl Chain {
         }
     }
 
-    /// Stores the bundle of `tick`, replacing one that is a chain's length older.
     pub(crate) fn put(&mut self, tick: Tick, bundle: &[u8]) {
         let slot = self.slot(tick);
         let start = slot.saturating_mul(self.stride);
@@ -131,7 +128,6 @@ impl Chain {
     }
 }
 
-/// A chain that is received, possibly with gaps.
 #[derive(Debug)]
 pub(crate) struct ReceivedChain {
     pub(crate) chain: Chain,
@@ -209,9 +205,7 @@ impl ReceivedChain {
 /// Reads a chain from tick 0 on, one turn at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainReader {
-    /// First tick not yet read.
     pub(crate) next: Tick,
-    /// Inputs of the previous tick.
     pub(crate) row: Row,
     pub(crate) log: LogHash,
 }
@@ -225,14 +219,12 @@ impl ChainReader {
         }
     }
 
-    /// Continues from a state saved by another participant.
     pub(crate) fn resume_from(&mut self, next: Tick, row: &Row, log: LogHash) {
         self.next = next;
         self.row.copy_from(row);
         self.log = log;
     }
 
-    /// Reads the next tick; `None` if the chain does not hold it.
     pub(crate) fn read(&mut self, chain: &Chain) -> Option<Tick> {
         let bundle = chain.get(self.next)?;
         let applied = bundle::apply(bundle, &mut self.row);
@@ -246,10 +238,8 @@ impl ChainReader {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotHead {
-    /// First tick that is not part of the state.
     pub(crate) next: Tick,
     pub(crate) log: LogHash,
-    /// Inputs of the tick before.
     pub(crate) row: Row,
 }
 

@@ -54,11 +54,8 @@ pub const SECTIONS_MAX: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct StateHasher {
-    /// Hash over the match, with which each section begins.
     key: u64,
-    /// Hash over the ended sections.
     root: u64,
-    /// Hash over the current section so far.
     hash: u64,
     name: &'static str,
     is_divided: bool,
@@ -161,7 +158,6 @@ impl StateHasher {
     }
 }
 
-/// Hash over all closed ticks so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogHash(u64);
 
@@ -262,7 +258,6 @@ mod tests {
         assert_eq!(hasher.finish(), 935_856_892_089_023_466);
     }
 
-    /// Hashes `sections` of one byte each.
     fn divided(sections: &[(&'static str, u8)]) -> StateHasher {
         let mut hasher = StateHasher::new(MatchId([2; 16]));
         for (name, value) in sections {

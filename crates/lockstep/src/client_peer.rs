@@ -340,7 +340,6 @@ impl<I: Input> ClientPeer<I> {
                 if session.write_answer(len_max, buf) {
                     self.stats.bisect_answers = self.stats.bisect_answers.saturating_add(1);
                 } else if self.exchange.transmit(now, buf) {
-                    // A chunk, or an acknowledgement of one.
                 } else if !core::mem::take(&mut session.is_due) {
                     return None;
                 } else if session.ready_at.is_some() {
@@ -454,12 +453,10 @@ impl<I: Input> ClientPeer<I> {
         self.session().map(|session| &session.welcome)
     }
 
-    /// Returns the closed ticks held; `None` before the welcome.
     pub(crate) fn past(&self) -> Option<Past<'_>> {
         self.session().map(Session::past)
     }
 
-    /// Takes closed ticks before `end` from another player.
     pub(crate) fn take_closed(
         &mut self,
         now: Instant,
@@ -672,12 +669,10 @@ const LATE_TICKS: u32 = 3;
 
 #[derive(Debug, Default)]
 struct StallWatch {
-    /// The missing turn and when it was expected, once reported.
     stalled: Option<(Tick, Instant)>,
     last_received: Option<Instant>,
 }
 
-/// The first turn that has not arrived.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     tick: Tick,
@@ -700,7 +695,6 @@ impl StallWatch {
         Some(ClientEvent::Resumed { tick, late })
     }
 
-    /// Checks whether a turn is overdue; returns an event.
     fn on_time(&mut self, now: Instant, expected: &Expected) -> Option<ClientEvent> {
         if self.stalled.is_some() || now < expected.deadline() {
             return None;

@@ -144,7 +144,6 @@ fn walk(
     if set < 2 { Err(Malformed) } else { Ok(()) }
 }
 
-/// Bits that hold an index below the width.
 fn index_len(width: Width) -> u32 {
     width
         .get()

@@ -19,7 +19,6 @@ const SETTLED: u32 = 512;
 pub(crate) struct HashComparator {
     by_seat: Vec<SeatHashes>,
     server: SeatHashes,
-    /// First step that is not settled.
     next: u32,
     /// First step with an unexpired timeout.
     pub(crate) overdue: u32,
@@ -30,7 +29,6 @@ pub(crate) struct HashComparator {
     pub(crate) counts: Counts,
 }
 
-/// Which difference is reported if hashes were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettlePolicy {
     /// The first step that differs, after waiting: there is no bisection.
@@ -80,7 +78,6 @@ impl HashComparator {
         }
     }
 
-    /// Begins with `step`; earlier steps are not compared.
     pub(crate) const fn begin_at(&mut self, step: u32) {
         self.next = step;
         self.overdue = step;
@@ -151,7 +148,6 @@ impl HashComparator {
         true
     }
 
-    /// The timeout of step [`overdue`](Self::overdue) has expired.
     pub(crate) const fn expire(&mut self) {
         self.overdue = self.overdue.saturating_add(1);
     }
@@ -192,7 +188,6 @@ impl HashComparator {
         })
     }
 
-    /// Whether a settled step of `seat` is not judged yet.
     pub(crate) fn has_unjudged(&self, seat: Seat) -> bool {
         let seat_hashes = self.by_seat.get(usize::from(seat.0));
         seat_hashes
@@ -283,13 +278,11 @@ impl HashComparator {
 struct SeatHashes {
     /// Hash of step `s` in slot `s % STEPS`.
     hashes: Vec<Option<u32>>,
-    /// First step neither judged nor skipped.
     judged: u32,
     /// First step from `judged` on that has no hash.
     missing: u32,
     end: u32,
     matched: Option<u32>,
-    /// Whether it is compared.
     is_active: bool,
     /// Whether its timeout expired, and nothing was judged since.
     is_silent: bool,
@@ -369,7 +362,6 @@ impl SeatHashes {
         }
     }
 
-    /// Ends its part; hashes up to `last` still count.
     fn end_after(&mut self, last: u32) {
         self.is_active = false;
         for step in last.saturating_add(1)..self.end {
@@ -592,7 +584,6 @@ impl HashComparator {
         })
     }
 
-    /// Players judged at `step` and not excluded.
     pub(crate) fn agreeing(&self, step: u32) -> impl Iterator<Item = Seat> {
         let seats = (0..=u16::MAX).map(Seat).zip(&self.by_seat);
         seats

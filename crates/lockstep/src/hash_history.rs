@@ -32,7 +32,6 @@ struct Kept {
 pub(crate) struct TickRecord<'a> {
     /// Hash over log and state, as players report it.
     pub(crate) report: u32,
-    /// Hash over the log of closed ticks.
     pub(crate) log: u32,
     pub(crate) sections: &'a [u32],
 }
@@ -141,7 +140,6 @@ mod tests {
 
     const NAMES: [&str; 3] = ["one", "two", "three"];
 
-    /// Pushes `tick` with sections that begin with `hash`.
     fn push(hash_history: &mut HashHistory, tick: u32, hash: u32, count: usize) {
         let sections = NAMES.into_iter().zip(hash..).take(count);
         hash_history.push(Tick(tick), (tick * 2, tick * 3), sections);
@@ -208,12 +206,10 @@ mod tests {
 /// State hashes kept for retransmission: as many as are compared.
 const REPORTED_KEPT: u32 = 1_024;
 
-/// The last reported hashes, by hash step.
 #[derive(Debug)]
 pub(crate) struct ReportedHashes {
     /// Hash of step `s` in slot `s % REPORTED_KEPT`; `None` if the application reported none.
     kept: Vec<Option<u32>>,
-    /// One past the newest reported step.
     pub(crate) end: u32,
 }
 

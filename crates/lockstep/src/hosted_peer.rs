@@ -74,13 +74,11 @@ pub struct HostedPeer<I> {
     /// By seat, for removed players: first tick of a host after theirs.
     cuts: Ticks,
     client: ClientPeer<I>,
-    /// Set while we host.
     server: Option<Box<MatchServer<I>>>,
     /// Whether the server is paused for lack of a quorum.
     is_held: bool,
     /// Whether the host was silent for longer than `host_timeout`.
     host_suspected: bool,
-    /// When to send the next presence and check the members.
     heartbeat_at: Instant,
     due: Due,
     events: VecDeque<HostedEvent>,
@@ -234,7 +232,6 @@ impl<I: Input> HostedPeer<I> {
         self.links.get_mut(usize::from(seat))?.as_mut()
     }
 
-    /// Those of `seats` with a link that satisfies `is_so`.
     fn filter_seats(&self, seats: Seats, is_so: impl Fn(&Link) -> bool) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |all, (link, seat)| match link {
@@ -243,7 +240,6 @@ impl<I: Input> HostedPeer<I> {
         })
     }
 
-    /// Queues an event; none after the final one.
     fn push_event(&mut self, event: HostedEvent) {
         if self.is_over() {
             return;
@@ -566,13 +562,10 @@ impl<I: Input> HostedPeer<I> {
     }
 
     const fn is_over(&self) -> bool {
-        match self.state {
-            State::Leaving { .. } | State::Ending { .. } | State::Closed => true,
-            State::Playing
-            | State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Evicted { .. } => false,
-        }
+        matches!(
+            self.state,
+            State::Leaving { .. } | State::Ending { .. } | State::Closed
+        )
     }
 }
 

@@ -99,7 +99,6 @@ impl Width {
     }
 }
 
-/// Writes `input` into `out`, as exactly `I::WIDTH` bits; unused bits are zero.
 pub(crate) fn encode_into<I: Input>(input: &I, out: &mut Vec<u8>) {
     out.clear();
     input.write(&mut BitWriter::new(out));
@@ -244,7 +243,6 @@ impl<'a, I: Input> Turn<'a, I> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) width: Width,
-    /// Inputs in seat order, `width.byte_len()` bytes each.
     pub(crate) values: Vec<u8>,
     /// Origin of each input; its length is the seat count.
     pub(crate) origins: Vec<Origin>,

@@ -84,10 +84,8 @@ pub(crate) struct History {
     stride: usize,
     /// Input of tick `t` in slot `t % INPUTS_MAX`.
     values: Vec<u8>,
-    /// Tick of the oldest input.
     pub(crate) first: Tick,
     count: u32,
-    /// The newest input that the server acknowledged.
     reference: Vec<u8>,
     reference_tick: Option<Tick>,
 }
@@ -142,19 +140,16 @@ impl History {
         self.forget_before(tick.plus(1));
     }
 
-    /// The server has no inputs any more.
     pub(crate) const fn forget_reference(&mut self) {
         self.reference_tick = None;
     }
 
-    /// Drops inputs before `tick`: their ticks are closed.
     pub(crate) fn forget_before(&mut self, tick: Tick) {
         let gone = tick.since(self.first).min(self.count);
         self.first = self.first.plus(gone);
         self.count = self.count.saturating_sub(gone);
     }
 
-    /// Returns the input just before the first, if the server has it.
     pub(crate) fn reference(&self) -> Option<&[u8]> {
         let tick = self.reference_tick?;
         (tick.plus(1) == self.first).then_some(self.reference.as_slice())

@@ -118,7 +118,6 @@ impl<S> Interpolation<S> {
         if self.states.len() >= self.config.states.into() {
             self.stats.dropped_full = self.stats.dropped_full.saturating_add(1);
             if self.index(sent_at) == 0 {
-                // It is the oldest itself.
                 return;
             }
             self.states.pop_front();
@@ -266,10 +265,8 @@ pub struct InterpolationStats {
 /// Most change of the display rate, as a fraction: an eighth.
 const DILATION: u32 = 8;
 
-/// Errors above this are corrected by a jump.
 const JUMP: Duration = Duration::from_millis(500);
 
-/// Most states held, which bounds memory.
 const STATES_MAX: u16 = 1_024;
 
 #[cfg(test)]

@@ -47,14 +47,12 @@ pub struct MatchServer<I> {
     /// Input of an absent seat, `shape.width` bits.
     neutral: Vec<u8>,
     seats: Vec<SeatState>,
-    /// Seats of the current players.
     peers: BTreeMap<PeerId, Seat>,
     /// Former players: their close reason, and whether to send it now. At most one per seat.
     departed: BTreeMap<PeerId, (CloseReason, bool)>,
     chain: Chain,
     /// When each tick of the chain closed, at slot `tick % CHAIN_LEN`.
     closed_at: Vec<Instant>,
-    /// First tick that is not closed.
     end: Tick,
     /// First tick that this server closes: 0, unless it took over a match.
     base: Tick,
@@ -62,11 +60,9 @@ pub struct MatchServer<I> {
     origin: Instant,
     /// Deadline of the next tick while it waits for players.
     waits_until: Option<Instant>,
-    /// When to send a keep-alive while a tick waits.
     pulse_at: Option<Instant>,
     /// Latest start, while ready players wait for others.
     start_at: Option<Instant>,
-    /// Inputs of the last closed tick.
     before: Row,
     after: Row,
     scratch: Vec<u8>,
@@ -76,12 +72,10 @@ pub struct MatchServer<I> {
     hash_comparator: HashComparator,
     bisect: DesyncBisect,
     limits: RepairLimits,
-    /// Inputs of open ticks, for predicting clients.
     forwarding: Forwarding,
     snapshots: Snapshots,
     spectators: SpectatorSet,
     show: SpectatorDelay,
-    /// No seat below it has a datagram due.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
     stats: ServerStats,
@@ -272,7 +266,6 @@ impl<I: Input> MatchServer<I> {
         self.repeat_welcomes(now);
         self.run_show(now);
         self.close_due(now);
-        // After the check for a paused process.
         self.poll_donation(now);
         self.count_waiting(now);
     }
@@ -372,7 +365,6 @@ impl<I: Input> MatchServer<I> {
         self.now
     }
 
-    /// Empties a seat, and notifies the application and the player.
     fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
         let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
@@ -400,7 +392,6 @@ impl<I: Input> MatchServer<I> {
         });
     }
 
-    /// When `tick` closed, if still known.
     fn closed_at(&self, tick: Tick) -> Option<Instant> {
         let is_known = tick < self.end && self.end.since(tick) <= CHAIN_LEN;
         is_known
@@ -469,7 +460,6 @@ impl<I: Input> MatchServer<I> {
         let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
         };
-        // Early inputs of the previous player do not count.
         entry.log.clear();
         entry.player = Some(Player::new(peer, now, until, &self.limits));
         self.departed.remove(&peer);
@@ -546,7 +536,6 @@ impl<I: Input> MatchServer<I> {
         players.all(Player::is_ready)
     }
 
-    /// Repeats welcomes, and removes late players that never answered.
     fn repeat_welcomes(&mut self, now: Instant) {
         for index in 0..self.shape.seats {
             let Some(player) = player_mut(&mut self.seats, Seat(index)) else {
@@ -578,7 +567,6 @@ impl<I: Input> MatchServer<I> {
         self.begin(now);
     }
 
-    /// Stops the start timer if no ready player is left.
     fn stop_waiting(&mut self) {
         if !self.seats.iter().any(SeatState::is_ready) {
             self.start_at = None;
@@ -602,7 +590,6 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Closed ticks of a match that is taken over.
 #[derive(Debug)]
 pub(crate) struct Past<'a> {
     pub(crate) chain: &'a Chain,

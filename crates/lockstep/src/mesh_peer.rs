@@ -89,12 +89,10 @@ pub struct MeshPeer<I> {
     clock: MeshClock,
     /// Ticks by which the game may lag before the clock stops.
     lag: u32,
-    /// When to send again though no boundary was passed.
     resend_at: Instant,
     /// First tick with a missing input, and the seats it is missing from.
     known: Tick,
     awaited: Seats,
-    /// First tick not passed to the stepper.
     read: Tick,
     stepper: Stepper,
     /// All inputs of the tick before `read`, and of the one before that.
@@ -105,7 +103,6 @@ pub struct MeshPeer<I> {
     log: LogHash,
     /// Log after tick `t`, in slot `t % LOGS`.
     logs: Vec<LogHash>,
-    /// The last final tick, until its hash is reported.
     last: Option<Tick>,
     hashes: ReportedHashes,
     hash_comparator: HashComparator,
@@ -126,18 +123,9 @@ pub struct MeshPeer<I> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Gathering {
-        /// When to repeat the hello.
-        hello_at: Instant,
-    },
-    Running {
-        /// When to repeat our statement.
-        state_at: Instant,
-    },
-    Leaving {
-        copies: u8,
-        at: Instant,
-    },
+    Gathering { hello_at: Instant },
+    Running { state_at: Instant },
+    Leaving { copies: u8, at: Instant },
     Closed,
 }
 
@@ -363,7 +351,6 @@ impl<I: Input> MeshPeer<I> {
         self.view.others()
     }
 
-    /// Queues an event, if there is room.
     fn push_event(&mut self, event: MeshEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);

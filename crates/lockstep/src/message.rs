@@ -162,7 +162,6 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Refuses what no sender writes.
 #[expect(clippy::fn_params_excessive_bools, reason = "it checks a bool")]
 pub(crate) const fn require(is_valid: bool) -> Result<(), DecodeError> {
     if is_valid {

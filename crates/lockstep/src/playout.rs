@@ -31,7 +31,6 @@ impl Playout {
 #[derive(Clone, Debug)]
 pub(crate) struct PlayoutDelay {
     playout: Playout,
-    /// Lateness of arrivals, in nanoseconds.
     needs: SecondLargest,
     /// Balances long-term misses against delay, in nanoseconds.
     steady: i64,
@@ -121,7 +120,6 @@ fn nanos(span: Duration) -> i64 {
 /// for a drift of 200 ppm to cost 0.4 ms at 60 Hz.
 const WINDOW: u32 = 64;
 
-/// Maps the sender's clock to ours.
 #[derive(Clone, Debug)]
 pub(crate) struct PlayoutClock {
     /// Our clock at the sender's time 0, at the fastest recent latency, in nanoseconds: of the last
@@ -139,7 +137,6 @@ impl PlayoutClock {
         }
     }
 
-    /// Handles the arrival of data sent at `sent_at` of the sender's clock.
     pub(crate) fn on_arrival(&mut self, now: Instant, sent_at: Instant) {
         let base = signed_nanos(now).saturating_sub(signed_nanos(sent_at));
         let (settled, (filling, count)) = self.quickest.unwrap_or((base, (i64::MAX, 0)));
@@ -200,7 +197,6 @@ impl PlayoutClock {
 /// it, which is 3 to 6 a minute.
 const MAX_WINDOW: u32 = 600;
 
-/// Recent needs, in any unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SecondLargest {
     settled: TopTwo,
@@ -208,7 +204,6 @@ pub(crate) struct SecondLargest {
     count: u32,
 }
 
-/// Two largest values, in descending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TopTwo(i64, i64);
 
@@ -243,7 +238,6 @@ impl SecondLargest {
         }
     }
 
-    /// Returns the second-largest recent need; `None` before two samples.
     pub(crate) fn need(&self) -> Option<i64> {
         let TopTwo(first, second) = self.filling;
         let need = self.settled.with(first).with(second).1;
@@ -400,7 +394,6 @@ pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(1);
 /// Late items in a row before the other clock is assumed to have stepped back.
 pub(crate) const LATE_IN_ROW: u32 = 32;
 
-/// Most items held, which bounds memory.
 const ITEMS_MAX: u16 = 1_024;
 
 #[cfg(test)]

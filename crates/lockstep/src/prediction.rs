@@ -42,7 +42,6 @@ pub struct Prediction<I, S> {
     steps: Vec<Predicted<I, S>>,
     history: u64,
     state: S,
-    /// State before the last correction.
     before: S,
     stats: PredictionStats,
 }
@@ -168,7 +167,6 @@ impl<I, S: Clone + PartialEq> Prediction<I, S> {
         &self.stats
     }
 
-    /// The predicted state after input `number`, which is not before `acknowledged`.
     fn predicted(&self, number: u64) -> &S {
         if number == self.acknowledged {
             return &self.base;
@@ -232,7 +230,6 @@ struct Predicted<I, S> {
 /// below the 32,768 that 16-bit numbers can tell apart.
 const HISTORY_MAX: u16 = 1_024;
 
-/// Slot of input `number`, which is not 0.
 fn slot(number: u64, history: u64) -> usize {
     let slot = number.saturating_sub(1).checked_rem(history);
     usize::try_from(slot.unwrap_or(0)).unwrap_or(0)

@@ -18,7 +18,6 @@ pub(crate) const RUN_LEN_SMALL: usize = 24;
 /// Ticks of silence after which a client that reports each tick counts as lagging.
 const SILENT_TICKS: u64 = 5;
 
-/// What one client has and was sent.
 #[derive(Debug)]
 pub(crate) struct Repair {
     /// First tick that it lacks, as it last reported.
@@ -39,25 +38,20 @@ pub(crate) struct Repair {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RepairLimits {
-    /// Ticks in each datagram.
     pub(crate) ticks: u32,
     pub(crate) period_nanos: u64,
     /// Ticks between two reports of a client.
     pub(crate) report_ticks: u64,
     pub(crate) len_max: usize,
-    /// Overhead per bundle, in bytes.
     pub(crate) len_beside: usize,
     /// Length up to which a run is extended by older bundles, in bytes.
     pub(crate) len_small: usize,
-    /// Largest budget, in bytes.
     pub(crate) burst: u32,
-    /// Budget gained per tick, in bytes.
     pub(crate) gain: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
-    /// First tick that it lacks.
     pub(crate) next: Tick,
     pub(crate) is_gap: bool,
     /// When the tick before `next` closed, if known.
@@ -67,7 +61,6 @@ pub(crate) struct Ack {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed<'a> {
     pub(crate) chain: &'a Chain,
-    /// First tick that is not closed.
     pub(crate) end: Tick,
     /// When the first tick that the client lacks closed, if known.
     pub(crate) next_at: Option<Instant>,
@@ -145,12 +138,10 @@ impl Repair {
         self.is_gap = is_gap;
     }
 
-    /// Adds one tick's gain to the budget.
     pub(crate) fn on_tick(&mut self, limits: &RepairLimits) {
         self.on_ticks(1, limits);
     }
 
-    /// Adds the gain of `count` ticks to the budget.
     pub(crate) fn on_ticks(&mut self, count: u32, limits: &RepairLimits) {
         let gain = limits.gain.saturating_mul(count);
         self.budget = self.budget.saturating_add(gain).min(limits.burst);
@@ -166,7 +157,6 @@ impl Repair {
         self.slice_by(now, closed, limits, |wanted| newest(closed, wanted, limits))
     }
 
-    /// Selects the bundles of a datagram; `newest` returns the newest wanted ones that fit.
     pub(crate) fn slice_by(
         &mut self,
         now: Instant,
@@ -350,7 +340,6 @@ impl EncodedTicks {
         found
     }
 
-    /// Returns the bundles of `ticks`, which `chain` holds.
     pub(crate) fn lay_out(&mut self, chain: &Chain, ticks: &Range<u32>) -> &[u8] {
         if self.ticks != *ticks {
             self.bytes.clear();

@@ -174,7 +174,6 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
         self.saves.newest(self.settled)
     }
 
-    /// Keeps the hash of the state after `tick`, if it will be needed.
     fn on_stepped(&mut self, tick: Tick) {
         if !self.steps.wants_hash(tick) {
             return;
@@ -208,7 +207,6 @@ impl<S: Sim, M: Steps<Input = S::Input>> Rollback<S, M> {
     }
 }
 
-/// Samples before a mean is used.
 const SAMPLES_MIN: u32 = 8;
 
 const SAMPLES_PER_WORD: u32 = 64;
@@ -216,7 +214,6 @@ const SAMPLES_PER_WORD: u32 = 64;
 /// A sample counts at most this many times the mean: the process may have been preempted.
 const SPIKE: u64 = 8;
 
-/// Moving average over about 16 samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     nanos: u64,
@@ -237,7 +234,6 @@ impl Mean {
         } else {
             span
         };
-        // The first ones weigh alike.
         let weight = u64::from(self.samples.min(16));
         let sum = self.nanos.saturating_mul(weight.saturating_sub(1));
         // Rounded, so that small values do not decay to 0.
@@ -258,13 +254,11 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Adds a save with these start and end times.
     pub(crate) fn on_save(&mut self, from: Duration, to: Duration) {
         self.save.take(from, to);
         self.unreported = self.unreported.saturating_add(1);
     }
 
-    /// Adds a step, state hash included, with these start and end times.
     pub(crate) fn on_step(&mut self, from: Duration, to: Duration) {
         self.step.take(from, to);
         self.unreported = self.unreported.saturating_add(1);

@@ -172,7 +172,6 @@ pub trait Steps {
     fn set_costs(&mut self, save: Duration, step: Duration);
 }
 
-/// The newest saves, with reused memory.
 #[derive(Debug)]
 pub(crate) struct Saves<T> {
     /// Tick plus 1 and state of each; 0 for an empty slot.
@@ -195,13 +194,11 @@ impl<T: Default> Saves<T> {
         Some(state)
     }
 
-    /// Returns the state before `tick`, and drops later ones.
     pub(crate) fn rewind(&mut self, tick: Tick) -> Option<&T> {
         self.forget_after(tick);
         self.find(tick)
     }
 
-    /// Returns the newest state at or before `tick`, and its number.
     pub(crate) fn newest(&self, tick: Tick) -> Option<(Tick, &T)> {
         let most = tick.0.saturating_add(1);
         let slots = self.slots.iter().filter(|(tag, _)| *tag <= most);

@@ -86,7 +86,6 @@ pub enum SpectatorRelayEvent {
     Closed(CloseReason),
 }
 
-/// Time between copies of the leave sent upstream.
 const LEAVE_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SpectatorRelay {
@@ -543,16 +542,13 @@ struct Upstream {
     incoming: Box<Incoming>,
     /// When to repeat `Ready`; `None` once it is answered.
     ready_at: Option<Instant>,
-    /// When to send the next report; `None` until turns arrive.
     report_at: Option<Instant>,
-    /// Set while children need a snapshot.
     request: Option<SnapshotRequest>,
     due: Due,
 }
 
 #[derive(Debug)]
 struct SnapshotRequest {
-    /// When to repeat it.
     again_at: Instant,
     until: Instant,
 }
@@ -599,7 +595,6 @@ impl Upstream {
         self.schedule_ready(now);
     }
 
-    /// Repeats `Ready`, for a server that did not get it.
     const fn schedule_ready(&mut self, now: Instant) {
         self.ready_at = Some(now);
     }
@@ -628,7 +623,6 @@ impl Upstream {
         }
     }
 
-    /// Handles a chunk; after the last one returns the snapshot and the first tick after it.
     fn on_chunk(
         &mut self,
         now: Instant,
@@ -733,7 +727,6 @@ impl Upstream {
             .saturating_add(self.received.chain.memory_len())
     }
 
-    /// Whether a tick is missing that redundancy no longer covers.
     fn is_gap(&self) -> bool {
         self.received.is_gap(self.welcome.repair.into())
     }

@@ -23,7 +23,6 @@ use snapshots::SnapshotTransfers;
 /// datagrams. Redundancy covers losses in between.
 pub(crate) const SPECTATOR_REPORT_TICKS: u32 = 4;
 
-/// Time between welcomes, with 25 % jitter.
 pub(crate) const WELCOME_INTERVAL_MILLIS: u64 = 50;
 
 /// Ticks between checks for spectators that lag too far behind.
@@ -32,20 +31,15 @@ const LAG_CHECK_TICKS: u32 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct SpectatorSetConfig {
     pub(crate) spectators_max: usize,
-    /// How long to wait for a spectator's first datagram.
     pub(crate) ready_timeout: Duration,
-    /// Send rate of snapshots, per spectator.
     pub(crate) transfer: TransferLimits,
     pub(crate) limits: RepairLimits,
 }
 
-/// The ticks that spectators may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownTicks<'a> {
     pub(crate) chain: &'a Chain,
-    /// First tick that the chain holds, or held.
     pub(crate) begin: Tick,
-    /// First tick that is not shown yet.
     pub(crate) end: Tick,
 }
 
@@ -58,11 +52,8 @@ pub(crate) struct Departure {
 #[derive(Debug)]
 pub(crate) struct SpectatorSet {
     set_config: SpectatorSetConfig,
-    /// The welcome that they get, once it is known.
     welcome: Option<Welcome>,
-    /// In no particular order.
     members: Vec<Spectator>,
-    /// Index into `members`.
     indices: Lookup<PeerId, usize>,
     closing: ClosingSpectators,
     transfers: SnapshotTransfers,
@@ -70,9 +61,7 @@ pub(crate) struct SpectatorSet {
     tail: Tail,
     /// No spectator below this index has a datagram due.
     cursor: usize,
-    /// When a welcome, a final packet or a snapshot chunk is due.
     timer: Option<Instant>,
-    /// Departures not yet reported to the application.
     departures: VecDeque<Departure>,
 }
 
@@ -133,7 +122,6 @@ impl SpectatorSet {
         Ok(())
     }
 
-    /// Removes `peer` and notifies it; false if it is not a spectator.
     pub(crate) fn remove(&mut self, peer: PeerId, reason: LeaveReason, close: CloseReason) -> bool {
         let Some(index) = self.indices.remove(&peer) else {
             return false;
@@ -163,7 +151,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Forgets a former spectator: it gets no more final packets.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.closing.forget(peer);
     }
@@ -185,7 +172,6 @@ impl SpectatorSet {
         self.serve(now, shown_ticks, stats);
     }
 
-    /// Marks all spectators that lack ticks as due, though no new tick is shown.
     pub(crate) fn mark_due(&mut self, shown_ticks: &ShownTicks<'_>) {
         for spectator in &mut self.members {
             spectator.is_due |= spectator.repair.next < shown_ticks.end;
@@ -238,7 +224,6 @@ impl SpectatorSet {
         }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) or a snapshot chunk is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let pieces = self.transfers.poll_timeout();
         self.timer.into_iter().chain(pieces).min()
@@ -309,7 +294,6 @@ struct ClosingSpectators {
 }
 
 impl ClosingSpectators {
-    /// Adds `peer`; beyond `most` peers, the one with the lowest id is forgotten.
     fn add(&mut self, peer: PeerId, reason: CloseReason, most: usize) {
         if self.reasons.len() >= most {
             self.reasons.pop_first();
@@ -327,7 +311,6 @@ impl ClosingSpectators {
         self.reasons.contains_key(&peer)
     }
 
-    /// Marks `peer` as due a final packet; false if it is unknown.
     fn mark_due(&mut self, peer: PeerId) -> bool {
         let Some((_, is_due)) = self.reasons.get_mut(&peer) else {
             return false;
@@ -367,7 +350,6 @@ struct Spectator {
     /// Whether a datagram is due though no new tick is shown.
     is_due: bool,
     wants_snapshot: bool,
-    /// Snapshots sent in a row without success.
     deliveries: u8,
     snapshot_from: Instant,
 }
@@ -391,7 +373,6 @@ enum SpectatorState {
 }
 
 impl Spectator {
-    /// A new spectator, due a welcome at once.
     const fn new(
         (peer, kind): (PeerId, SpectatorKind),
         now: Instant,
@@ -421,7 +402,6 @@ impl Spectator {
         self.deliveries = 0;
     }
 
-    /// Whether turns are due, with all ticks before `end` shown.
     fn is_due_turns(&self, end: Tick) -> bool {
         match self.state {
             SpectatorState::Watching => self.sent_end != end || self.is_due,
@@ -431,7 +411,6 @@ impl Spectator {
     }
 }
 
-/// When each of the last [`CHAIN_LEN`] ticks was shown.
 #[derive(Debug, Default)]
 struct TickTimes {
     /// Slot `tick % CHAIN_LEN`; empty until the first spectator joins.
@@ -449,7 +428,6 @@ impl TickTimes {
         }
     }
 
-    /// The ticks `from..end` are shown at `now`.
     fn set(&mut self, now: Instant, from: Tick, end: Tick) {
         if from != self.end {
             self.begin = from;
@@ -465,7 +443,6 @@ impl TickTimes {
         }
     }
 
-    /// When `tick` was shown, if still known.
     fn get(&self, tick: Tick) -> Option<Instant> {
         let oldest = self.begin.max(self.end.minus(CHAIN_LEN));
         let is_known = oldest <= tick && tick < self.end;
@@ -485,9 +462,7 @@ const TICKS: usize = 8;
 /// Encoded datagrams that hold the last tick and up to seven before it.
 #[derive(Debug, Default)]
 struct Tail {
-    /// First tick of the longest datagram.
     begin: Tick,
-    /// One past the last tick.
     end: Tick,
     /// Span in `bytes` of the datagram that begins with each tick, and of an empty one.
     spans: [(u32, u32); TICKS + 1],
@@ -503,7 +478,6 @@ impl Tail {
         self.bytes.reserve(most.saturating_sub(self.bytes.len()));
     }
 
-    /// Encodes the shown ticks, unless that is done.
     fn lay_out(&mut self, shown_ticks: &ShownTicks<'_>, limits: &RepairLimits) {
         if self.end == shown_ticks.end && !self.bytes.is_empty() {
             return;
@@ -541,7 +515,6 @@ impl Tail {
         }
     }
 
-    /// The datagram that begins with `first`, as returned by [`first_from`](Self::first_from).
     fn datagram(&self, first: Tick) -> &[u8] {
         let index = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
         let span = self.spans.get(index(first.since(self.begin)));

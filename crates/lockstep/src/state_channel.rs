@@ -273,7 +273,6 @@ fn write_ack(out: &mut Vec<u8>, ack: &StateAck<'_>) {
     }
 }
 
-/// Bytes for one bit per fragment.
 const MARKS_LEN: usize = 32;
 
 const _: () = assert!(MARKS_LEN * 8 == FRAGMENTS_MAX as usize);
@@ -286,7 +285,6 @@ struct FragmentSet {
 }
 
 impl FragmentSet {
-    /// Sets the bit of a fragment; false if it was set, or there is no such fragment.
     fn insert(&mut self, index: u16) -> bool {
         let bit = bit(index);
         let Some(byte) = self.bytes.get_mut(usize::from(index / 8)) else {
@@ -305,7 +303,6 @@ impl FragmentSet {
         byte.is_some_and(|byte| byte & bit(index) != 0)
     }
 
-    /// The bytes up to the last set bit.
     fn used(&self) -> &[u8] {
         let last = self.bytes.iter().rposition(|byte| *byte != 0);
         let len = last.map_or(0, |last| last.saturating_add(1));

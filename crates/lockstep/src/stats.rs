@@ -149,7 +149,6 @@ pub struct ClientStats {
 }
 
 impl ClientStats {
-    /// Counts what the game was asked for.
     pub(crate) const fn on_step(&mut self, next: StepAction) {
         let count = match next {
             StepAction::Save(_) => &mut self.saves,

@@ -45,18 +45,14 @@ pub(crate) enum StepAction {
 /// plain lockstep: confirmed rows only, each once, no saves.
 #[derive(Debug)]
 pub(crate) struct Stepper {
-    /// Ticks that the game may be ahead of `end`.
     window: u32,
     /// Row of tick `t` in slot `(t + 1) % rows.len()`: as confirmed before `end`, as simulated from
     /// there to `at`. The row before the first final tick is kept too.
     rows: Vec<Row>,
     initial: Row,
     predicted_inputs: PredictedInputs,
-    /// First tick that is not confirmed.
     pub(crate) end: Tick,
-    /// Next tick that the game simulates.
     pub(crate) at: Tick,
-    /// First tick that is not final.
     pub(crate) settled: Tick,
     /// First tick simulated with inputs that are known to be wrong.
     wrong: Option<Tick>,
@@ -66,7 +62,6 @@ pub(crate) struct Stepper {
 }
 
 impl Stepper {
-    /// Creates one before tick 0; `window` is at most [`WINDOW_MAX`].
     pub(crate) fn new(shape: Shape, neutral: &[u8], window: u8, policy: SavePolicy) -> Self {
         let window = window.min(WINDOW_MAX);
         let spacing = Spacing::new(window, policy);
@@ -98,7 +93,6 @@ impl Stepper {
         self.end <= self.at
     }
 
-    /// Takes the closed row of tick [`end`](Self::end), if it is wanted.
     pub(crate) fn confirm(&mut self, row: &Row) {
         debug_assert!(self.wants_row(), "the caller asks before");
         if !self.wants_row() {
@@ -147,7 +141,6 @@ impl Stepper {
         }
     }
 
-    /// Drops inputs of `next` and later ticks; simulated ticks stay until they prove wrong.
     pub(crate) fn forget_predicted(&mut self, next: Tick) {
         self.predicted_inputs.forget_from(next);
     }
@@ -181,14 +174,12 @@ impl Stepper {
         self.predict()
     }
 
-    /// Returns the inputs of the tick last returned by [`next`](Self::next).
     pub(crate) fn row(&self) -> &Row {
         self.rows
             .get(self.slot(self.at.minus(1)))
             .unwrap_or(&self.initial)
     }
 
-    /// Sets the cost of one save and one step, for [`SavePolicy::Auto`].
     pub(crate) fn costs(&mut self, save: Duration, step: Duration) {
         self.spacing.costs(save, step);
     }
@@ -226,7 +217,6 @@ impl Stepper {
         }
         if !is_saved && (is_confirmed || self.spacing.is_due(far)) {
             if is_confirmed {
-                // All earlier ticks are final.
                 self.saves.clear();
                 self.spacing.on_confirmed_save(tick);
             }
@@ -302,7 +292,6 @@ struct PredictedInputs {
 }
 
 impl PredictedInputs {
-    /// Creates one, without memory if there is no `window`.
     fn new(shape: Shape, window: u8) -> Self {
         let slots = if window == 0 { 0 } else { slots() };
         let slots = slots.saturating_mul(shape.seats.into());
@@ -380,14 +369,11 @@ const CANDIDATES: usize = 7;
 /// Ticks without a rollback after which their saves are counted.
 const QUIET_TICKS: u32 = 256;
 
-/// Fixed-point bits of the sums.
 const SCALE_BITS: u32 = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    /// Saves, in units of 2^-16.
     saves: u64,
-    /// Repeated steps, in units of 2^-16.
     steps: u64,
 }
 
@@ -402,11 +388,9 @@ struct Spacing {
     every: u32,
     /// By distance: entry `i` is `2^i` ticks.
     tallies: [Tally; CANDIDATES],
-    /// The last save of a confirmed state.
     origin: Tick,
     /// Ticks from there for which saves are counted.
     counted: u32,
-    /// Cost of a save and of a step, in nanoseconds.
     save_nanos: u64,
     step_nanos: u64,
 }
@@ -436,14 +420,12 @@ impl Spacing {
         self.reach
     }
 
-    /// Sets the cost of one save and one step, clamped to 1 ns to 1 s.
     fn costs(&mut self, save: Duration, step: Duration) {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.save_nanos = nanos(save).clamp(1, 1_000_000_000);
         self.step_nanos = nanos(step).clamp(1, 1_000_000_000);
     }
 
-    /// Counts a long time without a rollback, before simulating on from `at`.
     fn on_predicted(&mut self, at: Tick) {
         let until = self.counted.saturating_add(QUIET_TICKS);
         if at.since(self.origin) > until {
@@ -452,7 +434,6 @@ impl Spacing {
         }
     }
 
-    /// Whether to save a predicted state `far` ticks after the newest save.
     const fn is_due(&self, far: u32) -> bool {
         match self.policy {
             SavePolicy::Dense => far >= 1,
@@ -466,14 +447,12 @@ impl Spacing {
         matches!(self.policy, SavePolicy::Sparse) && far >= self.reach
     }
 
-    /// Records a save of the confirmed state `tick`, from which distances are counted.
     fn on_confirmed_save(&mut self, tick: Tick) {
         self.count_saves(tick);
         self.origin = tick;
         self.counted = 0;
     }
 
-    /// Restarts with state number `tick`.
     const fn on_restart(&mut self, tick: Tick) {
         self.origin = tick;
         self.counted = 0;
@@ -507,7 +486,6 @@ impl Spacing {
         self.counted = self.counted.max(until);
     }
 
-    /// Chooses the cheapest distance, and decays old samples.
     fn choose(&mut self) {
         let (save, step) = (self.save_nanos, self.step_nanos);
         let mut cheapest = (u64::MAX, self.every);

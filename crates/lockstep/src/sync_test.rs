@@ -55,15 +55,12 @@ const SUBSTITUTED_CHANCE: u32 = 30_000;
 #[derive(Debug)]
 pub struct SyncTest<S: Sim> {
     game: S,
-    /// Ticks to go back each time.
     distance: u32,
     at: Tick,
     saves: Saves<S::Snapshot>,
     /// Inputs of tick `t`, and the hash of the state after it, in slot `t % distance`.
     log: Vec<(Row, u64)>,
-    /// Hash of the state before the oldest tick of the log.
     before: u64,
-    /// Computes all hashes, with an arbitrary match id.
     hasher: StateHasher,
     row: Row,
     scratch: Vec<u8>,
@@ -209,7 +206,6 @@ impl<S: Sim> SyncTest<S> {
         Ok(())
     }
 
-    /// Loads the state before `first`, and repeats the ticks since.
     fn step_again(&mut self, first: Tick) -> Result<(), Divergence> {
         if let Some(saved) = self.saves.find(first) {
             self.game.load(saved);

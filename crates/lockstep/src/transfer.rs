@@ -33,7 +33,6 @@ pub(crate) const STALL_TIME: Duration = Duration::from_secs(5);
 /// Lowest datagram limit: four times the 16-byte header, plus as much data again.
 const DATAGRAM_LEN_MIN: u16 = 80;
 
-/// Header of a chunk, in bytes.
 const HEAD_LEN: u64 = 16;
 
 /// Latency of the first chunk and the last acknowledgement, with losses, on most paths.
@@ -65,7 +64,6 @@ impl Default for TransferLimits {
 }
 
 impl TransferLimits {
-    /// Snapshot bytes in each chunk except the last.
     pub(crate) fn stride(&self) -> u16 {
         let head_len = u16::try_from(CHUNK_HEAD_LEN).unwrap_or(DATAGRAM_LEN_MIN);
         let datagram_len = self.datagram_len_max.max(DATAGRAM_LEN_MIN);
@@ -133,9 +131,7 @@ struct Transfer {
     total: u32,
     stride: u16,
     count: u32,
-    /// First missing chunk.
     next: u32,
-    /// Largest transmission number that arrived.
     latest: u32,
     bytes: Vec<u8>,
     is_taken: bool,
@@ -237,7 +233,6 @@ impl Incoming {
         &self.stats
     }
 
-    /// Begins a transfer if `chunk` is the first, or of a later one than the newest.
     fn begin(&mut self, now: Instant, chunk: &Chunk<'_>) {
         let is_later = self.transfer.as_ref().is_none_or(|transfer| {
             let ahead = chunk.id.wrapping_sub(transfer.id).cast_signed();
@@ -269,7 +264,6 @@ impl Transfer {
         self.next >= self.count
     }
 
-    /// Appends the bytes of chunk `next`, and of kept ones that follow it.
     fn append(&mut self, bytes: &[u8], ahead: &mut Ahead) {
         self.reserve(bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -302,13 +296,9 @@ impl Transfer {
 struct Ahead {
     /// Row of chunk `i` plus 1, in slot `i % AHEAD_MAX`; 0 if it is not kept.
     rows: Vec<u16>,
-    /// Rows of one stride each.
     bytes: Vec<u8>,
-    /// Free rows.
     free: Vec<u16>,
-    /// One past the last chunk kept.
     end: u32,
-    /// Number of chunks kept.
     held: u32,
 }
 
@@ -375,7 +365,6 @@ impl Ahead {
         row.is_some_and(|row| *row > 0)
     }
 
-    /// Returns the kept chunks past `next`, in order.
     fn past(&self, next: u32) -> impl Iterator<Item = u32> + '_ {
         let end = if self.held == 0 { 0 } else { self.end };
         (next.saturating_add(1)..end).filter(|&index| self.has(index))

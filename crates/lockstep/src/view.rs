@@ -48,7 +48,6 @@ pub(crate) struct View {
     pub(crate) suspects: Seats,
     pub(crate) leaving: Seats,
     stated: [Option<Statement>; 16],
-    /// The decision that made this view.
     pub(crate) last: Option<Decision>,
     /// Decisions so far: each removes a member, so at most 15.
     pub(crate) epoch: u8,
@@ -76,19 +75,16 @@ impl View {
         }
     }
 
-    /// Accepted members, other than ourselves.
     pub(crate) fn others(&self) -> Seats {
         self.members & !self.suspects & !bit(self.me)
     }
 
-    /// Suspects `seats`; returns whether any was accepted before.
     pub(crate) fn suspect(&mut self, seats: Seats) -> bool {
         let new = seats & self.others();
         self.suspects |= new;
         new != 0
     }
 
-    /// `seats` announced their leave; returns whether any was accepted before.
     pub(crate) fn on_leaving(&mut self, seats: Seats) -> bool {
         self.leaving |= seats & self.members & !bit(self.me);
         self.suspect(self.leaving)
@@ -155,7 +151,6 @@ impl View {
         twice > all || (twice == all && seats & lowest(counted) != 0)
     }
 
-    /// Makes the next view, if all members that stay have stated the same.
     pub(crate) fn decide(&mut self, held: &Ticks) -> Option<Decision> {
         if self.suspects == 0 || self.is_too_few() {
             return None;

@@ -60,11 +60,9 @@ pub(super) struct DelayControl {
     late: (u16, Instant),
     /// How long before that arrival tick `t` was stamped, in nanoseconds, in slot `t % TICKS`.
     stamped: Vec<i64>,
-    /// First tick without an acknowledgement.
     next: Option<Tick>,
     down_at: Option<Instant>,
     went_down: Option<Instant>,
-    /// Time after a step up without a step down.
     calm: Duration,
 }
 
@@ -88,7 +86,6 @@ impl DelayControl {
         u8::try_from(self.current.div_ceil(4)).unwrap_or(u8::MAX)
     }
 
-    /// Returns how long after the arrival of a turn a boundary is: less than a tick.
     pub(super) fn phase(&self) -> Duration {
         let phase = quarters(self.ticks()).saturating_sub(self.current);
         let nanos = self.quarter.saturating_mul(phase.into());
@@ -206,15 +203,12 @@ pub(crate) struct TickClock {
     /// When bundle 0 would have arrived, at the speed of the fastest recent one; may lie before the
     /// origin of time.
     base: i64,
-    /// Fastest of the last whole window.
     settled: i64,
-    /// Fastest of the current window, and its number of samples.
     filling: (i64, u32),
     /// Fastest of the last arrivals that were all late by more than a jump, and their number.
     late: (i64, u32),
     /// How much later than arrivals boundaries are, in nanoseconds; less than a tick.
     phase: i64,
-    /// Number of the next boundary.
     pub(super) index: u32,
     deadline: i64,
     pub(super) jumps: u64,
@@ -239,7 +233,6 @@ impl TickClock {
         }
     }
 
-    /// Handles the arrival of `tick`, the newest of its datagram.
     pub(crate) fn on_arrival(&mut self, now: Instant, tick: Tick) {
         let base = base_of(now, self.period, tick);
         self.note_late(base);
@@ -252,7 +245,6 @@ impl TickClock {
         }
     }
 
-    /// Makes the ticks after `tick` `period_nanos` long.
     pub(crate) fn set_period(&mut self, period_nanos: u32, tick: Tick) {
         let period = i64::from(period_nanos.max(*PERIOD_NANOS.start()));
         let sooner = period.saturating_sub(self.period);
@@ -272,7 +264,6 @@ impl TickClock {
         self.period = period;
     }
 
-    /// Counts late arrivals, and accepts them once there are enough.
     fn note_late(&mut self, base: i64) {
         let (quickest, count) = self.late;
         let limit = self.period.saturating_mul(JUMP_TICKS);
@@ -306,7 +297,6 @@ impl TickClock {
     /// once, also at the last numbers.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
         let now = signed_nanos(now);
-        // There are none at the end of time.
         if now < self.deadline || self.deadline == i64::MAX {
             return None;
         }
@@ -323,7 +313,6 @@ impl TickClock {
                 .unwrap_or(0)
                 .saturating_add(1);
             self.index = u32::try_from(ahead).unwrap_or(u32::MAX);
-            // There is no boundary past the last number.
             self.deadline = at(self.base, self.period, self.index)
                 .saturating_add(self.phase)
                 .max(now.saturating_add(1));
@@ -340,7 +329,6 @@ impl TickClock {
         instant_of(self.deadline)
     }
 
-    /// Returns when bundle `tick` arrives on a fast network.
     pub(crate) fn arrival(&self, tick: Tick) -> Instant {
         instant_of(at(self.base, self.period, tick.0))
     }

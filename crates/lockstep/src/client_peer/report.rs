@@ -24,7 +24,6 @@ const BURST_STEPS: u32 = 4;
 pub(super) struct UnsentHashes {
     reported: ReportedHashes,
     unsent: u32,
-    /// First step that the server requested again.
     wanted: Option<u32>,
     again: Range<u32>,
 }
@@ -118,7 +117,6 @@ const REPORTED_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Answers {
     waiting: VecDeque<Question>,
-    /// The divergences last reported to the application.
     reported: VecDeque<(Tick, Seat)>,
 }
 
@@ -130,7 +128,6 @@ impl Answers {
         }
     }
 
-    /// Queues a question, or a repetition of one; false if the queue is full.
     pub(super) fn push(&mut self, question: Question) -> bool {
         if self.waiting.contains(&question) {
             return true;
@@ -142,7 +139,6 @@ impl Answers {
         has_room
     }
 
-    /// Whether this divergence is new; marks it as reported.
     pub(super) fn is_new(&mut self, tick: Tick, seat: Seat) -> bool {
         let is_new = !self.reported.contains(&(tick, seat));
         if is_new {
@@ -193,7 +189,6 @@ impl Session {
         Ok(())
     }
 
-    /// Appends a report of at most `len_max` bytes.
     pub(super) fn write_report(&mut self, now: Instant, len_max: usize, out: &mut Vec<u8>) {
         self.unreported = 0;
         let end = self.received.end;
@@ -204,7 +199,6 @@ impl Session {
         };
         let width = self.welcome.shape.width;
         if self.is_spectator() {
-            // It has nothing else to report.
             write_report(out, &head, width, &self.neutral, core::iter::empty());
             return;
         }
@@ -268,7 +262,6 @@ impl Session {
         repair.max(ticks.saturating_add(2))
     }
 
-    /// Appends the answer to the oldest question; false if there is none.
     pub(super) fn write_answer(&mut self, len_max: usize, buf: &mut Vec<u8>) -> bool {
         let Some(question) = self.answers.waiting.pop_front() else {
             return false;

@@ -30,10 +30,8 @@ pub(super) struct Session {
     pub(super) welcome: Welcome,
     pub(super) neutral: Vec<u8>,
     pub(super) received: ReceivedChain,
-    /// Position of the application in the chain.
     pub(super) reader: ChainReader,
     returned_end: Tick,
-    /// When the last tick in order arrived.
     advanced_at: Instant,
     pub(super) history: History,
     stamped: Option<Tick>,
@@ -41,16 +39,12 @@ pub(super) struct Session {
     /// How long before its tick's close the newest input arrived, in quarter ticks.
     pub(super) slack: Option<i8>,
     delay: DelayControl,
-    /// Set when the first turn arrives.
     pub(super) clock: Option<TickClock>,
     pub(super) playout: PlayoutDelay,
     pub(super) hashes: UnsentHashes,
     pub(super) stepping: Option<Stepping>,
-    /// The input being unpacked; reused memory.
     scratch: Vec<u8>,
-    /// Id of the last loaded snapshot's transfer.
     pub(super) loaded: Option<u8>,
-    /// First returned tick that is not reported.
     pub(super) reported_end: Tick,
     pub(super) hash_history: HashHistory,
     pub(super) answers: Answers,
@@ -101,7 +95,6 @@ impl Session {
         }
     }
 
-    /// Handles closed ticks; returns the input delay if it changes.
     pub(super) fn on_turns(
         &mut self,
         now: Instant,
@@ -131,7 +124,6 @@ impl Session {
         delay
     }
 
-    /// Takes closed ticks before `end` from another peer than the server.
     pub(super) fn take_closed(
         &mut self,
         now: Instant,
@@ -223,12 +215,10 @@ impl Session {
         });
     }
 
-    /// Returns the next action of a game with rollback.
     pub(super) fn next_action(&mut self) -> Option<StepAction> {
         self.stepping.as_mut()?.next(self.received.end)
     }
 
-    /// Returns when a waiting game with rollback has more to do, by the clock.
     pub(super) fn wait_until(&self) -> Option<Instant> {
         let is_due = self.stepping.as_ref()?.waits_for_clock();
         self.boundary().filter(|_| is_due)
@@ -264,7 +254,6 @@ impl Session {
         Some(self.clock.as_ref()?.arrival(next) + playout)
     }
 
-    /// The first turn that has not arrived, after the first one has.
     pub(super) fn expected(&self) -> Option<Expected> {
         let clock = self.clock.as_ref()?;
         let (tick, period) = (self.received.end, self.period());
@@ -314,7 +303,6 @@ impl Session {
             .saturating_add(self.reader.row.memory_len())
     }
 
-    /// Hash over all ticks that are final for the game.
     pub(super) fn log(&self) -> LogHash {
         match &self.stepping {
             Some(stepping) => stepping
@@ -347,7 +335,6 @@ impl Session {
         arrival.map_or(Duration::ZERO, |at| at.saturating_since(now))
     }
 
-    /// The ticks from `first` on have arrived in order.
     fn on_in_order(&mut self, now: Instant, first: Tick) {
         for tick in (first.0..self.received.end.0).map(Tick) {
             self.advanced_at = now;
@@ -404,7 +391,6 @@ impl Session {
         true
     }
 
-    /// Returns all ticks before the first missing one.
     pub(super) fn past(&self) -> Past<'_> {
         let mut reader = self.reader.clone();
         let chain = &self.received.chain;
@@ -412,7 +398,6 @@ impl Session {
         Past { chain, reader }
     }
 
-    /// Stamps `held` for each boundary before `now`; returns whether there was one.
     pub(super) fn pass_boundaries(
         &mut self,
         now: Instant,
@@ -551,7 +536,6 @@ mod tests {
         let held: Vec<_> = (0..40).filter(|tick| promised.has(Tick(*tick))).collect();
         let kept: Vec<_> = (10..20).chain(26..29).collect();
         assert_eq!(held, kept);
-        // Another takeover, before any tick of the previous one.
         promised.revoke(Tick(22), Tick(20));
         assert_eq!(promised.ranges.len(), 0);
         promised.add(Tick(30));

@@ -14,7 +14,6 @@ use crate::transfer::{Incoming, Outgoing};
 pub(super) struct SnapshotExchange {
     /// Incoming; allocated with the first chunk.
     incoming: Option<Box<Incoming>>,
-    /// A received state, until the application takes it.
     state: Option<Vec<u8>>,
     outgoing: Option<Box<Outgoing>>,
     /// Id of the transfer for which our state is requested, until the application gives it.
@@ -33,7 +32,6 @@ impl SnapshotExchange {
         };
     }
 
-    /// Handles a chunk; returns an event after the last one.
     pub(super) fn on_chunk(
         &mut self,
         now: Instant,
@@ -65,7 +63,6 @@ impl SnapshotExchange {
         }
     }
 
-    /// Handles a request; returns an event if it is new.
     pub(super) fn on_asked(&mut self, id: u8) -> Option<ClientEvent> {
         if self.last_asked == Some(id) {
             return None;

@@ -28,7 +28,6 @@ const LOGS: u32 = 128;
 #[derive(Debug)]
 pub(super) struct Stepping {
     pub(super) stepper: Stepper,
-    /// Own seat; a spectator has none.
     pub(super) own: Option<Seat>,
     window: u32,
     /// First tick that the game may not simulate before it closes.
@@ -80,7 +79,6 @@ impl Stepping {
         }
     }
 
-    /// Takes the closed row of `tick`, and the log hash up to it.
     pub(super) fn confirm(&mut self, tick: Tick, row: &Row, log: LogHash) {
         debug_assert_eq!(tick, self.stepper.end, "closed ticks come in order");
         self.stepper.confirm(row);
@@ -108,7 +106,6 @@ impl Stepping {
         self.stepper.next(self.target.max(end))
     }
 
-    /// Whether the game waits for the clock only.
     pub(super) fn waits_for_clock(&self) -> bool {
         self.stepper.at >= self.target
     }
@@ -126,7 +123,6 @@ impl Stepping {
     }
 }
 
-/// Counts a closed tick; emits an event, if there is room, if our input was substituted.
 pub(super) fn record_read(read: Read, events: &mut VecDeque<ClientEvent>, stats: &mut ClientStats) {
     stats.turns = stats.turns.saturating_add(1);
     if !read.is_own_substituted {

@@ -60,7 +60,6 @@ impl HostedConfig {
     }
 }
 
-/// Least timeout, in ticks.
 const TIMEOUT_TICKS: u32 = 8;
 
 /// Least timeout: a few datagrams of an election, which repeat every 40 ms.

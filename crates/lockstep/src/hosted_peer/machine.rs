@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
 use super::{HostedClose, HostedEvent, HostedPeer, State};
-use crate::event::{ClientEvent, CloseReason, Phase, ServerEvent};
+use crate::event::{ClientEvent, CloseReason, ServerEvent};
 use crate::input::Input;
 use crate::message::{
     DecodeError, FORWARD_HEAD_LEN, HostedMessage, Presence, Seats, bit, decode_hosted, take_lowest,
@@ -22,39 +22,27 @@ impl<I: Input> HostedPeer<I> {
     /// Handles one datagram, of another player or of an admitted guest.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
         let now = self.advance(now);
-        match self.state {
-            State::Closed | State::Leaving { .. } => return,
-            State::Ending { .. } => {
-                if let Some(server) = &mut self.server {
-                    server.handle_datagram(now, arrival, datagram);
-                }
-                return;
-            }
-            State::Playing
-            | State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Evicted { .. } => self.receive(now, arrival, datagram),
+        if !self.is_over() {
+            self.receive(now, arrival, datagram);
+            self.absorb(now);
+        } else if let (State::Ending { .. }, Some(server)) = (self.state, &mut self.server) {
+            server.handle_datagram(now, arrival, datagram);
         }
-        self.absorb(now);
     }
 
     /// Runs timers of the client, of the server while we host, and of the membership.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
-        match self.state {
-            State::Closed => {}
-            State::Leaving { copies, at } => self.repeat_leave(now, copies, at),
-            State::Ending { until } => {
-                self.serve(now);
-                if until <= now {
-                    self.state = State::Closed;
-                    self.server = None;
-                }
+        if let State::Leaving { copies, at } = self.state {
+            self.repeat_leave(now, copies, at);
+        } else if let State::Ending { until } = self.state {
+            self.serve(now);
+            if until <= now {
+                self.state = State::Closed;
+                self.server = None;
             }
-            State::Playing
-            | State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Evicted { .. } => self.run(now),
+        } else if !self.is_over() {
+            self.run(now);
         }
     }
 
@@ -137,15 +125,7 @@ impl<I: Input> HostedPeer<I> {
             }
             return None;
         }
-        let is_current = match self.state {
-            State::Playing | State::Leaving { .. } => true,
-            State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Evicted { .. }
-            | State::Ending { .. }
-            | State::Closed => false,
-        };
-        is_current.then_some(transmit)
+        matches!(self.state, State::Playing | State::Leaving { .. }).then_some(transmit)
     }
 
     fn run(&mut self, now: Instant) {
@@ -168,7 +148,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// When the host becomes suspected, if it is not yet.
     fn suspect_at(&self) -> Option<Instant> {
         if self.host_suspected || self.is_host() || self.state != State::Playing {
             return None;
@@ -198,10 +177,7 @@ impl<I: Input> HostedPeer<I> {
             | State::Ending { .. }
             | State::Closed => {}
         }
-        if matches!(
-            self.state,
-            State::Closed | State::Leaving { .. } | State::Ending { .. }
-        ) {
+        if self.is_over() {
             return;
         }
         if self.view.suspects == 0 {
@@ -218,22 +194,16 @@ impl<I: Input> HostedPeer<I> {
         };
     }
 
-    /// Without an election: checks for lost members.
     fn check_members(&mut self, now: Instant) {
         let host_timeout = self.config.player_timeout;
         if !self.is_host() {
-            let lost_at = self
-                .link(self.host.0)
-                .map(|link| link.lost_at(host_timeout));
-            if lost_at.is_some_and(|at| at <= now) {
+            let link = self.link(self.host.0);
+            if link.is_some_and(|link| link.lost_at(host_timeout) <= now) {
                 self.close(HostedClose::TooFew);
             } else {
                 self.start_election(now);
             }
-        } else if self
-            .server()
-            .is_some_and(|server| server.phase() == Phase::Running)
-        {
+        } else if self.is_running() {
             let lost = self.filter_seats(self.others(), |link| link.lost_at(host_timeout) <= now);
             self.suspect(now, lost);
         }
@@ -261,18 +231,13 @@ impl<I: Input> HostedPeer<I> {
             }
         }
         if let State::TakingOver { .. } = self.state {
-            // A player may have become ready.
             self.begin_if_ready(now);
         }
     }
 
     fn on_client_closed(&mut self, now: Instant, reason: CloseReason) {
-        match self.state {
-            State::Playing
-            | State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Evicted { .. } => {}
-            State::Leaving { .. } | State::Ending { .. } | State::Closed => return,
+        if self.is_over() {
+            return;
         }
         if reason == CloseReason::Ended {
             self.close(HostedClose::Out(reason));
@@ -485,8 +450,6 @@ pub(super) struct Due {
     pub(super) ask: Seats,
 }
 
-impl Due {}
-
 impl<I: Input> HostedPeer<I> {
     pub(super) fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         let start = buf.len();
@@ -536,19 +499,15 @@ impl<I: Input> HostedPeer<I> {
 
     /// Whether we do not receive the host or, as the host, too few others.
     fn is_isolated(&self, now: Instant) -> bool {
-        match self.state {
-            State::Playing if self.is_host() => self.is_paused(now),
-            State::Playing => self.host_suspected,
-            State::Evicted { .. } => true,
-            State::Electing { .. }
-            | State::TakingOver { .. }
-            | State::Leaving { .. }
-            | State::Ending { .. }
-            | State::Closed => false,
+        if self.state != State::Playing {
+            matches!(self.state, State::Evicted { .. })
+        } else if self.is_host() {
+            self.is_paused(now)
+        } else {
+            self.host_suspected
         }
     }
 
-    /// Answers the last request of the player of `to`, as far as one datagram holds.
     fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> bool {
         let Some(first) = self.link_mut(to).and_then(|link| link.asked.take()) else {
             return false;

@@ -21,7 +21,6 @@ use crate::view::DecisionOutcome;
 /// more often, a member silent for one such interval may be gone.
 const HEARTBEATS: u32 = 4;
 
-/// Time between statements, suspicions and requests, with 25 % jitter.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(40);
 
 impl<I: Input> HostedPeer<I> {
@@ -37,7 +36,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Sends our statement to the others, and decides if possible.
     pub(super) fn on_host_suspected(&mut self, now: Instant) {
         if self.view.is_too_few() {
             if self.is_host() {
@@ -239,7 +237,7 @@ impl<I: Input> HostedPeer<I> {
         now + self.jittered(REPEAT_INTERVAL)
     }
 
-    #[expect(clippy::arithmetic_side_effects, reason = "`PRESENCES` is not 0")]
+    #[expect(clippy::arithmetic_side_effects, reason = "`HEARTBEATS` is not 0")]
     pub(super) fn heartbeat_interval(&self) -> Duration {
         self.config.host_timeout / HEARTBEATS
     }
@@ -254,9 +252,7 @@ impl<I: Input> HostedPeer<I> {
     const fn count_view(&mut self) {
         self.stats.dropped_view = self.stats.dropped_view.saturating_add(1);
     }
-}
 
-impl<I: Input> HostedPeer<I> {
     pub(super) fn seat_members(&mut self, now: Instant) {
         let members = self.view.members;
         let links = &self.links;
@@ -273,7 +269,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Continues the takeover: fetches missing ticks, gathers the others, begins.
     pub(super) fn take(&mut self, now: Instant) {
         let State::TakingOver {
             mut since,
@@ -300,7 +295,6 @@ impl<I: Input> HostedPeer<I> {
             self.server = Some(Box::new(server));
             self.is_held = false;
             self.seat_members(now);
-            // They could not take their seats before.
             since = now;
             self.state = State::TakingOver {
                 since,
@@ -342,13 +336,14 @@ impl<I: Input> HostedPeer<I> {
     }
 
     pub(super) fn is_paused(&self, now: Instant) -> bool {
-        let is_running = self
-            .server()
-            .is_some_and(|server| server.phase() == Phase::Running);
-        is_running && !self.has_quorum(now)
+        self.is_running() && !self.has_quorum(now)
     }
 
-    /// With a quorum: resumes the paused server, or ends the wait.
+    pub(super) fn is_running(&self) -> bool {
+        self.server()
+            .is_some_and(|server| server.phase() == Phase::Running)
+    }
+
     pub(super) fn resume_if_quorum(&mut self, now: Instant) {
         if self.is_paused(now) {
             return;
@@ -359,7 +354,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Takes closed ticks that we lack as the next host.
     pub(super) fn fetch(&mut self, now: Instant, first: Tick, bundles: &Bundles<'_>) {
         let before = self.held_end();
         let State::TakingOver {
@@ -413,7 +407,6 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// Leaves because we cannot act as host.
     pub(super) fn step_down(&mut self, now: Instant, why: HostedClose) {
         if self.is_over() {
             return;
@@ -445,7 +438,6 @@ impl<I: Input> HostedPeer<I> {
         self.due.ask = to.map_or(0, bit);
     }
 
-    /// Creates the server that continues with `next`; `None` if ours cannot.
     fn resume(&mut self, now: Instant, next: Tick) -> Option<MatchServer<I>> {
         let mut config = self.config.server.clone();
         let seed = self.generator.seed();
@@ -475,9 +467,7 @@ pub(super) struct Link {
     /// When it last sent a datagram, other than a suspicion; initially, when we began.
     received_at: Instant,
     was_received: bool,
-    /// When it last addressed us as its host.
     followed_at: Option<Instant>,
-    /// When it last announced that it does not receive the host.
     suspected_at: Option<Instant>,
     /// Start of the silence that counts for removal: not before our last pause or change of host.
     awake_at: Instant,
@@ -515,7 +505,6 @@ impl Link {
         self.followed_at = Some(now);
     }
 
-    /// It does not receive the host, or does again.
     pub(super) const fn set_suspicion(&mut self, at: Option<Instant>) {
         self.suspected_at = at;
     }

@@ -46,7 +46,6 @@ impl<I: Input> MatchServer<I> {
         self.remove_spectator(peer);
     }
 
-    /// Closes the waiting tick if no input is missing any more.
     pub(crate) fn close_if_complete(&mut self, now: Instant) {
         if self.waits_until.is_some() {
             self.close_due(now);
@@ -69,7 +68,6 @@ impl<I: Input> MatchServer<I> {
         self.judge_silence(now);
     }
 
-    /// Resumes from the last tick if the process was paused.
     fn skip_pause(&mut self, now: Instant) {
         let due = self.close_time(self.end) + self.config.close.cap();
         let period = self.limits.period_nanos.max(1);
@@ -133,7 +131,6 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// Whether enough inputs of `tick` have arrived.
     fn is_complete(&self, tick: Tick) -> bool {
         let (mut there, mut missing) = (0_u16, 0_u16);
         for entry in &self.seats {
@@ -155,7 +152,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Counts the wait against the players whose input is missing.
     fn note_awaited(&mut self) {
         let tick = self.end;
         for entry in &mut self.seats {
@@ -264,7 +260,6 @@ pub(super) struct Forwarding {
     block: Vec<u8>,
     /// Longest block, in bytes: half a datagram.
     block_len_max: usize,
-    /// Longest datagram without the stretch prefix, in bytes.
     datagram_len_max: usize,
 }
 
@@ -291,7 +286,6 @@ impl Forwarding {
         buf.extend_from_slice(&self.block);
     }
 
-    /// Removes the block from the datagram that begins at `start`, if that is too long.
     pub(super) fn truncate_if_long(&self, buf: &mut Vec<u8>, start: usize) {
         if buf.len().saturating_sub(start) > self.datagram_len_max {
             buf.drain(start..start.saturating_add(self.block.len()));
@@ -374,7 +368,6 @@ fn predicted_input<'a>(
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Encodes the early inputs that go out with the tick just closed.
     pub(super) fn gather_early_inputs(&mut self) {
         if self.forwarding.next.is_empty() {
             return;
@@ -400,13 +393,11 @@ pub(super) struct SeatState {
 pub(super) struct Player {
     pub(super) peer: PeerId,
     pub(super) state: PlayerState,
-    /// Whether a welcome or turns are due.
     pub(super) is_due: bool,
     pub(super) repair: Repair,
     /// Turns pending in its simulation, as last reported.
     pub(super) lag: u32,
     pub(super) pace: PlayerPace,
-    /// When it began to wait for a snapshot.
     pub(super) waits_since: Option<Instant>,
     pub(super) delivery: Option<Delivery>,
     /// Snapshots sent without a lasting match since.
@@ -451,7 +442,6 @@ impl SeatState {
     }
 }
 
-/// The player of `seat`.
 pub(super) fn player(seats: &[SeatState], seat: Seat) -> Option<&Player> {
     seats.get(usize::from(seat.0))?.player.as_ref()
 }
@@ -461,7 +451,6 @@ pub(super) fn player_mut(seats: &mut [SeatState], seat: Seat) -> Option<&mut Pla
 }
 
 impl Player {
-    /// A new player, due a welcome at once.
     pub(super) fn new(
         peer: PeerId,
         now: Instant,
@@ -505,7 +494,6 @@ impl Player {
         self.is_ready() && !matches!(self.state, PlayerState::AwaitsSnapshot)
     }
 
-    /// When to repeat the welcome, or to give up.
     pub(super) fn welcome_at(&self) -> Option<Instant> {
         match self.state {
             PlayerState::Welcomed { again_at, until } => {

@@ -28,7 +28,6 @@ const HASH_TIMEOUT_TICKS: u64 = 4;
 const EVENTS_PER_SEAT_MAX: usize = 8;
 
 impl<I: Input> MatchServer<I> {
-    /// Compares the hash steps that all awaited players have reported.
     pub(super) fn settle_hashes(&mut self) {
         let closed_steps = self.end.0.div_ceil(self.hash_interval());
         while let Some(settled) = self.hash_comparator.settle(closed_steps) {
@@ -39,7 +38,6 @@ impl<I: Input> MatchServer<I> {
         self.count_hashes();
     }
 
-    /// Compares the hashes of `seat` for settled steps.
     pub(super) fn review_hashes(&mut self, seat: Seat) {
         while let Some(finding) = self.hash_comparator.review(seat) {
             self.report_finding(finding);
@@ -47,7 +45,6 @@ impl<I: Input> MatchServer<I> {
         self.count_hashes();
     }
 
-    /// Stops waiting for hashes of ticks that closed too long ago.
     pub(super) fn expire_hashes(&mut self, now: Instant) {
         let before = self.hash_comparator.overdue;
         while self.is_overdue(now, self.hash_comparator.overdue) {
@@ -58,7 +55,6 @@ impl<I: Input> MatchServer<I> {
             for seat in (0..self.shape.seats).map(Seat) {
                 self.review_hashes(seat);
             }
-            // Silent players are no longer awaited.
             self.settle_hashes();
         }
     }
@@ -235,7 +231,6 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    /// Repeats questions, and ends bisections that time out.
     pub(super) fn search_on(&mut self, now: Instant) {
         let deadline = self.bisect_deadline();
         let (seats, limits) = (&self.seats, &self.limits);
@@ -278,7 +273,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// How `witness` compares with `seat`, which differs in `step`.
     fn witness(&self, witness: Option<Seat>, seat: Seat, step: u32) -> Option<Witness> {
         let equal = self.hash_comparator.last_equal(witness, Some(seat), step);
         let first = equal.map_or(Tick(0), |equal| self.tick_of(equal).plus(1));

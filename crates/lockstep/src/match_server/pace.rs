@@ -21,7 +21,6 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Most turns that may be pending in the simulation of a player that keeps up.
 pub(super) const LAG_MAX: u32 = 6;
 
-/// Statistics of one player's recent ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlayerPace {
     ticks: u32,
@@ -160,7 +159,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Turns the player of `seat` into a spectator, or removes it.
     pub(super) fn demote(&mut self, now: Instant, seat: Seat) {
         let Some(peer) = player(&self.seats, seat).map(|player| player.peer) else {
             return;
@@ -178,7 +176,6 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// Time between two lag checks at the usual tick length.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How much longer ticks get, in thousandths, after a check that finds a lagging player that does
@@ -205,7 +202,6 @@ pub(super) struct Stretch {
 pub(super) struct StretchNeed {
     /// Ticks since the last check in which its simulation lagged.
     behind: u32,
-    /// Turns pending at the last check.
     lag: u32,
     /// Checks for which longer ticks are still charged to it.
     checks: u8,
@@ -243,7 +239,6 @@ impl StretchNeed {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Extra length of the next tick, in nanoseconds.
     pub(super) fn stretch_nanos(&self) -> u64 {
         let period = self.limits.period_nanos;
         period.saturating_mul(self.stretch.per_mille.into()) / 1_000
@@ -311,7 +306,6 @@ fn playing_lag(entry: &SeatState, now: Instant) -> Option<u32> {
 }
 
 impl Config {
-    /// Length of the stretch prefix of turns, in bytes.
     pub(super) const fn stretch_len(&self) -> usize {
         match self.slow {
             SlowPolicy::Stretch { .. } => crate::message::STRETCH_LEN,

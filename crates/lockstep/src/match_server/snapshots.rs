@@ -35,7 +35,6 @@ pub(super) struct Snapshots {
 
 #[derive(Debug)]
 struct Offered {
-    /// First tick that is not part of it.
     next: Tick,
     /// It is given to others only before this tick closes.
     last: Tick,
@@ -53,9 +52,7 @@ pub(super) struct Delivery {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
     pub(super) id: u8,
-    /// First tick that is not part of it.
     next: Tick,
-    /// The player that gave it, until blamed.
     donor: Option<Seat>,
 }
 
@@ -140,7 +137,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Requests a snapshot for `seat`, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, seat: Seat) {
         let Some(player) = player_mut(&mut self.seats, seat) else {
             return;
@@ -158,7 +154,6 @@ impl<I: Input> MatchServer<I> {
         self.seats.iter().any(is_wanted) || self.spectators_want_snapshot()
     }
 
-    /// Starts pending transfers, or looks for a snapshot.
     pub(super) fn serve_snapshots(&mut self, now: Instant) {
         if !self.is_snapshot_wanted() {
             self.snapshots.request = None;
@@ -228,7 +223,6 @@ impl<I: Input> MatchServer<I> {
         player.loaded = Some(loaded);
         player.is_due = true;
         self.transmit_from = 0;
-        // The loaded state itself is compared first.
         let interval = u32::from(self.config.hash_interval.get());
         let step = next.minus(1).0.div_ceil(interval);
         self.hash_comparator.admit_late(seat, step);
@@ -261,8 +255,6 @@ impl<I: Input> MatchServer<I> {
         true
     }
 
-    /// After each tick: ends slow transfers, and resets the count of players that matched long
-    /// enough.
     pub(super) fn review_snapshots(&mut self) {
         self.drop_late_donation();
         let interval = u32::from(self.config.hash_interval.get());
@@ -317,7 +309,6 @@ impl<I: Input> MatchServer<I> {
         deliveries.chain(donation).chain(self.wish_timeout()).min()
     }
 
-    /// Writes a datagram about snapshots, and returns its recipient.
     pub(super) fn transmit_snapshots(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
         if let Some(donation) = &mut self.snapshots.donation
             && let Some(donor) = self.seats.get(usize::from(donation.seat.0))
@@ -367,14 +358,11 @@ struct Donation {
     seat: Seat,
     id: u8,
     incoming: Box<Incoming>,
-    /// First open tick when it was asked.
     asked: Tick,
     /// Its snapshot is useful only before this tick closes; set once the length is known: the
     /// transfer to the recipient takes time too.
     last: Option<Tick>,
-    /// When to repeat the request; `None` once chunks arrive.
     ask_at: Option<Instant>,
-    /// When to ask another donor.
     until: Instant,
 }
 
@@ -432,7 +420,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Repeats the request, and gives up on donors and recipients that stall.
     pub(super) fn poll_donation(&mut self, now: Instant) {
         self.drop_stalled(now);
         self.poll_request(now);
@@ -557,7 +544,6 @@ impl SnapshotRequest {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Asks the application, once.
     fn ask_application(&mut self, now: Instant) {
         if self.snapshots.request.is_none() {
             self.snapshots.request = Some(SnapshotRequest {
@@ -574,7 +560,6 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Repeats the request after a refusal, and gives up on peers that waited too long.
     fn poll_request(&mut self, now: Instant) {
         if self.snapshots.request.is_some() && !self.is_snapshot_wanted() {
             self.snapshots.request = None;
@@ -600,7 +585,6 @@ impl<I: Input> MatchServer<I> {
         again_at.into_iter().chain(self.expires_at()).min()
     }
 
-    /// When the request expires for the peer that has waited longest.
     fn expires_at(&self) -> Option<Instant> {
         let request = self.snapshots.request?;
         let players = self.seats.iter().filter_map(|seat| seat.player.as_ref());

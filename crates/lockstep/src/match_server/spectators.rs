@@ -20,7 +20,6 @@ const CLOSING_TICKS: u32 = 60;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpectatorDelay {
-    /// First tick that is not shown.
     end: Tick,
     /// When the next tick is shown, after the end of a delayed match.
     next_at: Option<Instant>,
@@ -38,7 +37,6 @@ pub(super) fn spectator_set(
         transfer: config.transfer,
         limits: RepairLimits {
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
-            // All get the same bytes.
             len_beside: 0,
             len_small: 0,
             ..limits
@@ -188,7 +186,6 @@ impl<I: Input> MatchServer<I> {
         spectators.into_iter().chain(self.show.next_at).min()
     }
 
-    /// Whether a spectator needs a snapshot.
     pub(super) fn spectators_want_snapshot(&self) -> bool {
         self.phase == Phase::Running && self.spectators.wants_snapshot(&shown_ticks!(self))
     }

@@ -46,7 +46,6 @@ pub(super) struct MeshClock {
 }
 
 impl MeshClock {
-    /// Starts with boundary 0 at `at`.
     pub(super) fn new(at: Instant, period_nanos: u32) -> Self {
         let period = i64::from(period_nanos.max(1));
         Self {
@@ -100,7 +99,6 @@ impl MeshClock {
             .saturating_sub(left)
     }
 
-    /// Returns the time of the next boundary; in the past while it is held.
     pub(super) fn deadline(&self) -> Instant {
         instant_of(self.deadline)
     }
@@ -140,7 +138,6 @@ impl ClockOffset {
         }));
     }
 
-    /// Returns how far it is ahead of us, in fine units; 0 if unknown.
     pub(super) fn ahead(&self) -> i64 {
         match (self.seen, self.announced) {
             // Use the rounded value that we reported, so that both sides see the same difference.
@@ -149,7 +146,6 @@ impl ClockOffset {
         }
     }
 
-    /// Returns the lead to report to it.
     pub(super) fn lead(&self) -> i16 {
         let Some(seen) = self.seen else {
             return LEAD_UNKNOWN;
@@ -165,7 +161,6 @@ fn lead_of(seen: i64) -> i64 {
     lead.saturating_mul(LEAD)
 }
 
-/// Returns the low 24 bits of a position.
 pub(super) const fn low_position(position: i64) -> u32 {
     let [.., a, b, c] = position.to_be_bytes();
     u32::from_be_bytes([0, a, b, c])

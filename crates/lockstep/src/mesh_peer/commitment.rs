@@ -26,9 +26,7 @@ pub(super) struct LocalCommitments {
     end: Tick,
     /// Most ticks that one sent head may cover beyond the previous one.
     step: u32,
-    /// First tick not covered by a sent head.
     announced: Tick,
-    /// First tick not covered by the head to send next.
     announcing: Tick,
     pub(super) revealed: Tick,
     /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once, and sent to each peer a
@@ -58,7 +56,6 @@ impl LocalCommitments {
         }
     }
 
-    /// Commits to the ticks before `end`; `chain` holds their inputs.
     pub(super) fn commit(&mut self, chain: &Chain, end: Tick) {
         while self.end < end {
             let salt = self.salts.of(self.end);
@@ -104,7 +101,6 @@ impl LocalCommitments {
         before.0..self.revealed.0
     }
 
-    /// Appends the prefix of a play datagram with the inputs of `ticks`.
     pub(super) fn write(&self, out: &mut Vec<u8>, ticks: &Range<u32>) {
         let count = u16::try_from(ticks.len()).unwrap_or(u16::MAX);
         write_committed_head(
@@ -148,17 +144,13 @@ pub(super) struct PeerCommitments {
     /// Heads of ticks past `walked`; the one over all before `t` in slot `t % AHEAD_MAX`. The flag
     /// is set if it covered more than all earlier ones, and so proves inputs.
     heads: Vec<Option<(Head, bool)>>,
-    /// Received salts of ticks from `walked` on; that of `t` in slot `t % AHEAD_MAX`.
     salts: Vec<Salt>,
-    /// First tick not covered by a head.
     pub(super) end: Tick,
     /// Most ticks that one head may cover beyond the previous one, whatever we have stamped.
     step: u32,
     /// First tick not yet in the chain, and the chain's head before it.
     walked: (Tick, Head),
-    /// First tick that no head has proved.
     pub(super) checked: Tick,
-    /// Whether a head did not match the chain.
     is_broken: bool,
 }
 
@@ -314,7 +306,6 @@ impl Salts {
     }
 }
 
-/// The head before a player's first input.
 pub(crate) fn first_head(match_id: MatchId, seat: Seat) -> Head {
     let hasher = Sha256::new_with_prefix(START_LABEL)
         .chain_update(match_id.0)

@@ -39,7 +39,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Records a valid datagram, and returns whether its sender is accepted.
     fn accept_from(&mut self, now: Instant, from: u16) -> bool {
         match self.state {
             State::Gathering { .. } | State::Running { .. } => {}
@@ -159,12 +158,10 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Removes a peer if its revealed inputs do not match its commitment.
     fn on_violation(&mut self, now: Instant, seat: Seat, tick: Tick) {
         if let State::Running { .. } = self.state
             && self.view.suspect(bit(seat.0))
         {
-            // At most once per seat.
             self.events
                 .push_back(MeshEvent::CommitViolation { seat, tick });
             self.on_suspected(now);
@@ -190,7 +187,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Handles a peer's acknowledgement of our inputs, hashes and clock.
     fn on_ack(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         let position = match self.state {
             State::Running { .. } => Some(self.clock.position(now)),
@@ -226,7 +222,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Keeps the bundles of `seat` from tick `first` on that lie before `end`.
     pub(super) fn keep(&mut self, seat: u16, first: Tick, end: Tick, bundles: &LaneBundles<'_>) {
         let window = self.read.plus(AHEAD_MAX).min(Tick::LAST).min(end);
         let Some(queue) = self.queues.get_mut(usize::from(seat)) else {
@@ -235,7 +230,6 @@ impl<I: Input> MeshPeer<I> {
         let (before, next) = (queue.known_end(), queue.received.end);
         let is_only_last_new = first.plus(bundles.len()) == next.plus(1);
         let (early, repeated) = if is_only_last_new && next < window && !bundles.is_empty() {
-            // The usual case.
             queue.received.put(next, bundles.last());
             (0, bundles.len().saturating_sub(1).into())
         } else {
@@ -270,7 +264,6 @@ impl<I: Input> MeshPeer<I> {
         self.predict_input(Seat(seat));
     }
 
-    /// Members from which datagrams arrived recently.
     pub(super) fn alive(&self, now: Instant) -> Seats {
         let links = self.links.iter().zip(0..);
         links.fold(0, |alive, (link, seat)| match link {
@@ -293,7 +286,6 @@ pub(super) struct Due {
     pub(super) decision: Seats,
     pub(super) leave: Seats,
     pub(super) forward: Seats,
-    /// Recipient, and the seat of the inputs to request.
     pub(super) ask: Option<(u16, Seat)>,
 }
 
@@ -389,7 +381,6 @@ impl<I: Input> MeshPeer<I> {
         Some(link.peer)
     }
 
-    /// Answers the last request of the peer of `to`, as far as one datagram holds.
     fn write_forward(&mut self, to: u16, buf: &mut Vec<u8>) -> Option<PeerId> {
         let link = self.links.get_mut(usize::from(to))?.as_mut()?;
         let (seat, first) = link.asked.take()?;

@@ -23,7 +23,6 @@ pub(super) struct InputQueue {
     pub(super) received: ReceivedChain,
     /// First tick without the seat, once decided.
     pub(super) cut: Option<Tick>,
-    /// Its commitments, while inputs have to be proved.
     committed: Option<PeerCommitments>,
     row: Row,
     read: Tick,
@@ -56,12 +55,10 @@ impl InputQueue {
         }
     }
 
-    /// Makes inputs count only once they are proved.
     pub(super) fn expect_commitments(&mut self, committed: PeerCommitments) {
         self.committed = Some(committed);
     }
 
-    /// Makes the seat's inputs count only for ticks before `tick`.
     pub(super) fn cut(&mut self, tick: Tick) {
         let proved = self.proved_end();
         self.cut = Some(tick);
@@ -122,7 +119,6 @@ impl InputQueue {
         }
     }
 
-    /// Returns the first tick for which the seat is still awaited.
     pub(super) fn known_end(&self) -> Tick {
         match self.cut {
             Some(cut) if self.received.end >= cut => Tick(u32::MAX),
@@ -130,7 +126,6 @@ impl InputQueue {
         }
     }
 
-    /// Returns the first missing tick, of those that count.
     pub(super) fn held_end(&self) -> Tick {
         let end = self.proved_end();
         self.cut.map_or(end, |cut| cut.min(end))
@@ -143,7 +138,6 @@ impl InputQueue {
         committed.map_or(end, |committed| committed.checked.min(end))
     }
 
-    /// Returns the first tick that the seat has to commit to.
     pub(super) fn committed_end(&self) -> Tick {
         let end = self.committed.as_ref().map(|it| it.end);
         end.unwrap_or(Tick(u32::MAX))
@@ -210,7 +204,6 @@ pub(super) struct LocalInputs {
     /// First tick not stamped; those before the first boundary's are unchanged.
     pub(super) end: Tick,
     before: Row,
-    /// Input being stamped; reused memory.
     after: Row,
     bundle: Vec<u8>,
     /// When tick `t` could first be sent, in slot `t % CHAIN_LEN`.
@@ -279,12 +272,10 @@ impl LocalInputs {
         (target.since(self.end), self.end.since(target))
     }
 
-    /// Returns the tick that boundary `index` stamps.
     pub(super) fn tick_for(&self, index: u32) -> Tick {
         Tick(index).plus(self.delay.into()).max(self.end)
     }
 
-    /// Returns when `tick` could first be sent, if it is stamped and still known.
     pub(super) fn ready_at(&self, tick: Tick) -> Option<Instant> {
         if tick >= self.end || self.end.since(tick) > CHAIN_LEN {
             return None;
@@ -316,7 +307,6 @@ mod tests {
     fn inputs(queue: &mut InputQueue) -> Vec<u8> {
         let mut inputs: Vec<u8> = Vec::new();
         queue.predict_input(Tick(0), |tick, bits| {
-            // Skipped ticks are unchanged.
             let held = inputs.last().copied().unwrap_or(0);
             inputs.resize(usize::try_from(tick.0).unwrap(), held);
             inputs.push(bits[0]);

@@ -15,7 +15,6 @@ use crate::repeat::jittered;
 use crate::tick::{PeerId, Tick};
 use crate::view::DecisionOutcome;
 
-/// Time between leaves, and between statements, with 25 % jitter.
 const REPEAT_INTERVAL_MILLIS: u64 = 40;
 
 impl<I: Input> MeshPeer<I> {
@@ -52,7 +51,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Sends our statement to the others, and decides if possible.
     pub(super) fn on_suspected(&mut self, now: Instant) {
         if self.view.is_too_few() {
             self.close(Some(MeshClose::TooFew));
@@ -162,7 +160,6 @@ impl<I: Input> MeshPeer<I> {
             } else {
                 LeaveReason::Quit
             };
-            // At most one per seat.
             self.events
                 .push_back(MeshEvent::Left { seat, tick, reason });
         }
@@ -178,14 +175,11 @@ impl<I: Input> MeshPeer<I> {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: PeerId,
-    /// What it has of our inputs.
     pub(super) repair: Repair,
     pub(super) offset: ClockOffset,
     pub(super) hashes: HashCursor,
-    /// Seat and first tick of its last request.
     pub(super) asked: Option<(u8, Tick)>,
     received_at: Instant,
-    /// Until when it is suspected although it sends.
     suspect_until: Instant,
 }
 
@@ -211,17 +205,14 @@ impl Link {
         self.received_at = now;
     }
 
-    /// Resets the silence, after a time in which we could not receive.
     pub(super) const fn forgive(&mut self, now: Instant) {
         self.received_at = now;
     }
 
-    /// Returns whether it was silent for longer than `peer_timeout`.
     pub(super) const fn is_silent(&self, now: Instant, peer_timeout: u64) -> bool {
         self.silence(now) > peer_timeout
     }
 
-    /// Returns whether it is neither silent nor suspected.
     pub(super) fn is_alive(&self, now: Instant, peer_timeout: u64) -> bool {
         !self.is_quiet(now, peer_timeout) && self.suspect_until <= now
     }
@@ -230,7 +221,6 @@ impl Link {
         self.silence(now) > peer_timeout / 2
     }
 
-    /// Nanoseconds since its last datagram.
     const fn silence(&self, now: Instant) -> u64 {
         now.as_nanos().saturating_sub(self.received_at.as_nanos())
     }
@@ -244,7 +234,6 @@ const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
 /// The hint avoids a scan with an end that a branch predictor cannot learn.
 #[derive(Debug)]
 pub(super) struct PeerIndex {
-    /// By seat; `None` for our own.
     numbers: Vec<Option<PeerId>>,
     /// The seat of an id, unless another id has the same low bits.
     hints: [u8; HINTS],

@@ -37,10 +37,8 @@ const DATAGRAM_LEN_MIN: u16 = 200;
 /// Time by which the clock may lead a waiting or slow game before it stops.
 const LAG_NANOS: u32 = 100_000_000;
 
-/// Time between hellos, with 25 % jitter.
 const HELLO_INTERVAL_MILLIS: u64 = 50;
 
-/// Least timeout, in ticks.
 const TIMEOUT_TICKS: u32 = 8;
 
 impl<I: Input> MeshPeer<I> {
@@ -165,7 +163,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Begins with boundary 0, which may already have passed.
     fn start(&mut self, now: Instant) {
         let start_at = self.gathering.start_at.unwrap_or(now);
         self.clock = MeshClock::new(start_at, self.config.tick_rate.period_nanos());
@@ -189,7 +186,6 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Send limits, if the configuration is playable.
 fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigError> {
     if config.seats < 2 || config.seats > MESH_SEATS_MAX {
         return Err(MeshConfigError::Seats);
@@ -225,7 +221,6 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
     })
 }
 
-/// A queue per seat; we know when our own begins.
 fn queues(
     config: &MeshConfig,
     shape: Shape,
@@ -255,7 +250,6 @@ fn committing(config: &MeshConfig, match_id: MatchId, seat: Seat) -> Option<Loca
     Some(LocalCommitments::new(secret, match_id, seat, (begin, step)))
 }
 
-/// A link per seat except `own`.
 fn links(
     config: &MeshConfig,
     own: Seat,
@@ -284,20 +278,17 @@ fn links(
     }
 }
 
-/// Longest accepted round trip, in microseconds.
 const RTT_MICROS_MAX: u32 = 10_000_000;
 
 /// Longest accepted time until the start, in microseconds: half that round trip, and the longest
 /// tick, with 2 s to spare.
 const STARTS_IN_MICROS_MAX: i32 = 8_000_000;
 
-/// State before ticks begin.
 #[derive(Debug)]
 pub(super) struct HelloExchange {
     me: u16,
     parameters: MatchParameters,
     delay: u8,
-    /// Origin of the clock in hellos.
     origin: Instant,
     all: Seats,
     /// Seats with a received hello, and our own.
@@ -312,7 +303,6 @@ pub(super) struct HelloExchange {
 struct Other {
     /// Seats from which it has received a hello.
     received: Seats,
-    /// Its newest clock, and when that arrived.
     echo: Option<(u32, Instant)>,
     rtt_micros: Option<u32>,
 }
@@ -388,7 +378,6 @@ impl HelloExchange {
         is_new
     }
 
-    /// Returns the hello for the peer on seat `to`.
     pub(super) fn hello(&self, now: Instant, to: u16) -> Hello {
         let echo = self.others.get(usize::from(to)).and_then(|it| it.echo);
         let (echo, at) = echo.map_or((0, None), |(echo, at)| (echo, Some(at)));

@@ -17,7 +17,6 @@ use crate::stepper::StepAction;
 use crate::tick::Tick;
 
 impl<I: Input> MeshPeer<I> {
-    /// Passes due boundaries; while the clock is stopped, resends now and then.
     pub(super) fn tick(&mut self, now: Instant, state_at: Instant) {
         let error = self.clock_error();
         let mut has_passed = false;
@@ -63,7 +62,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Commits to stamped inputs, and reveals those of ticks that all others have committed to.
     fn reveal(&mut self, now: Instant) {
         let Some(committing) = &mut self.committing else {
             return;
@@ -85,7 +83,6 @@ impl<I: Input> MeshPeer<I> {
         self.local.reveal(now, committing.reveal(end));
     }
 
-    /// Returns the first tick without a revealed input.
     pub(super) const fn revealed_end(&self) -> Tick {
         match &self.committing {
             Some(committing) => committing.revealed,
@@ -128,7 +125,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Reports the seat that the game waits for, once.
     fn on_held(&mut self) {
         if self.stepper.at < self.known.plus(self.config.window.into()) {
             // The game does not execute its steps.
@@ -211,7 +207,6 @@ impl<I: Input> MeshPeer<I> {
         self.read = tick.plus(1);
     }
 
-    /// Passes inputs of `seat` for unconfirmed ticks to the stepper.
     pub(super) fn predict_input(&mut self, seat: Seat) {
         if self.config.window == 0 {
             return;
@@ -224,7 +219,6 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Updates the first tick with missing inputs, and the awaited seats.
     pub(super) fn refresh_known(&mut self) {
         let ends = self.queues.iter().map(super::InputQueue::known_end);
         self.known = ends.clone().min().unwrap_or(self.known).max(self.known);
@@ -241,12 +235,10 @@ impl<I: Input> MeshPeer<I> {
 #[derive(Debug, Default)]
 pub(super) struct HashCursor {
     unsent: u32,
-    /// First step that it asked for again.
     wanted: Option<u32>,
 }
 
 impl HashCursor {
-    /// Handles the peer's request for the step with this low half.
     pub(super) fn on_wanted(&mut self, hashes: &ReportedHashes, low: u16) {
         self.wanted = hashes.sent_step(low, self.unsent);
     }
@@ -318,7 +310,6 @@ impl<I: Input> MeshPeer<I> {
             is_any_found |= self.review_hashes(seat);
         }
         if is_any_found {
-            // Silent players are no longer awaited.
             self.settle_hashes();
         }
         self.count_hashes();

@@ -25,13 +25,11 @@ pub(crate) fn bisect_ticks_max(datagram_len_max: u16) -> u8 {
     u8::try_from(ticks).unwrap_or(BISECT_TICKS_MAX).max(1)
 }
 
-/// Header of an answer about ticks, in bytes.
 const ANSWER_HEAD_LEN: u16 = 5;
 
 /// Longest answer: 255 ticks, all of them known.
 pub const ANSWER_LEN_MAX: usize = 5 + 32 + 4 * 255;
 
-/// Header of an answer about sections, in bytes.
 const SECTIONS_HEAD_LEN: usize = 10;
 
 const TICKS: u8 = 0;
@@ -347,7 +345,6 @@ fn read_name(reader: &mut Reader<'_>) -> Result<SectionName, DecodeError> {
     SectionName::from_bytes(reader.bytes(len.into())?).ok_or(DecodeError::Malformed)
 }
 
-/// Longest name that fits next to `count` hashes in an answer of `len_max` bytes.
 fn name_len_max(count: usize, len_max: usize) -> usize {
     let room = len_max.saturating_sub(SECTIONS_HEAD_LEN);
     let share = room.min(BISECT_SECTIONS_LEN_MAX).checked_div(count);

@@ -194,7 +194,6 @@ pub(crate) fn write_chunk(out: &mut Vec<u8>, direction: Direction, chunk: &Chunk
     writer.bytes(chunk.bytes);
 }
 
-/// Appends an acknowledgement sent in `direction`; `arrived` are the indices past `next`, in order.
 pub(crate) fn write_chunk_ack(
     out: &mut Vec<u8>,
     direction: Direction,
@@ -225,7 +224,6 @@ pub(crate) fn write_chunk_ack(
     }
 }
 
-/// Creates an acknowledgement without chunks past `next`.
 pub(crate) const fn ack_of(id: u8, next: u32, latest: u32) -> ChunkAck<'static> {
     ChunkAck {
         id,

@@ -76,7 +76,6 @@ pub struct Welcome {
     pub match_id: MatchId,
 }
 
-/// Encodes no seat; no match has that many.
 const NO_SEAT: u16 = u16::MAX;
 
 /// When ticks close.
@@ -327,7 +326,6 @@ pub(crate) fn write_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     writer.bytes(&welcome.match_id.0);
 }
 
-/// Appends the stretch prefix of turns, unless `per_mille` is 0.
 pub(crate) fn write_stretch(out: &mut Vec<u8>, per_mille: u16) {
     if per_mille > 0 {
         let mut writer = Writer::new(out);
@@ -392,7 +390,6 @@ pub(crate) const INPUT_AHEAD_MAX: u32 = 64;
 pub struct EarlyInputs<'a> {
     /// Low half of the first tick that was not closed.
     pub first_low: u16,
-    /// At the first run.
     reader: BitReader<'a>,
     shape: Shape,
 }
@@ -497,14 +494,12 @@ fn walk<'a>(
 pub(crate) struct EarlyWriter<'a> {
     bits: BitWriter<'a>,
     shape: Shape,
-    /// First seat not yet written.
     seat: u16,
     /// The seat being written, and the number of ticks to the one after its last input.
     open: Option<(Seat, u32)>,
 }
 
 impl<'a> EarlyWriter<'a> {
-    /// Starts after kind and first tick.
     pub(crate) const fn new(bits: BitWriter<'a>, shape: Shape) -> Self {
         Self {
             bits,
@@ -545,12 +540,10 @@ impl<'a> EarlyWriter<'a> {
         self.open = Some((seat, ahead.saturating_add(1)));
     }
 
-    /// Returns the current length of the vector.
     pub(crate) const fn out_len(&self) -> usize {
         self.bits.out_len()
     }
 
-    /// Ends the message.
     pub(crate) fn finish(mut self) {
         self.close_seat();
         let left = self.shape.seats.saturating_sub(self.seat);

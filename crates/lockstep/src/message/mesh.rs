@@ -350,21 +350,18 @@ pub fn bit(seat: u16) -> Seats {
     1_u16.checked_shl(seat.into()).unwrap_or(0)
 }
 
-/// Returns the members of a set, in order.
 pub(crate) fn seats_in(seats: Seats) -> impl Iterator<Item = Seat> {
     (0..MESH_SEATS_MAX)
         .filter(move |seat| seats & bit(*seat) != 0)
         .map(Seat)
 }
 
-/// Removes and returns the lowest of `seats`.
 pub(crate) fn take_lowest(seats: &mut Seats) -> Option<u16> {
     let lowest = u16::try_from(seats.trailing_zeros()).ok()?;
     *seats &= !bit(lowest);
     (lowest < MESH_SEATS_MAX).then_some(lowest)
 }
 
-/// Returns a random one of `seats`.
 pub(crate) fn pick_seat(generator: &mut Generator, seats: Seats) -> Option<Seat> {
     let pick = generator.below(seats.count_ones().into());
     seats_in(seats).nth(usize::try_from(pick).unwrap_or(0))
@@ -489,7 +486,6 @@ pub struct LaneBundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
     count: u32,
-    /// Length of the last one, in bytes.
     last_len: usize,
 }
 
@@ -622,7 +618,6 @@ fn decode_play<'a, 'k>(
     })
 }
 
-/// Appends the header; `hashes` are those of `steps`, at most [`HASHES_MAX`].
 pub(crate) fn write_play_head(
     out: &mut Vec<u8>,
     head: &PlayHead,

@@ -77,7 +77,6 @@ pub struct InputRun<'a> {
     pub count: u32,
     /// Whether the first is coded against the neutral input.
     pub is_fresh: bool,
-    /// At the first run.
     reader: BitReader<'a>,
     width: Width,
 }
@@ -115,7 +114,6 @@ impl InputRun<'_> {
     }
 }
 
-/// Fields of [`write_report`] other than inputs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReportHead {
     pub(crate) loaded: Option<u8>,
@@ -351,7 +349,6 @@ pub struct HashRun<'a> {
     pub back: u32,
     /// Number of hashes, at most [`HASHES_MAX`].
     pub count: u32,
-    /// At the first of them.
     reader: BitReader<'a>,
 }
 
@@ -387,14 +384,12 @@ impl<'a> HashRun<'a> {
     }
 }
 
-/// State hashes of consecutive hash steps, to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HashSlice {
     /// Steps from the newest step before the report's `next` back to the first hash.
     pub(crate) back: u32,
     /// Valid entries of `values`, at most [`HASHES_MAX`].
     pub(crate) count: u32,
-    /// The hashes, oldest first; zero past `count`.
     pub(crate) values: [u32; 16],
 }
 

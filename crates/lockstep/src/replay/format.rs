@@ -20,7 +20,6 @@ pub(super) const VERSION: u8 = 1;
 pub(super) const HEAD_LEN: usize = 5;
 /// CRC32C after the body.
 pub(super) const CHECKSUM_LEN: usize = 4;
-/// Longest body: a 24-bit length.
 pub(super) const BODY_LEN_MAX: usize = 0xff_ffff;
 /// Longest signature or other seal.
 pub(super) const SEAL_LEN_MAX: usize = 1_024;
@@ -33,12 +32,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Whether a state hash follows the bundle of `tick`.
     pub(super) fn has_hash_at(self, tick: Tick) -> bool {
         self.hash_interval > 0 && tick.0.is_multiple_of(self.hash_interval.into())
     }
 
-    /// Whether a keyframe precedes the bundle of `tick`.
     pub(super) const fn has_keyframe_at(self, tick: Tick) -> bool {
         let interval = self.keyframe_interval;
         tick.0 > 0 && interval > 0 && tick.0.is_multiple_of(interval)
@@ -161,7 +158,6 @@ impl ReplayHeader {
         }
     }
 
-    /// Creates the row before tick 0.
     pub(super) fn initial_row(&self) -> Row {
         Row::initial(self.shape.seats, self.shape.width, &self.neutral)
     }
@@ -182,7 +178,6 @@ impl ReplayHeader {
         writer.bytes(&self.neutral);
     }
 
-    /// Appends the whole header and returns its checksum.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> u32 {
         let start = out.len();
         self.write_match(out);
@@ -194,7 +189,6 @@ impl ReplayHeader {
         checksum
     }
 
-    /// Reads the header at the front of `bytes`; also returns its length.
     pub(super) fn read(bytes: &[u8], limits: &ReplayLimits) -> Result<(Self, usize), ReplayError> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Ok(MAGIC) {

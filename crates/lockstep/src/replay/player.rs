@@ -13,7 +13,6 @@ pub struct ReplayPlayer<'a, S: Sim> {
     replay: &'a ReplayReader<'a>,
     cursor: Cursor<'a>,
     sim: S,
-    /// The state before tick 0.
     start: S::Snapshot,
     /// Recorded state hash of the last tick stepped.
     recorded: Option<u64>,
@@ -261,7 +260,6 @@ pub fn first_difference(one: &ReplayReader<'_>, other: &ReplayReader<'_>) -> Opt
     }
 }
 
-/// Returns the next bundle and state hash.
 fn next_tick<'a>(cursor: &mut Cursor<'a>) -> Option<(&'a [u8], Option<u64>)> {
     loop {
         if let Item::Tick {

@@ -38,7 +38,6 @@ impl Default for ReplayLimits {
 #[derive(Clone, Debug)]
 pub struct ReplayReader<'a> {
     header: ReplayHeader,
-    /// Positioned before tick 0.
     cursor: Cursor<'a>,
     keyframes: Vec<KeyframeAt>,
     head: ChainHead,
@@ -170,7 +169,6 @@ impl<'a> ReplayReader<'a> {
         self.cursor.clone()
     }
 
-    /// Returns the last keyframe at or before `tick`.
     pub(super) fn keyframe_before(&self, tick: Tick) -> Option<KeyframeAt> {
         let count = self
             .keyframes
@@ -249,22 +247,17 @@ impl ChainHead {
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     layout: Layout,
-    /// First byte after the header.
     start: usize,
-    /// Offset of the current record.
     pub(super) record_at: usize,
     /// Offset of the next record; a truncated file ends before it.
     next_at: usize,
-    /// Unread ticks of the current record.
     ticks: &'a [u8],
-    /// Whether the current record is complete.
     pub(super) is_whole: bool,
     pub(super) next: Tick,
     /// Tick of the last keyframe read; `Tick(0)` if none was.
     keyframe: Tick,
     initial: Row,
     pub(super) row: Row,
-    /// Inputs named by a keyframe.
     scratch: Row,
 }
 
@@ -285,7 +278,6 @@ pub(super) enum Item<'a> {
     End(ChainHead),
 }
 
-/// Why reading stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     Over,
@@ -322,7 +314,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads the next tick, skipping other items; `None` after the last one.
     pub(super) fn next_tick(&mut self) -> Option<(Tick, Option<u64>)> {
         loop {
             if let Item::Tick {
@@ -397,7 +388,6 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a record; `None` if it holds ticks, which are then current.
     fn read_record(&mut self) -> Result<Option<Item<'a>>, Stop> {
         if !self.is_whole {
             return Err(Stop::Over);
@@ -467,7 +457,6 @@ impl<'a> Cursor<'a> {
         Head::read(&mut Reader::new(rest)).map_err(|_| Stop::Over)
     }
 
-    /// Reads the body after `head`, if it and its checksum are complete.
     fn read_body(&mut self, head: Head) -> Option<&'a [u8]> {
         let start = self.record_at.checked_add(HEAD_LEN)?;
         let end = start.checked_add(head.len)?;
@@ -492,7 +481,6 @@ impl<'a> Cursor<'a> {
         expected.is_some() && expected == checksum_at(self.next_at)
     }
 
-    /// Reads the inputs at the front of a keyframe into `scratch`; returns the rest.
     fn read_named_row(&mut self, body: &'a [u8]) -> Result<&'a [u8], Stop> {
         let damaged = Stop::Damaged(Damage::Keyframe);
         let len = bundle::check(body, self.layout.shape).map_err(|_| damaged)?;

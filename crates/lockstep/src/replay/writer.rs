@@ -99,14 +99,12 @@ pub struct ReplayWriter<I> {
     layout: Layout,
     row: Row,
     initial: Row,
-    /// Bundles and hashes not yet in a record.
     pending: Vec<u8>,
     pending_ticks: u32,
     next: Tick,
     /// Tick of the last keyframe; `Tick(0)` if none was.
     keyframe: Tick,
     chain: ChainHead,
-    /// Checksum of the previous record.
     checksum: u32,
     scratch: Vec<u8>,
     input: PhantomData<fn(I)>,

@@ -18,7 +18,6 @@ use crate::repair::{Ack, Closed, RepairLimits, newest};
 use crate::stats::SpectatorStats;
 use crate::tick::{PeerId, Tick};
 
-/// Shared by all spectators while turns are written.
 struct Shared<'a> {
     shown_ticks: &'a ShownTicks<'a>,
     tail: &'a Tail,
@@ -71,12 +70,10 @@ impl SpectatorSet {
         Some(peer)
     }
 
-    /// Handles a datagram of `peer` before the match is known; false if the peer is unknown.
     pub(crate) fn on_early_datagram(&mut self, peer: PeerId) -> bool {
         self.has(peer) || self.closing.mark_due(peer)
     }
 
-    /// Handles a datagram of `peer`; false if the peer is unknown.
     pub(crate) fn on_datagram(
         &mut self,
         now: Instant,
@@ -276,7 +273,6 @@ fn write_spectator(
     stats.catch_up_datagrams = stats.catch_up_datagrams.saturating_add(catch_up);
 }
 
-/// Writes a datagram with the bundles of `ticks`, equal for all recipients.
 pub(super) fn write_turns(ticks: &Range<u32>, shown_ticks: &ShownTicks<'_>, buf: &mut Vec<u8>) {
     write_turns_head(buf, 0, i8::MIN, Tick(ticks.start).low(), None);
     for tick in ticks.clone() {

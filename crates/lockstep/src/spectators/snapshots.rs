@@ -23,7 +23,6 @@ const DELIVERIES_MAX: u8 = 4;
 /// Time between two snapshots for a relay that already watches and requests them for others.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The current snapshot, and its transfers.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotTransfers {
     offer_snapshot: Option<OfferedSnapshot>,
@@ -41,7 +40,6 @@ struct Waiting {
 
 #[derive(Debug)]
 struct OfferedSnapshot {
-    /// First tick that is not part of it.
     next: Tick,
     /// It is given out only before this tick is displayed; `None` until it is itself displayed.
     last: Option<Tick>,
@@ -74,7 +72,6 @@ impl SnapshotTransfers {
         pieces.chain(stalls).min()
     }
 
-    /// Ends the first transfer for which `is_over` holds, and returns its recipient.
     fn take_where(&mut self, is_over: impl Fn(&Delivery) -> bool) -> Option<PeerId> {
         let index = self.deliveries.iter().position(is_over)?;
         Some(self.deliveries.swap_remove(index).peer)
@@ -98,7 +95,6 @@ impl SnapshotTransfers {
 }
 
 impl SpectatorSet {
-    /// Whether a spectator waits for a snapshot, and none is available or pending.
     pub(crate) fn wants_snapshot(&self, shown_ticks: &ShownTicks<'_>) -> bool {
         !self.transfers.waiting.is_empty()
             && self
@@ -130,7 +126,6 @@ impl SpectatorSet {
         Some(self.transfers.waiting.front()?.since)
     }
 
-    /// Removes spectators that have waited this long: no snapshot is available.
     pub(crate) fn give_up_on_waiting(&mut self, now: Instant, waited: Duration) {
         while let Some(Waiting { peer, since }) = self.transfers.waiting.front().copied()
             && now.saturating_since(since) >= waited
@@ -222,7 +217,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Ends transfers so slow that the ticks after the snapshot are no longer in the chain.
     pub(super) fn drop_late(&mut self, now: Instant, shown_ticks: &ShownTicks<'_>) {
         while let Some(peer) = self.transfers.take_where(|delivery| {
             let next = delivery.next;
@@ -234,7 +228,6 @@ impl SpectatorSet {
         }
     }
 
-    /// Queues `peer` for a snapshot, unless it got too many.
     pub(super) fn request_for(&mut self, now: Instant, peer: PeerId) {
         let Some(spectator) = self.member_mut(peer) else {
             return;

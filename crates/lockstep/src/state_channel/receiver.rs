@@ -15,9 +15,7 @@ pub struct StateReceiver {
     assemblies: [Assembly; 2],
     /// Number of the newest complete state; 0 for none.
     whole: u32,
-    /// Its bytes, and spare memory.
     bytes: Vec<u8>,
-    /// Its length within `bytes`.
     len: u32,
     is_taken: bool,
     due: Option<Instant>,
@@ -176,7 +174,6 @@ impl StateReceiver {
         Some(index)
     }
 
-    /// Replaces the newest complete state by the one in `bytes`.
     fn finish(&mut self, number: u32) {
         self.whole = number;
         if !core::mem::replace(&mut self.is_taken, false) {
@@ -214,7 +211,6 @@ enum Put {
 }
 
 impl Assembly {
-    /// Begins with the state of a fragment.
     fn begin(&mut self, part: &StatePart<'_>) {
         self.number = part.number;
         self.total = part.total;
@@ -254,8 +250,6 @@ impl Assembly {
         }
     }
 
-    /// Swaps the bytes of a complete state with a buffer for reuse, frees the slot, and returns the
-    /// state's length.
     const fn swap_out(&mut self, buffer: &mut Vec<u8>) -> u32 {
         core::mem::swap(&mut self.bytes, buffer);
         self.number = 0;

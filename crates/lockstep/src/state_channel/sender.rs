@@ -39,9 +39,7 @@ pub struct StateSender {
     last: u32,
     waiting: Option<Numbered>,
     flight: Option<Flight>,
-    /// When each part of `flight` was last sent.
     sent_at: Vec<Instant>,
-    /// The last parts of recent states, by number.
     recent: Vec<Sent>,
     /// Number of the newest state that the receiver has completely; 0 for none.
     acknowledged: u32,
@@ -193,13 +191,11 @@ impl StateSender {
         true
     }
 
-    /// When there is something to send, if nothing arrives before.
     fn plan(&self, now: Instant) -> Option<Instant> {
         let (at, len) = self.next(now)?;
         Some(at.max(self.rate.holds_at(len)?))
     }
 
-    /// False if the acknowledgement is invalid.
     fn on_ack(&mut self, now: Instant, ack: &StateAck<'_>) -> bool {
         let sent = self.flight.as_ref().map(|flight| flight.state.number);
         // Nothing is in flight if the receiver has all that was sent.
@@ -240,13 +236,11 @@ impl StateSender {
         }
     }
 
-    /// When the next datagram is due, and its length.
     fn next(&self, now: Instant) -> Option<(Instant, u32)> {
         let part = self.next_part(now).zip(self.flight.as_ref());
         let part = part.map(|(next, flight)| (next.at, flight.state.datagram_len(next.index)));
         let first = self.waiting.as_ref().zip(self.begins_at(now));
         let first = first.map(|(state, at)| (at, state.datagram_len(0)));
-        // Unsent parts go first.
         [first, part]
             .into_iter()
             .flatten()
@@ -288,7 +282,6 @@ impl StateSender {
         Some(given_up.max(now))
     }
 
-    /// Begins with the waiting state, if it is time.
     fn advance(&mut self, now: Instant) {
         if self.begins_at(now).is_none_or(|at| at > now) {
             return;
@@ -313,7 +306,6 @@ fn slot(number: u32) -> usize {
     usize::try_from(number).unwrap_or(0) % RECENT
 }
 
-/// Splits states into parts.
 #[derive(Clone, Copy, Debug)]
 struct Split {
     datagram_len: usize,
@@ -328,7 +320,6 @@ impl Split {
         self.stride().saturating_mul(FRAGMENTS_MAX as usize)
     }
 
-    /// Number of parts of a state; `None` if there are too many.
     fn count(self, state: &[u8]) -> Option<u16> {
         if state.len().saturating_add(WHOLE_HEAD_LEN) <= self.datagram_len {
             return Some(1);
@@ -348,7 +339,6 @@ impl Split {
 struct Numbered {
     number: u32,
     bytes: Arc<[u8]>,
-    /// Number of parts; at least 1.
     count: u16,
 }
 
@@ -390,16 +380,13 @@ impl Numbered {
 #[derive(Debug)]
 struct Flight {
     state: Numbered,
-    /// First part never sent.
     unsent: u16,
     arrived: FragmentSet,
     is_repeated: bool,
 }
 
-/// When to retransmit a part.
 #[derive(Clone, Copy, Debug)]
 struct RetransmitTimer {
-    /// How long an answer may take.
     answer: Duration,
     /// When the receiver last acknowledged anything new.
     last_received: Instant,
@@ -449,7 +436,6 @@ impl Flight {
         due.min_by_key(|next| (next.at, next.index))
     }
 
-    /// Appends a part to `out`, and records the time.
     fn send(&mut self, now: Instant, index: u16, sent_at: &mut [Instant], out: &mut Vec<u8>) {
         self.state.write(index, out);
         if let Some(sent) = sent_at.get_mut(usize::from(index)) {

@@ -25,7 +25,6 @@ pub struct Outgoing {
     stride: u16,
     flight: Flight,
     rate: Rate,
-    /// What [`poll_timeout`](Self::poll_timeout) returns.
     due: Option<Instant>,
 }
 
@@ -129,7 +128,6 @@ impl Outgoing {
         true
     }
 
-    /// When there is something to do, if nothing arrives before.
     fn plan(&self, now: Instant) -> Option<Instant> {
         if self.is_done() {
             return None;
@@ -148,7 +146,6 @@ impl Outgoing {
     }
 }
 
-/// Longest delay of an acknowledgement.
 pub(crate) const ACK_WAIT: Duration = Duration::from_millis(20);
 
 /// Round trip assumed before the first sample; RFC 9002, section 6.2.2.
@@ -223,7 +220,6 @@ const SCALE: u64 = 1_000_000_000;
 pub(crate) struct Rate {
     bytes_per_s: u32,
     burst: u64,
-    /// Level at `at`.
     level: u64,
     at: Instant,
 }
@@ -239,7 +235,6 @@ impl Rate {
         }
     }
 
-    /// Adds tokens for the elapsed time.
     pub(crate) fn refill(&mut self, now: Instant) {
         let nanos = now.as_nanos().saturating_sub(self.at.as_nanos());
         let gained = nanos.saturating_mul(self.bytes_per_s.into());
@@ -255,7 +250,6 @@ impl Rate {
         self.level = self.level.saturating_sub(scaled(bytes));
     }
 
-    /// Returns when it holds `bytes`, if none are spent before; `None` for never.
     pub(crate) fn holds_at(&self, bytes: u32) -> Option<Instant> {
         let missing = scaled(bytes).saturating_sub(self.level);
         if missing == 0 {
@@ -297,12 +291,10 @@ struct Flight {
     base: u32,
     /// First chunk never sent; at most [`AHEAD_MAX`] + 1 past `base`.
     unsent: u32,
-    /// Chunks from `base` to `unsent`, by index modulo the length.
     chunks: Vec<ChunkState>,
     log: SendLog,
     /// Largest number known to have arrived, and when it was sent.
     latest: Option<(u32, Instant)>,
-    /// Longest observed reordering time.
     reordering: Duration,
     /// Chunks found lost; some may have been acknowledged since.
     lost: VecDeque<u32>,
@@ -319,16 +311,12 @@ struct Flight {
 /// The newest [`LOG_LEN`] transmissions.
 #[derive(Debug)]
 struct SendLog {
-    /// By number modulo the length.
     ring: Vec<Transmission>,
-    /// Number of the next one.
     next: u32,
-    /// First one not yet judged as lost or not.
     unjudged: u32,
 }
 
 impl SendLog {
-    /// Returns the transmission `number`, if remembered.
     fn get(&self, number: u32) -> Option<Transmission> {
         let age = self.next.checked_sub(number)?;
         let is_kept = age > 0 && age <= LOG_LEN;
@@ -336,7 +324,6 @@ impl SendLog {
         kept.filter(|_| is_kept)
     }
 
-    /// Records a transmission, and returns its number.
     fn push(&mut self, transmission: Transmission) -> u32 {
         let number = self.next;
         if let Some(kept) = self.ring.get_mut(slot(number, LOG_LEN)) {
@@ -347,24 +334,17 @@ impl SendLog {
     }
 }
 
-/// Probing of a silent receiver.
 #[derive(Debug)]
 struct Probe {
-    /// When a chunk was last sent, or the last probe timeout.
     last: Instant,
-    /// Probe timeouts since the last acknowledgement.
     timeouts: u32,
-    /// Chunks still to send for the last one.
     chunks: u8,
-    /// Where to search for the next of them.
     next: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ChunkState {
-    /// Number of its newest transmission.
     number: u32,
-    /// Number of the previous one.
     before: Option<u32>,
     is_acked: bool,
     is_lost: bool,
@@ -377,7 +357,6 @@ struct Transmission {
     purpose: Purpose,
 }
 
-/// Why a chunk is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// It was never sent, or it was lost.
@@ -421,7 +400,6 @@ impl Flight {
         }
     }
 
-    /// Handles an acknowledgement; impossible ones are ignored.
     fn on_ack(&mut self, now: Instant, ack: &ChunkAck<'_>) {
         // Reordered acknowledgements bring nothing new.
         if ack.next > self.unsent || ack.next < self.base || ack.latest >= self.log.next {
@@ -448,7 +426,6 @@ impl Flight {
         }
     }
 
-    /// Detects losses, and probe timeouts.
     fn judge(&mut self, now: Instant) {
         self.log.unjudged = self.log.unjudged.max(self.log.next.saturating_sub(LOG_LEN));
         while self.log.unjudged < self.log.next {
@@ -502,7 +479,6 @@ impl Flight {
         None
     }
 
-    /// Records that chunk `index` is sent, and returns the transmission's number.
     fn on_sent(&mut self, now: Instant, index: u32, purpose: Purpose) -> u32 {
         let is_first = index == self.unsent;
         debug_assert!(is_first || self.is_open(index), "{index} is not in flight");
@@ -531,7 +507,6 @@ impl Flight {
         number
     }
 
-    /// Whether [`choose`](Self::choose) may find something.
     fn has_work(&self, now: Instant) -> bool {
         !self.lost.is_empty()
             || self.probe.chunks > 0
@@ -539,7 +514,6 @@ impl Flight {
             || self.next_in_tail(now).is_some()
     }
 
-    /// When [`judge`](Self::judge) may have something to do.
     fn timer(&self) -> Option<Instant> {
         let late = (self.log.unjudged..self.log.next)
             .find_map(|number| Some((number, self.awaited(number)?)))
@@ -580,7 +554,6 @@ impl Flight {
         }
     }
 
-    /// Whether later arrivals or its age show that `transmission` is lost.
     fn is_lost(&self, now: Instant, number: u32, transmission: &Transmission) -> bool {
         let Some((latest, latest_at)) = self.latest else {
             return false;
@@ -599,7 +572,6 @@ impl Flight {
             && !self.is_unanswered(now)
     }
 
-    /// The next transmission that may need a copy.
     fn next_in_tail(&self, now: Instant) -> Option<u32> {
         self.tail
             .filter(|&number| number < self.log.next && !self.is_unanswered(now))
@@ -611,7 +583,6 @@ impl Flight {
         self.base < self.unsent && self.last_received.is_some_and(is_overdue)
     }
 
-    /// The probe timeout, unless something is sent or received.
     fn probe_at(&self) -> Option<Instant> {
         let factor = 1_u32.checked_shl(self.probe.timeouts).unwrap_or(u32::MAX);
         let probe_timeout = self.trip.probe_timeout();
@@ -630,7 +601,6 @@ impl Flight {
         (self.is_open(transmission.index) && is_newest).then_some(transmission)
     }
 
-    /// Whether the chunk was sent and is unacknowledged.
     fn is_open(&self, index: u32) -> bool {
         (self.base..self.unsent).contains(&index) && !self.chunk(index).is_acked
     }
