@@ -6,12 +6,11 @@ mod session;
 mod snapshots;
 mod stepping;
 
-use core::convert::Infallible;
 use core::marker::PhantomData;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
+use wire::{Arrival, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
 use crate::chain::ReceivedChain;
 use crate::checksum::StateHasher;
@@ -500,37 +499,7 @@ impl<I: Input> ClientPeer<I> {
 }
 
 impl<I: Input> Machine for ClientPeer<I> {
-    type Peer = PeerId;
-    type Event = ClientEvent;
-    type Command = Infallible;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-        match outcome {}
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<ClientEvent> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
+    crate::event::machine!(ClientEvent);
 }
 
 impl<I: Input> ClientPeer<I> {

@@ -355,6 +355,58 @@ macro_rules! errors {
 
 pub(crate) use errors;
 
+/// The body of an implementation of [`wire::Machine`] by the type's own methods, without commands.
+macro_rules! machine {
+    ($event:ty) => {
+        type Peer = $crate::PeerId;
+        type Event = $event;
+        type Command = core::convert::Infallible;
+
+        fn handle_datagram(
+            &mut self,
+            now: wire::Instant,
+            arrival: wire::Arrival<$crate::PeerId>,
+            datagram: &mut [u8],
+        ) {
+            self.handle_datagram(now, arrival, datagram);
+        }
+
+        fn handle_timeout(&mut self, now: wire::Instant) {
+            self.handle_timeout(now);
+        }
+
+        fn handle_completed(
+            &mut self,
+            _: wire::Instant,
+            _: wire::CommandId,
+            outcome: Self::Command,
+        ) {
+            match outcome {}
+        }
+
+        fn poll_transmit(
+            &mut self,
+            now: wire::Instant,
+            buf: &mut Vec<u8>,
+        ) -> Option<wire::Transmit<$crate::PeerId>> {
+            self.poll_transmit(now, buf)
+        }
+
+        fn poll_command(&mut self) -> Option<(wire::CommandId, Self::Command)> {
+            None
+        }
+
+        fn poll_event(&mut self) -> Option<$event> {
+            self.poll_event()
+        }
+
+        fn poll_timeout(&self) -> Option<wire::Instant> {
+            self.poll_timeout()
+        }
+    };
+}
+pub(crate) use machine;
+
 errors! {
     /// Why a configuration is refused.
     ConfigError {

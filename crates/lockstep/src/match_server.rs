@@ -7,11 +7,10 @@ mod pace;
 mod snapshots;
 mod spectators;
 
-use core::convert::Infallible;
 use core::marker::PhantomData;
 use std::collections::{BTreeMap, VecDeque};
 
-use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
+use wire::{Arrival, Generator, Instant, Machine, MatchId, Seat, Seed, Transmit};
 
 use crate::bisect::DesyncBisect;
 use crate::bundle::Shape;
@@ -417,37 +416,7 @@ fn repair_limits(config: &Config, len_max: usize) -> RepairLimits {
 }
 
 impl<I: Input> Machine for MatchServer<I> {
-    type Peer = PeerId;
-    type Event = ServerEvent;
-    type Command = Infallible;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-        match outcome {}
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<ServerEvent> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
+    crate::event::machine!(ServerEvent);
 }
 
 /// Most turns that may be pending in the simulation of a client that is in step.

@@ -9,12 +9,11 @@ mod membership;
 mod setup;
 mod ticking;
 
-use core::convert::Infallible;
 use core::marker::PhantomData;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seat, Transmit};
+use wire::{Arrival, Generator, Instant, Machine, MatchId, Seat, Transmit};
 
 use crate::bundle::Shape;
 use crate::checksum::{LogHash, StateHasher};
@@ -409,35 +408,5 @@ impl<I: Input> Steps for MeshPeer<I> {
 }
 
 impl<I: Input> Machine for MeshPeer<I> {
-    type Peer = PeerId;
-    type Event = MeshEvent;
-    type Command = Infallible;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-        match outcome {}
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<MeshEvent> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
+    crate::event::machine!(MeshEvent);
 }

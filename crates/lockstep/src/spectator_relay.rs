@@ -1,11 +1,10 @@
 //! A spectator that serves other spectators: a node of a tree.
 
-use core::convert::Infallible;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{Arrival, CommandId, Generator, Instant, Machine, MatchId, Seed, Transmit};
+use wire::{Arrival, Generator, Instant, Machine, MatchId, Seed, Transmit};
 
 use crate::bundle::Shape;
 use crate::chain::{CHAIN_LEN, Chain, ReceivedChain, snapshot_next};
@@ -447,37 +446,7 @@ fn run_len_max(config: &SpectatorRelayConfig) -> usize {
 }
 
 impl Machine for SpectatorRelay {
-    type Peer = PeerId;
-    type Event = SpectatorRelayEvent;
-    type Command = Infallible;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-        match outcome {}
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<SpectatorRelayEvent> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
+    crate::event::machine!(SpectatorRelayEvent);
 }
 
 /// Configuration of a [`SpectatorRelay`](crate::SpectatorRelay).

@@ -1,8 +1,6 @@
 //! The machine interface: datagrams, timers, events.
 
-use core::convert::Infallible;
-
-use wire::{Arrival, CommandId, Instant, Machine, Transmit};
+use wire::{Arrival, Instant, Machine, Transmit};
 
 use super::{HostedClose, HostedEvent, HostedPeer, State};
 use crate::event::{ClientEvent, CloseReason, ServerEvent};
@@ -267,37 +265,7 @@ impl<I: Input> HostedPeer<I> {
 }
 
 impl<I: Input> Machine for HostedPeer<I> {
-    type Peer = PeerId;
-    type Event = HostedEvent;
-    type Command = Infallible;
-
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerId>, datagram: &mut [u8]) {
-        self.handle_datagram(now, arrival, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn handle_completed(&mut self, _: Instant, _: CommandId, outcome: Infallible) {
-        match outcome {}
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerId>> {
-        self.poll_transmit(now, buf)
-    }
-
-    fn poll_command(&mut self) -> Option<(CommandId, Infallible)> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<HostedEvent> {
-        self.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
+    crate::event::machine!(HostedEvent);
 }
 
 impl<I: Input> HostedPeer<I> {
