@@ -2,7 +2,7 @@
 
 use lockstep::bundle::{self, Shape};
 use lockstep::message::{
-    HASHES_MAX, Hello, LaneBundles, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage, Play, Seats,
+    HASHES_MAX, Hello, MESH_DELAY_MAX, MESH_SEATS_MAX, MeshMessage, Play, SeatBundles, Seats,
     Ticks, VERSION, bit, decode_mesh,
 };
 use lockstep::{Tick, Width};
@@ -138,13 +138,13 @@ fn write_play(out: &mut Vec<u8>, play: &Play<'_>, shape: Shape) {
 }
 
 /// Appends one seat's bundles and checks that each is well formed.
-fn write_bundles(out: &mut Vec<u8>, bundles: &LaneBundles<'_>, shape: Shape) {
+fn write_bundles(out: &mut Vec<u8>, bundles: &SeatBundles<'_>, shape: Shape) {
     let (seats, mut count) = (1, 0);
-    let lane = Shape { seats, ..shape };
+    let one_seat = Shape { seats, ..shape };
     let mut last: &[u8] = &[];
     for bundle in bundles.iter() {
-        assert!((1..=lane.bundle_len_max()).contains(&bundle.len()));
-        assert_eq!(bundle::check(bundle, lane), Ok(bundle.len()));
+        assert!((1..=one_seat.bundle_len_max()).contains(&bundle.len()));
+        assert_eq!(bundle::check(bundle, one_seat), Ok(bundle.len()));
         out.extend_from_slice(bundle);
         (count, last) = (count + 1, bundle);
     }

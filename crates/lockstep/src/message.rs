@@ -81,9 +81,9 @@ pub(crate) use hosted::{
     write_hosted_statement, write_presence,
 };
 pub use mesh::{
-    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment, Decision, Hello, LEAD_UNKNOWN, LaneBundles,
-    LaneHashes, MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters, MeshMessage, PLAY_HEAD_LEN_MAX,
-    Play, PlayHead, QUIET, Seats, Statement, Ticks, bit, decode_mesh,
+    COMMITTED_HEAD_LEN, COMMITTED_SALT_LEN, Commitment, Decision, Hello, LEAD_UNKNOWN,
+    MESH_DELAY_MAX, MESH_SEATS_MAX, MatchParameters, MeshMessage, PLAY_HEAD_LEN_MAX, Play,
+    PlayHead, QUIET, SeatBundles, SeatHashes, Seats, Statement, Ticks, bit, decode_mesh,
 };
 pub(crate) use mesh::{
     decode_known_play, pick_seat, play_bytes, seats_in, take_lowest, write_ask,

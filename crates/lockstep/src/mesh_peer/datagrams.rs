@@ -9,7 +9,7 @@ use super::{MeshEvent, MeshPeer, State};
 use crate::chain::CHAIN_LEN;
 use crate::input::Input;
 use crate::message::{
-    Commitment, DecodeError, Hello, LaneBundles, MeshMessage, Play, PlayHead, Seats, bit,
+    Commitment, DecodeError, Hello, MeshMessage, Play, PlayHead, SeatBundles, Seats, bit,
     decode_known_play, decode_mesh, play_bytes, take_lowest, write_ask, write_decision,
     write_forward_head, write_hello, write_mesh_leave, write_play_head, write_statement,
 };
@@ -222,7 +222,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    pub(super) fn keep(&mut self, seat: u16, first: Tick, end: Tick, bundles: &LaneBundles<'_>) {
+    pub(super) fn keep(&mut self, seat: u16, first: Tick, end: Tick, bundles: &SeatBundles<'_>) {
         let window = self.read.plus(AHEAD_MAX).min(Tick::LAST).min(end);
         let Some(queue) = self.queues.get_mut(usize::from(seat)) else {
             return;

@@ -11,7 +11,7 @@ use crate::event::ReportError;
 use crate::hash_comparator::Finding;
 use crate::hash_history::ReportedHashes;
 use crate::input::{Input, Turn};
-use crate::message::{HASHES_MAX, LaneHashes, bit};
+use crate::message::{HASHES_MAX, SeatHashes, bit};
 use crate::sim::Step;
 use crate::stepper::StepAction;
 use crate::tick::Tick;
@@ -279,7 +279,7 @@ impl<I: Input> MeshPeer<I> {
     }
 
     /// Takes the hashes that `seat` sent; they are compared at the next boundary.
-    pub(super) fn on_hashes(&mut self, seat: Seat, hashes: &LaneHashes<'_>) {
+    pub(super) fn on_hashes(&mut self, seat: Seat, hashes: &SeatHashes<'_>) {
         let Some(first) = Tick(self.hashes.end).widen_near(hashes.first_low) else {
             self.stats.hashes_refused = self.stats.hashes_refused.saturating_add(1);
             return;

@@ -47,7 +47,7 @@ pub enum MeshMessage<'a> {
         /// Tick of the first bundle.
         first: Tick,
         /// Its inputs, one bundle per tick.
-        bundles: LaneBundles<'a>,
+        bundles: SeatBundles<'a>,
     },
 }
 
@@ -126,11 +126,11 @@ pub(crate) fn decode_known_play<'a, 'k>(
     shape: Shape,
     known: impl Fn(u16, u32) -> Option<&'k [u8]>,
 ) -> Result<Play<'a>, DecodeError> {
-    let lane = Shape {
+    let one_seat = Shape {
         seats: 1,
         width: shape.width,
     };
-    decode_play(Reader::new(bytes), lane, known)
+    decode_play(Reader::new(bytes), one_seat, known)
 }
 
 /// Decodes a datagram of a match of `shape`, which has at most [`MESH_SEATS_MAX`] seats.
@@ -143,15 +143,15 @@ pub(crate) fn decode_known_play<'a, 'k>(
 /// [`DecodeError`], for the first fault found.
 pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, DecodeError> {
     let mut reader = Reader::new(datagram);
-    let lane = Shape {
+    let one_seat = Shape {
         seats: 1,
         width: shape.width,
     };
     let kind = reader.u8()?;
     let message = match kind {
-        MESH_PLAY => return decode_play(reader, lane, |_, _| None).map(MeshMessage::Play),
+        MESH_PLAY => return decode_play(reader, one_seat, |_, _| None).map(MeshMessage::Play),
         MESH_COMMITTED => {
-            let (commitment, play) = decode_committed(reader, lane)?;
+            let (commitment, play) = decode_committed(reader, one_seat)?;
             return Ok(MeshMessage::Committed(commitment, play));
         }
         MESH_HELLO => MeshMessage::Hello(decode_hello(&mut reader)?),
@@ -165,7 +165,7 @@ pub fn decode_mesh(datagram: &[u8], shape: Shape) -> Result<MeshMessage<'_>, Dec
         MESH_FORWARD => MeshMessage::Forward {
             seat: decode_seat(&mut reader, shape)?,
             first: Tick(reader.u32()?),
-            bundles: LaneBundles::check(reader.take_rest(), lane)?,
+            bundles: SeatBundles::check(reader.take_rest(), one_seat)?,
         },
         unknown => return Err(DecodeError::UnknownKind(unknown)),
     };
@@ -429,9 +429,9 @@ pub struct Play<'a> {
     /// The header.
     pub head: PlayHead,
     /// State hashes, if any.
-    pub hashes: LaneHashes<'a>,
+    pub hashes: SeatHashes<'a>,
     /// The sender's inputs.
-    pub bundles: LaneBundles<'a>,
+    pub bundles: SeatBundles<'a>,
 }
 
 /// The header of a [`Play`].
@@ -457,14 +457,14 @@ pub const LEAD_UNKNOWN: i16 = i16::MIN;
 
 /// State hashes of consecutive steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneHashes<'a> {
+pub struct SeatHashes<'a> {
     /// Low half of the first one's step.
     pub first_low: u16,
     /// 4 bytes each, at most [`HASHES_MAX`] of them.
     bytes: &'a [u8],
 }
 
-impl<'a> LaneHashes<'a> {
+impl<'a> SeatHashes<'a> {
     /// Returns whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -482,14 +482,14 @@ impl<'a> LaneHashes<'a> {
 
 /// Whole, well-formed bundles of one seat and consecutive ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneBundles<'a> {
+pub struct SeatBundles<'a> {
     bytes: &'a [u8],
     shape: Shape,
     count: u32,
     last_len: usize,
 }
 
-impl<'a> LaneBundles<'a> {
+impl<'a> SeatBundles<'a> {
     /// Checks the bundles that `bytes` are.
     fn check(bytes: &'a [u8], shape: Shape) -> Result<Self, DecodeError> {
         Self::check_knowing(bytes, shape, |_| None)
@@ -554,7 +554,7 @@ impl<'a> LaneBundles<'a> {
             if bytes.is_empty() {
                 return None;
             }
-            let len = lane_bundle_len(bytes, shape).ok()?;
+            let len = seat_bundle_len(bytes, shape).ok()?;
             let (bundle, rest) = bytes.split_at_checked(len)?;
             bytes = rest;
             Some(bundle)
@@ -565,7 +565,7 @@ impl<'a> LaneBundles<'a> {
 /// A bundle of one unchanged seat: no extension, a run of one.
 pub const QUIET: u8 = 0b0010_0000;
 
-fn lane_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
+fn seat_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
     if bytes.first() == Some(&QUIET) {
         return Ok(1);
     }
@@ -576,7 +576,7 @@ fn lane_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
 /// half.
 fn decode_play<'a, 'k>(
     mut reader: Reader<'a>,
-    lane: Shape,
+    shape: Shape,
     known: impl Fn(u16, u32) -> Option<&'k [u8]>,
 ) -> Result<Play<'a>, DecodeError> {
     let [
@@ -596,7 +596,7 @@ fn decode_play<'a, 'k>(
     } else {
         Some(reader.u16()?)
     };
-    let mut hashes = LaneHashes::default();
+    let mut hashes = SeatHashes::default();
     if count > 0 {
         hashes.first_low = reader.u16()?;
         let len = usize::from(flags & FLAGS_HASHES).saturating_mul(4);
@@ -614,7 +614,7 @@ fn decode_play<'a, 'k>(
     Ok(Play {
         head,
         hashes,
-        bundles: LaneBundles::check_knowing(reader.take_rest(), lane, known)?,
+        bundles: SeatBundles::check_knowing(reader.take_rest(), shape, known)?,
     })
 }
 
@@ -696,7 +696,7 @@ pub const COMMITTED_HEAD_LEN: usize = 1 + 2 + 16 + 2;
 
 fn decode_committed(
     mut reader: Reader<'_>,
-    lane: Shape,
+    shape: Shape,
 ) -> Result<(Commitment<'_>, Play<'_>), DecodeError> {
     let end_low = reader.u16()?;
     let head = reader.array()?;
@@ -708,7 +708,7 @@ fn decode_committed(
         salts: salts.as_chunks().0,
     };
     require(reader.u8()? == MESH_PLAY)?;
-    let play = decode_play(reader, lane, |_, _| None)?;
+    let play = decode_play(reader, shape, |_, _| None)?;
     require(usize::try_from(play.bundles.len()) == Ok(count)).map(|()| (commitment, play))
 }
 

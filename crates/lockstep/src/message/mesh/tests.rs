@@ -1,6 +1,6 @@
 //! The wire format of a mesh, frozen in `testdata/mesh.hex`: written and read bytes agree.
 
-use super::LaneBundles;
+use super::SeatBundles;
 use super::*;
 use crate::input::Width;
 use proptest::prelude::*;
@@ -159,7 +159,7 @@ fn mesh_play_vectors_mean_what_they_meant() {
         panic!("no forward");
     };
     assert_eq!(bundles.len(), 2);
-    let none = LaneBundles::check(&[], SHAPE).unwrap();
+    let none = SeatBundles::check(&[], SHAPE).unwrap();
     assert!(none.is_empty() && none.last().is_empty());
 }
 
