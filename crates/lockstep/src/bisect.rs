@@ -209,8 +209,7 @@ impl Side {
         self.given.is_none()
     }
 
-    /// Keeps an answer to `topic`; false if it is none, or contradicts the hash reported for
-    /// `tick`.
+    /// False if it is no answer to `topic`, or contradicts the reported hash.
     fn on_answer(&mut self, topic: Topic, tick: Tick, answer: &Answer<'_>) -> bool {
         let given = match (topic, answer) {
             (Topic::Ticks { first, count }, Answer::Ticks(ticks)) => {

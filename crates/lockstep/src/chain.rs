@@ -85,8 +85,7 @@ impl Chain {
         self.bytes.get(start..start.saturating_add(len))
     }
 
-    /// Appends the bundles of consecutive ticks from `first` to before `end`, at most `len_max`
-    /// bytes; returns their number.
+    /// Appends at most `len_max` bytes of bundles before `end`; returns their number.
     pub(crate) fn write_run(
         &self,
         first: Tick,
@@ -164,8 +163,7 @@ impl ReceivedChain {
         true
     }
 
-    /// Keeps the bundles of consecutive ticks from `first` on that lie before `limit`. Returns how
-    /// many did not, and how many had arrived.
+    /// Returns how many bundles were at or after `limit`, and how many had arrived.
     pub(crate) fn extend<'a>(
         &mut self,
         first: Tick,
@@ -248,8 +246,7 @@ pub(crate) fn write_snapshot(reader: &ChainReader, neutral: &[u8], state: &[u8])
     write_snapshot_at(reader.next, reader.log, &reader.row, neutral, state)
 }
 
-/// Writes the snapshot of `state`, the one before tick `next`; `row` and `log` are those of the
-/// tick before.
+/// Writes state number `next`; `row` and `log` are those of the tick before.
 pub(crate) fn write_snapshot_at(
     next: Tick,
     log: LogHash,
@@ -268,8 +265,7 @@ pub(crate) fn write_snapshot_at(
     out
 }
 
-/// The first tick after a snapshot, for a peer that does not interpret inputs; `None` if its header
-/// is invalid.
+/// The first tick after a snapshot; `None` if its header is invalid.
 pub(crate) fn snapshot_next(bytes: &[u8], shape: Shape) -> Option<Tick> {
     let mut reader = Reader::new(bytes);
     let next = Tick(reader.u32().ok()?);

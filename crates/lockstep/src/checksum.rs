@@ -185,8 +185,7 @@ impl LogHash {
         finish(self.0)
     }
 
-    /// Returns the 32 bits reported to the server, over the log and the state, so that either's
-    /// divergence is detected.
+    /// Returns the 32 bits reported to the server, over log and state.
     pub(crate) fn report(self, state_hash: u64) -> u32 {
         low_half(finish(absorb(self.0, &state_hash.to_be_bytes())))
     }

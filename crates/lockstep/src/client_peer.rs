@@ -514,8 +514,7 @@ impl<I: Input> ClientPeer<I> {
         match &mut self.state {
             State::Waiting => {}
             State::Seated(session) => {
-                // The server did not get our `Ready`: repeat it at once, even if turns of an
-                // earlier session arrived meanwhile.
+                // The server did not get our `Ready`, even if older turns arrived meanwhile.
                 session.ready_at = Some(now);
                 if session.lose_seat(welcome) {
                     self.events.push_back(admitted(welcome));

@@ -22,8 +22,7 @@ pub(crate) struct HashComparator {
     next: u32,
     /// First step with an unexpired timeout.
     pub(crate) overdue: u32,
-    /// Steps before this one are settled with the hashes at hand: all players reported it, with
-    /// differences.
+    /// Steps before this one are settled with the hashes at hand.
     early: u32,
     policy: SettlePolicy,
     pub(crate) counts: Counts,
@@ -89,8 +88,7 @@ impl HashComparator {
         }
     }
 
-    /// Begins to compare `seat` from `step` on. It is catching up, so it is not awaited until one
-    /// of its hashes was compared.
+    /// It is catching up: not awaited until one of its hashes was compared.
     pub(crate) fn admit_late(&mut self, seat: Seat, step: u32) {
         let step = step.max(self.floor());
         if let Some(seat_hashes) = self.seat_hashes_mut(seat) {
@@ -132,8 +130,7 @@ impl HashComparator {
         }
     }
 
-    /// Keeps the server's own hash, the reference for all others; false if the step is too far
-    /// ahead.
+    /// Keeps the server's own hash; false if the step is too far ahead.
     pub(crate) fn insert_server(&mut self, step: u32, hash: u32) -> bool {
         self.server.is_active = true;
         self.server.is_silent = false;
@@ -226,8 +223,7 @@ impl HashComparator {
         }
     }
 
-    /// Returns the first missing step of `seat` followed by a reported one, and records the
-    /// request; at most once per `wait_nanos`.
+    /// First missing step of `seat` before a reported one, once per `wait_nanos`.
     pub(crate) fn ask(&mut self, now: Instant, seat: Seat, wait_nanos: u64) -> Option<u32> {
         let seat_hashes = self.seat_hashes_mut(seat)?;
         if !seat_hashes.is_active || seat_hashes.missing >= seat_hashes.end {
@@ -256,8 +252,7 @@ impl HashComparator {
         self.next.saturating_sub(SETTLED)
     }
 
-    /// Whether all awaited hashes of `step` are there: the server's if it reports, else all
-    /// players'.
+    /// Awaited are the server's hash if it reports, else all players'.
     fn is_complete(&self, step: u32) -> bool {
         if self.server.is_active && !self.server.is_silent {
             // The server reports in order: if a later step is there, this one was skipped.
@@ -314,8 +309,7 @@ impl SeatHashes {
         self.hashes.get(slot(step, STEPS)).copied().flatten()
     }
 
-    /// Keeps the first hash for `step`; returns whether this is it. Hashes are kept from `floor`
-    /// on.
+    /// Returns whether this is the first hash for `step`, at or after `floor`.
     fn insert(&mut self, floor: u32, step: u32, hash: u32) -> bool {
         self.missing = self.missing.max(floor);
         if step < self.judged.max(floor) {
@@ -476,8 +470,7 @@ impl HashComparator {
         Reference { hash, verdict }
     }
 
-    /// Compares a late hash with the others of its settled step. It counts as a vote: in a tie, all
-    /// are reported.
+    /// A late hash counts as a vote: in a tie, all are reported.
     fn judge_late(&mut self, step: u32, seat: Seat, hash: u32) -> Option<Finding> {
         let reference = self.reference(step, SeatHashes::was_judged);
         if reference.hash == Some(hash) {

@@ -201,8 +201,7 @@ impl<I: Input> HostedPeer<I> {
             .saturating_add(events)
     }
 
-    /// Advances the time, which never decreases. After a pause of the process, others' silence and
-    /// our own waiting do not count.
+    /// After a pause of the process, silence and waiting do not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let passed = now.saturating_since(self.now);
@@ -293,8 +292,7 @@ impl<I: Input> HostedPeer<I> {
         }
         let links = links(seat, seats, peers, now).ok_or(HostedConfigError::Peers)?;
         let mut generator = seed.generator(0);
-        // Also on players that do not host yet, so that a bad configuration is found before the
-        // match.
+        // Also on other players, so that a bad configuration is found early.
         let server = MatchServer::new(config.server.clone(), match_id, generator.seed(), now)
             .map_err(HostedConfigError::Server)?;
         let is_host = config.host == seat;
@@ -486,8 +484,7 @@ impl<I: Input> HostedPeer<I> {
         }
     }
 
-    /// The server, to admit `peer` as a guest. Players join by themselves, and a removed player
-    /// stays out.
+    /// The server, to admit `peer` as a guest, which is no player.
     fn server_for(&mut self, peer: PeerId) -> Result<&mut MatchServer<I>, JoinError> {
         let is_players = Self::is_own(peer) || self.seat_of(peer).is_some();
         let server = self.server.as_deref_mut().ok_or(JoinError::NotHost)?;

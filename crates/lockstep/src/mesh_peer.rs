@@ -364,8 +364,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    /// Advances the time, which never decreases. After a pause of the process, the others' silence
-    /// does not count.
+    /// After a pause of the process, the others' silence does not count.
     fn advance(&mut self, now: Instant) -> Instant {
         debug_assert!(now >= self.now, "the driver's clock went back");
         let now = self.now.max(now);

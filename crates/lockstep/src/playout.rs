@@ -82,8 +82,7 @@ impl PlayoutDelay {
         self.played = late.min(max);
         let need = self.needs.need().unwrap_or(0);
         self.steady = self.steady.min(need.saturating_add(STEADY_MAX));
-        // Rise no further than the current lateness, so that items in time are not delayed for
-        // later ones.
+        // Rise no further than the current lateness: items in time stay in time.
         let highest = self.current.max(late.min(max));
         let lowest = self.current.saturating_sub(passed / DOWN);
         self.current = need.max(self.steady).max(lowest).min(highest);

@@ -102,8 +102,7 @@ impl Repair {
         self.unsent = next;
     }
 
-    /// Whether the client lacks only ticks in flight; `next_at` is when the first of them closed,
-    /// if known.
+    /// `next_at` is when the first tick that the client lacks closed, if known.
     pub(crate) fn is_level(
         &self,
         now: Instant,
@@ -229,8 +228,7 @@ impl Repair {
             self.catching_up = None;
             return None;
         }
-        // Sending to an unreachable client would waste its budget; its next acknowledgement says
-        // where to begin.
+        // An unreachable client would use up its budget.
         let silence = self
             .last_received
             .map_or(u64::MAX, |at| now.as_nanos().saturating_sub(at.as_nanos()));

@@ -185,8 +185,7 @@ impl<T: Default> Saves<T> {
         }
     }
 
-    /// Returns the slot for the state before `tick`: the oldest one. Newer saves are void after a
-    /// rollback.
+    /// The oldest slot; newer saves are void after a rollback.
     pub(crate) fn slot(&mut self, tick: Tick) -> Option<&mut T> {
         self.forget_after(tick);
         let (tag, state) = self.slots.iter_mut().min_by_key(|(tag, _)| *tag)?;

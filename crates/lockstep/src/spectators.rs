@@ -284,8 +284,7 @@ impl SpectatorSet {
     }
 }
 
-/// Former spectators that may not know it: each gets one final packet, and another whenever it
-/// sends a datagram.
+/// Each gets one final packet, and another whenever it sends a datagram.
 #[derive(Debug, Default)]
 struct ClosingSpectators {
     /// Close reason of each, and whether it is in `due`.
@@ -505,8 +504,7 @@ impl Tail {
         }
     }
 
-    /// First tick of the datagram for a spectator that needs all ticks from `oldest` on, if it is
-    /// encoded.
+    /// First tick of the datagram with all ticks from `oldest` on, if encoded.
     fn first_from(&self, oldest: Tick) -> Option<Tick> {
         if oldest >= self.begin {
             Some(oldest.min(self.end))

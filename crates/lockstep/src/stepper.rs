@@ -87,8 +87,7 @@ impl Stepper {
         }
     }
 
-    /// Returns whether [`confirm`](Self::confirm) takes the next row now: the game needs it next,
-    /// or has predicted it.
+    /// Whether the game needs the next row now, or has predicted it.
     pub(crate) fn wants_row(&self) -> bool {
         self.end <= self.at
     }
@@ -145,8 +144,7 @@ impl Stepper {
         self.predicted_inputs.forget_from(next);
     }
 
-    /// Returns the next action; `None` if it waits for a row, or for `target`, the first tick that
-    /// it may not simulate yet.
+    /// `target` is the first tick that it may not simulate yet.
     pub(crate) fn next(&mut self, target: Tick) -> Option<StepAction> {
         let stable = self.stable();
         if self.settled < stable {
@@ -284,8 +282,7 @@ const PREDICTED_MAX: u32 = 128;
 #[derive(Debug)]
 struct PredictedInputs {
     stride: usize,
-    /// Tick plus 1 of slot `tick % PREDICTED_MAX`, seat by seat; 0 if unknown. Empty if nothing is
-    /// ever predicted.
+    /// Tick plus 1 of each slot, seat by seat; 0 if unknown.
     ticks: Vec<u32>,
     /// `stride` bytes per slot.
     values: Vec<u8>,
@@ -303,8 +300,7 @@ impl PredictedInputs {
         }
     }
 
-    /// Keeps the input of `seat` for `tick`, unless it is known or outside the range that begins
-    /// with `end`; returns whether it was kept.
+    /// Returns whether the input was unknown, and in the range from `end` on.
     fn insert(&mut self, end: Tick, seat: Seat, tick: Tick, bits: &[u8]) -> bool {
         if tick < end || tick.since(end) >= PREDICTED_MAX || bits.len() != self.stride {
             return false;

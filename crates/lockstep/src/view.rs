@@ -191,13 +191,11 @@ impl View {
             return DecisionOutcome::Ignored;
         }
         if next & bit(self.me) == 0 {
-            // We may have missed views in between, or made ours from a statement that its sender
-            // has since extended.
+            // We may have missed views in between, or a longer statement.
             if members & !self.members != 0 && !self.conflicts(decision) {
                 return DecisionOutcome::Ignored;
             }
-            // Others may have been removed before us, in a view that we missed: of them we may hold
-            // more.
+            // Of others removed before us we may hold more.
             let out = (self.members | members) & !next;
             let cuts = cuts
                 .iter()

@@ -31,8 +31,7 @@ const LATE_FREE: u16 = 2;
 /// Late inputs within this time count once, so that an outage does not raise the delay for long.
 const LATE_APART: Duration = Duration::from_secs(1);
 
-/// Most late inputs that count at once. Each beyond [`LATE_FREE`] adds a sixteenth of a tick: two
-/// ticks in all.
+/// Most late inputs that count at once: two ticks, a sixteenth each.
 const LATE_INPUTS_MAX: u16 = LATE_FREE + 32;
 
 /// Margin that inputs must have before the delay goes down.
@@ -200,8 +199,7 @@ const DILATION: i64 = 50;
 #[derive(Debug)]
 pub(crate) struct TickClock {
     period: i64,
-    /// When bundle 0 would have arrived, at the speed of the fastest recent one; may lie before the
-    /// origin of time.
+    /// When bundle 0 would have arrived at the fastest recent latency.
     base: i64,
     settled: i64,
     filling: (i64, u32),
@@ -279,8 +277,7 @@ impl TickClock {
         }
     }
 
-    /// Sets how much later than arrivals boundaries are: earlier at once, later by 2 % of a tick
-    /// each.
+    /// Boundaries move earlier at once, later by 2 % of a tick each.
     pub(crate) fn set_phase(&mut self, phase: Duration) {
         let phase = i64::try_from(phase.as_nanos()).unwrap_or(i64::MAX);
         let phase = phase.min(self.period.saturating_sub(1));
@@ -293,8 +290,7 @@ impl TickClock {
         }
     }
 
-    /// Passes the boundary if it is due, and returns its number. At most [`DUE_MAX`] are due at
-    /// once, also at the last numbers.
+    /// Passes the boundary if it is due; at most [`DUE_MAX`] are due at once.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<u32> {
         let now = signed_nanos(now);
         if now < self.deadline || self.deadline == i64::MAX {
@@ -333,8 +329,7 @@ impl TickClock {
         instant_of(at(self.base, self.period, tick.0))
     }
 
-    /// Returns the first bundle that, on a fast network, arrives later than `before` ahead of
-    /// `now`.
+    /// First bundle that arrives later than `before` ahead of `now` on a fast network.
     pub(crate) fn count_by(&self, now: Instant, before: Duration) -> Tick {
         let before = i64::try_from(before.as_nanos()).unwrap_or(i64::MAX);
         let since = signed_nanos(now)

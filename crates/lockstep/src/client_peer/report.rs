@@ -56,8 +56,7 @@ impl UnsentHashes {
         self.wanted = self.reported.sent_step(low, self.unsent);
     }
 
-    /// Returns what to send now: requested steps first, then unsent ones. A run never includes a
-    /// skipped step.
+    /// Requested steps first, then unsent ones, without a skipped one between.
     fn take(&mut self, newest: u32) -> HashSlice {
         let (oldest, end) = (self.reported.oldest(), self.reported.end);
         let wanted = self.wanted.take().filter(|step| *step >= oldest);

@@ -189,8 +189,7 @@ impl Session {
         self.read()
     }
 
-    /// Passes the next closed tick to a predicting game; `None` if there is none, or none is
-    /// needed.
+    /// Passes the next closed tick to a predicting game, if it needs one.
     pub(super) fn confirm_next(&mut self) -> Option<Read> {
         if !self.stepping.as_ref()?.stepper.wants_row() {
             return None;

@@ -525,8 +525,7 @@ impl Link {
         now.saturating_since(self.received_at.max(self.woken_at)) > timeout
     }
 
-    /// When it counts as lost if it stays silent: `timeout` after its last datagram, or twice that
-    /// if it never sent one.
+    /// When it counts as lost; twice as late if it never sent a datagram.
     pub(super) fn lost_at(&self, timeout: Duration) -> Instant {
         let timeout = if self.was_received {
             timeout

@@ -52,8 +52,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// While a tick waits, sends a keep-alive and repairs once per tick length, and checks for
-    /// silent players.
+    /// While a tick waits: keep-alives, repairs and checks for silent players.
     pub(super) fn count_waiting(&mut self, now: Instant) {
         if self.pulse_at.is_none_or(|at| now < at) {
             return;
@@ -165,8 +164,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    /// Stops waiting for players that let a tick reach its deadline, until an input arrives in
-    /// time.
+    /// Players that let a tick reach its deadline are not awaited for a while.
     fn give_up_on_missing(&mut self) {
         let tick = self.end;
         for (entry, seat) in self.seats.iter_mut().zip((0..=u16::MAX).map(Seat)) {
@@ -403,8 +401,7 @@ pub(super) struct Player {
     /// Snapshots sent without a lasting match since.
     pub(super) deliveries: u8,
     pub(super) loaded: Option<Loaded>,
-    /// How long before its tick's close the newest input arrived, in quarter ticks; -128 before the
-    /// first.
+    /// Quarter ticks from the newest input to its tick's close; -128 at first.
     pub(super) slack: i8,
 }
 

@@ -62,8 +62,7 @@ impl PlayerPace {
         }
     }
 
-    /// Counts a closed tick with its input of `origin` and `lag` pending turns; returns a change to
-    /// report.
+    /// Counts a closed tick, `lag` turns behind; returns a change to report.
     fn on_tick(&mut self, now: Instant, origin: Origin, lag: u32, window: u32) -> Option<Change> {
         self.ticks = self.ticks.saturating_add(1);
         let was_awaited = core::mem::take(&mut self.is_awaited);

@@ -27,8 +27,7 @@ pub(super) struct Snapshots {
     offered: Option<Offered>,
     request: Option<SnapshotRequest>,
     donation: Option<Donation>,
-    /// Seats whose players gave no snapshot in time, or a wrong one. Cleared when a snapshot proves
-    /// right.
+    /// Seats that gave no snapshot in time, or a wrong one, since a right one.
     failed_donors: Vec<Seat>,
     last_id: u8,
 }
@@ -523,8 +522,7 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
-/// How long the application has to give a snapshot, per waiting peer; then peers that need one are
-/// removed.
+/// How long the application has to give a snapshot, per waiting peer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const ASK_AGAIN: Duration = Duration::from_secs(1);

@@ -29,8 +29,7 @@ pub(super) struct LocalCommitments {
     announced: Tick,
     announcing: Tick,
     pub(super) revealed: Tick,
-    /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once, and sent to each peer a
-    /// few times.
+    /// Salt of tick `t`, in slot `t % CHAIN_LEN`; each is generated once.
     kept: Vec<Salt>,
 }
 

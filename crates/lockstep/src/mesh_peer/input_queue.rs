@@ -63,8 +63,7 @@ impl InputQueue {
         let proved = self.proved_end();
         self.cut = Some(tick);
         if self.committed.take().is_some() {
-            // Inputs that the others decided on are forwarded without salts; unproved ones that we
-            // hold may differ.
+            // Forwarded inputs have no salts, and unproved ones may differ.
             self.received.chain.forget_from(proved);
             self.received.end = proved;
             self.received.seen_end = proved;

@@ -355,8 +355,7 @@ impl HelloExchange {
                 other.rtt_micros = Some(other.rtt_micros.map_or(rtt, |known| known.min(rtt)));
             }
         }
-        // A peer that knows the start has received all hellos; otherwise ticks would begin without
-        // some.
+        // A peer that knows the start has received all hellos.
         if self.start_at.is_none()
             && self.received == self.all
             && let Some(start_at) = self.find_start(now, from, hello.starts_in)

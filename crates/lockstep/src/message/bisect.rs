@@ -16,8 +16,7 @@ pub const BISECT_TICKS_MAX: u8 = u8::MAX;
 /// Bytes that the sections of an answer may take: hashes, and names with their lengths.
 pub const BISECT_SECTIONS_LEN_MAX: usize = 1_000;
 
-/// Returns the most ticks of a question with an answer that fits `datagram_len_max` bytes; at
-/// least 1.
+/// Most ticks of a question whose answer fits `datagram_len_max`; at least 1.
 pub(crate) fn bisect_ticks_max(datagram_len_max: u16) -> u8 {
     // Eight ticks take a byte of bits and eight hashes.
     let room = datagram_len_max.saturating_sub(ANSWER_HEAD_LEN);
@@ -189,8 +188,7 @@ pub(crate) fn write_question(out: &mut Vec<u8>, question: Question) {
     }
 }
 
-/// Appends the hashes that `hash_history` keeps of the ticks from `first` on; none for ticks that
-/// do not exist.
+/// Appends the kept hashes from `first` on; none for ticks that do not exist.
 pub(crate) fn write_ticks(
     out: &mut Vec<u8>,
     hash_history: &HashHistory,

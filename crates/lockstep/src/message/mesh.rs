@@ -572,8 +572,7 @@ fn seat_bundle_len(bytes: &[u8], shape: Shape) -> Result<usize, DecodeError> {
     Ok(bundle::check(bytes, shape)?)
 }
 
-/// `known(first_low, index)` may return the valid bundle `index` ticks after the one with this low
-/// half.
+/// `known` is as in [`decode_known_play`].
 fn decode_play<'a, 'k>(
     mut reader: Reader<'a>,
     shape: Shape,

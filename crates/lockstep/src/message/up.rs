@@ -234,8 +234,7 @@ pub(crate) fn write_leave(out: &mut Vec<u8>, reason: LeaveReason) {
     out.extend_from_slice(&[LEAVE, reason.code()]);
 }
 
-/// Decodes the low half of `next` and the gap of a report without other contents, as spectators
-/// send it; `None` for any other datagram.
+/// Low half of `next` and gap of a spectator's report; else `None`.
 pub(crate) const fn decode_bare_report(datagram: &[u8]) -> Option<(u16, bool)> {
     // After the gap follow three numbers of one bit each, all 0, and the padding.
     match *datagram {
@@ -322,8 +321,7 @@ fn decode_report(
     })
 }
 
-/// Calls `on_run(unchanged, changed, reader)` for the runs of `count` inputs: unchanged ones, and
-/// the changed one after them, if any.
+/// Calls `on_run(unchanged, changed, reader)` for the runs of `count` inputs.
 fn walk<'a>(
     reader: &mut BitReader<'a>,
     count: u32,

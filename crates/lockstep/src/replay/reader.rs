@@ -330,8 +330,7 @@ impl<'a> Cursor<'a> {
         self.row.copy_from(&self.initial);
     }
 
-    /// Moves to the keyframe of `tick` at `offset`, which was read before, and returns its
-    /// snapshot.
+    /// Moves to a keyframe that was read before, and returns its snapshot.
     pub(super) fn resume(&mut self, offset: usize, tick: Tick) -> Option<&'a [u8]> {
         self.go_to(offset, tick);
         let body = self.read_body(self.read_head().ok()??)?;

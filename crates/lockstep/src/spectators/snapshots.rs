@@ -204,8 +204,7 @@ impl SpectatorSet {
         }
     }
 
-    /// Ends stalled transfers. A spectator that needs the snapshot is removed; a relay only loses a
-    /// snapshot for its children.
+    /// A stalled spectator is removed; a relay only loses the snapshot.
     pub(super) fn drop_stalled(&mut self, now: Instant) {
         while let Some(peer) = self.transfers.take_where(|delivery| {
             let stalls_at = delivery.outgoing.stalls_at();

@@ -19,8 +19,7 @@ const DATAGRAM_LEN_MIN: u16 = 80;
 /// second of its return.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Gaps after which a state that is being repaired is abandoned: 8 s by default. The receiver may
-/// not accept it.
+/// Gaps after which a repaired state is abandoned: 8 s by default.
 const HOLD_GAPS: u32 = 32;
 
 /// States with a send time kept for round trip samples: 1 s at 60 Hz.
@@ -263,8 +262,7 @@ impl StateSender {
         flight.next(now, &self.sent_at, &retransmit_timer)
     }
 
-    /// When the state in flight is finished or abandoned for a newer one; `None` before all of it
-    /// was sent.
+    /// When a newer state replaces that in flight; `None` if it has unsent parts.
     fn begins_at(&self, now: Instant) -> Option<Instant> {
         let Some(flight) = &self.flight else {
             return Some(now);

@@ -201,8 +201,7 @@ impl RoundTrip {
         Duration::from_nanos(window.min(self.smoothed_nanos))
     }
 
-    /// Returns the probe timeout; RFC 9002, section 6.2.1. It includes twice the acknowledgement
-    /// delay, since one may be lost.
+    /// RFC 9002, section 6.2.1, with twice the acknowledgement delay.
     pub(crate) fn probe_timeout(&self) -> Duration {
         let variation = self.variation_nanos.saturating_mul(4);
         let nanos = self
@@ -448,8 +447,7 @@ impl Flight {
         }
     }
 
-    /// Selects the chunk to send: a lost one first, which limits what the receiver has to keep,
-    /// then a new one, then a copy.
+    /// A lost chunk first, then a new one, then a copy.
     fn choose(&mut self, now: Instant) -> Option<(u32, Purpose)> {
         while let Some(index) = self.lost.pop_front() {
             if self.is_open(index) && self.chunk(index).is_lost {
@@ -592,8 +590,7 @@ impl Flight {
         (self.base < self.unsent).then(|| self.probe.last + wait)
     }
 
-    /// The transmission `number`, if it is the newest of a chunk neither acknowledged nor known to
-    /// be lost.
+    /// The transmission `number`, if it is the newest of an open chunk.
     fn awaited(&self, number: u32) -> Option<Transmission> {
         let transmission = self.log.get(number)?;
         let state = self.chunk(transmission.index);
