@@ -371,9 +371,8 @@ impl Inquiry {
         counts
     }
 
-    /// Moves to the next stages, as far as both have answered.
-    ///
-    /// Terminates: each iteration moves to earlier ticks, a later stage, or another witness.
+    /// Moves to the next stages, as far as both have answered. Each iteration moves to earlier
+    /// ticks, a later stage, or another witness.
     fn advance(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         while !(self.player.is_waiting() || self.witness.is_waiting()) {
             match (

@@ -95,9 +95,7 @@ pub(crate) fn encode(before: &Row, after: &Row, out: &mut Vec<u8>) {
     }
 }
 
-/// Applies the bundle in `bytes` to `row`, the row of the tick before.
-///
-/// `bytes` must have passed [`check`]; otherwise `row` may be partly changed.
+/// Applies a bundle to the row of the tick before; one that fails [`check`] may change part of it.
 pub(crate) fn apply(bytes: &[u8], row: &mut Row) -> Result<(), Malformed> {
     let width = row.width;
     let shape = Shape {

@@ -36,9 +36,7 @@ impl InputLog {
         self.next = Tick(0);
     }
 
-    /// Keeps the input of `tick`, unless it has one: the first input counts.
-    ///
-    /// The caller ensures that `tick` is within the window.
+    /// Keeps the first input of `tick`, which must be within the window.
     pub(crate) fn insert(&mut self, tick: Tick, input: &[u8]) -> bool {
         let slot = tick.slot(SLOTS);
         let start = slot.saturating_mul(self.stride);
@@ -103,9 +101,7 @@ impl History {
         }
     }
 
-    /// Adds the input of `tick`; if full, drops the oldest.
-    ///
-    /// A jump forward drops all: those inputs are of ticks closed long ago.
+    /// If full, drops the oldest; a jump forward drops all, as their ticks closed long ago.
     pub(crate) fn push(&mut self, tick: Tick, input: &[u8]) {
         if self.count == 0 || tick != self.first.plus(self.count) {
             self.first = tick;

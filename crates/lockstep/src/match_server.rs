@@ -567,12 +567,8 @@ pub(crate) struct Past<'a> {
 }
 
 impl<I: Input> MatchServer<I> {
-    /// Creates a server that continues after the ticks of `past`: it gathers its players, and
-    /// serves the past ticks that are kept. It starts by hand.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if such a match cannot be played.
+    /// Creates a server that continues after the ticks of `past`, which it serves, and starts by
+    /// hand.
     pub(crate) fn resume(
         config: Config,
         (match_id, seed): (MatchId, Seed),

@@ -123,10 +123,8 @@ impl Stepper {
         }
     }
 
-    /// Takes the input of `seat` for the open tick `tick`, `width` bits; the first one counts. It
-    /// is dropped if too far ahead, and ignored once the tick is confirmed.
-    ///
-    /// If the tick was simulated with another input, the game rolls back to it.
+    /// Takes the first input of `seat` for the open tick `tick`, unless it is too far ahead. If the
+    /// tick was simulated with another one, the game rolls back to it.
     pub(crate) fn predict_input(&mut self, seat: Seat, tick: Tick, bits: &[u8]) {
         if !self.predicted_inputs.insert(self.end, seat, tick, bits) || tick >= self.at {
             return;

@@ -321,10 +321,8 @@ impl Ahead {
         self.held = 0;
     }
 
-    /// Keeps a chunk that is not kept yet, of at most `stride` bytes.
-    ///
-    /// The caller ensures that all kept chunks lie within [`AHEAD_MAX`] of each other, and that
-    /// `stride` stays the same until [`clear`](Self::clear).
+    /// Keeps a new chunk. The caller ensures that all lie within [`AHEAD_MAX`] of each other, and
+    /// that `stride` stays the same until [`clear`](Self::clear).
     fn put(&mut self, index: u32, stride: u16, bytes: &[u8]) {
         let stride = usize::from(stride);
         let used = self.bytes.len().checked_div(stride).unwrap_or(0);

@@ -90,11 +90,9 @@ impl View {
         self.suspect(self.leaving)
     }
 
-    /// Handles a statement; returns whether our suspects changed. `alive` are the members that we
-    /// recently received.
-    ///
-    /// If two members suspect each other and both are alive to us, the one with the lower seat
-    /// stays: all members that receive both choose alike, in any order of arrival.
+    /// Returns whether our suspects changed. If two members suspect each other and both are in
+    /// `alive`, recently received, the one with the lower seat stays: all members that receive both
+    /// choose alike.
     pub(crate) fn on_statement(&mut self, from: u16, statement: &Statement, alive: Seats) -> bool {
         if statement.members != self.members || self.others() & bit(from) == 0 {
             return false;
@@ -214,10 +212,8 @@ impl View {
         DecisionOutcome::Installed(*decision)
     }
 
-    /// Returns whether a decision without us is based on the same view as ours.
-    ///
-    /// A member that made the statement our decision is based on, and then lost one of its members,
-    /// decides with fewer others, which are enough, while we wait for them.
+    /// Whether a decision without us is based on the same view as ours: its maker stated what ours
+    /// is based on, then lost a member, and decides with fewer others while we wait.
     pub(crate) fn conflicts(&self, decision: &Decision) -> bool {
         decision.next & bit(self.me) == 0
             && self.last.is_some_and(|last| {

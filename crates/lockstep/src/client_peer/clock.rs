@@ -43,10 +43,8 @@ const CALM_MAX: Duration = Duration::from_secs(160);
 /// A step up this long after a step down is not attributed to it.
 const TAKEN_BACK: Duration = Duration::from_secs(30);
 
-/// The delay and the samples behind it.
-///
-/// It moves by quarter ticks: inputs are for whole ticks, but a boundary may lie up to three
-/// quarters of a tick after the arrival of a turn.
+/// The delay and the samples behind it, in quarter ticks: inputs are for whole ticks, but a
+/// boundary may lie up to three quarters of a tick after the arrival of a turn.
 #[derive(Debug)]
 pub(super) struct DelayControl {
     range: InputDelay,
@@ -105,11 +103,8 @@ impl DelayControl {
         }
     }
 
-    /// The newest input that arrived, of `tick`, was `slack` quarter ticks early. Returns the new
-    /// delay if it changes.
-    ///
-    /// Inputs between the last acknowledged one and this one arrived with it as copies, each one
-    /// tick closer to its deadline.
+    /// The newest input that arrived, of `tick`, was `slack` quarter ticks early; those between it
+    /// and the last acknowledged one arrived as copies. Returns the new delay if it changes.
     pub(super) fn on_slack(&mut self, now: Instant, tick: Tick, slack: i8) -> Option<u8> {
         if self.range.min() == self.range.max() || self.next.is_some_and(|next| tick < next) {
             return None;

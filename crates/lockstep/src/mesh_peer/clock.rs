@@ -57,10 +57,9 @@ impl MeshClock {
         }
     }
 
-    /// Passes the boundary if it is due and its number is at most `limit`, and returns its number.
-    ///
-    /// The next follows after one period, shortened by a fraction of `error`, the others' lead in
-    /// fine units. Up to `lag` missed boundaries are made up for; after a hold, none.
+    /// Passes the boundary if it is due and its number is at most `limit`. The next follows after
+    /// one period, shortened by a fraction of `error`, the others' lead in fine units. Up to `lag`
+    /// missed boundaries are made up for; after a hold, none.
     pub(super) fn pass(&mut self, now: Instant, limit: u32, lag: u32, error: i64) -> Option<u32> {
         let now = signed_nanos(now);
         if now < self.deadline || self.deadline == i64::MAX {

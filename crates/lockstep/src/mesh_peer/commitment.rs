@@ -207,11 +207,8 @@ impl PeerCommitments {
         }
     }
 
-    /// Checks the chain against the inputs before `next`, which `chain` holds.
-    ///
-    /// # Errors
-    ///
-    /// The first tick that is not proved, if a head did not match; from then on always.
+    /// Checks the chain before `next`. If a head did not match, fails with the first tick that is
+    /// not proved, from then on always.
     pub(super) fn check(&mut self, chain: &Chain, next: Tick) -> Result<(), Tick> {
         while self.walked.0 < next.min(self.end) && !self.is_broken {
             let (tick, head) = self.walked;

@@ -162,11 +162,7 @@ impl InputQueue {
         committed.on_head(commitment.end_low, &commitment.head, stamped)
     }
 
-    /// Checks commitments.
-    ///
-    /// # Errors
-    ///
-    /// The first tick that is not proved, once one cannot be.
+    /// Checks commitments; fails with the first tick that is not proved, once one cannot be.
     pub(super) fn prove(&mut self) -> Result<(), Tick> {
         match &mut self.committed {
             Some(committed) => committed.check(&self.received.chain, self.received.end),

@@ -229,9 +229,7 @@ impl Link {
 /// Hint slots, by the low bits of an id: twice as many as seats.
 const HINTS: usize = 2 * MESH_SEATS_MAX as usize;
 
-/// The driver's ids of all other peers; each datagram looks its sender up.
-///
-/// The hint avoids a scan with an end that a branch predictor cannot learn.
+/// Ids of all other peers. The hint avoids a scan with an end that a branch predictor cannot learn.
 #[derive(Debug)]
 pub(super) struct PeerIndex {
     numbers: Vec<Option<PeerId>>,

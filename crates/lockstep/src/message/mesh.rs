@@ -495,9 +495,7 @@ impl<'a> SeatBundles<'a> {
         Self::check_knowing(bytes, shape, |_| None)
     }
 
-    /// As [`check`](Self::check), but skips parsing of known bundles: `known(index)` may return a
-    /// valid one. Bytes that begin with it are the same bundle, since no bundle is a prefix of
-    /// another.
+    /// As `Bundles::check_knowing`: bytes that begin with a known bundle are not parsed.
     fn check_knowing<'k>(
         bytes: &'a [u8],
         shape: Shape,
