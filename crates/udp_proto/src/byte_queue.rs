@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// A contiguous byte queue in which each byte keeps its offset, as in a TCP send buffer.
-///
-/// Capacity is kept, so a steady load allocates nothing. The content moves to the front of the
-/// buffer after at least a quarter as many bytes were pushed since the last move.
+/// A contiguous byte queue in which each byte keeps its offset, as in a TCP send buffer. Capacity
+/// is kept, so a steady load allocates nothing. The content moves to the front of the buffer after
+/// at least a quarter as many bytes were pushed since the last move.
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
     /// Released and held bytes.

@@ -475,10 +475,9 @@ impl<P: Provider> Endpoint<P> {
         None
     }
 
-    /// Moves idle deadlines if the driver is more than 250 ms late, by the excess.
-    ///
-    /// A driver sleeps until a deadline, so a stall is measured from the earliest missed deadline
-    /// and not from the last call.
+    /// Moves idle deadlines if the driver is more than 250 ms late, by the excess. A driver sleeps
+    /// until a deadline, so a stall is measured from the earliest missed deadline and not from the
+    /// last call.
     fn detect_stall(&mut self, now: Instant) {
         let Some(due) = self.timers.next() else {
             return;

@@ -69,10 +69,9 @@ impl Budget {
         }
     }
 
-    /// Charges the spare room of a map for a key or a value of `size` bytes.
-    ///
-    /// A `BTreeMap` has nodes of eleven, filled with at least five: at worst 2.6 times the entries
-    /// and 7 bytes each. A `HashMap` has at worst 16 places for 7 entries, and a byte for each.
+    /// Charges the spare room of a map for a key or a value of `size` bytes. A `BTreeMap` has nodes
+    /// of eleven, filled with at least five: at worst 2.6 times the entries and 7 bytes each. A
+    /// `HashMap` has at worst 16 places for 7 entries, and a byte for each.
     fn pay_in_map<E: Error>(&self, growth: Growth, size: usize) -> Result<(), E> {
         match growth {
             Growth::None => Ok(()),

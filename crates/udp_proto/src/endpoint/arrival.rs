@@ -616,10 +616,8 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Ends all but one session with a node. A node that dials knows of no session, so normally the
-    /// newest stays.
-    ///
-    /// If both ends dialled within a round trip, both keep the session that the smaller node id
-    /// dialled.
+    /// newest stays. If both ends dialled within a round trip, both keep the session that the
+    /// smaller node id dialled.
     fn keep_one(&mut self, now: Instant, (new, began): (SessionId, Instant), node: NodeId) {
         let ours = self.listener.as_ref().map(|listener| listener.node);
         let old = self.nodes.get(&node).copied();

@@ -144,9 +144,8 @@ const ADDRESS_SPAN: Duration = Duration::from_millis(2_500);
 const RETRIES_MAX: u8 = 3;
 /// Most key agreements in one attempt; then a new key is drawn.
 const AGREEMENTS_MAX: u8 = 16;
-/// Refusals without proof that end the attempt at an address.
-///
-/// Each echoes the random hello id: an attacker that can forge that reads the client's packets.
+/// Refusals without proof that end the attempt at an address. Each echoes the random hello id: an
+/// attacker that can forge that reads the client's packets.
 const UNPROVED_MIN: u8 = 2;
 /// How long after the first HELLO to an address an ACCEPT may follow refusals without proof: this,
 /// or three round trips if longer.

@@ -145,10 +145,9 @@ const GROWTH: usize = 64;
 /// No node; above every index.
 const END: u16 = u16::MAX;
 
-/// Counts of ack-eliciting packets in flight.
-///
-/// Those with only unreliable messages are limited: a flood of them would otherwise fill every
-/// place that an acknowledgement frees, and starve reliable messages.
+/// Counts of ack-eliciting packets in flight. Those with only unreliable messages are limited: a
+/// flood of them would otherwise fill every place that an acknowledgement frees, and starve
+/// reliable messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flight {
     pub(super) packets: usize,

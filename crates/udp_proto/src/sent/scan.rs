@@ -356,12 +356,11 @@ const SKIPPED_LEN: usize = 36;
 const GROWTH: usize = 64;
 const GROWTH_MIN: usize = 8;
 
-/// Widens the largest number of ACKs unambiguously, whatever the delay.
-///
-/// The receiver's largest number only grows, so the ACK of its newest packet is at or above the
-/// last one, and uses 2 bytes only if less than 2^14 above a number that it knows to be
-/// acknowledged: the nearest number is exact. The ACK of an older packet is widened only if the
-/// acknowledged number has advanced by less than 2^14 since; otherwise later ACKs cover the same.
+/// Widens the largest number of ACKs unambiguously, whatever the delay. The receiver's largest
+/// number only grows, so the ACK of its newest packet is at or above the last one, and uses 2 bytes
+/// only if less than 2^14 above a number that it knows to be acknowledged: the nearest number is
+/// exact. The ACK of an older packet is widened only if the acknowledged number has advanced by
+/// less than 2^14 since; otherwise later ACKs cover the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckReference {
     /// The newest packet that carried an ACK.

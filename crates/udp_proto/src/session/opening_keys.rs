@@ -9,12 +9,10 @@ use super::receive;
 use crate::packet::{Header, KeyPhase, PacketNumber};
 use crate::rtt::RttEstimator;
 
-/// The receiving key phases of one direction.
-///
-/// The next key is expanded when a packet asks for it, and kept for one second if that packet fails
-/// to authenticate. So a forger of the key phase bit costs one expansion per second and blocks no
-/// genuine packet, since each is tried. The previous secret is kept for three PTOs for reordered
-/// packets.
+/// The receiving key phases of one direction. The next key is expanded when a packet asks for it,
+/// and kept for one second if that packet fails to authenticate. So a forger of the key phase bit
+/// costs one expansion per second and blocks no genuine packet, since each is tried. The previous
+/// secret is kept for three PTOs for reordered packets.
 pub(super) struct OpeningKeys<A> {
     key: Option<Box<OpeningKey<A>>>,
     /// The current secret. `key` and the next phase's secret derive from it.

@@ -452,11 +452,9 @@ impl<A: Aead> Session<A> {
                 .is_none()
     }
 
-    /// Returns how many bytes of `room` an ACK may use in a packet with messages.
-    ///
-    /// The peer counts what a truncated ACK omits as lost. So an ACK that is due is sent whole,
-    /// unless it would displace messages twice in a row; one that is not due, if it leaves room for
-    /// a fragment.
+    /// Returns how many bytes of `room` an ACK may use in a packet with messages. The peer counts
+    /// what a truncated ACK omits as lost. So an ACK that is due is sent whole, unless it would
+    /// displace messages twice in a row; one that is not due, if it leaves room for a fragment.
     pub(super) fn ack_room(&self, now: Instant, room: usize) -> usize {
         let remaining = room.saturating_sub(FRAGMENT_LEN + FRAGMENT_HEADER_LEN);
         match (self.received.ack_due(now), self.ack_deferral) {
