@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole};
+use daemon::relay::{FileGame, FileRole, Mode, Protocol};
 
 /// Options of the run.
 #[derive(clap::Args)]
@@ -99,8 +99,8 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
 fn carry(sandbox: &mut Sandbox, (entry, exit): (SocketAddr, usize), server: SocketAddr) {
     let game = FileGame {
         name: "bulk".to_owned(),
-        protocol: FileProtocol::Tcp,
-        mode: FileMode::Shadow,
+        protocol: Protocol::Tcp,
+        mode: Mode::Shadow,
         listen: vec![entry],
         exits: sandbox.id(exit).into_iter().collect(),
         server: None,

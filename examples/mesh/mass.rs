@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
+use daemon::relay::{FileGame, FileRole, Mode, ProcessEvent, Protocol};
 
 use crate::player;
 
@@ -128,8 +128,8 @@ fn start() -> io::Result<(Sandbox, Vec<NodeProcess>, SocketAddr)> {
     let entry = SocketAddr::new(sandbox.host(1), PORT);
     let game = FileGame {
         name: "mass".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Shadow,
+        protocol: Protocol::Udp,
+        mode: Mode::Shadow,
         listen: vec![entry],
         exits: sandbox.id(EXIT).into_iter().collect(),
         server: None,

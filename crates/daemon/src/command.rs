@@ -2,31 +2,34 @@
 
 mod admin;
 mod host;
-mod hub;
 mod key;
 mod log;
 mod matchmaker;
-mod relay;
 
-use std::io::{self, Read, Write};
+use std::io;
+use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread;
+use std::sync::mpsc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use clap::error::ContextKind;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
+use crate::control::spawn;
 use crate::exit::{Failure, print_error};
+use crate::relay::StopOn;
+use crate::role::hub::{HubOptions, HubProcess};
+use crate::{relay, trust};
 pub use admin::{
     AdminCommand, CheckedDocument, GetConfig, GraphArgs, HealthArgs, ImportedGames, NodeArgs,
     PutConfig, RouteArgs, SignedDocument,
 };
-pub use hub::{HubCommand, RunHub};
+use host::HostPort;
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;
 pub use matchmaker::{MatchmakerCommand, RunMatchmaker, StatusArgs};
-pub use relay::RunRelay;
 
 /// Commands of an operator.
 #[derive(Clone, Debug, Subcommand)]
@@ -107,19 +110,14 @@ pub fn parse<T: Parser>() -> T {
 struct StdinEnd(Receiver<()>);
 
 impl StdinEnd {
-    /// Starts the thread that reads and discards stdin.
     fn watch() -> Result<Self, Failure> {
         let (open, end) = mpsc::channel();
-        thread::Builder::new()
-            .name("stdin".to_owned())
-            .spawn(move || {
-                let mut rest = [0; 256];
-                while matches!(io::stdin().lock().read(&mut rest), Ok(1..)) {}
-                drop(open);
-            })
-            .map_err(|error| {
-                Failure::refused(format_args!("a thread cannot be started: {error}"))
-            })?;
+        spawn("stdin", move || {
+            let mut rest = [0; 256];
+            while matches!(io::stdin().lock().read(&mut rest), Ok(1..)) {}
+            drop(open);
+        })
+        .map_err(Failure::thread)?;
         Ok(Self(end))
     }
 
@@ -128,11 +126,6 @@ impl StdinEnd {
     }
 }
 
-/// Prints a line to stdout.
-///
-/// # Errors
-///
-/// If stdout cannot be written. A running process goes on without it.
 fn print_line(text: &str) -> Result<(), Failure> {
     let line = format!("{text}\n");
     io::stdout()
@@ -143,3 +136,87 @@ fn print_line(text: &str) -> Result<(), Failure> {
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Commands of a hub.
+#[derive(Clone, Debug, Subcommand)]
+pub enum HubCommand {
+    /// Runs a hub until it is killed, which loses no acknowledged message.
+    Run(RunHub),
+}
+
+/// Options of `hub run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunHub {
+    /// Identity file; the join file lists its key as a hub.
+    #[arg(long)]
+    identity: PathBuf,
+    /// Join file.
+    #[arg(long)]
+    join_file: PathBuf,
+    /// Folder for mail; created if it does not exist.
+    #[arg(long)]
+    data: PathBuf,
+    /// Address to listen on, as HOST:PORT; default: its address in the join file.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<HostPort>,
+    /// Ends in order when stdin closes.
+    #[arg(long)]
+    end_with_stdin: bool,
+}
+
+impl HubCommand {
+    fn run(&self) -> Result<(), Failure> {
+        let Self::Run(options) = self;
+        options.run()
+    }
+}
+
+impl RunHub {
+    fn run(&self) -> Result<(), Failure> {
+        log()?;
+        let identity = trust::read_identity(&self.identity)?;
+        let join_file = trust::read_join_file(&self.join_file)?;
+        let mut options = HubOptions::new(&identity, join_file, &self.data);
+        options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
+        let hub = HubProcess::start(options)?;
+        // The reader of stdout may be gone.
+        print_line(&format!(
+            "hub {} listens on {}",
+            identity.node_id(),
+            hub.address()
+        ))
+        .ok();
+        let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        while !end.as_ref().is_some_and(StdinEnd::has_come) {
+            hub.wait(POLL_INTERVAL)?;
+        }
+        hub.shutdown(SHUTDOWN_TIMEOUT);
+        Ok(())
+    }
+}
+
+/// Options of `relay`.
+#[derive(Args, Clone, Debug)]
+pub struct RunRelay {
+    /// Configuration file, JSON.
+    #[arg(long)]
+    config: PathBuf,
+    /// Ends in order when stdin closes; a signal ends it at once.
+    #[arg(long)]
+    end_with_stdin: bool,
+}
+
+impl RunRelay {
+    fn run(&self) -> ExitCode {
+        let ending = if self.end_with_stdin {
+            StopOn::StdinClosed
+        } else {
+            StopOn::Signal
+        };
+        if let Err(failure) = log() {
+            print_error("tickwire relay", &failure);
+            return failure.exit.into();
+        }
+        relay::main(&self.config, ending)
+    }
+}

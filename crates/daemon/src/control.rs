@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::process;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,16 +32,14 @@ impl<T: DeserializeOwned + Send + 'static> ParentPipe<T> {
     /// The system's, if no thread can be started.
     pub fn open() -> io::Result<Self> {
         let (sender, messages) = mpsc::sync_channel(MESSAGES_MAX);
-        thread::Builder::new()
-            .name("leash".to_owned())
-            .spawn(move || {
-                let end = forward(&mut io::stdin().lock(), &sender);
-                drop(sender);
-                if end == InputEnd::Closed {
-                    wait(GRACE);
-                }
-                process::exit(EXIT_ORPHANED);
-            })?;
+        spawn("stdin", move || {
+            let end = forward(&mut io::stdin().lock(), &sender);
+            drop(sender);
+            if end == InputEnd::Closed {
+                wait(GRACE);
+            }
+            process::exit(EXIT_ORPHANED);
+        })?;
         Ok(Self { messages })
     }
 
@@ -128,6 +126,18 @@ pub fn write_line<T: Serialize>(output: &mut impl Write, value: &T) -> io::Resul
     output.flush()
 }
 
+/// Starts a thread of this name.
+///
+/// # Errors
+///
+/// The system's.
+pub fn spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    thread::Builder::new().name(name.into()).spawn(run)
+}
+
 /// Blocks for `span`.
 pub fn wait(span: Duration) {
     let (_open, nothing) = mpsc::channel::<()>();
@@ -144,7 +154,6 @@ pub const GRACE: Duration = Duration::from_millis(1_500);
 /// Queued messages.
 pub const MESSAGES_MAX: usize = 256;
 
-/// Exit status of a process that was ended by the pipe.
 const EXIT_ORPHANED: i32 = 70;
 
 #[cfg(test)]

@@ -5,22 +5,22 @@
 
 mod body;
 mod count;
-mod forwarded;
-mod limit;
 mod proxy;
 mod ticket;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
-use tokio::net::{TcpListener, TcpStream};
-use wire::SourceKey;
+use servicer::Clock;
+use tokio::net::TcpStream;
+use wire::token_bucket::Fill;
+use wire::{SourceKey, SourceLimiter, SourceRates};
 
 use crate::exit::Failure;
 use crate::http::connections::ConnectionSlot;
-use crate::http::{ACCEPT_PAUSE, BoundPort, Limits, Server, serve_connection};
+use crate::http::{BoundPort, Limits, Server, serve_connection};
 use crate::matchmaking::MatchmakerRequests;
 use count::ConnectionEnd;
 use ticket::{Peer, Shared};
@@ -124,7 +124,7 @@ pub enum Transport {
 
 /// The header in which a proxy names the client. The proxy must set it or append to it; if it
 /// passes a client's header on unchanged, the client can forge any source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProxyHeader {
     /// `X-Forwarded-For`, a list of addresses.
     XForwardedFor,
@@ -139,48 +139,13 @@ pub(crate) struct BoundEdge {
 }
 
 impl BoundEdge {
-    /// Starts to serve, with the matchmaker behind `requests`.
-    pub(crate) fn start(self, requests: MatchmakerRequests) -> Result<Edge, Failure> {
+    pub(crate) fn start(self, requests: MatchmakerRequests) -> Result<Server, Failure> {
         let shared = Arc::new(Shared::new(self.config, requests));
-        let server = self
-            .port
-            .serve("http edge", |listener| serve(listener, shared));
+        let server = self.port.serve("http edge", move |stream, peer| {
+            admit(stream, peer, &shared);
+        });
         server
-            .map(Edge)
             .map_err(|error| Failure::refused(format_args!("the HTTP edge cannot start: {error}")))
-    }
-}
-
-/// A running edge. Dropping it closes the port and all connections.
-#[derive(Debug)]
-pub struct Edge(Server);
-
-impl Edge {
-    /// Returns its address.
-    pub const fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-
-    /// Returns whether its thread runs.
-    pub fn is_running(&self) -> bool {
-        self.0.is_running()
-    }
-
-    /// Closes the port and all connections.
-    pub fn shutdown(self) {
-        drop(self);
-    }
-}
-
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => admit(stream, peer, &shared),
-            Err(error) => {
-                tracing::debug!(error = %error.kind(), "an accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
     }
 }
 
@@ -231,4 +196,108 @@ async fn handle_connection(stream: TcpStream, peer: Peer, mut open: OpenConnecti
     let routes = ticket::routes(&open.shared).layer(Extension(peer));
     let served = serve_connection(stream, routes, limits, &mut open.slot).await;
     open.end = ConnectionEnd::of(&served);
+}
+
+/// The limits, shared by all connections. No lock is held across a wait.
+#[derive(Debug)]
+struct Limiter {
+    clock: Clock,
+    rates: Mutex<SourceRates<SourceKey>>,
+    waits: Arc<Mutex<SourceLimiter<SourceKey>>>,
+}
+
+impl Limiter {
+    fn new(config: &EdgeConfig) -> Self {
+        let fill = Fill {
+            rate: config.requests_per_second.max(1),
+            burst: config.requests_burst.max(1),
+        };
+        let most = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let waits = SourceLimiter::new(most(config.waits_max), most(config.waits_per_source_max));
+        Self {
+            clock: Clock::new(),
+            rates: Mutex::new(SourceRates::new(fill, SOURCES_MAX)),
+            waits: Arc::new(Mutex::new(waits)),
+        }
+    }
+
+    /// Takes one request of `source`. If it exceeds the rate, returns when it may be repeated.
+    fn request(&self, source: SourceKey) -> Result<(), Duration> {
+        lock(&self.rates).take(self.clock.now(), source)
+    }
+
+    /// Takes a long poll of `source`, unless there are too many.
+    fn wait(&self, source: SourceKey) -> Option<WaitGuard> {
+        let taken = lock(&self.waits).take(self.clock.now(), source);
+        taken.is_ok().then(|| WaitGuard {
+            waits: Arc::clone(&self.waits),
+            source,
+        })
+    }
+}
+
+/// A long poll that counts until it is dropped.
+#[derive(Debug)]
+struct WaitGuard {
+    waits: Arc<Mutex<SourceLimiter<SourceKey>>>,
+    source: SourceKey,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        lock(&self.waits).release(self.source);
+    }
+}
+
+/// Counts are consistent after a panic, too.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sources whose rate is remembered: 3 MiB. If all of them are busy, others are refused.
+const SOURCES_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::edge::Transport;
+
+    const ONE: SourceKey = SourceKey::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    const TWO: SourceKey = SourceKey::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
+
+    fn config() -> EdgeConfig {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        EdgeConfig::new(listen, Transport::PlainHttp)
+    }
+
+    #[test]
+    fn long_polls_are_limited_in_all_and_for_each_source() {
+        let limiter = Limiter::new(&EdgeConfig {
+            waits_max: 3,
+            waits_per_source_max: 2,
+            ..config()
+        });
+        let (first, _second) = (limiter.wait(ONE).unwrap(), limiter.wait(ONE).unwrap());
+        assert!(limiter.wait(ONE).is_none(), "two each");
+        let third = limiter.wait(TWO).unwrap();
+        assert!(limiter.wait(TWO).is_none(), "three in all");
+        drop((first, third));
+        assert!(limiter.wait(ONE).is_some());
+        assert_eq!(lock(&limiter.waits).sources(), 1);
+    }
+
+    #[test]
+    fn requests_are_limited_for_each_source() {
+        let limiter = Limiter::new(&EdgeConfig {
+            requests_per_second: 1,
+            requests_burst: 2,
+            ..config()
+        });
+        assert!(limiter.request(ONE).is_ok() && limiter.request(ONE).is_ok());
+        let wait = limiter.request(ONE).unwrap_err();
+        assert!(wait <= Duration::from_secs(1) && wait > Duration::ZERO);
+        assert_eq!(limiter.request(TWO), Ok(()));
+    }
 }

@@ -32,13 +32,7 @@ impl Exit {
     /// Returns the number.
     #[must_use]
     pub const fn code(self) -> u8 {
-        match self {
-            Self::CheckFailed => 1,
-            Self::Usage => 2,
-            Self::Unreachable => 3,
-            Self::Refused => 4,
-            Self::TimedOut => 5,
-        }
+        self as u8
     }
 }
 
@@ -102,13 +96,6 @@ impl Failure {
         self
     }
 
-    /// Sets the line of the file, for programs.
-    #[must_use]
-    pub const fn at_line(mut self, line: u32) -> Self {
-        self.line = Some(line);
-        self
-    }
-
     /// Sets the field, option or variable, for programs.
     #[must_use]
     pub fn in_field(mut self, name: impl Into<String>) -> Self {
@@ -136,6 +123,10 @@ impl Failure {
     /// Makes a usage failure: the command line or a file is wrong.
     pub fn usage(sentence: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, sentence)
+    }
+
+    pub(crate) fn thread(error: impl fmt::Display) -> Self {
+        Self::refused(format_args!("a thread cannot be started: {error}"))
     }
 
     /// Makes a failure of the system or of another process.

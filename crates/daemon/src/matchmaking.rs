@@ -14,34 +14,22 @@ use crate::allocator::Report;
 /// Sends requests to the matchmaker's thread without blocking.
 pub type MatchmakerRequests = StreamRequests<MatchmakerRequest>;
 
+/// Where the answer to a request goes.
+pub type Answer<T, E> = oneshot::Sender<Result<T, E>>;
+
 /// A request to the matchmaker's thread. The answer is dropped if its receiver is gone.
 #[derive(Debug)]
 pub enum MatchmakerRequest {
     /// Create a ticket.
-    Submit(
-        TicketRequest,
-        oneshot::Sender<Result<Submitted, SubmitError>>,
-    ),
+    Submit(TicketRequest, Answer<Submitted, SubmitError>),
     /// Return a ticket's state.
-    Get(
-        TicketAccess,
-        oneshot::Sender<Result<TicketState, UnknownTicket>>,
-    ),
+    Get(TicketAccess, Answer<TicketState, UnknownTicket>),
     /// Return a ticket's state once it has a seat or has ended.
-    Wait(
-        TicketAccess,
-        oneshot::Sender<Result<TicketState, UnknownTicket>>,
-    ),
+    Wait(TicketAccess, Answer<TicketState, UnknownTicket>),
     /// Cancel a waiting ticket.
-    Cancel(
-        TicketAccess,
-        oneshot::Sender<Result<TicketState, CancelError>>,
-    ),
+    Cancel(TicketAccess, Answer<TicketState, CancelError>),
     /// Issue another token.
-    Reissue(
-        TicketAccess,
-        oneshot::Sender<Result<TicketState, ReissueError>>,
-    ),
+    Reissue(TicketAccess, Answer<TicketState, ReissueError>),
     /// Send the result of every match that ends from now on; replaces an earlier subscription.
     Subscribe(Sender<MatchResult>),
     /// Return the load.

@@ -5,7 +5,6 @@
 //! [`Relay`] runs the node on threads of the caller's process.
 
 mod admin;
-mod client;
 mod emulation;
 mod file;
 mod forwarder_threads;
@@ -20,17 +19,18 @@ mod store;
 mod tcp;
 
 pub use admin::AdminSetup;
-pub use client::Stats;
 pub use emulation::{Emulation, FileLink};
 pub use file::{
-    BootstrapNode, ConfigError, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits,
-    FileMinimum, FileMode, FileProbe, FileProtocol, FileProxies, FileRation, FileRole, FileSigned,
+    BootstrapNode, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits, FileMinimum,
+    FileProbe, FileProxies, FileRation, FileRole, FileSigned,
 };
 pub use file::{Member, NodeName};
 pub use forwarder_threads::StrayStats;
-pub use process::{RunError, StopOn, main, run};
-pub use relay_mesh::TurnedAway;
-pub use running::{Relay, RelayEvent, Setup, StartError};
-pub use stdio::{ProcessCommand, ProcessEvent, RouteCauseName};
+pub use machine::Stats;
+pub use process::{StopOn, main, run};
+pub use relay_mesh::signed_config::Protocol;
+pub use relay_mesh::{Mode, RouteCause, TurnedAway};
+pub use running::{Relay, RelayEvent, Setup};
+pub use stdio::{ProcessCommand, ProcessEvent};
 pub(crate) use store::write_atomic;
 pub use tcp::{TcpReport, TcpSetup, TcpStats};

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use wire::Seat;
+
 use super::observations::Observations;
 use super::plan::scenario::most;
 use super::plan::{Damage, LinkFault, NodeRole, Plan};
 use super::report::{Cause, Check, Reroute, millis};
 
-/// A fault that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) cause: Cause,
@@ -16,9 +17,7 @@ pub(super) struct Fault {
     pub(super) players: Vec<u16>,
     /// Entries with a path that it hit, and that path.
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
-    /// The place, for people.
     pub(super) place: String,
-    /// The network after it.
     pub(super) damage: Damage,
 }
 
@@ -95,12 +94,13 @@ pub(super) fn judge(
     observed: &Observations,
 ) -> (Reroute, Check) {
     let of_this = observed
+        .faults
         .gaps
         .iter()
         .filter(|gap| gap.fault == number && fault.players.contains(&gap.player));
     let (mut gap_us, mut lost_datagrams, mut assigned) = (0, 0_u32, 0_usize);
     for gap in of_this {
-        gap_us = gap_us.max(gap.silence_us);
+        gap_us = gap_us.max(gap.gap_us);
         lost_datagrams = lost_datagrams.saturating_add(gap.lost_datagrams);
         assigned = assigned.saturating_add(1);
     }
@@ -108,7 +108,7 @@ pub(super) fn judge(
         .paths
         .iter()
         .map(|(entry, old)| {
-            let later = observed.moves.iter().filter(|(after, of, path)| {
+            let later = observed.faults.moves.iter().filter(|(after, of, path)| {
                 after.checked_sub(1) == Some(number) && of == entry && path != old
             });
             (*entry, later.map(|(_, _, path)| path).next())
@@ -156,7 +156,7 @@ pub(super) fn judge(
 }
 
 /// The failed checks of the last `count` planned faults, which were not applied.
-pub(super) fn undone(count: usize, why: &str) -> impl Iterator<Item = Check> {
+pub(super) fn not_applied(count: usize, why: &str) -> impl Iterator<Item = Check> {
     PLANNED.iter().skip(count).map(move |name| Check {
         name: format!("players go on when {name}"),
         ok: false,
@@ -164,7 +164,6 @@ pub(super) fn undone(count: usize, why: &str) -> impl Iterator<Item = Check> {
     })
 }
 
-/// Names the cities on a player's route.
 pub(super) fn route(plan: &Plan, entry: u8, path: &[u8]) -> String {
     let nodes = [entry].into_iter().chain(path.iter().copied());
     let names: Vec<&str> = nodes.map(|node| place(plan, node)).collect();
@@ -175,7 +174,6 @@ fn place(plan: &Plan, node: u8) -> &'static str {
     plan.city(plan.relay(node).ip()).unwrap_or("nowhere")
 }
 
-/// The entry that most players use.
 fn busiest_entry(observed: &Observations) -> Option<u8> {
     let mut counts = BTreeMap::<u8, usize>::new();
     for (_, entry) in entered(observed) {
@@ -185,7 +183,6 @@ fn busiest_entry(observed: &Observations) -> Option<u8> {
     most(&counts)
 }
 
-/// Returns whether some player plays through the mesh now.
 pub(super) fn is_anyone_carried(observed: &Observations) -> bool {
     entered(observed).next().is_some()
 }
@@ -204,18 +201,73 @@ fn entered(observed: &Observations) -> impl Iterator<Item = (u16, u8)> {
     })
 }
 
-/// Faults, in order.
 pub(super) const PLANNED: [&str; 2] = ["the link in use is degraded", "the relay in use is killed"];
 
 /// A player with a longer silence is not playing on.
 const GAP_MAX_US: u64 = 2_000_000;
 
+#[derive(Debug)]
+pub(super) struct History {
+    /// Start of each state since the start of the match; the first one at zero.
+    states: Vec<(Duration, Damage)>,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self {
+            states: vec![(Duration::ZERO, Damage::default())],
+        }
+    }
+
+    pub(super) fn damage(&self) -> Damage {
+        let last = self.states.last();
+        last.map(|(_, damage)| damage.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn push(&mut self, at: Duration, damage: Damage) {
+        self.states.push((at, damage));
+    }
+
+    /// Returns the time-weighted median over the match of the best route's round trip.
+    pub(super) fn optimum(&self, plan: &Plan, seat: Seat) -> Duration {
+        self.median(plan, |damage| plan.optimum(seat, damage))
+    }
+
+    /// Returns the same for the best route over an entry, while there was one.
+    pub(super) fn best_over(&self, plan: &Plan, seat: Seat, entry: u8) -> Duration {
+        self.median(plan, |damage| {
+            let path = plan.best_path(entry, damage);
+            path.map_or(Duration::MAX, |path| plan.over(seat, entry, &path, damage))
+        })
+    }
+
+    fn median(&self, plan: &Plan, route: impl Fn(&Damage) -> Duration) -> Duration {
+        let ends = self.states.iter().skip(1).map(|(at, _)| *at);
+        let mut spans: Vec<(Duration, Duration)> = self
+            .states
+            .iter()
+            .zip(ends.chain([plan.length()]))
+            .map(|((from, damage), to)| (route(damage), to.saturating_sub(*from)))
+            .collect();
+        spans.sort_unstable();
+        let mut passed = Duration::ZERO;
+        let half = plan.length().checked_div(2).unwrap_or_default();
+        let at_half = spans.iter().find(|(_, span)| {
+            passed = passed.saturating_add(*span);
+            passed >= half
+        });
+        at_half
+            .or_else(|| spans.last())
+            .map_or(Duration::ZERO, |(route, _)| *route)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Gap;
     use crate::message::Status;
-    use crate::observations::Gap;
-    use crate::plan::PlanOptions;
+    use crate::plan::{NodeRole, PlanOptions};
 
     fn plan() -> Plan {
         let options = PlanOptions::default();
@@ -253,7 +305,7 @@ mod tests {
     #[test]
     fn a_fault_that_was_not_applied_is_a_failed_check() {
         let names = |count| {
-            undone(count, "why")
+            not_applied(count, "why")
                 .map(|check| (check.ok, check.name))
                 .collect::<Vec<_>>()
         };
@@ -308,25 +360,47 @@ mod tests {
         let mut observed = observed(&[(one, &[0])]);
         observed.paths.insert(one, vec![first, exit]);
         let (_, fault) = relay_to_kill(&plan, &observed, Damage::default()).unwrap();
-        observed.gaps.push(Gap {
+        observed.faults.gaps.push(Gap {
             fault: 0,
             player: 0,
-            silence_us: 300_000,
+            gap_us: 300_000,
             lost_datagrams: 2,
         });
         let judged = |observed: &Observations| judge(&plan, (0, &fault), observed).1.ok;
         assert!(!judged(&observed), "it has said nothing");
-        observed.moves.push((0, one, vec![second, exit]));
+        observed.faults.moves.push((0, one, vec![second, exit]));
         assert!(!judged(&observed), "before the fault");
-        observed.moves.push((1, one, vec![first, exit]));
+        observed.faults.moves.push((1, one, vec![first, exit]));
         assert!(!judged(&observed), "the same");
-        observed.moves.push((2, one, vec![second, exit]));
+        observed.faults.moves.push((2, one, vec![second, exit]));
         assert!(!judged(&observed), "after the next fault");
-        observed.moves.push((1, one, vec![second, exit]));
+        observed.faults.moves.push((1, one, vec![second, exit]));
         assert!(judged(&observed));
-        observed.gaps[0].silence_us = GAP_MAX_US;
+        observed.faults.gaps[0].gap_us = GAP_MAX_US;
         assert!(!judged(&observed), "too long");
-        observed.gaps.clear();
+        observed.faults.gaps.clear();
         assert!(!judged(&observed), "a player has not told");
+    }
+
+    #[test]
+    fn the_optimum_is_weighted_by_time() {
+        let options = PlanOptions::default();
+        let plan = Plan::new(options, "127.70.1".parse().unwrap());
+        let whole = Damage::default();
+        let carried = |seat: &Seat| plan.optimum(*seat, &whole) < plan.direct(*seat);
+        let seat = plan.seats().find(carried).unwrap();
+        let mut dead = Damage::default();
+        for entry in plan.on_duty(NodeRole::Entry) {
+            dead.kill(entry);
+        }
+        let after = |seconds| {
+            let mut history = History::new();
+            assert_eq!(history.damage(), whole);
+            history.push(Duration::from_secs(seconds), dead.clone());
+            assert_eq!(history.damage(), dead);
+            history.optimum(&plan, seat)
+        };
+        assert_eq!(after(16), plan.optimum(seat, &whole));
+        assert_eq!(after(14), plan.direct(seat));
     }
 }

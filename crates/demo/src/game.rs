@@ -3,25 +3,19 @@
 //! Integers only, no randomness but its own generator, no order but that of seats: two runs on the
 //! same inputs are equal bit for bit, on every platform.
 
-mod bot;
-mod sim;
-
 use lockstep::bits::{BitReader, BitWriter};
-use lockstep::{Input, Sim, StateHasher, Width};
+use lockstep::{Input, Sim, SnapshotBytes, StateHasher, Turn, Width};
+use wire::codec::{Reader, Truncated, Writer};
 use wire::{Generator, MatchId, Seat, Seed};
-
-pub use bot::Bot;
 
 /// The state of one match; by default, of one without players and coins.
 #[derive(Clone, Debug, Default)]
 pub struct Game {
-    /// One for each seat.
     avatars: Vec<Avatar>,
     /// Where coins lie; one that is picked up appears elsewhere.
     coins: Vec<Point>,
     /// Decides where; part of the state.
     rng: Rng,
-    /// Steps made.
     steps: u32,
 }
 
@@ -134,7 +128,6 @@ impl Input for Buttons {
     }
 }
 
-/// A player's piece.
 #[derive(Clone, Copy, Debug)]
 struct Avatar {
     position: Point,
@@ -217,17 +210,179 @@ impl Rng {
     }
 }
 
-/// Coins on the board.
 const COINS: usize = 12;
 /// What one step of a button adds to the speed.
 const THRUST: i16 = 60;
 /// How near a coin has to be, in 1/65,536 of the board.
 const REACH: u16 = 1_500;
-/// Stream of the seed.
 const SETUP: u64 = 1;
+
+/// Plays one seat.
+#[derive(Debug)]
+pub struct Bot {
+    seat: Seat,
+    generator: Generator,
+    whim: Buttons,
+    whim_steps: u8,
+}
+
+impl Bot {
+    /// Makes the bot of `seat`; equal seeds give equal bots.
+    #[must_use]
+    pub fn new(seed: Seed, seat: Seat) -> Self {
+        Self {
+            seat,
+            generator: seed.generator(WHIMS | u64::from(seat.0)),
+            whim: Buttons::default(),
+            whim_steps: 0,
+        }
+    }
+
+    /// Returns the seat that it plays.
+    #[must_use]
+    pub const fn seat(&self) -> Seat {
+        self.seat
+    }
+
+    /// Looks at the board and decides.
+    pub fn press(&mut self, game: &Game) -> Buttons {
+        if let Some(rest) = self.whim_steps.checked_sub(1) {
+            self.whim_steps = rest;
+            return self.whim;
+        }
+        if self.generator.chance(WHIM_PER_MILLION) {
+            let directions = [Buttons::LEFT, Buttons::RIGHT, Buttons::UP, Buttons::DOWN];
+            let at = usize::try_from(self.generator.below(4)).unwrap_or(0);
+            self.whim = directions.get(at).copied().unwrap_or_default();
+            self.whim_steps = 10;
+        }
+        let Some(avatar) = game.avatars.get(usize::from(self.seat.0)) else {
+            return Buttons::default();
+        };
+        let routes = game.coins.iter().map(|coin| avatar.position.towards(*coin));
+        let nearest = routes.min_by_key(|(x, y)| {
+            u32::from(x.unsigned_abs()).saturating_add(u32::from(y.unsigned_abs()))
+        });
+        let (x, y) = nearest.unwrap_or_default();
+        towards(x, Buttons::LEFT, Buttons::RIGHT).and(towards(y, Buttons::UP, Buttons::DOWN))
+    }
+}
+
+fn towards(route: i16, less: Buttons, more: Buttons) -> Buttons {
+    if route.unsigned_abs() < NEAR {
+        Buttons::default()
+    } else if route < 0 {
+        less
+    } else {
+        more
+    }
+}
+
+/// Close enough not to correct.
+const NEAR: u16 = 400;
+/// How often a bot does something for no reason, each step.
+const WHIM_PER_MILLION: u32 = 10_000;
+/// Stream of the seed; the seat is in the low bits.
+const WHIMS: u64 = 2 << 32;
+
+impl Sim for Game {
+    type Input = Buttons;
+    type Snapshot = Self;
+
+    fn step(&mut self, turn: &Turn<'_, Buttons>) {
+        self.step(turn.inputs().map(|(seat, buttons, _)| (seat, buttons)));
+    }
+
+    fn save(&self, into: &mut Self) {
+        into.load(self);
+    }
+
+    fn load(&mut self, from: &Self) {
+        self.avatars.clone_from(&from.avatars);
+        self.coins.clone_from(&from.coins);
+        self.rng = from.rng;
+        self.steps = from.steps;
+    }
+
+    fn hash(&self, hasher: &mut StateHasher) {
+        hasher.u32(self.steps);
+        hasher.u64(self.rng.0);
+        for avatar in &self.avatars {
+            avatar.position.hash(hasher);
+            hasher.i64(avatar.speed_x.into());
+            hasher.i64(avatar.speed_y.into());
+            hasher.u32(avatar.score);
+        }
+        for coin in &self.coins {
+            coin.hash(hasher);
+        }
+    }
+}
+
+/// 4 bytes of steps, 8 of luck, 4 for each of 12 coins, then 12 for each player.
+impl SnapshotBytes for Game {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u32(self.steps);
+        writer.u64(self.rng.0);
+        for coin in &self.coins {
+            coin.write(&mut writer);
+        }
+        for avatar in &self.avatars {
+            avatar.position.write(&mut writer);
+            writer.u16(avatar.speed_x.cast_unsigned());
+            writer.u16(avatar.speed_y.cast_unsigned());
+            writer.u32(avatar.score);
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let (steps, rng) = (reader.u32().ok()?, Rng(reader.u64().ok()?));
+        let coins = (0..COINS).map(|_| Point::read(&mut reader));
+        let coins = coins.collect::<Result<_, _>>().ok()?;
+        let mut avatars = Vec::new();
+        while !reader.is_empty() {
+            avatars.push(Avatar::read(&mut reader).ok()?);
+        }
+        Some(Self {
+            avatars,
+            coins,
+            rng,
+            steps,
+        })
+    }
+}
+
+impl Avatar {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+        Ok(Self {
+            position: Point::read(reader)?,
+            speed_x: reader.u16()?.cast_signed(),
+            speed_y: reader.u16()?.cast_signed(),
+            score: reader.u32()?,
+        })
+    }
+}
+
+impl Point {
+    fn write(self, writer: &mut Writer<'_>) {
+        writer.u16(self.x);
+        writer.u16(self.y);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Truncated> {
+        Ok(Self {
+            x: reader.u16()?,
+            y: reader.u16()?,
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use wire::{MatchId, Seat, Seed};
+
     use super::*;
 
     const ID: MatchId = MatchId([9; 16]);
@@ -298,5 +453,31 @@ mod tests {
             "{:?}",
             game.scores().collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn a_snapshot_is_the_same_game_in_memory_and_as_bytes() {
+        let id = MatchId([3; 16]);
+        let mut game = Game::new(Seed::from_number(4), 3);
+        let mut held = Game::default();
+        for _ in 0..200 {
+            game.step([(Seat(1), Buttons::RIGHT), (Seat(2), Buttons::UP)]);
+        }
+        game.save(&mut held);
+        let mut bytes = Vec::new();
+        held.write(&mut bytes);
+        assert_eq!(bytes.len(), 4 + 8 + 12 * 4 + 3 * 12);
+        let mut read = Game::read(&bytes).unwrap();
+        for _ in 0..200 {
+            let inputs = [(Seat(0), Buttons::LEFT), (Seat(2), Buttons::DOWN)];
+            game.step(inputs);
+            held.step(inputs);
+            read.step(inputs);
+        }
+        assert_eq!(held.hash(id), game.hash(id));
+        assert_eq!(read.hash(id), game.hash(id));
+        for len in (0..bytes.len()).filter(|len| ![60, 72, 84].contains(len)) {
+            assert!(Game::read(&bytes[..len]).is_none(), "{len} bytes");
+        }
     }
 }

@@ -15,7 +15,6 @@ pub(crate) const UNRELIABLE: ChannelId = ChannelId(0);
 pub(crate) const LOCKSTEP: u8 = 0;
 /// A ping; answered by [`ECHO`].
 pub(crate) const PING: u8 = 1;
-/// The answer to a ping.
 pub(crate) const ECHO: u8 = 2;
 
 /// Returns the clients that receive mail: those of the play sessions.
@@ -28,21 +27,16 @@ pub(crate) fn readers(plan: &Plan) -> Vec<ClientId> {
 /// make a match, so each player has a seat in each; it plays in that of the first.
 pub(crate) const SESSIONS: u8 = 3;
 
-/// The purpose of a player's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SessionKind {
-    /// For play through the mesh.
     Play,
-    /// For measuring the direct route.
     Measure,
-    /// For play on the direct route.
     Fallback,
 }
 
 impl SessionKind {
     pub(crate) const ALL: [Self; SESSIONS as usize] = [Self::Play, Self::Measure, Self::Fallback];
 
-    /// Returns the user data in the token of such a session.
     pub(crate) const fn user(self) -> &'static [u8] {
         match self {
             Self::Play => b"play",
@@ -51,7 +45,6 @@ impl SessionKind {
         }
     }
 
-    /// Reads the user data of a token.
     pub(crate) fn of_user(user: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.user() == user)
     }
@@ -85,7 +78,6 @@ const CLIENTS_PER_PLAYER: u64 = 4;
 pub(crate) const BEACON_LEN: usize = 16;
 /// First byte of a request to a beacon.
 pub(crate) const BEACON_ASK: u8 = 1;
-/// First byte of its answer.
 pub(crate) const BEACON_ANSWER: u8 = 2;
 
 /// A digest over all state hashes of a match so far: equal if all of them are equal.

@@ -100,11 +100,8 @@ impl Drop for Keyring {
 
 /// Removes the folder of a keyring left by a killed process. For [`SWEEP_MAX`] it also removes
 /// files that ending processes of the run still write there.
-///
-/// # Errors
-///
-/// `InvalidInput` if the name is not that of a keyring's folder; an I/O error if something is left.
-pub fn sweep(directory: &Path) -> io::Result<()> {
+/// Fails if the name is not that of a keyring's folder, or if something is left.
+pub(crate) fn sweep(directory: &Path) -> io::Result<()> {
     let name = directory.file_name().and_then(|name| name.to_str());
     if name.is_none_or(|name| !name.starts_with(PREFIX)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -125,27 +122,15 @@ pub fn sweep(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the join file of a run.
-///
-/// # Errors
-///
-/// As [`trust::read_join_file`].
-pub fn join_file(directory: &Path) -> Result<JoinFile, exit::Failure> {
+pub(crate) fn join_file(directory: &Path) -> Result<JoinFile, exit::Failure> {
     trust::read_join_file(&join_path(directory))
 }
 
-/// Reads the key of one process.
-///
-/// # Errors
-///
-/// As [`trust::read_identity`].
-pub fn identity(directory: &Path, name: &str) -> Result<Identity, exit::Failure> {
+pub(crate) fn identity(directory: &Path, name: &str) -> Result<Identity, exit::Failure> {
     trust::read_identity(&key_path(directory, name))
 }
 
-/// Returns the name of a relay.
-#[must_use]
-pub fn relay_name(number: u8) -> String {
+pub(crate) fn relay_name(number: u8) -> String {
     format!("relay-{number}")
 }
 
@@ -166,7 +151,6 @@ fn members(plan: &Plan) -> Vec<(Role, String, Option<String>)> {
     members
 }
 
-/// Returns the path of the join file.
 pub(crate) fn join_path(directory: &Path) -> PathBuf {
     directory.join(JOIN)
 }
@@ -176,7 +160,6 @@ pub(crate) fn store_path(directory: &Path) -> PathBuf {
     directory.join(STORE)
 }
 
-/// Returns the path of one process's key.
 pub(crate) fn key_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.pem"))
 }
@@ -189,14 +172,12 @@ fn private_directory(path: &Path) -> io::Result<()> {
 }
 
 /// How long [`sweep`] runs: longer than the processes of a run take to end.
-pub const SWEEP_MAX: Duration = Duration::from_secs(3);
+const SWEEP_MAX: Duration = Duration::from_secs(3);
 const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
 /// Prefix of the names of all keyrings' folders.
 pub const PREFIX: &str = "tickwire-demo-";
-/// Name of the join file.
 const JOIN: &str = "join";
-/// Name of the hub's folder.
 const STORE: &str = "hub-store";
 
 #[cfg(test)]

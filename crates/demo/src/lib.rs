@@ -6,19 +6,17 @@ mod check;
 mod fault;
 pub mod game;
 mod game_protocol;
-mod history;
-mod http;
 pub mod keyring;
-pub mod link_faults;
+mod link_faults;
 mod matchmaking;
-pub mod message;
+mod message;
 mod observations;
 pub mod plan;
 pub mod process;
 pub mod report;
 pub mod role;
 mod run;
-pub mod table;
+mod table;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -104,8 +102,7 @@ fn run_demo(options: &Options) -> Result<Report, Failure> {
 }
 
 /// Returns the summary of a run, for people.
-#[must_use]
-pub fn summary(report: &Report, style: Style) -> String {
+fn summary(report: &Report, style: Style) -> String {
     let mut text = format!(
         "\n{} processes, {} ticks, round trip p50 {:.1} ms accelerated and {:.1} ms direct\n",
         report.processes, report.ticks, report.accelerated_rtt_ms.p50, report.direct_rtt_ms.p50

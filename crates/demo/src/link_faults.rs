@@ -10,18 +10,17 @@ use servicer::{Conditioner, Direction, Ends, Remote, Rules, UdpServicer};
 
 use super::plan::{LinkFault, Plan};
 
-/// The conditioner rules of one process.
 #[derive(Clone, Debug)]
-pub struct LinkFaults {
+pub(crate) struct LinkFaults {
     plan: Plan,
-    outbound: Rules,
-    inbound: Rules,
+    /// Shared with the sockets, as is `inbound`: later faults apply to them.
+    pub(crate) outbound: Rules,
+    pub(crate) inbound: Rules,
 }
 
 impl LinkFaults {
     /// Makes the links from `host` to every other host of the map.
-    #[must_use]
-    pub fn of(plan: &Plan, host: IpAddr) -> Self {
+    pub(crate) fn of(plan: &Plan, host: IpAddr) -> Self {
         let faults = Self {
             plan: plan.clone(),
             outbound: Rules::new(),
@@ -35,30 +34,14 @@ impl LinkFaults {
         faults
     }
 
-    /// Puts the rules in front of a servicer's sockets.
-    #[must_use]
-    pub fn over(&self, servicer: UdpServicer) -> UdpServicer {
+    pub(crate) fn over(&self, servicer: UdpServicer) -> UdpServicer {
         servicer
-            .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound()))
-            .with_conditioner(Direction::Inbound, Conditioner::new(self.inbound()))
+            .with_conditioner(Direction::Outbound, Conditioner::new(self.outbound.clone()))
+            .with_conditioner(Direction::Inbound, Conditioner::new(self.inbound.clone()))
     }
 
-    /// Returns the rules for outbound datagrams. They are shared: later faults apply to them.
-    #[must_use]
-    pub fn outbound(&self) -> Rules {
-        self.outbound.clone()
-    }
-
-    /// Returns the rules for inbound datagrams. They are shared: later faults apply to them.
-    #[must_use]
-    pub fn inbound(&self) -> Rules {
-        self.inbound.clone()
-    }
-
-    /// Degrades the link between `host` and `remote` in both directions.
-    ///
-    /// Returns whether there is such a link.
-    pub fn degrade(&self, (host, remote): (IpAddr, IpAddr), fault: LinkFault) -> bool {
+    /// Degrades the link between two hosts in both directions; returns whether there is one.
+    pub(crate) fn degrade(&self, (host, remote): (IpAddr, IpAddr), fault: LinkFault) -> bool {
         let Some(usual) = self.plan.link(host, remote) else {
             return false;
         };

@@ -9,23 +9,17 @@ use super::plan::LinkFault;
 /// A command of the orchestrator to a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChildCommand {
+pub(crate) enum ChildCommand {
     /// Players: get tickets from the matchmaker, and join the match.
     Join,
     /// Players: a fault follows; measure its effect.
-    Mark {
-        /// Number of the fault.
-        fault: u8,
-    },
+    Mark { fault: u8 },
     /// Players: find the fastest route and report it.
     FindRoute,
     /// Relay: degrade a link.
     Degrade {
-        /// The own end.
         host: IpAddr,
-        /// The remote end.
         remote: IpAddr,
-        /// Extra delay and loss.
         fault: LinkFault,
     },
     /// Players: report the measurements.
@@ -35,28 +29,19 @@ pub enum ChildCommand {
 /// An event that a child reports to the orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChildEvent {
+pub(crate) enum ChildEvent {
     /// The process serves.
     Ready,
     /// Game server: the matchmaker has its token key and renews its lease.
     Leased,
     /// Game server: the hub has stored all counts so far.
-    Counted {
-        /// Their sum.
-        ticks: u64,
-    },
+    Counted { ticks: u64 },
     /// Player: all sessions are open.
-    Joined {
-        /// Its number in the plan.
-        player: u16,
-    },
+    Joined { player: u16 },
     /// Player: its first turn arrived.
     Seated {
-        /// Its number in the plan.
         player: u16,
-        /// The seat of its ticket.
         given: Place,
-        /// The seat in which it plays.
         played: Place,
     },
     /// Game server: tick 0 began.
@@ -67,68 +52,37 @@ pub enum ChildEvent {
     Checkpoint {
         /// Its number in the plan; `None` for the server.
         player: Option<u16>,
-        /// Ticks that the digest covers.
         ticks: u32,
-        /// Equal if all states were equal.
         digest: u64,
     },
     /// Game server: states differ.
     Desync {
         /// First tick that differs.
         tick: u32,
-        /// Seats with a different state.
         seats: Vec<u16>,
     },
     /// Game server: a player left before the end.
-    Left {
-        /// Seat.
-        seat: u16,
-        /// Why.
-        reason: String,
-    },
+    Left { seat: u16, reason: String },
     /// Player: effect of a fault.
-    Gap {
-        /// Number of the fault.
-        fault: u8,
-        /// Its number in the plan.
-        player: u16,
-        /// From the fault to the end of the silence that it caused; 0 if it caused none.
-        gap_us: u64,
-        /// Datagrams without an answer, from one round trip before the fault to the end of the gap.
-        lost_datagrams: u32,
-    },
+    Gap(Gap),
     /// Player: the route that it will use.
     RouteFound {
-        /// Its number in the plan.
         player: u16,
         /// The entry; `None` if the direct route is the fastest.
         entry: Option<u8>,
-        /// Round trip of the direct route, microseconds; `None` if no ping was answered.
-        direct_us: Option<u64>,
-        /// Round trip over the best entry.
-        entry_us: Option<u64>,
+        /// Whether a ping through the mesh was answered.
+        is_pinged: bool,
     },
     /// Relay: a link is up.
-    LinkUp {
-        /// Number of the reporting relay.
-        relay: u8,
-    },
+    LinkUp { relay: u8 },
     /// Relay: flows to another node changed their path.
     Route {
-        /// Number of the reporting relay.
         relay: u8,
         /// The nodes after this one, the last one included.
         path: Vec<u8>,
-        /// Reason of the change.
-        cause: RouteCause,
-        /// Number of flows, pings included.
-        flows: usize,
     },
     /// Mail writer: mails are in flight.
-    MailUnderWay {
-        /// How many.
-        count: usize,
-    },
+    MailUnderWay { count: usize },
     /// Mail writer: the link to the hub is lost.
     HubLost {
         /// Mails that the hub had not acknowledged.
@@ -136,104 +90,80 @@ pub enum ChildEvent {
     },
     /// Mail writer: totals so far.
     MailWritten {
-        /// Mails given to the node.
         sent: u64,
         /// Mails that the hub has stored.
         acknowledged: u64,
     },
     /// Mail reader: totals so far.
-    MailRead {
-        /// Distinct mails.
-        delivered: u64,
-        /// Repeated mails.
-        duplicates: u64,
-    },
+    MailRead { delivered: u64, duplicates: u64 },
     /// Players: round trips of all players over the whole match.
     Measured {
-        /// Of direct sessions.
         direct: Quantiles,
         /// Of the sessions on each player's assigned route.
         accelerated: Quantiles,
         /// Of those of them that use the mesh.
         mesh: Quantiles,
-        /// Of each player.
         players: Vec<Medians>,
     },
     /// Game server: counters at its end.
-    Closed {
-        /// Rejected joins.
-        joins_refused: u64,
-    },
+    Closed { joins_refused: u64 },
     /// An error that ends the run.
-    Failed {
-        /// One sentence.
-        reason: String,
-    },
+    Failed { reason: String },
+}
+
+/// Effect of one fault on one player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gap {
+    pub(crate) fault: u8,
+    /// The player's number in the plan.
+    pub(crate) player: u16,
+    /// From the fault to the end of the silence that it caused; 0 if it caused none.
+    pub(crate) gap_us: u64,
+    /// Datagrams without an answer, from one round trip before the fault to the end of the gap.
+    pub(crate) lost_datagrams: u32,
 }
 
 /// A seat of a match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub(crate) struct Place {
     /// The match, as tickets name it.
-    pub match_id: String,
-    /// The seat in it.
-    pub seat: u16,
+    pub(crate) match_id: String,
+    pub(crate) seat: u16,
 }
 
 /// Mails in flight at least if the hub is killed: the writer's window.
-pub const MAILS_AT_KILL_MIN: u64 = 64;
-
-/// Why flows changed their path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RouteCause {
-    /// They had no path.
-    First,
-    /// The old path failed.
-    Killed,
-    /// The old path became slow or lossy.
-    Degraded,
-    /// The new path was better for long enough.
-    Better,
-}
+pub(crate) const MAILS_AT_KILL_MIN: u64 = 64;
 
 /// Current state of one player.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// Its number in the plan.
-    pub player: u16,
-    /// Whether it plays through the mesh now.
-    pub is_entered: bool,
+pub(crate) struct Status {
+    pub(crate) player: u16,
+    pub(crate) is_entered: bool,
     /// Smoothed round trip of the direct session, microseconds.
-    pub direct_us: u64,
-    /// Of the accelerated session.
-    pub accelerated_us: u64,
+    pub(crate) direct_us: u64,
+    pub(crate) accelerated_us: u64,
     /// Packets of the accelerated session that were lost, in a million of those sent.
-    pub loss_per_million: u64,
-    /// Ticks simulated.
-    pub ticks: u32,
-    /// State hash after the last one.
-    pub hash: u64,
+    pub(crate) loss_per_million: u64,
+    pub(crate) ticks: u32,
+    pub(crate) hash: u64,
 }
 
 /// The median round trips of one player, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Medians {
-    /// Its number in the plan.
-    pub player: u16,
+pub(crate) struct Medians {
+    pub(crate) player: u16,
     /// Whether its assigned route uses the mesh.
-    pub is_mesh: bool,
+    pub(crate) is_mesh: bool,
     /// Of the session on the direct route.
-    pub direct_us: u64,
+    pub(crate) direct_us: u64,
     /// Of the session on its assigned route, in use or not.
-    pub accelerated_us: u64,
+    pub(crate) accelerated_us: u64,
     /// Of the sessions that it used for play.
-    pub played_us: u64,
+    pub(crate) played_us: u64,
 }
 
 /// Returns the median by nearest rank; 0 without samples.
-#[must_use]
-pub fn median(mut samples: Vec<u32>) -> u64 {
+pub(crate) fn median(mut samples: Vec<u32>) -> u64 {
     samples.sort_unstable();
     ranked(&samples, 50).map_or(0, u64::from)
 }
@@ -243,19 +173,17 @@ pub fn median(mut samples: Vec<u32>) -> u64 {
 /// Players are far apart, so the median of all samples would jump between two players' values with
 /// little noise. So the median is that of the players' own medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quantiles {
+pub(crate) struct Quantiles {
     /// Median of the players' medians; of an even number of players, the mean of the middle two.
-    pub p50_us: u64,
+    pub(crate) p50_us: u64,
     /// 99th percentile of all players' samples.
-    pub p99_us: u64,
-    /// Number of samples.
-    pub samples: u64,
+    pub(crate) p99_us: u64,
+    pub(crate) samples: u64,
 }
 
 impl Quantiles {
     /// Computes them from the samples of each player, by nearest rank; 0 without samples.
-    #[must_use]
-    pub fn of(players: Vec<Vec<u32>>) -> Self {
+    pub(crate) fn of(players: Vec<Vec<u32>>) -> Self {
         let mut all = Vec::new();
         let mut medians = Vec::new();
         for mut samples in players {

@@ -2,56 +2,57 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{ChildEvent, Medians, Place, Quantiles, Status};
+use super::message::{ChildEvent, Gap, Medians, Place, Quantiles, Status};
 use super::plan::Plan;
 use super::report::Mail;
 
 /// All reports that a run is judged by.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
-    /// Players with open sessions.
-    pub(super) joined: u16,
-    /// How often the game server registered with the matchmaker.
-    pub(super) leases: u64,
-    /// Whether tick 0 has begun.
-    pub(super) has_started: bool,
+    pub(super) startup: Startup,
     /// Whether the last tick was played and processes may end.
     pub(super) is_over: bool,
-    /// Latest status of each player.
     pub(super) statuses: BTreeMap<u16, Status>,
     /// Digests of each participant (`None` is the server) by checkpoint.
     pub(super) checkpoints: BTreeMap<u32, BTreeMap<Option<u16>, u64>>,
-    /// The assigned and the used seat of each player.
     pub(super) seated: BTreeMap<u16, (Place, Place)>,
     /// Ticks with differing states, and the seats.
     pub(super) desyncs: Vec<(u32, Vec<u16>)>,
     /// Seats of players that left early, and why.
     pub(super) left: Vec<(u16, String)>,
-    /// Effect of each fault on each player.
-    pub(super) gaps: Vec<Gap>,
-    /// Links reported as up, each counted at both ends.
-    pub(super) links: usize,
+    pub(super) faults: FaultReports,
     /// Assigned entry of each player; `None` for the direct route.
     pub(super) routes: BTreeMap<u16, Option<u8>>,
-    /// Players whose pings were answered through the mesh.
-    pub(super) pinged: BTreeSet<u16>,
     /// Current path of each entry: the nodes after it, the exit last.
     pub(super) paths: BTreeMap<u8, Vec<u8>>,
-    /// Changes of path: number of faults before it, entry, path.
-    pub(super) moves: Vec<(u8, u8, Vec<u8>)>,
-    /// Number of faults so far.
-    pub(super) faults: u8,
     /// Round trips of direct sessions, of sessions on assigned routes, and of those of them that
     /// use the mesh.
     pub(super) measured: Option<[Quantiles; 3]>,
-    /// Median round trips of each player.
     pub(super) medians: Vec<Medians>,
-    /// Mail through the hub.
     pub(super) mail: Mail,
     /// Ticks of the game server that the hub has stored.
     pub(super) counted: u64,
-    /// Joins that the game server rejected.
     pub(super) joins_refused: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Startup {
+    /// Link ends that are up: two for each link.
+    pub(super) links: usize,
+    /// How often the game server registered with the matchmaker.
+    pub(super) leases: u64,
+    /// Players whose pings were answered through the mesh.
+    pub(super) pinged: BTreeSet<u16>,
+    pub(super) joined: u16,
+    pub(super) has_started: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct FaultReports {
+    pub(super) count: u8,
+    pub(super) gaps: Vec<Gap>,
+    /// Changes of path: number of faults before it, entry, path.
+    pub(super) moves: Vec<(u8, u8, Vec<u8>)>,
 }
 
 impl Observations {
@@ -64,13 +65,13 @@ impl Observations {
         }
     }
 
-    /// Records one event.
     pub(super) fn note(&mut self, event: &ChildEvent) {
+        let startup = &mut self.startup;
         match event {
-            ChildEvent::Joined { .. } => self.joined = self.joined.saturating_add(1),
-            ChildEvent::Leased => self.leases = self.leases.saturating_add(1),
+            ChildEvent::Joined { .. } => startup.joined = startup.joined.saturating_add(1),
+            ChildEvent::Leased => startup.leases = startup.leases.saturating_add(1),
             ChildEvent::Counted { ticks } => self.counted = *ticks,
-            ChildEvent::Started => self.has_started = true,
+            ChildEvent::Started => startup.has_started = true,
             ChildEvent::Status(status) => {
                 self.statuses.insert(status.player, *status);
             }
@@ -93,32 +94,23 @@ impl Observations {
             // At the end all players leave.
             ChildEvent::Left { .. } if self.is_over => {}
             ChildEvent::Left { seat, reason } => self.left.push((*seat, reason.clone())),
-            ChildEvent::Gap {
-                fault,
-                player,
-                gap_us,
-                lost_datagrams,
-            } => self.gaps.push(Gap {
-                fault: *fault,
-                player: *player,
-                silence_us: *gap_us,
-                lost_datagrams: *lost_datagrams,
-            }),
-            ChildEvent::LinkUp { .. } => self.links = self.links.saturating_add(1),
+            ChildEvent::Gap(gap) => self.faults.gaps.push(*gap),
+            ChildEvent::LinkUp { .. } => startup.links = startup.links.saturating_add(1),
             ChildEvent::RouteFound {
                 player,
                 entry,
-                entry_us,
-                ..
+                is_pinged,
             } => {
                 self.routes.insert(*player, *entry);
-                if entry_us.is_some() {
-                    self.pinged.insert(*player);
+                if *is_pinged {
+                    startup.pinged.insert(*player);
                 }
             }
             ChildEvent::Route { relay, path, .. } => {
                 self.paths.insert(*relay, path.clone());
-                self.moves.push((self.faults, *relay, path.clone()));
+                self.faults
+                    .moves
+                    .push((self.faults.count, *relay, path.clone()));
             }
             ChildEvent::Measured {
                 direct,
@@ -155,7 +147,6 @@ impl Observations {
         }
     }
 
-    /// Returns the name of the player in a seat.
     pub(super) fn in_seat(&self, seat: u16) -> String {
         let mut seated = self.seated.iter();
         let player = seated.find(|(_, (_, played))| played.seat == seat);
@@ -203,16 +194,6 @@ impl Observations {
             values.any(|value| Some(value) != first).then_some(*ticks)
         })
     }
-}
-
-/// Effect of one fault on one player.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    pub(super) fault: u8,
-    pub(super) player: u16,
-    /// From the fault to the end of the silence that it caused.
-    pub(super) silence_us: u64,
-    pub(super) lost_datagrams: u32,
 }
 
 #[cfg(test)]

@@ -7,23 +7,18 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
 use std::time::Duration;
 
 use super::message::{ChildCommand, ChildEvent};
 use crate::role::Role;
-use daemon::control::{read_line, wait, write_line};
+use daemon::control::{read_line, spawn, wait, write_line};
 
-/// Identifies a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ChildId {
-    /// The hub.
+pub(crate) enum ChildId {
     Hub,
     /// The matchmaker, and the game server that it starts, which writes to the same pipe.
     Matchmaker,
-    /// A relay, by number.
     Relay(u8),
-    /// All players.
     Players,
 }
 
@@ -38,18 +33,15 @@ impl fmt::Display for ChildId {
     }
 }
 
-/// Output of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChildOutput {
-    /// An event.
+pub(crate) enum ChildOutput {
     Event(ChildEvent),
     /// The end of its output: it has ended, or wrote something that is no event.
     End,
 }
 
-/// The children of this process.
 #[derive(Debug)]
-pub struct Children {
+pub(crate) struct Children {
     running: BTreeMap<ChildId, Running>,
     sender: SyncSender<(ChildId, ChildOutput)>,
     output: Receiver<(ChildId, ChildOutput)>,
@@ -62,9 +54,7 @@ struct Running {
 }
 
 impl Children {
-    /// Starts without children.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, output) = mpsc::sync_channel(OUTPUT_MAX);
         Self {
             running: BTreeMap::new(),
@@ -74,77 +64,59 @@ impl Children {
     }
 
     /// Starts this program again, as `role`.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub fn start(&mut self, id: ChildId, role: &Role) -> io::Result<()> {
+    pub(crate) fn start(&mut self, id: ChildId, role: &Role) -> io::Result<()> {
         let mut child = this_program(role)?.stdout(Stdio::piped()).spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let sender = self.sender.clone();
         self.running.insert(id, Running { child, stdin });
-        thread::Builder::new()
-            .name(format!("read {id}"))
-            .spawn(move || {
-                let (mut stdout, mut line) = (BufReader::new(stdout), Vec::new());
-                while let Ok(Some(event)) = read_line(&mut stdout, &mut line) {
-                    if sender.send((id, ChildOutput::Event(event))).is_err() {
-                        return;
-                    }
+        spawn(format!("read {id}"), move || {
+            let (mut stdout, mut line) = (BufReader::new(stdout), Vec::new());
+            while let Ok(Some(event)) = read_line(&mut stdout, &mut line) {
+                if sender.send((id, ChildOutput::Event(event))).is_err() {
+                    return;
                 }
-                // If nobody receives it, the run is over.
-                drop(sender.send((id, ChildOutput::End)));
-            })?;
+            }
+            // If nobody receives it, the run is over.
+            drop(sender.send((id, ChildOutput::End)));
+        })?;
         Ok(())
     }
 
-    /// Waits up to `patience` for the next output.
-    pub fn next_output(&self, patience: Duration) -> Option<(ChildId, ChildOutput)> {
+    /// Waits up to `timeout` for the next output.
+    pub(crate) fn next_output(&self, timeout: Duration) -> Option<(ChildId, ChildOutput)> {
         // This struct holds a sender, so the channel stays open.
-        self.output.recv_timeout(patience).ok()
+        self.output.recv_timeout(timeout).ok()
     }
 
     /// Returns whether a child was started and neither killed nor released.
-    #[must_use]
-    pub fn is_running(&self, id: ChildId) -> bool {
+    pub(crate) fn is_running(&self, id: ChildId) -> bool {
         self.running.contains_key(&id)
     }
 
     /// Returns a child that has ended but was neither killed nor released.
-    pub fn find_ended(&mut self) -> Option<ChildId> {
+    pub(crate) fn find_ended(&mut self) -> Option<ChildId> {
         self.running.iter_mut().find_map(|(id, running)| {
             let status = running.child.try_wait();
             status.is_ok_and(|status| status.is_some()).then_some(*id)
         })
     }
 
-    /// Sends a command to a child.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if there is no such child; else an I/O error.
-    pub fn send(&mut self, id: ChildId, command: &ChildCommand) -> io::Result<()> {
+    pub(crate) fn send(&mut self, id: ChildId, command: &ChildCommand) -> io::Result<()> {
         let child = self.running.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
         write_line(&mut child.stdin, command)
     }
 
     /// Kills a child by SIGKILL.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if there is no such child; else an I/O error.
-    pub fn kill(&mut self, id: ChildId) -> io::Result<()> {
+    pub(crate) fn kill(&mut self, id: ChildId) -> io::Result<()> {
         let mut child = self.running.remove(&id).ok_or(io::ErrorKind::NotFound)?;
         child.child.kill()?;
         child.child.wait().map(drop)
     }
 
-    /// Closes the pipe of a child and waits for its end.
-    ///
-    /// Returns whether it ended in time; otherwise it is killed.
-    pub fn release(&mut self, id: ChildId) -> bool {
+    /// Closes the pipe of a child and waits for its end; false if it was late and is killed.
+    pub(crate) fn release(&mut self, id: ChildId) -> bool {
         let Some(Running { child, stdin }) = self.running.remove(&id) else {
             return true;
         };
@@ -153,7 +125,7 @@ impl Children {
     }
 
     /// Releases all children at once; returns those that did not end in time.
-    pub fn release_all(&mut self) -> Vec<ChildId> {
+    pub(crate) fn release_all(&mut self) -> Vec<ChildId> {
         let running = std::mem::take(&mut self.running);
         let open: Vec<(ChildId, Child)> = running
             .into_iter()
@@ -168,12 +140,6 @@ impl Children {
     }
 }
 
-impl Default for Children {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Drop for Children {
     fn drop(&mut self) {
         // Late ones are killed by now.
@@ -183,16 +149,12 @@ impl Drop for Children {
 
 /// The process that removes the keys of a run even if this one is killed.
 #[derive(Debug)]
-pub struct Sweeper(Option<Child>);
+pub(crate) struct Sweeper(Option<Child>);
 
 impl Sweeper {
     /// Starts a process that removes `directory`, the folder of a keyring, if this process releases
     /// it or ends.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub fn start(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn start(directory: &Path) -> io::Result<Self> {
         let directory = directory.to_owned();
         let mut command = this_program(&Role::Sweeper { directory })?;
         let child = command.stdout(Stdio::null()).spawn()?;
@@ -200,7 +162,7 @@ impl Sweeper {
     }
 
     /// Closes its pipe and waits for its end; returns whether it ended in time.
-    pub fn release(&mut self) -> bool {
+    pub(crate) fn release(&mut self) -> bool {
         let Some(mut child) = self.0.take() else {
             return true;
         };

@@ -1,12 +1,15 @@
 //! The report of a run, for programs.
 
-mod file;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
+use daemon::exit::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::message::Quantiles;
 use super::plan::{PlanOptions, RELAYS};
-pub use file::ReportFile;
 
 /// The outcome of one run, as `--report` writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,9 +58,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Starts an empty report.
-    #[must_use]
-    pub fn new(options: &PlanOptions) -> Self {
+    pub(crate) fn new(options: &PlanOptions) -> Self {
         Self {
             seed: options.seed,
             seconds: options.seconds,
@@ -68,15 +69,31 @@ impl Report {
     }
 
     /// Adds the reason why the run did not end normally.
-    #[must_use]
-    pub fn broken_off(mut self, reason: &str) -> Self {
-        self.checks.push(Check {
-            name: "the run comes to its end".to_owned(),
-            ok: false,
-            detail: reason.to_owned(),
-        });
+    pub(crate) fn broken_off(mut self, reason: &str) -> Self {
+        self.check("the run comes to its end", false, reason);
         self.ok = false;
         self
+    }
+
+    #[expect(clippy::fn_params_excessive_bools, reason = "the field of a check")]
+    pub(crate) fn check(&mut self, name: impl Into<String>, ok: bool, detail: impl Into<String>) {
+        self.checks.push(Check {
+            name: name.into(),
+            ok,
+            detail: detail.into(),
+        });
+    }
+
+    /// Adds a check that passes if nothing was `found`; its detail is then `good`.
+    pub(crate) fn check_none(
+        &mut self,
+        name: &str,
+        found: &[String],
+        good: impl FnOnce() -> String,
+    ) {
+        let ok = found.is_empty();
+        let detail = if ok { good() } else { found.join("; ") };
+        self.check(name, ok, detail);
     }
 }
 
@@ -165,13 +182,73 @@ pub struct Check {
 }
 
 /// Converts microseconds to milliseconds; exact below an hour.
-#[must_use]
-pub fn millis(micros: u64) -> f64 {
+pub(crate) fn millis(micros: u64) -> f64 {
     f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1_000.0
+}
+
+/// Holds the report of this run from its start, so that no older one is taken for it.
+#[derive(Debug)]
+pub(crate) struct ReportFile {
+    path: PathBuf,
+    /// A pipe or device. It stays open: its reader ends with it, and a second open would wait for
+    /// another reader.
+    stream: Option<File>,
+}
+
+impl ReportFile {
+    /// Replaces the contents of `path` by a report of an unfinished run. It stays if the run is
+    /// killed.
+    pub(crate) fn create(path: &Path, options: &PlanOptions) -> Result<Self, Failure> {
+        let mut report = Self {
+            path: path.to_owned(),
+            stream: None,
+        };
+        let file = report.open()?;
+        let metadata = file.metadata().map_err(|error| report.failure(&error))?;
+        if metadata.is_file() {
+            let unended = Report::new(options).broken_off("it was ended before that");
+            report.put(file, &unended)?;
+        } else {
+            report.stream = Some(file);
+        }
+        Ok(report)
+    }
+
+    /// Writes the report of the run.
+    pub(crate) fn write(mut self, report: &Report) -> Result<(), Failure> {
+        let file = match self.stream.take() {
+            Some(file) => file,
+            None => self.open()?,
+        };
+        self.put(file, report)
+    }
+
+    fn open(&self) -> Result<File, Failure> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let file = options.open(&self.path);
+        file.map_err(|error| self.failure(&error))
+    }
+
+    fn put(&self, mut file: File, report: &Report) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
+        text.and_then(|text| file.write_all((text + "\n").as_bytes()))
+            .map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        let name = self.path.display();
+        Failure::usage(format_args!("{name}: report: {error}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -223,5 +300,37 @@ mod tests {
         assert_eq!(value["mail"]["in_flight_at_kill"], 0);
         assert_eq!(value["checks"][0]["detail"], "b");
         assert_eq!(serde_json::from_value::<Report>(value).unwrap(), report);
+    }
+
+    /// From open(2), on Linux.
+    const O_NONBLOCK: i32 = 0o4_000;
+
+    #[test]
+    fn a_named_pipe_gets_the_last_report_only() {
+        let name = format!("tickwire-report-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let made = Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let mut options = OpenOptions::new();
+        let pipe = options.read(true).custom_flags(O_NONBLOCK).open(&path);
+        let options = PlanOptions {
+            seed: 7,
+            seconds: 6,
+            players: 1,
+            ..PlanOptions::default()
+        };
+        let file = ReportFile::create(&path, &options);
+        fs::remove_file(&path).unwrap();
+        let mut pipe = pipe.unwrap();
+        let read = pipe.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(read, Err(ErrorKind::WouldBlock), "neither text nor the end");
+        let report = Report {
+            ok: true,
+            ..Report::new(&options)
+        };
+        file.unwrap().write(&report).unwrap();
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
     }
 }

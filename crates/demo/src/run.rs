@@ -7,9 +7,9 @@ use std::time::Duration;
 use servicer::Clock;
 use wire::Instant;
 
-use super::check::{self, trips};
+use super::check;
+use super::fault::History;
 use super::fault::{self, Fault};
-use super::history::History;
 use super::matchmaking;
 use super::message::{ChildCommand, ChildEvent, Status};
 use super::observations::Observations;
@@ -20,10 +20,8 @@ use super::table::{Progress, Row, Screen, Style};
 use crate::keyring::Keyring;
 use crate::role::{Failure, Role, RunOptions};
 
-/// One run.
 struct Run {
     plan: Plan,
-    /// Reserves the addresses.
     _claim: Claim,
     options: RunOptions,
     /// Removes its folder at the end.
@@ -34,18 +32,22 @@ struct Run {
     observed: Observations,
     screen: Screen<Stdout>,
     clock: Clock,
-    /// Start of the run.
-    began: Instant,
+    started_at: Instant,
     report: Report,
-    /// Faults applied, in order.
+    /// Faults applied, in command.
     faults: Vec<Fault>,
-    /// State of the network over time.
     history: History,
-    is_hub_killed: bool,
-    /// When to restart the hub that was killed.
-    hub_back_at: Option<Instant>,
+    hub: HubState,
     /// Checks that could not be made, and why.
-    missed: Vec<Check>,
+    skipped: Vec<Check>,
+}
+
+/// The hub, which is killed once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HubState {
+    Up,
+    Killed { restart_at: Instant },
+    Restarted,
 }
 
 /// Runs the demonstration and returns its report. A run that fails early has a check with the
@@ -62,7 +64,6 @@ pub(super) fn run_demo(options: PlanOptions) -> Report {
 }
 
 impl Run {
-    /// Draws the plan and claims a block of addresses.
     fn new(options: PlanOptions) -> Result<Self, Failure> {
         let claim = Block::claim()
             .map_err(|error| format!("no block of loopback addresses is free: {error}"))?;
@@ -84,18 +85,16 @@ impl Run {
             children: Children::new(),
             observed: Observations::default(),
             screen: Screen::new(std::io::stdout(), Style::of_stdout()),
-            began: Clock::new().now(),
+            started_at: Clock::new().now(),
             clock: Clock::new(),
             report: Report::new(&options),
             faults: Vec::new(),
             history: History::new(),
-            is_hub_killed: false,
-            hub_back_at: None,
-            missed: Vec::new(),
+            hub: HubState::Up,
+            skipped: Vec::new(),
         })
     }
 
-    /// Runs from the first process to the last check.
     fn run(&mut self) -> Result<(), Failure> {
         let Self { plan, .. } = &*self;
         let text = format!(
@@ -105,7 +104,7 @@ impl Run {
             plan.block(),
             plan.city(plan.server().ip()).unwrap_or("nowhere")
         );
-        self.screen.say(&text)?;
+        self.screen.print(&text)?;
         self.show_start()?;
         self.children
             .start(ChildId::Hub, &Role::Hub(self.options.clone()))?;
@@ -124,7 +123,7 @@ impl Run {
     /// Waits until the matchmaker knows the game server that it started.
     fn await_server(&mut self) -> Result<(), Failure> {
         let until = self.clock.now() + START_MAX;
-        while self.observed.leases == 0 {
+        while self.observed.startup.leases == 0 {
             self.next_startup_output(until)?
                 .ok_or("the game server does not register")?;
         }
@@ -140,8 +139,8 @@ impl Run {
             self.children.start(ChildId::Relay(number), &role)?;
         }
         let until = self.clock.now() + START_MAX;
-        while self.observed.links < LINK_ENDS {
-            let links = self.observed.links;
+        while self.observed.startup.links < LINK_ENDS {
+            let links = self.observed.startup.links;
             self.next_startup_output(until)?
                 .ok_or_else(|| format!("the mesh is not whole: {links} ends of links are up"))?;
         }
@@ -154,13 +153,13 @@ impl Run {
         let until = self.clock.now() + START_MAX;
         while self.observed.routes.len() < usize::from(self.plan.options().players) {
             self.next_startup_output(until)?
-                .ok_or("the players have not found their ways")?;
+                .ok_or("the players have not found their routes")?;
         }
         self.children.send(ChildId::Players, &ChildCommand::Join)?;
         let until = self.clock.now() + START_MAX;
-        while !self.observed.has_started {
+        while !self.observed.startup.has_started {
             let Some(()) = self.next_startup_output(until)? else {
-                let (joined, players) = (self.observed.joined, self.plan.options().players);
+                let (joined, players) = (self.observed.startup.joined, self.plan.options().players);
                 return Err(format!("{joined} of {players} players have joined in time").into());
             };
         }
@@ -170,7 +169,7 @@ impl Run {
     /// Handles one event during start-up, and shows the progress.
     fn next_startup_output(&mut self, until: Instant) -> Result<Option<()>, Failure> {
         loop {
-            let next = self.clock.now() + FRAME;
+            let next = self.clock.now() + FRAME_INTERVAL;
             let output = self.next_output(until.min(next))?;
             self.show_start()?;
             if output.is_some() || self.clock.now() >= until {
@@ -181,13 +180,13 @@ impl Run {
 
     fn show_start(&mut self) -> Result<(), Failure> {
         let progress = Progress {
-            links: (self.observed.links, LINK_ENDS),
-            is_registered: self.observed.leases > 0,
+            links: (self.observed.startup.links, LINK_ENDS),
+            is_registered: self.observed.startup.leases > 0,
             measured: self.observed.routes.len(),
-            joined: usize::from(self.observed.joined),
+            joined: usize::from(self.observed.startup.joined),
             players: usize::from(self.plan.options().players),
         };
-        let at = self.clock.now().saturating_since(self.began);
+        let at = self.clock.now().saturating_since(self.started_at);
         self.screen.show_start(at, &progress)?;
         Ok(())
     }
@@ -204,14 +203,14 @@ impl Run {
             if now >= until {
                 break;
             }
-            if self.hub_back_at.is_some_and(|at| now >= at) {
-                self.hub_back_at = None;
+            if matches!(self.hub, HubState::Killed { restart_at } if now >= restart_at) {
+                self.hub = HubState::Restarted;
                 self.children
                     .start(ChildId::Hub, &Role::Hub(self.options.clone()))?;
-                self.screen.say("        the hub is back")?;
+                self.screen.print("        the hub is back")?;
             }
             let third = self.plan.length().checked_div(3).unwrap_or_default();
-            let due = self.faults.len().saturating_add(self.missed.len());
+            let due = self.faults.len().saturating_add(self.skipped.len());
             let part = u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1);
             let at = start + third.saturating_mul(part);
             // For a moment all players may play directly.
@@ -220,7 +219,7 @@ impl Run {
                 self.apply_fault(due, now.saturating_since(start))?;
             }
             if now >= frame_at {
-                frame_at = now + FRAME;
+                frame_at = now + FRAME_INTERVAL;
                 self.screen
                     .show(now.saturating_since(start), &self.rows())?;
             }
@@ -237,20 +236,20 @@ impl Run {
         if due == 0 {
             let target = fault::link_to_degrade(&self.plan, &self.observed, damage);
             let Some((entry, next, fault)) = target else {
-                return self.miss(due);
+                return self.skip_fault(due);
             };
             self.children.send(ChildId::Players, &mark)?;
-            let order = ChildCommand::Degrade {
+            let command = ChildCommand::Degrade {
                 host: self.plan.relay(entry).ip(),
                 remote: self.plan.relay(next).ip(),
                 fault: LinkFault::DEGRADED,
             };
-            self.children.send(ChildId::Relay(entry), &order)?;
+            self.children.send(ChildId::Relay(entry), &command)?;
             self.note(fault, at)
         } else {
             let target = fault::relay_to_kill(&self.plan, &self.observed, damage);
             let Some((victim, fault)) = target else {
-                return self.miss(due);
+                return self.skip_fault(due);
             };
             // Before the fault, so that the gap is not measured too short.
             self.children.send(ChildId::Players, &mark)?;
@@ -265,24 +264,25 @@ impl Run {
             Cause::Killed => "killed",
         };
         self.screen
-            .say(&format!("        {} is {verb}", fault.place))?;
+            .print(&format!("        {} is {verb}", fault.place))?;
         self.history.push(at, fault.damage.clone());
         self.faults.push(fault);
-        self.observed.faults = self.observed.faults.saturating_add(1);
+        self.observed.faults.count = self.observed.faults.count.saturating_add(1);
         Ok(())
     }
 
     /// Records a fault that would hit nobody, as a failed check.
-    fn miss(&mut self, due: usize) -> Result<(), Failure> {
+    fn skip_fault(&mut self, due: usize) -> Result<(), Failure> {
         let observed = &self.observed;
         let assigned = observed.routes.values().flatten().count();
-        let (pinged, players) = (observed.pinged.len(), observed.routes.len());
+        let (pinged, players) = (observed.startup.pinged.len(), observed.routes.len());
         let detail = format!(
             "nobody was carried: {assigned} of {players} players have an entry, \
-             {pinged} heard the server through the mesh"
+             {pinged} reached the server through the mesh"
         );
-        self.screen.say(&format!("        {detail}"))?;
-        self.missed.extend(fault::undone(due, &detail).take(1));
+        self.screen.print(&format!("        {detail}"))?;
+        self.skipped
+            .extend(fault::not_applied(due, &detail).take(1));
         Ok(())
     }
 
@@ -312,8 +312,8 @@ impl Run {
         }
         check::states(&self.plan, &self.observed, &mut self.report);
         check::seats(&self.plan, &self.observed, &mut self.report);
-        trips::all(&self.plan, &self.observed, &mut self.report);
-        trips::each(&self.plan, &self.history, &self.observed, &mut self.report);
+        check::round_trips(&self.plan, &self.observed, &mut self.report);
+        check::player_round_trips(&self.plan, &self.history, &self.observed, &mut self.report);
         check::mail(&self.observed, &mut self.report);
         check::joins(&self.plan, &self.observed, &mut self.report);
         check::processes(&mut self.report);
@@ -325,10 +325,10 @@ impl Run {
             self.report.reroutes.push(reroute);
             faults.push(check);
         }
-        let done = self.faults.len().saturating_add(self.missed.len());
-        let undone = fault::undone(done, "the match was over before its time came");
-        self.missed.extend(undone);
-        faults.append(&mut self.missed);
+        let done = self.faults.len().saturating_add(self.skipped.len());
+        let not_applied = fault::not_applied(done, "the match was over before its time came");
+        self.skipped.extend(not_applied);
+        faults.append(&mut self.skipped);
         if !self.plan.options().any_map {
             self.report.checks.append(&mut faults);
         }
@@ -355,22 +355,17 @@ impl Run {
             left.iter()
                 .map(|process| format!("process {process} is left")),
         );
-        self.report.checks.push(Check {
-            name: "every process ends within 2 s of its pipe, and no key is left".to_owned(),
-            ok: found.is_empty(),
-            detail: if found.is_empty() {
-                format!("none of {} is left", self.report.processes)
-            } else {
-                found.join("; ")
-            },
-        });
+        let processes = self.report.processes;
+        let name = "every process ends within 2 s of its pipe, and no key is left";
+        let good = || format!("none of {processes} is left");
+        self.report.check_none(name, &found, good);
         Ok(())
     }
 
     /// Handles one event; `None` if none arrives before `until`.
     fn next_output(&mut self, until: Instant) -> Result<Option<()>, Failure> {
-        let patience = until.saturating_since(self.clock.now());
-        let Some((child, output)) = self.children.next_output(patience) else {
+        let timeout = until.saturating_since(self.clock.now());
+        let Some((child, output)) = self.children.next_output(timeout) else {
             return Ok(None);
         };
         let event = match output {
@@ -383,43 +378,26 @@ impl Run {
             return Err(ended_early(&"game server"));
         }
         self.observed.note(&event);
-        match event {
-            ChildEvent::Failed { reason } => return Err(self.cause_of(reason)),
-            ChildEvent::MailUnderWay { count } if !self.is_hub_killed => {
-                self.children.kill(ChildId::Hub)?;
-                self.is_hub_killed = true;
-                self.hub_back_at = Some(self.clock.now() + HUB_AWAY);
-                self.screen.say(&format!(
-                    "        the hub is killed with {count} mails in flight"
-                ))?;
-            }
-            ChildEvent::MailUnderWay { .. }
-            | ChildEvent::MailWritten { .. }
-            | ChildEvent::MailRead { .. }
-            | ChildEvent::HubLost { .. }
-            | ChildEvent::Ready
-            | ChildEvent::Leased
-            | ChildEvent::Counted { .. }
-            | ChildEvent::Joined { .. }
-            | ChildEvent::Seated { .. }
-            | ChildEvent::Started
-            | ChildEvent::Status(_)
-            | ChildEvent::Checkpoint { .. }
-            | ChildEvent::Desync { .. }
-            | ChildEvent::Left { .. }
-            | ChildEvent::Gap { .. }
-            | ChildEvent::RouteFound { .. }
-            | ChildEvent::LinkUp { .. }
-            | ChildEvent::Route { .. }
-            | ChildEvent::Measured { .. }
-            | ChildEvent::Closed { .. } => {}
+        if let ChildEvent::Failed { reason } = event {
+            return Err(self.cause_of(reason));
+        }
+        if let ChildEvent::MailUnderWay { count } = event
+            && self.hub == HubState::Up
+        {
+            self.children.kill(ChildId::Hub)?;
+            let restart_at = self.clock.now() + HUB_DOWNTIME;
+            self.hub = HubState::Killed { restart_at };
+            self.screen.print(&format!(
+                "        the hub is killed with {count} mails in flight"
+            ))?;
         }
         Ok(Some(()))
     }
 
     /// Whether the matchmaker has replaced a game server that played.
     fn is_server_back(&self, child: ChildId, event: &ChildEvent) -> bool {
-        self.observed.has_started && (child, event) == (ChildId::Matchmaker, &ChildEvent::Ready)
+        self.observed.startup.has_started
+            && (child, event) == (ChildId::Matchmaker, &ChildEvent::Ready)
     }
 
     /// Finds the cause of a failure for `reason`: if a process has ended, that caused what others
@@ -430,12 +408,12 @@ impl Run {
             if let Some(child) = self.children.find_ended() {
                 return ended_early(&child);
             }
-            let patience = until.saturating_since(self.clock.now());
-            match self.children.next_output(patience) {
+            let timeout = until.saturating_since(self.clock.now());
+            match self.children.next_output(timeout) {
                 Some((child, ChildOutput::Event(event))) if self.is_server_back(child, &event) => {
                     return ended_early(&"game server");
                 }
-                Some(_) if !patience.is_zero() => {}
+                Some(_) if !timeout.is_zero() => {}
                 _ => return reason.into(),
             }
         }
@@ -493,11 +471,9 @@ const LINK_ENDS: usize = RELAYS as usize * (RELAYS as usize - 1);
 const FINISH_MAX: Duration = Duration::from_secs(5);
 /// How long players may take to report their measurements.
 const CONCLUDE_MAX: Duration = Duration::from_secs(5);
-/// How long the hub is down.
-const HUB_AWAY: Duration = Duration::from_secs(1);
+const HUB_DOWNTIME: Duration = Duration::from_secs(1);
 /// How long a fault may wait until it hits a player.
 const CARRIED_MAX: Duration = Duration::from_secs(1);
 /// How long the end of a process may be noticed after another one's report of it.
 const CAUSE_MAX: Duration = Duration::from_millis(500);
-/// Interval of drawing.
-const FRAME: Duration = Duration::from_millis(250);
+const FRAME_INTERVAL: Duration = Duration::from_millis(250);

@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use super::report::millis;
 
-/// A display.
 #[derive(Debug)]
-pub struct Screen<W> {
+pub(crate) struct Screen<W> {
     out: W,
     style: Style,
     /// Lines of the table on the screen.
     lines: usize,
     /// Second of the latest plain line.
-    assigned: Option<u64>,
+    plain_at: Option<u64>,
 }
 
-/// Style of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub(crate) enum Style {
     /// One line after the other.
     Plain,
     /// A table that is redrawn in place.
@@ -31,8 +29,7 @@ pub enum Style {
 
 impl Style {
     /// Chooses the style for stdout; a non-empty `NO_COLOR` disables colour.
-    #[must_use]
-    pub fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match (io::stdout().is_terminal(), no_color) {
             (false, _) => Self::Plain,
@@ -42,40 +39,26 @@ impl Style {
     }
 }
 
-/// State of one player.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
-    /// Seat.
-    pub player: u16,
-    /// City.
-    pub city: &'static str,
-    /// Round trip of the direct session, microseconds.
-    pub direct_us: u64,
-    /// Round trip of the accelerated session, microseconds.
-    pub accelerated_us: u64,
-    /// The nodes on its route.
-    pub route: String,
-    /// Loss, packets per million.
-    pub loss_per_million: u64,
-    /// Ticks simulated.
-    pub ticks: u32,
-    /// State hash after the last tick.
-    pub hash: u64,
+pub(crate) struct Row {
+    pub(crate) player: u16,
+    pub(crate) city: &'static str,
+    pub(crate) direct_us: u64,
+    pub(crate) accelerated_us: u64,
+    pub(crate) route: String,
+    pub(crate) loss_per_million: u64,
+    pub(crate) ticks: u32,
+    pub(crate) hash: u64,
 }
 
-/// Progress of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Link ends that are up, and how many there will be.
-    pub links: (usize, usize),
-    /// Whether the game server is registered.
-    pub is_registered: bool,
-    /// Players that have measured their routes.
-    pub measured: usize,
-    /// Players that have joined.
-    pub joined: usize,
-    /// Number of players.
-    pub players: usize,
+    pub(crate) links: (usize, usize),
+    pub(crate) is_registered: bool,
+    pub(crate) measured: usize,
+    pub(crate) joined: usize,
+    pub(crate) players: usize,
 }
 
 impl fmt::Display for Progress {
@@ -95,22 +78,17 @@ impl fmt::Display for Progress {
 }
 
 impl<W: Write> Screen<W> {
-    /// Displays on `out`.
-    pub const fn new(out: W, style: Style) -> Self {
+    pub(crate) const fn new(out: W, style: Style) -> Self {
         Self {
             out,
             style,
             lines: 0,
-            assigned: None,
+            plain_at: None,
         }
     }
 
     /// Shows the state of all players; without a terminal, one line a second.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub fn show(&mut self, at: Duration, rows: &[Row]) -> io::Result<()> {
+    pub(crate) fn show(&mut self, at: Duration, rows: &[Row]) -> io::Result<()> {
         let style = self.style;
         self.draw(at, &format!("{}\n", line(at, rows)), || table(rows, style))
     }
@@ -119,10 +97,10 @@ impl<W: Write> Screen<W> {
     /// one.
     fn draw(&mut self, at: Duration, plain: &str, live: impl Fn() -> String) -> io::Result<()> {
         if self.style == Style::Plain {
-            if self.assigned == Some(at.as_secs()) {
+            if self.plain_at == Some(at.as_secs()) {
                 return Ok(());
             }
-            self.assigned = Some(at.as_secs());
+            self.plain_at = Some(at.as_secs());
             self.out.write_all(plain.as_bytes())?;
         } else {
             let live = live();
@@ -137,21 +115,13 @@ impl<W: Write> Screen<W> {
     }
 
     /// Shows the progress of the start; without a terminal, one line a second.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub fn show_start(&mut self, at: Duration, progress: &Progress) -> io::Result<()> {
+    pub(crate) fn show_start(&mut self, at: Duration, progress: &Progress) -> io::Result<()> {
         let text = format!("{:>5.1} s  {progress}\n", at.as_secs_f32());
         self.draw(at, &text, || text.clone())
     }
 
     /// Writes a line that stays.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub fn say(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn print(&mut self, text: &str) -> io::Result<()> {
         if self.lines > 0 {
             write!(self.out, "\x1b[{}A\x1b[J", self.lines)?;
             self.lines = 0;
@@ -161,20 +131,13 @@ impl<W: Write> Screen<W> {
     }
 
     /// Leaves the table on the screen; the next one starts below it, from second 0.
-    pub const fn keep(&mut self) {
+    pub(crate) const fn keep(&mut self) {
         self.lines = 0;
-        self.assigned = None;
-    }
-
-    /// Returns the style.
-    pub const fn style(&self) -> Style {
-        self.style
+        self.plain_at = None;
     }
 }
 
-/// Formats the table.
-#[must_use]
-pub fn table(rows: &[Row], style: Style) -> String {
+pub(crate) fn table(rows: &[Row], style: Style) -> String {
     let mut text = format!(
         "{:>6}  {:<13}{:>10}{:>13}{:>8}{:>7}  {:<16}  {}\n",
         "player", "city", "direct", "accelerated", "loss", "tick", "hash", "route"
@@ -202,9 +165,7 @@ pub fn table(rows: &[Row], style: Style) -> String {
     text
 }
 
-/// Formats one line.
-#[must_use]
-pub fn line(at: Duration, rows: &[Row]) -> String {
+pub(crate) fn line(at: Duration, rows: &[Row]) -> String {
     let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     let mean = |value: fn(&Row) -> u64| {
         let sum = rows.iter().map(value).sum::<u64>();

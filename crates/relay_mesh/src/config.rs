@@ -231,7 +231,19 @@ pub struct ExitGame {
 }
 
 /// How a flow reacts to failures of its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// One path; another is used once it is dead.
     Single,

@@ -236,7 +236,8 @@ pub enum TurnedAway {
 }
 
 /// Why flows changed their path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RouteCause {
     /// They had none.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileRole, ProcessCommand, ProcessEvent};
+use daemon::relay::{FileLink, FileRole, ProcessCommand, ProcessEvent};
 use serde_json::Value;
 
 use super::flows;
@@ -153,11 +153,11 @@ impl Stage {
             .find(|&(one, other, _)| (one, other) == (from.min(to), from.max(to)))
             .map_or(0, |(_, _, delay_ms)| delay_ms);
         let process = self.nodes.get_mut(&from).ok_or(io::ErrorKind::NotFound)?;
-        process.send(&ProcessCommand::Link {
+        process.send(&ProcessCommand::Link(FileLink {
             remote,
             delay_ms,
             loss_per_million,
-        })
+        }))
     }
 
     /// Publishes the next version of the document with all games in use.

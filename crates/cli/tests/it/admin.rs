@@ -2,8 +2,8 @@
 
 mod access;
 mod config;
-mod leave;
-mod picture;
+mod graph;
+mod signals;
 mod tcp;
 
 use std::fs;

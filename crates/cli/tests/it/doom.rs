@@ -7,9 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{
-    FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessCommand, ProcessEvent,
-};
+use daemon::relay::{FileGame, FileRole, Mode, NodeName, ProcessCommand, ProcessEvent, Protocol};
 use servicer::Clock;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -93,8 +91,8 @@ fn carry(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) {
     // Only one path, so that all datagrams pass the relay.
     let game = FileGame {
         name: "doom".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Single,
+        protocol: Protocol::Udp,
+        mode: Mode::Single,
         listen: Vec::new(),
         exits: Vec::new(),
         server: None,

@@ -6,10 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{
-    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, ProcessEvent,
-};
-use relay_mesh::signed_config::Protocol;
+use daemon::relay::{FileConfig, FileGame, FileProbe, FileRole, Mode, ProcessEvent, Protocol};
 use socket2::{Domain, Socket, Type};
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -27,11 +24,11 @@ fn lone(change: impl Fn(&mut FileConfig, &Sandbox)) -> (Sandbox, NodeProcess) {
     (sandbox, node)
 }
 
-fn served(name: &str, protocol: FileProtocol, server: SocketAddr) -> FileGame {
+fn served(name: &str, protocol: Protocol, server: SocketAddr) -> FileGame {
     FileGame {
         name: name.to_owned(),
         protocol,
-        mode: FileMode::Shadow,
+        mode: Mode::Shadow,
         listen: Vec::new(),
         exits: Vec::new(),
         server: Some(server),
@@ -81,10 +78,10 @@ fn pg5_servers_are_probed_and_missing_ones_are_reported_lost() {
     drop(closed);
     echo(&doom);
     let (_sandbox, node) = lone(|config, _| {
-        let udp = FileProtocol::Udp;
+        let udp = Protocol::Udp;
         config.games = vec![
-            served("web", FileProtocol::Tcp, web.local_addr().unwrap()),
-            served("gone", FileProtocol::Tcp, closed_address),
+            served("web", Protocol::Tcp, web.local_addr().unwrap()),
+            served("gone", Protocol::Tcp, closed_address),
             served("doom", udp, doom.local_addr().unwrap()),
             served("closed", udp, closed_address),
             served("silent", udp, silent.local_addr().unwrap()),
@@ -131,7 +128,7 @@ fn may_ping() -> bool {
 
 fn ping(config: &mut FileConfig) {
     let server = "127.0.0.1:9".parse().unwrap();
-    config.games = vec![served("doom", FileProtocol::Udp, server)];
+    config.games = vec![served("doom", Protocol::Udp, server)];
     config.probes = [("doom".to_owned(), FileProbe::Icmp)].into();
 }
 
@@ -191,8 +188,8 @@ fn pg7_a_single_node_carries_udp_and_tcp() {
             ..game
         };
         config.games = vec![
-            here(served("doom", FileProtocol::Udp, servers.0), 5_029),
-            here(served("web", FileProtocol::Tcp, servers.1), 4_443),
+            here(served("doom", Protocol::Udp, servers.0), 5_029),
+            here(served("web", Protocol::Tcp, servers.1), 4_443),
         ];
     });
     let mut ports = 0;

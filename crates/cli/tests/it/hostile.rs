@@ -1,6 +1,6 @@
 //! Hostile input at the HTTP port causes an error or a closed connection, nothing else.
 
-mod patience;
+mod timeouts;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};

@@ -14,9 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{
-    BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessEvent,
-};
+use daemon::relay::{BootstrapNode, FileGame, FileRole, Mode, NodeName, ProcessEvent, Protocol};
 use servicer::Clock;
 
 use crate::mesh_node::PATIENCE;
@@ -71,7 +69,7 @@ struct Stage {
 
 impl Stage {
     /// `None` if this process may not create network namespaces.
-    fn new(mode: FileMode) -> Option<Self> {
+    fn new(mode: Mode) -> Option<Self> {
         let network = Network::new(7)?;
         let mut sandbox = Sandbox::new(&NODES).unwrap();
         for node in 0..NODES.len() {
@@ -90,7 +88,7 @@ impl Stage {
         let server = network.socket(SERVER, 7_000);
         let game = FileGame {
             name: "game".to_owned(),
-            protocol: FileProtocol::Udp,
+            protocol: Protocol::Udp,
             mode,
             listen: Vec::new(),
             exits: Vec::new(),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, Relay};
+use daemon::relay::{FileGame, FileRole, Mode, Protocol, Relay};
 
 use crate::net::until;
 
@@ -19,11 +19,11 @@ fn free_port() -> Option<SocketAddr> {
     Some(free.local_addr().unwrap())
 }
 
-fn game(name: &str, protocol: FileProtocol) -> FileGame {
+fn game(name: &str, protocol: Protocol) -> FileGame {
     FileGame {
         name: name.to_owned(),
         protocol,
-        mode: FileMode::Shadow,
+        mode: Mode::Shadow,
         listen: Vec::new(),
         exits: Vec::new(),
         server: None,
@@ -50,8 +50,8 @@ fn pg8_pg9_players_over_ipv6_reach_servers_over_ipv6() {
             known.address = *address;
         }
         let games = [
-            ("datagrams", FileProtocol::Udp, udp_server.local_addr()),
-            ("bytes", FileProtocol::Tcp, tcp_server.local_addr()),
+            ("datagrams", Protocol::Udp, udp_server.local_addr()),
+            ("bytes", Protocol::Tcp, tcp_server.local_addr()),
         ];
         for ((name, protocol, server), listen) in games.into_iter().zip(&addresses[2..]) {
             let mut game = game(name, protocol);

@@ -4,6 +4,9 @@
 
 mod admin;
 mod child;
+mod child_exit;
+#[cfg(target_os = "linux")]
+mod closed_output;
 mod command;
 mod doom;
 mod edges;
@@ -13,19 +16,18 @@ mod hosts;
 mod http;
 mod hub;
 mod ipv6;
-mod junk;
 mod key;
 mod lease;
-mod leash;
+mod malformed;
 mod mesh_node;
 mod net;
 mod node;
 mod pool;
 mod proxied;
+#[cfg(unix)]
+mod readme;
 mod rfc;
 mod roles;
-#[cfg(unix)]
-mod sample;
 #[cfg(unix)]
 mod seed;
 mod server;
@@ -35,8 +37,6 @@ mod stack;
 #[cfg(target_os = "linux")]
 mod tcp;
 mod tickets;
-#[cfg(target_os = "linux")]
-mod unheard;
 mod unlisted;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use daemon::relay::sandbox::Sandbox;
 use daemon::relay::{
-    FileConfig, FileGame, FileMode, FileProtocol, FileRole, NodeName, ProcessCommand, ProcessEvent,
+    FileConfig, FileGame, FileRole, Mode, NodeName, ProcessCommand, ProcessEvent, Protocol,
 };
 
 /// `tickwire relay`; the configuration's path is added later.
@@ -161,8 +161,8 @@ fn errors_are_one_sentence_and_an_exit_status() {
     scene.config.roles = [FileRole::Entry].into();
     scene.config.games = vec![FileGame {
         name: "game".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Single,
+        protocol: Protocol::Udp,
+        mode: Mode::Single,
         listen: vec![address],
         exits: vec![NodeName(wire::NodeId([1; 32]))],
         server: None,

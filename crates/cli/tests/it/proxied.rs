@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
+use daemon::relay::{FileGame, FileRole, Mode, ProcessEvent, Protocol};
 use relay_mesh::signed_config::ProxyRule;
 
 use crate::mesh_node::{PATIENCE, tickwire_relay};
@@ -29,8 +29,8 @@ fn header(player: SocketAddr, server: SocketAddr) -> Vec<u8> {
 fn mesh(sandbox: &mut Sandbox, entry: SocketAddr, server: SocketAddr) -> [NodeProcess; 2] {
     let game = FileGame {
         name: "game".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Single,
+        protocol: Protocol::Udp,
+        mode: Mode::Single,
         listen: Vec::new(),
         exits: Vec::new(),
         server: None,

@@ -4,8 +4,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use daemon::exit::Failure;
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, Relay, StartError};
+use daemon::relay::{FileGame, FileRole, Mode, Protocol, Relay};
 use relay_mesh::NewError;
 
 use crate::net::{PATIENCE, until};
@@ -27,8 +28,8 @@ fn mesh(shards: [u8; 3], server: SocketAddr) -> (Sandbox, Vec<Relay>, SocketAddr
     let entry = port.local_addr().unwrap();
     let game = FileGame {
         name: "echo".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Single,
+        protocol: Protocol::Udp,
+        mode: Mode::Single,
         listen: Vec::new(),
         exits: Vec::new(),
         server: None,
@@ -120,7 +121,7 @@ fn a_node_has_from_one_to_eight_shards() {
         let mut setup = sandbox.config(0).unwrap().setup(&directory).unwrap();
         setup.node.shards = shards;
         let why = Relay::start(setup, |_| {}).unwrap_err();
-        assert_eq!(why, StartError::Node(NewError::Shards));
+        assert_eq!(why, Failure::usage(NewError::Shards));
         assert_eq!(why.to_string(), "a node has from 1 to 8 shards");
     }
 }

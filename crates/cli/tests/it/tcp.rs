@@ -1,10 +1,10 @@
 //! TCP games through a mesh of processes.
 
 mod bounds;
-mod ends;
+mod close;
 mod hostile;
-mod passage;
-mod silent;
+mod idle;
+mod transfer;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
 use daemon::relay::{
-    FileConfig, FileGame, FileMode, FileProbe, FileProtocol, FileRole, NodeName, ProcessEvent,
+    FileConfig, FileGame, FileProbe, FileRole, Mode, NodeName, ProcessEvent, Protocol,
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -159,8 +159,8 @@ impl Row {
 fn game() -> FileGame {
     FileGame {
         name: "web".to_owned(),
-        protocol: FileProtocol::Tcp,
-        mode: FileMode::Shadow,
+        protocol: Protocol::Tcp,
+        mode: Mode::Shadow,
         listen: Vec::new(),
         exits: Vec::new(),
         server: None,

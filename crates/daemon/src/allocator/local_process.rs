@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::str::FromStr;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{env, fmt, fs, io};
 
@@ -20,9 +20,8 @@ use matchmaker_core::{Outcome, Slot};
 use servicer::Clock;
 use wire::{CommandId, Instant};
 
-use super::environment::SlotEnvironment;
-use super::{AllocatorCommand, CommandQueue, Report};
-use crate::control::wait;
+use super::{AllocatorCommand, CommandQueue, Report, SlotEnvironment};
+use crate::control::{spawn, wait};
 use crate::exit::Failure;
 
 /// How game server processes are started.
@@ -151,7 +150,6 @@ impl std::error::Error for PortRangeError {}
 /// which happens however this process ends; and it exits when its lease expires.
 #[derive(Debug)]
 pub struct LocalProcess {
-    /// Dropped to stop the thread.
     stop: Option<Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -187,12 +185,8 @@ impl LocalProcess {
             clock: Clock::new(),
         };
         let (stop, stopped) = crossbeam_channel::bounded(0);
-        let thread = thread::Builder::new()
-            .name("allocator".to_owned())
-            .spawn(move || pool.run(&queue, &stopped))
-            .map_err(|error| {
-                Failure::refused(format_args!("a thread cannot be started: {error}"))
-            })?;
+        let thread =
+            spawn("allocator", move || pool.run(&queue, &stopped)).map_err(Failure::thread)?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -201,23 +195,19 @@ impl LocalProcess {
 
     /// Stops all processes and waits for them, even if a [`CommandSender`](super::CommandSender)
     /// remains.
-    pub fn shutdown(mut self) {
-        self.end();
+    pub fn shutdown(self) {
+        drop(self);
     }
+}
 
-    fn end(&mut self) {
+impl Drop for LocalProcess {
+    fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the allocator's thread has panicked");
         }
-    }
-}
-
-impl Drop for LocalProcess {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -379,7 +369,6 @@ struct ServerChild {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChildState {
     Running,
-    /// Exited by itself.
     Exited(CommandId),
     Stopped(CommandId),
 }
@@ -426,7 +415,6 @@ impl ServerChild {
         drop(self.child.wait());
     }
 
-    /// The state after a kill.
     fn look_again(&self) -> ChildState {
         self.stop.map_or(ChildState::Exited(self.run), |(id, _)| {
             ChildState::Stopped(id)
@@ -444,10 +432,6 @@ impl Drop for ServerChild {
 }
 
 /// Finds the program as the system does.
-///
-/// # Errors
-///
-/// One sentence: it does not exist, is not a file, or is not executable.
 fn check(program: &Path) -> Result<(), Failure> {
     let why = |error: &Error| Failure::file(program, format_args!("the game server: {error}"));
     if !is_searched(program) {

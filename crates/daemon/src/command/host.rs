@@ -15,7 +15,6 @@ pub(super) struct HostPort {
     text: String,
 }
 
-/// The text is not a [`HostPort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostPortError {
     NoPort,
@@ -94,11 +93,6 @@ impl fmt::Display for HostPort {
 
 impl HostPort {
     /// Returns the addresses of the host, IPv4 first; at least one.
-    ///
-    /// # Errors
-    ///
-    /// A failure with status `exit` if the host has no address: unreachable for a client, wrong
-    /// usage for a listener.
     fn addresses(&self, exit: Exit) -> Result<Vec<SocketAddr>, Failure> {
         let fail = |why: &dyn fmt::Display| {
             Failure::new(exit, format_args!("{self}: the host has no address: {why}"))
@@ -112,17 +106,12 @@ impl HostPort {
         Ok(addresses)
     }
 
-    /// Returns the address to listen on.
     pub(super) fn listen(&self) -> Result<SocketAddr, Failure> {
         let first = self.addresses(Exit::Usage)?.into_iter().next();
         first.ok_or_else(|| Failure::usage(format_args!("{self}: the host has no address")))
     }
 
     /// Sends a request to `server_name` at the first of its addresses that accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// One sentence with the address and the reason.
     pub(super) fn send(&self, server_name: &str, request: Request<'_>) -> Result<Answer, Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {

@@ -48,10 +48,10 @@ pub struct NewJoinFile {
 impl KeyCommand {
     pub(super) const fn is_json(&self) -> bool {
         match self {
-            Self::New(new) => new.is_json(),
-            Self::Import(copied) => copied.is_json(),
-            Self::Public(public) => public.is_json(),
-            Self::Show(shown) => shown.is_json(),
+            Self::New(new) => new.style.json,
+            Self::Import(copied) => copied.style.json,
+            Self::Public(public) => public.json,
+            Self::Show(shown) => shown.json,
             Self::JoinFile(_) => false,
         }
     }
@@ -92,7 +92,6 @@ impl NewJoinFile {
     }
 }
 
-/// A grant of a join file on the command line.
 #[derive(Clone, Debug)]
 struct GrantText {
     role: Role,
@@ -159,7 +158,6 @@ impl FromStr for GrantText {
     }
 }
 
-/// The text is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantTextError {
     Form,

@@ -10,10 +10,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::exit::Failure;
 
 /// Writes logs to stderr, filtered by the environment variable `TICKWIRE_LOG`.
-///
-/// # Errors
-///
-/// If the variable is not a valid filter: a process must not be silent because of a typo.
 pub(super) fn log() -> Result<(), Failure> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text,
@@ -41,10 +37,6 @@ pub(super) fn log() -> Result<(), Failure> {
 
 /// Parses a filter: comma-separated directives, each a level for all targets or `TARGET=LEVEL`.
 /// Targets without a directive have level `info`.
-///
-/// # Errors
-///
-/// The first invalid directive.
 fn parse(filter: &str) -> Result<Targets, &str> {
     let mut targets = Targets::new().with_default(LevelFilter::INFO);
     for directive in filter.split(',') {
@@ -66,7 +58,6 @@ fn parse(filter: &str) -> Result<Targets, &str> {
     Ok(targets)
 }
 
-/// Whether `text` is a module path.
 fn is_target(text: &str) -> bool {
     text.split("::").all(|name| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

@@ -1,27 +1,27 @@
 //! `tickwire matchmaker`.
 
 mod limit;
-mod status;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use crossbeam_channel::Receiver;
 use matchmaker_core::{MatchEnd, Rule, TeamSize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::host::HostPort;
 use super::{POLL_INTERVAL, SHUTDOWN_TIMEOUT, StdinEnd, log, print_line};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use crate::edge::Transport;
-use crate::exit::Failure;
-use crate::hex;
+use crate::exit::{Exit, Failure};
+use crate::http::client;
+use crate::http::client::Request;
 use crate::role::matchmaker::{MatchResult, MatchmakerOptions, MatchmakerProcess};
-use crate::trust;
+use crate::{hex, trust};
 use limit::{EdgeLimits, MatchLimits};
-pub use status::StatusArgs;
 
 /// Commands of a matchmaker.
 #[derive(Clone, Debug, Subcommand)]
@@ -60,6 +60,23 @@ pub struct RunMatchmaker {
     /// Players of a team.
     #[arg(long, default_value_t = 1)]
     team_size: u8,
+    #[command(flatten)]
+    pool: PoolOptions,
+    /// Prints a line of JSON for each match that ends: its id, the reason, and the server's result.
+    #[arg(long)]
+    results: bool,
+    /// Ends in order when stdin closes.
+    #[arg(long)]
+    end_with_stdin: bool,
+    #[command(flatten)]
+    edge: EdgeLimits,
+    #[command(flatten)]
+    matches: MatchLimits,
+}
+
+/// The game servers that the matchmaker starts.
+#[derive(Args, Clone, Debug)]
+struct PoolOptions {
     /// Servers with free seats that are kept ready.
     #[arg(long, default_value_t = 1)]
     warm: u16,
@@ -82,16 +99,6 @@ pub struct RunMatchmaker {
     /// Prints the stdout of game servers to this process's stdout.
     #[arg(long)]
     server_output: bool,
-    /// Prints a line of JSON for each match that ends: its id, the reason, and the server's result.
-    #[arg(long)]
-    results: bool,
-    /// Ends in order when stdin closes.
-    #[arg(long)]
-    end_with_stdin: bool,
-    #[command(flatten)]
-    edge: EdgeLimits,
-    #[command(flatten)]
-    matches: MatchLimits,
     /// Game server program and its arguments, after `--`.
     #[arg(
         last = true,
@@ -124,7 +131,7 @@ impl RunMatchmaker {
         let join_file = trust::read_join_file(&self.join_file)?;
         let size = TeamSize::new(self.teams, self.team_size).map_err(Failure::usage)?;
         let mut config = self.matches.config()?;
-        config.warm = self.warm;
+        config.warm = self.pool.warm;
         let transport = if self.plain_http {
             Transport::PlainHttp
         } else {
@@ -136,7 +143,7 @@ impl RunMatchmaker {
             app_id: self.app_id,
             rule: Rule::TeamSize(size),
             config,
-            pool: self.pool()?,
+            pool: self.pool.config(&self.join_file)?,
             edge: self.edge.config(self.http.listen()?, transport),
         })?;
         // The reader of stdout may be gone.
@@ -167,8 +174,10 @@ impl RunMatchmaker {
         matchmaker.shutdown(SHUTDOWN_TIMEOUT);
         result
     }
+}
 
-    fn pool(&self) -> Result<Option<LocalProcessConfig>, Failure> {
+impl PoolOptions {
+    fn config(&self, join_file: &Path) -> Result<Option<LocalProcessConfig>, Failure> {
         let (Some(ports), Some((program, arguments))) = (self.ports, self.server.split_first())
         else {
             return Ok(None);
@@ -211,7 +220,7 @@ impl RunMatchmaker {
                 program.into(),
                 arguments.to_vec(),
                 self.slots.clone(),
-                self.join_file.clone(),
+                join_file.to_owned(),
                 (self.server_ip, ports),
             )
         }))
@@ -235,3 +244,74 @@ fn line(ended: &MatchResult) -> String {
     })
     .to_string()
 }
+
+/// Options of `matchmaker status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Address of its edge, as HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: HostPort,
+    /// Timeout, seconds.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
+    timeout: u64,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArgs {
+    fn run(&self) -> Result<(), Failure> {
+        let request = Request {
+            line: "GET /v1/status",
+            headers: &[],
+            body: None,
+            timeout: Duration::from_secs(self.timeout),
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
+        let answer = self.http.send(MATCHMAKER, request)?;
+        let wrong_server = |what: &str| {
+            let mut failure = client::wrong_server(MATCHMAKER, &self.http);
+            failure.sentence = format!("{failure}: {what}");
+            failure
+        };
+        match answer.status {
+            200 => {}
+            503 => {
+                let sentence = format!("{}: the matchmaker's thread does not answer", self.http);
+                return Err(Failure::new(Exit::TimedOut, sentence));
+            }
+            429 => {
+                let sentence = format!("{}: this host asks too often", self.http);
+                return Err(Failure::refused(sentence));
+            }
+            status => return Err(wrong_server(&status.to_string())),
+        }
+        let status: Value =
+            serde_json::from_slice(&answer.body).map_err(|_| wrong_server("no JSON"))?;
+        let hub = status.get("hub").and_then(Value::as_str);
+        let hub = hub.ok_or_else(|| wrong_server("another JSON"))?;
+        if self.json {
+            print_line(&String::from_utf8_lossy(&answer.body))?;
+        } else {
+            for name in ["hub", "servers", "tickets_waiting", "matches", "players"] {
+                let value = status.get(name).unwrap_or(&Value::Null);
+                print_line(&format!(
+                    "{name:<16} {}",
+                    value.to_string().trim_matches('"')
+                ))?;
+            }
+        }
+        if hub == "up" {
+            Ok(())
+        } else {
+            Err(Failure::new(
+                Exit::CheckFailed,
+                "the matchmaker has no link to its hub",
+            ))
+        }
+    }
+}
+
+const MATCHMAKER: &str = "matchmaker";
+/// A status has a few hundred bytes.
+const ANSWER_BYTES_MAX: u64 = 16 << 10;

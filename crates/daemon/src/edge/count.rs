@@ -29,12 +29,10 @@ pub(super) struct Counts {
     evicted: u64,
     /// Requests with a valid head.
     requests: u64,
-    /// Requests being handled.
     asked: u64,
     answered: u64,
     /// Requests that lost their connection before the response.
     dropped: u64,
-    /// Failed requests by error code.
     refused: BTreeMap<&'static str, u64>,
 }
 
@@ -133,7 +131,6 @@ enum RequestOutcome {
 }
 
 impl RequestGuard<'_> {
-    /// Records success, or the error code.
     pub(super) fn end(mut self, refused: Option<&'static str>) {
         self.outcome = refused.map_or(RequestOutcome::Answered, RequestOutcome::Refused);
     }

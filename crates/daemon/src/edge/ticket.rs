@@ -19,16 +19,17 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use wire::{ClientId, SourceKey};
 
-use super::EdgeConfig;
 use super::body::{self, CreatedTicket, Status, Ticket, TicketBody};
 use super::count::Counter;
-use super::limit::Limiter;
 use super::proxy::Proxies;
+use super::{EdgeConfig, Limiter};
 use crate::http::connections::{Activity, Connections};
 use crate::http::error_response::{ErrorCode, ErrorResponse, FieldError};
-use crate::http::field::{bearer_token, has_media_type};
-use crate::http::target::normalized;
-use crate::matchmaking::{MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket};
+use crate::http::request::normalized;
+use crate::http::request::{bearer_token, has_media_type};
+use crate::matchmaking::{
+    Answer, MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket,
+};
 
 pub(super) struct Shared {
     pub(super) config: EdgeConfig,
@@ -54,7 +55,6 @@ impl Shared {
         }
     }
 
-    /// Sends a request to the matchmaker's thread and waits for the answer.
     async fn call<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> MatchmakerRequest,
@@ -228,12 +228,7 @@ async fn cancel(
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, ErrorResponse> {
-    let call = ticket_access(id, &headers)?;
-    let id = call.ticket;
-    let state = shared
-        .call(|answer| MatchmakerRequest::Cancel(call, answer))
-        .await??;
-    ticket_response(id, Ok(state))
+    change_ticket(&shared, id, &headers, MatchmakerRequest::Cancel).await
 }
 
 async fn reissue(
@@ -241,11 +236,21 @@ async fn reissue(
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, ErrorResponse> {
-    let call = ticket_access(id, &headers)?;
-    let id = call.ticket;
-    let state = shared
-        .call(|answer| MatchmakerRequest::Reissue(call, answer))
-        .await??;
+    change_ticket(&shared, id, &headers, MatchmakerRequest::Reissue).await
+}
+
+async fn change_ticket<E>(
+    shared: &Shared,
+    id: Result<Path<String>, PathRejection>,
+    headers: &HeaderMap,
+    request: impl FnOnce(TicketAccess, Answer<TicketState, E>) -> MatchmakerRequest,
+) -> Result<Response, ErrorResponse>
+where
+    ErrorResponse: From<E>,
+{
+    let access = ticket_access(id, headers)?;
+    let id = access.ticket;
+    let state = shared.call(|answer| request(access, answer)).await??;
     ticket_response(id, Ok(state))
 }
 

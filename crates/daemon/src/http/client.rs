@@ -32,11 +32,6 @@ pub fn request(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
     request_on(stream, &server.to_string(), request)
 }
 
-/// Sends a request to `host`, `HOST:PORT`, on an open connection.
-///
-/// # Errors
-///
-/// As [`request`].
 pub(crate) fn request_on(
     mut stream: TcpStream,
     host: &str,
@@ -85,7 +80,6 @@ pub(crate) fn failure(
     }
 }
 
-/// A server other than `server_name` responds at the address.
 pub(crate) fn wrong_server(server_name: &str, address: impl fmt::Display) -> Failure {
     let sentence = format!("the server at {address} is not a {server_name}");
     Failure::new(Exit::Unreachable, sentence)
@@ -116,10 +110,6 @@ enum Framing {
 }
 
 /// Reads a response of at most `bytes_max` bytes, head and framing included.
-///
-/// # Errors
-///
-/// The system's; `InvalidData` if it is malformed, too long, or truncated.
 fn read(stream: impl Read, bytes_max: u64) -> io::Result<Answer> {
     let mut input = BufReader::new(stream.take(bytes_max));
     let (status, framing) = loop {

@@ -36,14 +36,12 @@ struct Entry {
     source: Option<SourceKey>,
     /// Key in [`Share::idle`].
     idle: Option<u64>,
-    /// Dropped to close the connection.
     _close: oneshot::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Share {
     connections: usize,
-    /// Idle connections, oldest first.
     idle: BTreeMap<u64, u64>,
 }
 

@@ -37,10 +37,6 @@ pub(crate) enum LeaseEvent {
 /// The lease of one instance.
 ///
 /// It holds the token key, so it has no `Debug`.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is about another thing, and they mix freely"
-)]
 pub(crate) struct Lease {
     config: LeaseConfig,
     offer: Offer,
@@ -48,14 +44,8 @@ pub(crate) struct Lease {
     keys: Keys,
     intake: Intake,
     matches: BTreeMap<MatchId, Running>,
-    is_registered: bool,
+    calls: Calls,
     is_joined: bool,
-    call: Option<Call>,
-    next_call_at: Instant,
-    /// Whether a call is due at once.
-    is_call_due: bool,
-    /// Incremented for each registration; an answer to an earlier one is outdated.
-    registration_epoch: u64,
     expires_at: Instant,
     /// Why the lease ended, while running matches finish.
     cut_off: Option<LeaseEnd>,
@@ -64,21 +54,38 @@ pub(crate) struct Lease {
     is_leaving: bool,
     end: Option<LeaseEnd>,
     events: VecDeque<LeaseEvent>,
-    /// Reports dropped because the queue was full.
     reports_dropped: u64,
 }
 
 struct Running {
-    /// Players who have not left for good.
     players: Vec<Seated>,
     is_entered: bool,
+}
+
+/// The calls to the matchmaker; at most one is outstanding.
+struct Calls {
+    outstanding: Option<Call>,
+    next_at: Instant,
+    is_due: bool,
+    is_registered: bool,
+    /// Incremented for each registration; an answer to an earlier one is outdated.
+    epoch: u64,
+}
+
+impl Calls {
+    /// Registers as soon as the outstanding call is answered.
+    const fn reregister(&mut self) {
+        self.is_registered = false;
+        self.is_due = true;
+        self.epoch = self.epoch.saturating_add(1);
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Call {
     kind: Kind,
     sent_at: Instant,
-    registration_epoch: u64,
+    epoch: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,12 +119,14 @@ impl Lease {
             keys: Keys::new(token_key, config.key_rotation, now),
             intake: Intake::Open,
             matches: BTreeMap::new(),
-            is_registered: false,
+            calls: Calls {
+                outstanding: None,
+                next_at: now,
+                is_due: false,
+                is_registered: false,
+                epoch: 0,
+            },
             is_joined: false,
-            call: None,
-            next_call_at: now,
-            is_call_due: false,
-            registration_epoch: 0,
             expires_at: now + config.boot_timeout,
             cut_off: None,
             reports: VecDeque::new(),
@@ -131,17 +140,15 @@ impl Lease {
     /// The node has joined the hub. An earlier hub's matchmaker state may be lost.
     pub(crate) const fn handle_joined(&mut self) {
         self.is_joined = true;
-        self.reregister();
+        self.calls.reregister();
     }
 
-    /// The link to the hub ended; the node fails its calls.
     pub(crate) const fn handle_hub_down(&mut self) {
         self.is_joined = false;
     }
 
-    /// A new run of the matchmaker is there.
     pub(crate) const fn handle_matchmaker(&mut self) {
-        self.reregister();
+        self.calls.reregister();
     }
 
     pub(crate) fn handle_superseded(&mut self) {
@@ -158,11 +165,8 @@ impl Lease {
         if self.matches.contains_key(&assign.match_id) {
             return RequestAction::Answer(Verdict::Taken);
         }
-        let seats = self
-            .matches
-            .values()
-            .map(|running| running.players.len())
-            .fold(assign.players.len(), usize::saturating_add);
+        let seated = self.matches.values().map(|running| running.players.len());
+        let seats = seated.fold(assign.players.len(), usize::saturating_add);
         let is_ending = self.is_leaving || self.cut_off.is_some() || self.end.is_some();
         let is_open = self.intake == Intake::Open && !is_ending;
         if !is_open
@@ -191,11 +195,10 @@ impl Lease {
             && !running.is_entered
         {
             running.is_entered = true;
-            self.is_call_due = true;
+            self.calls.is_due = true;
         }
     }
 
-    /// A player has left a match for good.
     pub(crate) fn left(&mut self, match_id: MatchId, client: ClientId) {
         let Some(running) = self.matches.get_mut(&match_id) else {
             return;
@@ -215,45 +218,43 @@ impl Lease {
 
     pub(crate) const fn set_intake(&mut self, intake: Intake) {
         self.intake = intake;
-        self.is_call_due = true;
+        self.calls.is_due = true;
     }
 
     pub(crate) fn set_token_key(&mut self, key: TokenKey) {
         if let Some(id) = self.keys.replace(key) {
             self.events.push_back(LeaseEvent::KeyLapsed(id));
         }
-        self.reregister();
+        self.calls.reregister();
     }
 
     /// Ends the instance; the matchmaker is notified if it is reachable.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
-        self.is_call_due = true;
-        if !self.is_joined || !self.is_registered {
+        self.calls.is_due = true;
+        if !self.is_joined || !self.calls.is_registered {
             self.finish(LeaseEnd::Left);
         }
     }
 
-    /// Returns the next call. At most one is outstanding.
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Zeroizing<Vec<u8>>> {
-        let is_due = self.is_call_due || self.next_call_at <= now;
+        let is_due = self.calls.is_due || self.calls.next_at <= now;
         let is_over = self.end.is_some() || self.cut_off == Some(LeaseEnd::Retired);
-        if self.call.is_some() || !self.is_joined || is_over || !is_due {
+        if self.calls.outstanding.is_some() || !self.is_joined || is_over || !is_due {
             return None;
         }
         let (kind, body) = self.next_call()?;
-        self.is_call_due = false;
-        self.call = Some(Call {
+        self.calls.is_due = false;
+        self.calls.outstanding = Some(Call {
             kind,
             sent_at: now,
-            registration_epoch: self.registration_epoch,
+            epoch: self.calls.epoch,
         });
         Some(body)
     }
 
-    /// Handles the answer to the outstanding call.
     pub(crate) fn handle_answer(&mut self, now: Instant, answer: Result<&[u8], CallError>) {
-        let Some(call) = self.call.take() else {
+        let Some(call) = self.calls.outstanding.take() else {
             return;
         };
         let reply = answer.ok().and_then(|answer| Reply::decode(answer).ok());
@@ -264,15 +265,15 @@ impl Lease {
                 release,
             }) => self.on_renewed(now, call, (lease, heartbeat), release),
             Some(Reply::Noted) => self.on_noted(now, call.kind),
-            Some(Reply::Register) => self.reregister(),
+            Some(Reply::Register) => self.calls.reregister(),
             Some(Reply::Retired) => self.cut_off(now, LeaseEnd::Retired),
             // The matchmaker is at its limit of servers; this may change.
             Some(Reply::Refused(RefuseReason::Full)) => {
-                self.next_call_at = now + self.config.call_timeout;
+                self.calls.next_at = now + self.config.call_timeout;
             }
             Some(Reply::Refused(reason)) => self.finish(LeaseEnd::Refused(reason)),
             _ if call.kind == Kind::Bye => self.finish(LeaseEnd::Left),
-            _ => self.next_call_at = now + self.config.retry_pause,
+            _ => self.calls.next_at = now + self.config.retry_pause,
         }
     }
 
@@ -302,8 +303,8 @@ impl Lease {
             .poll_timeout()
             .map_or(expires_at, |at| at.min(expires_at));
         let may_call = self.is_joined && self.cut_off != Some(LeaseEnd::Retired);
-        Some(if self.call.is_none() && may_call {
-            expires_at.min(self.next_call_at)
+        Some(if self.calls.outstanding.is_none() && may_call {
+            expires_at.min(self.calls.next_at)
         } else {
             expires_at
         })
@@ -323,7 +324,7 @@ impl Lease {
     }
 
     fn next_call(&self) -> Option<(Kind, Zeroizing<Vec<u8>>)> {
-        if !self.is_registered {
+        if !self.calls.is_registered {
             return Some((Kind::Register, self.registration()?));
         }
         if let Some(report) = self.reports.front() {
@@ -367,13 +368,12 @@ impl Lease {
     ) {
         self.expires_at = call.sent_at + lease;
         let was_cut_off = self.cut_off.take().is_some();
-        let is_new =
-            call.kind == Kind::Register && call.registration_epoch == self.registration_epoch;
-        self.is_registered |= is_new;
+        let is_new = call.kind == Kind::Register && call.epoch == self.calls.epoch;
+        self.calls.is_registered |= is_new;
         if is_new {
             self.keys.on_registered(now);
         }
-        if is_new || (was_cut_off && self.is_registered) {
+        if is_new || (was_cut_off && self.calls.is_registered) {
             self.events.push_back(LeaseEvent::Registered);
         }
         for id in release {
@@ -382,9 +382,9 @@ impl Lease {
             }
         }
         let pause = heartbeat.clamp(HEARTBEAT_MIN, self.config.heartbeat_max.max(HEARTBEAT_MIN));
-        self.next_call_at = call.sent_at + pause;
+        self.calls.next_at = call.sent_at + pause;
         if !self.reports.is_empty() || self.is_leaving {
-            self.next_call_at = now;
+            self.calls.next_at = now;
         }
     }
 
@@ -395,7 +395,7 @@ impl Lease {
             Kind::Register | Kind::Heartbeat => {}
         }
         // The next report, or a heartbeat that lists the running matches.
-        self.next_call_at = now;
+        self.calls.next_at = now;
     }
 
     fn report(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
@@ -407,14 +407,7 @@ impl Lease {
         let mut body = Zeroizing::new(Vec::new());
         encode(&mut body);
         self.reports.push_back(body);
-        self.is_call_due = true;
-    }
-
-    /// Registers as soon as the outstanding call is answered.
-    const fn reregister(&mut self) {
-        self.is_registered = false;
-        self.is_call_due = true;
-        self.registration_epoch = self.registration_epoch.saturating_add(1);
+        self.calls.is_due = true;
     }
 
     /// Handles the end of the lease. Without an entered match the instance ends at once.

@@ -35,7 +35,6 @@ impl fmt::Debug for LinkRequest {
 pub(super) struct ServerApplication {
     lease: Lease,
     server: Box<dyn GameServer>,
-    /// Nodes that may assign matches.
     matchmakers: BTreeSet<NodeId>,
     matchmaker: Name,
     /// The run of the matchmaker seen last.

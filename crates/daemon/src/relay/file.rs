@@ -1,37 +1,34 @@
 //! The configuration file of a node.
 
-mod admin;
-mod by_game;
 mod check;
 mod game;
-mod host;
 mod seed;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crypto::{Identity, Provider, Ring, Secret32, identity_file};
-use relay_mesh::config_text::{self, Expected, TextError};
+use relay_mesh::config_text::{Expected, TextError};
 use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::{Profile, Roles};
-use relay_mesh::{Bootstrap, Config, Game, TcpConfig};
+use relay_mesh::signed_config::{AdminKeys, Holder, Minimum, Protocol, STORED_LEN_MAX};
+use relay_mesh::{Bootstrap, Config, Game, Signed, TcpConfig, config_text};
 use serde::{Deserialize, Serialize};
 use wire::NodeId;
 
 use super::admin::AdminSetup;
 use super::emulation::{Emulation, FileLink};
-use super::host_names::HostName;
+use super::host_names::{self, HostName};
 use super::running::Setup;
 use super::tcp::TcpSetup;
-use crate::{exit, trust};
-pub use admin::{FileAdmin, FileMinimum, FileSigned};
-pub use by_game::{FileProbe, FileProxies, FileRation};
-pub use game::{FileGame, FileMode, FileProtocol};
+use crate::exit::{Failure, SystemFault};
+use crate::relay::store::write_atomic;
+use crate::trust;
+pub use game::{FileGame, FileProbe, FileProxies, FileRation};
 
 /// A node's configuration, as JSON. Paths are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +45,7 @@ pub struct FileConfig {
     /// Addresses at which other nodes reach it, best first; at most 4. Host names are resolved when
     /// the file is read and every 10 s. Without it, `listen` is advertised, which must then be an
     /// address of this host. If `listen` has port 0, the system chooses the port.
-    #[serde(default, deserialize_with = "host::addresses")]
+    #[serde(default, deserialize_with = "host_names::addresses")]
     pub advertise: Vec<SocketAddr>,
     /// Roles of the node.
     pub roles: BTreeSet<FileRole>,
@@ -213,7 +210,7 @@ pub struct BootstrapNode {
     /// Its id.
     pub node: NodeName,
     /// Its address; a host name is resolved when the file is read and every 10 s.
-    #[serde(deserialize_with = "host::address")]
+    #[serde(deserialize_with = "host_names::address")]
     pub address: SocketAddr,
 }
 
@@ -228,32 +225,54 @@ pub struct Member {
 }
 
 impl FileConfig {
+    /// Makes the configuration of a node without games, members and bootstrap nodes.
+    pub(super) fn new(name: &str, identity_file: PathBuf, listen: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            secret_file: identity_file.with_file_name(SECRET),
+            identity_file,
+            listen,
+            advertise: Vec::new(),
+            roles: BTreeSet::new(),
+            bootstrap: Vec::new(),
+            members: None,
+            games: Vec::new(),
+            proxies: BTreeMap::new(),
+            rations: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            signed: None,
+            admin: None,
+            limits: FileLimits::default(),
+            upstream_ip: None,
+            shards: one_shard(),
+            hop_frames: FileHopFrames::default(),
+            links: Vec::new(),
+            seed: 0,
+        }
+    }
+
     /// Reads the file at `path`. If it has `PureGamer`'s five fields, the data folder is created.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`].
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+    /// One sentence with the file, and its line and field.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         Self::read_with_names(path).map(|(config, _)| config)
     }
 
     /// As [`read`](Self::read), and returns the host names in the file.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    pub(super) fn read_with_names(path: &Path) -> Result<(Self, Vec<HostName>), ConfigError> {
+    pub(super) fn read_with_names(path: &Path) -> Result<(Self, Vec<HostName>), Failure> {
         let text = read_small(path, CONFIG_BYTES_MAX)?;
         if seed::is_seed(&text) {
             return seed::read(path, &text).map(|config| (config, Vec::new()));
         }
         let read: Result<Self, _> = config_text::read_json(&text, expected);
-        let config = read.map_err(|error| ConfigError::new(path, &error))?;
+        let config = read.map_err(|error| Failure::file(path, error))?;
         if let Some(fault) = config.fault() {
             let error = TextError::of_field(&text, &fault.field, &fault.text);
-            return Err(ConfigError::new(path, &error));
+            return Err(Failure::file(path, error));
         }
-        let names = host::names(&text, &config);
+        let names = host_names::names(&text, &config);
         Ok((config, names))
     }
 
@@ -262,19 +281,16 @@ impl FileConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`].
-    pub fn setup(&self, directory: &Path) -> Result<Setup, ConfigError> {
+    /// One sentence with the file, and the field that names it.
+    pub fn setup(&self, directory: &Path) -> Result<Setup, Failure> {
         if let Some(fault) = self.fault() {
-            return Err(ConfigError::new(directory, &fault));
+            return Err(Failure::usage(fault));
         }
         let identity_path = directory.join(&self.identity_file);
         let identity = open_or_create_identity(&identity_path)?;
         let secret = read_secret(&directory.join(&self.secret_file));
-        let secret = secret.map_err(|error| error.in_field("secret_file"))?;
-        let instance = Ring::new()
-            .random_instance()
-            .map_err(|error| ConfigError::new(directory, &error))?;
-        let mut node = Config::new(secret, instance);
+        let secret = secret.map_err(in_field("secret_file"))?;
+        let mut node = Config::new(secret, trust::random_instance(&mut Ring::new())?);
         node.reset_secret = trust::reset_secret(&identity_path, self.listen, &mut Ring::new());
         node.bootstrap = bootstrap(&self.bootstrap);
         node.profile = Profile {
@@ -294,10 +310,10 @@ impl FileConfig {
         });
         node.hop_kind = self.hop_frames.kind();
         node.shards = self.shards;
-        node.games = self.games_over(FileProtocol::Udp);
+        node.games = self.games_over(Protocol::Udp);
         node.tcp = self.tcp();
-        (node.probes, node.rations) = (self.server_probes(directory)?, self.ration_limits());
-        node.proxies = self.trusted_proxies(directory, FileProtocol::Udp)?;
+        (node.probes, node.rations) = (self.server_probes()?, self.ration_limits());
+        node.proxies = self.trusted_proxies(Protocol::Udp)?;
         node.signed = self
             .signed
             .as_ref()
@@ -314,7 +330,7 @@ impl FileConfig {
             node,
             listen: self.listen,
             upstream: self.upstream_ip,
-            tcp: self.tcp_setup(directory)?,
+            tcp: self.tcp_setup()?,
             emulation,
             store: self
                 .signed
@@ -332,7 +348,7 @@ impl FileConfig {
         })
     }
 
-    fn games_over(&self, protocol: FileProtocol) -> Vec<Game> {
+    fn games_over(&self, protocol: Protocol) -> Vec<Game> {
         let games = self.games.iter();
         games
             .filter(|game| game.protocol == protocol)
@@ -342,7 +358,7 @@ impl FileConfig {
 
     /// TCP games; `None` if there are none and no signed document can add some.
     fn tcp(&self) -> Option<TcpConfig> {
-        let games = self.games_over(FileProtocol::Tcp);
+        let games = self.games_over(Protocol::Tcp);
         if games.is_empty() && self.signed.is_none() {
             return None;
         }
@@ -363,11 +379,11 @@ impl FileConfig {
         Some(tcp)
     }
 
-    fn tcp_setup(&self, directory: &Path) -> Result<TcpSetup, ConfigError> {
+    fn tcp_setup(&self) -> Result<TcpSetup, Failure> {
         let mut setup = TcpSetup::default();
         let limits = &self.limits;
         setup.connections_max = limits.tcp_connections.unwrap_or(setup.connections_max);
-        setup.proxies = self.trusted_proxies(directory, FileProtocol::Tcp)?;
+        setup.proxies = self.trusted_proxies(Protocol::Tcp)?;
         Ok(setup)
     }
 }
@@ -392,10 +408,11 @@ fn roles(names: &BTreeSet<FileRole>) -> Roles {
 
 /// Reads the node's identity. If the file does not exist, creates it and logs a warning, as the
 /// name may be misspelt.
-fn open_or_create_identity(path: &Path) -> Result<Identity, ConfigError> {
+fn open_or_create_identity(path: &Path) -> Result<Identity, Failure> {
     let is_there = path.exists();
     let identity = identity_file::read_or_create(path, &mut Ring::new())
-        .map_err(|error| ConfigError::new(path, &error).in_field("identity_file"))?;
+        .map_err(|error| Failure::file(path, error))
+        .map_err(in_field("identity_file"))?;
     if !is_there {
         let (file, node) = (path.display(), identity.node_id());
         tracing::warn!(%file, %node, "no identity file was there: a new one was made");
@@ -403,15 +420,16 @@ fn open_or_create_identity(path: &Path) -> Result<Identity, ConfigError> {
     Ok(identity)
 }
 
-fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
+fn read_secret(path: &Path) -> Result<Secret32, Failure> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let metadata = fs::metadata(path).map_err(|error| ConfigError::of_system(path, &error))?;
+        let metadata =
+            fs::metadata(path).map_err(|error| Failure::file(path, SystemFault(&error)))?;
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
             let fault = format!("has mode {mode:04o}, so others may know the secret; chmod 600 it");
-            return Err(ConfigError::new(path, &fault));
+            return Err(Failure::file(path, fault));
         }
     }
     let bytes = read_small(path, SECRET_BYTES_MAX)?;
@@ -423,13 +441,13 @@ fn read_secret(path: &Path) -> Result<Secret32, ConfigError> {
         } else {
             "expected a secret of 64 hexadecimal digits, and nothing else"
         };
-        ConfigError::new(path, &fault)
+        Failure::file(path, fault)
     })?;
     Ok(Secret32::new(secret.0))
 }
 
-fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
-    let fault = |error| ConfigError::of_system(path, &error);
+fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+    let fault = |error| Failure::file(path, SystemFault(&error));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(fault)?;
     file.take(max.saturating_add(1))
@@ -439,33 +457,15 @@ fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {
         Ok(bytes)
     } else {
         let fault = format!("is over {max} bytes");
-        Err(ConfigError::new(path, &fault))
+        Err(Failure::file(path, fault))
     }
 }
 
-/// What is wrong with a configuration. `Display` is one sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    path: PathBuf,
-    fault: String,
-}
-
-impl ConfigError {
-    fn new(path: &Path, fault: &dyn fmt::Display) -> Self {
-        Self {
-            path: path.to_owned(),
-            fault: fault.to_string(),
-        }
-    }
-
-    /// Adds the configuration field that names the file.
-    fn in_field(mut self, field: &str) -> Self {
-        self.fault = format!("{} ({field:?} names this file)", self.fault);
-        self
-    }
-
-    fn of_system(path: &Path, error: &io::Error) -> Self {
-        Self::new(path, &exit::SystemFault(error))
+/// Adds the configuration field that names the file.
+fn in_field(field: &str) -> impl Fn(Failure) -> Failure {
+    move |mut failure| {
+        failure.sentence = format!("{failure} ({field:?} names this file)");
+        failure
     }
 }
 
@@ -492,21 +492,117 @@ fn expected(field: &str) -> Option<Expected> {
     })
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.as_os_str().is_empty() {
-            write!(f, "{}: ", self.path.display())?;
-        }
-        f.write_str(&self.fault)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
+/// Name of the secret's file in a folder that this program fills.
+pub(super) const SECRET: &str = "secret";
 /// Longest configuration file, for a thousand members and games.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Longest secret file: a byte order mark, the digits and the line end.
 const SECRET_BYTES_MAX: u64 = 69;
+
+/// The admin interface: HTTP on a loopback address, with a bearer token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileAdmin {
+    /// Its address; loopback only, since it has no TLS.
+    pub listen: SocketAddr,
+    /// The token: 64 hexadecimal digits in a file of mode 0600. The node creates it if it does not
+    /// exist.
+    pub token_file: PathBuf,
+}
+
+impl FileAdmin {
+    fn token(&self, directory: &Path) -> Result<Secret32, Failure> {
+        let path = directory.join(&self.token_file);
+        if matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound) {
+            let mut token = [0; 32];
+            Ring::new()
+                .random(&mut token)
+                .map_err(|_| trust::no_entropy())?;
+            // A token is written like a node id.
+            let digits = NodeId(token).to_string();
+            write_atomic(&path, digits.as_bytes())
+                .map_err(|error| {
+                    Failure::file(&path, format_args!("the token cannot be written: {error}"))
+                })
+                .map_err(in_field("admin.token_file"))?;
+        }
+        read_secret(&path).map_err(in_field("admin.token_file"))
+    }
+}
+
+/// Signed configuration; its games and members replace the file's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSigned {
+    /// The network's name in documents.
+    pub network: String,
+    /// Signers of the first document; each later document is checked against the previous one.
+    pub admins: AdminKeys,
+    /// File for the document in force; the node creates it.
+    pub store: PathBuf,
+    /// A document that later ones must descend from; without it, any that the admins' keys lead to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<FileMinimum>,
+    /// At an entry: addresses of this host on which a document's ports are opened.
+    #[serde(default)]
+    pub listen: Vec<IpAddr>,
+}
+
+/// The document that last changed the admin keys. Keys retired before it are not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMinimum {
+    /// Its version.
+    pub version: u64,
+    /// SHA-256 of its text, 64 hexadecimal digits.
+    #[serde(with = "sha256_hex")]
+    pub sha256: [u8; 32],
+}
+
+mod sha256_hex {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use wire::NodeId;
+
+    pub(super) fn serialize<S: Serializer>(hash: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&NodeId(*hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let hash = text.parse::<NodeId>();
+        hash.map(|hash| hash.0).map_err(|_| {
+            let found = de::Unexpected::Str(&text);
+            de::Error::invalid_value(found, &"a SHA-256 of 64 hexadecimal digits")
+        })
+    }
+}
+
+impl FileSigned {
+    /// Reads the stored document and verifies it again.
+    fn open(&self, directory: &Path) -> Result<Signed, Failure> {
+        let path = directory.join(&self.store);
+        let (network, admins) = (self.network.clone(), self.admins.clone());
+        let is_new =
+            matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound);
+        let mut holder = Holder::new(network, admins);
+        if let Some(FileMinimum { version, sha256 }) = self.minimum {
+            holder = holder.with_minimum(Minimum { version, sha256 });
+        }
+        let holder = if is_new {
+            holder
+        } else {
+            let limit = u64::try_from(STORED_LEN_MAX).unwrap_or(u64::MAX);
+            let stored = read_small(&path, limit)?;
+            holder
+                .load(&Ring::new(), &stored)
+                .map_err(|error| Failure::file(&path, error))?
+        };
+        Ok(Signed {
+            holder,
+            listen: self.listen.clone(),
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests;

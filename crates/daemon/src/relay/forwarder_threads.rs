@@ -27,7 +27,6 @@ pub(super) struct ForwarderThreads {
 
 pub(super) struct ForwarderContext<'a> {
     pub(super) name: &'a str,
-    /// Rules of an emulated network; none for the real one.
     pub(super) emulation: &'a Emulation,
 }
 
@@ -77,12 +76,10 @@ pub(super) struct ForwarderStats {
 }
 
 impl ForwarderStats {
-    /// Returns the driver counters, starting with the second shard.
     pub(super) fn drivers(&self) -> impl Iterator<Item = Counters> {
         self.drivers.iter().map(Requests::counters)
     }
 
-    /// Returns the counters of datagrams that arrived at another shard's socket.
     pub(super) fn strays(&self) -> StrayStats {
         self.strays.stats()
     }
@@ -101,7 +98,6 @@ pub struct StrayStats {
 #[derive(Debug, Default)]
 struct StrayQueue {
     waiting: Mutex<VecDeque<Stray>>,
-    /// Whether a request to take them is pending.
     is_requested: AtomicBool,
     handed: AtomicU64,
     dropped: AtomicU64,
@@ -140,7 +136,6 @@ impl StrayQueue {
         taken
     }
 
-    /// Passes the queue to the node, on the node's thread.
     fn deliver(&self, now: Instant, node: &mut NodeMachine) {
         for mut stray in self.take() {
             Machine::handle_datagram(node, now, stray.arrival, &mut stray.datagram);

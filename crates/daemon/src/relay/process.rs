@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
-use std::{fmt, thread};
 
 use servicer::Clock;
 use tokio::runtime::Builder;
 
-use super::emulation::{Emulation, FileLink};
-use super::file::{ConfigError, FileConfig, NodeName};
+use super::emulation::Emulation;
+use super::file::{FileConfig, NodeName};
 use super::host_names::{self, HostName, HostNames};
-use super::running::{Relay, StartError};
+use super::running::Relay;
 use super::stdio::{ProcessCommand, ProcessEvent};
-use crate::exit::{Exit, print_error};
+use crate::control::spawn;
+use crate::exit::{Exit, Failure, print_error};
 
 /// What stops a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +34,15 @@ pub enum StopOn {
 #[must_use]
 pub fn main(path: &Path, stop_on: StopOn) -> ExitCode {
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
-    let result = FileConfig::read_with_names(path)
-        .map_err(RunError::Config)
-        .and_then(|(config, names)| {
-            let config = (&config, directory);
-            run_with_names((config, names), stop_on, io::stdin(), io::stdout())
-        });
+    let result = FileConfig::read_with_names(path).and_then(|(config, names)| {
+        let config = (&config, directory);
+        run_with_names((config, names), stop_on, io::stdin(), io::stdout())
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            print_error("tickwire relay", &error);
-            error.exit_code()
+        Err(failure) => {
+            print_error("tickwire relay", &failure);
+            failure.exit.into()
         }
     }
 }
@@ -54,24 +52,23 @@ pub fn main(path: &Path, stop_on: StopOn) -> ExitCode {
 ///
 /// # Errors
 ///
-/// [`RunError`].
+/// One sentence: the configuration is wrong, the node cannot start, or it ended by itself.
 pub fn run(
     config: (&FileConfig, &Path),
     stop_on: StopOn,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
-) -> Result<(), RunError> {
+) -> Result<(), Failure> {
     run_with_names((config, Vec::new()), stop_on, input, output)
 }
 
-/// As [`run`], and resolves `names` periodically.
 fn run_with_names(
     ((config, directory), names): ((&FileConfig, &Path), Vec<HostName>),
     stop_on: StopOn,
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
-) -> Result<(), RunError> {
-    let setup = config.setup(directory).map_err(RunError::Config)?;
+) -> Result<(), Failure> {
+    let setup = config.setup(directory)?;
     let node = NodeName(setup.identity.node_id());
     let emulation = setup.emulation.clone();
     if setup.node.tcp.is_some() {
@@ -84,22 +81,21 @@ fn run_with_names(
         if let Some(events) = ProcessEvent::of(event) {
             emit(&sender, events);
         }
-    })
-    .map_err(RunError::Start)?;
-    let written = write_on_a_thread(queued, output).map_err(RunError::System)?;
+    })?;
+    let written = write_on_a_thread(queued, output).map_err(Failure::thread)?;
     let address = relay.address();
     emit(&events, ProcessEvent::Ready { node, address });
     if let Some(address) = relay.admin_address() {
         emit(&events, ProcessEvent::AdminReady { address });
     }
 
-    let names = watch(names, &relay, &events).map_err(RunError::System)?;
+    let names = watch(names, &relay, &events).map_err(Failure::thread)?;
 
     let (input_sender, commands) = mpsc::sync_channel(COMMANDS_MAX);
     if stop_on == StopOn::Signal {
-        watch_signals(input_sender.clone()).map_err(RunError::System)?;
+        watch_signals(input_sender.clone()).map_err(Failure::thread)?;
     }
-    read_on_a_thread(input, input_sender).map_err(RunError::System)?;
+    read_on_a_thread(input, input_sender).map_err(Failure::thread)?;
     let drain = config.limits.drain_secs.map(Duration::from_secs);
     let obeyed = CommandLoop {
         relay: &relay,
@@ -148,7 +144,6 @@ struct CommandLoop<'a> {
     emulation: &'a Emulation,
     seed: u64,
     events: &'a SyncSender<ProcessEvent>,
-    /// Longest time to drain.
     drain: Duration,
 }
 
@@ -159,7 +154,7 @@ pub(super) enum Input {
 }
 
 impl CommandLoop<'_> {
-    fn run(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
+    fn run(&self, input_sender: &Receiver<Input>) -> Result<(), Failure> {
         let mut stream = FIRST_LATER_LINK;
         loop {
             match input_sender.recv_timeout(POLL_INTERVAL) {
@@ -168,30 +163,21 @@ impl CommandLoop<'_> {
                 Ok(Input::Signal) => return self.drain_and_stop(input_sender),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) if self.relay.is_running() => {}
-                Err(RecvTimeoutError::Timeout) => return Err(RunError::Ended),
+                Err(RecvTimeoutError::Timeout) => return Err(ended()),
             }
         }
     }
 
     fn run_command(&self, command: &ProcessCommand, stream: &mut u64) {
-        match *command {
+        match command {
             ProcessCommand::Stats => {
                 if let Some(stats) = self.relay.stats(CALL_TIMEOUT) {
                     emit(self.events, ProcessEvent::stats_of(&stats));
                 }
             }
-            ProcessCommand::Link {
-                remote,
-                delay_ms,
-                loss_per_million,
-            } => {
-                let link = FileLink {
-                    remote,
-                    delay_ms,
-                    loss_per_million,
-                };
+            ProcessCommand::Link(link) => {
                 if cfg!(feature = "emulation") {
-                    self.emulation.set_link(&link, self.seed, *stream);
+                    self.emulation.set_link(link, self.seed, *stream);
                     *stream = stream.wrapping_add(1);
                 } else {
                     let text = "this program is built without link emulation".to_owned();
@@ -207,7 +193,7 @@ impl CommandLoop<'_> {
     }
 
     /// Drains until nothing is left, the time is over, or another signal arrives.
-    fn drain_and_stop(&self, input_sender: &Receiver<Input>) -> Result<(), RunError> {
+    fn drain_and_stop(&self, input_sender: &Receiver<Input>) -> Result<(), Failure> {
         let clock = Clock::new();
         let end = clock.now() + self.drain;
         let mut left = self.relay.drain(CALL_TIMEOUT);
@@ -223,13 +209,18 @@ impl CommandLoop<'_> {
                 Ok(Input::Line(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
             if !self.relay.is_running() {
-                return Err(RunError::Ended);
+                return Err(ended());
             }
             // Repeated because an operator may have cancelled the drain over the admin interface.
             left = self.relay.drain(CALL_TIMEOUT);
         }
         Ok(())
     }
+}
+
+fn ended() -> Failure {
+    let sentence = "the node's thread has ended by itself";
+    Failure::new(Exit::CheckFailed, sentence)
 }
 
 /// Queues an event. If the queue is full, the event is dropped: a node does not wait for its
@@ -259,9 +250,7 @@ fn write_on_a_thread(
         }
         drop(done);
     };
-    thread::Builder::new()
-        .name("stdio".to_owned())
-        .spawn(write)?;
+    spawn("stdio", write)?;
     Ok(written)
 }
 
@@ -279,9 +268,7 @@ fn read_on_a_thread(
             }
         }
     };
-    thread::Builder::new()
-        .name("orders".to_owned())
-        .spawn(read)?;
+    spawn("commands", read)?;
     Ok(())
 }
 
@@ -298,54 +285,12 @@ fn next_command(
     }
 }
 
-/// Why the process ended early. `Display` is one sentence.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The configuration is wrong.
-    Config(ConfigError),
-    /// The node could not be started.
-    Start(StartError),
-    /// No thread is left.
-    System(io::Error),
-    /// The node's thread has ended.
-    Ended,
-}
-
-impl RunError {
-    /// Returns the exit status.
-    #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
-        let exit = match self {
-            Self::Config(_) | Self::Start(StartError::Node(_)) => Exit::Usage,
-            Self::Start(StartError::Admin(failure)) => failure.exit,
-            Self::Start(_) | Self::System(_) => Exit::Refused,
-            Self::Ended => Exit::CheckFailed,
-        };
-        exit.into()
-    }
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-            Self::System(error) => write!(f, "a thread cannot be started: {error}"),
-            Self::Ended => f.write_str("the node's thread has ended by itself"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
 const EVENTS_MAX: usize = 4_096;
 /// Commands queued; further ones stay in the pipe.
 const COMMANDS_MAX: usize = 16;
 const LINE_BYTES_MAX: u64 = 4_096;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time for queued packets at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(300);
 const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -383,9 +328,7 @@ fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
             }
         });
     };
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(wait)?;
+    spawn("signals", wait)?;
     Ok(())
 }
 
@@ -399,9 +342,7 @@ fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
             }
         });
     };
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(wait)?;
+    spawn("signals", wait)?;
     Ok(())
 }
 

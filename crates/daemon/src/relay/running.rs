@@ -1,34 +1,33 @@
 //! A node on its own threads.
 
-mod descriptors;
-
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 use crypto::{Identity, Ring};
 use relay_mesh::link_state::Roles;
 use relay_mesh::shard::ShardId;
 use relay_mesh::{Command, Config, Draining, Event, Game, NewError, Node, Outcome, SocketId};
 use servicer::{
-    Application, BindError, Clock, Counters, Handle, ListenError, Report, SocketConfig,
-    SocketIndex, SocketOrder, SocketOutcome, SpawnError, Stack, UdpServicer, UdpSocket, mesh,
+    Application, Clock, Counters, Handle, ListenError, Report, SocketConfig, SocketIndex,
+    SocketOrder, SocketOutcome, SpawnError, Stack, UdpServicer, UdpSocket, mesh,
 };
 use wire::{CommandId, Instant};
 
-use super::admin::{Admin, AdminSetup, AdminStart};
-use super::client::{NodeClient, NodeCounters, Stats};
+use super::admin::{self, AdminSetup};
 use super::emulation::Emulation;
 use super::forwarder_threads::{ForwarderContext, ForwarderThreads};
-use super::machine::{NodeMachine, NodeRequest};
-use super::probing::{self, ProbeQueue, Prober};
+use super::machine::{NodeClient, NodeMachine, NodeRequest, Stats};
+use super::probing;
+use super::probing::{ProbeQueue, Prober};
 use super::store::{DocumentStore, DocumentWriter};
 use super::tcp::{PollThread, TcpSetup, TcpSockets, check_port};
 use crate::exit::Failure;
+use crate::http::Server;
 
 /// Configuration of a node.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Relay {
     // Dropped first: it sends requests to the node.
-    admin: Option<Admin>,
+    admin: Option<Server>,
     handle: Handle<NodeRequest>,
     // Dropped after the node: its close frames still pass them.
     forwarder_threads: ForwarderThreads,
@@ -75,70 +74,73 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// [`StartError`].
+    /// One sentence: a port is in use, a limit of the mesh is violated, or no thread is left.
     pub fn start(
         mut setup: Setup,
         on_event: impl Fn(RelayEvent) + Clone + Send + 'static,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, Failure> {
         let ports_max = try_ports(&setup)?;
         let (address, sockets) = bind(&mut setup)?;
         let mut sockets = sockets.into_iter();
         let own: Vec<UdpSocket> = sockets.by_ref().take(1).collect();
-        descriptors::limit_to_descriptors(&mut setup);
-        let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
-        let is_signed = setup.node.signed.is_some();
-        let has_tcp = setup.node.tcp.is_some();
-        let is_exit = setup.node.profile.roles.contains(Roles::EXIT);
-        let node = Node::new(setup.node, setup.identity, Ring::new(), Clock::new().now())?;
-        let forwarders = (1..)
-            .zip(sockets)
-            .filter_map(|(shard, socket)| Some((node.forwarder(shard, Ring::new())?, socket)));
-        let forwarders = forwarders.collect();
-        let tcp_sockets = has_tcp.then(|| TcpSockets::new(setup.tcp, setup.upstream));
-        let tcp_sockets = tcp_sockets.transpose().map_err(SpawnError::from)?;
-        let (tcp_sockets, poller) = tcp_sockets.unzip();
-        let probes = is_exit.then(|| probing::open(setup.upstream));
-        let (probes, prober_start) = probes.transpose().map_err(SpawnError::from)?.unzip();
-        let writer = setup.store.map(|path| open_store(path, on_event.clone()));
-        let writer = writer.transpose()?;
-        let store = writer.as_ref().map(DocumentWriter::store);
-        let port = setup.admin.map(Admin::bind).transpose()?;
-        let mut config = servicer::Config::default();
+        limit_to_descriptors(&mut setup);
         // A signed document may name hundreds of ports.
-        let ports = if is_signed {
+        let ports = if setup.node.signed.is_some() {
             SIGNED_PORTS_MAX
         } else {
             ports_max
         };
+        let flows = usize::try_from(setup.node.flows_max).unwrap_or(usize::MAX);
+        let mut config = servicer::Config::default();
         config.opened_max = flows.saturating_add(ports);
+        let has_tcp = setup.node.tcp.is_some();
+        let is_exit = setup.node.profile.roles.contains(Roles::EXIT);
+        let now = Clock::new().now();
+        let node =
+            Node::new(setup.node, setup.identity, Ring::new(), now).map_err(Failure::usage)?;
+        let forwarders = (1..)
+            .zip(sockets)
+            .filter_map(|(shard, socket)| Some((node.forwarder(shard, Ring::new())?, socket)))
+            .collect();
+        let tcp_sockets = has_tcp.then(|| TcpSockets::new(setup.tcp, setup.upstream));
+        let tcp_sockets = tcp_sockets.transpose().map_err(no_thread)?;
+        let (tcp_sockets, poller) = tcp_sockets.unzip();
+        let probes = is_exit.then(|| probing::open(setup.upstream));
+        let (probes, prober_start) = probes.transpose().map_err(no_thread)?.unzip();
+        let writer = setup.store.map(|path| open_store(path, on_event.clone()));
+        let writer = writer.transpose()?;
+        let store = writer.as_ref().map(DocumentWriter::store);
+        let port = setup.admin.map(admin::bind).transpose()?;
         let context = ForwarderContext {
             name: &setup.name,
             emulation: &setup.emulation,
         };
         let servicer = UdpServicer::named(&*setup.name).with_config(config);
-        let handle = setup.emulation.apply(servicer).spawn(
-            own,
-            NodeMachine::new(node, tcp_sockets),
-            NodeApp::new(
-                setup.upstream,
-                store.clone(),
-                probes,
-                Box::new(move |event| on_event(RelayEvent::Event(event))),
-            ),
-        )?;
-        let forwarder_threads = ForwarderThreads::start(forwarders, &handle.requests(), &context)?;
+        let handle = setup
+            .emulation
+            .apply(servicer)
+            .spawn(
+                own,
+                NodeMachine::new(node, tcp_sockets),
+                NodeApp {
+                    upstream: setup.upstream,
+                    store: store.clone(),
+                    probes,
+                    on_event: Box::new(move |event| on_event(RelayEvent::Event(event))),
+                },
+            )
+            .map_err(Failure::refused)?;
+        let forwarder_threads = ForwarderThreads::start(forwarders, &handle.requests(), &context)
+            .map_err(Failure::refused)?;
         let poll_thread = poller.map(|poller| {
             let node = handle.requests();
             poller.start(move || node.wake())
         });
-        let poll_thread = poll_thread.transpose().map_err(SpawnError::from)?;
+        let poll_thread = poll_thread.transpose().map_err(no_thread)?;
         let prober = prober_start.map(|prober_start| prober_start.start(handle.requests()));
-        let prober = prober.transpose().map_err(SpawnError::from)?;
-        let start = AdminStart {
-            client: NodeClient::new(handle.requests(), forwarder_threads.counts()),
-            store,
-        };
-        let admin = port.map(|port| port.start(start)).transpose()?;
+        let prober = prober.transpose().map_err(no_thread)?;
+        let client = NodeClient::new(handle.requests(), forwarder_threads.counts());
+        let admin = port.map(|port| port.start(client, store)).transpose()?;
         Ok(Self {
             admin,
             handle,
@@ -158,8 +160,8 @@ impl Relay {
     /// Returns the node's counters; `None` if it does not answer within `timeout`.
     pub fn stats(&self, timeout: Duration) -> Option<Stats> {
         let client = self.client();
-        let counted = client.call_blocking(timeout, |_, node| NodeCounters::of(node))?;
-        Some(counted.with(&client.counters(), client.strays()))
+        let counted = client.clone();
+        client.call_blocking(timeout, move |_, node| Stats::of(node, &counted))
     }
 
     /// Starts to drain the node; `None` if it does not answer within `timeout`.
@@ -178,7 +180,7 @@ impl Relay {
 
     /// Returns the address of the admin interface.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(Admin::address)
+        self.admin.as_ref().map(Server::address)
     }
 
     /// Returns the driver counters of each shard, the node's own first.
@@ -208,13 +210,13 @@ impl Relay {
 }
 
 /// Binds a socket per shard, and fills in advertised ports that are 0.
-fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
+fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), Failure> {
     let shards = NonZeroU8::new(setup.node.shards)
         .filter(|shards| shards.get() <= ShardId::COUNT_MAX)
-        .ok_or(NewError::Shards)?;
+        .ok_or_else(|| Failure::usage(NewError::Shards))?;
     let mut config = SocketConfig::default();
     config.stack = Stack::Dual;
-    let sockets = mesh::bind_shards(setup.listen, &config, shards)?;
+    let sockets = mesh::bind_shards(setup.listen, &config, shards).map_err(Failure::refused)?;
     let first = sockets.first();
     let address = first.map_or(setup.listen, UdpSocket::local_address);
     for advertised in &mut setup.node.profile.addresses {
@@ -225,36 +227,35 @@ fn bind(setup: &mut Setup) -> Result<(SocketAddr, Vec<UdpSocket>), StartError> {
     Ok((address, sockets))
 }
 
-/// Opens the document store; write errors go to `on_event`.
 fn open_store(
     path: PathBuf,
     on_event: impl Fn(RelayEvent) + Send + 'static,
-) -> Result<DocumentWriter, StartError> {
+) -> Result<DocumentWriter, Failure> {
     let writer = DocumentWriter::start(path, move |version, why| {
         let why = why.to_owned();
         on_event(RelayEvent::NotStored { version, why });
     });
-    writer.map_err(|_| StartError::Thread)
+    writer.map_err(|_| Failure::refused("the system has no thread left"))
 }
 
 /// Binds each game port once and closes it again; returns the number of UDP ports.
 ///
 /// The running node opens its ports itself and retries for ever. A port that is in use at the start
 /// is a configuration error.
-fn try_ports(setup: &Setup) -> Result<usize, StartError> {
+fn try_ports(setup: &Setup) -> Result<usize, Failure> {
     let ports = |games: &[Game]| -> Vec<SocketAddr> {
         let entries = games.iter().filter_map(|game| game.entry.as_ref());
         entries.flat_map(|entry| entry.listen.clone()).collect()
     };
     let datagrams = ports(&setup.node.games);
     for &port in &datagrams {
-        UdpSocket::bind(port, &SocketConfig::default())?;
+        try_udp(port)?;
     }
     let tcp = setup.node.tcp.as_ref();
     for port in tcp.map(|tcp| ports(&tcp.games)).unwrap_or_default() {
         check_port(port).map_err(|error| {
             let kind = error.kind();
-            StartError::Listen(ListenError {
+            Failure::refused(ListenError {
                 address: port,
                 kind,
             })
@@ -262,9 +263,18 @@ fn try_ports(setup: &Setup) -> Result<usize, StartError> {
     }
     if let Some(upstream) = setup.upstream {
         // Each flow opens a socket on this address.
-        UdpSocket::bind(SocketAddr::new(upstream, 0), &SocketConfig::default())?;
+        try_udp(SocketAddr::new(upstream, 0))?;
     }
     Ok(datagrams.len())
+}
+
+fn try_udp(address: SocketAddr) -> Result<(), Failure> {
+    let bound = UdpSocket::bind(address, &SocketConfig::default());
+    bound.map(drop).map_err(Failure::refused)
+}
+
+fn no_thread(error: io::Error) -> Failure {
+    Failure::refused(SpawnError::from(error))
 }
 
 /// An event of a running node.
@@ -282,88 +292,14 @@ pub enum RelayEvent {
     },
 }
 
-/// Why a node could not be started. `Display` is one sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A socket could not be bound.
-    Bind(BindError),
-    /// A TCP port could not be opened.
-    Listen(ListenError),
-    /// The configuration violates a limit of the mesh.
-    Node(NewError),
-    /// No thread or descriptor is left.
-    Spawn(SpawnError),
-    /// No thread is left for the store.
-    Thread,
-    /// The admin interface could not be opened.
-    Admin(Failure),
-}
-
-impl From<Failure> for StartError {
-    fn from(failure: Failure) -> Self {
-        Self::Admin(failure)
-    }
-}
-
-impl From<BindError> for StartError {
-    fn from(error: BindError) -> Self {
-        Self::Bind(error)
-    }
-}
-
-impl From<NewError> for StartError {
-    fn from(error: NewError) -> Self {
-        Self::Node(error)
-    }
-}
-
-impl From<SpawnError> for StartError {
-    fn from(error: SpawnError) -> Self {
-        Self::Spawn(error)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::Node(error) => error.fmt(f),
-            Self::Spawn(error) => error.fmt(f),
-            Self::Thread => f.write_str("the system has no thread left"),
-            Self::Admin(failure) => failure.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 const SIGNED_PORTS_MAX: usize = 1_024;
 
-/// Publishes a node's events, stores its documents, and runs requests.
 struct NodeApp {
     upstream: Option<IpAddr>,
     store: Option<Arc<DocumentStore>>,
     /// Measures game servers; `None` unless the node is an exit.
     probes: Option<ProbeQueue>,
     on_event: Box<dyn FnMut(Event) + Send>,
-}
-
-impl NodeApp {
-    fn new(
-        upstream: Option<IpAddr>,
-        store: Option<Arc<DocumentStore>>,
-        probes: Option<ProbeQueue>,
-        on_event: Box<dyn FnMut(Event) + Send>,
-    ) -> Self {
-        Self {
-            upstream,
-            store,
-            probes,
-            on_event,
-        }
-    }
 }
 
 impl fmt::Debug for NodeApp {
@@ -434,6 +370,149 @@ impl Application<NodeMachine> for NodeApp {
         let probes = self.probes.as_ref();
         if !probes.is_some_and(|probes| probes.enqueue(id, server, probe)) {
             node.handle_completed(now, id, Outcome::Failed);
+        }
+    }
+}
+
+/// Lowers the limits of flows and TCP connections so that the node rejects them before the system
+/// does. Each flow of an exit and each TCP connection needs a descriptor.
+fn limit_to_descriptors(setup: &mut Setup) {
+    if let Some(files) = descriptor_limit() {
+        limit_to(files, &mut setup.node, &mut setup.tcp);
+    }
+}
+
+fn limit_to(files: u32, node: &mut Config, tcp: &mut TcpSetup) {
+    let mut available = files.saturating_sub(reserved_of(files));
+    if let Some(shared) = &mut node.tcp {
+        tcp.connections_max = tcp.connections_max.min(available / 2);
+        // The node shares out the same number.
+        shared.connections_max = tcp.connections_max;
+        available = available.saturating_sub(tcp.connections_max);
+    }
+    if may_be_exit(node) {
+        node.flows_max = node.flows_max.min(available);
+    }
+}
+
+/// Whether flows may need sockets: the node serves games, or a signed document may add some later.
+fn may_be_exit(node: &Config) -> bool {
+    let is_exit = node.profile.roles.contains(Roles::EXIT);
+    (node.signed.is_some() && is_exit) || node.games.iter().any(|game| game.exit.is_some())
+}
+
+/// Descriptors reserved for other uses: [`RESERVED_FILES`], but at most a quarter of `files`.
+fn reserved_of(files: u32) -> u32 {
+    RESERVED_FILES.min(files / 4)
+}
+
+/// The process's soft limit of open files; `None` if it is unknown.
+fn descriptor_limit() -> Option<u32> {
+    parse_limit(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+/// Parses the soft limit from `/proc/self/limits`; `None` for "unlimited".
+fn parse_limit(limits: &str) -> Option<u32> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    line?.split_whitespace().next()?.parse().ok()
+}
+
+/// Descriptors that are not flows: ports of 190 games, which a document may add at run time, 32
+/// server probes, 32 for 8 shards (socket, poll, waker), and 34 for log, store and admin
+/// connections.
+const RESERVED_FILES: u32 = 288;
+
+#[cfg(test)]
+mod tests {
+    use crypto::{Identity, Ring, Secret32};
+    use relay_mesh::signed_config::{AdminKeys, Holder};
+    use relay_mesh::{ExitGame, Game, Mode, Signed};
+    use wire::InstanceId;
+
+    use super::*;
+    use crate::relay::FileRole;
+    use crate::relay::sandbox::Sandbox;
+
+    /// Flow limit of a node whose process may open 1,024 files.
+    fn flows(roles: Roles, change: impl FnOnce(&mut Config)) -> u32 {
+        let mut node = Config::new(Secret32::new([0; 32]), InstanceId(0));
+        node.profile.roles = roles;
+        change(&mut node);
+        limit_to(1_024, &mut node, &mut TcpSetup::default());
+        node.flows_max
+    }
+
+    #[test]
+    fn an_exit_has_no_more_flows_than_open_files() {
+        let with_game = |node: &mut Config| {
+            node.games.push(Game {
+                name: "echo".to_owned(),
+                mode: Mode::Single,
+                entry: None,
+                exit: Some(ExitGame {
+                    server: ([127, 0, 0, 1], 9).into(),
+                    entries: None,
+                    header: None,
+                }),
+            });
+        };
+        let by_documents = |node: &mut Config| {
+            let admin = Identity::generate(&mut Ring::new()).unwrap();
+            let keys = AdminKeys::new([*admin.public_key()], 1).unwrap();
+            node.signed = Some(Signed {
+                holder: Holder::new("east-1", keys),
+                listen: Vec::new(),
+            });
+        };
+        assert_eq!(flows(Roles::EXIT, with_game), 768);
+        assert_eq!(flows(Roles::EXIT, by_documents), 768);
+        assert_eq!(flows(Roles::ENTRY, by_documents), 16_384);
+        assert_eq!(flows(Roles::EXIT, |_| {}), 16_384);
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_parsed() {
+        let table = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                     Max processes             63704                63704                processes \n\
+                     Max open files            1024                 524288               files     \n";
+        assert_eq!(parse_limit(table), Some(1_024));
+        assert_eq!(parse_limit(&table.replace("1024", "unlimited")), None);
+        assert_eq!(parse_limit(""), None);
+        #[cfg(target_os = "linux")]
+        assert!(descriptor_limit().is_some_and(|files| files > RESERVED_FILES));
+    }
+
+    #[test]
+    fn few_open_files_leave_few_shared_connections() {
+        let mut sandbox = Sandbox::new(&[("one", FileRole::Exit)]).unwrap();
+        let config = sandbox.config_mut(0).unwrap();
+        let text = r#"[{"name": "web", "protocol": "tcp", "server": "127.0.0.1:80"}]"#;
+        config.games = serde_json::from_str(text).unwrap();
+        let config = config.clone();
+        let mut setup = config.setup(sandbox.directory()).unwrap();
+        for (files, connections) in [(524_288, 1_024), (1_024, 384)] {
+            limit_to(files, &mut setup.node, &mut setup.tcp);
+            let shared = setup.node.tcp.as_ref().map(|tcp| tcp.connections_max);
+            assert_eq!(shared, Some(connections));
+            assert_eq!(setup.tcp.connections_max, connections);
+        }
+    }
+
+    #[test]
+    fn ports_and_probes_of_190_games_fit_beside_the_flows() {
+        let (games, probes, shards) = (190, 32, 32);
+        for (files, flows) in [
+            (524_288, 524_000),
+            (1_152, 864),
+            (1_024, 768),
+            (256, 192),
+            (0, 0),
+        ] {
+            let reserved = reserved_of(files);
+            assert_eq!(files - reserved, flows);
+            assert!(files < 1_152 || reserved > games + probes + shards);
         }
     }
 }

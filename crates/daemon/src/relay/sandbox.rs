@@ -3,7 +3,6 @@
 //! Each node has its own loopback address, a key, and a configuration that lists all nodes. A
 //! configuration may be changed until its node is started. Dropping the sandbox removes its folder.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
 use crypto::{Identity, Provider, Ring, identity_file};
@@ -19,9 +17,8 @@ use servicer::Clock;
 use wire::NodeId;
 
 use super::emulation::FileLink;
-use super::file::{
-    BootstrapNode, FileConfig, FileHopFrames, FileLimits, FileRole, Member, NodeName,
-};
+use super::file::{BootstrapNode, FileConfig, FileRole, Member, NodeName, SECRET};
+use crate::control::{spawn, write_line};
 use crate::relay::stdio::{ProcessCommand, ProcessEvent};
 
 /// Keys and configurations of several nodes.
@@ -70,24 +67,16 @@ impl Sandbox {
             .zip(nodes)
             .map(|(host, (name, role))| sandbox.default_config(host, name, *role))
             .collect();
-        let known: Vec<BootstrapNode> = sandbox
-            .ids
-            .iter()
-            .zip(&sandbox.configs)
-            .map(|(&node, config)| BootstrapNode {
-                node,
-                address: config.listen,
-            })
-            .collect();
-        let members: Vec<Member> = sandbox
-            .ids
-            .iter()
-            .zip(&sandbox.configs)
-            .map(|(&node, config)| Member {
-                node,
-                roles: config.roles.clone(),
-            })
-            .collect();
+        let nodes = || sandbox.ids.iter().zip(&sandbox.configs);
+        let known = nodes().map(|(&node, config)| BootstrapNode {
+            node,
+            address: config.listen,
+        });
+        let members = nodes().map(|(&node, config)| Member {
+            node,
+            roles: config.roles.clone(),
+        });
+        let (known, members): (Vec<_>, Vec<_>) = (known.collect(), members.collect());
         for config in &mut sandbox.configs {
             config.bootstrap.clone_from(&known);
             config.members = Some(members.clone());
@@ -157,27 +146,11 @@ impl Sandbox {
     }
 
     fn default_config(&self, host: u8, name: &str, role: FileRole) -> FileConfig {
+        let listen = SocketAddr::new(self.host(host), MESH_PORT);
         FileConfig {
-            name: name.to_owned(),
-            identity_file: key_name(name).into(),
-            secret_file: SECRET.into(),
-            listen: SocketAddr::new(self.host(host), MESH_PORT),
-            advertise: Vec::new(),
             roles: [role].into(),
-            bootstrap: Vec::new(),
-            members: None,
-            games: Vec::new(),
-            proxies: BTreeMap::new(),
-            rations: BTreeMap::new(),
-            probes: BTreeMap::new(),
-            signed: None,
-            admin: None,
-            limits: FileLimits::default(),
             upstream_ip: Some(self.host(host)),
-            shards: 1,
-            hop_frames: FileHopFrames::default(),
-            links: Vec::new(),
-            seed: 0,
+            ..FileConfig::new(name, key_name(name).into(), listen)
         }
     }
 }
@@ -209,14 +182,12 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
-const SECRET: &str = "secret";
 const MESH_PORT: u16 = 4_500;
 
 /// A running node. Dropping it kills it.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
-    /// The node stops when this closes.
     input: Option<ChildStdin>,
     events: Receiver<ProcessEvent>,
 }
@@ -235,22 +206,20 @@ impl NodeProcess {
             input,
             events,
         };
-        thread::Builder::new()
-            .name("node".to_owned())
-            .spawn(move || {
-                let lines = output
-                    .map(BufReader::new)
-                    .into_iter()
-                    .flat_map(BufRead::lines);
-                // Lines of unknown kinds are skipped.
-                let events = lines
-                    .map_while(Result::ok)
-                    .filter_map(|line| serde_json::from_str(&line).ok());
-                for one in events {
-                    // Keeps reading: the node must not block on the pipe.
-                    sender.try_send(one).ok();
-                }
-            })?;
+        spawn("node", move || {
+            let lines = output
+                .map(BufReader::new)
+                .into_iter()
+                .flat_map(BufRead::lines);
+            // Lines of unknown kinds are skipped.
+            let events = lines
+                .map_while(Result::ok)
+                .filter_map(|line| serde_json::from_str(&line).ok());
+            for one in events {
+                // Keeps reading: the node must not block on the pipe.
+                sender.try_send(one).ok();
+            }
+        })?;
         Ok(started)
     }
 
@@ -285,13 +254,9 @@ impl NodeProcess {
     /// # Errors
     ///
     /// The system's, if the node has ended.
-    pub fn send(&mut self, send: &ProcessCommand) -> io::Result<()> {
-        let mut line = serde_json::to_vec(send)?;
-        line.push(b'\n');
-        match &mut self.input {
-            Some(input) => input.write_all(&line),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+    pub fn send(&mut self, command: &ProcessCommand) -> io::Result<()> {
+        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        write_line(input, command)
     }
 
     /// Kills the node.
@@ -331,5 +296,4 @@ impl Drop for NodeProcess {
     }
 }
 
-/// Events that wait to be read; more are dropped.
 const EVENTS_MAX: usize = 4_096;

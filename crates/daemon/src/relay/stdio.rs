@@ -1,14 +1,15 @@
 //! Lines on a node process's stdout and stdin: one JSON object each.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use relay_mesh::signed_config::{Accepted, Protocol};
 use relay_mesh::{Draining, Event, FlowEnd, NodeRefusal, RouteCause, TurnedAway};
 use serde::{Deserialize, Serialize};
 use udp_proto::{CloseCode, ConnectFailure};
 
-use super::client::Stats;
+use super::emulation::FileLink;
 use super::file::NodeName;
+use super::machine::Stats;
 use super::running::RelayEvent;
 
 /// A line on stdout.
@@ -78,7 +79,7 @@ pub enum ProcessEvent {
         /// The relays in order; empty for a direct route.
         relays: Vec<NodeName>,
         /// The reason.
-        cause: RouteCauseName,
+        cause: RouteCause,
         /// Number of flows.
         flows: usize,
     },
@@ -237,38 +238,6 @@ pub enum ProcessEvent {
     },
 }
 
-/// Why flows changed their route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RouteCauseName {
-    /// They had no route before.
-    First,
-    /// The old route failed.
-    Killed,
-    /// The old route became slow or lossy.
-    Degraded,
-    /// The new route was better for long enough.
-    Better,
-    /// A relay of the old route is draining.
-    Drained,
-    /// A reason that this version does not know.
-    Other,
-}
-
-impl From<RouteCause> for RouteCauseName {
-    fn from(cause: RouteCause) -> Self {
-        match cause {
-            RouteCause::First => Self::First,
-            RouteCause::Killed => Self::Killed,
-            RouteCause::Degraded => Self::Degraded,
-            RouteCause::Better => Self::Better,
-            RouteCause::Drained => Self::Drained,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// A line on stdin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
@@ -278,16 +247,8 @@ pub enum ProcessCommand {
     Stats,
     /// Start to drain: accept no new players or labels. The process keeps running.
     Drain,
-    /// Replace an emulated link for datagrams to `remote`.
-    Link {
-        /// The remote host.
-        remote: IpAddr,
-        /// One-way delay, milliseconds.
-        delay_ms: u64,
-        /// Loss, per million.
-        #[serde(default)]
-        loss_per_million: u32,
-    },
+    /// Replace an emulated link.
+    Link(FileLink),
 }
 
 impl ProcessEvent {
@@ -339,7 +300,7 @@ impl ProcessEvent {
             } => Self::Route {
                 far_end: NodeName(far_end),
                 relays: to.relays.into_iter().map(NodeName).collect(),
-                cause: cause.into(),
+                cause,
                 flows,
             },
             Event::FlowOpened {
@@ -520,11 +481,11 @@ mod tests {
         let read = serde_json::from_str::<ProcessCommand>;
         assert_eq!(read(r#"{"order":"stats"}"#).unwrap(), ProcessCommand::Stats);
         let link = read(r#"{"order":"link","remote":"127.0.0.2","delay_ms":9}"#).unwrap();
-        let expected = ProcessCommand::Link {
+        let expected = ProcessCommand::Link(FileLink {
             remote: "127.0.0.2".parse().unwrap(),
             delay_ms: 9,
             loss_per_million: 0,
-        };
+        });
         assert_eq!(link, expected);
         for bad in [r#"{"order":"die"}"#, "7", r#"{"order":"link"}"#] {
             assert!(read(bad).is_err(), "{bad}");

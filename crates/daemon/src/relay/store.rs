@@ -4,11 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use servicer::Clock;
 
+use crate::control::spawn;
 /// Writes documents atomically on its own thread: after a crash or on a full disk the previous one
 /// is still there. A failed write is retried every 5 s until a newer document arrives. Dropping it
 /// stops the thread after one more attempt.
@@ -40,19 +41,13 @@ struct SignedDocs {
 impl DocumentWriter {
     /// Starts the thread. `on_error` is called on it with the version and the reason of each failed
     /// write.
-    ///
-    /// # Errors
-    ///
-    /// If no thread can be started.
     pub(super) fn start(
         path: PathBuf,
         on_error: impl FnMut(u64, &str) + Send + 'static,
     ) -> io::Result<Self> {
         let store = Arc::new(DocumentStore::default());
         let for_thread = Arc::clone(&store);
-        let thread = thread::Builder::new()
-            .name("config store".to_owned())
-            .spawn(move || for_thread.run(&path, on_error))?;
+        let thread = spawn("config store", move || for_thread.run(&path, on_error))?;
         Ok(Self {
             store,
             thread: Some(thread),
@@ -87,10 +82,6 @@ impl DocumentStore {
     }
 
     /// Waits until the document `number` or a newer one is on disk.
-    ///
-    /// # Errors
-    ///
-    /// The reason, after a failed attempt or after `timeout`.
     pub(super) fn wait(&self, number: u64, timeout: Duration) -> Result<(), String> {
         let clock = Clock::new();
         let end = clock.now() + timeout;

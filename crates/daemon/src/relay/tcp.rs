@@ -11,9 +11,8 @@
 //! - A connection ends with a reset unless both halves were closed; also if the process is killed.
 
 mod connection;
-mod dialling;
-mod inbound;
 mod listener;
+mod opening;
 mod readiness;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,9 +33,9 @@ use wire::Instant;
 use wire::address::canonical;
 
 use connection::{Connection, READ_MAX, Stage, TransferResult};
-use inbound::PendingHeaders;
 use listener::{Listeners, PortListener};
-use readiness::{ReadySet, SocketEvents};
+use opening::PendingHeaders;
+use readiness::{Poller, ReadySet, SocketEvents};
 
 pub(super) use listener::is_in_progress;
 pub(super) use readiness::PollThread;
@@ -82,18 +81,23 @@ pub(super) struct TcpSockets {
     by_conn: BTreeMap<ConnId, usize>,
     deadlines: BTreeSet<(Instant, usize)>,
     pending_headers: PendingHeaders,
-    /// When accepting resumes; `None` if it is not paused.
-    accept_at: Option<Instant>,
-    /// An accepted connection without a slot; no other is accepted meanwhile.
-    pending_accept: Option<AcceptedStream>,
-    /// When an idle connection is next searched for eviction.
-    reclaim_at: Option<Instant>,
-    /// Whether `pending_accept` waits for a slot.
-    is_full: bool,
+    accepting: Accepting,
     /// Token of the next socket; never reused.
     next: usize,
     read_buffer: Vec<u8>,
     stats: TcpStats,
+}
+
+#[derive(Debug, Default)]
+struct Accepting {
+    /// When it resumes; `None` if it is not paused.
+    resume_at: Option<Instant>,
+    /// A connection without a slot; no other is accepted meanwhile.
+    pending: Option<AcceptedStream>,
+    /// When an idle connection is next searched for eviction.
+    reclaim_at: Option<Instant>,
+    /// Whether `pending` waits for a slot.
+    is_full: bool,
 }
 
 #[derive(Debug)]
@@ -103,24 +107,8 @@ struct AcceptedStream {
     peer: SocketAddr,
 }
 
-#[derive(Debug)]
-pub(super) struct PendingPoller {
-    poll: Poll,
-    ready: Arc<ReadySet>,
-}
-
-impl PendingPoller {
-    /// Starts the thread, which calls `wake` when a socket is ready.
-    pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<PollThread> {
-        PollThread::start(self.poll, self.ready, wake)
-    }
-}
-
 impl TcpSockets {
-    pub(super) fn new(
-        setup: TcpSetup,
-        upstream: Option<IpAddr>,
-    ) -> io::Result<(Self, PendingPoller)> {
+    pub(super) fn new(setup: TcpSetup, upstream: Option<IpAddr>) -> io::Result<(Self, Poller)> {
         let poll = Poll::new()?;
         let ready = Arc::new(ReadySet::default());
         let sockets = Self {
@@ -134,15 +122,12 @@ impl TcpSockets {
             by_conn: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             pending_headers: PendingHeaders::default(),
-            accept_at: None,
-            pending_accept: None,
-            reclaim_at: None,
-            is_full: false,
+            accepting: Accepting::default(),
             next: 0,
             read_buffer: vec![0; READ_MAX],
             stats: TcpStats::default(),
         };
-        Ok((sockets, PendingPoller { poll, ready }))
+        Ok((sockets, Poller { poll, ready }))
     }
 
     /// Runs the node's work and the ready sockets; returns false if there was nothing to do.
@@ -167,10 +152,14 @@ impl TcpSockets {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        [deadline, self.accept_at, self.reclaim_at]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            deadline,
+            self.accepting.resume_at,
+            self.accepting.reclaim_at,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, node: &mut Node<Ring>) {
@@ -180,12 +169,12 @@ impl TcpSockets {
             self.deadlines.pop_first();
             self.on_deadline(now, node, token);
         }
-        if self.accept_at.is_some_and(|at| at <= now) {
-            self.accept_at = None;
+        if self.accepting.resume_at.is_some_and(|at| at <= now) {
+            self.accepting.resume_at = None;
             self.accept(now, node);
         }
-        if self.reclaim_at.is_some_and(|at| at <= now) {
-            self.reclaim_at = None;
+        if self.accepting.reclaim_at.is_some_and(|at| at <= now) {
+            self.accepting.reclaim_at = None;
             self.accept(now, node);
         }
     }
@@ -238,58 +227,55 @@ impl TcpSockets {
 
     fn close_listeners(&mut self) {
         self.listeners.clear();
-        self.is_full = false;
-        self.pending_accept = None;
-        self.accept_at = None;
-        self.reclaim_at = None;
+        self.accepting = Accepting::default();
     }
 
     fn accept(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
         let mut has_any = false;
         for _ in 0..ACCEPTS_MAX {
-            if self.accept_at.is_some() {
+            if self.accepting.resume_at.is_some() {
                 return has_any;
             }
-            if self.pending_accept.is_none() {
+            if self.accepting.pending.is_none() {
                 let Some(token) = self.listeners.next() else {
                     return has_any;
                 };
                 has_any |= self.accept_on(now, token);
             }
-            let Some(pending_accept) = self.pending_accept.take() else {
+            let Some(accepted) = self.accepting.pending.take() else {
                 continue;
             };
             if self.has_capacity() || self.evict_oldest_pending(now, node) {
-                self.is_full = false;
-                self.on_accepted(now, node, pending_accept);
+                self.accepting.is_full = false;
+                self.on_accepted(now, node, accepted);
                 continue;
             }
-            let port = pending_accept.port;
-            self.pending_accept = Some(pending_accept);
+            let port = accepted.port;
+            self.accepting.pending = Some(accepted);
             if self.reclaim(now, node) {
                 // The slot is free after the node's next work.
                 return true;
             }
-            if !self.is_full {
+            if !self.accepting.is_full {
                 count(&mut self.stats.pauses);
                 node.tcp_full(now, port);
             }
-            self.is_full = true;
+            self.accepting.is_full = true;
             return has_any;
         }
-        self.accept_at = Some(now + ACCEPT_PAUSE);
+        self.accepting.resume_at = Some(now + ACCEPT_PAUSE);
         has_any
     }
 
     /// Asks the node to end an idle connection; false if none is idle, or none was within
     /// [`RECLAIM_INTERVAL`].
     fn reclaim(&mut self, now: Instant, node: &mut Node<Ring>) -> bool {
-        if self.reclaim_at.is_some() {
+        if self.accepting.reclaim_at.is_some() {
             return false;
         }
         let has_any = node.tcp_reclaim(now);
         if !has_any {
-            self.reclaim_at = Some(now + RECLAIM_INTERVAL);
+            self.accepting.reclaim_at = Some(now + RECLAIM_INTERVAL);
         }
         has_any
     }
@@ -302,7 +288,7 @@ impl TcpSockets {
         match listener.io.accept() {
             Ok((stream, player)) => {
                 count(&mut self.stats.accepted);
-                self.pending_accept = Some(AcceptedStream {
+                self.accepting.pending = Some(AcceptedStream {
                     port,
                     stream,
                     peer: canonical(player),
@@ -315,7 +301,7 @@ impl TcpSockets {
                 } else if !ACCEPT_RETRY_KINDS.contains(&error.kind()) {
                     // A missing descriptor is seldom available at once.
                     count(&mut self.stats.accept_errors);
-                    self.accept_at = Some(now + ACCEPT_BACKOFF);
+                    self.accepting.resume_at = Some(now + ACCEPT_BACKOFF);
                 }
                 false
             }
@@ -506,7 +492,6 @@ const ACCEPT_RETRY_KINDS: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorK
 const ACCEPTS_MAX: usize = 64;
 /// Pause after [`ACCEPTS_MAX`] connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
-/// Pause between two searches for an idle connection.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 

@@ -224,7 +224,6 @@ impl StreamApplication<Hub> for HubApplication {
     }
 }
 
-/// Returns the hub's first address in the join file.
 fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
     let grant = join_file.grant(node, Role::Hub).ok_or_else(|| {
         Failure::usage(format_args!(
@@ -333,10 +332,8 @@ impl UnlistedNodes {
     }
 }
 
-/// Between lines about different nodes.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between lines about the same node.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

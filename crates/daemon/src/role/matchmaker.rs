@@ -15,12 +15,13 @@ use servicer::{Clock, HubNode, StreamHandle};
 use wire::NodeId;
 
 use crate::allocator::{CommandSender, LocalProcess, LocalProcessConfig};
-use crate::edge::{Edge, EdgeConfig};
+use crate::edge::EdgeConfig;
 use crate::exit::{Exit, Failure};
+use crate::http::Server;
 use crate::link::MATCHMAKER;
 use crate::matchmaking;
 pub use crate::matchmaking::{
-    Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAccess,
+    Answer, Load, MatchResult, MatchmakerRequest, MatchmakerRequests, Submitted, TicketAccess,
     UnknownTicket,
 };
 use crate::trust;
@@ -49,7 +50,7 @@ pub struct MatchmakerOptions<'a> {
 #[derive(Debug)]
 pub struct MatchmakerProcess {
     // In the order of their ends: no more requests, no more commands, then the game servers.
-    edge: Edge,
+    edge: Server,
     handle: StreamHandle<MatchmakerRequest>,
     allocator: Option<LocalProcess>,
     fenced: Receiver<()>,
@@ -170,7 +171,7 @@ impl MatchmakerProcess {
     /// Ends the edge, the hub link, and then the game servers, which end even if another thread
     /// does not.
     pub fn shutdown(self, within: Duration) {
-        self.edge.shutdown();
+        drop(self.edge);
         self.handle.shutdown(within);
         if let Some(allocator) = self.allocator {
             allocator.shutdown();
@@ -178,7 +179,6 @@ impl MatchmakerProcess {
     }
 }
 
-/// Reads the node ids of a pool's identity files.
 fn slots(identities: &[PathBuf], join_file: &JoinFile) -> Result<Vec<NodeId>, Failure> {
     let mut slots = Vec::with_capacity(identities.len());
     for path in identities {

@@ -54,7 +54,6 @@ impl LinkFault {
         loss_per_million: 100_000,
     };
 
-    /// Returns a link with this fault added.
     pub(crate) fn worsen(self, usual: LinkConfig) -> LinkConfig {
         // The map has no other loss model.
         let usual_loss = if let Loss::Bernoulli(chance) = usual.loss {

@@ -28,10 +28,6 @@ impl Plan {
     }
 
     /// Checks that a map was found, unless any map was asked for.
-    ///
-    /// # Errors
-    ///
-    /// One sentence. Nearly every seed has such a map.
     pub(crate) fn check_scenario(&self) -> Result<(), String> {
         if self.options.any_map || self.has_scenario() {
             return Ok(());
@@ -135,7 +131,6 @@ impl Plan {
         self.seats().filter_map(entry).collect()
     }
 
-    /// Returns the paths of all players on a damaged network.
     fn traffic(&self, assigned: &[(Seat, u8)], damage: &Damage) -> Traffic<'_> {
         let mut traffic = Traffic {
             plan: self,
@@ -156,7 +151,6 @@ impl Plan {
     }
 }
 
-/// The players for which the mesh is faster.
 struct Traffic<'a> {
     plan: &'a Plan,
     /// Entry and path of each, and whether the gain is clear.
@@ -188,7 +182,6 @@ impl Traffic<'_> {
         carried.any(|(of, _, is_clear)| *of == entry && *is_clear)
     }
 
-    /// Returns whether some player may use `entry`.
     fn is_used(&self, entry: u8) -> bool {
         self.carried.iter().any(|(of, _, _)| *of == entry)
     }

@@ -3,33 +3,36 @@
 
 mod arena;
 pub(super) mod beacon;
-mod lease;
 
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crypto::Ring;
 use crypto::token::TokenKey;
-use servicer::{Clock, SocketConfig, UdpServicer, UdpSocket};
-use udp_proto::{CidLen, Config, Endpoint, Listen};
-
-use super::mail::{self, Writer};
-use super::{EventWriter, Failure};
-use crate::game_protocol::readers;
-use crate::link_faults::LinkFaults;
-use crate::message::{ChildCommand, ChildEvent};
-use crate::plan::{APP, Plan};
-use arena::{Arena, MatchNotice};
-use beacon::{Beacon, NoCommands};
+use crypto::{AddressList, Ring, ServerKeys};
 use daemon::allocator::SlotEnvironment;
-use daemon::control::ParentPipe;
+use daemon::link::{GameLink, GameServer, LeaseConfig, LeaseEnd, LinkOptions, Offer};
 use daemon::trust;
+use matchmaker_core::record::{Assign, Verdict};
+use servicer::{Clock, Requests, SocketConfig, UdpServicer, UdpSocket};
+use udp_proto::{CidLen, Config, Endpoint, Listen};
+use wire::{InstanceId, MatchId};
+
+use super::mail::Writer;
+use super::{EventWriter, Failure, Parent, RunOptions, mail};
+use crate::game_protocol::{SESSIONS, readers};
+use crate::link_faults::LinkFaults;
+use crate::message::ChildEvent;
+use crate::plan::{APP, Plan};
+use arena::{Arena, GameRequest, MatchNotice};
+use beacon::{Beacon, NoCommands};
 
 /// Serves until the matchmaker closes the pipe or does not renew the lease.
-pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
-    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
-    let (events, writer) = EventWriter::start()?;
+pub(super) fn run(
+    options: &RunOptions,
+    parent: &Parent,
+    events: &EventWriter,
+) -> Result<(), Failure> {
+    let (plan, directory) = (&options.plan(), &options.directory);
     let environment = SlotEnvironment::read()?;
     let socket = UdpSocket::bind(environment.listen, &SocketConfig::default())?;
 
@@ -60,14 +63,14 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     let servicer = faults.over(UdpServicer::named("beacon"));
     let beacon = servicer.spawn(vec![socket], Beacon::default(), NoCommands)?;
     events.send(ChildEvent::Ready);
-    let link = lease::start(
+    let link = start_link(
         &environment,
         plan,
         (instance, token_key),
         (handle.requests(), events.clone()),
     )?;
 
-    while parent.next(PATIENCE).is_ok() {
+    while parent.next(CHECK_INTERVAL).is_ok() {
         for send in assigned.try_iter() {
             match send {
                 MatchNotice::Entered(match_id) => link.entered(match_id)?,
@@ -83,19 +86,85 @@ pub(super) fn run(plan: &Plan, directory: &Path) -> Result<(), Failure> {
     }
     beacon.shutdown(Duration::ZERO);
     node.shutdown(Duration::ZERO);
-    let report = handle.shutdown(LINGER);
+    let report = handle.shutdown(SHUTDOWN_TIMEOUT);
     // The matchmaker has ended this process.
     drop(link);
-    drop(events);
-    // Nothing is left to write, or the pipe is closed.
-    drop(writer.join());
     if let servicer::End::Panicked(message) = report.end {
         return Err(message.into());
     }
     Ok(())
 }
 
-/// Interval of checks that the game runs.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Time to close the players' sessions.
-const LINGER: Duration = Duration::from_millis(700);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// Starts the link to the matchmaker, with the key under which it seals tokens.
+fn start_link(
+    environment: &SlotEnvironment,
+    plan: &Plan,
+    (instance, token_key): (InstanceId, TokenKey),
+    (game, events): (Requests<GameRequest>, EventWriter),
+) -> Result<GameLink, Failure> {
+    let identity = trust::read_identity(&environment.identity)?;
+    let join_file = trust::read_join_file(&environment.join_file)?;
+    let options = LinkOptions {
+        identity: &identity,
+        join_file: &join_file,
+        instance,
+        offer: Offer {
+            app_id: APP.0,
+            capacity: plan.options().players.saturating_mul(SESSIONS.into()),
+            identity_keys: ServerKeys::new(&[*identity.public_key()])
+                .ok_or("a server has a key")?,
+            addresses: AddressList::new(&[environment.listen])?,
+        },
+        token_key,
+        config: LeaseConfig::default(),
+    };
+    Ok(GameLink::start(options, LeaseListener { game, events })?)
+}
+
+struct LeaseListener {
+    game: Requests<GameRequest>,
+    events: EventWriter,
+}
+
+impl GameServer for LeaseListener {
+    fn on_assigned(&mut self, assign: &Assign) -> Verdict {
+        // Queued before any player can hold a token for it.
+        match self.game.send(GameRequest::Assign(assign.clone())) {
+            Ok(()) => Verdict::Taken,
+            Err(_) => Verdict::Full,
+        }
+    }
+
+    fn on_released(&mut self, match_id: MatchId) {
+        // No player holds a token for it, so a seat that stays is never used.
+        self.game.send(GameRequest::Release(match_id)).ok();
+    }
+
+    fn on_token_key(&mut self, key: &TokenKey) -> bool {
+        // Queued before the matchmaker can seal a token under it.
+        self.game
+            .send(GameRequest::TokenKey(Box::new(key.clone())))
+            .is_ok()
+    }
+
+    fn on_token_key_lapsed(&mut self, id: u32) {
+        // No valid token is left under it; the endpoint drops the oldest of too many keys.
+        self.game.send(GameRequest::TokenKeyLapsed(id)).ok();
+    }
+
+    fn on_registered(&mut self) {
+        self.game.send(GameRequest::Closed(false)).ok();
+        self.events.send(ChildEvent::Leased);
+    }
+
+    fn on_cut_off(&mut self) {
+        self.game.send(GameRequest::Closed(true)).ok();
+    }
+
+    fn on_ended(&mut self, _end: LeaseEnd) {
+        // The main thread waits for it.
+    }
+}

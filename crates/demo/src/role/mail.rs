@@ -41,24 +41,21 @@ pub(super) struct Writer {
     sent: u64,
     acknowledged: u64,
     /// Keeps mails in flight until then.
-    busy_until: Option<Instant>,
-    /// The key of the tick counter.
+    burst_until: Option<Instant>,
     key: CountKey,
     /// Ticks counted, and how many of them the hub has stored.
     counted: u64,
     counted_sent: u64,
-    /// When to check the stored count.
-    look_at: Option<Instant>,
+    check_at: Option<Instant>,
     events: EventWriter,
 }
 
-/// A request to the writer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Write {
+pub(super) enum MailRequest {
     /// One mail to each player.
     Round,
     /// Mails without a pause, for a while.
-    Busily,
+    Burst,
     /// Adds this many ticks.
     Count(u64),
 }
@@ -69,11 +66,11 @@ impl Writer {
             readers,
             sent: 0,
             acknowledged: 0,
-            busy_until: None,
+            burst_until: None,
             key: CountKey::new("ticks".parse()?, &[])?,
             counted: 0,
             counted_sent: 0,
-            look_at: None,
+            check_at: None,
             events,
         })
     }
@@ -86,19 +83,19 @@ impl Writer {
             return false;
         };
         let body = self.sent.to_be_bytes().to_vec();
-        let is_taken = node.mail(now, *reader, body.into(), KEPT).is_ok();
+        let is_taken = node.mail(now, *reader, body.into(), MAIL_LIFETIME).is_ok();
         if is_taken {
             self.sent = self.sent.saturating_add(1);
         }
         is_taken
     }
 
-    /// Keeps mails in flight until `busy_until`.
+    /// Keeps mails in flight until `burst_until`.
     fn top_up(&mut self, now: Instant, node: &mut Node) {
-        if self.busy_until.is_some_and(|until| now >= until) {
-            self.busy_until = None;
+        if self.burst_until.is_some_and(|until| now >= until) {
+            self.burst_until = None;
         }
-        while self.busy_until.is_some()
+        while self.burst_until.is_some()
             && u64::try_from(node.mails_waiting()).is_ok_and(|count| count < MAILS_AT_KILL_MIN)
             && self.sent < MAILS_MAX
             && self.write(now, node)
@@ -114,22 +111,27 @@ impl Writer {
 }
 
 impl HubApplication for Writer {
-    type Request = Write;
+    type Request = MailRequest;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Write) -> ControlFlow<()> {
-        match ask {
-            Write::Round => {
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        request: MailRequest,
+    ) -> ControlFlow<()> {
+        match request {
+            MailRequest::Round => {
                 for _ in 0..self.readers.len() {
                     self.write(now, node);
                 }
             }
-            Write::Count(ticks) => {
+            MailRequest::Count(ticks) => {
                 node.count(self.key.clone(), ticks);
                 self.counted = self.counted.saturating_add(ticks);
-                self.look_at = Some(now + COUNTED_LOOK);
+                self.check_at = Some(now + COUNT_CHECK_INTERVAL);
             }
-            Write::Busily => {
-                self.busy_until = Some(now + BUSY);
+            MailRequest::Burst => {
+                self.burst_until = Some(now + BURST_LENGTH);
                 self.top_up(now, node);
                 self.events.send(ChildEvent::MailUnderWay {
                     count: node.mails_waiting(),
@@ -152,7 +154,7 @@ impl HubApplication for Writer {
                 reason: format!("the hub refuses a mail: {why:?}"),
             });
         } else if matches!(event, NodeEvent::HubDown) {
-            self.busy_until = None;
+            self.burst_until = None;
             self.events.send(ChildEvent::HubLost {
                 mails_under_way: node.mails_waiting(),
             });
@@ -160,15 +162,15 @@ impl HubApplication for Writer {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.look_at
+        self.check_at
     }
 
     fn handle_timeout(&mut self, now: Instant, node: &mut Node) {
-        if self.look_at.take_if(|at| *at <= now).is_none() {
+        if self.check_at.take_if(|at| *at <= now).is_none() {
             return;
         }
         if !node.is_counted() {
-            self.look_at = Some(now + COUNTED_LOOK);
+            self.check_at = Some(now + COUNT_CHECK_INTERVAL);
         } else if self.counted_sent != self.counted {
             self.counted_sent = self.counted;
             self.events.send(ChildEvent::Counted {
@@ -181,7 +183,6 @@ impl HubApplication for Writer {
 /// Reads for all players, and counts duplicates.
 pub(super) struct Reader {
     players: Vec<ClientId>,
-    /// Numbers of the mails received.
     read: BTreeSet<u64>,
     duplicates: u64,
     events: EventWriter,
@@ -236,10 +237,9 @@ impl HubApplication for Reader {
 }
 
 /// How long the hub keeps a mail for an absent player.
-const KEPT: Duration = Duration::from_secs(3_600);
+const MAIL_LIFETIME: Duration = Duration::from_secs(3_600);
 /// How long the writer is busy, unless the link to the hub is lost earlier.
-const BUSY: Duration = Duration::from_secs(5);
+const BURST_LENGTH: Duration = Duration::from_secs(5);
 /// Mails of one run: 512 for each of eight players.
 const MAILS_MAX: u64 = 4_096;
-/// Interval of checks of the stored count.
-const COUNTED_LOOK: Duration = Duration::from_millis(100);
+const COUNT_CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,7 +1,6 @@
 //! A node of the mesh.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use crypto::{Ring, Secret32};
@@ -10,19 +9,22 @@ use relay_mesh::link_state::{Profile, Roles};
 use relay_mesh::{Bootstrap, Config, EntryGame, Event, ExitGame, Game, Mode};
 use wire::NodeId;
 
-use super::{EventWriter, Failure};
+use super::{EventWriter, Failure, Parent, RunOptions};
 use crate::keyring;
 use crate::link_faults::LinkFaults;
-use crate::message::{ChildCommand, ChildEvent, RouteCause};
+use crate::message::{ChildCommand, ChildEvent};
 use crate::plan::{NodeRole, Plan, RELAYS};
-use daemon::control::ParentPipe;
 use daemon::relay::{Emulation, Relay, RelayEvent, Setup, TcpSetup};
 use daemon::trust;
 
 /// Relays until the parent closes the pipe.
-pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failure> {
-    let parent: ParentPipe<ChildCommand> = ParentPipe::open()?;
-    let (events, writer) = EventWriter::start()?;
+pub(super) fn run(
+    options: &RunOptions,
+    number: u8,
+    parent: &Parent,
+    events: &EventWriter,
+) -> Result<(), Failure> {
+    let (plan, directory) = (&options.plan(), &options.directory);
     let join_file = keyring::join_file(directory)?;
     let nodes = nodes(&join_file)?;
     let faults = LinkFaults::of(plan, plan.relay(number).ip());
@@ -33,8 +35,8 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         listen: plan.relay(number),
         upstream: Some(plan.relay(number).ip()),
         emulation: Emulation {
-            outbound: faults.outbound(),
-            inbound: faults.inbound(),
+            outbound: faults.outbound.clone(),
+            inbound: faults.inbound.clone(),
         },
         store: None,
         admin: None,
@@ -45,19 +47,19 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
         nodes,
         events: events.clone(),
     };
-    let relay = Relay::start(setup, move |assigned| {
-        if let RelayEvent::Event(event) = assigned {
+    let relay = Relay::start(setup, move |event| {
+        if let RelayEvent::Event(event) = event {
             forwarder.send(event);
         }
     })?;
     events.send(ChildEvent::Ready);
 
-    while let Ok(order) = parent.next(PATIENCE) {
+    while let Ok(command) = parent.next(CHECK_INTERVAL) {
         if let Some(ChildCommand::Degrade {
             host,
             remote,
             fault,
-        }) = order
+        }) = command
             && !faults.degrade((host, remote), fault)
         {
             return Err(format!("there is no link between {host} and {remote}").into());
@@ -66,10 +68,7 @@ pub(super) fn run(plan: &Plan, number: u8, directory: &Path) -> Result<(), Failu
             return Err("the relay's thread has ended".into());
         }
     }
-    relay.shutdown(LINGER);
-    drop(events);
-    // Nothing is left to write, or the pipe is closed.
-    drop(writer.join());
+    relay.shutdown(SHUTDOWN_TIMEOUT);
     Ok(())
 }
 
@@ -142,7 +141,6 @@ const fn roles(node_role: NodeRole) -> Roles {
     }
 }
 
-/// Forwards the node's events to the parent.
 #[derive(Clone)]
 struct EventForwarder {
     number: u8,
@@ -160,22 +158,11 @@ impl EventForwarder {
     fn send(&self, event: Event) {
         match event {
             Event::LinkUp { .. } => self.events.send(ChildEvent::LinkUp { relay: self.number }),
-            Event::RouteChanged {
-                to, cause, flows, ..
-            } => {
+            Event::RouteChanged { to, .. } => {
                 let nodes = to.relays.iter().chain([&to.destination]);
                 self.events.send(ChildEvent::Route {
                     relay: self.number,
                     path: nodes.filter_map(|node| self.number_of(*node)).collect(),
-                    cause: match cause {
-                        relay_mesh::RouteCause::Killed | relay_mesh::RouteCause::Drained => {
-                            RouteCause::Killed
-                        }
-                        relay_mesh::RouteCause::Degraded => RouteCause::Degraded,
-                        relay_mesh::RouteCause::Better => RouteCause::Better,
-                        relay_mesh::RouteCause::First | _ => RouteCause::First,
-                    },
-                    flows,
                 });
             }
             Event::ListenFailed { game, address } => self.events.send(ChildEvent::Failed {
@@ -191,7 +178,5 @@ impl EventForwarder {
     }
 }
 
-/// Interval of checks that the relay runs.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Time to close links.
-const LINGER: Duration = Duration::from_millis(300);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(300);

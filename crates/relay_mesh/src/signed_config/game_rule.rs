@@ -33,10 +33,11 @@ pub struct GameRule {
 }
 
 /// Transport protocol of a game.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// Datagrams.
+    #[default]
     Udp,
     /// Streams.
     Tcp,

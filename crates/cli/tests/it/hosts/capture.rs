@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use daemon::relay::{FileMode, ProcessCommand};
+use daemon::relay::{FileLink, Mode, ProcessCommand};
 
 use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Stage};
 
@@ -79,7 +79,7 @@ fn packets(capture: &[u8]) -> Vec<(IpAddr, IpAddr, &[u8])> {
 #[ignore = "needs ip, tcpdump"]
 fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(FileMode::Dup) else {
+    let Some(mut stage) = Stage::new(Mode::Dup) else {
         return;
     };
     stage.start_all();
@@ -91,11 +91,11 @@ fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
     // Each relay in use is slowed in turn, so that traffic changes its route.
     for slow in [NEAR, FAR] {
         for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
-            let order = ProcessCommand::Link {
+            let order = ProcessCommand::Link(FileLink {
                 remote: stage.network.ip(peer),
                 delay_ms: 150,
                 loss_per_million: 0,
-            };
+            });
             stage.nodes[node].as_mut().unwrap().send(&order).unwrap();
         }
         let slow = stage.id(slow);

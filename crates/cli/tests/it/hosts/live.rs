@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daemon::relay::{FileMode, ProcessEvent};
+use daemon::relay::{Mode, ProcessEvent};
 
 use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Stage};
 use crate::mesh_node::PATIENCE;
@@ -15,7 +15,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 #[ignore = "needs ip, nft"]
 fn pg2_pgx3_play_survives_kills_cuts_losses_and_a_restart() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+    let Some(mut stage) = Stage::new(Mode::Shadow) else {
         return;
     };
     stage.start_all();

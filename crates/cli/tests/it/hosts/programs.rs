@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use daemon::relay::{FileGame, FileMode, FileProtocol};
+use daemon::relay::{FileGame, Mode, Protocol};
 use relay_mesh::proxy_header::Version;
 use relay_mesh::signed_config::{ProxyRule, ProxyVersion};
 use serde_json::Value;
@@ -34,14 +34,14 @@ impl Stage {
     /// Adds a game from the entry's `port` to the server's `server_port`.
     fn add_game(
         &mut self,
-        (name, protocol): (&str, FileProtocol),
+        (name, protocol): (&str, Protocol),
         (port, server_port): (u16, u16),
         header: Option<ProxyRule>,
     ) {
         let game = FileGame {
             name: name.to_owned(),
             protocol,
-            mode: FileMode::Shadow,
+            mode: Mode::Shadow,
             listen: Vec::new(),
             exits: Vec::new(),
             server: None,
@@ -104,7 +104,7 @@ fn write_configurations(stage: &Stage) {
 #[ignore = "needs ip, nginx, haproxy, curl"]
 fn pg10_nginx_and_haproxy_receive_the_players_address() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+    let Some(mut stage) = Stage::new(Mode::Shadow) else {
         return;
     };
     let servers = [("nginx", NGINX_PORT), ("haproxy", HAPROXY_PORT)];
@@ -117,7 +117,7 @@ fn pg10_nginx_and_haproxy_receive_the_players_address() {
                 ..ProxyRule::default()
             };
             let name = format!("{server}-{version:?}");
-            stage.add_game((&name, FileProtocol::Tcp), (port, to), Some(rule));
+            stage.add_game((&name, Protocol::Tcp), (port, to), Some(rule));
             ports.push((name, port));
         }
     }
@@ -150,10 +150,10 @@ fn pg10_nginx_and_haproxy_receive_the_players_address() {
 #[ignore = "needs ip, iperf3"]
 fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+    let Some(mut stage) = Stage::new(Mode::Shadow) else {
         return;
     };
-    for protocol in [FileProtocol::Tcp, FileProtocol::Udp] {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
         stage.add_game(("iperf", protocol), (5_201, 5_201), None);
     }
     let ip = stage.network.ip(SERVER);
@@ -179,11 +179,11 @@ fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
 #[ignore = "needs ip, chocolate-doom"]
 fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(FileMode::Shadow) else {
+    let Some(mut stage) = Stage::new(Mode::Shadow) else {
         return;
     };
     // Different from the game's own port, so that the client prints it.
-    stage.add_game(("doom", FileProtocol::Udp), (2_343, 2_342), None);
+    stage.add_game(("doom", Protocol::Udp), (2_343, 2_342), None);
     let server = program("chocolate-server").display().to_string();
     let title = "tickwire-hosts";
     let line = format!("{server} -privateserver -servername {title} -port 2342");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use daemon::relay::sandbox::{NodeProcess, Sandbox};
-use daemon::relay::{BootstrapNode, FileGame, FileMode, FileProtocol, FileRole, ProcessEvent};
+use daemon::relay::{BootstrapNode, FileGame, FileRole, Mode, ProcessEvent, Protocol};
 use servicer::Clock;
 
 use super::network::Network;
@@ -28,7 +28,7 @@ const LINES: [(usize, usize); 6] = [(ENTRY, 2), (2, 3), (3, EXIT), (ENTRY, 4), (
 const PLAYER: usize = 6;
 const SERVER: usize = 7;
 const SERVER_PORT: u16 = 7_100;
-const MODES: [(FileMode, u16); 2] = [(FileMode::Dup, 8_101), (FileMode::Shadow, 8_102)];
+const MODES: [(Mode, u16); 2] = [(Mode::Dup, 8_101), (Mode::Shadow, 8_102)];
 /// The ends of the direct link between player and server, 30 ms.
 const DIRECT: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 214, 0, 1)),
@@ -73,7 +73,7 @@ impl Stage {
         for (mode, port) in MODES {
             let game = FileGame {
                 name: format!("{mode:?}"),
-                protocol: FileProtocol::Tcp,
+                protocol: Protocol::Tcp,
                 mode,
                 listen: Vec::new(),
                 exits: Vec::new(),

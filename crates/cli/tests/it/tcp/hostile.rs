@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use daemon::relay::{FileProtocol, FileProxies};
+use daemon::relay::{FileProxies, Protocol};
 use relay_mesh::proxy_header::{Found, LEN_USUAL, read};
 use relay_mesh::signed_config::ProxyRule;
 
@@ -21,7 +21,7 @@ fn proxied() -> Row {
             let proxies = FileProxies {
                 from: vec![format!("{a}.{b}.{c}.150")],
                 required: true,
-                protocol: Some(FileProtocol::Tcp),
+                protocol: Some(Protocol::Tcp),
             };
             config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
             config.limits.tcp_per_address = Some(3);

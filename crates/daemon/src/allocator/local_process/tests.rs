@@ -123,7 +123,7 @@ fn dropping_the_allocator_kills_processes_that_ignore_signals() {
     let pid = loop {
         match fs::read_to_string(&note) {
             Ok(text) => break text.trim().to_owned(),
-            Err(_) => thread::yield_now(),
+            Err(_) => std::thread::yield_now(),
         }
     };
     fs::remove_file(&note).unwrap();

@@ -36,7 +36,7 @@ pub struct CheckedDocument {
     document: PathBuf,
     /// Prints JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl SignedDocument {
@@ -49,10 +49,6 @@ impl SignedDocument {
 }
 
 impl CheckedDocument {
-    pub(super) const fn is_json(&self) -> bool {
-        self.json
-    }
-
     pub(super) fn run(&self) -> Result<(), Failure> {
         let envelope = read(&self.document)?;
         if !self.json {
@@ -76,7 +72,6 @@ impl CheckedDocument {
     }
 }
 
-/// Signs with each key.
 pub(super) fn sign(mut envelope: Envelope, keys: &[PathBuf]) -> Result<Envelope, Failure> {
     let mut provider = Ring::new();
     for path in keys {
@@ -121,7 +116,6 @@ fn with_line(text: &[u8], error: DocumentError) -> TextError {
     }
 }
 
-/// `path` could not be written.
 pub(super) fn not_written(path: &Path, error: &std::io::Error) -> Failure {
     let sentence = format!("{}: {error}", path.display());
     Failure::refused(sentence).in_file(path)

@@ -20,7 +20,7 @@ pub struct NewKey {
     /// File to create, with mode 0600.
     file: PathBuf,
     #[command(flatten)]
-    style: Style,
+    pub(super) style: Style,
 }
 
 /// Options of `key import`.
@@ -31,7 +31,7 @@ pub struct CopiedKey {
     /// File to create, with mode 0600.
     file: PathBuf,
     #[command(flatten)]
-    style: Style,
+    pub(super) style: Style,
 }
 
 /// Options of `key public`.
@@ -44,7 +44,7 @@ pub struct PublicPart {
     pem: bool,
     /// Prints JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Options of `key show`.
@@ -54,18 +54,18 @@ pub struct ShownKey {
     file: PathBuf,
     /// Prints JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Format of the file and of the output.
 #[derive(Args, Clone, Debug)]
-struct Style {
+pub(super) struct Style {
     /// PEM format of the private key.
     #[arg(long, value_enum, default_value_t)]
     form: Form,
     /// Prints JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// PEM format of a private key.
@@ -79,10 +79,6 @@ enum Form {
 }
 
 impl NewKey {
-    pub(super) const fn is_json(&self) -> bool {
-        self.style.json
-    }
-
     pub(super) fn write(&self) -> Result<(), Failure> {
         let identity = Identity::generate(&mut Ring::new()).map_err(|_| trust::no_entropy())?;
         self.style.write(&self.file, &identity)
@@ -90,10 +86,6 @@ impl NewKey {
 }
 
 impl CopiedKey {
-    pub(super) const fn is_json(&self) -> bool {
-        self.style.json
-    }
-
     pub(super) fn write(&self) -> Result<(), Failure> {
         let identity = if self.from == Path::new("-") {
             from_stdin()?
@@ -126,10 +118,6 @@ impl Style {
 }
 
 impl PublicPart {
-    pub(super) const fn is_json(&self) -> bool {
-        self.json
-    }
-
     pub(super) fn show(&self) -> Result<(), Failure> {
         let (_, key) = read(&self.file)?;
         if self.pem {
@@ -144,10 +132,6 @@ impl PublicPart {
 }
 
 impl ShownKey {
-    pub(super) const fn is_json(&self) -> bool {
-        self.json
-    }
-
     pub(super) fn show(&self) -> Result<(), Failure> {
         let (kind, key) = read(&self.file)?;
         if self.json {
@@ -174,7 +158,6 @@ fn print_json_error(kind: Option<Kind>, key: &PublicKey) -> Result<(), Failure> 
 
 #[derive(Serialize)]
 struct Shown {
-    /// Version of this format.
     schema: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<Kind>,
@@ -182,7 +165,6 @@ struct Shown {
     node_id: String,
 }
 
-/// Kind of a key file.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -199,7 +181,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Reads the public part of a key file.
 fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
     let error = match identity_file::read(path) {
         Ok(identity) => return Ok((Kind::Identity, *identity.public_key())),

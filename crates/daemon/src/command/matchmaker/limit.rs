@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use matchmaker_core::{Config, TokenLifetime};
 
 use crate::edge::{EdgeConfig, ProxyHeader, Transport};
@@ -21,8 +21,8 @@ pub(super) struct EdgeLimits {
     #[arg(long = "trusted-proxy", value_name = "IP")]
     trusted_proxies: Vec<IpAddr>,
     /// Header in which the proxy names the client; the proxy must set it or append to it.
-    #[arg(long, value_enum, default_value_t = HeaderName::XForwardedFor)]
-    proxy_header: HeaderName,
+    #[arg(long, value_enum, default_value_t = EDGE.proxy_header)]
+    proxy_header: ProxyHeader,
     /// Concurrent connections.
     #[arg(long, default_value_t = EDGE.connections_max)]
     http_connections: usize,
@@ -65,10 +65,7 @@ impl EdgeLimits {
     pub(super) fn config(&self, listen: SocketAddr, transport: Transport) -> EdgeConfig {
         EdgeConfig {
             trusted_proxies: self.trusted_proxies.clone(),
-            proxy_header: match self.proxy_header {
-                HeaderName::XForwardedFor => ProxyHeader::XForwardedFor,
-                HeaderName::Forwarded => ProxyHeader::Forwarded,
-            },
+            proxy_header: self.proxy_header,
             connections_max: self.http_connections,
             connections_per_source_max: self.http_source_connections,
             waits_max: self.http_waits,
@@ -86,19 +83,19 @@ impl EdgeLimits {
     }
 }
 
-/// Forwarding headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HeaderName {
-    /// A list of addresses.
-    XForwardedFor,
-    /// RFC 7239.
-    Forwarded,
-}
-
 /// Limits and timeouts of the matchmaker.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Limits of the matchmaker (times in seconds)")]
 pub(super) struct MatchLimits {
+    #[command(flatten)]
+    tickets: TicketLimits,
+    #[command(flatten)]
+    servers: ServerLimits,
+}
+
+/// Limits of tickets and matches.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = MATCH_HEADING)]
+struct TicketLimits {
     /// Waiting tickets.
     #[arg(long, default_value_t = Config::default().tickets_max)]
     tickets: usize,
@@ -135,6 +132,12 @@ pub(super) struct MatchLimits {
         default_value_t = Seconds::of(Config::default().token_lifetime.get())
     )]
     token_lifetime: Seconds,
+}
+
+/// Limits of game servers.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = MATCH_HEADING)]
+struct ServerLimits {
     /// Registered game servers.
     #[arg(long, default_value_t = Config::default().servers_max)]
     servers: usize,
@@ -162,39 +165,39 @@ pub(super) struct MatchLimits {
 }
 
 impl MatchLimits {
-    /// # Errors
-    ///
-    /// If tokens would live too long, or a lease is shorter than two heartbeats.
     pub(super) fn config(&self) -> Result<Config, Failure> {
-        let token_lifetime = TokenLifetime::new(self.token_lifetime.span());
-        if self.lease.0 < self.heartbeat.0.saturating_mul(2) {
+        let Self { tickets, servers } = self;
+        let token_lifetime = TokenLifetime::new(tickets.token_lifetime.span());
+        if servers.lease.0 < servers.heartbeat.0.saturating_mul(2) {
             return Err(Failure::usage(format_args!(
                 "a lease of {} s is shorter than two heartbeats of {} s",
-                self.lease, self.heartbeat
+                servers.lease, servers.heartbeat
             )));
         }
         let mut config = Config::default();
-        config.tickets_max = self.tickets;
-        config.ticket_ttl = self.ticket_ttl.span();
-        config.ask_timeout = self.ask_timeout.span();
-        config.ended_max = self.ended_tickets;
-        config.ended_kept = self.ended_kept.span();
-        config.attempts_max = self.attempts;
-        config.allocate_timeout = self.allocate_timeout.span();
-        config.call_timeout = self.call_timeout.span();
-        config.matches_max = self.matches;
+        config.tickets_max = tickets.tickets;
+        config.ticket_ttl = tickets.ticket_ttl.span();
+        config.ask_timeout = tickets.ask_timeout.span();
+        config.ended_max = tickets.ended_tickets;
+        config.ended_kept = tickets.ended_kept.span();
+        config.attempts_max = tickets.attempts;
+        config.allocate_timeout = tickets.allocate_timeout.span();
+        config.call_timeout = tickets.call_timeout.span();
+        config.matches_max = tickets.matches;
         config.token_lifetime =
             token_lifetime.ok_or_else(|| Failure::usage("a token lives for 1 to 300 seconds"))?;
-        config.servers_max = self.servers;
-        config.lease = self.lease.span();
-        config.heartbeat = self.heartbeat.span();
-        config.recovery = self.recovery.span();
-        config.ready_timeout = self.ready_timeout.span();
-        config.stop_timeout = self.stop_timeout.span();
-        config.unused_timeout = self.unused_timeout.span();
+        config.servers_max = servers.servers;
+        config.lease = servers.lease.span();
+        config.heartbeat = servers.heartbeat.span();
+        config.recovery = servers.recovery.span();
+        config.ready_timeout = servers.ready_timeout.span();
+        config.stop_timeout = servers.stop_timeout.span();
+        config.unused_timeout = servers.unused_timeout.span();
         Ok(config)
     }
 }
+
+const MATCH_HEADING: &str = "Limits of the matchmaker (times in seconds)";
 
 /// Whole seconds, 1 to 86,400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +228,6 @@ impl FromStr for Seconds {
     }
 }
 
-/// For the defaults.
 const EDGE: EdgeConfig = EdgeConfig::new(
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
     Transport::PlainHttp,

@@ -117,18 +117,18 @@ fn a_failed_call_is_retried_after_a_pause() {
     let mut lease = Harness::lease();
     lease.handle_joined();
     for error in [CallError::Unreachable, CallError::TimedOut, CallError::Busy] {
-        let now = lease.next_call_at;
+        let now = lease.calls.next_at;
         assert_eq!(kind(&mut lease, now.max(START)), REGISTER);
         lease.handle_answer(now.max(START), Err(error));
         assert_eq!(
-            lease.next_call_at,
+            lease.calls.next_at,
             now.max(START) + Duration::from_millis(500)
         );
     }
-    let now = lease.next_call_at;
+    let now = lease.calls.next_at;
     assert_eq!(kind(&mut lease, now), REGISTER);
     lease.handle_answer(now, Ok(b"junk"));
-    assert_eq!(lease.next_call_at, now + Duration::from_millis(500));
+    assert_eq!(lease.calls.next_at, now + Duration::from_millis(500));
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn the_heartbeat_interval_is_bounded() {
             release: Vec::new(),
         };
         answer(&mut lease, START, &reply);
-        assert_eq!(lease.next_call_at, START + Duration::from_millis(due_ms));
+        assert_eq!(lease.calls.next_at, START + Duration::from_millis(due_ms));
     }
 }
 

@@ -4,11 +4,16 @@ use std::fmt::Write;
 
 use relay_mesh::cost::Cost;
 use relay_mesh::link_state::Roles;
+use relay_mesh::measure::LinkReport;
 use relay_mesh::routes::{Path, Route};
 use relay_mesh::signed_config::Protocol;
-use relay_mesh::{EdgeView, GameEdgeView, MeshView, NodeView, RouteView};
+use relay_mesh::{EdgeView, GameEdgeView, LinkView, MeshView, NodeView, RouteView};
 use serde_json::{Value, json};
+use servicer::Counters;
+use tickwire::stats::Page;
 use wire::NodeId;
+
+use crate::relay::machine::{NodeClient, NodeMachine, Stats};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -179,7 +184,6 @@ fn route_names(mesh: &MeshView, answer: &RouteAnswer<'_>) -> String {
 }
 
 impl RouteAnswer<'_> {
-    /// All nodes of the route, both ends included; a single one if they are equal.
     fn hops(&self) -> impl Iterator<Item = NodeId> {
         hops(&self.from, &self.route.path)
     }
@@ -212,7 +216,7 @@ fn game(of: &GameEdgeView) -> Value {
     })
 }
 
-pub(super) const fn protocol_name(protocol: Protocol) -> &'static str {
+const fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Udp => "udp",
         Protocol::Tcp => "tcp",
@@ -265,4 +269,144 @@ fn millis(cost: Cost) -> f64 {
 
 fn percent(of: &EdgeView) -> f64 {
     f64::from(of.loss.loss().ppm()) / 10_000.0
+}
+
+pub(super) struct Counts {
+    stats: Stats,
+    shards: Vec<Counters>,
+    links: Vec<LinkView>,
+    routes: Vec<RouteView>,
+    games: Vec<GameEdgeView>,
+    /// Version of the document in force; 0 for none.
+    config_version: u64,
+    is_draining: bool,
+}
+
+impl Counts {
+    pub(super) fn of(node: &NodeMachine, client: &NodeClient) -> Self {
+        Self {
+            stats: Stats::of(node, client),
+            shards: client.shards(),
+            links: node.links().collect(),
+            routes: node.routes().collect(),
+            games: node.game_edges().collect(),
+            config_version: node.document().map_or(0, |document| document.version),
+            is_draining: node.draining().is_some(),
+        }
+    }
+}
+
+/// Prints them in Prometheus text format: `tickwire_mesh_*` for frames, node, link state and document, `tickwire_relay_tcp_*`
+/// for TCP games, `tickwire_endpoint_*` for other datagrams at the mesh socket, `tickwire_driver_*`
+/// for the sockets.
+pub(super) fn metrics(counts: &Counts) -> String {
+    let mut page = Page::default();
+    let stats = &counts.stats;
+    page.gauge("tickwire_mesh_links", &counts.links.len());
+    let flows: usize = counts.routes.iter().map(|route| route.flows).sum();
+    page.gauge("tickwire_mesh_flows", &flows);
+    page.gauge("tickwire_mesh_labels", &stats.labels);
+    page.gauge("tickwire_mesh_config_version", &counts.config_version);
+    page.gauge("tickwire_mesh_draining", &u8::from(counts.is_draining));
+    page.counters("tickwire_mesh_frames_", &stats.frames);
+    page.counters("tickwire_mesh_", &stats.node);
+    page.counters("tickwire_mesh_records_", &stats.records);
+    page.counters("tickwire_mesh_gossip_", &stats.gossip);
+    if let Some(config) = &stats.config {
+        page.counters("tickwire_mesh_config_", config);
+    }
+    if let Some(tcp) = &stats.tcp {
+        page.gauge("tickwire_relay_tcp_connections", &tcp.connections);
+        page.gauge("tickwire_relay_tcp_ports", &tcp.ports);
+        page.counters("tickwire_relay_tcp_", &tcp.stats);
+    }
+    if let Some(tunnels) = &stats.tunnels {
+        page.counters("tickwire_mesh_tunnel_", tunnels);
+    }
+    page.counters("tickwire_endpoint_", &stats.endpoint);
+    page.counters("tickwire_driver_", &stats.driver);
+    page.counters("tickwire_mesh_strays_", &stats.strays);
+    let mut add_shards = |name, value: fn(&Counters) -> u64| {
+        let shards = (0_u8..).zip(&counts.shards);
+        let rows =
+            shards.map(|(index, driver)| (format!("shard=\"{index}\""), value(driver).to_string()));
+        page.labelled((name, "counter"), rows);
+    };
+    add_shards("tickwire_mesh_shard_datagrams_in_total", |driver| {
+        driver.datagrams_in
+    });
+    add_shards("tickwire_mesh_shard_dropped_in_full_total", |driver| {
+        driver.dropped_in_full
+    });
+    add_links(&mut page, counts);
+    page.labelled(
+        ("tickwire_mesh_game_edge_reached", "gauge"),
+        counts.games.iter().map(|edge| {
+            let reached = u8::from(edge.cost.is_some());
+            (edge_label(edge), reached.to_string())
+        }),
+    );
+    page.labelled(
+        ("tickwire_mesh_game_edge_delay_seconds", "gauge"),
+        counts.games.iter().filter_map(|edge| {
+            let cost = edge.cost?;
+            Some((edge_label(edge), seconds(cost)))
+        }),
+    );
+    page.into_text()
+}
+
+fn add_links(page: &mut Page, counts: &Counts) {
+    page.labelled(
+        ("tickwire_mesh_link_delay_seconds", "gauge"),
+        counts.links.iter().filter_map(|link| {
+            let report = link.report.filter(LinkReport::is_up)?;
+            let label = format!("node=\"{}\"", link.node);
+            Some((label, seconds(report.delay)))
+        }),
+    );
+    page.labelled(
+        ("tickwire_mesh_link_loss_ratio", "gauge"),
+        counts.links.iter().filter_map(|link| {
+            let ppm = link.report?.loss.loss().ppm();
+            let label = format!("node=\"{}\"", link.node);
+            Some((label, format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000)))
+        }),
+    );
+    page.labelled(
+        ("tickwire_mesh_link_detour", "gauge"),
+        counts.links.iter().filter_map(|link| {
+            let label = format!("node=\"{}\",relay=\"{}\"", link.node, link.detour?);
+            Some((label, "1".to_owned()))
+        }),
+    );
+}
+
+fn edge_label(edge: &GameEdgeView) -> String {
+    let (game, exit) = (escaped(&edge.game), edge.exit);
+    let protocol = protocol_name(edge.protocol);
+    format!("game=\"{game}\",protocol=\"{protocol}\",exit=\"{exit}\"")
+}
+
+/// Escapes a label's value, since game names are arbitrary.
+fn escaped(name: &str) -> String {
+    let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+    name.replace('\n', "\\n")
+}
+
+fn seconds(cost: Cost) -> String {
+    let tenths = u64::from(cost.units());
+    format!("{}.{:04}", tenths / 10_000, tenths % 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_games_name_is_escaped_in_labels() {
+        assert_eq!(escaped("doom"), "doom");
+        assert_eq!(escaped("a\"}\n1\\"), r#"a\"}\n1\\"#);
+        assert_eq!(seconds(Cost::from_units(12_345)), "1.2345");
+    }
 }

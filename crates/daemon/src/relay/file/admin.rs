@@ -11,8 +11,10 @@ use relay_mesh::signed_config::{AdminKeys, Holder, Minimum, STORED_LEN_MAX};
 use serde::{Deserialize, Serialize};
 use wire::NodeId;
 
-use super::{ConfigError, read_secret, read_small};
+use super::{in_field, read_secret, read_small};
+use crate::exit::Failure;
 use crate::relay::store::write_atomic;
+use crate::trust;
 
 /// The admin interface: HTTP on a loopback address, with a bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,21 +28,22 @@ pub struct FileAdmin {
 }
 
 impl FileAdmin {
-    pub(super) fn token(&self, directory: &Path) -> Result<Secret32, ConfigError> {
+    pub(super) fn token(&self, directory: &Path) -> Result<Secret32, Failure> {
         let path = directory.join(&self.token_file);
         if matches!(fs::metadata(&path), Err(error) if error.kind() == ErrorKind::NotFound) {
             let mut token = [0; 32];
             Ring::new()
                 .random(&mut token)
-                .map_err(|error| ConfigError::new(&path, &error).in_field(FIELD))?;
+                .map_err(|_| trust::no_entropy())?;
             // A token is written like a node id.
             let digits = NodeId(token).to_string();
-            write_atomic(&path, digits.as_bytes()).map_err(|error| {
-                let text = format!("the token cannot be written: {error}");
-                ConfigError::new(&path, &text).in_field(FIELD)
-            })?;
+            write_atomic(&path, digits.as_bytes())
+                .map_err(|error| {
+                    Failure::file(&path, format_args!("the token cannot be written: {error}"))
+                })
+                .map_err(in_field(FIELD))?;
         }
-        read_secret(&path).map_err(|error| error.in_field(FIELD))
+        read_secret(&path).map_err(in_field(FIELD))
     }
 }
 
@@ -95,7 +98,7 @@ mod sha256_hex {
 
 impl FileSigned {
     /// Reads the stored document and verifies it again.
-    pub(super) fn open(&self, directory: &Path) -> Result<Signed, ConfigError> {
+    pub(super) fn open(&self, directory: &Path) -> Result<Signed, Failure> {
         let path = directory.join(&self.store);
         let (network, admins) = (self.network.clone(), self.admins.clone());
         let is_new =
@@ -111,7 +114,7 @@ impl FileSigned {
             let stored = read_small(&path, limit)?;
             holder
                 .load(&Ring::new(), &stored)
-                .map_err(|error| ConfigError::new(&path, &error))?
+                .map_err(|error| Failure::file(&path, error))?
         };
         Ok(Signed {
             holder,

@@ -11,7 +11,7 @@ use relay_mesh::signed_config::Protocol;
 use relay_mesh::tunnel::TunnelConfig;
 use wire::address::{canonical, check_destination};
 
-use super::{FileConfig, FileGame, FileProtocol, FileRole};
+use super::{FileConfig, FileGame, FileRole};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -53,7 +53,6 @@ impl FileConfig {
             .or_else(|| self.links_fault())
     }
 
-    /// Emulated links without the feature.
     fn links_fault(&self) -> Option<Fault> {
         let is_built = cfg!(feature = "emulation");
         (!is_built && !self.links.is_empty()).then(|| {
@@ -66,7 +65,6 @@ impl FileConfig {
         })
     }
 
-    /// Numbers with which a node does not start or carries nothing.
     fn number_fault(&self) -> Option<Fault> {
         if !(1..=ShardId::COUNT_MAX).contains(&self.shards) {
             let text = format!(
@@ -82,10 +80,7 @@ impl FileConfig {
     /// Limits that exceed a machine, or with which a node carries nothing.
     fn limits_fault(&self) -> Option<Fault> {
         let limits = &self.limits;
-        let has_tcp = self
-            .games
-            .iter()
-            .any(|game| game.protocol == FileProtocol::Tcp);
+        let has_tcp = self.games.iter().any(|game| game.protocol == Protocol::Tcp);
         let number = |found: Option<u32>| found.map(u64::from);
         let links = limits
             .links
@@ -164,7 +159,6 @@ impl FileConfig {
         ))
     }
 
-    /// Addresses to listen on: no broadcast and no multicast.
     fn listen_fault(&self) -> Option<Fault> {
         let own = ("listen".to_owned(), &self.listen);
         let games = self.games.iter().enumerate();
@@ -256,17 +250,13 @@ impl FileConfig {
 
 fn header_fault(game: &FileGame) -> Option<&'static str> {
     let header = game.proxy_header.as_ref()?;
-    let (protocol, fault) = match game.protocol {
-        FileProtocol::Udp => (
-            Protocol::Udp,
-            "uses UDP, which version 1 of \"proxy_header\" does not support",
-        ),
-        FileProtocol::Tcp => (
-            Protocol::Tcp,
-            "uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 with extensions",
-        ),
+    let fault = match game.protocol {
+        Protocol::Udp => "uses UDP, which version 1 of \"proxy_header\" does not support",
+        Protocol::Tcp => {
+            "uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 with extensions"
+        }
     };
-    header.does_not_go_with(protocol).then_some(fault)
+    header.does_not_go_with(game.protocol).then_some(fault)
 }
 
 /// Highest number of flows; some gigabytes of memory.

@@ -5,7 +5,6 @@
 //! derives from the admin's public key if it does not exist. As there, anyone who knows that key
 //! can join; a secret of your own closes the network.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -15,9 +14,8 @@ use relay_mesh::signed_config::{AdminKeys, NodeFile, PeerAddress};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{
-    BootstrapNode, ConfigError, FileConfig, FileHopFrames, FileLimits, FileRole, FileSigned,
-};
+use super::{BootstrapNode, FileConfig, FileRole, FileSigned, SECRET};
+use crate::exit::Failure;
 use crate::relay::store::write_atomic;
 
 /// The field that distinguishes the two formats.
@@ -33,32 +31,22 @@ pub(super) fn is_seed(text: &[u8]) -> bool {
 }
 
 /// Reads the five fields, and creates the data folder and its secret if they do not exist.
-pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> {
-    let file = NodeFile::read(text).map_err(|error| ConfigError::new(path, &error))?;
+pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, Failure> {
+    let file = NodeFile::read(text).map_err(|error| Failure::file(path, error))?;
     let nodes = file.bootstrap_nodes.iter().map(node);
     let bootstrap: Vec<BootstrapNode> = nodes
         .collect::<Result<_, _>>()
-        .map_err(|fault| ConfigError::new(path, &fault))?;
+        .map_err(|fault| Failure::file(path, fault))?;
     let admin = file.super_admin_pub_key;
-    let admins = AdminKeys::new([admin], 1).map_err(|error| ConfigError::new(path, &error))?;
+    let admins = AdminKeys::new([admin], 1).map_err(|error| Failure::file(path, error))?;
     let data = Path::new(&file.data_path);
     let folder = path.parent().unwrap_or_else(|| Path::new("")).join(data);
     let secret = admin.node_id().to_string();
-    make_data(&folder, &secret).map_err(|error| ConfigError::new(&folder, &error))?;
+    make_data(&folder, &secret).map_err(|error| Failure::file(&folder, error))?;
     let ip = own_ip(bootstrap.first().map(|known| known.address));
     Ok(FileConfig {
-        name: "node".to_owned(),
-        identity_file: data.join("node.pem"),
-        secret_file: data.join(SECRET),
-        listen: SocketAddr::new(ip, file.port),
-        advertise: Vec::new(),
         roles: [FileRole::Entry, FileRole::Relay, FileRole::Exit].into(),
         bootstrap,
-        members: None,
-        games: Vec::new(),
-        proxies: BTreeMap::new(),
-        rations: BTreeMap::new(),
-        probes: BTreeMap::new(),
         signed: Some(FileSigned {
             network: NETWORK.to_owned(),
             admins,
@@ -66,13 +54,11 @@ pub(super) fn read(path: &Path, text: &[u8]) -> Result<FileConfig, ConfigError> 
             minimum: None,
             listen: vec![ip],
         }),
-        admin: None,
-        limits: FileLimits::default(),
-        upstream_ip: None,
-        shards: 1,
-        hop_frames: FileHopFrames::default(),
-        links: Vec::new(),
-        seed: 0,
+        ..FileConfig::new(
+            "node",
+            data.join("node.pem"),
+            SocketAddr::new(ip, file.port),
+        )
     })
 }
 
@@ -119,10 +105,7 @@ fn own_ip(far: Option<SocketAddr>) -> IpAddr {
     chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
 }
 
-/// The network's name in that format.
 const NETWORK: &str = "PureGamerNetwork-0";
-const SECRET: &str = "secret";
-/// A documentation address, RFC 5737.
 const SOMEBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ fn limits_outside_their_range_are_rejected() {
             config.limits = serde_json::from_str(&limits).unwrap();
         })
     };
-    let tcp = FileProtocol::Tcp;
+    let tcp = Protocol::Tcp;
     for (field, min, max) in [
         ("flows", 1, 1_048_576),
         ("idle_secs", 1, 86_400),
@@ -166,7 +166,7 @@ fn limits_outside_their_range_are_rejected() {
             assert!(fault_text.ends_with(&expected), "{fault_text}");
         }
     }
-    let none = fault(FileProtocol::Udp, "tcp_connections", 0);
+    let none = fault(Protocol::Udp, "tcp_connections", 0);
     assert_eq!(none, None, "there is no TCP game");
 }
 
@@ -185,8 +185,8 @@ fn without_advertise_the_bound_address_is_advertised() {
 fn doom() -> FileGame {
     FileGame {
         name: "doom".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Shadow,
+        protocol: Protocol::Udp,
+        mode: Mode::Shadow,
         listen: vec!["127.0.0.1:9".parse().unwrap()],
         exits: vec![NodeName(NodeId([1; 32]))],
         server: None,
@@ -342,7 +342,7 @@ fn games_and_their_proxies_reach_the_node() {
     let mut config = sandbox.config_mut(0).unwrap().clone();
     let none = config.setup(sandbox.directory()).unwrap();
     assert!(none.node.tcp.is_none(), "no TCP game, no socket for one");
-    let both = [FileProtocol::Udp, FileProtocol::Tcp];
+    let both = [Protocol::Udp, Protocol::Tcp];
     config.games = both.map(|protocol| FileGame { protocol, ..doom() }).into();
     let text = r#"{"doom": {"from": ["10.0.0.0/8", "2001:db8::1"], "required": false, "protocol": "tcp"}}"#;
     config.proxies = serde_json::from_str(text).unwrap();
@@ -380,7 +380,7 @@ fn an_invalid_tcp_game_is_rejected_in_one_sentence() {
     };
     let tcp = |proxy_header| {
         with(|game| {
-            game.protocol = FileProtocol::Tcp;
+            game.protocol = Protocol::Tcp;
             game.proxy_header = proxy_header;
         })
     };
@@ -402,7 +402,7 @@ fn before_doom(more: &str) -> BTreeMap<String, FileProxies> {
 fn proxies_apply_to_a_name_or_to_one_protocol_of_it() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let mut config = sandbox.config_mut(0).unwrap().clone();
-    let both = [FileProtocol::Udp, FileProtocol::Tcp];
+    let both = [Protocol::Udp, Protocol::Tcp];
     config.games = both.map(|protocol| FileGame { protocol, ..doom() }).into();
     for (more, over) in [
         ("", [true, true]),
@@ -463,7 +463,7 @@ fn invalid_proxies_are_rejected_in_one_sentence() {
         config.games = vec![game];
         config.proxies = before_doom("");
     });
-    let (udp, tcp) = (FileProtocol::Udp, FileProtocol::Tcp);
+    let (udp, tcp) = (Protocol::Udp, Protocol::Tcp);
     for (protocol, more) in [
         (udp, ""),
         (udp, r#", "protocol": "udp""#),

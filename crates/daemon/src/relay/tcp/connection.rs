@@ -92,7 +92,6 @@ impl Connection {
         self.pending = remainder;
     }
 
-    /// Marks the socket as possibly readable and writable.
     pub(super) const fn set_ready(&mut self) {
         self.ready = Readiness {
             readable: true,
@@ -243,13 +242,11 @@ impl Connection {
     }
 }
 
-/// Kind of a player's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstBytes {
     Plain,
     /// Too few bytes to decide.
     Undecided,
-    /// The start of a header.
     ProxyHeader,
     Broken,
 }
@@ -263,5 +260,4 @@ pub(super) enum ReadResult {
     Broken,
 }
 
-/// Bytes per read.
 pub(super) const READ_MAX: usize = 16 << 10;

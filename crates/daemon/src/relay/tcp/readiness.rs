@@ -5,10 +5,11 @@ use std::io::{self, ErrorKind};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use mio::{Events, Poll, Token, Waker};
 
+use crate::control::spawn;
 /// Sockets with events since the last `take`.
 #[derive(Debug, Default)]
 pub(super) struct ReadySet {
@@ -39,6 +40,13 @@ impl ReadySet {
     }
 }
 
+/// The poll of the sockets, before its thread is started.
+#[derive(Debug)]
+pub(in crate::relay) struct Poller {
+    pub(super) poll: Poll,
+    pub(super) ready: Arc<ReadySet>,
+}
+
 #[derive(Debug)]
 pub(in crate::relay) struct PollThread {
     ready: Arc<ReadySet>,
@@ -46,12 +54,13 @@ pub(in crate::relay) struct PollThread {
     thread: Option<JoinHandle<()>>,
 }
 
-impl PollThread {
-    pub(super) fn start(
-        mut poll: Poll,
-        ready: Arc<ReadySet>,
+impl Poller {
+    /// Starts the thread, which calls `wake` when a socket is ready.
+    pub(in crate::relay) fn start(
+        self,
         wake: impl Fn() + Send + 'static,
-    ) -> io::Result<Self> {
+    ) -> io::Result<PollThread> {
+        let Self { mut poll, ready } = self;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let watched = Arc::clone(&ready);
         let watch = move || {
@@ -70,8 +79,8 @@ impl PollThread {
                 }
             }
         };
-        let thread = Builder::new().name("tcp".to_owned()).spawn(watch)?;
-        Ok(Self {
+        let thread = spawn("tcp", watch)?;
+        Ok(PollThread {
             ready,
             waker,
             thread: Some(thread),
@@ -91,5 +100,4 @@ impl Drop for PollThread {
 
 /// Token of the waker; sockets count from 0.
 const WAKER: Token = Token(usize::MAX);
-/// Events per poll; the next poll returns the rest.
 const EVENTS_MAX: usize = 256;

@@ -15,12 +15,11 @@ use matchmaker_core::{
     TicketId, TicketState,
 };
 use servicer::{Clock, HubApplication};
-use tokio::sync::oneshot;
 use wire::{CommandId, Instant, MatchId};
 
 use crate::allocator::{AllocatorCommand, CommandSender, Report};
 use crate::matchmaking::{
-    Load, MatchResult, MatchmakerRequest, Submitted, TicketAccess, UnknownTicket,
+    Answer, Load, MatchResult, MatchmakerRequest, Submitted, TicketAccess, UnknownTicket,
 };
 
 pub(super) struct MatchmakerApplication {
@@ -56,7 +55,6 @@ impl MatchmakerApplication {
         }
     }
 
-    /// Runs the matchmaker's commands and handles its events.
     fn pump(&mut self, now: Instant, node: &mut Node) {
         loop {
             if let Some((id, command)) = self.matchmaker.poll_command() {
@@ -346,18 +344,15 @@ const fn is_settled(state: &TicketState) -> bool {
 
 const WALL_CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
-type Answer = oneshot::Sender<Result<TicketState, UnknownTicket>>;
-
-/// Long polls by ticket.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    by_ticket: BTreeMap<TicketId, Vec<Answer>>,
+    by_ticket: BTreeMap<TicketId, Vec<Waiter>>,
     count: usize,
 }
 
 impl Waiters {
     /// Adds a long poll; returns it if there are too many.
-    pub(super) fn add(&mut self, ticket: TicketId, answer: Answer) -> Result<(), Answer> {
+    pub(super) fn add(&mut self, ticket: TicketId, answer: Waiter) -> Result<(), Waiter> {
         if self.count >= WAITERS_MAX {
             // Timed-out polls are only found by looking at each.
             self.drop_closed();
@@ -374,7 +369,7 @@ impl Waiters {
         Ok(())
     }
 
-    pub(super) fn take(&mut self, ticket: TicketId) -> Vec<Answer> {
+    pub(super) fn take(&mut self, ticket: TicketId) -> Vec<Waiter> {
         let waiting = self.by_ticket.remove(&ticket).unwrap_or_default();
         self.count = self.count.saturating_sub(waiting.len());
         waiting
@@ -393,11 +388,15 @@ impl Waiters {
     }
 }
 
+type Waiter = Answer<TicketState, UnknownTicket>;
+
 /// Concurrent long polls; the edge allows fewer.
 const WAITERS_MAX: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[test]

@@ -21,7 +21,7 @@ use crate::game::{Buttons, Game};
 use crate::game_protocol::{Digest, ECHO, LOCKSTEP, PING, SessionKind, UNRELIABLE};
 use crate::message::ChildEvent;
 use crate::plan::{Plan, TICK_RATE_HZ};
-use crate::role::mail::Write;
+use crate::role::mail::MailRequest;
 use crate::role::{EventWriter, Failure};
 use seats::{Admitted, Seats};
 
@@ -46,42 +46,32 @@ impl fmt::Debug for GameRequest {
     }
 }
 
-/// A notice for the matchmaker.
 #[derive(Debug)]
 pub(super) enum MatchNotice {
-    /// A player has entered a match.
     Entered(MatchId),
-    /// A match ended with this result.
     Finished(MatchId, Vec<u8>),
 }
 
-/// The match and its players.
 pub(super) struct Arena {
     plan: Plan,
     /// `None` until the first player joins.
     match_run: Option<MatchRun>,
-    /// The seats that the matchmaker assigned.
     seats: Seats,
     /// Whether the lease is lost. A player that joins now may have a seat elsewhere.
     is_closed: bool,
     /// Sessions with a token but without a seat, which were closed.
-    strangers: u64,
-    /// Notices for the matchmaker.
+    unseated: u64,
     send: Sender<MatchNotice>,
     /// Sessions that play, up to two for each seat.
     players: BTreeMap<SessionId, Seat>,
     /// The session on which each player sent last.
     sessions: BTreeMap<Seat, SessionId>,
-    /// Scratch buffer for datagrams.
     buffer: Vec<u8>,
     events: EventWriter,
-    /// Requests to the mail writer.
-    mail: StreamRequests<Write>,
-    /// Ticks that were counted.
+    mail: StreamRequests<MailRequest>,
     counted: u32,
 }
 
-/// The server's side of the match.
 struct MatchRun {
     server: MatchServer<Buttons>,
     /// Simulated here too, so that players are compared with the server's state.
@@ -102,7 +92,6 @@ impl MatchRun {
         })
     }
 
-    /// Returns the hash of the state.
     fn hash(&self) -> u64 {
         self.game.hash(self.server.match_id())
     }
@@ -123,14 +112,18 @@ impl MatchRun {
 impl Arena {
     pub(super) fn new(
         plan: &Plan,
-        (events, mail, send): (EventWriter, StreamRequests<Write>, Sender<MatchNotice>),
+        (events, mail, send): (
+            EventWriter,
+            StreamRequests<MailRequest>,
+            Sender<MatchNotice>,
+        ),
     ) -> Self {
         Self {
             plan: plan.clone(),
             match_run: None,
             seats: Seats::default(),
             is_closed: false,
-            strangers: 0,
+            unseated: 0,
             send,
             players: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -149,7 +142,7 @@ impl Arena {
         (session, peer): (SessionId, &Peer),
     ) {
         let Some(pass) = self.pass(peer) else {
-            self.strangers = self.strangers.saturating_add(1);
+            self.unseated = self.unseated.saturating_add(1);
             // A session that has ended needs no close.
             endpoint
                 .close(now, session, CloseCode::App, b"no seat")
@@ -270,7 +263,9 @@ impl Arena {
     fn count(&mut self, ticks: u32) {
         // If the queue is full the count is lost, and the run's check finds that.
         self.mail
-            .send(Write::Count(ticks.saturating_sub(self.counted).into()))
+            .send(MailRequest::Count(
+                ticks.saturating_sub(self.counted).into(),
+            ))
             .ok();
         self.counted = ticks;
         let all = self.plan.ticks();
@@ -393,7 +388,7 @@ impl Application<Endpoint<Ring>> for Arena {
         self.events.send(ChildEvent::Closed {
             joins_refused: stats
                 .refused
-                .saturating_add(self.strangers)
+                .saturating_add(self.unseated)
                 .saturating_add(stats.dropped_token)
                 .saturating_add(stats.dropped_token_expired)
                 .saturating_add(stats.dropped_token_clock)
@@ -421,13 +416,13 @@ fn send(
 }
 
 /// Requests mails: a round each second, and a burst in the middle of the match.
-fn write_at(mail: &StreamRequests<Write>, ticks: u32, of: u32) {
+fn write_at(mail: &StreamRequests<MailRequest>, ticks: u32, of: u32) {
     let middle = of / 2;
     let is_middle = (middle..middle.saturating_add(TICK_RATE_HZ.into())).contains(&ticks);
     let ask = if is_middle {
-        Write::Busily
+        MailRequest::Burst
     } else {
-        Write::Round
+        MailRequest::Round
     };
     if ticks < of {
         // If the queue is full, the writer is busy.

@@ -18,7 +18,6 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
 use crate::game_protocol::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 
-/// Answers each request once.
 #[derive(Debug, Default)]
 pub(in crate::role) struct Beacon {
     answers: VecDeque<(SocketAddr, [u8; BEACON_LEN])>,
@@ -27,13 +26,11 @@ pub(in crate::role) struct Beacon {
 
 #[cfg(test)]
 impl Beacon {
-    /// Returns the bytes of memory that it holds.
     pub(in crate::role) fn memory_len(&self) -> usize {
         size_of::<Self>() + self.answers.len() * size_of::<(SocketAddr, [u8; BEACON_LEN])>()
     }
 }
 
-/// Counts of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct BeaconStats {
     answered: u64,
@@ -91,7 +88,6 @@ impl Machine for Beacon {
     }
 }
 
-/// A beacon takes no commands.
 pub(super) struct NoCommands;
 
 impl Application<Beacon> for NoCommands {

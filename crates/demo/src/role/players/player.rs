@@ -11,26 +11,22 @@ use servicer::Application;
 use udp_proto::{CloseReason, Endpoint, Event, SessionId};
 use wire::{Arrival, CommandId, Instant, MatchId, Seat};
 
-use super::gap::{Gap, Gaps};
+use super::probe::{Gap, Gaps};
 use super::routes::{AssignedRoute, Line, Routes, Samples, Targets};
 use crate::game::{Bot, Buttons, Game};
 use crate::game_protocol::{Digest, ECHO, LOCKSTEP, UNRELIABLE};
-use crate::message::{ChildEvent, Place, Status};
+use crate::message::{self, ChildEvent, Place, Status};
 use crate::plan::Plan;
 use crate::role::EventWriter;
 
-/// A request of the process to a player.
 #[derive(Debug)]
 pub(in crate::role) enum PlayerRequest {
     /// Connect all sessions and play in this seat.
     Join(Place, Box<Targets>),
-    /// A fault follows.
     Mark(u8),
-    /// Return the samples.
     Conclude,
 }
 
-/// Round trips of one player.
 #[derive(Debug)]
 pub(in crate::role) struct Measured {
     pub(super) player: Seat,
@@ -38,17 +34,14 @@ pub(in crate::role) struct Measured {
     pub(super) samples: Samples,
 }
 
-/// One player.
 pub(in crate::role) struct Player {
-    /// Its number in the plan.
     number: Seat,
     plan: Plan,
-    /// The seat of its ticket.
     given: Place,
     routes: Routes,
     client: ClientPeer<Buttons>,
     /// Set by the first turn, which names the seat.
-    table: Option<Table>,
+    match_state: Option<MatchState>,
     gaps: Gaps,
     status: Status,
     next_ping: Option<Instant>,
@@ -58,8 +51,7 @@ pub(in crate::role) struct Player {
     measured: Sender<Measured>,
 }
 
-/// The player's side of the match.
-struct Table {
+struct MatchState {
     match_id: MatchId,
     seat: Seat,
     game: Game,
@@ -69,7 +61,7 @@ struct Table {
     sabotage: Option<u32>,
 }
 
-impl Table {
+impl MatchState {
     fn new(plan: &Plan, number: Seat, (match_id, seat): (MatchId, Seat)) -> Self {
         let sabotage = plan.sabotage();
         Self {
@@ -106,7 +98,7 @@ impl Player {
             given: Place::default(),
             routes: Routes::default(),
             client: ClientPeer::new(ClientConfig::default(), SERVER, seeds.seed(), now),
-            table: None,
+            match_state: None,
             gaps: Gaps::default(),
             status: Status {
                 player: number.0,
@@ -208,10 +200,10 @@ impl Player {
             self.routes.clear_samples();
         }
         let (plan, number) = (&self.plan, self.number);
-        let table = self
-            .table
-            .get_or_insert_with(|| Table::new(plan, number, place));
-        let hash = table.step(
+        let match_state = self
+            .match_state
+            .get_or_insert_with(|| MatchState::new(plan, number, place));
+        let hash = match_state.step(
             tick,
             turn.inputs().map(|(seat, buttons, _)| (seat, buttons)),
         );
@@ -230,16 +222,16 @@ impl Player {
                 },
             });
         }
-        if let Some(checkpoint) = table.digest.add(tick, hash) {
+        if let Some(checkpoint) = match_state.digest.add(tick, hash) {
             self.events.send(checkpoint);
         }
-        let pressed = table.bot.press(&table.game);
+        let pressed = match_state.bot.press(&match_state.game);
         // Refused only after the match.
         self.client.submit(now, &pressed).ok();
         true
     }
 
-    fn tell_status(&mut self, endpoint: &Endpoint<Ring>) {
+    fn send_status(&mut self, endpoint: &Endpoint<Ring>) {
         let stats = |line: &Line| {
             line.session
                 .and_then(|session| endpoint.session_stats(session))
@@ -260,16 +252,16 @@ impl Player {
         self.events.send(ChildEvent::Status(self.status));
     }
 
-    fn tell_gap(&self, gap: &Gap) {
+    fn send_gap(&self, gap: &Gap) {
         // The answer to a datagram of one round trip earlier would have arrived after the fault.
         let round_trip = Duration::from_micros(self.status.accelerated_us);
         let from = gap.at.saturating_sub(round_trip);
-        self.events.send(ChildEvent::Gap {
+        self.events.send(ChildEvent::Gap(message::Gap {
             fault: gap.fault,
             player: self.number.0,
             gap_us: u64::try_from(gap.span.as_micros()).unwrap_or(u64::MAX),
             lost_datagrams: self.routes.lost(from, gap.at + gap.span),
-        });
+        }));
     }
 }
 
@@ -290,11 +282,11 @@ impl Application<Endpoint<Ring>> for Player {
             PlayerRequest::Mark(fault) => self.gaps.on_fault(now, fault),
             PlayerRequest::Conclude => {
                 while let Some(gap) = self.gaps.conclude(now) {
-                    self.tell_gap(&gap);
+                    self.send_gap(&gap);
                 }
                 let measured = Measured {
                     player: self.number,
-                    assigned: self.routes.assigned(),
+                    assigned: self.routes.assigned,
                     samples: self.routes.samples.clone(),
                 };
                 // If nobody receives it, the process is ending.
@@ -354,11 +346,11 @@ impl Application<Endpoint<Ring>> for Player {
             self.next_ping = Some(now + PING_INTERVAL);
         }
         if self.next_status <= now {
-            self.tell_status(endpoint);
+            self.send_status(endpoint);
             self.next_status = now + STATUS_INTERVAL;
         }
         while let Some(gap) = self.gaps.poll(now) {
-            self.tell_gap(&gap);
+            self.send_gap(&gap);
         }
     }
 
@@ -368,11 +360,9 @@ impl Application<Endpoint<Ring>> for Player {
     }
 }
 
-/// The only peer of a client.
 const SERVER: PeerId = PeerId(0);
 /// One ping a tick on each session.
 const PING_INTERVAL: Duration = Duration::from_millis(33);
-/// Interval of status events.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 /// Stream numbers of the seed; the low bits hold the seat.
 const CLIENTS: u64 = 6 << 40;

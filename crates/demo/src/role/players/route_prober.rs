@@ -17,10 +17,9 @@ use crate::game_protocol::{BEACON_ANSWER, BEACON_ASK, BEACON_LEN};
 pub(in crate::role) struct RouteProber {
     routes: Vec<EntryRoute>,
     /// Pings to be sent: route, and when it was queued.
-    questions: VecDeque<(SocketAddr, Instant)>,
+    pings: VecDeque<(SocketAddr, Instant)>,
     next_at: Option<Instant>,
     ends_at: Instant,
-    /// Latest time passed in.
     latest: Instant,
     found: Option<Vec<Option<Duration>>>,
 }
@@ -32,7 +31,6 @@ struct EntryRoute {
 }
 
 impl RouteProber {
-    /// Starts to ping at `now`.
     pub(in crate::role) fn new(beacons: &[SocketAddr], now: Instant) -> Self {
         let route = |beacon: &SocketAddr| EntryRoute {
             beacon: *beacon,
@@ -40,9 +38,9 @@ impl RouteProber {
         };
         Self {
             routes: beacons.iter().map(route).collect(),
-            questions: VecDeque::new(),
+            pings: VecDeque::new(),
             next_at: Some(now),
-            ends_at: now + PATIENCE,
+            ends_at: now + PROBING_MAX,
             latest: now,
             found: None,
         }
@@ -54,7 +52,6 @@ impl RouteProber {
         self.latest
     }
 
-    /// Returns the bytes of memory that it holds.
     #[cfg(test)]
     pub(in crate::role) fn memory_len(&self) -> usize {
         let answers: usize = self
@@ -64,7 +61,7 @@ impl RouteProber {
             .sum();
         size_of::<Self>()
             + answers * size_of::<Duration>()
-            + self.questions.len() * size_of::<(SocketAddr, Instant)>()
+            + self.pings.len() * size_of::<(SocketAddr, Instant)>()
     }
 
     /// Returns the median round trip of each route; `None` if too few pings were answered.
@@ -119,10 +116,10 @@ impl Machine for RouteProber {
         };
         if now >= self.ends_at {
             self.next_at = None;
-            self.questions.clear();
+            self.pings.clear();
             self.found = Some(self.medians());
         } else if now >= next_at {
-            self.questions
+            self.pings
                 .extend(self.routes.iter().map(|route| (route.beacon, now)));
             self.next_at = Some(now + INTERVAL);
         }
@@ -133,7 +130,7 @@ impl Machine for RouteProber {
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
-        let (beacon, asked_at) = self.questions.pop_front()?;
+        let (beacon, asked_at) = self.pings.pop_front()?;
         let start = buf.len();
         buf.push(BEACON_ASK);
         buf.extend_from_slice(&asked_at.as_nanos().to_be_bytes());
@@ -154,13 +151,12 @@ impl Machine for RouteProber {
     }
 }
 
-/// Reports the result of a prober.
-pub(super) struct BeaconProber {
+pub(super) struct ProbeApp {
     pub(super) seat: Seat,
     pub(super) found: Sender<(Seat, Vec<Option<Duration>>)>,
 }
 
-impl Application<RouteProber> for BeaconProber {
+impl Application<RouteProber> for ProbeApp {
     type Request = Infallible;
 
     fn apply_request(
@@ -183,8 +179,7 @@ impl Application<RouteProber> for BeaconProber {
 }
 
 /// How long to ping if some routes do not answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(6);
-/// Interval of pings on each route.
+pub(super) const PROBING_MAX: Duration = Duration::from_secs(6);
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Answers of each route after which probing ends.
 const ANSWERS_MAX: usize = 25;
@@ -227,7 +222,7 @@ mod tests {
             .collect();
         // The second ping of a round waits while the first is answered.
         assert_eq!(millis, [Some(40), Some(70), None]);
-        assert!(now >= Instant::ZERO + PATIENCE);
+        assert!(now >= Instant::ZERO + PROBING_MAX);
         assert_eq!(route_prober.poll_event(), None);
     }
 }

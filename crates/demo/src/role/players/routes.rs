@@ -13,20 +13,15 @@ use wire::Instant;
 use super::probe::{Probe, Use};
 use crate::game_protocol::UNRELIABLE;
 
-/// The route that a player was assigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::role) enum AssignedRoute {
-    /// Through the mesh.
     Through,
-    /// Directly.
     #[default]
     Direct,
 }
 
-/// Connect targets of a player.
 #[derive(Debug)]
 pub(in crate::role) struct Targets {
-    /// The route of `play`.
     pub(in crate::role) assigned: AssignedRoute,
     /// For play on the assigned route.
     pub(in crate::role) play: Target,
@@ -36,15 +31,14 @@ pub(in crate::role) struct Targets {
     pub(in crate::role) measure: Target,
 }
 
-/// The sessions of one player.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    assigned: AssignedRoute,
+    pub(super) assigned: AssignedRoute,
     play: Line,
     fallback: Line,
     pub(super) measure: Line,
     /// Whether the player plays directly although its assigned route uses the mesh.
-    is_aside: bool,
+    uses_fallback: bool,
     /// Since when the other route has been faster.
     better_since: Option<Instant>,
     pub(super) samples: Samples,
@@ -70,7 +64,6 @@ pub(super) struct Line {
 }
 
 impl Routes {
-    /// Starts to connect all sessions.
     pub(super) fn connect(
         &mut self,
         now: Instant,
@@ -97,12 +90,11 @@ impl Routes {
         let is_lost = self.assigned == AssignedRoute::Through && self.play.session == Some(session);
         if is_lost {
             self.play = Line::default();
-            self.is_aside = true;
+            self.uses_fallback = true;
         }
         is_lost
     }
 
-    /// Records the answer to a ping.
     pub(super) fn on_echo(&mut self, now: Instant, session: SessionId, number: [u8; 4]) {
         let session = Some(session);
         let span = {
@@ -146,32 +138,23 @@ impl Routes {
         }
     }
 
-    /// Returns the assigned route.
-    pub(super) const fn assigned(&self) -> AssignedRoute {
-        self.assigned
-    }
-
-    /// The session in use.
     pub(super) const fn played(&self) -> &Line {
-        if self.is_aside {
+        if self.uses_fallback {
             &self.fallback
         } else {
             &self.play
         }
     }
 
-    /// Returns whether the player plays through the mesh.
     pub(super) const fn is_entered(&self) -> bool {
-        matches!(self.assigned, AssignedRoute::Through) && !self.is_aside
+        matches!(self.assigned, AssignedRoute::Through) && !self.uses_fallback
     }
 
-    /// Returns whether a session is for play.
     pub(super) fn is_for_play(&self, session: SessionId) -> bool {
         let lines = [&self.play, &self.fallback];
         lines.iter().any(|line| line.session == Some(session))
     }
 
-    /// Counts unanswered datagrams.
     pub(super) fn lost(&self, from: Instant, to: Instant) -> u32 {
         let lost = [&self.play, &self.fallback].map(|line| line.probe.lost(from, to));
         lost.into_iter().fold(0, u32::saturating_add)
@@ -186,7 +169,7 @@ impl Routes {
         if self.assigned == AssignedRoute::Direct {
             return;
         }
-        let (here, there) = if self.is_aside {
+        let (here, there) = if self.uses_fallback {
             (&self.fallback, &self.play)
         } else {
             (&self.play, &self.fallback)
@@ -203,7 +186,7 @@ impl Routes {
             }
         };
         if is_due {
-            self.is_aside = !self.is_aside;
+            self.uses_fallback = !self.uses_fallback;
             self.better_since = None;
         }
     }
@@ -219,7 +202,6 @@ pub(crate) fn gain_min(here: Duration) -> Duration {
 }
 
 const GAIN_MIN: Duration = Duration::from_millis(3);
-/// How long the saving must last.
 const CONFIRMATION: Duration = Duration::from_millis(500);
 /// Samples kept: an hour at one a tick.
 const SAMPLES_MAX: usize = 108_000;

@@ -8,13 +8,11 @@ use wire::{ClientId, MatchId, Seat};
 
 use crate::game_protocol::{SessionKind, playing_client};
 
-/// The seats of each assigned match.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
     assigned: BTreeMap<MatchId, BTreeMap<ClientId, Seat>>,
 }
 
-/// The claims of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim<'a> {
     match_id: MatchId,
@@ -37,9 +35,7 @@ impl<'a> From<&'a Grant> for Claim<'a> {
 /// What a token admits its holder to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Admitted {
-    /// The match of the token.
     pub(super) match_id: MatchId,
-    /// The purpose of the session.
     pub(super) kind: SessionKind,
     /// The match and seat in which its player plays.
     pub(super) plays: (MatchId, Seat),
@@ -56,7 +52,6 @@ impl Seats {
         self.assigned.remove(&match_id);
     }
 
-    /// Returns the assigned matches.
     pub(super) fn matches(&self) -> impl Iterator<Item = MatchId> {
         self.assigned.keys().copied()
     }

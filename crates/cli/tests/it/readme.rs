@@ -61,7 +61,7 @@ fn my_game_server(folder: &Path) -> PathBuf {
     let path = folder.join("my-game-server");
     let this = std::env::current_exe().unwrap();
     let script = format!(
-        "#!/bin/sh\nexec {} sample::game_server --exact --nocapture\n",
+        "#!/bin/sh\nexec {} readme::game_server --exact --nocapture\n",
         this.display()
     );
     std::fs::write(&path, script).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crypto::{Identity, Ring, Secret32};
 use daemon::relay::sandbox::Sandbox;
-use daemon::relay::{FileGame, FileMode, FileProtocol, FileRole, Relay, Stats};
+use daemon::relay::{FileGame, FileRole, Mode, Protocol, Relay, Stats};
 use servicer::Clock;
 use udp_proto::{AppId, Config, Credentials, Endpoint, ServerIdentity, Target};
 
@@ -234,8 +234,8 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     let exit = sandbox.id(1).unwrap();
     let game = FileGame {
         name: "game".to_owned(),
-        protocol: FileProtocol::Udp,
-        mode: FileMode::Single,
+        protocol: Protocol::Udp,
+        mode: Mode::Single,
         listen: vec![players],
         exits: vec![exit],
         server: None,

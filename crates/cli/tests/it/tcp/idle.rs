@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::thread;
 
-use daemon::relay::{FileProtocol, FileProxies};
+use daemon::relay::{FileProxies, Protocol};
 use relay_mesh::TurnedAway;
 use servicer::Clock;
 
@@ -25,7 +25,7 @@ fn greeted() -> Row {
             let proxies = FileProxies {
                 from: vec![format!("{PROXY}/32")],
                 required: true,
-                protocol: Some(FileProtocol::Tcp),
+                protocol: Some(Protocol::Tcp),
             };
             config.proxies = BTreeMap::from([("web".to_owned(), proxies)]);
         }
