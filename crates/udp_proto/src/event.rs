@@ -135,11 +135,11 @@ pub enum MessageOutcome {
     /// The peer's endpoint acknowledged all of it, which says nothing of its application.
     Delivered,
     /// Unreliable: a part of it was declared lost, and not acknowledged within another half second.
-    /// With [a deadline](Message::until_deadline): the same, and it could not be kept, or was given
+    /// With [a deadline](crate::Message::until_deadline): the same, and it could not be kept, or was given
     /// up.
     Lost,
     /// Unreliable: its TTL, or the peer's time for fragments, passed before all of it was sent.
-    /// With [a deadline](Message::until_deadline) also: not acknowledged within half a second after
+    /// With [a deadline](crate::Message::until_deadline) also: not acknowledged within half a second after
     /// it.
     Expired,
     /// Unreliable: newer messages displaced it in a full queue before all of it was sent.

@@ -1,8 +1,7 @@
 //! The handshake: HELLO, RETRY, ACCEPT, CONFIRM.
 //!
 //! One module for each datagram ([`hello`], [`accept`], [`reply`]) and for each side's state
-//! (`dial`, `half_open`, `token_cache`, [`cookie`]). `endpoint::admission` holds the order of a
-//! server's checks.
+//! (`dial`, `half_open`). `endpoint::admission` holds the order of a server's checks.
 
 pub mod accept;
 pub(crate) mod dial;

@@ -197,7 +197,7 @@ impl Inbox {
     }
 
     /// Returns the bytes charged for unreliable reassembly, at most
-    /// [`UNRELIABLE_BUDGET`].
+    /// [`UNRELIABLE_BUDGET`](crate::fragment::UNRELIABLE_BUDGET).
     #[must_use]
     pub const fn reassembly_charged(&self) -> usize {
         self.reassembly.charged

@@ -87,7 +87,7 @@ impl<T> Slots<T> {
         self.try_insert(now, generator, |id, tag| Some(make(id, tag)))
     }
 
-    /// As [`insert`](Self::insert), for a fallible `make`, which takes no slot on failure.
+    /// Inserts the value that `make` returns. Takes no slot if it returns `None` or the slab is full.
     pub(crate) fn try_insert(
         &mut self,
         now: Instant,

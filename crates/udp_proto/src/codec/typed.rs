@@ -20,7 +20,7 @@ pub trait Typed: Serialize + DeserializeOwned {
 
 /// Encodes and decodes values.
 pub trait Codec {
-    /// Identifies the codec in a [`Catalogue`](super::Catalogue).
+    /// Identifies the codec in a [`Catalogue`].
     const CODE: u8;
 
     /// Appends `value` to `out`.
