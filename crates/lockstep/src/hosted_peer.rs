@@ -117,7 +117,7 @@ enum State {
 
 impl State {
     /// Moves all deadlines by `span`, during which the process was paused.
-    fn sleep(&mut self, span: Duration) {
+    fn extend_by(&mut self, span: Duration) {
         match self {
             Self::Electing { since } => *since += span,
             Self::TakingOver {
@@ -207,9 +207,9 @@ impl<I: Input> HostedPeer<I> {
         let passed = now.saturating_since(self.now);
         if passed > self.config.half_timeout() {
             for link in self.links.iter_mut().flatten() {
-                link.wake(now);
+                link.on_resumed(now);
             }
-            self.state.sleep(passed);
+            self.state.extend_by(passed);
         }
         self.now = self.now.max(now);
         self.now

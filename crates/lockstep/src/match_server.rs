@@ -376,7 +376,7 @@ impl<I: Input> MatchServer<I> {
         self.stop_waiting();
         self.peers.remove(&peer);
         self.hash_comparator.exclude(seat);
-        self.search_without(seat);
+        self.stop_bisect(seat);
         if self.departed.len() >= self.seats.len() {
             self.departed.pop_first();
         }

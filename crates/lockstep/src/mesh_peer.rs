@@ -370,7 +370,7 @@ impl<I: Input> MeshPeer<I> {
         let now = self.now.max(now);
         if now.as_nanos().saturating_sub(self.now.as_nanos()) > self.peer_timeout / 4 {
             for link in self.links.iter_mut().flatten() {
-                link.forgive(now);
+                link.reset_silence(now);
             }
         }
         self.now = now;

@@ -272,7 +272,7 @@ pub struct JitterBuffer<T> {
     items: VecDeque<(Instant, T)>,
     len_max: usize,
     /// Sender's time of the last returned item.
-    handed: Option<Instant>,
+    popped: Option<Instant>,
     late_in_row: u32,
     stats: JitterStats,
 }
@@ -286,7 +286,7 @@ impl<T> JitterBuffer<T> {
             clock: PlayoutClock::new(playout),
             items: VecDeque::with_capacity(len_max),
             len_max,
-            handed: None,
+            popped: None,
             late_in_row: 0,
             stats: JitterStats::default(),
         }
@@ -302,11 +302,11 @@ impl<T> JitterBuffer<T> {
         if self.clock.lead(now, sent_at) > CLOCK_JUMP {
             self.restart();
         }
-        if self.handed == Some(sent_at) || self.has(sent_at) {
+        if self.popped == Some(sent_at) || self.has(sent_at) {
             self.stats.dropped_duplicate = self.stats.dropped_duplicate.saturating_add(1);
             return;
         }
-        let is_late = self.handed.is_some_and(|handed| sent_at < handed);
+        let is_late = self.popped.is_some_and(|popped| sent_at < popped);
         if is_late {
             self.stats.dropped_late = self.stats.dropped_late.saturating_add(1);
             self.late_in_row = self.late_in_row.saturating_add(1);
@@ -319,7 +319,7 @@ impl<T> JitterBuffer<T> {
         self.clock.on_arrival(now, sent_at);
         // A late item counts as well: it shows how long to wait for similar ones.
         self.clock.on_ready(now, sent_at);
-        if self.handed.is_some_and(|handed| sent_at < handed) {
+        if self.popped.is_some_and(|popped| sent_at < popped) {
             return;
         }
         if self.items.len() >= self.len_max {
@@ -336,7 +336,7 @@ impl<T> JitterBuffer<T> {
             return None;
         }
         let (sent_at, item) = self.items.pop_front()?;
-        self.handed = Some(sent_at);
+        self.popped = Some(sent_at);
         self.stats.items = self.stats.items.saturating_add(1);
         Some((sent_at, item))
     }
@@ -365,7 +365,7 @@ impl<T> JitterBuffer<T> {
     fn restart(&mut self) {
         self.items.clear();
         self.clock.restart();
-        self.handed = None;
+        self.popped = None;
         self.late_in_row = 0;
         self.stats.restarts = self.stats.restarts.saturating_add(1);
     }

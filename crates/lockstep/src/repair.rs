@@ -338,7 +338,7 @@ impl EncodedTicks {
         found
     }
 
-    pub(crate) fn lay_out(&mut self, chain: &Chain, ticks: &Range<u32>) -> &[u8] {
+    pub(crate) fn encode(&mut self, chain: &Chain, ticks: &Range<u32>) -> &[u8] {
         if self.ticks != *ticks {
             self.bytes.clear();
             for tick in ticks.clone() {

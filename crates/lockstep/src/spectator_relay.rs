@@ -165,11 +165,11 @@ impl SpectatorRelay {
     pub fn close(&mut self, now: Instant) {
         let now = self.advance(now);
         match self.state {
-            State::Following(_) => self.go(now),
+            State::Following(_) => self.start_leaving(now),
             State::Waiting => self.state = State::Closed,
             State::Leaving { .. } | State::Closed => return,
         }
-        self.dismiss(LeaveReason::Removed, CloseReason::Removed);
+        self.remove_children(LeaveReason::Removed, CloseReason::Removed);
     }
 
     /// Continues in a new session after the old one was lost, or with another relay or server.
@@ -343,7 +343,7 @@ impl SpectatorRelay {
             }
             (Ok(Down::Bye(reason)), _) => {
                 self.state = State::Closed;
-                self.dismiss(LeaveReason::Finished, reason);
+                self.remove_children(LeaveReason::Finished, reason);
                 self.events.push_back(SpectatorRelayEvent::Closed(reason));
             }
             // A spectator has no state of its own to give, and no seat.
@@ -360,8 +360,8 @@ impl SpectatorRelay {
             let seats = shape.seats;
             let refusal = SpectatorRelayEvent::Refused(Refusal::TooLarge { seats });
             self.events.push_back(refusal);
-            self.go(now);
-            self.dismiss(LeaveReason::Removed, CloseReason::Removed);
+            self.start_leaving(now);
+            self.remove_children(LeaveReason::Removed, CloseReason::Removed);
             return;
         }
         let period = u64::from(welcome.period_nanos);
@@ -412,7 +412,7 @@ impl SpectatorRelay {
         }
     }
 
-    fn go(&mut self, now: Instant) {
+    fn start_leaving(&mut self, now: Instant) {
         self.state = State::Leaving {
             copies: LEAVE_COPIES,
             at: now,
@@ -420,7 +420,7 @@ impl SpectatorRelay {
         };
     }
 
-    fn dismiss(&mut self, reason: LeaveReason, close: CloseReason) {
+    fn remove_children(&mut self, reason: LeaveReason, close: CloseReason) {
         self.spectators.remove_all(reason, close);
         self.report_departures();
     }

@@ -477,7 +477,7 @@ impl Tail {
         self.bytes.reserve(most.saturating_sub(self.bytes.len()));
     }
 
-    fn lay_out(&mut self, shown_ticks: &ShownTicks<'_>, limits: &RepairLimits) {
+    fn encode(&mut self, shown_ticks: &ShownTicks<'_>, limits: &RepairLimits) {
         if self.end == shown_ticks.end && !self.bytes.is_empty() {
             return;
         }

@@ -228,7 +228,7 @@ impl TickClock {
 
     pub(crate) fn on_arrival(&mut self, now: Instant, tick: Tick) {
         let base = base_of(now, self.period, tick);
-        self.note_late(base);
+        self.count_late(base);
         let (quickest, count) = self.filling;
         self.filling = (quickest.min(base), count.saturating_add(1));
         self.base = self.settled.min(self.filling.0);
@@ -257,7 +257,7 @@ impl TickClock {
         self.period = period;
     }
 
-    fn note_late(&mut self, base: i64) {
+    fn count_late(&mut self, base: i64) {
         let (quickest, count) = self.late;
         let limit = self.period.saturating_mul(JUMP_TICKS);
         self.late = if base.saturating_sub(self.base) > limit {

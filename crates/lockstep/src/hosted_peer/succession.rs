@@ -162,7 +162,7 @@ impl<I: Input> HostedPeer<I> {
             self.on_left(now, seat, decision);
         }
         for link in self.links.iter_mut().flatten() {
-            link.forgive(now);
+            link.reset_silence(now);
         }
         self.host_suspected = false;
         self.due.statement = 0;
@@ -510,13 +510,13 @@ impl Link {
     }
 
     /// A new host: earlier silence does not count for removal.
-    pub(super) const fn forgive(&mut self, now: Instant) {
+    pub(super) const fn reset_silence(&mut self, now: Instant) {
         self.awake_at = now;
         self.suspected_at = None;
     }
 
-    pub(super) const fn wake(&mut self, now: Instant) {
-        self.forgive(now);
+    pub(super) const fn on_resumed(&mut self, now: Instant) {
+        self.reset_silence(now);
         self.woken_at = now;
     }
 

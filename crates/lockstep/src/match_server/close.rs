@@ -34,7 +34,7 @@ impl<I: Input> MatchServer<I> {
             self.close_tick(now);
         }
         self.expire_hashes(now);
-        self.search_on(now);
+        self.poll_bisect(now);
     }
 
     /// As [`leave`](Self::leave), but closes no tick.
@@ -112,7 +112,7 @@ impl<I: Input> MatchServer<I> {
         if !is_complete && now < until {
             if self.waits_until.is_none() {
                 self.pulse_at = Some(now);
-                self.note_awaited();
+                self.count_awaited();
             }
             self.waits_until = Some(until);
             return false;
@@ -151,7 +151,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    fn note_awaited(&mut self) {
+    fn count_awaited(&mut self) {
         let tick = self.end;
         for entry in &mut self.seats {
             let is_missing = entry.log.get(tick).is_none();

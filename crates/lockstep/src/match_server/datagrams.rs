@@ -261,7 +261,7 @@ impl<I: Input> MatchServer<I> {
             Tick(slice.ticks.start).low(),
             wanted.map(|step| Tick(step).low()),
         );
-        buf.extend_from_slice(body.lay_out(&self.chain, &slice.ticks));
+        buf.extend_from_slice(body.encode(&self.chain, &slice.ticks));
         self.forwarding.truncate_if_long(buf, start);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);

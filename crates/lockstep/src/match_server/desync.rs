@@ -109,7 +109,7 @@ impl<I: Input> MatchServer<I> {
             seats: divergence.seats.clone(),
             verdict,
         });
-        self.search(&divergence);
+        self.start_bisect(&divergence);
         if reload {
             for seat in divergence.seats {
                 // A player that loads another state can no longer answer for its own.
@@ -175,7 +175,7 @@ impl<I: Input> MatchServer<I> {
         Ok(())
     }
 
-    pub(super) fn search(&mut self, divergence: &Divergence) {
+    pub(super) fn start_bisect(&mut self, divergence: &Divergence) {
         let step = divergence.step;
         let tick = self.tick_of(step);
         // Undecided: the first seat serves as the reference.
@@ -231,7 +231,7 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    pub(super) fn search_on(&mut self, now: Instant) {
+    pub(super) fn poll_bisect(&mut self, now: Instant) {
         let deadline = self.bisect_deadline();
         let (seats, limits) = (&self.seats, &self.limits);
         let wait_nanos = |seat: Seat| {
@@ -243,7 +243,7 @@ impl<I: Input> MatchServer<I> {
         self.report_found();
     }
 
-    pub(super) fn search_without(&mut self, seat: Seat) {
+    pub(super) fn stop_bisect(&mut self, seat: Seat) {
         self.bisect.on_left(seat, self.bisect_deadline());
         self.report_found();
     }

@@ -374,7 +374,7 @@ impl<I: Input> MeshPeer<I> {
         let hashes = steps.clone().filter_map(|step| self.hashes.get(step));
         write_play_head(buf, &head, &steps, hashes);
         let count = u64::try_from(slice.ticks.len()).unwrap_or(u64::MAX);
-        buf.extend_from_slice(body.lay_out(closed.chain, &slice.ticks));
+        buf.extend_from_slice(body.encode(closed.chain, &slice.ticks));
         self.stats.bundles_sent = self.stats.bundles_sent.saturating_add(count);
         let catch_up = u64::from(slice.is_catch_up);
         self.stats.catch_up_datagrams = self.stats.catch_up_datagrams.saturating_add(catch_up);

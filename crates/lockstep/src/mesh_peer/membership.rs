@@ -205,7 +205,7 @@ impl Link {
         self.received_at = now;
     }
 
-    pub(super) const fn forgive(&mut self, now: Instant) {
+    pub(super) const fn reset_silence(&mut self, now: Instant) {
         self.received_at = now;
     }
 

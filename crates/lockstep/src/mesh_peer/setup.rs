@@ -167,7 +167,7 @@ impl<I: Input> MeshPeer<I> {
         let start_at = self.gathering.start_at.unwrap_or(now);
         self.clock = MeshClock::new(start_at, self.config.tick_rate.period_nanos());
         for link in self.links.iter_mut().flatten() {
-            link.forgive(now);
+            link.reset_silence(now);
         }
         self.state = State::Running { state_at: now };
         self.push_event(MeshEvent::Started);

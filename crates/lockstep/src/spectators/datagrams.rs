@@ -34,7 +34,7 @@ impl SpectatorSet {
         stats: &mut SpectatorStats,
     ) -> Option<PeerId> {
         if self.cursor < self.members.len() {
-            self.tail.lay_out(shown_ticks, &self.set_config.limits);
+            self.tail.encode(shown_ticks, &self.set_config.limits);
         }
         let shared = Shared {
             shown_ticks,

@@ -118,7 +118,7 @@ proptest! {
         let mut buffer = JitterBuffer::new(Playout::Fixed(millis(delay)), 1_024);
         // Waiting items, all seen items, the lowest latency, and the newest returned item.
         let (mut waiting, mut seen) = (BTreeMap::new(), BTreeSet::new());
-        let (mut base, mut handed) = (u64::MAX, None);
+        let (mut base, mut popped) = (u64::MAX, None);
         let mut now = 1_000;
         for (number, (pause, ahead)) in (0..).zip(arrivals) {
             for look in now..=now + pause {
@@ -127,14 +127,14 @@ proptest! {
                 {
                     prop_assert_eq!(buffer.pop(at(look)), Some((at(sent), item)));
                     waiting.pop_first();
-                    handed = Some(sent);
+                    popped = Some(sent);
                 }
                 prop_assert_eq!(buffer.pop(at(look)), None);
             }
             now += pause;
             let sent = (number + ahead) * 10;
-            let is_taken = handed.is_none_or(|handed| sent > handed) && !waiting.contains_key(&sent);
-            let is_second = waiting.contains_key(&sent) || handed == Some(sent);
+            let is_taken = popped.is_none_or(|popped| sent > popped) && !waiting.contains_key(&sent);
+            let is_second = waiting.contains_key(&sent) || popped == Some(sent);
             buffer.push(at(now), at(sent), now);
             if is_taken {
                 waiting.insert(sent, now);

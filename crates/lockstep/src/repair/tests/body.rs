@@ -39,7 +39,7 @@ fn what_is_laid_out_is_what_the_chain_holds() {
                 .clone()
                 .flat_map(|tick| chain.get(Tick(tick)).unwrap().to_vec())
                 .collect();
-            assert_eq!(body.lay_out(&chain, &ticks), expected);
+            assert_eq!(body.encode(&chain, &ticks), expected);
         }
     }
     assert_eq!(body.memory_len(), limits.len_max);
