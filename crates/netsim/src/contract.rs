@@ -309,7 +309,7 @@ fn check(
         return;
     }
     let missing = all.missing(&limits);
-    assert!(missing.is_empty(), "the check did not reach: {missing:?}");
+    assert!(missing.is_empty(), "the check did not come to: {missing:?}");
 }
 
 /// Runs the script in all variations, and compares the outputs.

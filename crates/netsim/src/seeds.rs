@@ -39,7 +39,7 @@ pub fn for_each_seed<R: Outcome>(site: &TestSite, count: u64, mut body: impl FnM
         for line in trace::take_newest() {
             eprintln!("{line}");
         }
-        eprintln!("{passed} seeds passed, then");
+        eprintln!("{passed} seeds held, then");
         eprintln!("{}", site.replay(number));
         resume_unwind(failure);
     }
