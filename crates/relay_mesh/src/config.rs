@@ -1,9 +1,9 @@
 //! Configuration of a node.
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crypto::{NoEntropy, Secret32};
 use wire::{InstanceId, NodeId};
@@ -11,12 +11,11 @@ use wire::{InstanceId, NodeId};
 use crate::Bootstrap;
 use crate::choice::ChoiceConfig;
 use crate::cost::CostModel;
+use crate::game::{Game, ServerProbe};
 use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
-use crate::proxy_header::{TrustedProxies, Version};
+use crate::proxy_header::TrustedProxies;
 use crate::ration::RationLimits;
-use crate::server_header::ServerHeader;
-use crate::server_probe::ServerProbe;
 use crate::signed_config::Holder;
 
 /// Identity-independent settings and limits of a node.
@@ -25,21 +24,19 @@ use crate::signed_config::Holder;
 pub struct Config {
     /// The mesh's shared secret.
     pub secret: Secret32,
-    /// A second accepted secret, for sessions and records, while nodes change over: set it to the
-    /// new secret on all nodes, then swap the two on one node after the other, then remove the old
-    /// one.
+    /// A second accepted secret while nodes change over: set it to the new secret on all nodes,
+    /// then swap the two on one node after the other, then remove the old one.
     pub previous_secret: Option<Secret32>,
     /// Random id of this run of the node.
     pub instance: InstanceId,
-    /// Secret for stateless resets, which end an earlier run's sessions at its neighbours. It is
-    /// kept across restarts and unique to this node (`crypto::reset_file`). If it is set,
-    /// connection ids have 8 bytes. If it is `None`, neighbours notice a restart when they are
-    /// dialed, or after 10 s of silence.
+    /// Secret for stateless resets, which end an earlier run's sessions at its neighbours; kept
+    /// across restarts and unique to this node (`crypto::reset_file`). If it is set, connection ids
+    /// have 8 bytes. If it is `None`, neighbours notice a restart when they are dialed, or after 10
+    /// s of silence.
     pub reset_secret: Option<Secret32>,
     /// Nodes to dial first.
     pub bootstrap: Bootstrap,
-    /// Published roles, name and addresses. The first address is the mesh socket's, as others reach
-    /// it.
+    /// Published roles, name and addresses, the mesh socket's first, as others reach it.
     pub profile: Profile,
     /// Members and their roles; `None` admits every holder of the secret, in any role.
     pub members: Option<BTreeMap<NodeId, Roles>>,
@@ -52,10 +49,9 @@ pub struct Config {
     /// configuration. A document's games and members replace those given here.
     pub signed: Option<Signed>,
     /// Protection of hop frames to and from neighbours; default sealed. Tag-only saves one sealing
-    /// and one opening per hop, and 8 bytes. Both ends of a link must be configured for it,
-    /// otherwise frames are sealed. The tag does not cover the payload: an observer of the link
-    /// that wins a race, with other bytes after a header that it saw, costs the flow that packet
-    /// ([`HopKey`](crate::hop_key::HopKey)). Use it for underlays that are measured and trusted.
+    /// and one opening per hop, and 8 bytes, if both ends of a link are configured for it. Its tag
+    /// does not cover the payload ([`HopKey`](crate::hop::HopKey)): use it for underlays that are
+    /// measured and trusted.
     pub hop_kind: HopKind,
     /// Overrides [`hop_kind`](Self::hop_kind) per neighbour.
     pub hop_kinds: BTreeMap<NodeId, HopKind>,
@@ -65,8 +61,7 @@ pub struct Config {
     pub probes: BTreeMap<String, ServerProbe>,
     /// At an entry: proxies before the ports of UDP games, by the game's name, also for games of a
     /// signed document. Each of their datagrams must begin with a PROXY protocol header of version
-    /// 2, whatever [`HeaderPolicy`](crate::proxy_header::HeaderPolicy) says. The header is removed;
-    /// it names the player, whose address counts for all limits.
+    /// 2, which is removed; it names the player, whose address counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
     /// At an entry: limits per network for unproved sources of a UDP game, by the game's name, also
     /// for games of signed documents. Default for other games: [`RationLimits::default`].
@@ -78,21 +73,18 @@ pub struct Config {
     /// Links and dials at a time; default 64, the capacity of a link record. Sessions beyond it are
     /// closed and counted. Up to three quarters of it, 48, a node links with all others. Above that
     /// it selects a quarter required nodes, a quarter nearest ones and an eighth random ones; the
-    /// other slots are for inbound peers. Each link costs about 140 bytes of probes per second.
-    /// More than 64 help an exit that many entries need: the additional slots are for inbound
-    /// peers.
+    /// rest is for inbound peers, and so is all above 64. Each link costs about 140 bytes of probes
+    /// per second.
     pub links_max: usize,
-    /// Known nodes; default 1,024. Nodes beyond it are not dialed, and their sessions are closed
-    /// and counted. A node is forgotten 10 minutes after it was last seen.
+    /// Known nodes; default 1,024. Nodes beyond it are not dialed; one is forgotten after 10
+    /// minutes.
     pub peers_max: u16,
-    /// Shards, 1 to 8; default 1. Each forwards the frames of its own labels. The first is the
-    /// node, which terminates all flows of its players and servers; each other may run as a
+    /// Shards, 1 to 8; default 1. The first is the node, which terminates all flows of its players
+    /// and servers; each other forwards the frames of its own labels, and may run as a
     /// [`Forwarder`](crate::Forwarder) on its own thread. The limits of labels and owners' bytes
-    /// below apply to the first; each other shard has `1 / shards` of them in addition. Each may
-    /// queue as many bytes.
+    /// below apply to the first; each other shard has `1 / shards` of them in addition.
     pub shards: u8,
-    /// Labels in use; default 262,144. Each takes 256 bytes: at most 64 MiB, allocated up to the
-    /// highest number in use so far.
+    /// Labels in use; default 262,144. Each takes 256 bytes: at most 64 MiB.
     pub labels_max: u32,
     /// Labels of one neighbour; default 65,536, a quarter of all: 16 MiB.
     pub labels_per_peer_max: u32,
@@ -101,14 +93,11 @@ pub struct Config {
     /// Mbit/s.
     pub label_rate: u32,
     /// Bytes per second that one player of a UDP game may send, and as many to receive; default 1
-    /// MiB, with a burst of a quarter of it. Each end limits what its own side sends: many
-    /// connections of a tunnel share a label's rate.
+    /// MiB, with a burst of a quarter of it. Each end limits what its own side sends.
     pub flow_rate: u32,
-    /// Bytes per second of all labels of one neighbour; default 256 MiB, with a burst of a quarter
-    /// of it: more than [`flows_max`](Self::flows_max) flows with 60 packets of 250 bytes.
+    /// Bytes per second of all labels of one neighbour; default 256 MiB, a quarter of it as burst.
     pub owner_rate: u32,
-    /// Labels per second that a neighbour may request or bind; default 4,096, with a burst of
-    /// 16,384.
+    /// Labels per second that a neighbour may request or bind; default 4,096, burst 16,384.
     pub request_rate: u32,
     /// Flows at a time, of this node's players and for others' players; default 16,384, each about
     /// 4 KiB. Another entry gets at most seven eighths of them. Once half are in use, a /24 or /48
@@ -120,20 +109,16 @@ pub struct Config {
     /// [`open_rate`](Self::open_rate) each has 8 s for the proof during a flood.
     pub unproved_max: u32,
     /// New flows per second at an entry; default 1,024, with a burst of 4,096: 10,000 players that
-    /// arrive together all have a flow within 6 s. Each requests two labels from its path's relays,
-    /// half of their [`request_rate`](Self::request_rate), so that the other half is left for
-    /// moves; in the 30 s that labels of ended flows may last, it uses less than half of
-    /// [`labels_per_peer_max`](Self::labels_per_peer_max). An exit accepts twice as many from each
-    /// other entry, with a burst of 16 times as many; set the same value on both, or a higher one
-    /// on the exit.
+    /// arrive together all have a flow within 6 s. Each requests two labels, half of
+    /// [`request_rate`](Self::request_rate), so that the other half is left for moves. An exit
+    /// accepts twice as many from each other entry, with a burst of 16 times as many; set the same
+    /// value on both, or a higher one on the exit.
     pub open_rate: u32,
     /// Idle timeout of a flow; default 60 s.
     pub flow_idle: Duration,
-    /// Bytes queued to be sent, plus 64 per datagram; default 4 MiB. Above it datagrams are dropped
-    /// and counted.
+    /// Bytes queued to be sent, plus 64 per datagram; default 4 MiB. More are dropped and counted.
     pub outbox_bytes_max: usize,
-    /// Events queued for the application; default 4,096. Above it the oldest are dropped and
-    /// counted.
+    /// Events queued for the application; default 4,096. The oldest are dropped and counted.
     pub events_max: usize,
 }
 
@@ -186,72 +171,6 @@ pub struct Signed {
     pub holder: Holder,
     /// This host's addresses that an entry opens a document's ports on.
     pub listen: Vec<IpAddr>,
-}
-
-/// A game that the mesh carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Game {
-    /// Equal at entry and exit; at most 64 bytes.
-    pub name: String,
-    /// How flows that this node sends react to failures.
-    pub mode: Mode,
-    /// At an entry: where players connect.
-    pub entry: Option<EntryGame>,
-    /// At an exit: where packets are sent.
-    pub exit: Option<ExitGame>,
-}
-
-impl Game {
-    /// Returns whether its header has a version that does not support datagrams.
-    pub(crate) fn has_line_for_datagrams(&self) -> bool {
-        let header = self.exit.as_ref().and_then(|exit| exit.header);
-        header.is_some_and(|header| header.version == Version::One)
-    }
-}
-
-/// A game at an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryGame {
-    /// Addresses to listen on.
-    pub listen: Vec<SocketAddr>,
-    /// Exits that serve it; each new player gets the cheapest.
-    pub exits: Vec<NodeId>,
-}
-
-/// A game at an exit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExitGame {
-    /// Address of its server.
-    pub server: SocketAddr,
-    /// Entries that may send players; `None` allows all members.
-    pub entries: Option<BTreeSet<NodeId>>,
-    /// PROXY header sent to the server; `None` sends none, so that the server sees only this node's
-    /// address.
-    pub header: Option<ServerHeader>,
-}
-
-/// How a flow reacts to failures of its path.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    serde::Serialize,
-    serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// One path; another is used once it is dead.
-    Single,
-    /// A second path is kept warm, and carries copies while the first is suspect.
-    #[default]
-    Shadow,
-    /// Two paths carry every packet.
-    Dup,
 }
 
 /// Why a node cannot be created.

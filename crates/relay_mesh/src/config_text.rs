@@ -31,13 +31,11 @@ impl TextError {
         }
     }
 
-    /// Creates the error of a value that breaks a rule; `rule` describes it, such as `is not within
-    /// 1 to 8`.
+    /// Creates the error of a value that breaks a rule, such as `is not within 1 to 8`.
     #[must_use]
     pub fn of_rule(text: &[u8], field: &str, rule: &str) -> Self {
-        let value = str::from_utf8(text)
-            .ok()
-            .and_then(|text| found(without_mark(text), field));
+        let valid = str::from_utf8(text).map(without_mark).ok();
+        let value = valid.and_then(|text| found(text, field));
         let fault = match &value {
             None | Some(Value::Array(_) | Value::Object(_)) => rule.to_owned(),
             Some(value) => {
@@ -97,10 +95,8 @@ pub fn read_json<T: DeserializeOwned>(
     })?;
     let text = without_mark(text);
     if text.trim().is_empty() {
-        return Err(TextError::whole(
-            0,
-            "the file is empty; expected a JSON object",
-        ));
+        let fault = "the file is empty; expected a JSON object";
+        return Err(TextError::of_whole(fault));
     }
     if text.trim_start().starts_with('[') {
         let fault = "the file holds a list; expected a JSON object";
@@ -155,53 +151,53 @@ fn explain(
     error: &serde_json::Error,
     expected: impl Fn(&str) -> Option<Expected>,
 ) -> TextError {
-    let said = error.to_string();
+    let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let said = said.strip_suffix(&place).unwrap_or(&said);
+    let message = message.strip_suffix(&place).unwrap_or(&message);
     match error.classify() {
         Category::Eof => {
-            return TextError::whole(
-                error.line(),
-                "the text ends within its JSON: a } or ] is missing",
-            );
+            let fault = "the text ends within its JSON: a } or ] is missing";
+            return TextError::whole(error.line(), fault);
         }
         // serde also reports a value of the wrong type in place of an enum's name as syntax.
         Category::Syntax | Category::Io if serde_json::from_str::<Value>(text).is_err() => {
-            return no_json(text, error, said);
+            return no_json(text, error, message);
         }
         Category::Syntax | Category::Io | Category::Data => {}
     }
     // A field's own reader may name a part of it.
     let field = field.trim_start_matches('.');
-    if let Some((part, rule)) = part_of(field, said) {
+    if let Some((part, rule)) = part_of(field, message) {
         return TextError::of_rule(text.as_bytes(), &part, rule);
     }
     let field = field.to_owned();
     let fault = match expected(&without_indices(&field)) {
-        Some(_) if said.starts_with("missing field") || said.starts_with("unknown field") => None,
-        Some(form) => found(text, &field).map(|value| not_expected(&value, form, said)),
+        Some(_) if message.starts_with("missing field") || message.starts_with("unknown field") => {
+            None
+        }
+        Some(form) => found(text, &field).map(|value| not_expected(&value, form, message)),
         None => None,
     };
-    let line = if said.starts_with("unknown field") || said.starts_with("duplicate field") {
+    let line = if message.starts_with("unknown field") || message.starts_with("duplicate field") {
         error.line()
     } else {
         line_of(text.as_bytes(), &field)
     };
     TextError {
         line,
-        fault: fault.unwrap_or_else(|| restate(text, &field, said)),
+        fault: fault.unwrap_or_else(|| restate(text, &field, message)),
         field,
     }
 }
 
-/// Error text of an unexpected value; `said` is the error of its type.
-fn not_expected(value: &Value, form: Expected, said: &str) -> String {
+/// Error text of an unexpected value; `message` is the error of its type.
+fn not_expected(value: &Value, form: Expected, message: &str) -> String {
     let shown = show(value);
     let error = value.as_str().map(parse_address);
     match (form, error) {
         (Expected::Form(form), _) => format!("found {shown}; expected {form}"),
         (Expected::Target, Some(Ok(_) | Err(AddressError::HostName))) => {
-            format!("found {shown}; {said}")
+            format!("found {shown}; {message}")
         }
         (Expected::Address | Expected::Target, Some(Err(error))) => {
             format!("found {shown}; {error}")
@@ -213,61 +209,50 @@ fn not_expected(value: &Value, form: Expected, said: &str) -> String {
 }
 
 /// Error of a text that is not JSON: another format, a comment, or a typing mistake.
-fn no_json(text: &str, error: &serde_json::Error, said: &str) -> TextError {
+fn no_json(text: &str, error: &serde_json::Error, message: &str) -> TextError {
     let line = error.line();
     let start = text.trim_start();
     if !start.starts_with(['{', '[']) && !start.starts_with(['/', '#']) {
-        let line = count_lines(
-            text.as_bytes()
-                .get(..text.len().saturating_sub(start.len()))
-                .unwrap_or_default(),
-        );
+        let before = text.strip_suffix(start).unwrap_or_default();
+        let line = count_lines(before.as_bytes());
         let first: String = start.chars().take(1).collect();
         let fault = format!("the file is not JSON: it begins with {first:?}; expected {{");
         return TextError::whole(line, fault);
     }
-    let mut rest = text
-        .lines()
-        .nth(line.saturating_sub(1))
-        .unwrap_or_default()
-        .chars();
-    let at = rest.nth(error.column().saturating_sub(1));
-    if matches!(at, Some('/' | '#')) {
+    let wrong = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let column = error.column();
+    if matches!(wrong.chars().nth(column.saturating_sub(1)), Some('/' | '#')) {
         return TextError::whole(line, "JSON has no comments; remove this one");
     }
     TextError::whole(
         line,
-        format!("the file is not JSON at column {}: {said}", error.column()),
+        format!("the file is not JSON at column {column}: {message}"),
     )
 }
 
 /// Error text of a value with the wrong type.
-fn restate(text: &str, field: &str, said: &str) -> String {
-    if let Some(rest) = said.strip_prefix("missing field ") {
+fn restate(text: &str, field: &str, message: &str) -> String {
+    if let Some(rest) = message.strip_prefix("missing field ") {
         return format!("the field {} is missing", rest.replace('`', "\""));
     }
-    if let Some((value, wanted)) = said
-        .strip_prefix("unknown variant ")
-        .and_then(|rest| rest.split_once(", expected "))
-    {
+    let unexpected = |start| message.strip_prefix(start)?.split_once(", expected ");
+    if let Some((value, wanted)) = unexpected("unknown variant ") {
         let (value, wanted) = (value.replace('`', "\""), wanted.replace('`', "\""));
         return format!("found {value}; expected {wanted}");
     }
-    if said == "expected value"
+    if message == "expected value"
         && let Some(found) = found(text, field)
     {
         return format!("found {}; expected a string", show(&found));
     }
     for start in ["invalid type: ", "invalid value: "] {
-        if let Some((_, wanted)) = said
-            .strip_prefix(start)
-            .and_then(|rest| rest.split_once(", expected "))
+        if let Some((_, wanted)) = unexpected(start)
             && let Some(found) = found(text, field)
         {
             return format!("found {}; expected {}", show(&found), in_words(wanted));
         }
     }
-    said.replace('`', "\"")
+    message.replace('`', "\"")
 }
 
 /// JSON's name for a Rust type.
@@ -285,9 +270,9 @@ fn in_words(wanted: &str) -> &str {
 }
 
 /// Splits the path of a part from the error text: from `signed.admins` and `admins.keys[0] is ...`.
-fn part_of<'a>(field: &str, said: &'a str) -> Option<(String, &'a str)> {
+fn part_of<'a>(field: &str, message: &'a str) -> Option<(String, &'a str)> {
     let (parent, last) = field.rsplit_once('.').unwrap_or(("", field));
-    let (part, rule) = said.split_once(' ')?;
+    let (part, rule) = message.split_once(' ')?;
     let rest = part.strip_prefix(last).filter(|_| !last.is_empty())?;
     if !rest.starts_with(['.', '[']) {
         return None;
@@ -309,7 +294,6 @@ fn without_indices(field: &str) -> String {
         .collect()
 }
 
-/// Returns the value of a field.
 fn found(text: &str, field: &str) -> Option<Value> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     for part in parts(field) {
@@ -340,13 +324,11 @@ enum Part<'a> {
 }
 
 fn parts(field: &str) -> impl Iterator<Item = Part<'_>> {
-    field
-        .split(['.', '['])
-        .filter(|part| !part.is_empty())
-        .map(|part| {
-            let index = part.strip_suffix(']').and_then(|part| part.parse().ok());
-            index.map_or(Part::Key(part), Part::Index)
-        })
+    let parts = field.split(['.', '[']).filter(|part| !part.is_empty());
+    parts.map(|part| {
+        let index = part.strip_suffix(']').and_then(|part| part.parse().ok());
+        index.map_or(Part::Key(part), Part::Index)
+    })
 }
 
 /// Scans JSON without storing it.
@@ -356,7 +338,6 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Moves to a field, or to the innermost existing value on its path.
     fn find(&mut self, field: &str) {
         self.skip_space();
         for part in parts(field) {
@@ -416,11 +397,8 @@ impl Cursor<'_> {
     }
 
     fn skip_space(&mut self) {
-        if self
-            .text
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with("\u{FEFF}".as_bytes()))
-        {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        if rest.starts_with("\u{FEFF}".as_bytes()) {
             self.at = self.at.saturating_add(3);
         }
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
@@ -448,12 +426,8 @@ impl Cursor<'_> {
                 _ => self.step(),
             }
             is_first = false;
-            if depth == 0
-                && matches!(
-                    self.text.get(self.at.saturating_sub(1)),
-                    Some(b'"' | b'}' | b']')
-                )
-            {
+            let last = self.text.get(self.at.saturating_sub(1));
+            if depth == 0 && matches!(last, Some(b'"' | b'}' | b']')) {
                 return Some(());
             }
         }

@@ -5,14 +5,12 @@ use core::net::SocketAddr;
 use crypto::{Aead, Provider};
 use wire::Instant;
 
-use crate::hop::{HopError, HopHeader, HopKind, LabelName};
-use crate::hop_key::{HopForm, NextLabel};
-use crate::hop_sealer::{BindError, Binding, Packet};
+use crate::hop::{HopError, HopForm, HopHeader, HopKind, LabelName, NextLabel, ShardId};
+use crate::hop_seal::{BindError, Binding, Packet};
 use crate::label::{LabelLimits, LabelRefusal, LabelSlab, Onward};
 use crate::leg::Leg;
 use crate::link::{Link, LinkId, LinkTable};
 use crate::outbox::Outbox;
-use crate::shard::ShardId;
 use crate::stats::FrameStats;
 
 /// Labels, links and counters of one shard: all that forwarding needs.
@@ -21,14 +19,12 @@ pub(crate) struct DataPlane<A> {
     pub(crate) labels: LabelSlab,
     pub(crate) links: LinkTable<Link<A>>,
     pub(crate) stats: FrameStats,
-    /// Frames to send.
     pub(crate) outbox: Outbox,
 }
 
 /// A frame that ends at this node; its payload is still sealed end to end.
 #[derive(Debug)]
 pub(crate) struct Arrived<'a> {
-    /// Index of the label's flow.
     pub(crate) flow: u32,
     /// Number of the path at the sending end.
     pub(crate) path: u8,
@@ -37,28 +33,18 @@ pub(crate) struct Arrived<'a> {
     pub(crate) body: &'a mut [u8],
 }
 
-const fn arrived((flow, path): (u32, u8), header: HopHeader, body: &mut [u8]) -> Arrived<'_> {
-    Arrived {
-        flow,
-        path,
-        header,
-        body,
-    }
-}
-
 impl<A: Aead> DataPlane<A> {
-    pub(crate) const fn new(shard: ShardId, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
+    pub(crate) fn new(shard: ShardId, limits: LabelLimits, outbox_bytes_max: usize) -> Self {
         Self {
             shard,
             labels: LabelSlab::new(shard, limits),
             links: LinkTable::new(),
-            stats: FrameStats::NONE,
+            stats: FrameStats::default(),
             outbox: Outbox::new(outbox_bytes_max),
         }
     }
 
-    /// Handles one frame and decrypts it in place. It is forwarded, dropped and counted, or
-    /// returned if its label ends at this node.
+    /// Decrypts a frame in place, and forwards, drops or, if its label ends here, returns it.
     pub(crate) fn handle_frame<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -73,13 +59,10 @@ impl<A: Aead> DataPlane<A> {
         if label.is_expired(now) {
             return count(&mut self.stats.expired);
         }
-        let previous = label.previous();
+        let previous = label.previous;
         // The address check is a cheap filter; decryption proves the link.
-        let Some(link) = self
-            .links
-            .get_mut(previous)
-            .filter(|link| link.remote == source)
-        else {
+        let link = self.links.get_mut(previous);
+        let Some(link) = link.filter(|link| link.remote == source) else {
             return count(&mut self.stats.wrong_link);
         };
         match label.onward() {
@@ -94,7 +77,7 @@ impl<A: Aead> DataPlane<A> {
         }
         // A tag-only frame is accepted only if the label was assigned with a tag key: an observer
         // could use up a flow's numbers.
-        let opened = match (header.kind, label.form()) {
+        let opened = match (header.kind, &label.form) {
             (HopKind::Sealed, HopForm::Sealed) => link.open(provider, now, &header, frame).ok(),
             (HopKind::TagOnly, HopForm::TagOnly(key)) => key.open(frame),
             (HopKind::TagOnly, HopForm::Sealed) => return count(&mut self.stats.tag_only),
@@ -113,9 +96,14 @@ impl<A: Aead> DataPlane<A> {
             return count(&mut self.stats.over_owner_rate);
         }
         match label.onward() {
-            Some(Onward::Flow(way, _)) => {
+            Some(Onward::Flow((flow, path), _)) => {
                 self.stats.arrived = self.stats.arrived.saturating_add(1);
-                Some(arrived(way, header, body))
+                Some(Arrived {
+                    flow,
+                    path,
+                    header,
+                    body,
+                })
             }
             Some(Onward::Next(next, binding)) => {
                 let packet = Packet {
@@ -136,8 +124,7 @@ impl<A: Aead> DataPlane<A> {
         }
     }
 
-    /// Sends one packet that this node originates over `link`; returns false if it was dropped
-    /// here.
+    /// Sends one packet of this node over `link`; returns false if it was dropped here.
     pub(crate) fn send<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -154,10 +141,6 @@ impl<A: Aead> DataPlane<A> {
     }
 
     /// Binds a reserved label of `owner` to the label that the neighbour `next` granted for it.
-    ///
-    /// # Errors
-    ///
-    /// [`Unbound`] if it is not `owner`'s or is bound, or if the neighbour's label cannot be bound.
     pub(crate) fn bind_transit<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -165,24 +148,21 @@ impl<A: Aead> DataPlane<A> {
         (label, owner): (LabelName, LinkId),
         (next, next_label): (LinkId, NextLabel),
     ) -> Result<(), Unbound> {
-        self.labels
-            .check_reserved(label, owner)
-            .map_err(Unbound::Label)?;
-        let behind = self.links.get_mut(next).ok_or(Unbound::NoLink)?;
-        let sealer = behind.sealer_to(provider, next_label.name.shard());
+        let reserved = self.labels.check_reserved(label, owner);
+        reserved.map_err(Unbound::Label)?;
+        let next_link = self.links.get_mut(next).ok_or(Unbound::NoLink)?;
+        let sealer = next_link.sealer_to(provider, next_label.name.shard());
         let binding = sealer
             .ok_or(Unbound::NoLink)?
             .bind_transit(provider, now, next_label)
             .map_err(Unbound::Next)?;
-        self.labels
-            .bind_transit(label, next, binding)
-            .map_or(Ok(()), |binding| {
-                behind.release(binding);
-                Err(Unbound::Label(LabelRefusal::Bound))
-            })
+        if let Some(binding) = self.labels.bind_transit(label, next, binding) {
+            next_link.release(binding);
+            return Err(Unbound::Label(LabelRefusal::Bound));
+        }
+        Ok(())
     }
 
-    /// Frees a label.
     pub(crate) fn free(&mut self, label: LabelName) {
         if let Some((next, binding)) = self.labels.remove(label)
             && let Some(link) = self.links.get_mut(next)
@@ -197,12 +177,6 @@ impl<A: Aead> DataPlane<A> {
         self.free_where(|label| label.names(link))
     }
 
-    /// Returns how many transit labels are live.
-    pub(crate) fn transit_labels(&self, now: Instant) -> u32 {
-        self.labels.transit(now)
-    }
-
-    /// Frees the labels that match `ends`.
     pub(crate) fn free_where(&mut self, ends: impl Fn(&crate::label::Label) -> bool) -> u32 {
         let links = &mut self.links;
         self.labels.remove_where(ends, |next, binding| {
@@ -238,13 +212,11 @@ impl<A: Aead> DataPlane<A> {
 pub(crate) enum Unbound {
     /// The label is unknown to the requester, or bound.
     Label(LabelRefusal),
-    /// There is no link to the next hop.
     NoLink,
     /// The next hop's label cannot be bound.
     Next(BindError),
 }
 
-/// Parts of a data plane that sealing uses.
 struct SealNext<'a, A> {
     links: &'a mut LinkTable<Link<A>>,
     stats: &'a mut FrameStats,
@@ -267,14 +239,13 @@ impl<A: Aead> SealNext<'_, A> {
             self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
             return false;
         }
-        let way = (Leg::mesh(link.remote), link.local);
-        let way = (way, link.packing);
+        let route = ((Leg::mesh(link.remote), link.local), link.packing);
         let Some(sealer) = link.sealer_of(binding) else {
             self.stats.not_sealed = self.stats.not_sealed.saturating_add(1);
             return false;
         };
         let lane = (next, binding.name().shard());
-        let sealed = self.outbox.push_frame(lane, way, |out| {
+        let sealed = self.outbox.push_frame(lane, route, |out| {
             sealer.seal(provider, now, (binding, packet), out)
         });
         match sealed {
@@ -285,7 +256,6 @@ impl<A: Aead> SealNext<'_, A> {
     }
 }
 
-/// Counts a dropped frame.
 const fn count<T>(counter: &mut u64) -> Option<T> {
     *counter = counter.saturating_add(1);
     None

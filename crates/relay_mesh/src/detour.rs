@@ -12,7 +12,7 @@
 
 use wire::{NodeId, Reader, Writer};
 
-use crate::message::{DecodeError, code};
+use crate::message::{DecodeError, at_most, code};
 
 /// A session datagram that a third node forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,7 @@ impl<'a> Detoured<'a> {
         if datagram.is_empty() {
             return Err(DecodeError::Truncated);
         }
-        if datagram.len() > Self::DATAGRAM_MAX {
-            return Err(DecodeError::OverLimit {
-                found: datagram.len(),
-                max: Self::DATAGRAM_MAX,
-            });
-        }
+        at_most(datagram.len(), Self::DATAGRAM_MAX)?;
         Ok(Self {
             leg,
             node,

@@ -7,9 +7,9 @@ use udp_proto::ConnectFailure;
 use wire::{Effect, NodeId};
 
 use crate::flow_message::FlowEnd;
+use crate::game::ServerProbe;
 use crate::leg::SocketId;
 use crate::routes::Path;
-use crate::server_probe::ServerProbe;
 use crate::signed_config::{Accepted, LeftOut, Protocol, Refused};
 
 /// An event of a node.
@@ -35,8 +35,7 @@ pub enum Event {
         node: NodeId,
     },
     /// Dials of a bootstrap node failed, and not because it was full; reported at most once a
-    /// minute per node. If a reachable address does not answer, the network secrets differ. If the
-    /// peer has another key, the configured id is wrong.
+    /// minute per node. If a reachable address does not answer, the network secrets differ.
     BootstrapFailed {
         /// The dialed node.
         node: NodeId,
@@ -61,8 +60,7 @@ pub enum Event {
         /// Number of foreign records in this node's name since the last report.
         records: u64,
     },
-    /// This node is overloaded: it does not judge paths and links meanwhile. Reported at most once
-    /// a minute.
+    /// This node is overloaded, and judges no paths and links meanwhile; at most once a minute.
     Overloaded {
         /// How late it ran since the last report.
         late: Duration,
@@ -136,8 +134,7 @@ pub enum Event {
         /// Its version.
         version: u64,
     },
-    /// A player arrived and no exit of the game can be reached; reported at most every 10 s per
-    /// game.
+    /// A player arrived and no exit of the game can be reached; at most every 10 s per game.
     NoExit {
         /// The game.
         game: String,
@@ -158,16 +155,14 @@ pub enum Event {
         /// Its transport protocol.
         protocol: Protocol,
     },
-    /// At an exit: three measurements in a row did not reach a game's server. Entries prefer exits
-    /// that reach theirs for new players.
+    /// At an exit: three measurements in a row did not reach a game's server.
     ServerLost {
         /// The game.
         game: String,
         /// Its transport protocol.
         protocol: Protocol,
     },
-    /// The system does not permit the configured measurement: the server is not measured; retried
-    /// every 10 min. Reported once, until it was permitted in between.
+    /// The system does not permit the configured measurement; retried every 10 min.
     ProbeNotPermitted {
         /// The game.
         game: String,
@@ -192,8 +187,7 @@ pub enum Event {
 pub enum NodeRefusal {
     /// It has another network secret or none: a node of another network, or forged packets.
     WrongSecret,
-    /// It has the secret but is no member by the configuration or the signed document, or its
-    /// identity did not verify.
+    /// It has the secret but is no member, or its identity did not verify.
     NotMember,
 }
 
@@ -223,8 +217,7 @@ pub enum TurnedAway {
     /// A TCP connection was reset because of its PROXY header: malformed, missing, from an
     /// untrusted source, or incomplete while all slots were in use.
     TcpGreeting,
-    /// A TCP connection exceeded the share of its address or network, the number of slots, or the
-    /// rate.
+    /// A TCP connection exceeded the share of its address or network, the slots, or the rate.
     TcpShare,
     /// An idle TCP connection was reset for a newcomer.
     TcpIdle,
@@ -259,8 +252,7 @@ pub enum Command {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Whether it receives IPv4 too: it is `[::]`, and no other address of the node uses the
-        /// port.
+        /// Whether it receives IPv4 too: it is `[::]`, and the only address of the port.
         is_dual: bool,
     },
     /// Open a UDP socket on an ephemeral port, for one server.

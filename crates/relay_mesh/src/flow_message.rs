@@ -21,8 +21,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use wire::{Reader, Writer};
 
-use crate::config::Mode;
 use crate::flow_key::FlowId;
+use crate::game::Mode;
 use crate::message::{DecodeError, of_type, whole};
 use crate::pieces::DATAGRAM_MAX;
 
@@ -253,13 +253,6 @@ pub(crate) fn numbers_from(first: FlowId) -> impl Iterator<Item = FlowId> {
     core::iter::successors(Some(first), after)
 }
 
-#[cfg(feature = "tcp")]
-pub(crate) fn write_address(writer: &mut Writer<'_>, address: SocketAddr) {
-    writer.u8(family_of(&address));
-    write_ip(writer, address.ip());
-    writer.u16(address.port());
-}
-
 /// Returns the code of `value` on the wire: its place in `table`.
 fn code_of<T: PartialEq>(table: &[T], value: &T) -> u8 {
     let place = table.iter().position(|known| known == value);
@@ -295,18 +288,11 @@ fn read_mode_and_family(reader: &mut Reader<'_>) -> Result<(Option<Mode>, u8), D
     Ok((mode, byte & 0x0F))
 }
 
-fn write_name(writer: &mut Writer<'_>, name: &str) {
+pub(crate) fn write_name(writer: &mut Writer<'_>, name: &str) {
     let name = name.as_bytes();
     let name = name.get(..GAME_NAME_MAX).unwrap_or(name);
     writer.u8(u8::try_from(name.len()).unwrap_or(0));
     writer.bytes(name);
-}
-
-#[cfg(feature = "tcp")]
-pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
-    let family = reader.u8()?;
-    let ip = read_ip(reader, family)?;
-    Ok(SocketAddr::new(ip, reader.u16()?))
 }
 
 fn read_ip(reader: &mut Reader<'_>, family: u8) -> Result<IpAddr, DecodeError> {

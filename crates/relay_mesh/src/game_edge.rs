@@ -9,17 +9,14 @@
 //! Ascending by protocol and name. A cost of 32,767 means that the server is unreachable.
 //!
 //! The session of entry and exit authenticates it, so it is not in the signed records that all
-//! nodes get; every node that may choose the exit has such a session. An exit with 16 games with
-//! names of 8 letters sends 194 bytes, 311 with headers and acknowledgement, every 30 s and when a
-//! cost changes: 10 bytes/s per exit at an entry, of link state's budget of 3,000. In records the
-//! same would go to all nodes, signed each time, with new link records, which are bound to the
-//! record's hash.
+//! nodes get. An exit with 16 games sends 311 bytes every 30 s and when a cost changes: 10 bytes/s
+//! per exit at an entry, of link state's budget of 3,000.
 
 use wire::{Reader, Writer};
 
 use crate::cost::Cost;
-use crate::flow_message::{GAME_NAME_MAX, flow_code, read_name};
-use crate::message::DecodeError;
+use crate::flow_message::{flow_code, read_name, write_name};
+use crate::message::{DecodeError, at_most, of_type, whole};
 use crate::signed_config::Protocol;
 
 /// The edge from an exit to a game's server.
@@ -45,10 +42,7 @@ impl GameEdge {
         writer.u8(u8::try_from(edges.len()).unwrap_or(0));
         for edge in edges {
             writer.u8(code_of(edge.protocol));
-            let name = edge.game.as_bytes();
-            let name = name.get(..GAME_NAME_MAX).unwrap_or(name);
-            writer.u8(u8::try_from(name.len()).unwrap_or(0));
-            writer.bytes(name);
+            write_name(&mut writer, &edge.game);
             writer.u16(edge.cost.units());
         }
     }
@@ -59,21 +53,13 @@ impl GameEdge {
     ///
     /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &[u8]) -> Result<Vec<Self>, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        match reader.u8()? {
-            flow_code::GAME_EDGES => {}
-            other => return Err(DecodeError::UnknownType(other)),
-        }
-        let found = usize::from(reader.u8()?);
-        if found > Self::COUNT_MAX {
-            let max = Self::COUNT_MAX;
-            return Err(DecodeError::OverLimit { found, max });
-        }
-        if found == 0 {
+        let mut reader = of_type(flow_code::GAME_EDGES, bytes)?;
+        let count = at_most(reader.u8()?.into(), Self::COUNT_MAX)?;
+        if count == 0 {
             return Err(DecodeError::BadValue);
         }
-        let mut edges: Vec<Self> = Vec::with_capacity(found);
-        for _ in 0..found {
+        let mut edges: Vec<Self> = Vec::with_capacity(count);
+        for _ in 0..count {
             let edge = Self::read(&mut reader)?;
             let key = |edge: &Self| (code_of(edge.protocol), edge.game.clone());
             if edges.last().is_some_and(|last| key(last) >= key(&edge)) {
@@ -81,11 +67,7 @@ impl GameEdge {
             }
             edges.push(edge);
         }
-        if reader.is_empty() {
-            Ok(edges)
-        } else {
-            Err(DecodeError::Trailing)
-        }
+        whole(&reader, edges)
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {

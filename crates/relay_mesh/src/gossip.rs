@@ -2,34 +2,31 @@
 //! links, and repairs what was missed.
 //!
 //! **Tree.** Each node chooses 3 random neighbours, and others choose it: it *gossips* with these.
-//! Each
-//! such link starts *eager*: new records are pushed over it at once. A node that receives the
+//! Each such link starts *eager*: new records are pushed over it at once. A node that receives the
 //! newest record of the *root* over a second link makes that link *lazy* in both directions with
-//! `prune`: from then on it carries only advertisements of new records ([`Have`]), every 2 s. A
-//! node that sees an advertisement and does not receive the record within 2 s requests it and
-//! grafts the link, which becomes eager again. The eager links so form a tree that delivers each
-//! record once, and the lazy ones repair it (Plumtree: Leitão, Pereira, Rodrigues, SRDS 2007). Only
-//! the root's records prune, since concurrent records of many origins would cut the tree; the root,
-//! the node with the lowest id, signs its own every 3 s. A dishonest root can damage the tree;
-//! [`Have`] and digests then find what is missing. If probes show that a link is dead, the node
-//! stops gossiping over it, chooses another neighbour, and makes its lazy links eager.
+//! `prune`: from then on it carries only advertisements of new records
+//! ([`Have`](crate::link_state::Have)), every 2 s. A node that does not receive an advertised
+//! record within 2 s requests it and grafts the link, which becomes eager again. The eager links so
+//! form a tree that delivers each record once, and the lazy ones repair it (Plumtree: Leitão,
+//! Pereira, Rodrigues, SRDS 2007). Only the root's records prune, since concurrent records of many
+//! origins would cut the tree; the root, the node with the lowest id, signs its own every 3 s. A
+//! dishonest root can damage the tree; advertisements and digests then find what is missing. If
+//! probes show that a link is dead, the node stops gossiping over it, chooses another neighbour,
+//! and makes its lazy links eager.
 //!
 //! Once a minute a node replaces one neighbour whose link is lazy with a random one. This
-//! reconnects parts of a network that were partitioned and chose neighbours only among themselves.
+//! reconnects parts of a network that chose neighbours only among themselves.
 //!
 //! **Pace.** Records that report a link up or down, and new lists, are forwarded at once. Renewals
-//! and
-//! deltas are forwarded at once if nothing was sent to the neighbour recently, and otherwise wait
-//! for the flush interval, so that one datagram carries several: 200 ms in networks of 33 to 256
-//! nodes, 100 ms in others.
+//! and deltas wait for the flush interval if something was sent to the neighbour recently, so that
+//! one datagram carries several: 200 ms in networks of 33 to 256 nodes, 100 ms in others.
 //!
 //! **Repair.** When a session comes up or gossip starts, both nodes exchange digests and request
-//! what
-//! they lack. Every 10 s a node sends its digest to one random neighbour, which requests what is
-//! still missing a second later. Only the timer searches for missing records, so that the cost of a
-//! message is bounded by its length. Digests omit origins whose records have expired. If a node
-//! receives a record older than an expired one, it sends the expired one back: a restarted node
-//! without a clock, or whose clock was ahead, so learns its last version.
+//! what they lack. Every 10 s a node sends its digest to one random neighbour, which requests what
+//! is still missing a second later. Only the timer searches for missing records, so that the cost
+//! of a message is bounded by its length. Digests omit expired origins. A node that receives a
+//! record older than an expired one sends the expired one back: so a restarted node without a
+//! clock, or whose clock was ahead, learns its last version.
 //!
 //! **Bounds.** Per neighbour: 256 KiB/s of messages with a burst of 1 MiB; 128 KiB/s of replies and
 //! digests with a burst of 256 KiB; one digest per second; one request of 64 origins per second;
@@ -39,11 +36,9 @@
 
 mod neighbour;
 mod repair;
-mod root;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod wanted;
 
 use core::fmt;
 use core::time::Duration;
@@ -54,15 +49,13 @@ use serde::Serialize;
 use wire::{Generator, Instant, NodeId, UnixTime};
 
 use self::neighbour::{Neighbour, PushMode, RecordParts};
-use self::root::Root;
-use self::wanted::{Newer, Wanted};
+use self::repair::{Newer, Wanted};
+use self::tree::Root;
 use crate::link_state::{
-    DeltaOutcome, LinkDelta, LinkRecord, LinkStateTable, NodeRecord, Outcome, Publisher, Urgency,
+    DeltaOutcome, LinkDelta, LinkRecord, LinkStateTable, Message, NodeRecord, Outcome, Publisher,
+    Urgency,
 };
 use crate::measure::LinkReport;
-#[cfg(doc)]
-use crate::message::Have;
-use crate::message::Message;
 
 /// A node's part in gossip: its own records, those of all others, and its neighbours.
 ///
@@ -132,7 +125,6 @@ impl<P: Provider> Gossip<P> {
         &self.table
     }
 
-    /// Returns the table, to change which nodes' records it accepts.
     pub(crate) const fn table_mut(&mut self) -> &mut LinkStateTable {
         &mut self.table
     }
@@ -156,10 +148,13 @@ impl<P: Provider> Gossip<P> {
 
     /// Returns the neighbours with eager links, ascending.
     pub fn eager(&self) -> impl Iterator<Item = NodeId> {
-        let neighbours = self.neighbours.iter();
-        neighbours
-            .filter(|(_, neighbour)| neighbour.push_mode == PushMode::Eager)
-            .map(|(&id, _)| id)
+        self.with_mode(PushMode::Eager)
+    }
+
+    fn with_mode(&self, mode: PushMode) -> impl Iterator<Item = NodeId> {
+        let all = self.neighbours.iter();
+        all.filter(move |(_, held)| held.push_mode == mode)
+            .map(|(id, _)| *id)
     }
 
     /// Adds a neighbour whose session is up; replaces an earlier session.
@@ -204,20 +199,23 @@ impl<P: Provider> Gossip<P> {
         match message {
             Message::Hello(record) | Message::NodeRecord(record) => {
                 let outcome = self.table.accept_node(now, provider, from, record);
-                self.on_node(now, from, record, outcome)
+                return self.on_node(now, from, record, outcome);
             }
             Message::LinkRecord(record) => {
                 let outcome = self.table.accept_links(now, provider, from, record);
-                self.on_links(now, from, record, outcome)
+                return self.on_links(now, from, record, outcome);
             }
-            Message::LinkDeltas(deltas) => self.on_deltas(now, from, deltas),
+            Message::LinkDeltas(deltas) => return self.on_deltas(now, from, deltas),
             Message::Digest(digest) => self.on_digest(now, from, &digest),
             Message::Request(request) => self.on_request(now, from, &request),
             Message::Have(have) => self.on_have(now, from, &have),
             Message::Graft => self.on_graft(now, from),
-            Message::Prune => self.on_prune(from),
-            Message::Part => self.on_part(from),
+            Message::Prune => {
+                neighbour.make_lazy();
+            }
+            Message::Part => neighbour.part(),
         }
+        GossipUpdate::None
     }
 
     /// Publishes due changes of `links`, this node's measurements, and runs all timers. Call it
@@ -241,7 +239,7 @@ impl<P: Provider> Gossip<P> {
         self.start_election(now);
         let published = self.publish(now, unix, provider, links);
         self.fetch(now);
-        self.send_owed(now);
+        self.send_pending_digests(now);
         if now >= self.expire_at {
             self.expire_at = now + EXPIRE_INTERVAL;
             self.table.expire(now);
@@ -273,7 +271,7 @@ impl<P: Provider> Gossip<P> {
         links: &BTreeMap<NodeId, LinkReport>,
     ) -> Result<(), NoEntropy> {
         let publication = self.publisher.update(now, unix, provider, links)?;
-        let own = self.table.own_short();
+        let own = self.table.own().into();
         if let Some(record) = publication.node {
             self.table.publish(now, provider, &record);
             let is_first = self.own_record.is_empty();
@@ -300,12 +298,11 @@ impl<P: Provider> Gossip<P> {
         Ok(())
     }
 
-    /// Becomes the root of the tree, or steps down.
     fn start_election(&mut self, now: Instant) {
         let own = self.table.own();
         let lower = self.table.nodes().take_while(|(id, _)| *id < own);
-        let lower = lower.filter(|(_, is_live)| *is_live);
-        let below = lower.take(Root::CANDIDATES).count();
+        let live = lower.filter(|(_, is_live)| *is_live);
+        let below = live.take(Root::CANDIDATES).count();
         if self.root.is_due(now, own, below) {
             self.root.on_record(now, own);
             self.publisher.become_root();
@@ -363,33 +360,24 @@ impl<P: Provider> Gossip<P> {
     }
 
     fn on_outcome(&mut self, now: Instant, from: NodeId, outcome: Outcome) -> GossipUpdate {
-        match outcome {
-            Outcome::OwnFromBefore(version) => self.publisher.raise(version),
-            Outcome::BelowExpired(origin) => self.send_expired(now, from, origin),
-            Outcome::Accepted
-            | Outcome::Stale
-            | Outcome::NeedsNodeRecord(_)
-            | Outcome::Refused(_) => {}
+        if let Outcome::OwnFromBefore(version) = outcome {
+            self.publisher.raise(version);
+        } else if let Outcome::BelowExpired(origin) = outcome {
+            self.send_expired(now, from, origin);
         }
         GossipUpdate::None
     }
 
     fn on_deltas(&mut self, now: Instant, from: NodeId, deltas: Vec<LinkDelta>) -> GossipUpdate {
-        let mut heard = GossipUpdate::None;
+        let mut update = GossipUpdate::None;
         for delta in deltas {
             let origin = delta.origin;
-            match self.table.accept_delta(now, from, delta) {
-                DeltaOutcome::Accepted => {
-                    self.spread(Some(from), origin, RecordParts::DELTA);
-                    heard = GossipUpdate::Links;
-                }
-                DeltaOutcome::Stale
-                | DeltaOutcome::Unfit
-                | DeltaOutcome::Ignored
-                | DeltaOutcome::Forged => {}
+            if self.table.accept_delta(now, from, delta) == DeltaOutcome::Accepted {
+                self.spread(Some(from), origin, RecordParts::DELTA);
+                update = GossipUpdate::Links;
             }
         }
-        heard
+        update
     }
 
     fn send_hello(&mut self, node: NodeId) {
@@ -408,7 +396,7 @@ impl<P: Provider> Gossip<P> {
         self.outbox.push_back((to, bytes));
     }
 
-    pub(super) fn flush_interval(&self) -> Duration {
+    fn flush_interval(&self) -> Duration {
         if MEDIUM.contains(&self.table.len()) {
             FLUSH_MEDIUM
         } else {
@@ -426,18 +414,21 @@ impl<P: Provider> fmt::Debug for Gossip<P> {
     }
 }
 
+/// Draws an index below `len`, or 0; consumes one number in either case.
+fn draw_index(generator: &mut Generator, len: usize) -> usize {
+    let drawn = generator.below(u64::try_from(len).unwrap_or(0));
+    usize::try_from(drawn).unwrap_or(0)
+}
+
 /// Flush interval: small networks send little, and large ones fill a datagram within it.
 const FLUSH: Duration = Duration::from_millis(100);
 /// Flush interval in [`MEDIUM`] networks, whose datagrams would be many and near empty.
 const FLUSH_MEDIUM: Duration = Duration::from_millis(200);
 const MEDIUM: core::ops::RangeInclusive<usize> = 33..=256;
-/// Interval of advertisements over lazy links.
 const HAVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval of digests.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of neighbour replacements, in milliseconds.
 const CHANGE_INTERVAL_MS: u64 = 60_000;
-/// Interval of expiry checks.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Queued messages; the driver polls after each input.
 const OUTBOX_MAX: usize = 8_192;

@@ -1,24 +1,19 @@
 //! Labels of one shard. A label is one direction of a flow on one path, at one node.
 
-mod naming;
 mod record;
 
-use core::fmt;
 use core::ops::Range;
 use std::collections::VecDeque;
-use wire::token_bucket::{Fill, Level};
 
 use udp_proto::replay::ReplayWindow;
+use wire::token_bucket::{Fill, Level};
 use wire::{Instant, TokenBucket};
 
-use crate::hop::LabelName;
-use crate::hop_key::HopForm;
-use crate::hop_sealer::Binding;
-use crate::link::LinkId;
-use crate::link::LinkSet;
-use crate::shard::ShardId;
-use record::Purpose;
+use crate::hop::{HopForm, LabelName, ShardId};
+use crate::hop_seal::Binding;
+use crate::link::{LinkId, LinkSet};
 pub(crate) use record::{Label, Onward};
+use record::{PLACES, Purpose, USES, name_of, place_of};
 
 /// Destination of a label, for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +32,7 @@ pub(crate) struct LabelSlab {
     /// Free slots, oldest first.
     free: VecDeque<u32>,
     /// Slots that have no uses left.
-    worn: u32,
+    retired: u32,
     /// Usage per owner, by link; kept after the owner's labels end.
     owners: Vec<Owner>,
     limits: LabelLimits,
@@ -49,18 +44,14 @@ pub(crate) struct LabelSlab {
 /// A neighbour's usage of a slab.
 #[derive(Debug)]
 struct Owner {
-    /// Labels held.
     held: u32,
     /// Byte budget of all its labels.
     bucket: TokenBucket,
 }
 
-/// Bounds of a slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LabelLimits {
-    /// All labels.
     pub(crate) labels_max: u32,
-    /// Labels of one owner.
     pub(crate) per_owner_max: u32,
     /// Bytes per second and label.
     pub(crate) rate: u32,
@@ -76,7 +67,7 @@ impl LabelSlab {
             shard,
             labels: Vec::new(),
             free: VecDeque::new(),
-            worn: 0,
+            retired: 0,
             owners: Vec::new(),
             limits,
             taken: 0,
@@ -85,10 +76,6 @@ impl LabelSlab {
     }
 
     /// Assigns a label for frames from `previous`, as requested by `owner`.
-    ///
-    /// # Errors
-    ///
-    /// [`LabelRefusal::Full`] if no label is free, or `owner`'s limit is reached.
     pub(crate) fn reserve(
         &mut self,
         now: Instant,
@@ -101,10 +88,8 @@ impl LabelSlab {
         }
         let place = self.take_place(now)?;
         let fill = self.fill();
-        let label = self
-            .labels
-            .get_mut(usize::try_from(place).unwrap_or(usize::MAX))
-            .ok_or(LabelRefusal::Unknown)?;
+        let at = usize::try_from(place).unwrap_or(usize::MAX);
+        let label = self.labels.get_mut(at).ok_or(LabelRefusal::Unknown)?;
         label.purpose = Purpose::Reserved;
         label.previous = previous;
         label.owner = owner;
@@ -113,28 +98,19 @@ impl LabelSlab {
         let number = label.number;
         self.owner_mut(now, owner)?.held = held.saturating_add(1);
         self.taken = self.taken.saturating_add(1);
-        Ok(naming::name(self.shard, place, number))
+        Ok(name_of(self.shard, place, number))
     }
 
     /// Checks that `name` was assigned to `owner` and is not bound yet.
-    ///
-    /// # Errors
-    ///
-    /// [`LabelRefusal`] if it was not, or is bound.
     pub(crate) fn check_reserved(
         &self,
         name: LabelName,
         owner: LinkId,
     ) -> Result<(), LabelRefusal> {
-        let label = self.place(name).and_then(|place| self.labels.get(place));
-        let label = label
-            .filter(|label| label.is(name) && label.owner == owner)
-            .ok_or(LabelRefusal::Unknown)?;
-        match label.purpose {
-            Purpose::Reserved => Ok(()),
-            Purpose::Free | Purpose::Transit(_) | Purpose::Terminal { .. } => {
-                Err(LabelRefusal::Bound)
-            }
+        match self.owned_label(name, owner).map(|label| &label.purpose) {
+            Some(Purpose::Reserved) => Ok(()),
+            Some(_) => Err(LabelRefusal::Bound),
+            None => Err(LabelRefusal::Unknown),
         }
     }
 
@@ -175,7 +151,6 @@ impl LabelSlab {
         label.filter(|label| label.is(name))
     }
 
-    /// Finds the label of a frame with its budget and its owner's.
     pub(crate) fn get_with_owner(
         &mut self,
         name: LabelName,
@@ -189,12 +164,15 @@ impl LabelSlab {
 
     /// Returns the destination of `name` if it belongs to `owner` and has not ended.
     pub(crate) fn owned(&self, name: LabelName, owner: LinkId) -> Option<Owned> {
-        let label = self.labels.get(self.place(name)?);
-        let label = label.filter(|label| label.is(name) && label.owner == owner)?;
-        Some(match label.purpose {
+        Some(match self.owned_label(name, owner)?.purpose {
             Purpose::Terminal { flow, .. } => Owned::Flow(flow),
             Purpose::Free | Purpose::Reserved | Purpose::Transit(_) => Owned::Elsewhere,
         })
+    }
+
+    fn owned_label(&self, name: LabelName, owner: LinkId) -> Option<&Label> {
+        let label = self.labels.get(self.place(name)?)?;
+        (label.is(name) && label.owner == owner).then_some(label)
     }
 
     /// Frees a label and returns its binding, to be released by its sealer.
@@ -203,11 +181,11 @@ impl LabelSlab {
         let (owner, next) = (label.owner, label.next);
         let old = core::mem::replace(&mut label.purpose, Purpose::Free);
         label.number = label.number.saturating_add(1);
-        if label.number < naming::USES {
-            let place = u32::try_from(naming::place(name)).unwrap_or(u32::MAX);
+        if label.number < USES {
+            let place = u32::try_from(place_of(name)).unwrap_or(u32::MAX);
             self.free.push_back(place);
         } else {
-            self.worn = self.worn.saturating_add(1);
+            self.retired = self.retired.saturating_add(1);
         }
         self.taken = self.taken.saturating_sub(1);
         if let Some(owner) = self.owners.get_mut(usize::from(owner.0)) {
@@ -228,8 +206,7 @@ impl LabelSlab {
         self.remove_among(0..self.places(), ends, on_free)
     }
 
-    /// Frees expired labels in the next of [`SWEEPS`] parts, so that forwarding threads never wait
-    /// for a full scan.
+    /// Frees expired labels in the next of [`SWEEPS`] parts, to hold the lock briefly.
     pub(crate) fn sweep(&mut self, now: Instant, on_free: impl FnMut(LinkId, Binding)) -> u32 {
         let all = self.places();
         let from = self.swept_to.min(all);
@@ -253,7 +230,7 @@ impl LabelSlab {
             if label.is_free() || !ends(label) {
                 continue;
             }
-            let name = naming::name(self.shard, place, label.number);
+            let name = name_of(self.shard, place, label.number);
             count = count.saturating_add(1);
             if let Some((next, binding)) = self.remove(name) {
                 on_free(next, binding);
@@ -288,21 +265,17 @@ impl LabelSlab {
         u32::try_from(transit.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of labels in use.
     pub(crate) const fn len(&self) -> u32 {
         self.taken
     }
 
-    /// Returns the slab's memory in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.labels
-            .capacity()
-            .saturating_mul(size_of::<Label>())
-            .saturating_add(self.free.capacity().saturating_mul(4))
-            .saturating_add(self.owners.capacity().saturating_mul(size_of::<Owner>()))
+        let labels = self.labels.capacity().saturating_mul(size_of::<Label>());
+        let free = self.free.capacity().saturating_mul(4);
+        let owners = self.owners.capacity().saturating_mul(size_of::<Owner>());
+        labels.saturating_add(free).saturating_add(owners)
     }
 
-    /// Returns the usage of `owner`; creates it if new.
     fn owner_mut(&mut self, now: Instant, owner: LinkId) -> Result<&mut Owner, LabelRefusal> {
         let rate = self.limits.owner_rate;
         let place = usize::from(owner.0);
@@ -317,9 +290,9 @@ impl LabelSlab {
 
     fn take_place(&mut self, now: Instant) -> Result<u32, LabelRefusal> {
         let places = self.places();
-        let is_all = places.saturating_sub(self.worn) >= self.limits.labels_max;
+        let is_all = places.saturating_sub(self.retired) >= self.limits.labels_max;
         // A slot rests before its next use, so that frames in flight to its last label find none.
-        if self.free.len() > FREE_KEPT || is_all || places >= naming::PLACES {
+        if self.free.len() > FREE_KEPT || is_all || places >= PLACES {
             return self.free.pop_front().ok_or(LabelRefusal::Full);
         }
         self.labels.push(Label::vacant(now));
@@ -328,15 +301,13 @@ impl LabelSlab {
 
     /// Returns a label's slot; `None` if its name belongs to another shard.
     fn place(&self, name: LabelName) -> Option<usize> {
-        (name.shard() == self.shard).then(|| naming::place(name))
+        (name.shard() == self.shard).then(|| place_of(name))
     }
 
-    /// Number of slots, free or not.
     fn places(&self) -> u32 {
         u32::try_from(self.labels.len()).unwrap_or(u32::MAX)
     }
 
-    /// Rate and burst of a label's budget.
     const fn fill(&self) -> Fill {
         let LabelLimits { rate, burst, .. } = self.limits;
         Fill { rate, burst }
@@ -352,16 +323,6 @@ pub(crate) enum LabelRefusal {
     Unknown,
     /// It is bound.
     Bound,
-}
-
-impl fmt::Display for LabelRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "the limit of labels is reached",
-            Self::Unknown => "no such label",
-            Self::Bound => "the label is already bound",
-        })
-    }
 }
 
 /// Sweeps that cover all labels: one every 100 ms, so that an expired label ends within 5 s.

@@ -1,12 +1,10 @@
-//! Socket and remote address of a datagram.
+//! Sockets and addresses of datagrams.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Id of one of the driver's sockets.
-///
-/// The driver assigns it: [`MESH`](Self::MESH) is the socket between nodes; the others are results
-/// of [`Command::Listen`](crate::Command::Listen) and [`Command::Open`](crate::Command::Open),
-/// never reused.
+/// Id of one of the driver's sockets; never reused. [`MESH`](Self::MESH) is the socket between
+/// nodes; the others are results of [`Command::Listen`](crate::Command::Listen) and
+/// [`Command::Open`](crate::Command::Open).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
 
@@ -33,4 +31,11 @@ impl Leg {
             address,
         }
     }
+}
+
+/// Whether `address` has a port and is not unspecified, multicast or broadcast.
+pub(crate) fn is_single_host(address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }

@@ -5,32 +5,25 @@ use core::net::{IpAddr, SocketAddr};
 use crypto::{Aead, Exporter, OpenError, Provider, Role};
 use wire::Instant;
 
-use crate::hop::{HopHeader, LabelName};
-use crate::hop_opener::HopOpener;
-use crate::hop_sealer::{Binding, HopSealer};
-use crate::key_epoch::KeyEpoch;
-use crate::link_secret::{LinkSecret, ShardPair};
-use crate::link_terms::Packing;
-use crate::shard::ShardId;
+use crate::hop::{HopHeader, LabelName, ShardId};
+use crate::hop_seal::{Binding, HopOpener, HopSealer, LinkSecret, ShardPair};
+use crate::link_terms::{KeyEpoch, Packing};
 
 /// Id of a known node; reused after the node has been gone for 10 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LinkId(pub(crate) u16);
 
 impl LinkId {
-    /// This node itself, as the exit of its own players. Known nodes are numbered from 0 and are
-    /// fewer.
+    /// This node itself, as the exit of its own players.
     pub(crate) const OWN: Self = Self(u16::MAX);
 }
 
 /// A shard's state of a neighbour with an open session.
-#[derive(Debug)]
 pub(crate) struct Link<A> {
     /// Source address of its frames.
     pub(crate) remote: SocketAddr,
     /// Own address that frames to it are sent from, equal to that of the session's packets.
     pub(crate) local: Option<IpAddr>,
-    /// How frames to it are batched.
     pub(crate) packing: Packing,
     shard: ShardId,
     sends: LinkSecret,
@@ -80,17 +73,14 @@ impl End {
     }
 }
 
-/// Key material of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct LinkRoot<'a> {
-    /// Exporter of the session with the neighbour.
     pub(crate) exporter: &'a Exporter,
     pub(crate) end: End,
 }
 
 impl<A: Aead> Link<A> {
-    /// Creates the link of one shard. `serial` is unique among all links that a node creates for
-    /// its shards.
+    /// Creates the link of one shard. `serial` is unique among all links of a node.
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
         root: LinkRoot<'_>,
@@ -123,20 +113,20 @@ impl<A: Aead> Link<A> {
             to,
         };
         let serial = self.serial.wrapping_add(to.place().into());
-        Some(
-            slot.get_or_insert_with(|| {
-                Box::new(HopSealer::new(provider, &self.sends, pair, serial))
-            }),
-        )
+        let new = || Box::new(HopSealer::new(provider, &self.sends, pair, serial));
+        Some(slot.get_or_insert_with(new))
     }
 
-    /// Returns the sealer that made a binding.
     pub(crate) fn sealer_of(&mut self, binding: &Binding) -> Option<&mut HopSealer<A>> {
-        let place = usize::from(binding.name().shard().place());
-        self.sealers.get_mut(place)?.as_deref_mut()
+        self.sealer_mut(binding.name().shard())
     }
 
-    /// Releases a binding of one of this link's sealers.
+    fn sealer_mut(&mut self, to: ShardId) -> Option<&mut HopSealer<A>> {
+        self.sealers
+            .get_mut(usize::from(to.place()))?
+            .as_deref_mut()
+    }
+
     pub(crate) fn release(&mut self, binding: Binding) {
         if let Some(sealer) = self.sealer_of(&binding) {
             sealer.release(binding);
@@ -145,45 +135,42 @@ impl<A: Aead> Link<A> {
 
     /// Number of bound labels of the neighbour.
     pub(crate) fn live(&self) -> usize {
-        let sealers = self.sealers.iter().flatten();
-        sealers.map(|sealer| sealer.live()).sum()
+        self.sealers.iter().flatten().map(|held| held.live()).sum()
     }
 
     /// Whether a label of the neighbour is bound.
     pub(crate) fn holds(&self, name: LabelName) -> bool {
         let sealer = self.sealers.get(usize::from(name.shard().place()));
-        let sealer = sealer.and_then(Option::as_deref);
-        sealer.is_some_and(|sealer| sealer.holds(name))
+        matches!(sealer, Some(Some(sealer)) if sealer.holds(name))
     }
 
     /// Key epochs of its sealers that were not announced to the neighbour.
-    pub(crate) fn untold_epochs(&self) -> impl Iterator<Item = KeyEpoch> {
+    pub(crate) fn unannounced_epochs(&self) -> impl Iterator<Item = KeyEpoch> {
         let sealers = (0..).zip(&self.sealers);
         sealers.filter_map(|(to, sealer)| {
-            let epoch = sealer.as_deref()?.untold_epoch()?;
-            let (from, to) = (self.shard, ShardId::new(to)?);
-            Some(KeyEpoch { from, to, epoch })
+            Some(KeyEpoch {
+                from: self.shard,
+                to: ShardId::new(to)?,
+                epoch: sealer.as_deref()?.unannounced_epoch()?,
+            })
         })
     }
 
-    /// Marks an epoch as announced.
-    pub(crate) fn note_told(&mut self, said: KeyEpoch) {
-        let sealer = self.sealers.get_mut(usize::from(said.to.place()));
-        if let Some(sealer) = sealer.and_then(Option::as_deref_mut) {
-            sealer.note_told(said.epoch);
+    pub(crate) fn on_announced(&mut self, announced: KeyEpoch) {
+        if let Some(sealer) = self.sealer_mut(announced.to) {
+            sealer.on_announced(announced.epoch);
         }
     }
 
-    /// Handles the announced epoch of a shard of the neighbour; returns false if it is not
-    /// plausible. It creates openers for at most the eight shards of a node.
+    /// Handles an announced epoch; returns false if it is not plausible.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
-        said: KeyEpoch,
+        announced: KeyEpoch,
     ) -> bool {
-        let opener = self.opener_from(provider, said.from);
-        opener.is_some_and(|opener| opener.reach(provider, now, said.epoch))
+        let opener = self.opener_from(provider, announced.from);
+        opener.is_some_and(|opener| opener.reach(provider, now, announced.epoch))
     }
 
     fn opener_from<P: Provider<Aead = A>>(
@@ -199,9 +186,8 @@ impl<A: Aead> Link<A> {
 
     /// Decrypts a frame in place, and returns its body.
     ///
-    /// The first frame from a shard of the neighbour creates that shard's opener, genuine or not.
-    /// There are at most eight, and a frame gets here only with a label of the link and from its
-    /// address.
+    /// The first frame from a shard of the neighbour, genuine or not, creates one of at most eight
+    /// openers; it must have a label of the link and be from its address.
     pub(crate) fn open<'a, P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -225,7 +211,6 @@ impl<L> LinkTable<L> {
         Self { links: Vec::new() }
     }
 
-    /// Sets or clears the value of a link.
     pub(crate) fn set(&mut self, id: LinkId, link: Option<L>) {
         let index = usize::from(id.0);
         if self.links.len() <= index {
@@ -299,7 +284,6 @@ fn place(link: LinkId) -> (usize, u64) {
 
 #[cfg(test)]
 impl LinkSet {
-    /// Returns all numbers, in order.
     pub(crate) fn numbers(&self) -> Vec<u16> {
         let all = 0..=u16::MAX;
         all.filter(|link| self.contains(LinkId(*link))).collect()

@@ -32,12 +32,10 @@
 //! sender. The same version again is stale, so each record crosses each link at most once per
 //! direction. Digests repair the rest.
 
-mod admission;
 mod graph;
-mod link_delta;
 mod link_record;
+mod message;
 mod node_record;
-mod outcome;
 mod publisher;
 mod table;
 
@@ -46,14 +44,14 @@ use core::ops::{BitOr, RangeInclusive};
 
 use wire::NodeId;
 
-pub use self::admission::{Admission, TableConfig};
-pub use self::link_delta::LinkDelta;
-pub use self::link_record::{LinkRecord, Urgency};
+pub use self::link_record::{LinkDelta, LinkRecord, Urgency};
+pub use self::message::{Digest, Have, LINK_DELTAS_MAX, Message, Request};
 pub use self::node_record::{NodeRecord, Profile};
-pub use self::outcome::{DeltaOutcome, Outcome, Refusal, TableStats};
 pub(crate) use self::publisher::low_half;
 pub use self::publisher::{InvalidProfile, Publication, Publisher};
-pub use self::table::LinkStateTable;
+pub use self::table::{
+    Admission, DeltaOutcome, LinkStateTable, Outcome, Refusal, TableConfig, TableStats,
+};
 
 /// Most neighbours of one origin.
 pub const NEIGHBOURS_MAX: usize = 64;
@@ -67,7 +65,6 @@ pub struct Network(pub [u8; 16]);
 pub struct ShortId(pub [u8; 8]);
 
 impl ShortId {
-    /// Returns the range of ids with this prefix.
     fn ids(self) -> RangeInclusive<NodeId> {
         let [low, high] = [0, 0xff].map(|rest| {
             let mut id = [rest; 32];

@@ -39,8 +39,6 @@ mod tunnel_flows;
 mod tunnels;
 mod views;
 
-#[cfg(feature = "tcp")]
-pub(crate) use links::is_of_one_host;
 pub use reconfigure::AddressUse;
 
 use core::num::NonZeroU32;
@@ -56,23 +54,22 @@ use wire::{
 };
 
 use crate::choice::{Penalties, PenaltyConfig};
-use crate::config::{Config, Game, NewError};
+use crate::config::{Config, NewError};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event, Outcome};
 use crate::flow_message::GAME_NAME_MAX;
+use crate::game::{Game, ServerProbe};
 use crate::gossip::Gossip;
-use crate::hop::HopHeader;
+use crate::grant::LinkGate;
+use crate::hop::{HopHeader, ShardId};
 use crate::label::LabelLimits;
 use crate::leg::{Leg, SocketId};
 use crate::link::{LinkId, LinkTable};
-use crate::link_gate::LinkGate;
 use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
 use crate::measure::LinkReport;
 use crate::ration::ReplyRation;
 use crate::route_request::RequestId;
-use crate::server_probe::ServerProbe;
-use crate::shard::ShardId;
-use crate::shards::Shards;
+use crate::shard::Shards;
 use crate::stats::NodeStats;
 #[cfg(feature = "tcp")]
 use crate::tcp::TcpConfig;

@@ -11,8 +11,7 @@ use udp_proto::SessionId;
 use wire::{Instant, NodeId};
 
 use crate::flow_key::FlowId;
-use crate::hop::LabelName;
-use crate::hop_key::NextLabel;
+use crate::hop::{LabelName, NextLabel};
 use crate::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteReply, RouteRequest,
 };

@@ -7,19 +7,16 @@ use wire::Instant;
 
 use crate::hop::Piece;
 
-/// Longest player datagram that is not split, in bytes: a link's 1,280 less header 16, hop tag 16
-/// and end-to-end tag 16.
+/// Longest player datagram that is not split, in bytes: 1,280 - 16 header - 2 × 16 tag.
 pub const WHOLE_MAX: usize = 1_232;
-/// Longest player datagram, in bytes: an Ethernet frame's payload less IPv4 and UDP headers, 1,500
-/// - 28.
+/// Longest player datagram, in bytes: 1,500 of Ethernet less 28 of IPv4 and UDP.
 pub const DATAGRAM_MAX: usize = 1_472;
 
 /// Longest piece of a datagram, in bytes: half of the longest.
 pub(crate) const PIECE_MAX: usize = DATAGRAM_MAX / 2;
 
 /// Splits a datagram if necessary; `None` if it is too long for two pieces.
-#[must_use]
-pub fn split(datagram: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+pub(crate) fn split(datagram: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     split_over(datagram, WHOLE_MAX)
 }
 
@@ -31,22 +28,20 @@ pub(crate) fn split_over(datagram: &[u8], whole_max: usize) -> Option<(&[u8], Op
     if datagram.len() > DATAGRAM_MAX {
         return None;
     }
-    datagram
-        .split_at_checked(datagram.len().div_ceil(2))
-        .map(|(first, second)| (first, Some(second)))
+    let (first, second) = datagram.split_at_checked(datagram.len().div_ceil(2))?;
+    Some((first, Some(second)))
 }
 
 /// Joins pieces; stores at most 8 KiB of them for at most 1 s.
 #[derive(Debug, Default)]
-pub struct Joiner {
+pub(crate) struct Joiner {
     /// Pieces without their other half, oldest first.
-    waiting: VecDeque<Waiting>,
-    /// Bytes of all stored pieces.
+    waiting: VecDeque<StoredPiece>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct StoredPiece {
     /// Number of the first piece of the pair.
     pair: u64,
     piece: Piece,
@@ -56,8 +51,7 @@ struct Waiting {
 
 impl Joiner {
     /// Creates an empty joiner; it allocates nothing until a piece arrives.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
@@ -65,11 +59,9 @@ impl Joiner {
     }
 
     /// Adds the piece with packet number `number`. If its datagram is complete, appends that to
-    /// `out` and returns true.
-    ///
-    /// If the same half of the pair is already stored, both are dropped: the pair is contradictory,
-    /// and only its sender can have made it.
-    pub fn add(
+    /// `out` and returns true. A second first or second half of a pair drops both: only their
+    /// sender can have made them.
+    pub(crate) fn add(
         &mut self,
         now: Instant,
         (number, piece): (u64, Piece),
@@ -90,7 +82,7 @@ impl Joiner {
         };
         let place = self.waiting.iter().position(|other| other.pair == pair);
         let Some(other) = place.and_then(|place| self.waiting.remove(place)) else {
-            self.wait(Waiting {
+            self.wait(StoredPiece {
                 pair,
                 piece,
                 since: now,
@@ -99,28 +91,17 @@ impl Joiner {
             return false;
         };
         self.bytes = self.bytes.saturating_sub(other.bytes.len());
-        match (other.piece, piece) {
-            (Piece::First, Piece::Second) => {
-                out.extend_from_slice(&other.bytes);
-                out.extend_from_slice(bytes);
-                true
-            }
-            (Piece::Second, Piece::First) => {
-                out.extend_from_slice(bytes);
-                out.extend_from_slice(&other.bytes);
-                true
-            }
-            _ => false,
-        }
+        let (first, second) = match (other.piece, piece) {
+            (Piece::First, Piece::Second) => (&*other.bytes, bytes),
+            (Piece::Second, Piece::First) => (bytes, &*other.bytes),
+            _ => return false,
+        };
+        out.extend_from_slice(first);
+        out.extend_from_slice(second);
+        true
     }
 
-    /// Returns the number of stored bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn wait(&mut self, piece: Waiting) {
+    fn wait(&mut self, piece: StoredPiece) {
         self.bytes = self.bytes.saturating_add(piece.bytes.len());
         self.waiting.push_back(piece);
         while self.bytes > BYTES_MAX || self.waiting.len() > PIECES_MAX {
@@ -129,11 +110,8 @@ impl Joiner {
     }
 
     fn forget(&mut self, now: Instant) {
-        while self
-            .waiting
-            .front()
-            .is_some_and(|oldest| now.saturating_since(oldest.since) >= WAIT)
-        {
+        let is_old = |piece: &StoredPiece| now.saturating_since(piece.since) >= WAIT;
+        while self.waiting.front().is_some_and(is_old) {
             self.drop_oldest();
         }
     }
@@ -147,10 +125,8 @@ impl Joiner {
 
 /// Stored bytes of a flow: eleven longest pieces.
 const BYTES_MAX: usize = 8 << 10;
-/// Stored pieces. At most 13 pieces of 617 bytes or more fit 8 KiB, so this limits pieces shorter
-/// than our senders make.
+/// Stored pieces; limits pieces shorter than our senders make.
 const PIECES_MAX: usize = 16;
-/// How long a piece is stored.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -193,7 +169,7 @@ mod tests {
                 join(&mut joiner, 0, 6, Piece::Second, second)
             };
             prop_assert_eq!(joined, Some(datagram));
-            prop_assert_eq!(joiner.bytes(), 0);
+            prop_assert_eq!(joiner.bytes, 0);
         }
     }
 
@@ -212,7 +188,7 @@ mod tests {
                 join(&mut joiner, 1_000, pair * 2, Piece::First, &[1; 736]),
                 None
             );
-            assert!(joiner.bytes() <= BYTES_MAX);
+            assert!(joiner.bytes <= BYTES_MAX);
         }
         for pair in 1_000..9_000 {
             assert_eq!(join(&mut joiner, 1_000, pair * 2, Piece::First, &[]), None);
@@ -225,8 +201,8 @@ mod tests {
         let mut joiner = Joiner::new();
         assert_eq!(join(&mut joiner, 0, 4, Piece::First, &[1]), None);
         assert_eq!(join(&mut joiner, 0, 4, Piece::First, &[2]), None);
-        assert_eq!(joiner.bytes(), 0);
+        assert_eq!(joiner.bytes, 0);
         assert_eq!(join(&mut joiner, 0, 0, Piece::Second, &[2]), None);
-        assert_eq!(joiner.bytes(), 0);
+        assert_eq!(joiner.bytes, 0);
     }
 }

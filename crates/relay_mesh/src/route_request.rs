@@ -28,8 +28,7 @@ use wire::{NodeId, Reader, Truncated, Writer};
 
 use crate::flow_key::FlowId;
 use crate::grant::Grant;
-use crate::hop::LabelName;
-use crate::hop_key::{HopForm, HopKey, NextLabel};
+use crate::hop::{HopForm, HopKey, LabelName, NextLabel};
 use crate::message::{DecodeError, code, of_type, whole};
 
 /// Identifies a request among those of one node.

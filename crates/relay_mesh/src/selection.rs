@@ -5,11 +5,9 @@
 //!
 //! - *required* nodes: exits of its games, and relays on the best routes to them;
 //! - *low-latency* nodes: the nearest of those measured, relays first, since a route's first and
-//!   last
-//!   relay is usually near one of its ends;
+//!   last relay is usually near one of its ends;
 //! - *random* nodes: a random graph with a few links per node is connected and has a small
-//!   diameter,
-//!   whatever the topology.
+//!   diameter, whatever the topology.
 //!
 //! The other slots are for inbound peers. To find near nodes, the node dials one node at a time
 //! that it has not measured recently, usually one with a low link-state cost.
@@ -30,23 +28,18 @@ use crate::link_state::NEIGHBOURS_MAX;
 pub(crate) struct LinkSlots {
     /// Up to this many other nodes, a node links with all.
     pub(crate) full_mesh_max: usize,
-    /// For required nodes.
     pub(crate) required: usize,
     /// Of `required`, those for far ends; the rest are for relays.
     pub(crate) far_ends: usize,
-    /// For the nearest nodes.
     pub(crate) low_latency: usize,
-    /// For random nodes.
     pub(crate) random: usize,
     /// Above this many links, unused links of inbound peers are evicted.
     pub(crate) soft_max: usize,
-    /// All links and dials.
     pub(crate) max: usize,
 }
 
 impl LinkSlots {
-    /// Divides [`Config::links_max`](crate::Config::links_max). Links beyond what a link record can
-    /// name are for inbound peers.
+    /// Divides [`Config::links_max`](crate::Config::links_max); all above 64 is for inbound peers.
     pub(crate) fn new(links_max: usize) -> Self {
         let links = links_max.min(NEIGHBOURS_MAX);
         let share = |part: usize| links.checked_div(part).unwrap_or(0).max(1);
@@ -73,17 +66,13 @@ impl LinkSlots {
         self.full_mesh_max.saturating_sub(self.full_mesh_max / 8)
     }
 
-    /// Reserves slots for this many needed inbound peers; those without a free slot take
-    /// low-latency slots.
+    /// Reserves slots for needed inbound peers, if necessary in place of low-latency ones.
     pub(crate) const fn with_needed_inbound(mut self, needed_inbound: usize) -> Self {
-        let chosen = self
-            .required
-            .saturating_add(self.low_latency)
-            .saturating_add(self.random);
+        let fixed = self.required.saturating_add(self.random);
+        let chosen = fixed.saturating_add(self.low_latency);
         let room = self.soft_max.saturating_sub(chosen);
-        self.low_latency = self
-            .low_latency
-            .saturating_sub(needed_inbound.saturating_sub(room));
+        let missing = needed_inbound.saturating_sub(room);
+        self.low_latency = self.low_latency.saturating_sub(missing);
         self
     }
 }
@@ -97,10 +86,8 @@ pub(crate) struct Candidate {
     pub(crate) measured: Option<Cost>,
     /// Cost of the cheapest route to it by link state.
     pub(crate) estimate: Cost,
-    /// Cost of the cheapest route through it to a far end by link state; unroutable if there is
-    /// none.
+    /// Cost of the cheapest route through it to a far end by link state.
     pub(crate) via_cost: Cost,
-    /// Whether routes may pass through it.
     pub(crate) may_relay: bool,
     /// Its random number; the lowest are selected.
     pub(crate) random_key: u64,
@@ -111,7 +98,6 @@ pub(crate) struct Candidate {
 pub(crate) enum DialState {
     /// There is a session, or a dial in progress.
     Linked,
-    /// It may be dialed.
     Available,
     /// It recently had no free slot for this node, or did not answer.
     BackedOff,
@@ -122,25 +108,22 @@ pub(crate) enum DialState {
 pub(crate) enum LinkReason {
     /// The node is an end or a relay of routes.
     Required,
-    /// The node is near.
     LowLatency,
     /// The node was drawn at random.
     Random,
 }
 
-/// Selects the nodes to link with. `needed` lists required nodes, the most important first;
-/// `before` is the previous selection.
+/// `needed` lists required nodes, the most important first; `before` is the previous selection.
 pub(crate) fn select(
     slots: &LinkSlots,
     candidates: &[Candidate],
     needed: &[LinkId],
     before: &BTreeMap<LinkId, LinkReason>,
 ) -> BTreeMap<LinkId, LinkReason> {
-    let mut open: BTreeMap<LinkId, &Candidate> = candidates
+    let open = candidates
         .iter()
-        .filter(|of| of.state != DialState::BackedOff)
-        .map(|of| (of.link, of))
-        .collect();
+        .filter(|of| of.state != DialState::BackedOff);
+    let mut open: BTreeMap<LinkId, &Candidate> = open.map(|of| (of.link, of)).collect();
     let mut chosen = BTreeMap::new();
     let needed = needed.iter().filter(|link| open.contains_key(link));
     for &link in needed.take(slots.required) {
@@ -148,25 +131,17 @@ pub(crate) fn select(
     }
     // A required node needs a session only, not a good link: paths may reach it through others.
     open.retain(|_, of| !of.is_dead());
-    take(
-        &mut chosen,
-        &open,
-        (slots.random, LinkReason::Random),
-        |of| of.random_key,
-    );
-    take(
-        &mut chosen,
-        &open,
-        (slots.low_latency, LinkReason::LowLatency),
-        |of| {
-            let cost = if before.get(&of.link) == Some(&LinkReason::LowLatency) {
-                of.cost_with_hysteresis()
-            } else {
-                of.cost()
-            };
-            (!of.may_relay, of.measured.is_none(), cost, of.random_key)
-        },
-    );
+    let random = (slots.random, LinkReason::Random);
+    take(&mut chosen, &open, random, |of| of.random_key);
+    let nearest = (slots.low_latency, LinkReason::LowLatency);
+    take(&mut chosen, &open, nearest, |of| {
+        let cost = if before.get(&of.link) == Some(&LinkReason::LowLatency) {
+            of.cost_with_hysteresis()
+        } else {
+            of.cost()
+        };
+        (!of.may_relay, of.measured.is_none(), cost, of.random_key)
+    });
     chosen
 }
 
@@ -188,19 +163,15 @@ pub(crate) fn try_one(
         _ => of.estimate,
     };
     let drawn = generator.next_u64();
-    let best = unknown
-        .iter()
-        .min_by_key(|of| (!of.may_relay, cost(of), of.random_key ^ drawn));
-    best.map(|of| of.link)
+    let key = |of: &&&Candidate| (!of.may_relay, cost(of), of.random_key ^ drawn);
+    unknown.iter().min_by_key(key).map(|of| of.link)
 }
 
 impl Candidate {
-    /// Whether its link was measured and does not answer.
     fn is_dead(&self) -> bool {
         self.measured.is_some_and(|cost| !cost.is_routable())
     }
 
-    /// The measured cost, or the estimate if there is none.
     fn cost(&self) -> Cost {
         self.measured.unwrap_or(self.estimate)
     }
@@ -229,14 +200,12 @@ fn take<K: Ord>(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboundPeer<T> {
     pub(crate) link: LinkId,
-    /// When the link came up.
     pub(crate) since: T,
     /// Whether it probably needs this node: this node is an exit, and the peer is an entry.
     pub(crate) is_needed: bool,
 }
 
-/// The order of eviction: the newest first, so that older peers need not search for others; needed
-/// peers last.
+/// The order of eviction: the newest first; needed peers last.
 pub(crate) fn eviction_order<T: Ord + Copy>(
     peers: impl Iterator<Item = InboundPeer<T>>,
 ) -> Vec<LinkId> {

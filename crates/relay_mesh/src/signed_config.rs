@@ -15,48 +15,37 @@
 //! ECDSA signature can be altered without the key, so none serves as an identity.
 //!
 //! **Order.** Changes of the admin keys count before versions: no document signed by a key outlives
-//! the
-//! change that retires the key ([`Holder`]).
+//! the change that retires the key ([`Holder`]).
 //!
 //! **Distribution.** Nodes advertise the version they hold to neighbours, and fetch a newer one
-//! from any
-//! of them, in pieces ([`ConfigMessage`], [`Spread`]).
+//! from any of them, in pieces ([`ConfigMessage`], [`Spread`]).
 //!
 //! **Order of checks.** Signatures are checked before the text: the JSON parser sees only bytes
-//! that
-//! enough admins signed.
+//! that enough admins signed.
 
-mod admin_keys;
-mod chain;
 mod document;
 mod envelope;
-mod fault;
+#[cfg(test)]
+mod fixture;
 mod game_rule;
 mod holder;
-mod message;
 mod outcome;
 mod puregamer;
 mod spread;
-mod text;
-
-#[cfg(test)]
-mod fixture;
-
-pub use self::admin_keys::{AdminKeys, AdminKeysError};
-pub use self::chain::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX};
-pub use self::chain::{HeldVersion, Minimum, VERSION_JUMP_MAX};
-pub use self::document::LeftOut;
-pub use self::document::{AfterEnd, DOCUMENT_LEN_MAX, Document};
-pub use self::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError, SIGNATURES_MAX, SignError};
-pub use self::fault::{DocumentError, Fault, Place};
-pub use self::game_rule::{GameRule, NodeList, Protocol};
-pub use self::game_rule::{ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
-pub use self::holder::{Holder, RestoreError};
-pub use self::message::{ConfigMessage, Piece};
-pub use self::outcome::Difference;
-pub use self::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
-pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
-pub use self::spread::{Judged, Spread, Taken};
-
 #[cfg(test)]
 mod tests;
+
+pub use self::document::{
+    AfterEnd, DOCUMENT_LEN_MAX, Document, DocumentError, Fault, LeftOut, Place,
+};
+pub use self::envelope::{
+    AdminKeys, AdminKeysError, ENVELOPE_LEN_MAX, Envelope, EnvelopeError, SIGNATURES_MAX, SignError,
+};
+pub use self::game_rule::{GameRule, NodeList, Protocol, ProxyExtra, ProxyRule, ProxyVersion};
+pub use self::holder::{
+    BUNDLE_LEN_MAX, HeldVersion, Holder, LINKS_MAX, Minimum, RestoreError, STORED_LEN_MAX,
+    VERSION_JUMP_MAX,
+};
+pub use self::outcome::{Accepted, Difference, HolderStats, Offered, Refused, Validity};
+pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
+pub use self::spread::{ConfigMessage, Judged, Piece, Spread, Taken};

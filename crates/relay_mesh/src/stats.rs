@@ -54,12 +54,10 @@ pub struct FrameStats {
 }
 
 impl FrameStats {
-    /// Counts the rest of an invalid trunk.
     pub(crate) const fn count_bad_trunk(&mut self) {
         self.bad_trunk = self.bad_trunk.saturating_add(1);
     }
 
-    /// Returns the sum of both.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             sealed: self.sealed.saturating_add(other.sealed),
@@ -85,31 +83,6 @@ impl FrameStats {
             outbox_full: self.outbox_full.saturating_add(other.outbox_full),
         }
     }
-
-    /// All zero.
-    pub(crate) const NONE: Self = Self {
-        sealed: 0,
-        arrived: 0,
-        truncated: 0,
-        oversize: 0,
-        unknown_kind: 0,
-        bad_trunk: 0,
-        malformed: 0,
-        tag_only: 0,
-        not_tag_only: 0,
-        unknown_label: 0,
-        expired: 0,
-        wrong_link: 0,
-        not_bound: 0,
-        replayed: 0,
-        wrong_tag: 0,
-        over_rate: 0,
-        over_owner_rate: 0,
-        hops_spent: 0,
-        no_link: 0,
-        not_sealed: 0,
-        outbox_full: 0,
-    };
 
     /// Returns the number of received frames that were dropped before decryption, or over their
     /// rate.
@@ -164,13 +137,11 @@ impl FrameStats {
 pub struct NodeStats {
     /// Path changes of the flows to a far end.
     pub route_changes: u64,
-    /// Times that a path's cost was raised to the measured one, which had exceeded its link state
-    /// for half a minute.
+    /// Times that a path's cost was raised above its link state, which was too low for 30 s.
     pub paths_refuted: u64,
     /// Overloads reported to this node.
     pub overloads: u64,
-    /// Times that a path lost or delayed data more than probes: a relay on it drops or delays what
-    /// it forwards.
+    /// Times that a path lost or delayed data more than probes.
     pub paths_failed_data: u64,
     /// Failed path setups.
     pub setups_failed: u64,
@@ -180,8 +151,7 @@ pub struct NodeStats {
     pub label_searches: u64,
     /// Flows of other entries refused by the rate limit.
     pub opens_refused: u64,
-    /// Flows of other entries refused because the players of their /24 or /48 at that entry hold
-    /// their share of the slots.
+    /// Flows of other entries refused because a /24 or /48 of players holds its share of the slots.
     pub shares_held: u64,
     /// Requests of other nodes refused, by reason.
     pub requests_refused: RefusedRequests,
@@ -191,8 +161,7 @@ pub struct NodeStats {
     pub releases_refused: u64,
     /// Replies to unknown requests.
     pub stray_replies: u64,
-    /// Times that the driver called over 250 ms late; peers that were silent meanwhile are not
-    /// blamed.
+    /// Times that the driver called over 250 ms late; silent peers are not blamed for it.
     pub stalls: u64,
     /// Session datagrams forwarded for other nodes.
     pub detoured: u64,
@@ -262,8 +231,7 @@ pub struct NodeStats {
     pub edges_unknown: u64,
     /// Replies dropped over the ration of an unproved source.
     pub rationed: u64,
-    /// Datagrams at an upstream socket that are not from its server. Drivers with connected sockets
-    /// do not report them.
+    /// Datagrams at an upstream socket that are not from its server.
     pub strangers: u64,
 }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use crate::config::Game;
+use crate::game::Game;
 use crate::tunnel::{ConnEnd, ConnId, StdInstant, TunnelConfig};
 
 /// TCP games of a node.
@@ -14,8 +14,7 @@ pub struct TcpConfig {
     /// one mode to one exit share a flow; the entry's mode applies in both directions. The games of
     /// a signed document replace these.
     pub games: Vec<Game>,
-    /// Reading of the driver's `std` clock when the node is created; only differences to it are
-    /// used.
+    /// The driver's `std` clock when the node is created; only differences to it are used.
     pub epoch: StdInstant,
     /// Connection slots of the driver, for players and game servers together; 1,024, and at most
     /// [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX). Another entry has at most seven eighths of them,
@@ -54,15 +53,13 @@ pub struct TcpPort(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpWork {
-    /// Listen on this address, and report the result by
-    /// [`Node::tcp_listening`](crate::Node::tcp_listening).
+    /// Listen, and report the result by [`Node::tcp_listening`](crate::Node::tcp_listening).
     Listen {
         /// Its new id.
         port: TcpPort,
         /// The address.
         address: SocketAddr,
-        /// Whether it accepts IPv4 too: it is `[::]`, and no other address of the node has the
-        /// port.
+        /// Whether it accepts IPv4 too: it is `[::]`, and the only address of the port.
         is_dual: bool,
     },
     /// Stop listening; accepted connections continue.
@@ -70,8 +67,7 @@ pub enum TcpWork {
         /// The port.
         port: TcpPort,
     },
-    /// Connect to a game server, and report the result by
-    /// [`Node::tcp_dialled`](crate::Node::tcp_dialled).
+    /// Connect, and report the result by [`Node::tcp_dialled`](crate::Node::tcp_dialled).
     Dial {
         /// The player's connection.
         conn: ConnId,

@@ -40,23 +40,22 @@ impl<'a> Iterator for Frames<'a> {
         if rest.is_empty() {
             return None;
         }
-        let Some((&mut prefix, behind)) = rest.split_first_chunk_mut::<PREFIX_LEN>() else {
+        let Some((&mut prefix, after)) = rest.split_first_chunk_mut::<PREFIX_LEN>() else {
             return Some(Err(TrunkError::Truncated));
         };
         let len = usize::from(u16::from_be_bytes(prefix));
-        let Some((frame, behind)) = behind.split_at_mut_checked(len) else {
+        let Some((frame, after)) = after.split_at_mut_checked(len) else {
             return Some(Err(TrunkError::Truncated));
         };
         if matches!(frame, [] | [KIND, ..]) {
             return Some(Err(TrunkError::BadFrame));
         }
-        self.rest = behind;
+        self.rest = after;
         Some(Ok(frame))
     }
 }
 
-/// Longest trunk sent, in bytes. Every path carries it, so short frames arrive even if the MTU has
-/// shrunk.
+/// Longest trunk sent, in bytes: every path carries it.
 pub const TRUNK_MAX: usize = 1_200;
 
 /// Appends a frame to a trunk that already starts with [`KIND`].

@@ -6,21 +6,16 @@
 //!   clock.
 //! - Each stream starts with an [`OpenRecord`]. The exit connects to its server before it accepts.
 //! - Half-close, reset and back-pressure are forwarded. A slow reader has at most [`WINDOW`] bytes
-//!   and one
-//!   chunk of 16 KiB in transit. At most 128 readers below 32 kbit/s may hold that much; beyond it
-//!   the one
-//!   stalled for longest is reset.
+//!   and one chunk of 16 KiB in transit. At most 128 readers below 32 kbit/s may hold that much;
+//!   beyond it the one stalled for longest is reset.
 //!
 //! QUIC draws its own randomness: two equal runs deliver equal bytes in different datagrams.
 
-mod clock;
 mod conn;
 mod event;
-mod identity;
-mod inbound_header;
 mod open_record;
-mod outbound_header;
 mod path_probes;
+mod proxy_headers;
 mod quic;
 mod streams;
 #[cfg(test)]
@@ -36,16 +31,14 @@ use quinn_proto::StreamId;
 use serde::Serialize;
 use wire::{Instant, LimitError, NodeId, SourceKey, SourceLimiter, TokenBucket};
 
-use clock::Clock;
 use conn::{Conn, Outbound, Stage};
 use open_record::RESET;
-use quic::{Quic, Written};
+use quic::{Clock, Quic, Written};
 
-pub use clock::StdInstant;
 pub use event::{ConnEnd, ConnId, Gone, OpenError, TunnelEnd, TunnelEvent};
-pub use inbound_header::{InboundConn, InboundHeader, InboundHeaderError};
 pub use open_record::{OpenReader, OpenRecord, Refusal};
-pub use outbound_header::OutboundHeader;
+pub use proxy_headers::{InboundConn, InboundHeader, InboundHeaderError, OutboundHeader};
+pub use quic::StdInstant;
 
 /// One end of a tunnel. Sans-I/O: datagrams in and out, connections' bytes in and out, and timers.
 ///
@@ -66,10 +59,9 @@ pub struct Tunnel {
     /// Most connections of players.
     players_max: u32,
     events: VecDeque<TunnelEvent>,
-    /// When QUIC's timers are next due.
     due: Option<Instant>,
     /// When stalled connections are next checked.
-    look_at: Option<Instant>,
+    stall_check_at: Option<Instant>,
     stats: TunnelStats,
 }
 
@@ -136,7 +128,7 @@ impl Tunnel {
             players_max: config.players(),
             events: VecDeque::new(),
             due: None,
-            look_at: None,
+            stall_check_at: None,
             stats: TunnelStats::default(),
         };
         tunnel.due = tunnel.quic.due(now);
@@ -168,10 +160,8 @@ impl Tunnel {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        [self.due, deadline, self.look_at]
-            .into_iter()
-            .flatten()
-            .min()
+        let all = [self.due, deadline, self.stall_check_at];
+        all.into_iter().flatten().min()
     }
 
     /// Appends the flow's next datagram to `buf` and returns its length, at most 1,232 bytes.
@@ -229,7 +219,7 @@ impl Tunnel {
         held.first.push(open_record::ACCEPTED);
         self.stats.accepted = self.stats.accepted.saturating_add(1);
         self.on_writable(number);
-        self.tell_readable(number);
+        self.notify_readable(number);
         Ok(())
     }
 
@@ -240,7 +230,7 @@ impl Tunnel {
     /// As [`accept`](Self::accept).
     pub fn refuse(&mut self, conn: ConnId, why: Refusal) -> Result<(), Gone> {
         let number = self.dialling(conn)?;
-        self.turn_away(number, why);
+        self.refuse_stream(number, why);
         Ok(())
     }
 
@@ -365,20 +355,15 @@ impl Tunnel {
     }
 
     fn number_of(&self, conn: ConnId) -> Result<u64, Gone> {
-        if conn.tunnel == self.number && self.conns.contains_key(&conn.number) {
-            Ok(conn.number)
-        } else {
-            Err(Gone)
-        }
+        let is_held = conn.tunnel == self.number && self.conns.contains_key(&conn.number);
+        is_held.then_some(conn.number).ok_or(Gone)
     }
 
     fn dialling(&self, conn: ConnId) -> Result<u64, Gone> {
         let number = self.number_of(conn)?;
-        let held = self.conns.get(&number).ok_or(Gone)?;
-        if matches!(held.stage, Stage::Dialling) {
-            Ok(number)
-        } else {
-            Err(Gone)
+        match self.conns.get(&number).map(|held| &held.stage) {
+            Some(Stage::Dialling) => Ok(number),
+            _ => Err(Gone),
         }
     }
 }
@@ -394,8 +379,7 @@ impl fmt::Debug for Tunnel {
     }
 }
 
-/// Bytes of one connection in transit per direction: sent, and not read by the driver at the far
-/// end.
+/// Bytes of one connection per direction: sent, and not read by the driver at the far end.
 pub const WINDOW: u32 = 512 << 10;
 /// Timeout for an open record, which is in the stream's first datagram.
 const RECORD_MAX: Duration = Duration::from_secs(10);
@@ -425,7 +409,6 @@ impl TunnelConfig {
     /// Upper bound of `players_max`: QUIC keeps state for each stream that it allows.
     pub const PLAYERS_MAX: u32 = 65_536;
 
-    /// The effective limit of players' connections.
     pub(crate) fn players(&self) -> u32 {
         self.players_max.min(Self::PLAYERS_MAX)
     }
@@ -476,7 +459,6 @@ pub struct TunnelStats {
 }
 
 impl TunnelStats {
-    /// Returns the sums of both.
     pub(crate) const fn plus(self, other: &Self) -> Self {
         Self {
             junk: self.junk.saturating_add(other.junk),
@@ -497,7 +479,6 @@ impl TunnelStats {
     }
 }
 
-/// Limits connections in all, by the player's source, and new ones a second.
 fn limiter(config: &TunnelConfig, now: Instant) -> SourceLimiter<SourceKey> {
     let burst = config.open_rate.saturating_mul(4);
     let rate = TokenBucket::new(config.open_rate, burst, now);

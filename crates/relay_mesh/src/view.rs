@@ -113,8 +113,7 @@ pub struct RouteView {
     pub round_trip: Option<Duration>,
     /// Recent loss of probes in thousandths, in the direction to the other end.
     pub lost_thousandths: u32,
-    /// Recent loss of data in thousandths, as reported by the other end; `None` before there was
-    /// enough data.
+    /// Recent loss of data in thousandths, as the other end reports; `None` before enough data.
     pub data_lost_thousandths: Option<u32>,
     /// Estimated round trip of data: the probes' round trip plus the delay of data relative to
     /// probes that the other end reports. `None` before the first such report.

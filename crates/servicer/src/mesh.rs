@@ -61,7 +61,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU8;
 
-use relay_mesh::shard::{STEERING, STEERING_SHIFT, ShardId};
+use relay_mesh::hop::ShardId;
+use relay_mesh::shard::{STEERING, STEERING_SHIFT};
 use relay_mesh::{Command, Leg, Outcome, SocketId};
 use wire::address::canonical;
 

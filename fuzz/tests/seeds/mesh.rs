@@ -8,17 +8,18 @@ use relay_mesh::cost::{Cost, LossCode};
 use relay_mesh::detour::{DetourLeg, Detoured};
 use relay_mesh::flow_message::{FlowDatagram, FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
-use relay_mesh::hop::{HopHeader, HopKind, LabelName, Phase, Piece};
-use relay_mesh::hop_key::{HopForm, HopKey, NextLabel};
-use relay_mesh::key_epoch::KeyEpoch;
-use relay_mesh::link_state::{LinkDelta, LinkRecord, NodeRecord, Profile, Roles, ShortId, Urgency};
+use relay_mesh::hop::{
+    HopForm, HopHeader, HopKey, HopKind, LabelName, NextLabel, Phase, Piece, ShardId,
+};
+use relay_mesh::link_state::{
+    Have, LinkDelta, LinkRecord, Message, NodeRecord, Profile, Request, Roles, ShortId, Urgency,
+};
+use relay_mesh::link_terms::KeyEpoch;
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Have, Message, Request};
 use relay_mesh::path_probe::{DataReport, PathPadding, PathProbe, Sampling};
 use relay_mesh::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteRelease, RouteReply, RouteRequest,
 };
-use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::{self, ConfigMessage, HeldVersion, Protocol};
 use relay_mesh::trunk::{KIND, append};
 use relay_mesh::{FlowEnd, FlowId};

@@ -35,7 +35,7 @@ const MODULES: [(&str, &str); 3] = [
 const IDENTITY_FILE: &str = "crates/crypto/src/identity_file.rs";
 
 /// quinn-proto's clock type; the driver passes in the instants.
-const QUIC_CLOCK: &str = "crates/relay_mesh/src/tunnel/clock.rs";
+const QUIC_CLOCK: &str = "crates/relay_mesh/src/tunnel/quic.rs";
 
 /// Finds such names in the code of protocol crates, except in comments, literals and tests.
 pub(super) fn check(view: &View<'_>) -> Vec<Finding> {

@@ -10,7 +10,7 @@ const ALLOWED: [&str; 9] = [
     "crates/netsim/src/provider.rs",
     "crates/relay_mesh/src/data_plane.rs",
     "crates/relay_mesh/src/flow_key.rs",
-    "crates/relay_mesh/src/hop_sealer.rs",
+    "crates/relay_mesh/src/hop_seal.rs",
     "crates/relay_mesh/src/node/flows.rs",
     "crates/relay_mesh/src/node/path_probes.rs",
     "crates/udp_proto/src/handshake/half_open.rs",

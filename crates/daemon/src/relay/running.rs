@@ -9,8 +9,8 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use crypto::{Identity, Ring};
+use relay_mesh::hop::ShardId;
 use relay_mesh::link_state::Roles;
-use relay_mesh::shard::ShardId;
 use relay_mesh::{Command, Config, Draining, Event, Game, NewError, Node, Outcome, SocketId};
 use servicer::{
     Application, Clock, Counters, Handle, ListenError, Report, SocketConfig, SocketIndex,

@@ -1,9 +1,8 @@
 use super::*;
-use crate::hop::{Phase, Piece};
-use crate::hop_key::NextLabel;
-use crate::hop_sealer::{Binding, HopSealer};
+use crate::grant::LinkGate;
+use crate::hop::{NextLabel, Phase, Piece};
+use crate::hop_seal::{Binding, HopSealer};
 use crate::link::{End, LinkRoot};
-use crate::link_gate::LinkGate;
 use core::ops::{Deref, DerefMut};
 use crypto::{Exporter, Initial, Role, Secret32};
 use netsim::provider::SimProvider;
@@ -121,7 +120,7 @@ fn reserve(
         .reserve(Instant::ZERO, owner, previous)
         .unwrap();
     let form = plane.gates.get_mut(previous).unwrap().form(provider, name);
-    plane.labels.get_mut(name).unwrap().set_form(form.clone());
+    plane.labels.get_mut(name).unwrap().form = form.clone();
     NextLabel { name, form }
 }
 

@@ -33,7 +33,7 @@ impl Rig {
         let header = HopHeader {
             kind: HopKind::Sealed,
             epoch: 0,
-            from: crate::shard::ShardId::FIRST,
+            from: crate::hop::ShardId::FIRST,
             hops_left: 3,
             label: LabelName {
                 slot: 0,
@@ -64,7 +64,7 @@ fn copies_count_once_and_the_path_does_not_enter() {
     let (header, body) = rig.seal(0, b"tick");
     let on_another_path = HopHeader {
         epoch: 2,
-        from: crate::shard::ShardId::FIRST,
+        from: crate::hop::ShardId::FIRST,
         hops_left: 0,
         label: LabelName {
             slot: 77,

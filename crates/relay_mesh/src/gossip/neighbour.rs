@@ -7,33 +7,27 @@ use wire::{Instant, TokenBucket};
 
 use crate::link_state::ShortId;
 
-/// A neighbour with a session.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) push_mode: PushMode,
     /// Whether this node chose it.
     pub(super) is_chosen: bool,
     /// Whether its link was up at the last check.
-    pub(super) was_up: bool,
-    /// Records to push to it.
+    pub(super) is_up: bool,
     pub(super) push: BTreeMap<ShortId, RecordParts>,
-    /// Origins to advertise to it.
     pub(super) have: BTreeSet<ShortId>,
-    /// When the next push may be sent.
+    /// When the next push, request and digest may be sent.
     pub(super) next_flush: Instant,
-    /// When the next request may be sent.
     pub(super) next_request: Instant,
-    /// When the next digest may be sent.
     pub(super) next_digest: Instant,
-    /// Whether a digest is pending.
     pub(super) digest: DigestState,
     /// Whether it has sent a digest.
     digests_seen: DigestsSeen,
-    /// Limits the bytes it sends.
+    /// Bytes that it sends.
     inbound_bytes: TokenBucket,
-    /// Limits the bytes of replies and digests to it.
+    /// Bytes of replies and digests to it.
     reply_bytes: TokenBucket,
-    /// Limits the origins whose expired records are sent to it.
+    /// Origins whose expired records are sent to it.
     expired_replies: TokenBucket,
 }
 
@@ -48,19 +42,16 @@ pub(super) enum PushMode {
     Eager,
 }
 
-/// Whether a neighbour has sent a digest.
 #[derive(Clone, Copy, Debug)]
 enum DigestsSeen {
     None,
     Some,
 }
 
-/// Whether a digest must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DigestState {
-    /// None is pending.
     Sent,
-    /// One is sent as soon as the limits allow.
+    /// It is sent as soon as the limits allow.
     Pending,
 }
 
@@ -73,7 +64,7 @@ impl Neighbour {
         Self {
             push_mode: PushMode::None,
             is_chosen: false,
-            was_up: false,
+            is_up: false,
             push: BTreeMap::new(),
             have: BTreeSet::new(),
             next_flush: now,
@@ -94,7 +85,6 @@ impl Neighbour {
         is_first
     }
 
-    /// Consumes the budget of a received message of `len` bytes.
     pub(super) fn admit(&mut self, now: Instant, len: usize) -> bool {
         self.inbound_bytes.take(now, price(len))
     }
@@ -104,12 +94,20 @@ impl Neighbour {
         self.reply_bytes.take(now, price(len))
     }
 
-    /// Consumes the budget of one origin's expired records.
     pub(super) fn may_send_expired(&mut self, now: Instant) -> bool {
         self.expired_replies.take(now, 1)
     }
 
-    /// Stops gossip with it.
+    /// Makes an eager link lazy; returns whether it was eager.
+    pub(super) fn make_lazy(&mut self) -> bool {
+        let was_eager = self.push_mode == PushMode::Eager;
+        if was_eager {
+            self.push_mode = PushMode::Lazy;
+            self.push.clear();
+        }
+        was_eager
+    }
+
     pub(super) fn part(&mut self) {
         self.push_mode = PushMode::None;
         self.is_chosen = false;
@@ -119,11 +117,8 @@ impl Neighbour {
 }
 
 impl RecordParts {
-    /// The node record.
     pub(super) const NODE: Self = Self(1);
-    /// The link record.
     pub(super) const LINKS: Self = Self(2);
-    /// The delta.
     pub(super) const DELTA: Self = Self(4);
 
     pub(super) const fn has(self, part: Self) -> bool {
@@ -146,10 +141,7 @@ fn price(len: usize) -> u32 {
 
 /// Bytes per second of a neighbour's messages; 1,000 nodes need 20 KB over all links.
 const INBOUND_RATE: u32 = 256 << 10;
-/// Bytes per second of replies and digests to a neighbour.
 const REPLY_RATE: u32 = 128 << 10;
-/// Origins per second whose expired records are sent to a neighbour.
 const EXPIRED_RATE: u32 = 4;
-/// Its burst, as many as one request names: after a partition heals, all nodes of the other part
-/// may restart their versions behind one neighbour.
+/// Its burst, as many as one request names: a healed partition may restart many versions.
 const EXPIRED_BURST: u32 = 64;

@@ -1,6 +1,5 @@
 use super::*;
-use crate::link_state::{Network, Profile, ShortId, TableConfig};
-use crate::message::Digest;
+use crate::link_state::{Digest, Network, Profile, ShortId, TableConfig};
 use crypto::Identity;
 use netsim::provider::SimProvider;
 use wire::Seed;

@@ -7,11 +7,10 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::neighbour::{Neighbour, PushMode, RecordParts};
-use super::wanted::Newer;
-use super::{Gossip, GossipUpdate};
-use crate::link_state::{LinkDelta, ShortId, low_half};
+use super::repair::Newer;
+use super::{Gossip, draw_index};
+use crate::link_state::{Have, LINK_DELTAS_MAX, LinkDelta, Message, ShortId, low_half};
 use crate::measure::LinkReport;
-use crate::message::{Have, LINK_DELTAS_MAX, Message};
 
 impl<P: Provider> Gossip<P> {
     /// Queues a new record for all gossip neighbours except `from`.
@@ -33,10 +32,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Sends the queued records whose flush interval has passed over eager links. The first record
-    /// after a pause is sent at once; those that follow closely are batched.
-    ///
-    /// Call it after a batch of inputs.
+    /// Sends the queued records whose flush interval has passed; call it after a batch of inputs.
     pub fn flush(&mut self, now: Instant) {
         let next = now + self.flush_interval();
         let mut waiting = Vec::new();
@@ -47,18 +43,17 @@ impl<P: Provider> Gossip<P> {
             }
         }
         for (to, push) in waiting {
-            self.tell(to, &push);
+            self.push(to, &push);
         }
     }
 
-    /// Sends queued records with the next [`flush`](Self::flush).
     pub(super) fn hurry(&mut self, now: Instant) {
         for neighbour in self.neighbours.values_mut() {
             neighbour.next_flush = neighbour.next_flush.min(now);
         }
     }
 
-    fn tell(&mut self, to: NodeId, push: &BTreeMap<ShortId, RecordParts>) {
+    fn push(&mut self, to: NodeId, push: &BTreeMap<ShortId, RecordParts>) {
         let mut deltas: Vec<LinkDelta> = Vec::new();
         let mut bytes = Vec::new();
         for (origin, what) in push {
@@ -81,18 +76,14 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Sends advertisements over lazy links.
     pub(super) fn send_haves(&mut self) {
         let waiting: Vec<(NodeId, Have)> = self
             .neighbours
             .iter_mut()
             .filter(|(_, neighbour)| !neighbour.have.is_empty())
             .map(|(id, neighbour)| {
-                let origins = core::mem::take(&mut neighbour.have);
-                let held = origins.into_iter().map(|origin| {
-                    let version = self.table.held(origin);
-                    (origin, low_half(version))
-                });
+                let origins = core::mem::take(&mut neighbour.have).into_iter();
+                let held = origins.map(|origin| (origin, low_half(self.table.held(origin))));
                 (*id, Have::new(held))
             })
             .collect();
@@ -104,27 +95,15 @@ impl<P: Provider> Gossip<P> {
     /// Chooses gossip neighbours in place of those that are gone or do not answer.
     pub(super) fn choose(&mut self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) {
         self.part_from_dead(links);
-        while self
-            .neighbours
-            .values()
-            .filter(|held| held.is_chosen)
-            .count()
-            < CHOSEN
-        {
-            // Unmeasured links are used only if there are no others.
-            let free = self.neighbours.iter().filter(|(_, held)| !held.is_chosen);
-            let (up, new): (Vec<_>, Vec<_>) = free.partition(|(_, held)| held.was_up);
-            let is_up = |id: &NodeId| links.get(id).is_some_and(LinkReport::is_up);
-            let up = up.into_iter().filter(|(id, _)| is_up(id));
-            let up: Vec<NodeId> = up.map(|(id, _)| *id).collect();
-            let candidates = if up.is_empty() {
-                new.into_iter().map(|(id, _)| *id).collect()
-            } else {
-                up
-            };
-            let count = u64::try_from(candidates.len()).unwrap_or(0);
-            let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
-            let Some(&id) = candidates.get(drawn) else {
+        loop {
+            let all = self.neighbours.values();
+            let (chosen, free): (Vec<_>, Vec<_>) = all.partition(|held| held.is_chosen);
+            if chosen.len() >= CHOSEN {
+                break;
+            }
+            // Links that are not up are used only if there are no others.
+            let has_up = free.iter().any(|held| held.is_up);
+            let Some(id) = self.draw(|held| !held.is_chosen && held.is_up == has_up) else {
                 break;
             };
             if let Some(neighbour) = self.neighbours.get_mut(&id) {
@@ -138,11 +117,10 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Replaces a chosen neighbour with a lazy link by a random one. If that has records which the
-    /// tree does not deliver, its link is soon grafted.
+    /// Replaces a chosen neighbour with a lazy link by a random one.
     pub(super) fn change_one(&mut self) {
         let lazy = |held: &Neighbour| held.is_chosen && held.push_mode == PushMode::Lazy;
-        let free = |held: &Neighbour| held.was_up && held.push_mode == PushMode::None;
+        let free = |held: &Neighbour| held.is_up && held.push_mode == PushMode::None;
         let (Some(old), Some(new)) = (self.draw(lazy), self.draw(free)) else {
             return;
         };
@@ -157,27 +135,24 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Draws a random neighbour that matches.
     fn draw(&mut self, is_so: impl Fn(&Neighbour) -> bool) -> Option<NodeId> {
-        let fitting = self.neighbours.iter().filter(|(_, held)| is_so(held));
-        let fitting: Vec<NodeId> = fitting.map(|(id, _)| *id).collect();
-        let count = u64::try_from(fitting.len()).unwrap_or(0);
-        let drawn = usize::try_from(self.generator.below(count)).unwrap_or(0);
-        fitting.get(drawn).copied()
+        let matching = self.neighbours.iter().filter(|(_, held)| is_so(held));
+        let matching: Vec<NodeId> = matching.map(|(id, _)| *id).collect();
+        let drawn = draw_index(&mut self.generator, matching.len());
+        matching.get(drawn).copied()
     }
 
-    /// Stops gossip over dead links and informs the far end. A cut tree is repaired at once; the
-    /// root's next record prunes surplus eager links.
+    /// Stops gossip over dead links, informs the far end, and bridges a cut of the tree.
     fn part_from_dead(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
         let (mut dead, mut is_cut) = (Vec::new(), false);
         for (id, neighbour) in &mut self.neighbours {
-            let is_up = links.get(id).is_some_and(LinkReport::is_up);
-            if neighbour.was_up && !is_up && neighbour.push_mode != PushMode::None {
+            let was_up = neighbour.is_up;
+            neighbour.is_up = links.get(id).is_some_and(LinkReport::is_up);
+            if was_up && !neighbour.is_up && neighbour.push_mode != PushMode::None {
                 is_cut |= neighbour.push_mode == PushMode::Eager;
                 neighbour.part();
                 dead.push(*id);
             }
-            neighbour.was_up = is_up;
         }
         for id in dead {
             self.send(id, &Message::Part);
@@ -189,17 +164,12 @@ impl<P: Provider> Gossip<P> {
 
     /// Makes all lazy links eager, to bridge a cut in the tree.
     pub(super) fn make_lazy_eager(&mut self) {
-        let lazy = self
-            .neighbours
-            .iter()
-            .filter(|(_, held)| held.push_mode == PushMode::Lazy);
-        let lazy: Vec<NodeId> = lazy.map(|(id, _)| *id).collect();
+        let lazy: Vec<NodeId> = self.with_mode(PushMode::Lazy).collect();
         for id in lazy {
             self.graft(id);
         }
     }
 
-    /// Makes a link eager from this side.
     pub(super) fn graft(&mut self, node: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&node) {
             neighbour.push_mode = PushMode::Eager;
@@ -210,20 +180,17 @@ impl<P: Provider> Gossip<P> {
 
     /// Makes an eager link lazy that delivered a known record, unless it is the only one.
     pub(super) fn prune(&mut self, from: NodeId) {
-        let is_eager = |held: &Neighbour| held.push_mode == PushMode::Eager;
-        let mut others = self.neighbours.iter().filter(|(id, _)| **id != from);
-        if others.any(|(_, held)| is_eager(held))
+        let has_other = self.with_mode(PushMode::Eager).any(|id| id != from);
+        if has_other
             && let Some(neighbour) = self.neighbours.get_mut(&from)
-            && is_eager(neighbour)
+            && neighbour.make_lazy()
         {
-            neighbour.push_mode = PushMode::Lazy;
-            neighbour.push.clear();
             self.stats.prunes = self.stats.prunes.saturating_add(1);
             self.send(from, &Message::Prune);
         }
     }
 
-    pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) -> GossipUpdate {
+    pub(super) fn on_have(&mut self, now: Instant, from: NodeId, have: &Have) {
         self.join(now, from, PushMode::Lazy);
         for &(origin, low) in have.entries() {
             if self.table.lacks_record(origin, low) {
@@ -231,34 +198,15 @@ impl<P: Provider> Gossip<P> {
                     .add(origin, from, Newer::Record(low), now + GRAFT_AFTER);
             }
         }
-        GossipUpdate::None
     }
 
-    pub(super) fn on_graft(&mut self, now: Instant, from: NodeId) -> GossipUpdate {
+    pub(super) fn on_graft(&mut self, now: Instant, from: NodeId) {
         self.join(now, from, PushMode::Eager);
         if let Some(neighbour) = self.neighbours.get_mut(&from)
             && neighbour.push_mode == PushMode::Lazy
         {
             neighbour.push_mode = PushMode::Eager;
         }
-        GossipUpdate::None
-    }
-
-    pub(super) fn on_prune(&mut self, from: NodeId) -> GossipUpdate {
-        if let Some(neighbour) = self.neighbours.get_mut(&from)
-            && neighbour.push_mode == PushMode::Eager
-        {
-            neighbour.push_mode = PushMode::Lazy;
-            neighbour.push.clear();
-        }
-        GossipUpdate::None
-    }
-
-    pub(super) fn on_part(&mut self, from: NodeId) -> GossipUpdate {
-        if let Some(neighbour) = self.neighbours.get_mut(&from) {
-            neighbour.part();
-        }
-        GossipUpdate::None
     }
 
     /// Starts gossip with a neighbour that asks for it, up to [`JOINED_MAX`].
@@ -281,11 +229,96 @@ impl<P: Provider> Gossip<P> {
     }
 }
 
-/// Neighbours that a node chooses. A random graph with at least 3 links per node is almost surely
-/// connected.
+/// Neighbours that a node chooses: a random graph of degree 3 is almost surely connected.
 const CHOSEN: usize = 3;
 /// Others that may choose this node; if 1,000 nodes choose 3 each, hardly one is chosen by more.
 const JOINED_MAX: usize = 16;
-/// Delay before an advertised record is requested: longer than a renewal takes over the whole tree,
-/// so that no record in flight is requested.
+/// Delay before an advertised record is requested: a renewal takes less over the whole tree.
 const GRAFT_AFTER: Duration = Duration::from_secs(2);
+
+/// The current root, as far as this node knows.
+///
+/// A root marks its record and renews it every 3 s; of several, the one with the lowest id counts.
+/// The node with the lowest id becomes root at once if there is none; each of the next four ids
+/// waits 10 s longer than the one before, so that a dead root is soon replaced.
+#[derive(Debug)]
+pub(super) struct Root {
+    id: Option<NodeId>,
+    /// When its last record arrived, or the start of the search.
+    at: Instant,
+}
+
+impl Root {
+    /// Nodes that may become root, lowest ids first.
+    pub(super) const CANDIDATES: usize = 5;
+
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { id: None, at: now }
+    }
+
+    /// Notes a root's record; returns whether it is the root that counts.
+    pub(super) fn on_record(&mut self, now: Instant, id: NodeId) -> bool {
+        let is_silent = now.saturating_since(self.at) > ROOT_TIMEOUT;
+        let counts = is_silent || self.id.is_none_or(|held| id <= held);
+        if counts {
+            self.id = Some(id);
+            self.at = now;
+        }
+        counts
+    }
+
+    pub(super) fn is(&self, id: &NodeId) -> bool {
+        self.id.as_ref() == Some(id)
+    }
+
+    /// Whether this node must be root; `below` live nodes have lower ids.
+    pub(super) fn is_due(&self, now: Instant, own: NodeId, below: usize) -> bool {
+        if self.is(&own) {
+            return true;
+        }
+        if below >= Self::CANDIDATES {
+            return false;
+        }
+        let silent = now.saturating_since(self.at);
+        let turns = u32::try_from(below).unwrap_or(u32::MAX).saturating_add(1);
+        let wait = ROOT_TIMEOUT.saturating_mul(turns);
+        let nobody = self.id.is_none() && below == 0;
+        let higher = self.id.is_some_and(|held| own < held) && below == 0;
+        nobody || higher || silent > wait
+    }
+}
+
+/// A root without a record for this long counts as dead: three of its records.
+const ROOT_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: NodeId = NodeId([1; 32]);
+    const MIDDLE: NodeId = NodeId([2; 32]);
+    const HIGH: NodeId = NodeId([3; 32]);
+
+    #[test]
+    fn the_lowest_is_root_at_once_and_others_follow_when_it_is_silent() {
+        let at = Instant::from_millis;
+        let mut root = Root::new(at(0));
+        assert!(root.is_due(at(0), LOW, 0));
+        assert!(!root.is_due(at(0), MIDDLE, 1));
+        assert!(root.on_record(at(0), LOW));
+        assert!(!root.on_record(at(10_000), MIDDLE), "the lower one counts");
+        assert!(!root.is_due(at(20_000), MIDDLE, 1));
+        assert!(root.is_due(at(20_001), MIDDLE, 1));
+        assert!(
+            !root.is_due(at(1_000_000), HIGH, 5),
+            "too many are before it"
+        );
+        assert!(root.on_record(at(20_002), MIDDLE));
+        assert!(root.is(&MIDDLE) && root.is_due(at(20_003), MIDDLE, 1));
+        assert!(
+            root.is_due(at(20_003), LOW, 0),
+            "who comes back takes it back"
+        );
+        assert!(root.on_record(at(20_004), LOW) && !root.is(&MIDDLE));
+    }
+}

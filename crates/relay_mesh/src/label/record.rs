@@ -1,16 +1,14 @@
-//! State of one label.
+//! State and name of one label.
 
 use core::time::Duration;
-use wire::token_bucket::{Fill, Level};
 
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
+use wire::token_bucket::{Fill, Level};
 
-use super::naming;
-use crate::hop::LabelName;
-use crate::hop_key::HopForm;
-use crate::hop_sealer::Binding;
+use crate::hop::{HopForm, LabelName, ShardId};
+use crate::hop_seal::Binding;
 use crate::link::LinkId;
 
 /// State of one label; 224 bytes.
@@ -18,15 +16,13 @@ use crate::link::LinkId;
 pub(crate) struct Label {
     pub(super) purpose: Purpose,
     /// Frames are accepted from this link only.
-    pub(super) previous: LinkId,
-    /// The peer that requested it.
+    pub(crate) previous: LinkId,
     pub(super) owner: LinkId,
     /// Next hop of a transit label; stored here because it takes no extra space.
     pub(super) next: LinkId,
     /// Number of this use of the slot.
     pub(super) number: u32,
-    /// Protection of its frames.
-    pub(super) form: HopForm,
+    pub(crate) form: HopForm,
     /// Byte budget, within the limits of the slab, and the time of the last genuine frame.
     pub(super) level: Level,
 }
@@ -34,7 +30,6 @@ pub(crate) struct Label {
 /// Destination of a label's frames.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// The slot is free.
     Free,
     /// Assigned but not bound: frames are dropped.
     Reserved,
@@ -55,13 +50,11 @@ pub(super) enum Purpose {
 pub(crate) enum Onward<'a> {
     /// To the next hop, sealed with the binding.
     Next(LinkId, &'a mut Binding),
-    /// To the flow of this node with this index, on the path with this number; the window is the
-    /// label's.
+    /// To the flow of this node with this index, on this path; the window is the label's.
     Flow((u32, u8), &'a ReplayWindow),
 }
 
 impl Onward<'_> {
-    /// Whether no frame with this number has arrived on the label.
     pub(crate) fn is_fresh(&self, number: u64) -> bool {
         match self {
             Self::Next(_, binding) => binding.is_fresh(number),
@@ -84,22 +77,6 @@ impl Label {
         }
     }
 
-    /// The link that frames must arrive from.
-    pub(crate) const fn previous(&self) -> LinkId {
-        self.previous
-    }
-
-    /// Protection of its frames.
-    pub(crate) const fn form(&self) -> &HopForm {
-        &self.form
-    }
-
-    /// Sets the protection of its frames.
-    pub(crate) fn set_form(&mut self, form: HopForm) {
-        self.form = form;
-    }
-
-    /// Whether it ends with the session of `link`.
     pub(crate) fn names(&self, link: LinkId) -> bool {
         self.previous == link || matches!(self.purpose, Purpose::Transit(_)) && self.next == link
     }
@@ -110,7 +87,6 @@ impl Label {
         [self.owner, self.previous].into_iter().chain(next)
     }
 
-    /// Whether it has ended at `now`.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
         self.level.as_of() + LABEL_LIFE <= now
     }
@@ -143,8 +119,7 @@ impl Label {
         }
     }
 
-    /// Charges a genuine frame and extends the label's life; returns false if the budget is
-    /// exhausted.
+    /// Charges a genuine frame and extends the label's life; false if the budget is exhausted.
     pub(crate) fn charge(&mut self, fill: Fill, now: Instant, len: usize) -> bool {
         let units = u32::try_from(len).unwrap_or(u32::MAX);
         self.level.take(fill, now, units)
@@ -159,7 +134,7 @@ impl Label {
     }
 
     pub(super) fn is(&self, name: LabelName) -> bool {
-        !self.is_free() && self.number == naming::number(name)
+        !self.is_free() && self.number == number_of(name)
     }
 }
 
@@ -168,3 +143,48 @@ pub(crate) const LABEL_LIFE: Duration = Duration::from_secs(30);
 
 // Goal F6: 256 bytes per label, with its entry among the bound ones.
 const _: () = assert!(size_of::<Label>() <= 224);
+
+/// Returns the name of a use of a place. A name's slot has, from the highest bit, 3 bits of the
+/// [shard](ShardId), 11 of the use's number, and 18 of the place; its generation is the lowest 8
+/// bits of that number. Other nodes treat names as opaque.
+pub(super) const fn name_of(shard: ShardId, place: u32, number: u32) -> LabelName {
+    let [.., generation] = number.to_be_bytes();
+    let high = (number >> 8) << PLACE_BITS;
+    LabelName {
+        slot: LabelName::high_bits(shard) | high | place,
+        generation,
+    }
+}
+
+pub(super) fn place_of(name: LabelName) -> usize {
+    usize::try_from(name.slot & (PLACES - 1)).unwrap_or(usize::MAX)
+}
+
+fn number_of(name: LabelName) -> u32 {
+    let high = (name.slot >> PLACE_BITS) & (USES >> 8).saturating_sub(1);
+    high << 8 | u32::from(name.generation)
+}
+
+/// Uses of a place, then retired: names are never reused, so grants of ended labels are useless.
+pub(super) const USES: u32 = 1 << 19;
+pub(super) const PLACES: u32 = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 18;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_shard_place_and_use() {
+        for shard in [0, 5, 7] {
+            for at in [0, 1, 65_536, PLACES - 1] {
+                for use_of in [0, 255, 256, 0x1234, USES - 1] {
+                    let name = name_of(ShardId(shard), at, use_of);
+                    assert_eq!(name.shard(), ShardId(shard));
+                    assert_eq!(place_of(name), usize::try_from(at).unwrap());
+                    assert_eq!(number_of(name), use_of);
+                }
+            }
+        }
+    }
+}

@@ -41,7 +41,7 @@ fn mesh_a1_a_label_that_ended_is_never_named_again() {
     let mut slab = LabelSlab::new(ShardId(3), limits);
     let now = Instant::from_millis(1_000);
     let mut names = BTreeSet::new();
-    for _ in 0..2 * naming::USES + 10 {
+    for _ in 0..2 * USES + 10 {
         let name = slab.reserve(now, A, B).unwrap();
         assert_eq!(slab.get_mut(name).map(|label| label.previous), Some(B));
         assert_eq!(slab.reserve(now, A, B), Err(LabelRefusal::Full));
@@ -49,7 +49,7 @@ fn mesh_a1_a_label_that_ended_is_never_named_again() {
         assert!(slab.get_mut(name).is_none(), "it ended");
         assert!(names.insert(name), "{name:?} came twice");
     }
-    assert_eq!((slab.worn, slab.places()), (2, 3));
+    assert_eq!((slab.retired, slab.places()), (2, 3));
 }
 
 #[test]

@@ -26,10 +26,8 @@ impl LinkStateTable {
             (id, granted.contains(Roles::RELAY) && !is_leaving)
         });
         // An unknown neighbour can be reached, but routes do not pass it.
-        let neighbours = own
-            .keys()
-            .filter(|id| !self.is_live(id))
-            .map(|&id| (id, false));
+        let neighbours = own.keys().filter(|id| !self.is_live(id));
+        let neighbours = neighbours.map(|&id| (id, false));
         let ourselves = (!self.is_live(&self.own())).then(|| (self.own(), false));
         let mut graph = Graph::new(nodes.chain(neighbours).chain(ourselves));
         for (id, entry) in self.entries.iter().filter(|(_, entry)| entry.is_live) {
@@ -40,7 +38,10 @@ impl LinkStateTable {
                 self.add_link(&mut graph, model, (id, report), short);
             }
         }
-        self.add_own_links(&mut graph, model, own);
+        for (id, &report) in own {
+            // All are in the graph, unless it is full.
+            self.relink_own(&mut graph, model, (id, report));
+        }
         graph
     }
 
@@ -66,20 +67,7 @@ impl LinkStateTable {
         set_link(graph, model, (a, b), report.worse(theirs));
     }
 
-    fn add_own_links(
-        &self,
-        graph: &mut Graph,
-        model: &CostModel,
-        own: &BTreeMap<NodeId, LinkReport>,
-    ) {
-        for (id, &report) in own {
-            // All are in the graph, unless it is full.
-            self.relink_own(graph, model, (id, report));
-        }
-    }
-
-    /// Sets a neighbour's link from current measurements; returns the neighbour's index, or `None`
-    /// if it is not in the graph.
+    /// Sets a neighbour's link from current measurements; returns its index if it is in the graph.
     pub fn relink_own(
         &self,
         graph: &mut Graph,
@@ -100,7 +88,6 @@ impl LinkStateTable {
         links.report(ShortId::from(to))
     }
 
-    /// Whether a node's record is live.
     pub(crate) fn is_live(&self, id: &NodeId) -> bool {
         self.entries.get(id).is_some_and(|entry| entry.is_live)
     }

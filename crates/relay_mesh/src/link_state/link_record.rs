@@ -1,12 +1,12 @@
-//! Link record: measurements of an origin.
+//! Link record and delta: measurements of an origin.
 
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{NodeId, Reader, Writer};
 
-use super::{NEIGHBOURS_MAX, Network};
+use super::{NEIGHBOURS_MAX, Network, ShortId};
 use crate::cost::{Cost, LossCode};
 use crate::measure::LinkReport;
-use crate::message::DecodeError;
+use crate::message::{DecodeError, at_most, whole};
 
 /// An origin's measurements to the neighbours of its node record, in that order.
 ///
@@ -21,7 +21,7 @@ use crate::message::DecodeError;
 /// | 48 | 3 each | delay in 0.1 ms (≤ 32,767 = down), loss code |
 /// | 48 + 3 n | 64 | signature |
 ///
-/// 112 + 3 × neighbours, at most 304 bytes. A node that holds the [`LinkDelta`](super::LinkDelta)
+/// 112 + 3 × neighbours, at most 304 bytes. A node that holds the [`LinkDelta`]
 /// named by `follows` can verify it: each of its costs is in the record within max(2 ms, 5 %).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkRecord {
@@ -117,14 +117,10 @@ impl LinkRecord {
         if flags & !(LEAVING | NEWS | ROOT) != 0 {
             return Err(DecodeError::BadValue);
         }
-        let found = usize::from(reader.u8()?);
-        if found > NEIGHBOURS_MAX {
-            let max = NEIGHBOURS_MAX;
-            return Err(DecodeError::OverLimit { found, max });
-        }
+        let count = at_most(reader.u8()?.into(), NEIGHBOURS_MAX)?;
         let follows = reader.u32()?;
-        let mut reports = Vec::with_capacity(found);
-        for _ in 0..found {
+        let mut reports = Vec::with_capacity(count);
+        for _ in 0..count {
             let units = reader.u16()?;
             if units > Cost::UNROUTABLE.units() {
                 return Err(DecodeError::BadValue);
@@ -135,10 +131,7 @@ impl LinkRecord {
             });
         }
         reader.array::<64>()?;
-        if !reader.is_empty() {
-            return Err(DecodeError::Trailing);
-        }
-        Ok(Self {
+        let record = Self {
             origin,
             version,
             list,
@@ -146,7 +139,8 @@ impl LinkRecord {
             urgency: Urgency::from_flags(flags),
             follows,
             reports,
-        })
+        };
+        whole(&reader, record)
     }
 
     /// Returns whether `key` signed `bytes` for the node record with hash `list`.
@@ -182,119 +176,90 @@ impl LinkRecord {
     }
 }
 
-/// Flag of an origin that is about to stop.
 const LEAVING: u8 = 1;
-/// Flag of a record that reports a link up or down, or new neighbours.
 const NEWS: u8 = 2;
-/// Flag of a record of the root of the tree.
 const ROOT: u8 = 4;
 
 fn signed(network: Network, list: &[u8; 32], body: &[u8]) -> Vec<u8> {
     [b"tw1 link state", &network.0[..], list, body].concat()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::LinkReport;
-    use crypto::Identity;
-    use netsim::provider::SimProvider;
-    use proptest::prelude::*;
-    use wire::Seed;
+/// Changed measurements relative to an origin's link record.
+///
+/// | offset | size | field |
+/// |---|---|---|
+/// | 0 | 8 | short id of the origin |
+/// | 8 | 4 | base: low half of the version of the link record that it changes |
+/// | 12 | 2 | after: how far this state is above that version, at least 1 |
+/// | 14 | 1 | count (≤ 64) |
+/// | 15 | 4 each | position in the list, ascending; delay in 0.1 ms (< 32,767); loss code (< 255) |
+///
+/// 15 + 4 × changed links. It lists all differences from the record, not from the previous delta,
+/// so the newest is enough. It is not signed: sessions authenticate it hop by hop, and the next
+/// link record verifies it. It changes only links that are up in the record and takes none down,
+/// which needs a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkDelta {
+    /// The origin.
+    pub origin: ShortId,
+    /// Low half of the version of the record that it changes.
+    pub base: u32,
+    /// Versions above that record; at least 1.
+    pub after: u16,
+    /// Positions in the origin's list, ascending, and their current reports.
+    pub changes: Vec<(u8, LinkReport)>,
+}
 
-    const NETWORK: Network = Network([9; 16]);
+impl LinkDelta {
+    /// Longest delta, in bytes.
+    pub const LEN_MAX: usize = 15 + NEIGHBOURS_MAX * 4;
 
-    fn record(reports: usize) -> LinkRecord {
-        LinkRecord {
-            origin: NodeId([1; 32]),
-            version: 0x0203,
-            list: [4, 5],
-            is_leaving: true,
-            urgency: Urgency::RootNews,
-            follows: 0x0607_0809,
-            reports: (0..reports)
-                .map(|index| LinkReport {
-                    delay: Cost::from_units(u16::try_from(index).unwrap()),
-                    loss: LossCode(7),
-                })
-                .collect(),
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.bytes(&self.origin.0);
+        writer.u32(self.base);
+        writer.u16(self.after);
+        let changes = self.changes.iter().take(NEIGHBOURS_MAX);
+        writer.u8(u8::try_from(changes.len()).unwrap_or(u8::MAX));
+        for (position, report) in changes {
+            writer.u8(*position);
+            writer.u16(report.delay.units());
+            writer.u8(report.loss.0);
         }
     }
 
-    #[test]
-    fn the_bytes_are_frozen() {
-        let mut expected = vec![1; 32];
-        expected.extend([
-            0, 0, 0, 0, 0, 0, 2, 3, 4, 5, 7, 2, 6, 7, 8, 9, 0, 0, 7, 0, 1, 7,
-        ]);
-        assert_eq!(record(2).body(), expected);
-    }
-
-    #[test]
-    fn pg6_another_key_list_network_or_byte_is_refused() {
-        let mut provider = SimProvider::new(Seed::from_number(1));
-        let identity = Identity::generate(&mut provider).unwrap();
-        let key = provider.signing_key(&identity).unwrap();
-        let record = record(64);
-        let list = [6; 32];
-        let bytes = record.sign(&mut provider, &key, NETWORK, &list).unwrap();
-        assert_eq!(bytes.len(), LinkRecord::LEN_MAX);
-        assert_eq!(LinkRecord::decode(&bytes), Ok(record));
-        let public = identity.public_key();
-        let verify = |network, list: &[u8; 32], bytes: &[u8]| {
-            LinkRecord::verify(&provider, public, network, list, bytes)
-        };
-        assert!(verify(NETWORK, &list, &bytes));
-        assert!(!verify(Network([8; 16]), &list, &bytes));
-        assert!(!verify(NETWORK, &[7; 32], &bytes));
-        for index in (0..bytes.len()).step_by(13) {
-            let mut changed = bytes.clone();
-            changed[index] ^= 1;
-            assert!(!verify(NETWORK, &list, &changed), "byte {index}");
+    /// Decodes one delta; more may follow.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let origin = ShortId(reader.array()?);
+        let base = reader.u32()?;
+        let after = reader.u16()?;
+        if after == 0 {
+            return Err(DecodeError::BadValue);
         }
-        assert!(!verify(NETWORK, &list, &[]));
-    }
-
-    /// A negative cost would make the route search loop for ever at every entry: P5 (and PG6, which
-    /// lists values that integers cannot have).
-    #[test]
-    fn pg6_pgd_p5_a_cost_of_any_bits_is_none_below_nothing_or_is_refused() {
-        let mut bytes = record(1).body();
-        bytes.extend([0; 64]);
-        let at = bytes.len() - 64 - 3;
-        for units in 0..=u16::MAX {
-            bytes[at..at + 2].copy_from_slice(&units.to_be_bytes());
-            let told = LinkRecord::decode(&bytes).map(|record| record.reports[0].delay);
-            let expected = if units <= Cost::UNROUTABLE.units() {
-                Ok(Cost::from_units(units))
-            } else {
-                Err(DecodeError::BadValue)
+        let count = at_most(reader.u8()?.into(), NEIGHBOURS_MAX)?;
+        let mut changes: Vec<(u8, LinkReport)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let position = reader.u8()?;
+            let units = reader.u16()?;
+            let report = LinkReport {
+                delay: Cost::from_units(units),
+                loss: LossCode(reader.u8()?),
             };
-            assert_eq!(told, expected, "{units}");
-            assert!(told.is_ok_and(|cost| cost.lane() >= 0) || units > 0x7fff);
-        }
-        let over = 1 + u8::try_from(NEIGHBOURS_MAX).unwrap();
-        bytes[32 + 8 + 2 + 1] = over;
-        let refused = DecodeError::OverLimit {
-            found: over.into(),
-            max: NEIGHBOURS_MAX,
-        };
-        assert_eq!(LinkRecord::decode(&bytes), Err(refused), "oversized");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..320), count in 0_u8..70) {
-            let mut bytes = bytes;
-            for (index, value) in [(42, count & 7), (43, count)] {
-                if let Some(byte) = bytes.get_mut(index) {
-                    *byte = value;
-                }
+            if units > Cost::UNROUTABLE.units() || !report.is_up() {
+                return Err(DecodeError::BadValue);
             }
-            bytes.truncate(112 + usize::from(count) * 3);
-            if let Ok(record) = LinkRecord::decode(&bytes) {
-                prop_assert_eq!(record.body(), &bytes[..bytes.len() - 64]);
+            if changes.last().is_some_and(|(last, _)| *last >= position) {
+                return Err(DecodeError::Unordered);
             }
+            changes.push((position, report));
         }
+        Ok(Self {
+            origin,
+            base,
+            after,
+            changes,
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,12 @@
 //! Node record: key, roles, addresses and neighbours of an origin.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use crypto::{NoEntropy, Provider, PublicKey};
 use wire::{NodeId, Reader, Writer};
 
 use super::{NEIGHBOURS_MAX, Network, Roles, ShortId};
-use crate::message::DecodeError;
+use crate::message::{DecodeError, at_most, read_address, whole, write_address};
 
 /// Identity, addresses, roles and measured neighbours of an origin.
 ///
@@ -100,11 +100,11 @@ impl NodeRecord {
         let version = reader.u64()?;
         let roles = Roles::from_bits(reader.u8()?).ok_or(DecodeError::BadValue)?;
         let name = read_name(&mut reader)?;
-        let count = read_count(&mut reader, Profile::ADDRESSES_MAX)?;
+        let count = at_most(reader.u8()?.into(), Profile::ADDRESSES_MAX)?;
         let addresses = (0..count)
             .map(|_| read_address(&mut reader))
             .collect::<Result<_, _>>()?;
-        let count = read_count(&mut reader, NEIGHBOURS_MAX)?;
+        let count = at_most(reader.u8()?.into(), NEIGHBOURS_MAX)?;
         let own = ShortId::from(key.node_id());
         let mut neighbours: Vec<ShortId> = Vec::with_capacity(count);
         for _ in 0..count {
@@ -118,10 +118,7 @@ impl NodeRecord {
             neighbours.push(neighbour);
         }
         reader.array::<64>()?;
-        if !reader.is_empty() {
-            return Err(DecodeError::Trailing);
-        }
-        Ok(Self {
+        let record = Self {
             key,
             version,
             profile: Profile {
@@ -130,7 +127,8 @@ impl NodeRecord {
                 addresses,
             },
             neighbours,
-        })
+        };
+        whole(&reader, record)
     }
 
     /// Returns whether the origin signed `bytes`, from which this record was decoded.
@@ -143,10 +141,8 @@ impl NodeRecord {
 
     /// Returns the hash that link records are bound to: SHA-256 of the bytes without signature.
     pub fn hash<P: Provider>(provider: &P, bytes: &[u8]) -> [u8; 32] {
-        let body = bytes
-            .split_last_chunk::<64>()
-            .map_or(bytes, |(body, _)| body);
-        provider.sha256(&[body])
+        let parts = bytes.split_last_chunk::<64>();
+        provider.sha256(&[parts.map_or(bytes, |(body, _)| body)])
     }
 
     fn body(&self) -> Vec<u8> {
@@ -162,17 +158,7 @@ impl NodeRecord {
         let addresses = self.profile.addresses.iter().take(Profile::ADDRESSES_MAX);
         writer.u8(count(addresses.len()));
         for address in addresses {
-            match address.ip() {
-                IpAddr::V4(ip) => {
-                    writer.u8(4);
-                    writer.bytes(&ip.octets());
-                }
-                IpAddr::V6(ip) => {
-                    writer.u8(6);
-                    writer.bytes(&ip.octets());
-                }
-            }
-            writer.u16(address.port());
+            write_address(&mut writer, *address);
         }
         let neighbours = self.neighbours.iter().take(NEIGHBOURS_MAX);
         writer.u8(count(neighbours.len()));
@@ -188,7 +174,7 @@ fn signed(network: Network, body: &[u8]) -> Vec<u8> {
 }
 
 fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
-    let len = read_count(reader, Profile::NAME_LEN_MAX)?;
+    let len = at_most(reader.u8()?.into(), Profile::NAME_LEN_MAX)?;
     let name = reader.bytes(len)?;
     if !name.iter().copied().all(is_name_byte) {
         return Err(DecodeError::BadValue);
@@ -196,28 +182,10 @@ fn read_name(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
     Ok(name.iter().copied().map(char::from).collect())
 }
 
-fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
-    let ip = match reader.u8()? {
-        4 => IpAddr::from(reader.array::<4>()?),
-        6 => IpAddr::from(reader.array::<16>()?),
-        _ => return Err(DecodeError::BadValue),
-    };
-    Ok(SocketAddr::new(ip, reader.u16()?))
-}
-
-fn read_count(reader: &mut Reader<'_>, max: usize) -> Result<usize, DecodeError> {
-    let found = usize::from(reader.u8()?);
-    if found > max {
-        return Err(DecodeError::OverLimit { found, max });
-    }
-    Ok(found)
-}
-
 const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// Converts a count whose bound is below 256.
 fn count(len: usize) -> u8 {
     u8::try_from(len).unwrap_or(u8::MAX)
 }

@@ -18,54 +18,44 @@ use crate::measure::LinkReport;
 /// A link record is published every 30 s, and at most five times a second if a link came up or went
 /// down; a [parted](LinkReport::PARTED) link waits for the next record. Between records, a delta is
 /// published at most once a second if a delay changed by more than max(2 ms, 5 %) or loss by more
-/// than
-/// 0.5 %. A node record is published if the neighbours or the profile changed, and every 5 min; a
-/// link
-/// record follows it at once, so digests need not list node records.
+/// than 0.5 %. A node record is published if the neighbours or the profile changed, and every 5
+/// min; a link record follows it at once, so digests need not list node records.
 ///
-/// A record after a delta repeats the delta's values; later changes are published in a new delta.
-/// So a node that has both can verify the delta.
+/// A record after a delta repeats the delta's values, so that a node with both can verify the
+/// delta; later changes are published in a new delta.
 pub struct Publisher<P: Provider> {
     key: P::SigningKey,
     public: PublicKey,
     network: Network,
-    /// Contents of the next node record.
     profile: Profile,
-    /// The last version used.
     version: u64,
     /// Version of the last link record or delta; 0 before the first.
-    told_version: u64,
+    published_version: u64,
     /// Neighbours of the last node record, in its order, and its hash.
     list: Option<List>,
-    /// The last link record, which deltas refer to.
     base: Base,
     /// The last published report of each link.
-    told: BTreeMap<NodeId, LinkReport>,
-    /// When the last delta was published.
+    published: BTreeMap<NodeId, LinkReport>,
     delta_at: Option<Instant>,
     /// Flag of the next link record: the node is about to stop.
     is_leaving: bool,
     /// A record is due now, whatever was measured.
     is_urgent: bool,
-    /// Whether the node is the root of the tree, which renews its record more often.
     root: Root,
 }
 
-/// Whether a node is the root of the tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Root {
     Other,
     Own,
 }
 
-/// The neighbours of the last node record.
 struct List {
     neighbours: Vec<NodeId>,
     hash: [u8; 32],
     at: Instant,
 }
 
-/// The last link record.
 #[derive(Default)]
 struct Base {
     version: u64,
@@ -105,10 +95,10 @@ impl<P: Provider> Publisher<P> {
             network,
             profile,
             version: 0,
-            told_version: 0,
+            published_version: 0,
             list: None,
             base: Base::default(),
-            told: BTreeMap::new(),
+            published: BTreeMap::new(),
             delta_at: None,
             is_leaving: false,
             is_urgent: false,
@@ -141,8 +131,7 @@ impl<P: Provider> Publisher<P> {
         self.is_leaving = false;
     }
 
-    /// Makes this node the root of the tree of [`gossip`](crate::gossip): it renews its record
-    /// every 3 s.
+    /// Makes this node the root of [`gossip`](crate::gossip)'s tree: it renews every 3 s.
     pub const fn become_root(&mut self) {
         self.root = Root::Own;
     }
@@ -189,11 +178,8 @@ impl<P: Provider> Publisher<P> {
         links: &BTreeMap<NodeId, LinkReport>,
     ) -> Result<Publication, NoEntropy> {
         let mut publication = Publication::default();
-        let links: BTreeMap<NodeId, LinkReport> = links
-            .iter()
-            .take(NEIGHBOURS_MAX)
-            .map(|(&id, &report)| (id, report))
-            .collect();
+        let lowest = links.iter().take(NEIGHBOURS_MAX);
+        let links: BTreeMap<NodeId, LinkReport> = lowest.map(|(id, of)| (*id, *of)).collect();
         if self.needs_list(now, &links) {
             publication.node = Some(self.sign_node(now, unix, provider, &links)?);
         }
@@ -236,29 +222,30 @@ impl<P: Provider> Publisher<P> {
     }
 
     fn needs_delta(&self, now: Instant, links: &BTreeMap<NodeId, LinkReport>) -> bool {
-        let may_be = self
-            .delta_at
-            .is_none_or(|at| now.saturating_since(at) >= CHANGE_SPACING);
-        may_be && self.pairs(links).any(|(told, now)| has_changed(told, now))
+        let is_due = |at| now.saturating_since(at) >= CHANGE_SPACING;
+        let mut pairs = self.pairs(links);
+        self.delta_at.is_none_or(is_due) && pairs.any(|(old, new)| has_changed(old, new))
     }
 
     /// Whether a link came up or went down since the last publication. Parted links can wait for
     /// the next record: they carry nothing, and neither end selects them.
     fn has_flipped(&self, links: &BTreeMap<NodeId, LinkReport>) -> bool {
-        let is_flip = |(told, now): (LinkReport, LinkReport)| {
-            told.is_up() != now.is_up() && now != LinkReport::PARTED
+        let is_flip = |(published, now): (LinkReport, LinkReport)| {
+            published.is_up() != now.is_up() && now != LinkReport::PARTED
         };
         self.pairs(links).any(is_flip)
     }
 
-    /// Pairs of published and measured report of each link.
     fn pairs(
         &self,
         links: &BTreeMap<NodeId, LinkReport>,
     ) -> impl Iterator<Item = (LinkReport, LinkReport)> {
-        self.told
-            .iter()
-            .map(|(id, told)| (*told, links.get(id).copied().unwrap_or(LinkReport::DOWN)))
+        self.published.iter().map(|(id, published)| {
+            (
+                *published,
+                links.get(id).copied().unwrap_or(LinkReport::DOWN),
+            )
+        })
     }
 
     fn sign_node(
@@ -290,14 +277,11 @@ impl<P: Provider> Publisher<P> {
         links: &BTreeMap<NodeId, LinkReport>,
         urgency: Urgency,
     ) -> Result<Vec<u8>, NoEntropy> {
-        let (neighbours, hash) = self
-            .list
-            .as_ref()
-            .map_or((&[][..], [0; 32]), |list| (&list.neighbours, list.hash));
-        let reports: BTreeMap<NodeId, LinkReport> = neighbours
-            .iter()
-            .map(|id| (*id, self.restated(id, links)))
-            .collect();
+        let list = self.list.as_ref();
+        let (neighbours, hash) =
+            list.map_or((&[][..], [0; 32]), |list| (&list.neighbours, list.hash));
+        let reports = neighbours.iter().map(|id| (*id, self.restated(id, links)));
+        let reports: BTreeMap<NodeId, LinkReport> = reports.collect();
         let version = self.next_version(unix);
         let record = LinkRecord {
             origin: self.public.node_id(),
@@ -305,12 +289,12 @@ impl<P: Provider> Publisher<P> {
             list: *hash.first_chunk().unwrap_or(&[0; 2]),
             is_leaving: self.is_leaving,
             urgency,
-            follows: low_half(self.told_version),
+            follows: low_half(self.published_version),
             reports: reports.values().copied().collect(),
         };
         let bytes = record.sign(provider, &self.key, self.network, &hash)?;
-        self.told_version = version;
-        self.told.clone_from(&reports);
+        self.published_version = version;
+        self.published.clone_from(&reports);
         self.base = Base {
             version,
             reports,
@@ -319,14 +303,15 @@ impl<P: Provider> Publisher<P> {
         Ok(bytes)
     }
 
-    /// Report of a link in a record: the measured one, or the published one if the two differ so
-    /// much that a delta follows.
+    /// The measured report, or the published one if the two differ so much that a delta follows.
     fn restated(&self, id: &NodeId, links: &BTreeMap<NodeId, LinkReport>) -> LinkReport {
         let now = links.get(id).copied();
         let now = now.filter(|now| *now != LinkReport::PARTED);
         let now = now.unwrap_or(LinkReport::DOWN);
-        let told = self.told.get(id).copied();
-        told.filter(|told| has_changed(*told, now)).unwrap_or(now)
+        let published = self.published.get(id).copied();
+        published
+            .filter(|published| has_changed(*published, now))
+            .unwrap_or(now)
     }
 
     fn make_delta(
@@ -341,19 +326,19 @@ impl<P: Provider> Publisher<P> {
             self.is_urgent = true;
             return None;
         };
-        for (id, told) in &mut self.told {
-            if let Some(now) = links.get(id).filter(|now| has_changed(*told, **now)) {
-                *told = *now;
+        for (id, published) in &mut self.published {
+            if let Some(now) = links.get(id).filter(|now| has_changed(*published, **now)) {
+                *published = *now;
             }
         }
-        let pairs = self.base.reports.iter().zip(self.told.values());
+        let pairs = self.base.reports.iter().zip(self.published.values());
         let changes = (0..)
             .zip(pairs)
-            .filter_map(|(position, ((_, base), told))| {
-                let is_other = base != told && base.is_up() && told.is_up();
-                is_other.then_some((position, *told))
+            .filter_map(|(position, ((_, base), published))| {
+                let is_other = base != published && base.is_up() && published.is_up();
+                is_other.then_some((position, *published))
             });
-        self.told_version = version;
+        self.published_version = version;
         self.delta_at = Some(now);
         Some(LinkDelta {
             origin: ShortId::from(self.public.node_id()),
@@ -394,11 +379,11 @@ impl fmt::Display for InvalidProfile {
 impl core::error::Error for InvalidProfile {}
 
 /// Whether a link that was up both times changed by more than max(2 ms, 5 %) or 5 loss codes.
-pub(super) fn has_changed(told: LinkReport, now: LinkReport) -> bool {
-    let margin = (told.delay.units() / 20).max(20);
-    let is_far = told.delay.units().abs_diff(now.delay.units()) > margin
-        || told.loss.0.abs_diff(now.loss.0) > 5;
-    told.is_up() && now.is_up() && is_far
+pub(super) fn has_changed(published: LinkReport, now: LinkReport) -> bool {
+    let margin = (published.delay.units() / 20).max(20);
+    let is_far = published.delay.units().abs_diff(now.delay.units()) > margin
+        || published.loss.0.abs_diff(now.loss.0) > 5;
+    published.is_up() && now.is_up() && is_far
 }
 
 /// Low half of a version, as in deltas.

@@ -1,23 +1,20 @@
-//! Link state of all nodes.
+//! Link state of all nodes: acceptance of records, within bounds.
 
-mod deltas;
 mod entry;
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crypto::Provider;
+use serde::Serialize;
 use wire::token_bucket::Fill;
 use wire::{Instant, NodeId, SourceRates};
 
 pub(super) use self::entry::{Entry, Links};
 use self::entry::{Kind, Pace};
 use super::publisher::low_half;
-use super::{
-    Admission, LinkRecord, Network, NodeRecord, Outcome, Profile, Refusal, Roles, ShortId,
-    TableConfig, TableStats,
-};
-use crate::message::{Digest, Message, Request};
+use super::{Digest, LinkRecord, Message, Network, NodeRecord, Profile, Request, Roles, ShortId};
 
 /// The verified records of all nodes.
 ///
@@ -100,8 +97,8 @@ impl LinkStateTable {
         from: NodeId,
         bytes: &[u8],
     ) -> Outcome {
-        let outcome = self.judge_node(now, provider, from, bytes);
-        self.count(outcome)
+        let judged = self.judge_node(now, provider, from, bytes);
+        self.count(judged)
     }
 
     /// Handles a link record from neighbour `from`.
@@ -112,8 +109,8 @@ impl LinkStateTable {
         from: NodeId,
         bytes: &[u8],
     ) -> Outcome {
-        let outcome = self.judge_links(now, provider, from, bytes);
-        self.count(outcome)
+        let judged = self.judge_links(now, provider, from, bytes);
+        self.count(judged)
     }
 
     /// Stores a record of this node, without a check; ignores others.
@@ -129,9 +126,7 @@ impl LinkStateTable {
         }
     }
 
-    /// Expires records older than [`TableConfig::lifetime`].
-    ///
-    /// Call it about once a second; the exact time does not matter.
+    /// Expires records older than [`TableConfig::lifetime`]; call it about once a second.
     pub fn expire(&mut self, now: Instant) {
         let lifetime = self.config.lifetime;
         for entry in self.entries.values_mut() {
@@ -141,8 +136,7 @@ impl LinkStateTable {
             {
                 links.end();
             }
-            let has_links = entry.links.as_ref().is_some_and(Links::is_live);
-            entry.is_live = has_links || !is_over(entry.taken);
+            entry.is_live = entry.live_links().is_some() || !is_over(entry.taken);
         }
         self.budget.forget_full(now);
         self.count_places();
@@ -151,10 +145,11 @@ impl LinkStateTable {
     /// Returns the digest of all live origins' links: records and deltas.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::new(self.entries.iter().filter_map(|(&id, entry)| {
-            let links = entry.links.as_ref().filter(|links| links.is_live())?;
-            Some((ShortId::from(id), links.state()))
-        }))
+        Digest::new(
+            self.entries
+                .iter()
+                .filter_map(|(&id, entry)| Some((ShortId::from(id), entry.live_links()?.state()))),
+        )
     }
 
     /// Returns which records to request from a neighbour with this digest.
@@ -176,8 +171,7 @@ impl LinkStateTable {
         }
     }
 
-    /// Whether an origin's record with this low half of its version is probably newer than the one
-    /// held; digests correct a wrong guess.
+    /// Whether a record with this low half of its version is probably newer than the one held.
     pub(crate) fn lacks_record(&self, origin: ShortId, low: u32) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => {
@@ -203,8 +197,7 @@ impl LinkStateTable {
         request.origins().iter().flat_map(|&(short, held)| {
             let entry = self.by_short(short).map(|(_, entry)| entry);
             let node = entry.filter(|entry| entry.node_version > held);
-            let links =
-                entry.and_then(|entry| entry.links.as_ref().filter(|links| links.is_live()));
+            let links = entry.and_then(Entry::live_links);
             let delta = links.and_then(|links| links.delta());
             let newer = links.filter(|links| links.version > held);
             let node = node.map(|entry| Message::NodeRecord(&entry.node_bytes));
@@ -226,7 +219,6 @@ impl LinkStateTable {
         self.entries.iter().map(|(&id, entry)| (id, entry.is_live))
     }
 
-    /// Returns the profiles of live origins.
     pub(crate) fn live_profiles(&self) -> impl Iterator<Item = (NodeId, &Profile)> {
         let live = self.entries.iter().filter(|(_, entry)| entry.is_live);
         live.map(|(id, entry)| (*id, &entry.profile))
@@ -250,17 +242,10 @@ impl LinkStateTable {
         self.entries.is_empty()
     }
 
-    /// Returns this node's short id.
-    pub(crate) fn own_short(&self) -> ShortId {
-        self.own.into()
-    }
-
-    /// Returns this node's id.
     pub(crate) const fn own(&self) -> NodeId {
         self.own
     }
 
-    /// Returns the origin with this short id.
     pub(super) fn by_short(&self, short: ShortId) -> Option<(&NodeId, &Entry)> {
         self.entries.range(short.ids()).next()
     }
@@ -271,35 +256,31 @@ impl LinkStateTable {
         provider: &P,
         from: NodeId,
         bytes: &[u8],
-    ) -> Outcome {
-        let Ok(record) = NodeRecord::decode(bytes) else {
-            return Outcome::Refused(Refusal::Malformed);
-        };
+    ) -> Result<Outcome, Refusal> {
+        let record = NodeRecord::decode(bytes).map_err(|_| Refusal::Malformed)?;
         let origin = record.origin();
         if origin == self.own {
             return self.judge_own_node(now, provider, from, (&record, bytes));
         }
         if self.config.admission.roles(&origin).is_none() {
-            return Outcome::Refused(Refusal::NotAdmitted);
+            return Err(Refusal::NotAdmitted);
         }
         match self.entries.get(&origin) {
-            Some(held) if *held.node_bytes == *bytes => return Outcome::Stale,
+            Some(held) if *held.node_bytes == *bytes => return Ok(Outcome::Stale),
             Some(held) if held.node_version >= record.version => {
-                return held.outdated(origin, record.version);
+                return Ok(held.outdated(origin, record.version));
             }
             Some(held) if !held.pace.allows(now, Kind::Node) => {
-                return Outcome::Refused(Refusal::TooOften);
+                return Err(Refusal::TooOften);
             }
-            None if !self.has_room(origin) => return Outcome::Refused(Refusal::NoRoom),
+            None if !self.has_room(origin) => return Err(Refusal::NoRoom),
             Some(_) | None => {}
         }
         let holds = |network| record.verify(provider, network, bytes);
-        if let Err(why) = self.check(now, from, holds) {
-            return Outcome::Refused(why);
-        }
+        self.check(now, from, holds)?;
         let hash = NodeRecord::hash(provider, bytes);
         self.insert_node(now, record, hash, bytes);
-        Outcome::Accepted
+        Ok(Outcome::Accepted)
     }
 
     /// Classifies a node record of this node that returns from a neighbour. Older ones count too:
@@ -310,23 +291,21 @@ impl LinkStateTable {
         provider: &P,
         from: NodeId,
         (record, bytes): (&NodeRecord, &[u8]),
-    ) -> Outcome {
+    ) -> Result<Outcome, Refusal> {
         let held = self.entries.get(&self.own);
         let is_newer = held.is_none_or(|entry| entry.node_version < record.version);
         let hash = NodeRecord::hash(provider, bytes);
         if held.is_some_and(|entry| entry.hash == hash) || self.own_before == Some(hash) {
-            return Outcome::Stale;
+            return Ok(Outcome::Stale);
         }
         let holds = |network| record.verify(provider, network, bytes);
-        if let Err(why) = self.check(now, from, holds) {
-            return Outcome::Refused(why);
-        }
+        self.check(now, from, holds)?;
         self.own_before = Some(hash);
-        if is_newer {
+        Ok(if is_newer {
             Outcome::OwnFromBefore(record.version)
         } else {
             Outcome::Stale
-        }
+        })
     }
 
     fn judge_links<P: Provider>(
@@ -335,40 +314,36 @@ impl LinkStateTable {
         provider: &P,
         from: NodeId,
         bytes: &[u8],
-    ) -> Outcome {
-        let Ok(record) = LinkRecord::decode(bytes) else {
-            return Outcome::Refused(Refusal::Malformed);
-        };
+    ) -> Result<Outcome, Refusal> {
+        let record = LinkRecord::decode(bytes).map_err(|_| Refusal::Malformed)?;
         let origin = record.origin;
         if self.config.admission.roles(&origin).is_none() && origin != self.own {
-            return Outcome::Refused(Refusal::NotAdmitted);
+            return Err(Refusal::NotAdmitted);
         }
         let Some(entry) = self.entries.get(&origin) else {
-            return Outcome::NeedsNodeRecord(origin.into());
+            return Ok(Outcome::NeedsNodeRecord(origin.into()));
         };
         if entry.version() >= record.version {
-            return entry.outdated(origin, record.version);
+            return Ok(entry.outdated(origin, record.version));
         }
         let held = Some(entry.hash).filter(|_| entry.list.len() == record.reports.len());
         let before = self.own_before.filter(|_| origin == self.own);
         let list = [held, before].into_iter().flatten();
         let Some(list) = list.into_iter().find(|hash| hash.starts_with(&record.list)) else {
-            return Outcome::NeedsNodeRecord(origin.into());
+            return Ok(Outcome::NeedsNodeRecord(origin.into()));
         };
         if origin != self.own && !entry.pace.allows(now, Kind::Links) {
-            return Outcome::Refused(Refusal::TooOften);
+            return Err(Refusal::TooOften);
         }
         let key = entry.key;
         let holds = |network| LinkRecord::verify(provider, &key, network, &list, bytes);
-        if let Err(why) = self.check(now, from, holds) {
-            return Outcome::Refused(why);
-        }
+        self.check(now, from, holds)?;
         if origin == self.own {
-            return Outcome::OwnFromBefore(record.version);
+            return Ok(Outcome::OwnFromBefore(record.version));
         }
         self.compare(now, &record);
         self.insert_links(now, &record, bytes);
-        Outcome::Accepted
+        Ok(Outcome::Accepted)
     }
 
     /// Verifies a signature for each accepted network, within the budget of `from`.
@@ -378,10 +353,8 @@ impl LinkStateTable {
         from: NodeId,
         holds: impl Fn(Network) -> bool,
     ) -> Result<(), Refusal> {
-        for network in [Some(self.network), self.other_network]
-            .into_iter()
-            .flatten()
-        {
+        let networks = [Some(self.network), self.other_network];
+        for network in networks.into_iter().flatten() {
             if self.budget.take(now, from).is_err() {
                 return Err(Refusal::OverBudget);
             }
@@ -396,12 +369,10 @@ impl LinkStateTable {
     /// Returns an origin's node record and link record as received, to forward them.
     pub(crate) fn records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
         let (_, entry) = self.by_short(origin)?;
-        let links = entry.links.as_ref().filter(|links| links.is_live());
-        Some((&entry.node_bytes, links.map(Links::bytes)))
+        Some((&entry.node_bytes, entry.live_links().map(Links::bytes)))
     }
 
-    /// Returns an origin's records as received, even if expired; the link record only if it belongs
-    /// to the node record.
+    /// Returns the last records, even if expired; links only if they belong to the node record.
     pub(crate) fn last_records(&self, origin: ShortId) -> Option<(&[u8], Option<&[u8]>)> {
         let (_, entry) = self.by_short(origin)?;
         let links = entry.links.as_ref();
@@ -411,16 +382,12 @@ impl LinkStateTable {
 
     /// Whether a new origin fits, if necessary in place of a dead one.
     fn has_room(&self, origin: NodeId) -> bool {
-        self.by_short(origin.into()).is_none() && self.has_place()
+        self.by_short(origin.into()).is_none() && !self.is_full
     }
 
     /// Whether a record of an unknown origin might be accepted, by its short id.
     fn would_take(&self, origin: ShortId) -> bool {
-        self.config.admission.admits(origin) && self.has_place()
-    }
-
-    const fn has_place(&self) -> bool {
-        !self.is_full
+        self.config.admission.admits(origin) && !self.is_full
     }
 
     /// Updates whether the table is full of live origins; cached, since digests test each origin.
@@ -429,7 +396,6 @@ impl LinkStateTable {
         self.is_full = is_crowded && self.entries.values().all(|entry| entry.is_live);
     }
 
-    /// Number of origins besides this node.
     fn others(&self) -> usize {
         let own = usize::from(self.entries.contains_key(&self.own));
         self.entries.len().saturating_sub(own)
@@ -442,19 +408,15 @@ impl LinkStateTable {
             .as_ref()
             .map_or_else(|| Pace::new(now), |held| held.pace.clone());
         pace.take(now, Kind::Node);
-        let (links, blamed) = before
-            .map(|held| (held.links.take(), core::mem::take(&mut held.blamed)))
+        let (links, penalties) = before
+            .map(|held| (held.links.take(), core::mem::take(&mut held.penalties)))
             .unwrap_or_default();
         if origin != self.own
             && !self.entries.contains_key(&origin)
             && self.others() >= self.config.nodes_max
         {
-            let mut dead = self.entries.iter().filter(|(_, entry)| !entry.is_live);
-            let first = dead.next();
-            let oldest = dead.fold(
-                first,
-                |a, b| if b.1.taken < a?.1.taken { Some(b) } else { a },
-            );
+            let dead = self.entries.iter().filter(|(_, entry)| !entry.is_live);
+            let oldest = dead.min_by_key(|(_, entry)| entry.taken);
             if let Some(id) = oldest.map(|(&id, _)| id) {
                 self.entries.remove(&id);
             }
@@ -469,7 +431,7 @@ impl LinkStateTable {
             taken: now,
             is_live: true,
             links,
-            blamed,
+            penalties,
             pace,
         };
         self.entries.insert(origin, entry);
@@ -485,17 +447,190 @@ impl LinkStateTable {
         self.count_places();
     }
 
-    const fn count(&mut self, outcome: Outcome) -> Outcome {
+    fn count(&mut self, judged: Result<Outcome, Refusal>) -> Outcome {
+        let outcome = judged.unwrap_or_else(Outcome::Refused);
         self.stats.count(outcome);
         outcome
     }
 }
 
-/// Checks that a forged record costs its neighbour in addition to its own. A neighbour forwards
-/// only records that it has verified, so it made the record itself.
+/// Checks that a forged record costs in addition: neighbours verify what they forward.
 const FORGERY_COST: u32 = 31;
 /// Most neighbours with a bucket that is not full. Sessions bound neighbours far below.
 const BUCKETS_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests;
+
+/// Outcome of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is new and genuine: forward it unchanged to every neighbour except its sender.
+    Accepted,
+    /// Its version or a newer one is known.
+    Stale,
+    /// It is older than the origin's last record, which has expired after its
+    /// [`lifetime`](TableConfig::lifetime): send the held record back, so that the origin
+    /// continues above it.
+    BelowExpired(ShortId),
+    /// It is this node's own genuine record of an earlier run, newer than those published: continue
+    /// above its version ([`Publisher::raise`](super::Publisher::raise)) and publish.
+    OwnFromBefore(u64),
+    /// The link record needs a node record that is not held: request both from the sender.
+    NeedsNodeRecord(ShortId),
+    /// It was dropped and counted.
+    Refused(Refusal),
+}
+
+/// Outcome of a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaOutcome {
+    /// It is new: forward it.
+    Accepted,
+    /// It, or a newer one, is known.
+    Stale,
+    /// Its base record is not the one held; the next record includes it.
+    Unfit,
+    /// Deltas of this origin are currently not accepted from this neighbour.
+    Ignored,
+    /// The origin did not send it; deltas of the origin are refused from the neighbour for a while.
+    Forged,
+}
+
+/// Why a record was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is malformed.
+    Malformed,
+    /// Its origin is not admitted.
+    NotAdmitted,
+    /// The table is full of live origins, or another origin has the same short id.
+    NoRoom,
+    /// The neighbour's budget of signature checks is exhausted.
+    OverBudget,
+    /// Its origin publishes more often than the intervals allow.
+    TooOften,
+    /// The signature is not the origin's.
+    Forged,
+}
+
+/// Counters of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TableStats {
+    /// Accepted records.
+    pub accepted: u64,
+    /// Records that were known.
+    pub stale: u64,
+    /// Link records whose node record was missing.
+    pub unlisted: u64,
+    /// This node's records of an earlier run.
+    pub own_from_before: u64,
+    /// Records refused as malformed.
+    pub malformed: u64,
+    /// Records refused because their origin is not admitted.
+    pub not_admitted: u64,
+    /// Records refused because the table is full.
+    pub no_room: u64,
+    /// Records refused because of the neighbour's budget.
+    pub over_budget: u64,
+    /// Records refused because their origin publishes too often.
+    pub too_often: u64,
+    /// Records refused as forged.
+    pub forged: u64,
+    /// Accepted deltas.
+    pub deltas_accepted: u64,
+    /// Deltas that were known.
+    pub deltas_stale: u64,
+    /// Deltas whose base record is not held.
+    pub deltas_unfit: u64,
+    /// Deltas of neighbours that are currently not accepted.
+    pub deltas_ignored: u64,
+    /// Deltas that the origin's next record disproved.
+    pub deltas_forged: u64,
+}
+
+impl TableStats {
+    const fn count(&mut self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Accepted => &mut self.accepted,
+            Outcome::Stale | Outcome::BelowExpired(_) => &mut self.stale,
+            Outcome::OwnFromBefore(_) => &mut self.own_from_before,
+            Outcome::NeedsNodeRecord(_) => &mut self.unlisted,
+            Outcome::Refused(Refusal::Malformed) => &mut self.malformed,
+            Outcome::Refused(Refusal::NotAdmitted) => &mut self.not_admitted,
+            Outcome::Refused(Refusal::NoRoom) => &mut self.no_room,
+            Outcome::Refused(Refusal::OverBudget) => &mut self.over_budget,
+            Outcome::Refused(Refusal::TooOften) => &mut self.too_often,
+            Outcome::Refused(Refusal::Forged) => &mut self.forged,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    pub(super) const fn count_delta(&mut self, outcome: DeltaOutcome) {
+        let counter = match outcome {
+            DeltaOutcome::Accepted => &mut self.deltas_accepted,
+            DeltaOutcome::Stale => &mut self.deltas_stale,
+            DeltaOutcome::Unfit => &mut self.deltas_unfit,
+            DeltaOutcome::Ignored => &mut self.deltas_ignored,
+            DeltaOutcome::Forged => &mut self.deltas_forged,
+        };
+        *counter = counter.saturating_add(1);
+    }
+}
+
+/// Bounds of a [`LinkStateTable`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TableConfig {
+    /// Origins besides this node; default 1,023, so that all fit a graph. Each uses up to 4 KB.
+    pub nodes_max: usize,
+    /// Lifetime of a link record; default 90 s, three renewal intervals.
+    pub lifetime: Duration,
+    /// Burst of signature checks per neighbour; default 256.
+    pub verify_burst: u32,
+    /// Signature checks per second and neighbour; default 100, about half a percent of a core.
+    pub verify_rate: u32,
+    /// Nodes whose records are accepted.
+    pub admission: Admission,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self {
+            nodes_max: 1_023,
+            lifetime: Duration::from_secs(90),
+            verify_burst: 256,
+            verify_rate: 100,
+            admission: Admission::Anyone,
+        }
+    }
+}
+
+/// Nodes whose records are accepted.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    /// All nodes, with the roles that they claim. A member can then invent origins until the table
+    /// is full, so use it only for networks whose members trust each other.
+    Anyone,
+    /// The listed nodes, with at most these roles.
+    Listed(BTreeMap<NodeId, Roles>),
+}
+
+impl Admission {
+    /// Returns the roles that `id` may have; `None` if its records are refused.
+    #[must_use]
+    pub fn roles(&self, id: &NodeId) -> Option<Roles> {
+        match self {
+            Self::Anyone => Some(Roles::ALL),
+            Self::Listed(nodes) => nodes.get(id).copied(),
+        }
+    }
+
+    /// Whether a node with this short id may be admitted.
+    fn admits(&self, origin: ShortId) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Listed(nodes) => nodes.range(origin.ids()).next().is_some(),
+        }
+    }
+}

@@ -9,9 +9,8 @@ use wire::{Instant, NodeId};
 use super::{Node, RELIABLE};
 use crate::gossip::GossipUpdate;
 use crate::link::LinkId;
-use crate::link_state::NEIGHBOURS_MAX;
+use crate::link_state::{Message, NEIGHBOURS_MAX};
 use crate::measure::LinkReport;
-use crate::message::Message;
 use crate::routes::Graph;
 use crate::splitmix;
 

@@ -6,9 +6,9 @@ use wire::{Instant, NodeId, UnixTime};
 use super::flow_table::Flow;
 use super::flow_table::Side;
 use super::{Node, RELIABLE};
-use crate::config::Game;
 use crate::event::Event;
 use crate::flow_message::FlowEnd;
+use crate::game::Game;
 use crate::link::LinkId;
 use crate::link_state::Admission;
 use crate::signed_config::{

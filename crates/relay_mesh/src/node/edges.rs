@@ -9,8 +9,8 @@ use wire::{Instant, NodeId};
 
 use super::measuring::{GameKey, Server};
 use super::{Node, RELIABLE};
-use crate::config::Game;
 use crate::cost::Cost;
+use crate::game::Game;
 use crate::game_edge::GameEdge;
 use crate::link::LinkId;
 use crate::link_state::Roles;

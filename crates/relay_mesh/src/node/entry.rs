@@ -8,14 +8,13 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey};
 
 use super::flow_table::{Flow, Owner, Side};
-use super::links::is_of_one_host;
 use super::path_set::PathSet;
 use super::{Node, Pending};
-use crate::config::Game;
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowRefused};
-use crate::leg::{Leg, SocketId};
+use crate::game::Game;
+use crate::leg::{Leg, SocketId, is_single_host};
 use crate::link::LinkId;
 use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram};
 use crate::ration::{ProofState, RationLimits};
@@ -531,7 +530,7 @@ fn read<'a>(
     let player = judged.ok()?.map_or(peer, |ends| ends.source);
     let proxied = datagram.get(header.map_or(0, |header| header.len)..)?;
     // The game server receives this address and may send to it.
-    is_of_one_host(player).then_some((player, proxied))
+    is_single_host(player).then_some((player, proxied))
 }
 
 /// How long an exit that refused a flow of a game gets no other.

@@ -10,17 +10,16 @@ use wire::{Instant, NodeId};
 
 use super::flow_table::{Flow, Owner, Side, Upstream};
 use super::{Node, Pending};
-use crate::config::Mode;
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
+use crate::game::{HeaderExtras, HeaderTiming, Mode, ServerHeader};
 use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::{Roles, ShortId};
 use crate::pieces::DATAGRAM_MAX;
 use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
 use crate::ration::{Exchange, ProofState};
-use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
 impl<P: Provider> Node<P> {
     pub(super) fn on_flow_open(

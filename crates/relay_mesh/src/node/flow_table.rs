@@ -7,8 +7,8 @@ use wire::token_bucket::{Fill, Level};
 use wire::{Generator, Instant, Lookup, NetworkKey};
 
 use super::path_labels::LabelRetry;
-use crate::config::Mode;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::game::Mode;
 use crate::hop::LabelName;
 use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;

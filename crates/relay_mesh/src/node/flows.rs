@@ -12,7 +12,7 @@ use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer, TAG_LEN};
 use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
 use crate::hop::Piece;
 use crate::link::LinkId;
-use crate::outbox::Way;
+use crate::outbox::Destination;
 use crate::pieces::{WHOLE_MAX, split_over};
 
 /// The keys of a flow's two directions.
@@ -272,7 +272,7 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         link: LinkId,
-        (flow, _): (FlowId, crate::config::Mode),
+        (flow, _): (FlowId, crate::game::Mode),
     ) {
         let outcome = Err(crate::flow_message::FlowRefused::Policy);
         let refused = FlowMessage::Opened { flow, outcome };
@@ -332,8 +332,8 @@ impl<P: Provider> Node<P> {
     }
 
     /// Queues a datagram to a player or a server.
-    pub(super) fn push_out(&mut self, way: Way, datagram: &[u8]) {
-        let counter = if self.plane.outbox.push_bytes(way, datagram) {
+    pub(super) fn push_out(&mut self, destination: Destination, datagram: &[u8]) {
+        let counter = if self.plane.outbox.push_bytes(destination, datagram) {
             &mut self.stats.delivered
         } else {
             &mut self.stats.outbox_full

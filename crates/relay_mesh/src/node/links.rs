@@ -1,6 +1,6 @@
 //! Sessions with neighbours: dialing, received messages, probes.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use crypto::{Provider, Role};
@@ -16,10 +16,12 @@ use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
 use crate::flow_message::flow_code;
 use crate::hop::HopKind;
+use crate::leg::is_single_host;
 use crate::link::LinkId;
+use crate::link_state::Message;
 use crate::link_terms::{LinkTerms, Packing};
 use crate::measure::{Echo, Pace, Probe, Prober};
-use crate::message::{Message, code};
+use crate::message::code;
 
 impl<P: Provider> Node<P> {
     pub(super) fn register_bootstrap(&mut self, now: Instant) {
@@ -453,17 +455,9 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let (ip, port) = plain(address);
     let is_local = own.iter().any(|own| plain(*own).0.is_loopback());
-    is_of_one_host(address)
+    is_single_host(address)
         && (is_local || !ip.is_loopback())
         && !own.iter().any(|own| plain(*own) == (ip, port))
-}
-
-/// Whether `address` is that of a single host: with a port, and not unspecified, multicast or
-/// broadcast. IPv4-mapped addresses count as IPv4.
-pub(crate) fn is_of_one_host(address: SocketAddr) -> bool {
-    let ip = address.ip().to_canonical();
-    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
 /// Duration of a session that showed that its far end is reachable.

@@ -10,7 +10,7 @@ use wire::{CommandId, Instant};
 use super::{Node, Pending};
 use crate::cost::Cost;
 use crate::event::{Command, Event, Outcome};
-use crate::server_probe::ServerProbe;
+use crate::game::ServerProbe;
 use crate::signed_config::Protocol;
 
 pub(super) type GameKey = (Protocol, String);

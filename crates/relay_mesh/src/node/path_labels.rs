@@ -11,14 +11,12 @@ use super::flow_table::FlowTable;
 use super::label_scheduler::LabelRequest;
 use super::path_set::{Bound, KEEP_ALIVE, PathEntry, PathSet};
 use super::{Node, RELIABLE};
-use crate::config::Mode;
 use crate::flow_key::FlowId;
-use crate::hop::Piece;
-use crate::hop_key::NextLabel;
+use crate::game::Mode;
+use crate::hop::{NextLabel, Piece, ShardId};
 use crate::link::LinkId;
 use crate::path_setup::{Ask, PathSetup, Progress, held};
 use crate::route_request::RouteReply;
-use crate::shard::ShardId;
 
 impl<P: Provider> Node<P> {
     /// Delays label requests for flows that the far end refused.

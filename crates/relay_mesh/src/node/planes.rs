@@ -10,15 +10,13 @@ use super::path_set::PathSet;
 use super::{Node, RELIABLE};
 use crate::data_plane::DataPlane;
 use crate::event::{Command, Event};
-use crate::forwarder::Forwarder;
-use crate::hop::LabelName;
-use crate::key_epoch::KeyEpoch;
+use crate::grant::LinkGate;
+use crate::hop::{LabelName, ShardId};
 use crate::label::LabelRefusal;
 use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot, LinkSet};
-use crate::link_gate::LinkGate;
-use crate::shard::ShardId;
-use crate::shards::plane_of;
+use crate::link_terms::KeyEpoch;
+use crate::shard::{Forwarder, plane_of};
 use crate::stats::FrameStats;
 use crate::trunk;
 use crate::trunk::Frames;
@@ -114,7 +112,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn transit_labels(&self) -> u32 {
         let now = self.now;
         self.fold_planes(0, |sum: u32, plane| {
-            sum.saturating_add(plane.transit_labels(now))
+            sum.saturating_add(plane.labels.transit(now))
         })
     }
 
@@ -202,7 +200,7 @@ impl<P: Provider> Node<P> {
         let mut news = Vec::new();
         self.on_planes(|plane| {
             for id in &links {
-                let untold = plane.links.get(*id).map(Link::untold_epochs);
+                let untold = plane.links.get(*id).map(Link::unannounced_epochs);
                 news.extend(untold.into_iter().flatten().map(|epoch| (*id, epoch)));
             }
         });
@@ -210,7 +208,7 @@ impl<P: Provider> Node<P> {
             if self.send_with(now, id, RELIABLE, |message| epoch.encode(message)) {
                 self.with_plane(epoch.from, |_, plane| {
                     if let Some(link) = plane.links.get_mut(id) {
-                        link.note_told(epoch);
+                        link.on_announced(epoch);
                     }
                 });
             }

@@ -9,9 +9,9 @@ use super::flow_table::Flow;
 use super::flow_table::Side;
 use super::peers::Contact;
 use super::{Node, Pending};
-use crate::config::Game;
 use crate::event::Command;
 use crate::flow_message::FlowEnd;
+use crate::game::Game;
 use crate::link::LinkId;
 use crate::signed_config::Protocol;
 
@@ -150,7 +150,10 @@ impl<P: Provider> Node<P> {
             AddressUse::Bootstrap(node) => self.replace_bootstrap(now, *node, (old, new)),
             AddressUse::Server { protocol, game } => match protocol {
                 Protocol::Udp => self.replace_server(now, game, (old, new)),
+                #[cfg(feature = "tcp")]
                 Protocol::Tcp => self.replace_tcp_server(now, game, (old, new)),
+                #[cfg(not(feature = "tcp"))]
+                Protocol::Tcp => false,
             },
         }
     }
@@ -207,11 +210,6 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    #[cfg(not(feature = "tcp"))]
-    fn replace_tcp_server(&mut self, _: Instant, _: &str, _: (SocketAddr, SocketAddr)) -> bool {
-        false
-    }
-
     #[cfg(feature = "tcp")]
     fn replace_tcp_server(
         &mut self,
@@ -245,7 +243,7 @@ fn replace(addresses: &mut [SocketAddr], old: SocketAddr, new: SocketAddr) -> bo
 /// An unused index. No signed document has a game with an empty name.
 const NO_GAME: Game = Game {
     name: String::new(),
-    mode: crate::config::Mode::Shadow,
+    mode: crate::game::Mode::Shadow,
     entry: None,
     exit: None,
 };

@@ -8,9 +8,8 @@ use super::{Node, RELIABLE};
 use crate::data_plane::Unbound;
 use crate::flow_key::FlowId;
 use crate::grant::Grant;
-use crate::hop::LabelName;
-use crate::hop_key::NextLabel;
-use crate::hop_sealer::BindError;
+use crate::hop::{LabelName, NextLabel};
+use crate::hop_seal::BindError;
 use crate::label::LabelRefusal;
 use crate::link::{LinkId, LinkSet};
 use crate::link_state::Roles;
@@ -260,7 +259,7 @@ impl<P: Provider> Node<P> {
             let form = next.form;
             self.with_plane(label.shard(), |_, plane| {
                 if let Some(reserved) = plane.labels.get_mut(label) {
-                    reserved.set_form(form.clone());
+                    reserved.form = form.clone();
                 }
             });
             granted.push(Granted { label, form, grant });

@@ -7,8 +7,8 @@ use crypto::Provider;
 use wire::{Instant, NodeId};
 
 use super::Node;
-use crate::config::Game;
 use crate::cost::{Cost, LossCode};
+use crate::game::Game;
 use crate::link::LinkId;
 use crate::measure::LinkReport;
 use crate::routes::{Graph, NodeIndex, SourceRoutes, disjoint_routes};

@@ -7,8 +7,8 @@ use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
 use super::tunnels::{Held, IdleScope, Tenant};
-use crate::config::Game;
 use crate::event::{Event, TurnedAway};
+use crate::game::Game;
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Gone, OpenError, OpenRecord, Refusal, Tunnel, TunnelStats};
 

@@ -11,7 +11,7 @@ use wire::{Instant, NetworkKey, SourceKey};
 use super::entry::{LISTEN_AGAIN, is_dual};
 use super::flow_table::OTHERS_SHARE;
 use super::flow_table::TunnelSide;
-use crate::config::{Game, Mode};
+use crate::game::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelStats};

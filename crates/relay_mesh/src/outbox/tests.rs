@@ -1,9 +1,8 @@
-use super::batch::{Lane, SPAN_LEN, Turn};
 use super::*;
 use crate::leg::SocketId;
 use crate::trunk::{self, Frames};
 
-fn leg(socket: u32) -> Way {
+fn leg(socket: u32) -> Destination {
     let leg = Leg {
         socket: SocketId(socket),
         address: "192.0.2.1:1".parse().unwrap(),
@@ -14,8 +13,8 @@ fn leg(socket: u32) -> Way {
     )
 }
 
-fn pop(outbox: &mut Outbox, out: &mut Vec<u8>) -> Option<Way> {
-    outbox.pop(out).map(|(way, _)| way)
+fn pop(outbox: &mut Outbox, out: &mut Vec<u8>) -> Option<Destination> {
+    outbox.pop(out).map(|(destination, _)| destination)
 }
 
 #[test]

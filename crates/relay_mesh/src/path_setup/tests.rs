@@ -7,8 +7,7 @@ use wire::{InstanceId, Seed};
 
 use super::*;
 
-use crate::hop::LabelName;
-use crate::hop_key::{HopForm, HopKey};
+use crate::hop::{HopForm, HopKey, LabelName};
 
 fn node(number: u8) -> NodeId {
     NodeId([number; 32])

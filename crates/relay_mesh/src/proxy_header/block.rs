@@ -1,4 +1,4 @@
-//! Reading version 2.
+//! Version 2: binary.
 //!
 //! The specification, section 2.2, big-endian:
 //!
@@ -11,18 +11,19 @@
 //! | 16 | 12, 36 or 216 | source address, destination address; of IPv4 and IPv6 both ports |
 //! | | | extensions: type, 1; length, 2; value |
 
+use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::header::BadHeader;
-use super::header::Tlvs;
-use super::header::{Ends, Header, Subject, Transport, Version};
-use super::read::Found;
+use super::header::{
+    BadHeader, CHECKSUM_LEN, Ends, Header, Pair, Subject, TLV_HEADER_LEN, Tlv, TlvKind, Tlvs,
+    Transport, UNIQUE_ID_MAX, Version, checksum_of,
+};
+use super::{Found, SIGNATURE};
 
 /// Length of the part before the addresses.
-pub(super) const FIXED_LEN: usize = 16;
-/// Version and command.
-pub(super) const LOCAL: u8 = 0x20;
-pub(super) const PROXY: u8 = 0x21;
+const FIXED_LEN: usize = 16;
+const LOCAL: u8 = 0x20;
+const PROXY: u8 = 0x21;
 /// Two addresses of 108 bytes each.
 const UNIX_LEN: usize = 216;
 
@@ -47,8 +48,8 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     };
     let subject = match (command, family) {
         (LOCAL, _) => Subject::Proxy,
-        (_, Family::V4(transport)) => v4(transport, rest)?,
-        (_, Family::V6(transport)) => v6(transport, rest)?,
+        (_, Family::V4(transport)) => flow::<4>(transport, rest)?,
+        (_, Family::V6(transport)) => flow::<16>(transport, rest)?,
         (_, Family::Unix | Family::None | Family::Ignored) => Subject::Unnamed,
     };
     // Addresses of `LOCAL`, and of no family, must be skipped, whatever they are.
@@ -67,7 +68,6 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     }))
 }
 
-/// The addresses of a header.
 #[derive(Clone, Copy, Debug)]
 enum Family {
     V4(Transport),
@@ -83,14 +83,14 @@ impl Family {
     /// Reads the command and family bytes of a header with `rest_len` bytes after the fixed part.
     fn of(command: u8, family: u8, rest_len: usize) -> Result<Self, BadHeader> {
         match command {
-            PROXY => Self::of_another(family, rest_len),
-            LOCAL => Ok(Self::of_another(family, rest_len).unwrap_or(Self::Ignored)),
+            PROXY => Self::of_bytes(family, rest_len),
+            LOCAL => Ok(Self::of_bytes(family, rest_len).unwrap_or(Self::Ignored)),
             _ if command >> 4 == LOCAL >> 4 => Err(BadHeader::Command),
             _ => Err(BadHeader::Version),
         }
     }
 
-    const fn of_another(family: u8, rest_len: usize) -> Result<Self, BadHeader> {
+    const fn of_bytes(family: u8, rest_len: usize) -> Result<Self, BadHeader> {
         let transport = match family & 0x0F {
             0 => None,
             1 => Some(Transport::Stream),
@@ -111,12 +111,12 @@ impl Family {
         Ok(family)
     }
 
-    /// Returns the offset of the extensions.
+    /// Offset of the extensions.
     const fn end(self) -> usize {
         FIXED_LEN.saturating_add(self.len())
     }
 
-    /// Returns the length of addresses and ports.
+    /// Length of addresses and ports.
     const fn len(self) -> usize {
         match self {
             Self::V4(_) => 12,
@@ -127,21 +127,157 @@ impl Family {
     }
 }
 
-fn v4(transport: Transport, rest: &[u8]) -> Result<Subject, BadHeader> {
-    let (source, rest) = rest.split_first_chunk::<4>().ok_or(BadHeader::Short)?;
-    let (destination, rest) = rest.split_first_chunk::<4>().ok_or(BadHeader::Short)?;
-    let addresses = [*source, *destination].map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
-    Ok(Subject::Flow(Ends::new(transport, addresses, ports(rest)?)))
+fn flow<const LEN: usize>(transport: Transport, rest: &[u8]) -> Result<Subject, BadHeader>
+where
+    IpAddr: From<[u8; LEN]>,
+{
+    let (source, rest) = rest.split_first_chunk().ok_or(BadHeader::Short)?;
+    let (destination, rest) = rest.split_first_chunk().ok_or(BadHeader::Short)?;
+    let [a, b, c, d] = *rest.first_chunk().ok_or(BadHeader::Short)?;
+    let addresses = [*source, *destination].map(IpAddr::from);
+    let ports = [[a, b], [c, d]].map(u16::from_be_bytes);
+    Ok(Subject::Flow(Ends::new(transport, addresses, ports)))
 }
 
-fn v6(transport: Transport, rest: &[u8]) -> Result<Subject, BadHeader> {
-    let (source, rest) = rest.split_first_chunk::<16>().ok_or(BadHeader::Short)?;
-    let (destination, rest) = rest.split_first_chunk::<16>().ok_or(BadHeader::Short)?;
-    let addresses = [*source, *destination].map(|octets| IpAddr::V6(Ipv6Addr::from(octets)));
-    Ok(Subject::Flow(Ends::new(transport, addresses, ports(rest)?)))
+/// Longest header: 16 bytes, and 65,535 that its length field can count.
+pub const BLOCK_MAX: usize = 16 + 65_535;
+
+/// Whether a header has a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Checksum {
+    /// No checksum.
+    #[default]
+    None,
+    /// Its last extension is its CRC32C, 7 bytes; the specification, section 2.2.3.
+    Crc32c,
 }
 
-fn ports(rest: &[u8]) -> Result<[u16; 2], BadHeader> {
-    let [a, b, c, d] = *rest.first_chunk::<4>().ok_or(BadHeader::Short)?;
-    Ok([[a, b], [c, d]].map(u16::from_be_bytes))
+/// Appends a header of version 2 to `out`: `tlvs` in order, then the checksum if there is one.
+///
+/// Without extensions it has 28 bytes for IPv4, 52 otherwise; if only one address is IPv4, it is
+/// mapped into IPv6. A [`Subject`] without addresses takes 16.
+///
+/// # Errors
+///
+/// [`WriteError`] if the header is invalid; nothing is appended then.
+pub fn write_block(
+    subject: &Subject,
+    tlvs: &[Tlv<'_>],
+    checksum: Checksum,
+    out: &mut Vec<u8>,
+) -> Result<(), WriteError> {
+    let start = out.len();
+    let written = append(subject, tlvs, checksum, out);
+    if written.is_err() {
+        out.truncate(start);
+    }
+    written
 }
+
+fn append(
+    subject: &Subject,
+    tlvs: &[Tlv<'_>],
+    checksum: Checksum,
+    out: &mut Vec<u8>,
+) -> Result<(), WriteError> {
+    let start = out.len();
+    let (command, family, addresses) = match subject {
+        Subject::Proxy => (LOCAL, 0, 0),
+        Subject::Unnamed => (PROXY, 0, 0),
+        Subject::Flow(ends) => {
+            let transport = match ends.transport {
+                Transport::Stream => 0x01,
+                Transport::Datagram => 0x02,
+            };
+            match ends.pair() {
+                Pair::V4(_) => (PROXY, 0x10 | transport, 12),
+                Pair::V6(_) => (PROXY, 0x20 | transport, 36),
+            }
+        }
+    };
+    let len = rest_len(addresses, tlvs, checksum)?;
+    out.extend_from_slice(&SIGNATURE);
+    out.extend_from_slice(&[command, family]);
+    out.extend_from_slice(&len.to_be_bytes());
+    if let Subject::Flow(ends) = subject {
+        append_ends(ends, out);
+    }
+    for tlv in tlvs {
+        append_tlv(tlv, out)?;
+    }
+    if checksum == Checksum::Crc32c {
+        let (kind, value) = (TlvKind::CRC32C, &[0; CHECKSUM_LEN]);
+        append_tlv(&Tlv { kind, value }, out)?;
+        let header = out.get(start..).unwrap_or_default();
+        let sum = checksum_of(header, header.len());
+        out.truncate(out.len().saturating_sub(CHECKSUM_LEN));
+        out.extend_from_slice(&sum.to_be_bytes());
+    }
+    Ok(())
+}
+
+fn rest_len(addresses: usize, tlvs: &[Tlv<'_>], checksum: Checksum) -> Result<u16, WriteError> {
+    let mut len = addresses;
+    for tlv in tlvs {
+        let is_long = tlv.kind == TlvKind::UNIQUE_ID && tlv.value.len() > UNIQUE_ID_MAX;
+        if is_long || tlv.kind == TlvKind::CRC32C {
+            return Err(WriteError::Tlv(tlv.kind));
+        }
+        let tlv_len = tlv.value.len().saturating_add(TLV_HEADER_LEN);
+        len = len.saturating_add(tlv_len);
+    }
+    if checksum == Checksum::Crc32c {
+        len = len.saturating_add(TLV_HEADER_LEN + CHECKSUM_LEN);
+    }
+    u16::try_from(len).map_err(|_| WriteError::TooLong(len.saturating_add(FIXED_LEN)))
+}
+
+fn append_ends(ends: &Ends, out: &mut Vec<u8>) {
+    match ends.pair() {
+        Pair::V4(pair) => out.extend(pair.iter().flat_map(Ipv4Addr::octets)),
+        Pair::V6(pair) => out.extend(pair.iter().flat_map(Ipv6Addr::octets)),
+    }
+    for port in ends.ports() {
+        out.extend_from_slice(&port.to_be_bytes());
+    }
+}
+
+fn append_tlv(tlv: &Tlv<'_>, out: &mut Vec<u8>) -> Result<(), WriteError> {
+    let len = tlv.value.len();
+    let len = u16::try_from(len).map_err(|_| WriteError::TooLong(len))?;
+    out.push(tlv.kind.0);
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(tlv.value);
+    Ok(())
+}
+
+/// Why a header cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Version 1 does not support datagrams.
+    Datagrams,
+    /// Its length in bytes, over 65,551.
+    TooLong(usize),
+    /// A checksum, which [`Checksum::Crc32c`] adds, or a unique id over 128 bytes.
+    Tlv(TlvKind),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Datagrams => f.write_str("version 1 of the PROXY protocol is for streams"),
+            Self::TooLong(len) => {
+                write!(f, "a header of {len} bytes, over the limit of {BLOCK_MAX}")
+            }
+            Self::Tlv(TlvKind(kind)) => {
+                write!(
+                    f,
+                    "an extension of type {kind:#04x} is reserved or too long"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for WriteError {}

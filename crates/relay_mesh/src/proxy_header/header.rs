@@ -90,7 +90,6 @@ pub(super) enum Pair {
 }
 
 impl Ends {
-    /// Returns both addresses in one family.
     pub(super) const fn pair(&self) -> Pair {
         let source = self.source.ip().to_canonical();
         match (source, self.destination.ip().to_canonical()) {
@@ -99,12 +98,10 @@ impl Ends {
         }
     }
 
-    /// Returns both ports.
     pub(super) const fn ports(&self) -> [u16; 2] {
         [self.source.port(), self.destination.port()]
     }
 
-    /// Creates the ends from a header's fields.
     pub(super) const fn new(
         transport: Transport,
         [source, destination]: [IpAddr; 2],
@@ -153,12 +150,11 @@ impl TlvKind {
     pub const SSL: Self = Self(0x20);
     /// Name of the network namespace; section 2.2.7.
     pub const NETNS: Self = Self(0x30);
-    /// Tickwire's: a flow's id of 16 bytes, 8 of the exit's run and 8 of the flow within it. Ids
-    /// are never reused.
+    /// Tickwire's: a flow's id of 16 bytes, never reused: 8 of the exit's run, 8 of the flow in it.
     pub const SESSION_ID: Self = Self(0xE0);
     /// Tickwire's: the nodes between player and server, from entry to exit; for each the first 8
-    /// bytes of its id. Intermediate nodes are those of the exit's route back to the player, and
-    /// are missing while it has none; the player's datagrams may take another route.
+    /// bytes of its id. Intermediate nodes are those of the exit's route back to the player, if it
+    /// has one.
     pub const NODES: Self = Self(0xE1);
 
     /// Returns whether the type is reserved for applications: 0xE0 to 0xEF; section 2.2.8.
@@ -189,14 +185,14 @@ impl<'a> Tlvs<'a> {
         let rest = header.get(start..).ok_or(BadHeader::Short)?;
         let mut left = rest;
         let mut checksum = None;
-        while let Some((tlv, behind)) = split(left)? {
+        while let Some((tlv, after)) = split(left)? {
             match tlv.kind {
                 TlvKind::CRC32C => {
                     let value = tlv.value.first_chunk().ok_or(BadHeader::Tlv)?;
                     let is_whole = tlv.value.len() == CHECKSUM_LEN;
-                    let end = header.len().saturating_sub(behind.len());
-                    let told = (end, u32::from_be_bytes(*value));
-                    if !is_whole || checksum.replace(told).is_some() {
+                    let end = header.len().saturating_sub(after.len());
+                    let found = (end, u32::from_be_bytes(*value));
+                    if !is_whole || checksum.replace(found).is_some() {
                         return Err(BadHeader::Tlv);
                     }
                 }
@@ -205,10 +201,10 @@ impl<'a> Tlvs<'a> {
                 }
                 _ => {}
             }
-            left = behind;
+            left = after;
         }
         match checksum {
-            Some((end, told)) if checksum_of(header, end) != told => Err(BadHeader::Checksum),
+            Some((end, sum)) if checksum_of(header, end) != sum => Err(BadHeader::Checksum),
             Some(_) | None => Ok(Self { rest }),
         }
     }
@@ -218,26 +214,24 @@ impl<'a> Iterator for Tlvs<'a> {
     type Item = Tlv<'a>;
 
     fn next(&mut self) -> Option<Tlv<'a>> {
-        let (tlv, behind) = split(self.rest).ok().flatten()?;
-        self.rest = behind;
+        let (tlv, after) = split(self.rest).ok().flatten()?;
+        self.rest = after;
         Some(tlv)
     }
 }
 
-/// Splits off the first extension; `None` at the end.
 fn split(bytes: &[u8]) -> Result<Option<(Tlv<'_>, &[u8])>, BadHeader> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let ([kind, high, low], rest) = bytes.split_first_chunk().ok_or(BadHeader::Tlv)?;
     let len = usize::from(u16::from_be_bytes([*high, *low]));
-    let (value, behind) = rest.split_at_checked(len).ok_or(BadHeader::Tlv)?;
+    let (value, after) = rest.split_at_checked(len).ok_or(BadHeader::Tlv)?;
     let kind = TlvKind(*kind);
-    Ok(Some((Tlv { kind, value }, behind)))
+    Ok(Some((Tlv { kind, value }, after)))
 }
 
-/// Returns the checksum of a `header` whose checksum field, which ends at `end`, is zero; section
-/// 2.2.3.
+/// Returns the checksum of a header as if its field, which ends at `end`, were zero.
 pub(super) fn checksum_of(header: &[u8], end: usize) -> u32 {
     let start = end.saturating_sub(CHECKSUM_LEN);
     let before = crc32c::crc32c(header.get(..start).unwrap_or_default());
@@ -247,13 +241,11 @@ pub(super) fn checksum_of(header: &[u8], end: usize) -> u32 {
 
 /// Length of an extension's type and length fields.
 pub(super) const TLV_HEADER_LEN: usize = 3;
-/// Length of a checksum.
 pub(super) const CHECKSUM_LEN: usize = 4;
 /// Longest value of [`TlvKind::UNIQUE_ID`]; the specification, section 2.2.5.
 pub const UNIQUE_ID_MAX: usize = 128;
 
-/// Why a header is malformed. Drop the connection or datagram; the specification, sections 2.1 and
-/// 2.2.
+/// Why a header is malformed: drop the connection or datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum BadHeader {

@@ -4,11 +4,8 @@ use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str;
 
-use super::header::BadHeader;
-use super::header::Tlvs;
-use super::header::{Ends, Header, Pair, Subject, Transport, Version};
-use super::read::{Found, is_start};
-use super::write::WriteError;
+use super::header::{BadHeader, Ends, Header, Pair, Subject, Tlvs, Transport, Version};
+use super::{Found, WriteError, is_start};
 
 /// Longest line, with its end; the specification, section 2.1.
 pub const LINE_MAX: usize = 107;
@@ -20,7 +17,6 @@ const LINE_MIN: usize = 15;
 const TCP4: &[u8] = b"PROXY TCP4 ";
 const TCP6: &[u8] = b"PROXY TCP6 ";
 const UNKNOWN: &[u8] = b"PROXY UNKNOWN";
-/// Their end.
 const END: &[u8] = b"\r\n";
 
 /// Reads a line from bytes that begin with [`NAME`], or are a prefix of it.
@@ -29,10 +25,8 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     let window = bytes.get(..len_max).unwrap_or(bytes);
     // The end must be present before addresses are parsed, section 2.1; other starts are rejected
     // at once.
-    let is_line = [TCP4, TCP6, UNKNOWN]
-        .iter()
-        .any(|start| is_start(window, start));
-    if !is_line {
+    let mut starts = [TCP4, TCP6, UNKNOWN].iter();
+    if !starts.any(|start| is_start(window, start)) {
         return Err(BadHeader::Line);
     }
     if let Some(end) = window.windows(END.len()).position(|end| end == END) {
@@ -51,7 +45,6 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     Ok(Found::Partial { needed })
 }
 
-/// Reads a line without its end.
 fn subject(line: &[u8]) -> Result<Subject, BadHeader> {
     if let Some(rest) = line.strip_prefix(UNKNOWN) {
         // The rest must be ignored.
@@ -129,7 +122,6 @@ impl fmt::Display for Groups {
     }
 }
 
-/// Writes text into a vector.
 struct Text<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Text<'_> {

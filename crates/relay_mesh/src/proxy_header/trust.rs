@@ -16,7 +16,7 @@ use super::header::{Ends, Header};
 pub struct TrustedProxies {
     /// At most [`PREFIXES_MAX`]; a lookup scans all.
     prefixes: Vec<Prefix>,
-    need: HeaderPolicy,
+    policy: HeaderPolicy,
 }
 
 /// Whether a trusted proxy must send a header.
@@ -38,11 +38,11 @@ impl TrustedProxies {
     /// # Errors
     ///
     /// [`TrustError::TooMany`] if there are more than [`PREFIXES_MAX`].
-    pub fn new(prefixes: Vec<Prefix>, need: HeaderPolicy) -> Result<Self, TrustError> {
+    pub fn new(prefixes: Vec<Prefix>, policy: HeaderPolicy) -> Result<Self, TrustError> {
         if prefixes.len() > PREFIXES_MAX {
             return Err(TrustError::TooMany(prefixes.len()));
         }
-        Ok(Self { prefixes, need })
+        Ok(Self { prefixes, policy })
     }
 
     /// Trusts addresses in any of `texts`: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
@@ -52,7 +52,7 @@ impl TrustedProxies {
     /// [`TrustError`], which names the invalid text.
     pub fn parse<'a>(
         texts: impl IntoIterator<Item = &'a str>,
-        need: HeaderPolicy,
+        policy: HeaderPolicy,
     ) -> Result<Self, TrustError> {
         let prefix = |text: &str| {
             let prefix = text.parse::<Prefix>();
@@ -61,13 +61,9 @@ impl TrustedProxies {
                 fault: error.to_string(),
             })
         };
-        let texts = texts.into_iter();
         // One more than allowed, so that an endless iterator ends.
-        let prefixes: Result<Vec<_>, _> = texts
-            .take(PREFIXES_MAX.saturating_add(1))
-            .map(prefix)
-            .collect();
-        Self::new(prefixes?, need)
+        let texts = texts.into_iter().take(PREFIXES_MAX.saturating_add(1));
+        Self::new(texts.map(prefix).collect::<Result<_, _>>()?, policy)
     }
 
     /// Returns whether headers from `peer` are trusted.
@@ -89,20 +85,20 @@ impl TrustedProxies {
         peer: IpAddr,
         header: Option<&Header<'_>>,
     ) -> Result<Option<Ends>, PolicyViolation> {
-        self.judge_by(self.need, peer, header)
+        self.judge_by(self.policy, peer, header)
     }
 
     /// As [`judge`](Self::judge), with another policy.
     pub(crate) fn judge_by(
         &self,
-        need: HeaderPolicy,
+        policy: HeaderPolicy,
         peer: IpAddr,
         header: Option<&Header<'_>>,
     ) -> Result<Option<Ends>, PolicyViolation> {
         match (header, self.is_trusted(peer)) {
             (Some(header), true) => Ok(header.ends()),
             (Some(_), false) => Err(PolicyViolation::Untrusted),
-            (None, true) if need == HeaderPolicy::Required => Err(PolicyViolation::Missing),
+            (None, true) if policy == HeaderPolicy::Required => Err(PolicyViolation::Missing),
             (None, _) => Ok(None),
         }
     }

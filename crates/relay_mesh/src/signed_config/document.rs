@@ -1,7 +1,4 @@
-//! The document.
-
-#[cfg(test)]
-mod tests;
+//! The document: its JSON form, its values, and errors in it with their location.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -10,20 +7,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use wire::{NodeId, UnixTime};
 
-use super::admin_keys::AdminKeys;
-use super::fault::{DocumentError, Fault, Place};
+use super::envelope::AdminKeys;
 use super::game_rule::{GameRule, Protocol, ProxyRule, check_name};
 use super::outcome::Validity;
-use super::text::{DocumentText, MemberText, RoleText};
-use crate::config::{EntryGame, ExitGame, Game};
-use crate::config_text::read_json;
+use crate::config_text::{TextError, read_json};
+use crate::game::{EntryGame, ExitGame, Game, Mode};
 use crate::link_state::Roles;
 
 /// A network's configuration; docs/signed-config.md has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Name of the network, which its nodes' own files state too. Independent of the network
-    /// secret, so that a new secret needs no new document.
+    /// Name of the network, which its nodes' own files state too; independent of its secret.
     pub network: String,
     /// Version in the network's sequence; 1 to 2^53 - 1.
     pub version: u64,
@@ -60,8 +54,7 @@ impl Document {
     pub const NETWORK_LEN_MAX: usize = 64;
     /// Most members listed: the capacity of a link-state table.
     pub const MEMBERS_MAX: usize = 1_024;
-    /// Largest version, and largest time in seconds. Every JSON reader preserves integers up to it;
-    /// RFC 8259, section 6.
+    /// Largest version and time in seconds: RFC 8259, section 6, calls integers up to it safe.
     pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 
     /// Reads the text of a document; an [`Envelope`](super::Envelope) checks signatures.
@@ -70,21 +63,16 @@ impl Document {
     ///
     /// [`DocumentError`] names the value and the rule that it breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
-        if bytes.len() > DOCUMENT_LEN_MAX {
-            return Err(DocumentError::TooLong {
-                found: bytes.len(),
-                max: DOCUMENT_LEN_MAX,
-            });
+        let (found, max) = (bytes.len(), DOCUMENT_LEN_MAX);
+        if found > max {
+            return Err(DocumentError::TooLong { found, max });
         }
         let text: DocumentText = read_json(bytes, |_| None).map_err(DocumentError::Json)?;
         check_name(&text.network, Self::NETWORK_LEN_MAX, Place::of("network"))?;
         check_number(text.version, 1, "version")?;
         check_number(text.not_before, 0, "not_before")?;
-        check_number(
-            text.not_after,
-            text.not_before.saturating_add(1),
-            "not_after",
-        )?;
+        let end_min = text.not_before.saturating_add(1);
+        check_number(text.not_after, end_min, "not_after")?;
         Ok(Self {
             version: text.version,
             not_before: UnixTime::from_secs(text.not_before),
@@ -96,48 +84,7 @@ impl Document {
             network: text.network,
         })
     }
-}
 
-fn check_number(found: u64, min: u64, field: &'static str) -> Result<(), DocumentError> {
-    let max = Document::NUMBER_MAX;
-    if (min..=max).contains(&found) {
-        Ok(())
-    } else {
-        Err(Place::of(field).fault(Fault::OutOfRange { min, max }))
-    }
-}
-
-fn read_members(texts: &[MemberText]) -> Result<BTreeMap<NodeId, Roles>, DocumentError> {
-    if texts.len() > Document::MEMBERS_MAX {
-        return Err(Place::of("members").fault(Fault::OverLimit {
-            found: texts.len(),
-            max: Document::MEMBERS_MAX,
-        }));
-    }
-    let mut members = BTreeMap::new();
-    for (index, text) in texts.iter().enumerate() {
-        let place = Place::item("members", index);
-        let node = text.node.parse::<NodeId>();
-        let node = node.map_err(|_| place.part("node").fault(Fault::BadNodeId))?;
-        let roles = text.roles.iter().fold(Roles::NONE, |roles, role| {
-            roles
-                | match role {
-                    RoleText::Entry => Roles::ENTRY,
-                    RoleText::Relay => Roles::RELAY,
-                    RoleText::Exit => Roles::EXIT,
-                }
-        });
-        if members.insert(node, roles).is_some() {
-            return Err(place.part("node").fault(Fault::Twice));
-        }
-    }
-    Ok(members)
-}
-
-/// Longest document, in bytes.
-pub const DOCUMENT_LEN_MAX: usize = 256 << 10;
-
-impl Document {
     /// Returns the roles that `node` may have; `None` if it is not a member.
     #[must_use]
     pub fn roles(&self, node: &NodeId) -> Option<Roles> {
@@ -159,24 +106,21 @@ impl Document {
         self.has_role(node, Roles::RELAY)
     }
 
-    /// Returns whether `node` may be an entry of `game`. An exit checks this for each requesting
-    /// entry.
+    /// Returns whether `node` may be an entry of `game`; an exit checks it for each entry.
     #[must_use]
     pub fn may_enter(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::ENTRY) && rule.is_some_and(|rule| rule.entry.admits(node))
     }
 
-    /// Returns whether `node` may be an exit of `game`. An entry checks this; measurements of a
-    /// node that may not be an exit are ignored.
+    /// Returns whether `node` may be an exit of `game`; an entry checks it.
     #[must_use]
     pub fn may_exit(&self, game: &str, node: &NodeId) -> bool {
         let rule = self.games.get(game);
         self.has_role(node, Roles::EXIT) && rule.is_some_and(|rule| rule.exit.admits(node))
     }
 
-    /// Returns whether `node` may be an end of any game's paths. A relay checks this for nodes that
-    /// request labels; the ends check the game.
+    /// Returns whether `node` may be an end of any game's paths; a relay checks it.
     #[must_use]
     pub fn may_send(&self, node: &NodeId) -> bool {
         let enters = self.has_role(node, Roles::ENTRY);
@@ -204,25 +148,7 @@ impl Document {
     fn has_role(&self, node: &NodeId, role: Roles) -> bool {
         self.roles(node).is_some_and(|roles| roles.contains(role))
     }
-}
 
-/// Why a node does not carry a game that it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeftOut {
-    /// It uses TCP.
-    Tcp,
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "it uses TCP, which this node does not carry",
-        })
-    }
-}
-
-impl Document {
     /// Returns the UDP games and the TCP games that `own` may carry in `roles`, opened at an entry
     /// on the addresses `listen`.
     ///
@@ -255,6 +181,56 @@ impl Document {
     }
 }
 
+fn check_number(found: u64, min: u64, field: &'static str) -> Result<(), DocumentError> {
+    let max = Document::NUMBER_MAX;
+    if (min..=max).contains(&found) {
+        Ok(())
+    } else {
+        Err(Place::of(field).fault(Fault::OutOfRange { min, max }))
+    }
+}
+
+fn read_members(texts: &[MemberText]) -> Result<BTreeMap<NodeId, Roles>, DocumentError> {
+    Place::of("members").at_most(texts.len(), Document::MEMBERS_MAX)?;
+    let mut members = BTreeMap::new();
+    for (index, text) in texts.iter().enumerate() {
+        let place = Place::item("members", index);
+        let node = text.node.parse::<NodeId>();
+        let node = node.map_err(|_| place.part("node").fault(Fault::BadNodeId))?;
+        let roles = text.roles.iter().fold(Roles::NONE, |roles, role| {
+            roles
+                | match role {
+                    RoleText::Entry => Roles::ENTRY,
+                    RoleText::Relay => Roles::RELAY,
+                    RoleText::Exit => Roles::EXIT,
+                }
+        });
+        if members.insert(node, roles).is_some() {
+            return Err(place.part("node").fault(Fault::Twice));
+        }
+    }
+    Ok(members)
+}
+
+/// Longest document, in bytes.
+pub const DOCUMENT_LEN_MAX: usize = 256 << 10;
+
+/// Why a node does not carry a game that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// It uses TCP.
+    Tcp,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "it uses TCP, which this node does not carry",
+        })
+    }
+}
+
 impl GameRule {
     fn at_entry(&self, listen: &[IpAddr]) -> EntryGame {
         let ports = self.listen_ports.iter();
@@ -274,3 +250,240 @@ impl GameRule {
         }
     }
 }
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DocumentText {
+    pub(super) network: String,
+    pub(super) version: u64,
+    pub(super) not_before: u64,
+    pub(super) not_after: u64,
+    #[serde(default)]
+    pub(super) after_end: AfterEnd,
+    pub(super) admins: AdminsText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) members: Option<Vec<MemberText>>,
+    #[serde(default)]
+    pub(super) games: Vec<GameText>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdminsText {
+    pub(super) threshold: u64,
+    pub(super) keys: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MemberText {
+    pub(super) node: String,
+    pub(super) roles: Vec<RoleText>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RoleText {
+    Entry,
+    Relay,
+    Exit,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GameText {
+    pub(super) name: String,
+    pub(super) protocol: Protocol,
+    pub(super) server: String,
+    #[serde(default)]
+    pub(super) mode: Mode,
+    pub(super) listen_ports: Vec<u16>,
+    pub(super) entry: ListText,
+    pub(super) exit: ListText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) proxy_header: Option<ProxyRule>,
+}
+
+/// A list of nodes. No enum with data: serde lets unknown members of a unit variant pass.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListText {
+    #[serde(rename = "type")]
+    pub(super) kind: ListKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) nodes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ListKind {
+    All,
+    White,
+    Black,
+}
+
+/// Why bytes are not a valid document; displayed as one sentence for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// It is longer than [`DOCUMENT_LEN_MAX`](super::DOCUMENT_LEN_MAX).
+    TooLong {
+        /// Its length in bytes.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// It is not JSON of the required form; the error names line and field.
+    Json(TextError),
+    /// A value breaks a rule.
+    At {
+        /// The value.
+        place: Place,
+        /// The rule.
+        fault: Fault,
+    },
+}
+
+/// Location of a value in a document, such as `games[3].entry.nodes[17]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The member of the document.
+    pub field: &'static str,
+    /// Index of its item, from 0.
+    pub index: Option<usize>,
+    /// The item's member.
+    pub part: Option<&'static str>,
+    /// Index of that member's item, from 0.
+    pub part_index: Option<usize>,
+}
+
+/// A rule that a value breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A required value is missing or empty.
+    Empty,
+    /// More items or bytes than allowed.
+    OverLimit {
+        /// The number found.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A number outside its range.
+    OutOfRange {
+        /// The minimum.
+        min: u64,
+        /// The maximum.
+        max: u64,
+    },
+    /// A name with characters other than `A-Z a-z 0-9 . _ -`.
+    BadName,
+    /// A duplicate.
+    Twice,
+    /// Not a node id of 64 hexadecimal digits.
+    BadNodeId,
+    /// Not a P-256 public key, as 130 hexadecimal digits or PEM.
+    BadKey,
+    /// Not an IP address and port, or one that no host can have.
+    BadAddress,
+    /// A list of type `all` that names nodes.
+    NodesInAll,
+    /// Not allowed with this game's protocol.
+    WrongProtocol,
+}
+
+impl Place {
+    pub(super) const fn of(field: &'static str) -> Self {
+        Self {
+            field,
+            index: None,
+            part: None,
+            part_index: None,
+        }
+    }
+
+    pub(super) const fn item(field: &'static str, index: usize) -> Self {
+        Self {
+            index: Some(index),
+            ..Self::of(field)
+        }
+    }
+
+    pub(super) const fn part(self, part: &'static str) -> Self {
+        Self {
+            part: Some(part),
+            ..self
+        }
+    }
+
+    pub(super) const fn part_item(self, index: usize) -> Self {
+        Self {
+            part_index: Some(index),
+            ..self
+        }
+    }
+
+    pub(super) const fn fault(self, fault: Fault) -> DocumentError {
+        DocumentError::At { place: self, fault }
+    }
+
+    /// Checks a number of items or bytes.
+    pub(super) const fn at_most(self, found: usize, max: usize) -> Result<(), DocumentError> {
+        if found <= max {
+            Ok(())
+        } else {
+            Err(self.fault(Fault::OverLimit { found, max }))
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.field)?;
+        if let Some(index) = self.index {
+            write!(f, "[{index}]")?;
+        }
+        if let Some(part) = self.part {
+            write!(f, ".{part}")?;
+        }
+        if let Some(index) = self.part_index {
+            write!(f, "[{index}]")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("is empty"),
+            Self::OverLimit { found, max } => write!(f, "has {found}, over the limit of {max}"),
+            Self::OutOfRange { min, max } => write!(f, "is not within {min} to {max}"),
+            Self::BadName => f.write_str("holds something else than A-Z a-z 0-9 . _ -"),
+            Self::Twice => f.write_str("stands there twice"),
+            Self::BadNodeId => f.write_str("is no node id of 64 hexadecimal digits"),
+            Self::BadKey => f.write_str("is no public key of P-256, in hexadecimal or PEM"),
+            Self::BadAddress => f.write_str("is no address that can be reached"),
+            Self::NodesInAll => f.write_str("names nodes, and its type is \"all\""),
+            Self::WrongProtocol => f.write_str("does not go with the protocol of the game"),
+        }
+    }
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { found, max } => {
+                write!(f, "document has {found} bytes, over the limit of {max}")
+            }
+            Self::Json(error) => error.fmt(f),
+            Self::At { place, fault } => write!(f, "{place} {fault}"),
+        }
+    }
+}
+
+impl core::error::Error for DocumentError {}
+
+#[cfg(test)]
+mod tests;

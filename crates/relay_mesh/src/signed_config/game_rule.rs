@@ -6,12 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use wire::NodeId;
 
-use super::fault::{DocumentError, Fault, Place};
-use super::text::{GameText, ListKind, ListText, ModeText};
-use crate::config::Mode;
+use super::document::{DocumentError, Fault, GameText, ListKind, ListText, Place};
 use crate::flow_message::GAME_NAME_MAX;
+use crate::game::{HeaderExtras, HeaderTiming, Mode, ServerHeader};
 use crate::proxy_header::Version;
-use crate::server_header::{HeaderExtras, HeaderTiming, ServerHeader};
 
 /// How the network carries a game.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,13 +67,7 @@ impl NodeList {
     }
 
     fn read(text: &ListText, place: Place) -> Result<Self, DocumentError> {
-        let nodes = place.part_item(0);
-        if text.nodes.len() > Self::NODES_MAX {
-            return Err(place.fault(Fault::OverLimit {
-                found: text.nodes.len(),
-                max: Self::NODES_MAX,
-            }));
-        }
+        place.at_most(text.nodes.len(), Self::NODES_MAX)?;
         let mut read = BTreeSet::new();
         for (index, node) in text.nodes.iter().enumerate() {
             let place = place.part_item(index);
@@ -85,7 +77,7 @@ impl NodeList {
             }
         }
         match text.kind {
-            ListKind::All if !read.is_empty() => Err(nodes.fault(Fault::NodesInAll)),
+            ListKind::All if !read.is_empty() => Err(place.part_item(0).fault(Fault::NodesInAll)),
             ListKind::All => Ok(Self::All),
             ListKind::White => Ok(Self::White(read)),
             ListKind::Black => Ok(Self::Black(read)),
@@ -99,14 +91,8 @@ impl GameRule {
     /// Most games of one document.
     pub const GAMES_MAX: usize = 1_024;
 
-    /// Reads all games of a document, by name.
     pub(super) fn read_all(texts: &[GameText]) -> Result<BTreeMap<String, Self>, DocumentError> {
-        if texts.len() > Self::GAMES_MAX {
-            return Err(Place::of("games").fault(Fault::OverLimit {
-                found: texts.len(),
-                max: Self::GAMES_MAX,
-            }));
-        }
+        Place::of("games").at_most(texts.len(), Self::GAMES_MAX)?;
         let mut games = BTreeMap::new();
         for (index, text) in texts.iter().enumerate() {
             let place = Place::item("games", index);
@@ -122,22 +108,15 @@ impl GameRule {
     fn read(text: &GameText, place: Place) -> Result<Self, DocumentError> {
         let rule = Self {
             protocol: text.protocol,
-            mode: match text.mode {
-                ModeText::Single => Mode::Single,
-                ModeText::Shadow => Mode::Shadow,
-                ModeText::Dup => Mode::Dup,
-            },
+            mode: text.mode,
             server: read_server(&text.server, place.part("server"))?,
             listen_ports: read_ports(&text.listen_ports, place.part("listen_ports"))?,
             entry: NodeList::read(&text.entry, place.part("entry.nodes"))?,
             exit: NodeList::read(&text.exit, place.part("exit.nodes"))?,
             proxy_header: text.proxy_header.clone(),
         };
-        if rule
-            .proxy_header
-            .as_ref()
-            .is_some_and(|proxy| proxy.does_not_go_with(rule.protocol))
-        {
+        let proxy = rule.proxy_header.as_ref();
+        if proxy.is_some_and(|proxy| proxy.does_not_go_with(rule.protocol)) {
             return Err(place.part("proxy_header").fault(Fault::WrongProtocol));
         }
         Ok(rule)
@@ -149,12 +128,7 @@ pub(super) fn check_name(name: &str, max: usize, place: Place) -> Result<(), Doc
     if name.is_empty() {
         return Err(place.fault(Fault::Empty));
     }
-    if name.len() > max {
-        return Err(place.fault(Fault::OverLimit {
-            found: name.len(),
-            max,
-        }));
-    }
+    place.at_most(name.len(), max)?;
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if name.bytes().all(is_name) {
         Ok(())
@@ -174,12 +148,7 @@ fn read_ports(ports: &[u16], place: Place) -> Result<BTreeSet<u16>, DocumentErro
     if ports.is_empty() {
         return Err(place.fault(Fault::Empty));
     }
-    if ports.len() > GameRule::LISTEN_PORTS_MAX {
-        return Err(place.fault(Fault::OverLimit {
-            found: ports.len(),
-            max: GameRule::LISTEN_PORTS_MAX,
-        }));
-    }
+    place.at_most(ports.len(), GameRule::LISTEN_PORTS_MAX)?;
     let mut read = BTreeSet::new();
     for (index, &port) in ports.iter().enumerate() {
         let place = place.part_item(index);
@@ -194,8 +163,7 @@ fn read_ports(ports: &[u16], place: Place) -> Result<BTreeSet<u16>, DocumentErro
     Ok(read)
 }
 
-/// The PROXY headers that a game server receives; in a document an object whose members have
-/// defaults.
+/// The PROXY headers that a game server receives; all members have defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyRule {
@@ -204,7 +172,7 @@ pub struct ProxyRule {
     pub version: ProxyVersion,
     /// Datagrams that have a header; a stream has one, at its start.
     #[serde(default)]
-    pub datagrams: ProxyTiming,
+    pub datagrams: HeaderTiming,
     /// Extensions of version 2.
     #[serde(default)]
     pub extras: BTreeSet<ProxyExtra>,
@@ -236,17 +204,6 @@ impl From<ProxyVersion> for u8 {
     }
 }
 
-/// Which datagrams of a flow begin with a header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProxyTiming {
-    /// Those sent while the server has not answered within the last 2 s.
-    #[default]
-    First,
-    /// All.
-    Each,
-}
-
 /// An extension of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -263,16 +220,11 @@ impl ProxyRule {
     /// Converts the rule to an exit's settings.
     #[must_use]
     pub fn header(&self) -> ServerHeader {
+        let extras = self.extras.iter();
         ServerHeader {
             version: self.version.0,
-            timing: match self.datagrams {
-                ProxyTiming::First => HeaderTiming::First,
-                ProxyTiming::Each => HeaderTiming::Each,
-            },
-            extras: self
-                .extras
-                .iter()
-                .fold(HeaderExtras::NONE, |all, extra| all | extra.bit()),
+            timing: self.datagrams,
+            extras: extras.fold(HeaderExtras::NONE, |all, extra| all | extra.bit()),
         }
     }
 
@@ -283,7 +235,7 @@ impl ProxyRule {
         let is_udp = protocol == Protocol::Udp;
         match self.version.0 {
             Version::One => is_udp || !self.extras.is_empty(),
-            Version::Two => !is_udp && self.datagrams == ProxyTiming::Each,
+            Version::Two => !is_udp && self.datagrams == HeaderTiming::Each,
         }
     }
 }

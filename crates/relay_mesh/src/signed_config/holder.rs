@@ -3,23 +3,20 @@
 use core::fmt;
 
 use crypto::Provider;
-use wire::UnixTime;
+use wire::{Reader, UnixTime};
 
-use super::admin_keys::AdminKeys;
-use super::chain::{BUNDLE_LEN_MAX, LINKS_MAX, STORED_LEN_MAX, read_bundle, write_bundle};
-use super::chain::{HeldVersion, Link, Minimum, Rank, Tip};
 use super::document::Document;
-use super::envelope::Envelope;
-use super::outcome::Difference;
-use super::outcome::{Accepted, HolderStats, Offered, Refused, Validity};
+use super::envelope::AdminKeys;
+use super::envelope::{ENVELOPE_LEN_MAX, Envelope, EnvelopeError};
+use super::outcome::{Accepted, Difference, HolderStats, Offered, Refused, Validity};
 
 /// Holds the document in force; accepts newer ones, and never an older one.
 ///
 /// Documents are ordered by the number of changes of the admin keys before them, then by version.
-/// The document that retires a key so supersedes everything that this key alone signed, whatever
-/// the versions, and no document signed only by retired keys supersedes it. Of two changes signed
-/// by the same keys, the first accepted stays: the holder of a retired key can create any number of
-/// changes, so their number does not decide between the two. A [`Minimum`] does.
+/// So the document that retires a key supersedes everything that this key alone signed, and no
+/// document signed only by retired keys supersedes it. Of two changes signed by the same keys, the
+/// first accepted stays: the holder of a retired key can create any number of changes, so their
+/// number does not decide between the two. A [`Minimum`] does.
 ///
 /// The keys of the node's own file verify the first document; those of the document in force verify
 /// the next. A document that changes the keys is kept as a *link*, so that a node that was offline,
@@ -50,7 +47,6 @@ struct Held {
     is_link: bool,
 }
 
-/// A verified bundle.
 struct Opened {
     /// Links from the keys in force to those that signed the document.
     links: Vec<Link>,
@@ -74,16 +70,14 @@ impl Holder {
         }
     }
 
-    /// Accepts only chains that contain `minimum`. Call it before the first document, and before
-    /// [`load`](Self::load).
+    /// Accepts only chains that contain `minimum`. Call it before the first document or `load`.
     #[must_use]
     pub const fn with_minimum(mut self, minimum: Minimum) -> Self {
         self.minimum = Some(minimum);
         self
     }
 
-    /// Starts from the bytes that an earlier run [`stored`](Self::stored); [`load`](Self::load) on
-    /// a new holder.
+    /// [`load`](Self::load) on a new holder.
     ///
     /// # Errors
     ///
@@ -112,7 +106,8 @@ impl Holder {
 
     /// Handles a bundle or a single envelope from any source.
     pub fn offer<P: Provider>(&mut self, provider: &P, unix: UnixTime, bytes: &[u8]) -> Offered {
-        let offered = self.judge(provider, unix, bytes);
+        let judged = self.judge(provider, unix, bytes);
+        let offered = judged.unwrap_or_else(Offered::Refused);
         self.stats.count(&offered);
         offered
     }
@@ -120,18 +115,19 @@ impl Holder {
     /// Returns the bytes to store, at most [`STORED_LEN_MAX`]; `None` before the first document.
     #[must_use]
     pub fn stored(&self) -> Option<Vec<u8>> {
-        let held = self.held.as_ref()?;
-        let links = self.links.iter().map(|link| &link.envelope);
-        Some(write_bundle(links, &held.envelope, STORED_LEN_MAX))
+        self.chain(STORED_LEN_MAX)
     }
 
-    /// Returns the bytes to send to others, at most [`BUNDLE_LEN_MAX`]; `None` before the first
-    /// document.
+    /// Returns the bytes for others, at most [`BUNDLE_LEN_MAX`]; `None` before the first document.
     #[must_use]
     pub fn bundle(&self) -> Option<Vec<u8>> {
+        self.chain(BUNDLE_LEN_MAX)
+    }
+
+    fn chain(&self, len_max: usize) -> Option<Vec<u8>> {
         let held = self.held.as_ref()?;
         let links = self.links.iter().map(|link| &link.envelope);
-        Some(write_bundle(links, &held.envelope, BUNDLE_LEN_MAX))
+        Some(write_bundle(links, &held.envelope, len_max))
     }
 
     /// Returns whether the keys changed more than [`LINKS_MAX`] times since the initial ones:
@@ -178,14 +174,15 @@ impl Holder {
     /// Returns whether an advertised version may follow the document in force: a higher version
     /// under the same keys, or any under keys that did not lead here.
     #[must_use]
-    pub fn wants(&self, told: HeldVersion) -> bool {
-        if told.version == 0 {
+    pub fn wants(&self, advertised: HeldVersion) -> bool {
+        if advertised.version == 0 {
             return false;
         }
-        if told.keys == self.admins().tag() {
-            return told.version > self.version();
+        if advertised.keys == self.admins().tag() {
+            return advertised.version > self.version();
         }
-        self.retired().all(|(admins, _)| admins.tag() != told.keys)
+        self.retired()
+            .all(|(admins, _)| admins.tag() != advertised.keys)
     }
 
     /// Returns the validity of the document in force at `unix`.
@@ -201,31 +198,30 @@ impl Holder {
         &self.stats
     }
 
-    fn judge<P: Provider>(&mut self, provider: &P, unix: UnixTime, bytes: &[u8]) -> Offered {
-        let (links, last) = match read(bytes, BUNDLE_LEN_MAX) {
-            Ok(bundle) => bundle,
-            Err(refused) => return Offered::Refused(refused),
-        };
+    fn judge<P: Provider>(
+        &mut self,
+        provider: &P,
+        unix: UnixTime,
+        bytes: &[u8],
+    ) -> Result<Offered, Refused> {
+        let (links, last) = read(bytes, BUNDLE_LEN_MAX)?;
         if self.text() == Some(last.document()) {
-            return Offered::Known;
+            return Ok(Offered::Known);
         }
-        let opened = match self.open(provider, (links, last)) {
-            Ok(opened) => opened,
-            Err(refused) => return Offered::Refused(refused),
-        };
+        let opened = self.open(provider, (links, last))?;
         let document = &opened.held.document;
         if unix < document.not_before {
-            return Offered::Refused(Refused::NotYetValid);
+            return Err(Refused::NotYetValid);
         }
         if unix >= document.not_after {
-            return Offered::Refused(Refused::Expired);
+            return Err(Refused::Expired);
         }
         let accepted = Accepted {
             version: document.version,
             difference: Difference::between(self.document(), document),
         };
         self.take(opened);
-        Offered::Accepted(accepted)
+        Ok(Offered::Accepted(accepted))
     }
 
     /// Checks everything but validity times. Of links only signatures, network and order are
@@ -293,7 +289,6 @@ impl Holder {
         })
     }
 
-    /// The end of the chain held.
     fn tip(&self) -> Tip {
         let link = self.links.last().map_or(0, |link| link.version);
         let held = self.held.as_ref().filter(|held| held.is_link);
@@ -306,14 +301,13 @@ impl Holder {
     }
 
     fn rank<P: Provider>(&self, provider: &P, document: &Document, from: &Envelope) -> Rank {
-        let is_minimum = self.minimum.is_some_and(|minimum| {
-            minimum.version == document.version
-                && minimum.sha256 == provider.sha256(&[from.document()])
-        });
-        if is_minimum {
-            Rank::Minimum
-        } else {
-            Rank::Other
+        match self.minimum {
+            Some(Minimum { version, sha256 })
+                if version == document.version && sha256 == provider.sha256(&[from.document()]) =>
+            {
+                Rank::Minimum
+            }
+            Some(_) | None => Rank::Other,
         }
     }
 
@@ -341,16 +335,15 @@ impl Holder {
         })
     }
 
-    /// Returns the version that retired a signer of one of these envelopes, without verifying
-    /// signatures.
+    /// Returns the version that retired a signer of one of these unverified envelopes.
     fn retired_signer<'a>(&self, envelopes: impl Iterator<Item = &'a Envelope>) -> Option<u64> {
         let is_known = |envelope: &Envelope| {
             let text = envelope.document();
             let mut links = self.links.iter();
             self.text() == Some(text) || links.any(|link| link.envelope.document() == text)
         };
-        let strange = envelopes.filter(|envelope| !is_known(envelope));
-        let signers: Vec<_> = strange.flat_map(Envelope::signers).collect();
+        let unknown = envelopes.filter(|envelope| !is_known(envelope));
+        let signers: Vec<_> = unknown.flat_map(Envelope::signers).collect();
         let mut retired = self.retired();
         let (_, since) =
             retired.find(|(admins, _)| signers.iter().any(|signer| admins.contains(signer)))?;
@@ -380,8 +373,7 @@ fn read(bytes: &[u8], len_max: usize) -> Result<(Vec<Envelope>, Envelope), Refus
     read_bundle(bytes).map_err(Refused::Malformed)
 }
 
-/// Stored bytes that this node cannot trust: they were modified, or its own file names another
-/// network or keys that they do not start from.
+/// Stored bytes that were modified, or are of another network or keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreError(pub Refused);
 
@@ -392,6 +384,155 @@ impl fmt::Display for RestoreError {
 }
 
 impl core::error::Error for RestoreError {}
+
+/// A document that every chain must contain, as configured in a node's own file.
+///
+/// Retired keys can still sign, so a node that knows only those cannot distinguish a chain that
+/// retires them from a forged one. With a minimum, it accepts only chains that contain this
+/// document. Name the document that last changed the admin keys: nodes keep and forward it as long
+/// as a document follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minimum {
+    /// Its version; documents with a lower version are refused.
+    pub version: u64,
+    /// SHA-256 of its text as signed.
+    pub sha256: [u8; 32],
+}
+
+/// What a node holds, as advertised to neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldVersion {
+    /// The document's version; 0 if there is none.
+    pub version: u64,
+    /// [`AdminKeys::tag`] of the keys that verify the next document.
+    pub keys: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    Minimum,
+    Other,
+}
+
+/// A document that a chain keeps: one that changed the keys, or the minimum.
+#[derive(Clone, Debug)]
+struct Link {
+    envelope: Envelope,
+    version: u64,
+    /// The keys that verify the next document.
+    admins: AdminKeys,
+}
+
+#[derive(Clone, Debug)]
+struct Tip {
+    /// The keys that verify the next document.
+    admins: AdminKeys,
+    /// The version of the newest link; 0 before the first.
+    since: u64,
+    /// The version of the newest document; 0 before the first.
+    version: u64,
+    /// Whether the chain contains the minimum, or needs none.
+    has_minimum: bool,
+}
+
+impl Tip {
+    /// Whether a chain keeps `document`.
+    fn is_link(&self, document: &Document, rank: Rank) -> bool {
+        rank == Rank::Minimum || document.admins != self.admins
+    }
+
+    /// Returns the version that `document` must exceed.
+    ///
+    /// A change of keys is compared with the previous change, not with later documents: a key that
+    /// signs the highest possible version cannot prevent its own retirement.
+    fn floor(&self, document: &Document) -> u64 {
+        if document.admins == self.admins {
+            self.version
+        } else {
+            self.since
+        }
+    }
+
+    /// Checks that the version is at most [`VERSION_JUMP_MAX`] above the previous one.
+    fn check_jump(
+        &self,
+        document: &Document,
+        (minimum, rank): (Option<&Minimum>, Rank),
+    ) -> Result<(), Refused> {
+        if rank == Rank::Minimum {
+            return Ok(());
+        }
+        let minimum = minimum.map_or(0, |minimum| minimum.version);
+        let before = self.version.max(self.since).max(minimum);
+        let max = before.saturating_add(VERSION_JUMP_MAX);
+        let offered = document.version;
+        if offered > max {
+            return Err(Refused::VersionJump { offered, max });
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, document: Document, rank: Rank) {
+        self.since = document.version;
+        self.version = document.version;
+        self.admins = document.admins;
+        self.has_minimum |= rank == Rank::Minimum;
+    }
+}
+
+/// Largest step between two versions: 2^32. Unix time in seconds fits from the first document on;
+/// no single signature exhausts a network's versions.
+pub const VERSION_JUMP_MAX: u64 = 1 << 32;
+
+/// Reads one or more concatenated envelopes.
+fn read_bundle(bytes: &[u8]) -> Result<(Vec<Envelope>, Envelope), EnvelopeError> {
+    let mut reader = Reader::new(bytes);
+    let mut links = Vec::new();
+    let mut last = Envelope::read(&mut reader)?;
+    while !reader.is_empty() {
+        if links.len() >= LINKS_MAX {
+            return Err(EnvelopeError::TooMany);
+        }
+        links.push(core::mem::replace(&mut last, Envelope::read(&mut reader)?));
+    }
+    Ok((links, last))
+}
+
+/// Concatenates envelopes into at most `len_max` bytes; omits the oldest links that do not fit.
+fn write_bundle<'a>(
+    links: impl DoubleEndedIterator<Item = &'a Envelope>,
+    last: &Envelope,
+    len_max: usize,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    last.encode(&mut bytes);
+    let mut room = len_max.saturating_sub(bytes.len());
+    let mut written = Vec::new();
+    for link in links.rev().take(LINKS_MAX) {
+        let mut link_bytes = Vec::new();
+        link.encode(&mut link_bytes);
+        let Some(left) = room.checked_sub(link_bytes.len()) else {
+            break;
+        };
+        room = left;
+        written.push(link_bytes);
+    }
+    written.reverse();
+    written.push(bytes);
+    written.concat()
+}
+
+/// Most changes of admin keys that a node keeps. A node that was offline for more of them needs
+/// newer keys in its own file, and so does this node before it restarts.
+pub const LINKS_MAX: usize = 8;
+/// Longest bundle, in bytes: 1 MiB.
+pub const BUNDLE_LEN_MAX: usize = 1 << 20;
+/// Longest stored state, in bytes: all links and the document in force, 2.4 MB. It exceeds the
+/// bound of a bundle, since the oldest link is the one that the keys of the node's own file signed.
+pub const STORED_LEN_MAX: usize = 9 * ENVELOPE_LEN_MAX;
+
+const _: () = assert!(ENVELOPE_LEN_MAX <= BUNDLE_LEN_MAX);
+const _: () = assert!(STORED_LEN_MAX == (LINKS_MAX + 1) * ENVELOPE_LEN_MAX);
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::document::Document;
+use super::document::{Document, DocumentError};
 use super::envelope::EnvelopeError;
-use super::fault::DocumentError;
 
 /// Outcome of an offered document.
 #[derive(Clone, Debug, PartialEq, Eq)]

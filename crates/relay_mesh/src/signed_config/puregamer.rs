@@ -9,11 +9,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use wire::NodeId;
 
-use super::document::DOCUMENT_LEN_MAX;
-use super::game_rule::Protocol;
-use super::game_rule::ProxyRule;
-use super::text::{GameText, ListKind, ListText, ModeText};
+use super::document::{DOCUMENT_LEN_MAX, GameText, ListKind, ListText};
+use super::game_rule::{Protocol, ProxyRule};
 use crate::config_text::{TextError, read_json};
+use crate::game::Mode;
 
 /// A node's `config.json`, with its five fields unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,22 +73,17 @@ pub struct Import {
 }
 
 impl Import {
-    /// Converts a game configuration to the `games` of a document, as JSON text.
-    ///
-    /// `TCP` becomes TCP, `HAProxy` TCP with version 2 of the PROXY protocol, `UDP` UDP. The lists
-    /// of permitted nodes keep their meaning. `speed_test_protocol` and `system.listen_host` are
-    /// ignored: a node selects its measurements, and its own file has its listen address.
+    /// Converts a game configuration to the `games` of a document, as JSON text. `HAProxy` becomes
+    /// TCP with version 2 of the PROXY protocol; `speed_test_protocol` and `system.listen_host` are
+    /// ignored.
     ///
     /// # Errors
     ///
     /// [`ImportError`] names the first value that cannot be converted.
     pub fn games(&self, bytes: &[u8]) -> Result<String, ImportError> {
         let text: GameFileText = parse(bytes)?;
-        let games: Vec<GameText> = text
-            .games
-            .iter()
-            .map(|game| self.game(game))
-            .collect::<Result<_, _>>()?;
+        let games = text.games.iter().map(|game| self.game(game));
+        let games: Vec<GameText> = games.collect::<Result<_, _>>()?;
         serde_json::to_string_pretty(&games)
             .map_err(|error| ImportError::Json(TextError::of_whole(error.to_string())))
     }
@@ -108,7 +102,7 @@ impl Import {
             name: game.id.clone(),
             protocol,
             server: SocketAddr::new(ip, game.port).to_string(),
-            mode: ModeText::default(),
+            mode: Mode::default(),
             listen_ports: vec![game.listen_port],
             entry: self.list(&game.entry_node)?,
             exit: self.list(&game.exit_node)?,

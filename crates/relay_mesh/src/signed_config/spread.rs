@@ -1,21 +1,20 @@
-//! Fetches newer configurations from neighbours.
+//! Spreads configurations: messages between neighbours, and fetching newer versions.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use wire::{Instant, NodeId};
+use wire::{Instant, NodeId, Reader, Writer};
 
-use super::chain::HeldVersion;
-use super::message::{ConfigMessage, Piece};
+use super::holder::{BUNDLE_LEN_MAX, HeldVersion};
+use crate::message::{DecodeError, at_most, code, whole};
 
 /// Fetches newer versions that neighbours advertise: one transfer at a time, from one neighbour.
 ///
-/// It holds at most one incomplete bundle and a small record per neighbour. A neighbour has 5 s for
-/// each piece and 60 s in total. If it does not deliver, or its bundle is refused, it is asked last
-/// and not before 30 s, then 60 s and so on up to 32 min. So a lying neighbour delays others once,
-/// and each attempt costs at most one bundle of signature checks. A version above the failed one,
-/// or one of other keys, is requested after 30 s in any case, since it may be a correction. The
-/// backoff outlives the neighbour's session.
+/// It holds at most one incomplete bundle. A neighbour has 5 s for each piece and 60 s in total. If
+/// it does not deliver, or its bundle is refused, it is asked last and not before 30 s, then 60 s
+/// and so on up to 32 min, also in later sessions. So a lying neighbour delays others once, and
+/// each attempt costs at most one bundle of signature checks. A version above the failed one, or
+/// one of other keys, is requested after 30 s in any case, since it may be a correction.
 #[derive(Debug, Default)]
 pub struct Spread {
     neighbours: BTreeMap<NodeId, Neighbour>,
@@ -25,7 +24,7 @@ pub struct Spread {
 #[derive(Debug)]
 struct Neighbour {
     /// The version that it advertises; 0 without a session.
-    says: HeldVersion,
+    advertised: HeldVersion,
     /// Consecutive failed transfers.
     failures: u8,
     /// The highest version requested, of the keys requested last.
@@ -37,9 +36,8 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    /// When its advertised version may be requested.
     const fn due(&self) -> Instant {
-        if self.says.version > self.asked.version || self.says.keys != self.asked.keys {
+        if self.advertised.version > self.asked.version || self.advertised.keys != self.asked.keys {
             self.higher_from
         } else {
             self.from
@@ -65,28 +63,27 @@ impl Spread {
     /// Handles the version that a neighbour advertises.
     pub fn on_version(&mut self, now: Instant, from: NodeId, held: HeldVersion) {
         if !self.neighbours.contains_key(&from) && self.neighbours.len() >= NEIGHBOURS_MAX {
-            self.forget(now);
+            // Those without a session whose backoff has ended make room.
+            self.neighbours
+                .retain(|_, held| held.advertised.version > 0 || held.from > now);
             if self.neighbours.len() >= NEIGHBOURS_MAX {
                 return;
             }
         }
-        let neighbour = self.neighbours.entry(from).or_insert(Neighbour {
-            says: held,
+        let neighbour = self.neighbours.entry(from).or_insert_with(|| Neighbour {
+            advertised: held,
             failures: 0,
-            asked: HeldVersion {
-                version: 0,
-                keys: 0,
-            },
+            asked: HeldVersion::default(),
             higher_from: now,
             from: now,
         });
-        neighbour.says = held;
+        neighbour.advertised = held;
     }
 
     /// Handles the end of a neighbour's session.
     pub fn on_gone(&mut self, from: NodeId) {
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
-            neighbour.says.version = 0;
+            neighbour.advertised.version = 0;
         }
         if self.is_from(from) {
             self.transfer = None;
@@ -111,19 +108,17 @@ impl Spread {
             .neighbours
             .iter_mut()
             .filter(|(_, neighbour)| {
-                neighbour.says.version > 0 && neighbour.due() <= now && wants(neighbour.says)
+                neighbour.advertised.version > 0
+                    && neighbour.due() <= now
+                    && wants(neighbour.advertised)
             })
             .min_by_key(|(node, neighbour)| (neighbour.failures, **node))?;
-        let HeldVersion { version, keys } = neighbour.says;
-        let highest = neighbour.asked.version;
-        neighbour.asked = HeldVersion {
-            version: if keys == neighbour.asked.keys {
-                version.max(highest)
-            } else {
-                version
-            },
-            keys,
-        };
+        let HeldVersion { version, keys } = neighbour.advertised;
+        if keys == neighbour.asked.keys {
+            neighbour.asked.version = neighbour.asked.version.max(version);
+        } else {
+            neighbour.asked = neighbour.advertised;
+        }
         self.transfer = Some(Transfer {
             from,
             version,
@@ -137,11 +132,8 @@ impl Spread {
 
     /// Handles a piece; drops unrequested ones.
     pub fn on_piece(&mut self, now: Instant, from: NodeId, piece: Piece<'_>) -> Taken {
-        let Some(transfer) = self
-            .transfer
-            .as_mut()
-            .filter(|transfer| transfer.from == from)
-        else {
+        let transfer = self.transfer.as_mut();
+        let Some(transfer) = transfer.filter(|transfer| transfer.from == from) else {
             return Taken::Dropped;
         };
         let len = *transfer.len.get_or_insert(piece.len);
@@ -156,20 +148,17 @@ impl Spread {
             let version = transfer.version;
             return Taken::More(ConfigMessage::Request { version, offset });
         }
-        let transfer = self.transfer.take();
-        Taken::Whole(transfer.map(|transfer| transfer.bytes).unwrap_or_default())
+        let bytes = core::mem::take(&mut transfer.bytes);
+        self.transfer = None;
+        Taken::Whole(bytes)
     }
 
-    /// Handles the outcome of a neighbour's bundle. If it was refused, the neighbour is backed off,
-    /// since it advertised a newer version.
+    /// Handles the outcome of a neighbour's bundle; a refusal backs the neighbour off.
     pub fn on_judged(&mut self, now: Instant, from: NodeId, outcome: Judged) {
-        match outcome {
-            Judged::Accepted => {
-                if let Some(neighbour) = self.neighbours.get_mut(&from) {
-                    neighbour.failures = 0;
-                }
-            }
-            Judged::Refused => self.fail(now, from),
+        if outcome == Judged::Refused {
+            self.fail(now, from);
+        } else if let Some(neighbour) = self.neighbours.get_mut(&from) {
+            neighbour.failures = 0;
         }
     }
 
@@ -181,15 +170,14 @@ impl Spread {
         }
         let askable = self.neighbours.values();
         askable
-            .filter(|neighbour| neighbour.says.version > 0 && wants(neighbour.says))
+            .filter(|neighbour| neighbour.advertised.version > 0 && wants(neighbour.advertised))
             .map(Neighbour::due)
             .min()
     }
 
     fn is_from(&self, from: NodeId) -> bool {
-        self.transfer
-            .as_ref()
-            .is_some_and(|transfer| transfer.from == from)
+        let transfer = self.transfer.as_ref();
+        transfer.is_some_and(|transfer| transfer.from == from)
     }
 
     fn fail(&mut self, now: Instant, from: NodeId) {
@@ -202,12 +190,6 @@ impl Spread {
             neighbour.higher_from = now + RETRY;
             neighbour.failures = neighbour.failures.saturating_add(1);
         }
-    }
-
-    /// Removes neighbours without a session whose backoff has ended.
-    fn forget(&mut self, now: Instant) {
-        self.neighbours
-            .retain(|_, neighbour| neighbour.says.version > 0 || neighbour.from > now);
     }
 }
 
@@ -245,3 +227,125 @@ const NEIGHBOURS_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests;
+
+/// A message about configuration; reliable channel.
+///
+/// | type | message | body |
+/// |---|---|---|
+/// | 0x30 | version, at the start of a session and after each change | version 8, tag of the admin keys 8 |
+/// | 0x31 | request for one piece | version 8, offset 4 |
+/// | 0x32 | piece | version 8, length of the bundle 4 (≤ 1,048,576), offset 4, 1 to 8,192 bytes |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigMessage<'a> {
+    /// The version that the sender holds; unproven until the bundle is verified.
+    Version(HeldVersion),
+    /// Requests the piece at an offset.
+    Request {
+        /// Version of the bundle.
+        version: u64,
+        /// Offset of the piece, in bytes.
+        offset: u32,
+    },
+    /// A piece of a bundle.
+    Piece(Piece<'a>),
+}
+
+/// A piece of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Version of the bundle.
+    pub version: u64,
+    /// Length of the whole bundle, in bytes.
+    pub len: u32,
+    /// Offset of the piece, in bytes.
+    pub offset: u32,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> ConfigMessage<'a> {
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        match *self {
+            Self::Version(held) => {
+                writer.u8(code::CONFIG_VERSION);
+                writer.u64(held.version);
+                writer.u64(held.keys);
+            }
+            Self::Request { version, offset } => {
+                writer.u8(code::CONFIG_REQUEST);
+                writer.u64(version);
+                writer.u32(offset);
+            }
+            Self::Piece(piece) => {
+                writer.u8(code::CONFIG);
+                writer.u64(piece.version);
+                writer.u32(piece.len);
+                writer.u32(piece.offset);
+                writer.bytes(piece.bytes);
+            }
+        }
+    }
+
+    /// Decodes a whole message.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] names the first rule that `bytes` break.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            code::CONFIG_VERSION => Self::Version(HeldVersion {
+                version: reader.u64()?,
+                keys: reader.u64()?,
+            }),
+            code::CONFIG_REQUEST => Self::Request {
+                version: reader.u64()?,
+                offset: reader.u32()?,
+            },
+            code::CONFIG => Self::Piece(Piece::decode(&mut reader)?),
+            other => return Err(DecodeError::UnknownType(other)),
+        };
+        whole(&reader, message)
+    }
+}
+
+impl<'a> Piece<'a> {
+    /// Longest piece, in bytes.
+    pub const LEN_MAX: usize = 8_192;
+
+    /// Returns the piece of `bundle` at `offset`; `None` past its end.
+    #[must_use]
+    pub fn cut(version: u64, bundle: &'a [u8], offset: u32) -> Option<Self> {
+        let rest = bundle.get(usize::try_from(offset).ok()?..)?;
+        let bytes = rest.get(..Self::LEN_MAX).unwrap_or(rest);
+        (!bytes.is_empty()).then_some(Self {
+            version,
+            len: u32::try_from(bundle.len()).ok()?,
+            offset,
+            bytes,
+        })
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let version = reader.u64()?;
+        let len = reader.u32()?;
+        let offset = reader.u32()?;
+        let bytes = reader.take_rest();
+        at_most(usize::try_from(len).unwrap_or(usize::MAX), BUNDLE_LEN_MAX)?;
+        at_most(bytes.len(), Self::LEN_MAX)?;
+        let end = u32::try_from(bytes.len())
+            .ok()
+            .and_then(|count| offset.checked_add(count));
+        if bytes.is_empty() || end.is_none_or(|end| end > len) {
+            return Err(DecodeError::BadValue);
+        }
+        Ok(Self {
+            version,
+            len,
+            offset,
+            bytes,
+        })
+    }
+}

@@ -25,16 +25,13 @@ pub(super) struct Conn {
     pub(super) first: Vec<u8>,
     /// Bytes read from the stream and not yet by the driver; at most [`CHUNK_MAX`].
     pub(super) chunk: Bytes,
-    /// How fast the driver consumes them.
     pub(super) uptake: Uptake,
-    /// State of the half from the far end.
     pub(super) inbound: Inbound,
     pub(super) outbound: Outbound,
     /// Events that the driver waits for.
     pub(super) wants: Wants,
 }
 
-/// Stage of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Entry: waits for the exit's answer.
@@ -74,7 +71,6 @@ pub(super) struct Wants {
 }
 
 impl Conn {
-    /// Creates one that must be answered before `deadline`.
     pub(super) fn new(stage: Stage, deadline: Instant) -> Self {
         Self {
             stream: None,
@@ -98,7 +94,6 @@ impl Conn {
         matches!(self.stage, Stage::Asking | Stage::Open)
     }
 
-    /// Whether both halves are closed and delivered.
     pub(super) fn is_done(&self) -> bool {
         self.inbound == Inbound::Ended && self.outbound == Outbound::Delivered
     }
@@ -113,51 +108,50 @@ pub(super) struct Uptake {
     /// Bytes since the last check.
     taken: usize,
     /// Consecutive checks that found bytes waiting and few consumed.
-    looks: u32,
+    slow_checks: u32,
 }
 
 impl Uptake {
-    /// Notes bytes that the driver consumed.
     pub(super) const fn on_consumed(&mut self, len: usize) {
         self.taken = self.taken.saturating_add(len);
     }
 
     /// Checks a connection with `waiting` unread bytes.
-    fn look(&mut self, waiting: usize) {
+    fn check(&mut self, waiting: usize) {
         let is_slow = core::mem::take(&mut self.taken) < TAKEN_MIN;
-        self.looks = if waiting > 0 && is_slow {
-            self.looks.saturating_add(1)
+        self.slow_checks = if waiting > 0 && is_slow {
+            self.slow_checks.saturating_add(1)
         } else {
             0
         };
     }
 
     const fn is_stalled(self) -> bool {
-        self.looks >= LOOKS
+        self.slow_checks >= SLOW_CHECKS_MAX
     }
 }
 
 impl Tunnel {
     /// Schedules the next check if there are connections.
-    pub(super) fn plan_look(&mut self, now: Instant) {
+    pub(super) fn plan_stall_check(&mut self, now: Instant) {
         if self.conns.is_empty() {
-            self.look_at = None;
-        } else if self.look_at.is_none() {
-            self.look_at = Some(now + LOOK_GAP);
+            self.stall_check_at = None;
+        } else if self.stall_check_at.is_none() {
+            self.stall_check_at = Some(now + STALL_CHECK_INTERVAL);
         }
     }
 
     /// Resets the longest stalled connections above [`STALLED_MAX`].
     pub(super) fn reset_stalled(&mut self, now: Instant) {
-        if self.look_at.is_none_or(|at| now < at) {
+        if self.stall_check_at.is_none_or(|at| now < at) {
             return;
         }
-        self.look_at = None;
+        self.stall_check_at = None;
         let mut stalled = Vec::new();
         for (number, conn) in &mut self.conns {
-            conn.uptake.look(conn.chunk.len());
+            conn.uptake.check(conn.chunk.len());
             if conn.uptake.is_stalled() {
-                stalled.push((Reverse(conn.uptake.looks), *number));
+                stalled.push((Reverse(conn.uptake.slow_checks), *number));
             }
         }
         let over = stalled.len().saturating_sub(STALLED_MAX);
@@ -173,11 +167,10 @@ impl Tunnel {
 }
 
 /// Interval of the checks.
-const LOOK_GAP: Duration = Duration::from_secs(2);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes that a driver must consume within it: 32 kbit/s.
 const TAKEN_MIN: usize = 8 << 10;
 /// Consecutive checks after which a connection counts as stalled: 4 to 6 s.
-const LOOKS: u32 = 3;
-/// Stalled connections per tunnel: they hold at most 66 MiB, each [`WINDOW`](super::WINDOW) and a
-/// chunk.
+const SLOW_CHECKS_MAX: u32 = 3;
+/// Stalled connections per tunnel: they hold at most 66 MiB.
 const STALLED_MAX: usize = 128;

@@ -16,8 +16,8 @@ use core::net::SocketAddr;
 
 use wire::{Reader, Writer};
 
-use crate::flow_message::{GAME_NAME_MAX, read_address, read_name, write_address};
-use crate::message::DecodeError;
+use crate::flow_message::{GAME_NAME_MAX, read_name, write_name};
+use crate::message::{DecodeError, at_most, read_address, whole, write_address};
 
 /// Game and player of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +40,7 @@ impl OpenRecord {
         let mut writer = Writer::new(out);
         writer.u8(0);
         writer.u8(VERSION);
-        let name = self.game.as_bytes();
-        let name = name.get(..GAME_NAME_MAX).unwrap_or(name);
-        writer.u8(u8::try_from(name.len()).unwrap_or(0));
-        writer.bytes(name);
+        write_name(&mut writer, &self.game);
         write_address(&mut writer, self.player);
         write_address(&mut writer, self.listen);
         let len = out.len().saturating_sub(start).saturating_sub(1);
@@ -67,11 +64,7 @@ impl OpenRecord {
             player: read_address(&mut reader)?,
             listen: read_address(&mut reader)?,
         };
-        if reader.is_empty() {
-            Ok(record)
-        } else {
-            Err(DecodeError::Trailing)
-        }
+        whole(&reader, record)
     }
 }
 
@@ -86,10 +79,8 @@ impl OpenReader {
     /// Returns how many more bytes it accepts; never more than the rest of the record.
     #[must_use]
     pub fn wants(&self) -> usize {
-        let whole = self
-            .bytes
-            .first()
-            .map_or(1, |&len| usize::from(len).saturating_add(1));
+        let len = self.bytes.first().map_or(0, |&len| usize::from(len));
+        let whole = len.saturating_add(1);
         whole.saturating_sub(self.bytes.len())
     }
 
@@ -100,11 +91,7 @@ impl OpenReader {
     ///
     /// [`DecodeError`] if the bytes do not start a record; the stream is then unusable.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<OpenRecord>, DecodeError> {
-        let found = bytes.len();
-        let max = self.wants();
-        if found > max {
-            return Err(DecodeError::OverLimit { found, max });
-        }
+        at_most(bytes.len(), self.wants())?;
         self.bytes.extend_from_slice(bytes);
         let len = self.bytes.first().map_or(1, |&len| usize::from(len));
         if len == 0 || len >= OpenRecord::LEN_MAX {

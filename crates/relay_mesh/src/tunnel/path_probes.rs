@@ -1,21 +1,19 @@
 //! Probes of a path after a tunnel has moved to it.
 //!
 //! QUIC counts packets in flight on the old path until a probe timeout, which doubles with each
-//! silent one: it may send nothing on the new path for seconds. Acknowledgements from the new path
-//! tell it what was lost. Until one arrives, some packets exceed the congestion window, each after
-//! twice the wait before it.
+//! silent one: it may send nothing on the new path for seconds. So until an acknowledgement arrives
+//! from the new path, some packets exceed the congestion window, each after twice the wait before.
 
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::clock::StdInstant;
+use super::quic::StdInstant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, CubicConfig};
 use wire::Instant;
 
-/// Schedules the probes.
 #[derive(Debug, Default)]
 pub(super) struct PathProbes {
     allowance: Arc<ProbeAllowance>,
@@ -32,7 +30,6 @@ pub(super) struct ProbeAllowance {
 }
 
 impl PathProbes {
-    /// Returns the factory of the connection's controllers.
     pub(super) fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
         Arc::new(Controllers(Arc::clone(&self.allowance)))
     }
@@ -43,12 +40,10 @@ impl PathProbes {
         self.next = Some((now, FIRST_WAIT));
     }
 
-    /// Returns when the next probe is due, if any.
     pub(super) fn due(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
     }
 
-    /// Whether to send a probe at `now`.
     pub(super) fn is_time(&mut self, now: Instant) -> bool {
         let Some((at, wait)) = self.next else {
             return false;
@@ -67,7 +62,6 @@ impl PathProbes {
     }
 }
 
-/// Creates controllers that use [`ProbeAllowance`].
 struct Controllers(Arc<ProbeAllowance>);
 
 impl ControllerFactory for Controllers {
@@ -87,10 +81,9 @@ struct ProbingController {
 
 impl Controller for ProbingController {
     fn on_sent(&mut self, now: StdInstant, bytes: u64, last: u64) {
-        let left = self.allowance.packets.load(Ordering::Relaxed);
-        self.allowance
-            .packets
-            .store(left.saturating_sub(1), Ordering::Relaxed);
+        let packets = &self.allowance.packets;
+        let left = packets.load(Ordering::Relaxed).saturating_sub(1);
+        packets.store(left, Ordering::Relaxed);
         self.inner.on_sent(now, bytes, last);
     }
 

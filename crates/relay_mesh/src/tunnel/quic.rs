@@ -5,24 +5,21 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use crypto::tls::{KeyRefused, TlsIdentity};
+use crypto::tls::{self, KeyRefused, NodeVerifier, TlsIdentity};
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
     Event, IdleTimeout, ReadError, ServerConfig, StreamId, TransportConfig, ValidationTokenConfig,
     VarInt, WriteError,
 };
+use rustls::CertificateError;
 use wire::{Instant, NodeId};
 
-use super::TunnelConfig;
-use super::clock::Clock;
-use super::identity;
 use super::path_probes::PathProbes;
-use super::{SILENCE_MAX, WINDOW};
+use super::{SILENCE_MAX, TunnelConfig, WINDOW};
 
-/// An endpoint with at most one connection.
-///
-/// The flow identifies the other end and does not change with its path, so QUIC sees a constant
-/// address.
+/// An endpoint with at most one connection. The flow identifies the other end, whatever its path,
+/// so QUIC sees a constant address.
 pub(super) struct Quic {
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
@@ -32,7 +29,6 @@ pub(super) struct Quic {
     unsent: Vec<u8>,
 }
 
-/// Result of a read.
 #[derive(Debug)]
 pub(super) enum Read {
     Bytes(Bytes),
@@ -44,7 +40,6 @@ pub(super) enum Read {
     Nothing,
 }
 
-/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// Number of bytes accepted, which may be less than all.
@@ -62,19 +57,13 @@ impl Quic {
         (clock, now): (Clock, Instant),
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut client = ClientConfig::new(identity::client(identity, far)?);
+        let mut client = ClientConfig::new(client_config(identity, far)?);
         client.transport_config(transport(config, 0, &path_probes));
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
         let connection = endpoint
             .connect(clock.to_std(now), client, FAR, NAME)
             .map_err(|_| KeyRefused)?;
-        Ok(Self {
-            endpoint,
-            connection: Some(connection),
-            clock,
-            path_probes,
-            unsent: Vec::new(),
-        })
+        Ok(Self::new(endpoint, Some(connection), clock, path_probes))
     }
 
     /// Accepts a connection from `far`.
@@ -85,7 +74,7 @@ impl Quic {
         clock: Clock,
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut server = ServerConfig::with_crypto(identity::server(identity, far)?);
+        let mut server = ServerConfig::with_crypto(server_config(identity, far)?);
         // Tokens need the wall clock; without them and without retries QUIC does not read it.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
@@ -93,14 +82,24 @@ impl Quic {
             .transport_config(transport(config, streams(config), &path_probes))
             .validation_token_config(tokens)
             .migration(false);
-        let own = Arc::new(EndpointConfig::default());
-        Ok(Self {
-            endpoint: Endpoint::new(own, Some(Arc::new(server)), false, None),
-            connection: None,
+        let config = Arc::new(EndpointConfig::default());
+        let endpoint = Endpoint::new(config, Some(Arc::new(server)), false, None);
+        Ok(Self::new(endpoint, None, clock, path_probes))
+    }
+
+    const fn new(
+        endpoint: Endpoint,
+        connection: Option<(ConnectionHandle, Connection)>,
+        clock: Clock,
+        path_probes: PathProbes,
+    ) -> Self {
+        Self {
+            endpoint,
+            connection,
             clock,
             path_probes,
             unsent: Vec::new(),
-        })
+        }
     }
 
     /// Handles a datagram; returns false if it is not of this connection.
@@ -149,7 +148,6 @@ impl Quic {
         Some(due.max(now + TIMER_GAP))
     }
 
-    /// Returns the next event.
     pub(super) fn poll(&mut self) -> Option<Event> {
         let (handle, connection) = self.connection.as_mut()?;
         while let Some(event) = connection.poll_endpoint_events() {
@@ -160,7 +158,6 @@ impl Quic {
         connection.poll()
     }
 
-    /// Appends a datagram to `buf`.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<usize> {
         let (_, connection) = self.connection.as_mut()?;
         let transmit = connection.poll_transmit(self.clock.to_std(now), 1, buf)?;
@@ -190,14 +187,12 @@ impl Quic {
         connection.streams().open(Dir::Bi)
     }
 
-    /// Accepts a stream that the far end opened.
     pub(super) fn accept(&mut self) -> Option<StreamId> {
         let (_, connection) = self.connection.as_mut()?;
         connection.streams().accept(Dir::Bi)
     }
 
-    /// Writes as much as is accepted; if that is not all, an event reports when the stream is
-    /// writable.
+    /// Writes as much as is accepted; if that is not all, `StreamEvent::Writable` follows.
     pub(super) fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Written {
         let mut taken = 0;
         let Some((_, connection)) = &mut self.connection else {
@@ -235,7 +230,6 @@ impl Quic {
         }
     }
 
-    /// Reads at most `max` bytes.
     pub(super) fn read(&mut self, stream: StreamId, max: usize) -> Read {
         let Some((_, connection)) = &mut self.connection else {
             return Read::Nothing;
@@ -312,3 +306,56 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
 /// Minimum delay of a timer, which prevents a busy loop.
 pub(super) const TIMER_GAP: Duration = Duration::from_micros(1);
+
+/// An instant of quinn-proto.
+pub type StdInstant = std::time::Instant;
+
+/// Converts between the clock of quinn-proto and ours; `epoch` and `start` are the same moment.
+///
+/// No machine reads it: the driver passes one instant in, and all others are computed from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    epoch: StdInstant,
+    start: Instant,
+}
+
+impl Clock {
+    pub(super) const fn new(epoch: StdInstant, start: Instant) -> Self {
+        Self { epoch, start }
+    }
+
+    pub(super) fn to_std(self, now: Instant) -> StdInstant {
+        let since = now.saturating_since(self.start);
+        self.epoch.checked_add(since).unwrap_or(self.epoch)
+    }
+
+    pub(super) fn of_std(self, then: StdInstant) -> Instant {
+        self.start + then.saturating_duration_since(self.epoch)
+    }
+}
+
+fn client_config(own: &TlsIdentity, far: NodeId) -> Result<Arc<QuicClientConfig>, KeyRefused> {
+    let config = tls::client_config(Some(own), verifier(far), PROTOCOL).map_err(|_| KeyRefused)?;
+    let config = QuicClientConfig::try_from(config).map_err(|_| KeyRefused)?;
+    Ok(Arc::new(config))
+}
+
+fn server_config(own: &TlsIdentity, far: NodeId) -> Result<Arc<QuicServerConfig>, KeyRefused> {
+    let config = tls::server_config(own.server_key(), Arc::new(verifier(far)), PROTOCOL)
+        .map_err(|_| KeyRefused)?;
+    let config = QuicServerConfig::try_from(config).map_err(|_| KeyRefused)?;
+    Ok(Arc::new(config))
+}
+
+fn verifier(far: NodeId) -> NodeVerifier {
+    NodeVerifier::new(move |node| {
+        if node == far {
+            Ok(())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    })
+}
+
+/// ALPN protocol (RFC 7301): streams that start with an open record of version 1.
+const PROTOCOL: &[u8] = b"tickwire-tunnel/1";

@@ -27,7 +27,7 @@ impl Tunnel {
         }
         self.take_streams(now);
         self.due = self.quic.due(now);
-        self.plan_look(now);
+        self.plan_stall_check(now);
     }
 
     fn on_stream(&mut self, now: Instant, event: &StreamEvent) {
@@ -108,10 +108,9 @@ impl Tunnel {
             self.on_broken(number, code);
             return;
         }
-        self.tell_readable(number);
+        self.notify_readable(number);
     }
 
-    /// Reads the available bytes of an open record.
     fn read_open(&mut self, now: Instant, (number, stream): (u64, StreamId)) {
         loop {
             let Some(conn) = self.conns.get_mut(&number) else {
@@ -121,20 +120,17 @@ impl Tunnel {
                 return;
             };
             let taken = match self.quic.read(stream, reader.wants()) {
-                Read::Bytes(bytes) => reader.take(&bytes),
+                Read::Bytes(bytes) => reader.take(&bytes).ok(),
                 Read::Nothing => return,
                 Read::Reset(code) => return self.on_broken(number, code),
-                Read::Finished => {
-                    self.stats.malformed = self.stats.malformed.saturating_add(1);
-                    return self.turn_away(number, Refusal::Malformed);
-                }
+                Read::Finished => None,
             };
             match taken {
-                Ok(None) => {}
-                Ok(Some(open)) => return self.on_open(now, number, open),
-                Err(_) => {
+                Some(None) => {}
+                Some(Some(open)) => return self.on_open(now, number, open),
+                None => {
                     self.stats.malformed = self.stats.malformed.saturating_add(1);
-                    return self.turn_away(number, Refusal::Malformed);
+                    return self.refuse_stream(number, Refusal::Malformed);
                 }
             }
         }
@@ -143,7 +139,7 @@ impl Tunnel {
     /// Reports a connection with a complete record to the driver.
     fn on_open(&mut self, now: Instant, number: u64, open: OpenRecord) {
         let Ok(source) = self.join(now, &open) else {
-            return self.turn_away(number, Refusal::Crowded);
+            return self.refuse_stream(number, Refusal::Crowded);
         };
         self.clear_deadline(number);
         let deadline = now + DIAL_MAX;
@@ -157,7 +153,6 @@ impl Tunnel {
         self.events.push_back(TunnelEvent::Asked { conn, open });
     }
 
-    /// Reads the exit's accept byte.
     fn read_answer(&mut self, number: u64, stream: StreamId) {
         match self.quic.read(stream, 1) {
             Read::Bytes(bytes) if *bytes == [ACCEPTED] => {
@@ -200,7 +195,7 @@ impl Tunnel {
     }
 
     /// Emits `Readable`, or `Finished` at the end of the stream, if the driver waits for it.
-    pub(super) fn tell_readable(&mut self, number: u64) {
+    pub(super) fn notify_readable(&mut self, number: u64) {
         if !self.conns.get(&number).is_some_and(|conn| conn.wants.read) {
             return;
         }
@@ -317,7 +312,7 @@ impl Tunnel {
     }
 
     /// Refuses a stream of the entry.
-    pub(super) fn turn_away(&mut self, number: u64, why: Refusal) {
+    pub(super) fn refuse_stream(&mut self, number: u64, why: Refusal) {
         if let Some((_, stream)) = self.with_stream(number) {
             self.quic.reset(stream, why.code());
         }
@@ -392,7 +387,6 @@ impl Tunnel {
         }
     }
 
-    /// Whether another connection fits.
     fn has_room(&self) -> bool {
         u32::try_from(self.conns.len()).is_ok_and(|conns| conns < self.players_max)
     }

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use netsim::provider::SimProvider;
 use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
-use relay_mesh::shard::ShardId;
+use relay_mesh::hop::ShardId;
 use relay_mesh::{Command, Event, Forwarder, FrameStats, Leg, Node, Outcome, SocketId};
 use wire::{Arrival, CommandId, Effect, Generator, Instant, Machine, Seed, Transmit, UnixTime};
 

@@ -6,9 +6,8 @@ use crypto::Provider;
 use netsim::provider::SimProvider;
 use netsim::{Chance, Datagram, Jitter, Loss, Verdict, for_each_seed, test_site};
 use relay_mesh::cost::{Cost, Loss as LossShare};
-use relay_mesh::link_state::{Network, Profile, Publisher, Roles};
+use relay_mesh::link_state::{Message, Network, Profile, Publisher, Roles};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::Message;
 use relay_mesh::{Event, Mode, RouteCause};
 use wire::{Instant, Seed};
 

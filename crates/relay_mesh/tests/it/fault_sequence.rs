@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
-use relay_mesh::link_state::{LinkDelta, LinkRecord, ShortId};
+use relay_mesh::link_state::{LINK_DELTAS_MAX, LinkDelta, LinkRecord, Message, Request, ShortId};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{LINK_DELTAS_MAX, Message, Request};
 use relay_mesh::routes::{Graph, RouteLimits, SourceRoutes};
 use wire::Seed;
 

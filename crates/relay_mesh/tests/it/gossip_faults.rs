@@ -2,9 +2,8 @@
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
-use relay_mesh::link_state::{LinkDelta, ShortId};
+use relay_mesh::link_state::{Digest, LinkDelta, Message, Request, ShortId};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Digest, Message, Request};
 use wire::Seed;
 
 use crate::swarm::Swarm;

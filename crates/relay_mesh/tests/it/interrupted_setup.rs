@@ -1,8 +1,7 @@
 //! Interrupted path set-ups: nodes that restart, and members that send arbitrary requests.
 
 use relay_mesh::Mode;
-use relay_mesh::hop::LabelName;
-use relay_mesh::hop_key::NextLabel;
+use relay_mesh::hop::{LabelName, NextLabel};
 use relay_mesh::route_request::{
     Bind, Granted, GrantedNext, RequestId, RouteRelease, RouteReply, RouteRequest,
 };

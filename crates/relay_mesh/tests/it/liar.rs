@@ -2,9 +2,8 @@ use std::collections::BTreeMap;
 
 use crypto::{Identity, Provider};
 use relay_mesh::cost::{Cost, LossCode};
-use relay_mesh::link_state::{LinkRecord, NodeRecord, Urgency};
+use relay_mesh::link_state::{LinkRecord, Message, NodeRecord, Request, Urgency};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Message, Request};
 use relay_mesh::routes::Route;
 use wire::NodeId;
 

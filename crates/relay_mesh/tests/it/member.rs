@@ -4,8 +4,7 @@ use crypto::Secret32;
 use netsim::provider::SimProvider;
 use netsim::{App, Handle, Host};
 use relay_mesh::detour::{DetourLeg, Detoured};
-use relay_mesh::hop::LabelName;
-use relay_mesh::hop_key::NextLabel;
+use relay_mesh::hop::{LabelName, NextLabel};
 use relay_mesh::message::code;
 use relay_mesh::route_request::{
     Bind, Granted, GrantedNext, Refused, RequestId, RouteRelease, RouteReply, RouteRequest,

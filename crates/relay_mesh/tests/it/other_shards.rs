@@ -1,7 +1,7 @@
 //! The other shards of a node, and the kernel's distribution of datagrams among its sockets.
 
 use crypto::Provider;
-use relay_mesh::shard::ShardId;
+use relay_mesh::hop::ShardId;
 use relay_mesh::{Forwarder, Leg, Node};
 use wire::{Instant, Machine, Transmit};
 

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use crypto::Secret32;
 use netsim::{Chance, LinkConfig, Loss, for_each_seed, test_site};
-use relay_mesh::hop_key::NextLabel;
-use relay_mesh::key_epoch::KeyEpoch;
+use relay_mesh::hop::{NextLabel, ShardId};
+use relay_mesh::link_terms::KeyEpoch;
 use relay_mesh::message::code;
 use relay_mesh::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
-use relay_mesh::shard::ShardId;
 use relay_mesh::{Config, Forwarder, Leg, Mode, NewError, Node, STRAYS_MAX};
 use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
 

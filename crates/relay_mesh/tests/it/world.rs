@@ -8,9 +8,10 @@ use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::cost::{Cost, CostModel, LossCode};
 use relay_mesh::gossip::Gossip;
-use relay_mesh::link_state::{LinkStateTable, Network, Profile, Publisher, Roles, TableConfig};
+use relay_mesh::link_state::{
+    Digest, LinkStateTable, Message, Network, Profile, Publisher, Roles, TableConfig,
+};
 use relay_mesh::measure::LinkReport;
-use relay_mesh::message::{Digest, Message};
 use relay_mesh::routes::{Graph, Route, RouteLimits, SourceRoutes};
 use wire::{Generator, Instant, NodeId, Seed};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use relay_mesh::flow_message::GAME_NAME_MAX;
+use relay_mesh::hop::ShardId;
 use relay_mesh::link_state::Profile;
-use relay_mesh::shard::ShardId;
 use relay_mesh::signed_config::Protocol;
 use relay_mesh::tunnel::TunnelConfig;
 use wire::address::{canonical, check_destination};

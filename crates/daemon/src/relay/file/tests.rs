@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use crypto::Identity;
 use relay_mesh::proxy_header::Version;
-use relay_mesh::signed_config::{AdminKeys, ProxyRule, ProxyTiming, ProxyVersion};
-use relay_mesh::{EntryGame, ExitGame, Mode, ServerHeader};
+use relay_mesh::signed_config::{AdminKeys, ProxyRule, ProxyVersion};
+use relay_mesh::{EntryGame, ExitGame, HeaderTiming, Mode, ServerHeader};
 
 use super::*;
 #[cfg(feature = "emulation")]
@@ -385,9 +385,9 @@ fn an_invalid_tcp_game_is_rejected_in_one_sentence() {
         })
     };
     assert_eq!(tcp(None), None);
-    assert_eq!(tcp(Some(rule(Version::One, ProxyTiming::First))), None);
+    assert_eq!(tcp(Some(rule(Version::One, HeaderTiming::First))), None);
     assert_faults([(
-        tcp(Some(rule(Version::Two, ProxyTiming::Each))),
+        tcp(Some(rule(Version::Two, HeaderTiming::Each))),
         "game \"doom\" uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 \
              with extensions",
     )]);

@@ -3,9 +3,8 @@ mod pace;
 
 use super::*;
 use crate::cost::{Cost, LossCode};
-use crate::link_state::{Admission, Publisher, Urgency};
+use crate::link_state::{Admission, Message, Publisher, Urgency};
 use crate::measure::LinkReport;
-use crate::message::Message;
 use core::time::Duration;
 use crypto::Identity;
 use netsim::provider::SimProvider;

@@ -1,7 +1,8 @@
 use super::*;
+use crate::game::HeaderTiming;
 use crate::proxy_header::Version;
 use crate::signed_config::fixture::{Admins, game, game_with, node};
-use crate::signed_config::{NodeList, Protocol, ProxyExtra, ProxyRule, ProxyTiming, ProxyVersion};
+use crate::signed_config::{NodeList, Protocol, ProxyExtra, ProxyRule, ProxyVersion};
 use proptest::prelude::*;
 
 const ONE: (&[usize], usize) = (&[0], 1);
@@ -54,14 +55,14 @@ fn every_field_is_read() {
     assert_eq!(document.members, Some(members.into()));
     let rule = &document.games["doom"];
     assert_eq!(rule.protocol, Protocol::Udp);
-    assert_eq!(rule.mode, crate::Mode::Dup);
+    assert_eq!(rule.mode, Mode::Dup);
     assert_eq!(rule.server, "[2001:db8::7]:5029".parse().unwrap());
     assert_eq!(rule.listen_ports, [5_029, 5_030].into());
     assert_eq!(rule.entry, NodeList::Black([node(1), node(3)].into()));
     assert_eq!(rule.exit, NodeList::White([node(2)].into()));
     let proxy = ProxyRule {
         version: ProxyVersion(Version::Two),
-        datagrams: ProxyTiming::Each,
+        datagrams: HeaderTiming::Each,
         extras: [ProxyExtra::SessionId].into(),
     };
     assert_eq!(rule.proxy_header, Some(proxy));
@@ -74,7 +75,7 @@ fn what_is_left_out_has_its_default() {
     let document = Document::read(text.as_bytes()).unwrap();
     assert_eq!(document.after_end, AfterEnd::Serve);
     assert_eq!(document.members, None);
-    assert_eq!(document.games["doom"].mode, crate::Mode::Shadow);
+    assert_eq!(document.games["doom"].mode, Mode::Shadow);
     assert_eq!(document.games["doom"].proxy_header, None);
     let bare = text.replace(&format!(",\"games\":[{}]", game("doom", 1)), "");
     assert!(Document::read(bare.as_bytes()).unwrap().games.is_empty());

@@ -140,7 +140,7 @@ fn pgx7_a_version_above_the_one_refused_is_asked_for_after_half_a_minute() {
 #[test]
 fn a_slow_neighbour_has_a_minute_for_all() {
     let mut spread = Spread::default();
-    let bundle = vec![7; super::super::BUNDLE_LEN_MAX];
+    let bundle = vec![7; BUNDLE_LEN_MAX];
     spread.on_version(at(0), node(1), of(5));
     spread.on_version(at(0), node(2), of(5));
     assert_eq!(spread.poll_request(at(0), above(4)).unwrap().0, node(1));

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use crypto::{Identity, Provider, Secret32};
 use netsim::{App, Handle, Host, LinkConfig};
-use relay_mesh::link_state::{Network as MeshNetwork, NodeRecord, Profile, Roles};
-use relay_mesh::message::Message;
+use relay_mesh::link_state::{Message, Network as MeshNetwork, NodeRecord, Profile, Roles};
 use udp_proto::{
     AppId, Config, Credentials, Endpoint, Event, Listen, Network, SendError, ServerIdentity,
     SessionId, Target,

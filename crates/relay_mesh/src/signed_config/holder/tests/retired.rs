@@ -1,6 +1,6 @@
 //! Documents signed by retired keys: order by key changes, the maximum jump, the minimum.
 
-use super::super::super::chain::VERSION_JUMP_MAX;
+use super::super::VERSION_JUMP_MAX;
 use super::*;
 
 const A: (&[usize], usize) = (&[0], 1);

@@ -1,21 +1,15 @@
-//! Seals the frames of a link and prevents nonce reuse.
+//! Seals and opens the frames of a link, without nonce reuse.
 
-#[cfg(test)]
-mod tests;
-
-use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use crypto::{Aead, Iv, Provider, Suite, TrafficSecret};
+use crypto::{Aead, Exporter, Iv, Label, OpenError, Provider, Suite, TrafficSecret};
 use udp_proto::packet::PacketNumber;
 use udp_proto::replay::{ReplayWindow, Verdict};
 use wire::Instant;
 
-use crate::hop::{HopHeader, HopKind, LabelName, Phase};
-use crate::hop_key::{HopForm, HopKey, NextLabel};
-use crate::link_secret::{EPOCHS, LinkSecret, ShardPair, mask};
-use crate::shard::ShardId;
+use crate::hop::{HopForm, HopHeader, HopKey, HopKind, LabelName, NextLabel, Phase, ShardId};
+use crate::key_ring::{KeyRing, Sealed};
 
 /// Seals the frames of one link and direction, from one shard to one shard.
 ///
@@ -29,7 +23,7 @@ use crate::shard::ShardId;
 ///
 /// Frames to a tag-only label use neither key nor nonce. The second rule applies to them too; the
 /// first only as far as no two live bindings have the same label.
-pub struct HopSealer<A> {
+pub(crate) struct HopSealer<A> {
     from: ShardId,
     suite: Suite,
     secret: TrafficSecret,
@@ -38,21 +32,19 @@ pub struct HopSealer<A> {
     /// Key epoch; frames carry it mod 4.
     epoch: u32,
     /// The last epoch that the other end was notified of.
-    told: u32,
+    announced: u32,
     /// Frames sealed with the current key.
     sealed: u32,
     /// When the current key was first used.
     since: Option<Instant>,
-    /// Labels bound in this key epoch.
     bound: BoundLabels,
-    /// Id of this sealer; other sealers' bindings are refused.
+    /// Other sealers' bindings are refused.
     serial: u32,
 }
 
 /// The right to seal to a label of the next hop. Not `Clone`, since it tracks the used numbers.
 #[derive(Debug)]
-pub struct Binding {
-    /// The label at the next hop.
+pub(crate) struct Binding {
     next: NextLabel,
     /// The sealer that created it.
     serial: u32,
@@ -70,22 +62,19 @@ enum Gate {
 
 /// The parts of a frame that its origin sets; equal on every hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'a> {
-    /// Packet number in its flow and direction.
-    pub number: u64,
-    /// Key phase and piece.
-    pub phase: Phase,
+pub(crate) struct Packet<'a> {
+    pub(crate) number: u64,
+    pub(crate) phase: Phase,
     /// Remaining hops after the next node.
-    pub hops_left: u8,
+    pub(crate) hops_left: u8,
     /// End-to-end ciphertext and tag.
-    pub body: &'a [u8],
+    pub(crate) body: &'a [u8],
 }
 
 impl<A: Aead> HopSealer<A> {
-    /// Creates the sealer from one shard to another; there must be only one.
-    ///
-    /// `serial` must differ from those of all sealers of the node whose bindings still exist.
-    pub fn new<P: Provider<Aead = A>>(
+    /// Creates the only sealer from one shard to another. `serial` must differ from those of all
+    /// sealers of the node whose bindings still exist.
+    pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
         secret: &LinkSecret,
         pair: ShardPair,
@@ -100,7 +89,7 @@ impl<A: Aead> HopSealer<A> {
             aead,
             iv,
             epoch: 0,
-            told: 0,
+            announced: 0,
             sealed: 0,
             since: None,
             bound: BoundLabels::default(),
@@ -109,11 +98,7 @@ impl<A: Aead> HopSealer<A> {
     }
 
     /// Binds a label for packets that this node originates.
-    ///
-    /// # Errors
-    ///
-    /// [`BindError`] if the label was bound in this key epoch, or too many are.
-    pub fn bind_origin<P: Provider<Aead = A>>(
+    pub(crate) fn bind_origin<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
@@ -123,11 +108,7 @@ impl<A: Aead> HopSealer<A> {
     }
 
     /// Binds a label for packets that this node relays.
-    ///
-    /// # Errors
-    ///
-    /// As for [`bind_origin`](Self::bind_origin).
-    pub fn bind_transit<P: Provider<Aead = A>>(
+    pub(crate) fn bind_transit<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
@@ -136,15 +117,13 @@ impl<A: Aead> HopSealer<A> {
         self.bind(provider, now, next, Gate::Window(ReplayWindow::new()))
     }
 
-    /// Releases a binding; one of another sealer is dropped without effect.
-    ///
-    /// Its label can be bound again at once if nothing was sealed to it, or if it is tag-only;
-    /// otherwise from the next key epoch.
+    /// Releases a binding; one of another sealer is dropped. Its label can be bound again at once
+    /// if nothing was sealed to it, or if it is tag-only; otherwise from the next key epoch.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "whoever gives a binding back shall not seal with it"
     )]
-    pub fn release(&mut self, binding: Binding) {
+    pub(crate) fn release(&mut self, binding: Binding) {
         if binding.serial != self.serial {
             return;
         }
@@ -156,13 +135,8 @@ impl<A: Aead> HopSealer<A> {
         }
     }
 
-    /// Appends one frame to `out`: header, hop tag, and the body, which is sealed again unless the
-    /// label is tag-only.
-    ///
-    /// # Errors
-    ///
-    /// [`SealRefused`] if the number or binding is invalid; nothing is appended.
-    pub fn seal<P: Provider<Aead = A>>(
+    /// Appends one frame to `out`; its body is sealed again unless the label is tag-only.
+    pub(crate) fn seal<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
@@ -172,7 +146,7 @@ impl<A: Aead> HopSealer<A> {
         if binding.serial != self.serial {
             return Err(SealRefused::Foreign);
         }
-        if self.is_worn(now) {
+        if self.is_exhausted(now) {
             self.advance(provider);
         }
         binding.take(packet.number)?;
@@ -190,10 +164,8 @@ impl<A: Aead> HopSealer<A> {
         out.extend_from_slice(&[0; 16]);
         out.extend_from_slice(packet.body);
         let nonce = self.iv.xor(mask(&header));
-        if let Some((tag, body)) = out
-            .get_mut(tag_at..)
-            .and_then(<[u8]>::split_first_chunk_mut::<16>)
-        {
+        let sealed = out.get_mut(tag_at..);
+        if let Some((tag, body)) = sealed.and_then(<[u8]>::split_first_chunk_mut) {
             self.aead.seal(nonce, &aad, body, tag);
         }
         Ok(())
@@ -201,32 +173,25 @@ impl<A: Aead> HopSealer<A> {
 
     /// Returns the key epoch if the other end was not notified of it: an opener that received
     /// nothing for some epochs cannot derive it from two bits.
-    pub(crate) const fn untold_epoch(&self) -> Option<u32> {
-        if self.epoch > self.told {
+    pub(crate) const fn unannounced_epoch(&self) -> Option<u32> {
+        if self.epoch > self.announced {
             Some(self.epoch)
         } else {
             None
         }
     }
 
-    /// Notes that the other end was notified of `epoch`.
-    pub fn note_told(&mut self, epoch: u32) {
-        self.told = self.told.max(epoch);
+    pub(crate) fn on_announced(&mut self, epoch: u32) {
+        self.announced = self.announced.max(epoch);
     }
 
-    /// Returns whether a label is bound and not released.
-    pub fn holds(&self, name: LabelName) -> bool {
-        self.bound.holds(name)
-    }
-
-    /// Returns the number of labels that cannot be bound in this key epoch.
-    pub fn bound(&self) -> usize {
-        self.bound.len()
+    pub(crate) fn holds(&self, name: LabelName) -> bool {
+        self.bound.live.contains(&key(name))
     }
 
     /// Returns the number of labels bound and not released.
-    pub fn live(&self) -> usize {
-        self.bound.live()
+    pub(crate) fn live(&self) -> usize {
+        self.bound.live.len()
     }
 
     fn bind<P: Provider<Aead = A>>(
@@ -236,7 +201,7 @@ impl<A: Aead> HopSealer<A> {
         next: NextLabel,
         gate: Gate,
     ) -> Result<Binding, BindError> {
-        if self.is_worn(now) {
+        if self.is_exhausted(now) {
             self.advance(provider);
         }
         if self.bound.len() >= BOUND_MAX {
@@ -252,16 +217,13 @@ impl<A: Aead> HopSealer<A> {
         })
     }
 
-    /// Whether the key must change: by frames, by time, or because released labels occupy the room
-    /// of other owners' labels.
-    fn is_worn(&self, now: Instant) -> bool {
-        let is_older = |span| {
-            self.since
-                .is_some_and(|since| now.saturating_since(since) >= span)
-        };
+    /// Whether the key must change: by frames, by time, or because released labels occupy room.
+    fn is_exhausted(&self, now: Instant) -> bool {
+        let age = self.since.map(|since| now.saturating_since(since));
+        let is_older = |span| age.is_some_and(|age| age >= span);
         self.sealed >= EPOCH_FRAMES
             || is_older(EPOCH_SPAN)
-            || (self.bound.released() >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
+            || (self.bound.released.len() >= BOUND_MAX / 4 && is_older(EPOCH_SPAN_MIN))
     }
 
     /// Advances to the next key. Live labels stay bound, so that none is bound twice.
@@ -271,7 +233,7 @@ impl<A: Aead> HopSealer<A> {
         self.epoch = self.epoch.saturating_add(1);
         self.sealed = 0;
         self.since = None;
-        self.bound.next_epoch();
+        self.bound.released.clear();
     }
 }
 
@@ -288,7 +250,6 @@ impl Packet<'_> {
         }
     }
 
-    /// Appends the packet to `out` as a tag-only frame.
     fn tag(&self, label: LabelName, key: &HopKey, out: &mut Vec<u8>) {
         let sealed = self.header(0, ShardId::FIRST, label);
         let header = HopHeader {
@@ -300,15 +261,11 @@ impl Packet<'_> {
 }
 
 impl Binding {
-    /// Returns the label at the next hop.
-    #[must_use]
-    pub const fn name(&self) -> LabelName {
+    pub(crate) const fn name(&self) -> LabelName {
         self.next.name
     }
 
-    /// Returns whether `number` is unused.
-    #[must_use]
-    pub fn is_fresh(&self, number: u64) -> bool {
+    pub(crate) fn is_fresh(&self, number: u64) -> bool {
         match &self.gate {
             Gate::Rising(last) => last.is_none_or(|last| number > last),
             Gate::Window(window) => {
@@ -324,7 +281,6 @@ impl Binding {
         }
     }
 
-    /// Marks `number` as used.
     fn take(&mut self, number: u64) -> Result<(), SealRefused> {
         if !self.is_fresh(number) {
             return Err(SealRefused::Number);
@@ -339,118 +295,56 @@ impl Binding {
     }
 }
 
-impl<A> fmt::Debug for HopSealer<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HopSealer")
-            .field("epoch", &self.epoch)
-            .field("sealed", &self.sealed)
-            .field("bound", &self.bound.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a label cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BindError {
+pub(crate) enum BindError {
     /// It was bound in this key epoch.
     LabelTaken,
     /// The limit of bound labels is reached.
     Full,
 }
 
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LabelTaken => "the label was already bound in this key epoch",
-            Self::Full => "the limit of labels of the link is reached",
-        })
-    }
-}
-
-impl core::error::Error for BindError {}
-
-/// Why a frame cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SealRefused {
+pub(crate) enum SealRefused {
     /// The number was or may have been used.
     Number,
     /// The binding belongs to another link.
     Foreign,
 }
 
-impl fmt::Display for SealRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Number => "the packet number was used on this label",
-            Self::Foreign => "the binding belongs to another link",
-        })
-    }
-}
-
-impl core::error::Error for SealRefused {}
-
 /// Frames per link key; half of what RFC 9001, section 6.6, allows for AES-GCM.
-pub const EPOCH_FRAMES: u32 = 1 << 22;
+pub(crate) const EPOCH_FRAMES: u32 = 1 << 22;
 /// Longest use of a link key.
-pub const EPOCH_SPAN: Duration = Duration::from_secs(120);
+pub(crate) const EPOCH_SPAN: Duration = Duration::from_secs(120);
 /// Shortest use of a link key that is replaced because of released labels.
 const EPOCH_SPAN_MIN: Duration = Duration::from_secs(10);
 /// Labels bound on one link per key epoch; twice the labels of 10,000 flows, so that all can move.
-pub const BOUND_MAX: usize = 65_536;
+pub(crate) const BOUND_MAX: usize = 65_536;
 
-/// Labels that are or were bound under one key; none of them may be bound again under it.
-///
-/// Slot and generation are stored in 5 bytes: there may be
-/// [`BOUND_MAX`](crate::hop_sealer::BOUND_MAX).
+/// Labels that are or were bound under one key, which may not be bound again under it; 5 bytes
+/// each, since there may be [`BOUND_MAX`].
 #[derive(Debug, Default)]
-pub(crate) struct BoundLabels {
+struct BoundLabels {
     live: BTreeSet<[u8; 5]>,
-    /// Released after use.
     released: BTreeSet<[u8; 5]>,
 }
 
 impl BoundLabels {
-    /// Adds a label; returns false if it is present.
-    pub(crate) fn insert(&mut self, name: LabelName) -> bool {
+    fn insert(&mut self, name: LabelName) -> bool {
         !self.released.contains(&key(name)) && self.live.insert(key(name))
     }
 
-    /// Marks a label as released.
-    pub(crate) fn release(&mut self, name: LabelName) {
+    fn release(&mut self, name: LabelName) {
         if self.live.remove(&key(name)) {
             self.released.insert(key(name));
         }
     }
 
     /// Removes a label that was released unused.
-    pub(crate) fn forget(&mut self, name: LabelName) {
+    fn forget(&mut self, name: LabelName) {
         self.live.remove(&key(name));
     }
 
-    /// Removes the released labels: the key has changed.
-    pub(crate) fn next_epoch(&mut self) {
-        self.released.clear();
-    }
-
-    /// Whether it is bound and not released.
-    pub(crate) fn holds(&self, name: LabelName) -> bool {
-        self.live.contains(&key(name))
-    }
-
-    /// Number of bound labels that are not released.
-    pub(crate) fn live(&self) -> usize {
-        self.live.len()
-    }
-
-    /// Number of released labels.
-    pub(crate) fn released(&self) -> usize {
-        self.released.len()
-    }
-
-    /// Number of labels that cannot be bound.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.live.len().saturating_add(self.released.len())
     }
 }
@@ -459,3 +353,98 @@ const fn key(name: LabelName) -> [u8; 5] {
     let [s0, s1, s2, s3] = name.slot.to_be_bytes();
     [s0, s1, s2, s3, name.generation]
 }
+
+/// Opens the frames of one link and direction between two shards.
+pub(crate) struct HopOpener<A> {
+    keys: KeyRing<A>,
+}
+
+impl<A: Aead> HopOpener<A> {
+    /// Creates the opener of frames from one shard to the other.
+    pub(crate) fn new<P: Provider<Aead = A>>(
+        provider: &P,
+        secret: &LinkSecret,
+        pair: ShardPair,
+    ) -> Self {
+        let (suite, secret) = secret.of(provider, pair);
+        Self {
+            keys: KeyRing::new(provider, suite, secret, EPOCHS),
+        }
+    }
+
+    /// Returns false if the announced epoch is over 64 ahead, or exceeds one epoch a second.
+    pub(crate) fn reach<P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        epoch: u32,
+    ) -> bool {
+        self.keys.reach(provider, now, epoch)
+    }
+
+    /// Decrypts a sealed frame in place and returns its body, the end-to-end ciphertext and tag.
+    pub(crate) fn open<'a, P: Provider<Aead = A>>(
+        &mut self,
+        provider: &P,
+        now: Instant,
+        header: &HopHeader,
+        frame: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        let (aad, rest) = frame
+            .split_first_chunk_mut::<{ HopHeader::LEN }>()
+            .ok_or(OpenError)?;
+        let (tag, body) = rest.split_first_chunk_mut::<16>().ok_or(OpenError)?;
+        let sealed = Sealed {
+            phase: header.epoch,
+            mask: mask(header),
+            aad,
+            body,
+            tag,
+        };
+        self.keys.open(provider, now, sealed)?;
+        Ok(body)
+    }
+}
+
+/// Secret of one direction of a link: Expand(exporter, "tw1 link", direction).
+///
+/// Each sealing shard has a key per opening shard, Expand(secret, "tw1 shard", from 1 | to 1), so
+/// each sealer alone determines its nonces.
+#[derive(Debug)]
+pub(crate) struct LinkSecret(Exporter);
+
+/// The sealing shard of one end and the opening shard of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShardPair {
+    pub(crate) from: ShardId,
+    pub(crate) to: ShardId,
+}
+
+impl LinkSecret {
+    /// `direction` is 0 for frames of the session's dialer, 1 for those of its accepter.
+    pub(crate) fn new<P: Provider>(provider: &P, exporter: &Exporter, direction: u8) -> Self {
+        Self(exporter.branch(provider, LINK, &[direction]))
+    }
+
+    pub(crate) fn of<P: Provider>(&self, provider: &P, pair: ShardPair) -> (Suite, TrafficSecret) {
+        let context = [pair.from.place(), pair.to.place()];
+        let secret = self.0.expand(provider, SHARD, &context);
+        (Suite::Aes128Gcm, TrafficSecret::new(secret))
+    }
+}
+
+/// Label, generation and number, which are combined with the IV into a nonce.
+pub(crate) const fn mask(header: &HopHeader) -> [u8; 12] {
+    let [l0, l1, l2, l3] = header.label.slot.to_be_bytes();
+    let [_, n1, n2, n3, n4, n5, n6, n7] = header.number.to_be_bytes();
+    let generation = header.label.generation;
+    [l0, l1, l2, l3, generation, n1, n2, n3, n4, n5, n6, n7]
+}
+
+/// Key epochs that the header distinguishes.
+pub(crate) const EPOCHS: u8 = 4;
+const LINK: Label = Label::new("tw1 link");
+const SHARD: Label = Label::new("tw1 shard");
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::hop::Piece;
-use crate::hop_opener::HopOpener;
+use crate::hop_seal::HopOpener;
 use crypto::{Exporter, Initial, OpenError, Role, Secret32};
 use netsim::provider::{NonceLog, Recording, SimProvider};
 use wire::Seed;
@@ -205,13 +205,16 @@ fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
         rig.seal(0, &mut binding, 0).unwrap();
         rig.sealer.release(binding);
     }
-    assert_eq!((rig.sealer.bound(), rig.sealer.live()), (BOUND_MAX / 4, 0));
+    assert_eq!(
+        (rig.sealer.bound.len(), rig.sealer.live()),
+        (BOUND_MAX / 4, 0)
+    );
     let mut live = rig.bind_origin(name(quarter)).unwrap();
     let early = rig.seal(9_999, &mut live, 0).unwrap();
     assert_eq!(early[1] & 3, 0);
     let frame = rig.seal(10_000, &mut live, 1).unwrap();
     assert_eq!(frame[1] & 3, 1, "another key");
-    assert_eq!((rig.sealer.bound(), rig.sealer.live()), (1, 1));
+    assert_eq!((rig.sealer.bound.len(), rig.sealer.live()), (1, 1));
     assert!(rig.open(9_999, early) && rig.open(10_000, frame));
     assert!(rig.bind_origin(name(0)).is_ok());
 }
