@@ -100,7 +100,7 @@ pub(super) fn judge(
         .filter(|gap| gap.fault == number && fault.players.contains(&gap.player));
     let (mut gap_us, mut lost_datagrams, mut assigned) = (0, 0_u32, 0_usize);
     for gap in of_this {
-        gap_us = gap_us.max(gap.gap_us);
+        gap_us = gap_us.max(gap.silence_us);
         lost_datagrams = lost_datagrams.saturating_add(gap.lost_datagrams);
         assigned = assigned.saturating_add(1);
     }
@@ -363,7 +363,7 @@ mod tests {
         observed.faults.gaps.push(Gap {
             fault: 0,
             player: 0,
-            gap_us: 300_000,
+            silence_us: 300_000,
             lost_datagrams: 2,
         });
         let judged = |observed: &Observations| judge(&plan, (0, &fault), observed).1.ok;
@@ -376,7 +376,7 @@ mod tests {
         assert!(!judged(&observed), "after the next fault");
         observed.faults.moves.push((1, one, vec![second, exit]));
         assert!(judged(&observed));
-        observed.faults.gaps[0].gap_us = GAP_MAX_US;
+        observed.faults.gaps[0].silence_us = GAP_MAX_US;
         assert!(!judged(&observed), "too long");
         observed.faults.gaps.clear();
         assert!(!judged(&observed), "a player has not told");

@@ -118,7 +118,7 @@ pub(crate) struct Gap {
     /// The player's number in the plan.
     pub(crate) player: u16,
     /// From the fault to the end of the silence that it caused; 0 if it caused none.
-    pub(crate) gap_us: u64,
+    pub(crate) silence_us: u64,
     /// Datagrams without an answer, from one round trip before the fault to the end of the gap.
     pub(crate) lost_datagrams: u32,
 }

@@ -342,7 +342,7 @@ impl FileConfig {
                 .map(|admin| {
                     let listen = admin.listen;
                     let token = admin.token(directory)?;
-                    Ok(AdminSetup { listen, token })
+                    Ok::<_, Failure>(AdminSetup { listen, token })
                 })
                 .transpose()?,
         })

@@ -259,7 +259,7 @@ impl Player {
         self.events.send(ChildEvent::Gap(message::Gap {
             fault: gap.fault,
             player: self.number.0,
-            gap_us: u64::try_from(gap.span.as_micros()).unwrap_or(u64::MAX),
+            silence_us: u64::try_from(gap.span.as_micros()).unwrap_or(u64::MAX),
             lost_datagrams: self.routes.lost(from, gap.at + gap.span),
         }));
     }
