@@ -109,7 +109,8 @@ pub(crate) struct Session<A: Aead> {
     /// `Readable` was reported, and the application has not read everything since.
     is_readable_reported: bool,
     events: SessionEvents,
-    tally: Tally,
+    /// The counters that no component keeps.
+    tally: SessionStats,
 }
 
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
@@ -147,21 +148,6 @@ pub(crate) enum Content {
     Confirm,
     /// PING and padding.
     MtuProbe(Mtu),
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    packets_sent: u64,
-    bytes_sent: u64,
-    packets_received: u64,
-    bytes_received: u64,
-    packets_over_limit: u64,
-    packets_acknowledged: u64,
-    packets_lost: u64,
-    packets_lost_spuriously: u64,
-    messages_sent: u64,
-    messages_received: u64,
-    address_changes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -304,17 +290,7 @@ impl<A: Aead> Session<A> {
             bytes_in_flight: self.sent.in_flight_bytes().total,
             realtime_rate: self.flow.breaker.rate,
             mtu: self.mtu.get(),
-            packets_sent: self.tally.packets_sent,
-            bytes_sent: self.tally.bytes_sent,
-            packets_received: self.tally.packets_received,
-            bytes_received: self.tally.bytes_received,
-            packets_over_limit: self.tally.packets_over_limit,
-            packets_acknowledged: self.tally.packets_acknowledged,
-            packets_lost: self.tally.packets_lost,
-            packets_lost_spuriously: self.tally.packets_lost_spuriously,
-            messages_sent: self.tally.messages_sent,
-            messages_received: self.tally.messages_received,
-            address_changes: self.tally.address_changes,
+            ..self.tally
         }
     }
 
@@ -487,7 +463,7 @@ impl<A: Aead> Session<A> {
             checked_at: now,
             is_readable_reported: false,
             events: SessionEvents::default(),
-            tally: Tally::default(),
+            tally: SessionStats::default(),
         }
     }
 

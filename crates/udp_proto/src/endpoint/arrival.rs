@@ -166,8 +166,11 @@ impl<P: Provider> Endpoint<P> {
         (accepted, is_peer, timeouts): (Accepted, bool, Timeouts),
     ) -> bool {
         let boot_id = self.listener.as_ref().map(|listener| listener.boot_id());
-        let mut params =
-            Params::of(&self.config, boot_id.unwrap_or_default()).with_timeouts(&timeouts);
+        let mut params = Params {
+            idle_timeout: timeouts.idle.get(),
+            keepalive: timeouts.keepalive.get(),
+            ..Params::of(&self.config, boot_id.unwrap_or_default())
+        };
         if is_peer {
             params.reset_token = self.token_of_dial(id);
         }

@@ -21,7 +21,6 @@ use wire::{Reader, Writer};
 use super::Malformed;
 use super::reset::ResetToken;
 
-use crate::config::Timeouts;
 use crate::config::{Config, Mtu};
 
 /// Length of the encoded parameters, bytes.
@@ -106,14 +105,6 @@ impl Params {
             None => writer.zeros(ResetToken::LEN),
         }
         concat(&[&bytes])
-    }
-
-    pub(crate) fn with_timeouts(self, timeouts: &Timeouts) -> Self {
-        Self {
-            idle_timeout: timeouts.idle.get(),
-            keepalive: timeouts.keepalive.get(),
-            ..self
-        }
     }
 
     /// Returns the parameters of `config`, for an instance id that ends in `boot_id`.
