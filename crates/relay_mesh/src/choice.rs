@@ -13,9 +13,7 @@
 //!   its hash determines.
 //!
 //! To avoid herds, a flow's hash selects two of the routes within 2 ms of the best, and the flow
-//! takes the cheaper one. Flows that leave a failed relay thus spread over all equally good routes,
-//! and flows that leave for a better route do so at a rate of one fifteenth per second. To avoid
-//! flapping, [`Penalties`] suppress a failed relay for a while.
+//! takes the cheaper one. To avoid flapping, [`Penalties`] suppress a failed relay for a while.
 
 mod penalty;
 
@@ -218,9 +216,8 @@ impl Choice {
         let others = || routable().filter(|route| Some(route.path) != self.current.as_ref());
         // A relay that failed recently is used only if no other route works.
         let is_any_fit = others().any(|route| route.is_fit(now, penalties));
-        let fit: Vec<&Candidate<'_>> = others()
-            .filter(|route| !is_any_fit || route.is_fit(now, penalties))
-            .collect();
+        let fit = others().filter(|route| !is_any_fit || route.is_fit(now, penalties));
+        let fit: Vec<&Candidate<'_>> = fit.collect();
         if !is_any_fit && current.is_some() {
             self.worse_since = None;
             self.degradation.reset();
@@ -308,9 +305,8 @@ impl Choice {
             }
         }
         let named = named.into_iter().flatten();
-        named
-            .min_by_key(|(rank, route)| (route.worse(), *rank))
-            .map_or(best, |(_, route)| route)
+        let cheaper = named.min_by_key(|(rank, route)| (route.worse(), *rank));
+        cheaper.map_or(best, |(_, route)| route)
     }
 
     /// Rank of a route for this flow (rendezvous hashing).
@@ -345,7 +341,6 @@ fn faded(sum: u32, elapsed: Duration, half_life: Duration) -> u32 {
 struct DegradationDetector {
     /// Begin and end of the current window.
     window: (Instant, Instant),
-    /// Bad windows in a row.
     windows: u8,
     /// Excess of those windows, in 0.1 ms × ms.
     accumulated_excess: u64,

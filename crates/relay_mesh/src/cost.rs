@@ -134,18 +134,14 @@ impl Loss {
         /// One, squared, in the scale of the square root: millionths twice.
         const ONE: u128 = 1_000_000_000_000;
         let (lost, sent) = (u128::from(lost.min(sent)), u128::from(sent));
-        let spread = lost
-            .saturating_mul(sent.saturating_sub(lost))
-            .saturating_mul(4)
-            .saturating_mul(ONE)
+        let spread = lost.saturating_mul(sent.saturating_sub(lost));
+        let spread = spread
+            .saturating_mul(4 * ONE)
             .checked_div(sent)
             .unwrap_or(0);
         let root = spread.saturating_add(ONE).isqrt();
-        let numerator = lost
-            .saturating_mul(2)
-            .saturating_add(1)
-            .saturating_mul(1_000_000)
-            .saturating_sub(root);
+        let twice_and_one = lost.saturating_mul(2).saturating_add(1);
+        let numerator = twice_and_one.saturating_mul(1_000_000).saturating_sub(root);
         let denominator = sent.saturating_add(1).saturating_mul(2);
         let ppm = numerator.checked_div(denominator).unwrap_or(0);
         u32::try_from(ppm).map_or(Self::ALL, Self::from_ppm)

@@ -104,16 +104,9 @@ impl<A: Aead> FlowSealer<A> {
         let start = out.len();
         out.extend_from_slice(payload);
         let mut tag = [0; TAG_LEN];
-        let sealed = out
-            .get_mut(start..)
-            .ok_or(AeadLimitReached)
-            .and_then(|body| {
-                let aad = aad(self.flow, phase, number);
-                self.key
-                    .seal(&aad, body, &mut tag)
-                    .map_err(|_| AeadLimitReached)
-            });
-        if sealed.is_err() {
+        let aad = aad(self.flow, phase, number);
+        let body = out.get_mut(start..).unwrap_or_default();
+        if self.key.seal(&aad, body, &mut tag).is_err() {
             out.truncate(start);
             return Err(AeadLimitReached);
         }
@@ -123,10 +116,8 @@ impl<A: Aead> FlowSealer<A> {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.key.sealed_in_phase() >= UPDATE_SEALS
-            || self
-                .since
-                .is_some_and(|since| now.saturating_since(since) >= UPDATE_SPAN)
+        let is_old = |since| now.saturating_since(since) >= UPDATE_SPAN;
+        self.key.sealed_in_phase() >= UPDATE_SEALS || self.since.is_some_and(is_old)
     }
 }
 
@@ -182,9 +173,8 @@ impl<A: Aead> FlowOpener<A> {
         header: &HopHeader,
         body: &'a mut [u8],
     ) -> Result<&'a mut [u8], FlowDrop> {
-        let (payload, tag) = body
-            .split_last_chunk_mut::<TAG_LEN>()
-            .ok_or(FlowDrop::Forged)?;
+        let split = body.split_last_chunk_mut::<TAG_LEN>();
+        let (payload, tag) = split.ok_or(FlowDrop::Forged)?;
         let [_, _, _, _, mask @ ..] = u128::from(header.number).to_be_bytes();
         let sealed = Sealed {
             phase: header.phase.key,

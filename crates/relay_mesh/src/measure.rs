@@ -1,7 +1,7 @@
 //! Measurement of one neighbour: probe schedule, answers, and link quality.
 //!
-//! Probes are unreliable messages of the session with the neighbour, which authenticates them. Each
-//! has an unpredictable ID, so that it cannot be answered in advance.
+//! Probes are unreliable messages of the session with the neighbour. Each has an unpredictable ID, so
+//! that it cannot be answered in advance.
 //!
 //! A probe is *overdue* after the 95th percentile of the last 30 s plus the largest of 2 × jitter,
 //! p95 / 8 and 30 ms, clamped to 50 ms to 1 s (1 s before the first answer). An overdue probe

@@ -8,12 +8,9 @@
 //! | echo 0x85 | path 1, number 4, transit 8, arrived 4, data arrived 3 × 4, count 1 (≤ 4, and 0x80 if the answering end is overloaded), count × (sample 4, age 4) |
 //! | padding 0x87 | path 1, any number of bytes of 0 |
 //!
-//! The echo also reports which of the path's data arrived ([`DataReport`]). A path without data
-//! carries padding of the data's size, which is counted as data.
-//!
-//! The echo is sent over the answering end's own path and as an unreliable message of the session;
-//! the first to arrive counts. It describes the forward direction alone, so that a failure, delay
-//! or loss of one direction is not attributed to the other.
+//! A path without data carries padding of the data's size, which is counted as data. The echo is
+//! sent over the answering end's own path and as an unreliable message of the session; the first to
+//! arrive counts. It describes the forward direction alone.
 
 use wire::{Instant, Writer};
 

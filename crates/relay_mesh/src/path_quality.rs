@@ -2,28 +2,24 @@
 //!
 //! A relay knows the label of probes, so it can forward them but delay or drop data. Therefore the
 //! sending end counts the data that it sent before each probe, and the receiving end reports in the
-//! echo what had arrived by then ([`DataReport`]). For sampled packets it also reports the time.
+//! echo what had arrived by then ([`DataReport`]), and for sampled packets when.
 //!
 //! **The test.** Two one-sided CUSUM tests of Bernoulli trials (Page, Biometrika 1954): each packet
-//! is lost or not, and each sampled packet is late or not. Loss is counted per size class. Each
-//! test adds the log-likelihood ratio of "data is lost at `p0` + 20 % or more" to "data is lost at
-//! `p0`", with a minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper
-//! bound, by one standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if
-//! it took 25 ms longer than the fastest fifth of the newest probes, and of the last few; its `p0`
-//! follows from the probes' own lateness. A relay thus gains nothing by delaying data together with
-//! probes of equal length, since short probes stay fast.
+//! is lost or not, by size class, and each sampled packet is late or not. Each test adds the
+//! log-likelihood ratio of "data is lost at `p0` + 20 % or more" to "data is lost at `p0`", with a
+//! minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper bound, by one
+//! standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if it took 25 ms
+//! longer than the fastest fifth of the newest probes, and of the last few; its `p0` follows from
+//! the probes' own lateness. A relay gains nothing by delaying long probes too: short ones stay fast.
 //!
-//! **False alarms.** If data is lost at exactly `p0`, which is at least 3 % more than probes, the
-//! mean number of packets to a false alarm is at least e^8, 3,000 (Lorden, 1971). If data is lost
-//! as often as probes, it is above e^14, a million, even if probes have shown less loss than there
-//! is. This assumes independent losses, so packets between two probes count for at most
+//! **False alarms.** If data is lost at exactly `p0`, the mean number of packets to a false alarm is
+//! at least e^8, 3,000 (Lorden, 1971). If it is lost as often as probes, it is above e^14, a
+//! million. This assumes independent losses, so packets between two probes count for at most
 //! [`WEIGHT_MAX`], and for nothing if half of the probes between them were lost too.
 //!
 //! **Detection.** A path that drops all data is detected after 5 to 10 packets, one that drops 30 %
-//! after 25 on average, and one that delays all data after 12 reports with samples, or 37 if it
-//! also delays six in ten probes. If it delays more of them, the path is slower by its probes too.
-//! The choice then uses the data's one-way time ([`PathQuality::data_transit`]), which is what
-//! players experience.
+//! after 25 on average, and one that delays all data after 12 reports with samples. If it delays
+//! most probes too, the choice uses the data's one-way time ([`PathQuality::data_transit`]).
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -40,16 +36,15 @@ use crate::pieces::{PIECE_MAX, WHOLE_MAX};
 
 /// Judges one path by its data, at the sending end. Keeps at most [`MARKS_MAX`] probes and sampled
 /// packets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PathQuality {
     sampling: Sampling,
-    /// Packets sent, by size class; they wrap.
+    /// Packets sent, by size class; wraps.
     sent: [u32; SIZE_CLASSES],
-    /// Packets sent before the last probe.
     sent_before: u32,
     /// Newest probes: number, send time, and the packets sent before.
     marks: VecDeque<Mark>,
-    /// Sampled packets: ID and send time.
+    /// Ids and send times.
     sampled: VecDeque<(u32, Instant)>,
     /// One-way times of the newest probes, in nanoseconds, plus the clock offset.
     transits: VecDeque<i64>,
@@ -59,17 +54,16 @@ pub(crate) struct PathQuality {
     judged: Option<Report>,
     lost: [Cusum; SIZE_CLASSES],
     late: Cusum,
-    /// Whether to split long datagrams.
     needs_pieces: bool,
     trial: WholeTrial,
     figures: DataFigures,
     verdict: DataVerdict,
 }
 
-/// What the data of a path shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DataVerdict {
     /// It does no worse than probes, as far as known.
+    #[default]
     Good,
     /// It probably does worse.
     Suspect,
@@ -104,22 +98,10 @@ struct Report {
 
 impl PathQuality {
     /// Starts without data; `key` must be random.
-    pub(crate) const fn new(key: u32) -> Self {
+    pub(crate) fn new(key: u32) -> Self {
         Self {
             sampling: Sampling { key, shift: 0 },
-            sent: [0; SIZE_CLASSES],
-            sent_before: 0,
-            marks: VecDeque::new(),
-            sampled: VecDeque::new(),
-            transits: VecDeque::new(),
-            data_transit: None,
-            judged: None,
-            lost: [Cusum(0); SIZE_CLASSES],
-            late: Cusum(0),
-            needs_pieces: false,
-            trial: WholeTrial::NEW,
-            figures: DataFigures::NEW,
-            verdict: DataVerdict::Good,
+            ..Self::default()
         }
     }
 
@@ -136,44 +118,29 @@ impl PathQuality {
     /// Records a probe sent now. Returns the sampling rule to send with it, and whether data was
     /// sent since the last probe.
     pub(crate) fn on_probe_sent(&mut self, now: Instant, number: u32) -> (Sampling, bool) {
-        let total = self
-            .sent
-            .iter()
-            .fold(0_u32, |sum, sent| sum.wrapping_add(*sent));
+        let sent = self.sent.iter();
+        let total = sent.fold(0_u32, |sum, sent| sum.wrapping_add(*sent));
         let since = total.wrapping_sub(self.sent_before);
         self.sent_before = total;
         // Samples about as many packets as a report has room for.
         let wanted = (since / SAMPLES_WANTED).checked_ilog2().unwrap_or(0);
-        let wanted = u8::try_from(wanted).unwrap_or(0);
-        if wanted != self.sampling.shift {
-            self.sampling.shift = wanted;
-        }
-        let sent = self.sent;
-        push_bounded(
-            &mut self.marks,
-            Mark {
-                number,
-                at: now,
-                sent,
-            },
-            MARKS_MAX,
-        );
+        self.sampling.shift = u8::try_from(wanted).unwrap_or(0);
+        let mark = Mark {
+            number,
+            at: now,
+            sent: self.sent,
+        };
+        push_bounded(&mut self.marks, mark, MARKS_MAX);
         (self.sampling, since > 0)
     }
 
     /// Handles the echo of a probe. `probe_loss`: how many of the newest probes were lost, of how
     /// many.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, probe_loss: (u32, u32)) {
-        let Some(place) = self
-            .marks
-            .iter()
-            .position(|mark| mark.number == echo.number)
-        else {
-            return;
-        };
+        let mut marks = self.marks.iter();
+        let place = marks.position(|mark| mark.number == echo.number);
         // Reports arrive in probe order; older ones add nothing.
-        let marks: Vec<Mark> = self.marks.drain(..=place).collect();
-        let Some(mark) = marks.last() else {
+        let Some(mark) = place.and_then(|place| self.marks.drain(..=place).next_back()) else {
             return;
         };
         let transit = echo.transit.cast_signed();
@@ -182,7 +149,7 @@ impl PathQuality {
         let [_, _, large] = echo.data.arrived;
         if self.trial.on_report(large) {
             self.needs_pieces = false;
-            self.lost = [Cusum(0); SIZE_CLASSES];
+            self.lost = Default::default();
         }
         let mut missing = [0; SIZE_CLASSES];
         let counts = mark.sent.iter().zip(echo.data.arrived);
@@ -238,13 +205,13 @@ impl PathQuality {
         self.needs_pieces = true;
         self.trial.on_pieces();
         let [_, _, large] = &mut self.lost;
-        *large = Cusum(0);
+        large.0 = 0;
     }
 
     /// Discards the evidence.
     pub(crate) fn reset(&mut self) {
-        self.lost = [Cusum(0); SIZE_CLASSES];
-        self.late = Cusum(0);
+        self.lost = Default::default();
+        self.late = Cusum::default();
         self.judged = None;
         self.data_transit = None;
         self.sampled.clear();
@@ -259,7 +226,8 @@ impl PathQuality {
         };
         let probes = report.number.wrapping_sub(before.number);
         let arrived = report.probes.wrapping_sub(before.probes).min(probes);
-        let here = Row::for_share(probes.saturating_sub(arrived), probes);
+        let lost = u64::from(probes.saturating_sub(arrived));
+        let here = Row::for_thousandths(thousandths(lost, probes).unwrap_or(0));
         let row = row.max(here);
         let classes = report.sent.iter().zip(report.missing);
         let known = before.sent.iter_mut().zip(&mut before.missing);
@@ -277,7 +245,7 @@ impl PathQuality {
             self.figures.on_report(lost.min(all), all);
             if lost > all {
                 // The far end restarted its counters.
-                *test = Cusum(0);
+                *test = Cusum::default();
             } else {
                 test.add(row, (lost, all), probes.saturating_mul(WEIGHT_MAX));
             }
@@ -337,20 +305,20 @@ impl PathQuality {
         let of_newest = self.transit_of(TRANSITS_NEWEST, 5)?.saturating_add(LATE_BY);
         let late_of = |newest: usize| {
             let newest = self.transits.iter().rev().take(newest);
-            let (mut late, mut all) = (0, 0);
-            for took in newest {
-                late = u32::saturating_add(late, (*took > good).into());
-                all = u32::saturating_add(all, 1);
-            }
-            (late, all)
+            newest.fold((0_u32, 0_u32), |(late, all), took| {
+                let late = late.saturating_add((*took > good).into());
+                (late, all.saturating_add(1))
+            })
         };
+        let rows = [TRANSITS_NEWEST, TRANSITS_LATELY].map(|newest| {
+            let (late, all) = late_of(newest);
+            Row::find(&ROWS, thousandths(late.into(), all).unwrap_or(0))
+        });
+        let row = Row::for_late(late_of(TRANSITS_MAX));
         Some(LateLimits {
             good,
             late: good.max(of_newest),
-            row: [TRANSITS_NEWEST, TRANSITS_LATELY]
-                .map(|newest| Row::for_late_share(late_of(newest)))
-                .into_iter()
-                .fold(Row::for_late(late_of(TRANSITS_MAX)), Row::max),
+            row: rows.into_iter().fold(row, Row::max),
         })
     }
 
@@ -444,7 +412,7 @@ impl DataArrivals {
 }
 
 /// Evidence that data does worse than probes, in thousandths of a natural logarithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cusum(u32);
 
 impl Cusum {
@@ -454,14 +422,13 @@ impl Cusum {
             return;
         };
         let (bad, good) = (i64::from(bad), i64::from(all.saturating_sub(bad)));
-        let sum = bad
-            .saturating_mul(gain.into())
-            .saturating_sub(good.saturating_mul(cost.into()));
-        let counted = all.min(weight_max);
-        let sum = sum
-            .saturating_mul(counted.into())
-            .checked_div(all.into())
-            .unwrap_or(0);
+        let (for_bad, for_good) = (
+            bad.saturating_mul(gain.into()),
+            good.saturating_mul(cost.into()),
+        );
+        let counted = i64::from(all.min(weight_max));
+        let sum = for_bad.saturating_sub(for_good).saturating_mul(counted);
+        let sum = sum.checked_div(all.into()).unwrap_or(0);
         let total = i64::from(self.0).saturating_add(sum).max(0);
         self.0 = u32::try_from(total).unwrap_or(u32::MAX).min(CUSUM_MAX);
     }
@@ -494,29 +461,11 @@ impl Row {
         Self::find(&ROWS, share).max(Self::LATE_MIN)
     }
 
-    /// The row for samples from a few probes, without a bound.
-    fn for_late_share((late, all): (u32, u32)) -> Self {
-        let share = u64::from(late)
-            .saturating_mul(1_000)
-            .checked_div(all.into());
-        Self::find(&ROWS, share.unwrap_or(0))
-    }
-
     /// The upper bound of a share by one standard deviation, in thousandths.
     fn bound((some, all): (u32, u32)) -> u64 {
-        let bound = u64::from(some)
-            .saturating_add(1)
-            .saturating_add(u64::from(some.isqrt()));
-        let share = bound.saturating_mul(1_000).checked_div(all.into());
-        share.unwrap_or(1_000)
-    }
-
-    /// The row for the loss of a few probes, without a bound.
-    fn for_share(lost: u32, all: u32) -> Self {
-        let share = u64::from(lost)
-            .saturating_mul(1_000)
-            .checked_div(all.into());
-        Self::for_thousandths(share.unwrap_or(0))
+        let deviation = u64::from(some.isqrt());
+        let bound = u64::from(some).saturating_add(1).saturating_add(deviation);
+        thousandths(bound, all).unwrap_or(1_000)
     }
 
     /// The row for a share of lost probes; none above 45 %.
@@ -536,6 +485,11 @@ impl Row {
     }
 }
 
+/// The share of `some` in `all`; `None` if there are none.
+fn thousandths(some: u64, all: u32) -> Option<u64> {
+    some.saturating_mul(1_000).checked_div(all.into())
+}
+
 const fn nanos(at: Instant) -> i64 {
     at.as_nanos().cast_signed()
 }
@@ -548,7 +502,7 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
 }
 
 /// Figures from the far end's reports, dominated by about the newest 1,000 packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DataFigures {
     /// Packets sent and lost, in 1,024ths. Each report with data decays both by 1/64.
     sent: u64,
@@ -558,12 +512,6 @@ pub(crate) struct DataFigures {
 }
 
 impl DataFigures {
-    const NEW: Self = Self {
-        sent: 0,
-        lost: 0,
-        later: None,
-    };
-
     fn on_report(&mut self, lost: u32, sent: u32) {
         if sent == 0 {
             return;
@@ -600,7 +548,7 @@ impl DataFigures {
 ///
 /// If all but one packet of a trial arrive, datagrams are sent whole again. Each failed trial, and
 /// each new loss of long datagrams, doubles the time to the next trial.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct WholeTrial {
     /// Whether a datagram was split since the last trial.
     is_wanted: bool,
@@ -614,14 +562,6 @@ struct WholeTrial {
 }
 
 impl WholeTrial {
-    const NEW: Self = Self {
-        is_wanted: false,
-        next_at: None,
-        failures: 0,
-        began: None,
-        arrived: 0,
-    };
-
     const fn on_pieces(&mut self) {
         (self.next_at, self.began) = (None, None);
         self.failures = self.failures.saturating_add(1);
@@ -675,7 +615,6 @@ const ROWS: [[u32; 3]; 8] = [
     [600, 348, 981],
     [750, 215, 1_273],
 ];
-/// Number of rows used for loss.
 const LOSS_ROWS: usize = 6;
 /// Loss of data allowed beyond that of probes, in thousandths.
 const MARGIN: u64 = 30;
@@ -689,7 +628,6 @@ const WEIGHT_MAX: u32 = 2;
 const MARKS_MAX: usize = 128;
 /// One-way times of probes kept: 2 s.
 const TRANSITS_MAX: usize = 50;
-/// Minimum number of one-way times to judge by.
 const TRANSITS_MIN: usize = 10;
 /// Newest one-way times that show that the whole path became slower, or began to jitter.
 const TRANSITS_NEWEST: usize = 5;
@@ -698,18 +636,15 @@ const TRANSITS_LATELY: usize = 15;
 const LATE_BY: i64 = 25_000_000;
 /// Smoothing factor of the data's one-way time, in samples; as for probes.
 const DATA_INERTIA: i64 = 8;
-/// Maximum age of a sampled packet's report for its time to count.
 const DATA_FRESH: Duration = Duration::from_secs(1);
 /// Packets between two probes per sampled packet.
 const SAMPLES_WANTED: u32 = 3;
 const SCALE: u64 = 1_024;
 /// Number of reports after which an older one counts for about a third.
 const FADING: u64 = 64;
-/// Minimum number of packets before a share is returned.
 const SENT_MIN: u64 = 20;
 /// Packets of a trial; one may be lost.
 pub(crate) const TRIAL_PACKETS: u32 = 4;
-/// Time to the first trial.
 const TRIAL_DELAY_FIRST: Duration = Duration::from_secs(30);
 /// The time doubles this many times, to 16 min.
 const TRIAL_DOUBLINGS_MAX: u32 = 5;

@@ -51,7 +51,7 @@ pub(crate) struct Held {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct NodeRequest {
     pub(crate) node: NodeId,
     pub(crate) id: RequestId,
     pub(crate) request: RouteRequest,
@@ -61,7 +61,7 @@ pub(crate) struct Ask {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Send these requests, if any; more replies are pending.
-    Pending(Vec<Ask>),
+    Pending(Vec<NodeRequest>),
     Ready {
         /// Each flow and its label at the first hop.
         labels: Vec<(FlowId, NextLabel)>,
@@ -79,10 +79,10 @@ impl PathSetup {
         (relays, far_end, path): (&[NodeId], NodeId, u8),
         flows: Vec<FlowId>,
         ids: &mut impl FnMut() -> RequestId,
-    ) -> (Self, Vec<Ask>) {
+    ) -> (Self, Vec<NodeRequest>) {
         let count = u8::try_from(flows.len()).unwrap_or(u8::MAX);
         let mut previous = own;
-        let (mut hops, mut asks) = (Vec::new(), Vec::new());
+        let (mut hops, mut requests) = (Vec::new(), Vec::new());
         for &node in relays.iter().chain([&far_end]) {
             let is_far_end = hops.len() == relays.len();
             let request = if is_far_end {
@@ -98,7 +98,7 @@ impl PathSetup {
             };
             let waits_for = request.is_some().then(&mut *ids);
             let ask = waits_for.zip(request);
-            asks.extend(ask.map(|(id, request)| Ask { node, id, request }));
+            requests.extend(ask.map(|(id, request)| NodeRequest { node, id, request }));
             hops.push(Hop {
                 node,
                 waits_for,
@@ -115,13 +115,12 @@ impl PathSetup {
             idle: Vec::new(),
             deadline: now + TIMEOUT,
         };
-        (setup, asks)
+        (setup, requests)
     }
 
     pub(crate) fn waits_for(&self, node: NodeId, id: RequestId) -> bool {
-        self.hops
-            .iter()
-            .any(|hop| hop.node == node && hop.waits_for == Some(id))
+        let mut hops = self.hops.iter();
+        hops.any(|hop| hop.node == node && hop.waits_for == Some(id))
     }
 
     /// Records the session over which the answer to a request arrives.
@@ -190,9 +189,8 @@ impl PathSetup {
         let refused: Vec<bool> = far_end.iter().map(Granted::is_none).collect();
         for hop in &mut self.hops {
             let mut refused = refused.iter();
-            let out = hop
-                .granted
-                .extract_if(.., |_| refused.next() == Some(&true));
+            let granted = &mut hop.granted;
+            let out = granted.extract_if(.., |_| refused.next() == Some(&true));
             self.idle.extend(held(hop.session, out));
         }
         let mut refused = refused.iter();
@@ -236,8 +234,8 @@ impl PathSetup {
     }
 
     /// The second round, starting with the far end's neighbour.
-    fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<Ask> {
-        let mut asks = Vec::new();
+    fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<NodeRequest> {
+        let mut requests = Vec::new();
         let mut next: Option<(NodeId, Vec<Granted>)> = None;
         for (place, hop) in self.hops.iter_mut().enumerate().rev() {
             if let Some((next, granted)) = next
@@ -261,7 +259,7 @@ impl PathSetup {
                 };
                 let id = ids();
                 hop.waits_for = Some(id);
-                asks.push(Ask {
+                requests.push(NodeRequest {
                     node: hop.node,
                     id,
                     request,
@@ -269,16 +267,13 @@ impl PathSetup {
             }
             next = Some((hop.node, hop.granted.clone()));
         }
-        asks
+        requests
     }
 
     fn first_labels(&self) -> Vec<(FlowId, NextLabel)> {
         let granted = self.hops.first().map_or(&[][..], |hop| &hop.granted);
-        self.flows
-            .iter()
-            .copied()
-            .zip(granted.iter().map(Granted::next))
-            .collect()
+        let flows = self.flows.iter().copied();
+        flows.zip(granted.iter().map(Granted::next)).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::path_probe::PathEcho;
 use crate::splitmix;
 
 /// Probes one path end to end and determines its state. Keeps at most [`PROBES_MAX`] probes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PathWatch {
     /// Newest probes, oldest first, with consecutive numbers.
     probes: VecDeque<Sent>,
@@ -25,7 +25,6 @@ pub(crate) struct PathWatch {
     transit: Option<(i64, i64)>,
     /// Since when the short-term mean exceeds the long-term mean by [`GROWN_BY`].
     grown_since: Option<Instant>,
-    /// Send time of the newest answered probe.
     answered: Option<Instant>,
     answers: u32,
     /// Number of consecutive newest answers that arrived first over the session.
@@ -34,7 +33,6 @@ pub(crate) struct PathWatch {
     silent_since: Option<Instant>,
     /// Since when this node has run without a stall. Silence before that does not count.
     awake_since: Instant,
-    /// Stalls since the last answer.
     stalls_excused: u8,
     /// State of the random probe intervals; 0 for equal intervals.
     jitter: u64,
@@ -47,10 +45,10 @@ struct Sent {
     arrived: Option<u32>,
 }
 
-/// How often a path is probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PathPace {
     /// It carries packets.
+    #[default]
     Busy,
     /// It is a standby path, or carries no packets at the moment.
     Idle,
@@ -67,7 +65,6 @@ pub(crate) enum EchoWay {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathState {
-    /// Answers arrive.
     Good,
     /// Some answers are overdue: send on another path too.
     Suspect,
@@ -76,23 +73,11 @@ pub(crate) enum PathState {
 }
 
 impl PathWatch {
-    pub(crate) const fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
-            probes: VecDeque::new(),
-            next_number: 0,
-            base: None,
             next_at: now,
-            pace: PathPace::Busy,
-            estimate: None,
-            transit: None,
-            grown_since: None,
-            answered: None,
-            answers: 0,
-            session_echoes: 0,
-            silent_since: None,
             awake_since: now,
-            stalls_excused: 0,
-            jitter: 0,
+            ..Self::default()
         }
     }
 
@@ -134,7 +119,7 @@ impl PathWatch {
         }
     }
 
-    /// Returns the number of the probe to send now, if one is due.
+    /// Returns the number of the probe to send now.
     pub(crate) fn poll_probe(&mut self, now: Instant) -> Option<u32> {
         if now < self.next_at {
             return None;
@@ -166,9 +151,8 @@ impl PathWatch {
     /// first: a relay of both paths may have died, and the timeout must not grow then.
     pub(crate) fn on_echo(&mut self, now: Instant, echo: PathEcho, way: EchoWay) {
         let back = self.next_number.wrapping_sub(echo.number);
-        let place = usize::try_from(back)
-            .ok()
-            .and_then(|back| self.probes.len().checked_sub(back));
+        let back = usize::try_from(back).unwrap_or(usize::MAX);
+        let place = self.probes.len().checked_sub(back);
         let Some(sent) = place.and_then(|place| self.probes.get_mut(place)) else {
             return;
         };
@@ -188,11 +172,9 @@ impl PathWatch {
         }
         if self.answered.is_none_or(|answered| answered < at) {
             self.answered = Some(at);
-            self.silent_since = self
-                .probes
-                .iter()
-                .find(|sent| sent.at > at && sent.arrived.is_none())
-                .map(|sent| sent.at);
+            let mut probes = self.probes.iter();
+            let unanswered = probes.find(|sent| sent.at > at && sent.arrived.is_none());
+            self.silent_since = unanswered.map(|sent| sent.at);
         }
     }
 
@@ -275,11 +257,8 @@ impl PathWatch {
         }
         let mut lost = sent.saturating_sub(arrived.cast_unsigned());
         let timeout = self.answer_timeout();
-        let silent = self
-            .probes
-            .iter()
-            .rev()
-            .take_while(|sent| sent.arrived.is_none());
+        let newest = self.probes.iter().rev();
+        let silent = newest.take_while(|sent| sent.arrived.is_none());
         let since = |sent: &Sent| now.saturating_since(sent.at.max(self.awake_since));
         for _ in silent.filter(|sent| since(sent) > timeout) {
             (sent, lost) = (sent.saturating_add(1), lost.saturating_add(1));
@@ -294,11 +273,9 @@ impl PathWatch {
 
     /// Returns when to send a probe or to check the state again.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Instant {
-        [self.suspect_at(), self.dead_at()]
-            .into_iter()
-            .flatten()
-            .filter(|at| *at > now)
-            .fold(self.next_at, Instant::min)
+        let changes = [self.suspect_at(), self.dead_at()].into_iter().flatten();
+        let changes = changes.filter(|at| *at > now);
+        changes.fold(self.next_at, Instant::min)
     }
 
     /// When the answers to the oldest unanswered probe and to the next one are overdue.
@@ -380,11 +357,9 @@ pub(crate) const PROBES_MAX: usize = 100;
 /// The timeout's 20 ms of slack cover the answer to the next probe.
 const BUSY: Duration = Duration::from_millis(40);
 const IDLE: Duration = Duration::from_millis(250);
-/// Answers required before packets are sent on a new path.
 const ANSWERS_READY: u32 = 3;
 /// Consecutive answers over the session after which the round trip is learned from them.
 const SESSION_ECHOES_LEARNED: u32 = 8;
-/// Minimum variation assumed for a path.
 const VARIATION_MIN: Duration = Duration::from_millis(20);
 /// Samples of the long-term mean: 10 s of a busy path. Link state reflects a change by then.
 const USUAL_INERTIA: i64 = 256;
@@ -394,7 +369,6 @@ const GROWN_BY: i64 = 10_000_000;
 const DATA_LATE_BY: i64 = 25_000_000;
 /// How long the long-term mean is then frozen; a route that is 20 ms worse is left after 4 s.
 const USUAL_HELD: Duration = Duration::from_secs(5);
-/// Answer timeout before the first answer.
 const TIMEOUT_INITIAL: Duration = Duration::from_millis(500);
 /// Silence beyond twice the answer timeout after which a path is dead.
 const DEAD_AFTER: Duration = Duration::from_millis(200);

@@ -35,6 +35,10 @@ impl Default for RationLimits {
 /// Sources of one /24 or /48 in the game with this index.
 type SourcePrefix = (usize, NetworkKey);
 
+const fn prefix_of((game, source): (usize, SocketAddr)) -> SourcePrefix {
+    (game, NetworkKey::of(source.ip()))
+}
+
 /// Limits replies to sources whose address may be forged.
 ///
 /// A game may answer with more than it receives, and its players prove nothing to the entry. Until
@@ -76,21 +80,21 @@ impl ProofState {
     }
 
     /// State of a source that a trusted proxy names; replies go to the proxy.
-    pub(crate) const fn named_by_proxy(now: Instant, (game, source): (usize, SocketAddr)) -> Self {
-        Self::new(now, (game, NetworkKey::of(source.ip())), Exchange::Proved)
+    pub(crate) const fn named_by_proxy(now: Instant, source: (usize, SocketAddr)) -> Self {
+        Self::new(now, prefix_of(source), Exchange::Proved)
     }
 }
 
 impl ReplyRation {
     /// Whether the prefix of a source has the maximum number of unproved sources in a game.
-    pub(crate) fn is_full(&self, (game, source): (usize, SocketAddr)) -> bool {
-        let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
+    pub(crate) fn is_full(&self, source: (usize, SocketAddr)) -> bool {
+        let share = self.shares.get(&prefix_of(source));
         share.is_some_and(|share| share.sources >= share.limits.unproved)
     }
 
     /// Whether the prefix of a source has used up its rate of new sources.
-    pub(crate) fn is_rate_spent(&self, now: Instant, (game, source): (usize, SocketAddr)) -> bool {
-        let share = self.shares.get(&(game, NetworkKey::of(source.ip())));
+    pub(crate) fn is_rate_spent(&self, now: Instant, source: (usize, SocketAddr)) -> bool {
+        let share = self.shares.get(&prefix_of(source));
         share.is_some_and(|share| share.newcomers.available(now) == 0)
     }
 
@@ -98,11 +102,11 @@ impl ReplyRation {
     pub(crate) fn admit(
         &mut self,
         now: Instant,
-        (game, source): (usize, SocketAddr),
+        source: (usize, SocketAddr),
         limits: RationLimits,
     ) -> Option<ProofState> {
         self.forget(now);
-        let prefix = (game, NetworkKey::of(source.ip()));
+        let prefix = prefix_of(source);
         if self.shares.len() >= PREFIXES_MAX && !self.shares.contains_key(&prefix) {
             return None;
         }

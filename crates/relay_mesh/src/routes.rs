@@ -2,12 +2,10 @@
 //!
 //! Each node computes its own *source vector*: rounds of min-plus over a dense matrix of 16-bit
 //! lanes, one round per relay allowed. Round k holds, for every node, the cheapest path with at
-//! most k relays. It processes only rows that the previous round made cheaper. One source costs at
-//! most 3 N² lane operations, whatever the records contain.
+//! most k relays. One source costs at most 3 N² lane operations, whatever the records contain.
 //!
 //! Ties are deterministic: the cheaper route wins, then the one with fewer relays, then the one
-//! whose last relay has the lower ID, then the one before it. So tests are exact, and two nodes
-//! with the same table agree.
+//! whose last relay has the lower ID, then the one before it.
 
 mod all_pairs;
 mod source;
@@ -263,7 +261,7 @@ pub fn disjoint_routes(
         let ways = match routes.last() {
             None => best,
             Some(used) => {
-                let ways = left.as_ref().unwrap_or(best).without(graph, used);
+                let ways = left.as_ref().unwrap_or(best).without(graph, &used.path);
                 left.insert(ways)
             }
         };

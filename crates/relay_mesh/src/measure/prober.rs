@@ -28,8 +28,7 @@ pub struct Prober {
     missed: u8,
     state: State,
     /// The current 200 ms window.
-    slice: Slice,
-    /// Stalls since the last answer.
+    short_window: ShortWindow,
     stalls_excused: u8,
 }
 
@@ -79,11 +78,8 @@ impl Prober {
             last_probe: None,
             overdue_at: None,
             missed: 0,
-            state: State::New {
-                answers: 0,
-                needed: Self::ANSWERS_MIN,
-            },
-            slice: Slice::at(now),
+            state: State::awaiting(Self::ANSWERS_MIN),
+            short_window: ShortWindow::at(now),
             stalls_excused: 0,
         }
     }
@@ -98,16 +94,12 @@ impl Prober {
         self.overdue_at = None;
         self.missed = 0;
         self.stalls_excused = 0;
-        self.slice = Slice::at(now);
-        let was_up = self.was_up();
-        self.state = State::New {
-            answers: 0,
-            needed: if was_up {
-                Self::ANSWERS_BACK
-            } else {
-                Self::ANSWERS_MIN
-            },
-        };
+        self.short_window = ShortWindow::at(now);
+        self.state = State::awaiting(if self.was_up() {
+            Self::ANSWERS_BACK
+        } else {
+            Self::ANSWERS_MIN
+        });
     }
 
     /// Returns whether the link has been up since the start or the last [`renew`](Self::renew).
@@ -126,12 +118,9 @@ impl Prober {
 
     /// Handles the answer to a probe. Returns false if it matches no unanswered probe.
     pub fn handle_echo(&mut self, now: Instant, echo: Echo) -> bool {
-        let sent = self
-            .probes
-            .iter_mut()
-            .rev()
-            .find(|sent| sent.probe == echo.0 && !matches!(sent.outcome, Outcome::Answered));
-        let Some(sent) = sent else {
+        let is_it =
+            |sent: &&mut Sent| sent.probe == echo.0 && !matches!(sent.outcome, Outcome::Answered);
+        let Some(sent) = self.probes.iter_mut().rev().find(is_it) else {
             return false;
         };
         sent.outcome = Outcome::Answered;
@@ -139,7 +128,7 @@ impl Prober {
         let round_trip = now.saturating_since(Instant::from_nanos(sent.probe.sent_nanos));
         self.look_for_overdue();
         self.window.add(now, round_trip);
-        self.slice.on_answer(round_trip);
+        self.short_window.on_answer(round_trip);
         self.missed = 0;
         self.state = self.state.on_answer();
         self.roll(now);
@@ -158,7 +147,7 @@ impl Prober {
             .retain(|sent| !matches!(sent.outcome, Outcome::Pending));
         self.overdue_at = None;
         self.missed = 0;
-        self.slice = Slice::at(now);
+        self.short_window = ShortWindow::at(now);
         self.next_probe = now;
     }
 
@@ -171,7 +160,7 @@ impl Prober {
                 sent.outcome = Outcome::Lost;
                 newly_overdue = true;
                 self.missed = self.missed.saturating_add(1);
-                self.slice.on_loss();
+                self.short_window.lost = true;
             }
         }
         if newly_overdue {
@@ -221,7 +210,7 @@ impl Prober {
         match self.state {
             State::New { .. } => Health::New,
             State::Dead { .. } => Health::Dead,
-            State::Up if self.slice.is_degraded() || self.is_losing() => Health::Degraded,
+            State::Up if self.short_window.is_degraded() || self.is_losing() => Health::Degraded,
             State::Up => Health::Up,
         }
     }
@@ -290,13 +279,10 @@ impl Prober {
         let Some(summary) = self.window.summary(now) else {
             return TIMEOUT_MAX;
         };
-        let slack = summary
-            .jitter()
-            .saturating_mul(2)
-            .max(summary.p95 / 8)
-            .max(30_000);
-        Duration::from_micros(summary.p95.saturating_add(slack).into())
-            .clamp(TIMEOUT_MIN, TIMEOUT_MAX)
+        let slack = summary.jitter().saturating_mul(2);
+        let slack = slack.max(summary.p95 / 8).max(30_000);
+        let timeout = Duration::from_micros(summary.p95.saturating_add(slack).into());
+        timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX)
     }
 
     /// Updates the cached `overdue_at`.
@@ -326,9 +312,9 @@ impl Prober {
 
     /// Closes the 200 ms window if it is over.
     fn roll(&mut self, now: Instant) {
-        if self.slice.is_over(now) {
+        if now.saturating_since(self.short_window.start) >= SHORT_WINDOW {
             let median = self.window.summary(now).map_or(0, |summary| summary.median);
-            self.slice.close(now, median);
+            self.short_window.close(now, median);
         }
     }
 }
@@ -364,6 +350,11 @@ enum State {
 }
 
 impl State {
+    /// A link without an answer that is up after `needed` of them.
+    const fn awaiting(needed: u8) -> Self {
+        Self::New { answers: 0, needed }
+    }
+
     const fn on_answer(self) -> Self {
         match self {
             Self::New { answers, needed } if answers.saturating_add(1) < needed => Self::New {
@@ -382,10 +373,7 @@ impl State {
 
     const fn on_silence(self, now: Instant) -> Self {
         match self {
-            Self::New { .. } => Self::New {
-                answers: 0,
-                needed: Prober::ANSWERS_MIN,
-            },
+            Self::New { .. } => Self::awaiting(Prober::ANSWERS_MIN),
             Self::Up => Self::Dead {
                 answers: 0,
                 since: now,
@@ -396,7 +384,7 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Slice {
+struct ShortWindow {
     start: Instant,
     /// Best round trip in it, in µs.
     best: Option<u32>,
@@ -406,7 +394,7 @@ struct Slice {
     bad_in_a_row: u8,
 }
 
-impl Slice {
+impl ShortWindow {
     const fn at(start: Instant) -> Self {
         Self {
             start,
@@ -421,30 +409,17 @@ impl Slice {
         self.best = Some(self.best.map_or(micros, |best| best.min(micros)));
     }
 
-    const fn on_loss(&mut self) {
-        self.lost = true;
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        now.saturating_since(self.start) >= SLICE
-    }
-
     const fn is_degraded(&self) -> bool {
         self.bad_in_a_row >= WINDOWS_BAD
     }
 
     /// Closes the window; `median` is that of the last 30 s, in µs.
     const fn close(&mut self, now: Instant, median: u32) {
-        let bad = match self.best {
-            Some(best) => Some(best > median.saturating_add(EXCESS_MICROS)),
-            None if self.lost => Some(true),
+        let bad_in_a_row = match self.best {
+            Some(best) if best <= median.saturating_add(EXCESS_MICROS) => 0,
             // No probe ended in this window, so it counts neither way.
-            None => None,
-        };
-        let bad_in_a_row = match bad {
-            Some(true) => self.bad_in_a_row.saturating_add(1),
-            Some(false) => 0,
-            None => self.bad_in_a_row,
+            None if !self.lost => self.bad_in_a_row,
+            Some(_) | None => self.bad_in_a_row.saturating_add(1),
         };
         *self = Self {
             bad_in_a_row,
@@ -470,7 +445,7 @@ const NEWEST_PROBES: u32 = 20;
 /// Lost probes among them that make a link degraded.
 const NEWEST_LOST: u32 = 3;
 /// Length of a window.
-const SLICE: Duration = Duration::from_millis(200);
+const SHORT_WINDOW: Duration = Duration::from_millis(200);
 /// Consecutive bad windows that make a link degraded.
 const WINDOWS_BAD: u8 = 3;
 /// A window is bad if its best answer exceeds the median by more than this: 25 ms.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::{Instant, NetworkKey};
 
-use super::flow_table::{Flow, Owner, Side};
+use super::flow_table::{Flow, Owner, PlayerEnd, Side};
 use super::path_set::PathSet;
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome, TurnedAway};
@@ -20,7 +20,7 @@ use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram
 use crate::ration::{ProofState, RationLimits};
 
 /// The listening ports of all games.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ports {
     list: Vec<Port>,
     /// Until when an exit that refused a flow of a game gets no other.
@@ -28,7 +28,7 @@ pub(super) struct Ports {
     /// When `Event::NoExit` was last emitted for a game; at most one entry per game.
     unreachable: BTreeMap<usize, Instant>,
     /// Id of the newest local flow.
-    pub(super) next_here: u64,
+    pub(super) last_local: u64,
 }
 
 #[derive(Debug)]
@@ -55,25 +55,13 @@ enum PortState {
 
 impl Ports {
     pub(super) fn new(games: &[Game], now: Instant) -> Self {
-        let list = games
-            .iter()
-            .enumerate()
-            .flat_map(|(game, entry)| {
-                let listen = entry.entry.iter().flat_map(|entry| &entry.listen);
-                listen.map(move |&address| Port {
-                    game,
-                    address,
-                    state: PortState::Closed(now),
-                    leaves_ipv4_out: false,
-                })
-            })
-            .collect();
-        Self {
-            list,
-            refused: BTreeMap::new(),
-            unreachable: BTreeMap::new(),
-            next_here: 0,
+        let mut ports = Self::default();
+        for (game, of) in games.iter().enumerate() {
+            for &address in of.entry.iter().flat_map(|entry| &entry.listen) {
+                ports.add(now, game, address);
+            }
         }
+        ports
     }
 
     /// Makes `listen` the ports of `game`; returns the sockets to close.
@@ -121,11 +109,8 @@ impl Ports {
             state: PortState::Closed(now),
             leaves_ipv4_out: false,
         };
-        match self
-            .list
-            .iter_mut()
-            .find(|port| port.state == PortState::Gone)
-        {
+        let mut list = self.list.iter_mut();
+        match list.find(|port| port.state == PortState::Gone) {
             Some(place) => *place = port,
             None => self.list.push(port),
         }
@@ -162,8 +147,8 @@ impl Ports {
 
     /// Whether to report now that no exit of a game is reachable. If so, records the time.
     pub(super) fn is_unreachable_news(&mut self, now: Instant, game: usize) -> bool {
-        let told = self.unreachable.get(&game);
-        let is_news = told.is_none_or(|told| *told + TELL_AGAIN <= now);
+        let emitted_at = self.unreachable.get(&game);
+        let is_news = emitted_at.is_none_or(|at| *at + NO_EXIT_INTERVAL <= now);
         if is_news {
             self.unreachable.insert(game, now);
         }
@@ -172,10 +157,9 @@ impl Ports {
 
     /// The game that listens on a socket.
     fn game(&self, socket: SocketId) -> Option<usize> {
-        self.list
-            .iter()
-            .find(|port| port.state == PortState::Open(socket))
-            .map(|port| port.game)
+        let mut list = self.list.iter();
+        let port = list.find(|port| port.state == PortState::Open(socket));
+        port.map(|port| port.game)
     }
 }
 
@@ -220,29 +204,21 @@ impl<P: Provider> Node<P> {
             return;
         }
         let (game, address) = (port.game, port.address);
-        let is_open = match outcome {
-            Outcome::Opened(socket) => {
-                port.state = PortState::Open(socket);
-                true
-            }
-            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
-                let may_be_dual = is_dual(address, &[]);
-                port.leaves_ipv4_out = may_be_dual && !port.leaves_ipv4_out;
-                if port.leaves_ipv4_out {
-                    port.state = PortState::Closed(now);
-                    self.open_ports(now);
-                    return;
-                }
-                port.state = PortState::Closed(now + LISTEN_AGAIN);
-                false
-            }
-        };
+        if let Outcome::Opened(socket) = outcome {
+            port.state = PortState::Open(socket);
+            let game = self.game_name(game);
+            self.emit(Event::Listening { game, address });
+            return;
+        }
+        port.leaves_ipv4_out = is_dual(address, &[]) && !port.leaves_ipv4_out;
+        if port.leaves_ipv4_out {
+            port.state = PortState::Closed(now);
+            self.open_ports(now);
+            return;
+        }
+        port.state = PortState::Closed(now + LISTEN_AGAIN);
         let game = self.game_name(game);
-        self.emit(if is_open {
-            Event::Listening { game, address }
-        } else {
-            Event::ListenFailed { game, address }
-        });
+        self.emit(Event::ListenFailed { game, address });
     }
 
     /// Handles a datagram from a game port or an upstream socket.
@@ -261,32 +237,24 @@ impl<P: Provider> Node<P> {
 
     /// Sends a datagram to a player, if the limits for unproved sources allow it.
     pub(super) fn deliver_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let Some(flow) = self.flows.get_mut(index) else {
+        let flow = self.flows.get_mut(index);
+        let Some(player) = flow.and_then(|flow| flow.side.player_mut()) else {
             return;
         };
-        let Some((leg, local, proof)) = flow.side.player_mut() else {
-            return;
-        };
-        if !self.ration.allows(now, proof, datagram.len()) {
+        if !self.ration.allows(now, &mut player.proof, datagram.len()) {
             self.stats.rationed = self.stats.rationed.saturating_add(1);
             return;
         }
-        let way = (*leg, *local);
+        let way = (player.leg, player.local);
         self.push_out(way, datagram);
     }
 
-    pub(super) fn remove_side(&mut self, side: &Side) {
-        match side {
-            Side::Entry { proof, .. } | Side::Local { proof, .. } => {
-                self.ration.on_end(proof);
-            }
-            Side::Exit { .. } => {}
-            #[cfg(feature = "tcp")]
-            Side::Tunnel(_) => {}
+    pub(super) fn remove_side(&mut self, side: &mut Side) {
+        if let Some(player) = side.player_mut() {
+            self.ration.on_end(&player.proof);
         }
-        if let Side::Exit { upstream, .. } | Side::Local { upstream, .. } = side
-            && let Some(socket) = upstream.socket
-        {
+        let upstream = side.upstream_mut();
+        if let Some(socket) = upstream.and_then(|upstream| upstream.socket) {
             self.command(Command::Close { socket }, Pending::Close);
         }
     }
@@ -322,26 +290,21 @@ impl<P: Provider> Node<P> {
             return;
         };
         let newcomer = (leg, proxied.player, game);
-        let index = match proxied.flow {
-            Some(index) => Some(index),
-            None => self
-                .open_flow(now, newcomer, proxied.named_by)
-                .map_err(|why| {
-                    if let Some(why) = why {
-                        self.count_rejected(now, Some(game), why);
-                    }
-                })
-                .ok(),
-        };
+        let open = || self.open_flow(now, newcomer, proxied.named_by);
+        let index = proxied.flow.map_or_else(open, Ok);
+        if let Err(Some(why)) = index {
+            self.count_rejected(now, Some(game), why);
+        }
+        let index = index.ok();
         let Some((index, flow)) = index.and_then(|index| Some((index, self.flows.get_mut(index)?)))
         else {
             self.stats.refused_players = self.stats.refused_players.saturating_add(1);
             return;
         };
         let is_local = matches!(flow.side, Side::Local { .. });
-        if let Some((_, last, proof)) = flow.side.player_mut() {
-            *last = local;
-            if self.ration.on_request(proof) {
+        if let Some(player) = flow.side.player_mut() {
+            player.local = local;
+            if self.ration.on_request(&mut player.proof) {
                 self.on_proved(index);
             }
         }
@@ -426,10 +389,7 @@ impl<P: Provider> Node<P> {
         (leg, player, game): (Leg, SocketAddr, usize),
         proof: ProofState,
     ) -> Option<u32> {
-        let (name, mode) = self
-            .games
-            .get(game)
-            .map(|game| (game.name.clone(), game.mode))?;
+        let mode = self.games.get(game)?.mode;
         let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
         let keys = self.flow_keys(far, id);
         let path_set = self.path_sets.get(&far);
@@ -437,30 +397,13 @@ impl<P: Provider> Node<P> {
             self.ration.on_end(&proof);
             return None;
         }
-        let side = Side::Entry {
-            leg,
-            local: None,
-            proof,
-        };
+        let side = Side::Entry(PlayerEnd::new(leg, proof));
         let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
-        let index = match self.flows.insert(flow) {
-            Ok(index) => index,
-            Err(flow) => {
-                self.remove_side(&flow.side);
-                return None;
-            }
-        };
+        let index = self.insert_flow(flow)?;
         if let Some(path_set) = self.path_sets.get_mut(&far) {
             path_set.opens.insert(id);
         }
         self.send_opens(now, far);
-        if let Some(far_end) = self.peers.get(far).map(|peer| peer.node) {
-            self.emit(Event::FlowOpened {
-                game: name,
-                player,
-                far_end,
-            });
-        }
         self.paths_dirty = true;
         Some(index)
     }
@@ -538,7 +481,7 @@ const REFUSED: Duration = Duration::from_secs(1);
 /// How long a refusal is kept if the exit is not asked again.
 const REFUSED_KEPT: Duration = Duration::from_secs(60);
 /// Least time between two `NoExit` events of a game.
-const TELL_AGAIN: Duration = Duration::from_secs(10);
+const NO_EXIT_INTERVAL: Duration = Duration::from_secs(10);
 /// Wait after a port of a game, UDP or TCP, could not be opened: at most twelve reports a minute.
 pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_table::{Flow, Owner, Side, Upstream};
+use super::flow_table::{Flow, Owner, PlayerEnd, Side, Upstream};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
@@ -34,7 +34,7 @@ impl<P: Provider> Node<P> {
             let reason = FlowEnd::Crowded;
             self.send_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
-            let node = self.peers.get(link).map(|peer| peer.node);
+            let node = self.node_of(link);
             if let Some((game, ..)) = node.and_then(|node| self.admit(node, game)) {
                 self.count_rejected(now, Some(game), TurnedAway::Share);
             }
@@ -45,14 +45,8 @@ impl<P: Provider> Node<P> {
         } else {
             Err(FlowRefused::Full)
         };
-        if let Err(why) = outcome {
-            let opened = FlowMessage::Opened {
-                flow,
-                outcome: Err(why),
-            };
-            if !self.send_flow_message(now, link, &opened) {
-                self.send_close(now, link, (flow, FlowEnd::Refused));
-            }
+        if outcome.is_err() {
+            self.report_opened(now, (link, flow), outcome);
         }
     }
 
@@ -73,29 +67,25 @@ impl<P: Provider> Node<P> {
         (index, far, id): (u32, LinkId, FlowId),
         outcome: Outcome,
     ) {
-        let is_same = self
-            .flows
-            .get(index)
-            .is_some_and(|flow| flow.far == far && flow.id == id);
-        match outcome {
-            Outcome::Opened(socket) if is_same && self.flows.set_socket(index, socket) => {
-                self.report_opened(now, (far, id), Ok(()));
-                let waiting = self
-                    .flows
-                    .get_mut(index)
-                    .map(|flow| flow.inward.take())
-                    .unwrap_or_default();
-                for datagram in waiting {
-                    self.deliver_to_server(index, &datagram);
-                }
+        let flow = self.flows.get(index);
+        let is_same = flow.is_some_and(|flow| flow.far == far && flow.id == id);
+        let Outcome::Opened(socket) = outcome else {
+            if is_same {
+                self.report_opened(now, (far, id), Err(FlowRefused::NoSocket));
+                self.end_flow(now, index, FlowEnd::Refused);
             }
-            Outcome::Opened(socket) => self.command(Command::Close { socket }, Pending::Close),
-            Outcome::Closed | Outcome::Failed | Outcome::Measured(_) | Outcome::NotPermitted => {
-                if is_same {
-                    self.report_opened(now, (far, id), Err(FlowRefused::NoSocket));
-                    self.end_flow(now, index, FlowEnd::Refused);
-                }
-            }
+            return;
+        };
+        if !is_same || !self.flows.set_socket(index, socket) {
+            self.command(Command::Close { socket }, Pending::Close);
+            return;
+        }
+        self.report_opened(now, (far, id), Ok(()));
+        let flow = self.flows.get_mut(index);
+        let upstream = flow.and_then(|flow| flow.side.upstream_mut());
+        let waiting = upstream.map(|upstream| upstream.waiting.take());
+        for datagram in waiting.into_iter().flatten() {
+            self.deliver_to_server(index, &datagram);
         }
     }
 
@@ -111,7 +101,7 @@ impl<P: Provider> Node<P> {
         let silence = upstream.answered_at.map(|at| self.now.saturating_since(at));
         let (address, serial) = (upstream.server, upstream.serial);
         let Some(socket) = upstream.socket else {
-            if !flow.inward.push(datagram) {
+            if !upstream.waiting.push(datagram) {
                 self.stats.early_dropped = self.stats.early_dropped.saturating_add(1);
             }
             return;
@@ -161,16 +151,15 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         link: LinkId,
-        (id, player, game, told): (FlowId, SocketAddr, &str, Option<Mode>),
+        (id, player, game, mode_of_entry): (FlowId, SocketAddr, &str, Option<Mode>),
     ) -> Result<(), FlowRefused> {
-        let node = self.peers.get(link).map(|peer| peer.node);
-        let node = node.ok_or(FlowRefused::Policy)?;
+        let node = self.node_of(link).ok_or(FlowRefused::Policy)?;
         if !self.takes_new_flows(now) {
             return Err(FlowRefused::Policy);
         }
         let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
         // The entry's mode applies to both directions.
-        let mode = told.unwrap_or(mode);
+        let mode = mode_of_entry.unwrap_or(mode);
         // If the driver does not answer, pending commands must not accumulate.
         if self.has_overdue_sockets() {
             return Err(FlowRefused::Full);
@@ -178,11 +167,8 @@ impl<P: Provider> Node<P> {
         if !self.ensure_path_set(now, link) {
             return Err(FlowRefused::Policy);
         }
-        let is_new = self
-            .path_sets
-            .get_mut(&link)
-            .is_some_and(|path_set| path_set.accept_remote_id(now, id));
-        if !is_new {
+        let path_set = self.path_sets.get_mut(&link);
+        if !path_set.is_some_and(|path_set| path_set.accept_remote_id(now, id)) {
             return Err(FlowRefused::BadId);
         }
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
@@ -196,14 +182,8 @@ impl<P: Provider> Node<P> {
             exchange: Exchange::NEW,
         };
         let flow = Flow::new(now, (link, id), (game, player, mode), Some(keys), side);
-        let index = self.flows.insert(flow).map_err(|_| FlowRefused::Full)?;
+        let index = self.insert_flow(flow).ok_or(FlowRefused::Full)?;
         self.command(Command::Open { server }, Pending::Upstream(index, link, id));
-        let game = self.game_name(game);
-        self.emit(Event::FlowOpened {
-            game,
-            player,
-            far_end: node,
-        });
         self.paths_dirty = true;
         self.deliver_early(now, link, id);
         Ok(())
@@ -239,37 +219,40 @@ impl<P: Provider> Node<P> {
         (leg, player, game): (Leg, SocketAddr, usize),
         proof: ProofState,
     ) -> Option<u32> {
-        let name = self.game_name(game);
-        let admitted = self.admit(self.own, &name);
+        let admitted = self.admit(self.own, &self.game_name(game));
         let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
             self.ration.on_end(&proof);
             return None;
         };
         let id = self.next_local_id();
         let upstream = Upstream::new(server, self.next_command);
+        let player_end = PlayerEnd::new(leg, proof);
         let side = Side::Local {
-            leg,
-            local: None,
-            proof,
+            player: player_end,
             upstream,
         };
         let flow = Flow::new(now, (LinkId::OWN, id), (game, player, mode), None, side);
-        let index = match self.flows.insert(flow) {
-            Ok(index) => index,
-            Err(flow) => {
-                self.remove_side(&flow.side);
-                return None;
-            }
-        };
-        self.command(
-            Command::Open { server },
-            Pending::Upstream(index, LinkId::OWN, id),
-        );
-        self.emit(Event::FlowOpened {
-            game: name,
-            player,
-            far_end: self.own,
-        });
+        let index = self.insert_flow(flow)?;
+        let pending = Pending::Upstream(index, LinkId::OWN, id);
+        self.command(Command::Open { server }, pending);
+        Some(index)
+    }
+
+    /// Adds a flow and reports it. If there is no room, releases what its end holds.
+    pub(super) fn insert_flow(&mut self, flow: Flow<P::Aead>) -> Option<u32> {
+        let (far, game, player) = (flow.far, flow.game, flow.player);
+        let index = self.flows.insert(flow);
+        let index = index
+            .map_err(|mut flow| self.remove_side(&mut flow.side))
+            .ok()?;
+        if let Some(far_end) = self.node_of(far) {
+            let game = self.game_name(game);
+            self.emit(Event::FlowOpened {
+                game,
+                player,
+                far_end,
+            });
+        }
         Some(index)
     }
 
@@ -282,7 +265,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) const fn next_local_id(&mut self) -> FlowId {
-        let next = &mut self.ports.next_here;
+        let next = &mut self.ports.last_local;
         *next = next.saturating_add(1);
         FlowId(*next)
     }
@@ -295,19 +278,14 @@ impl<P: Provider> Node<P> {
 
     /// Forwards a datagram of a player to a local server.
     pub(super) fn carry_to_server(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let rate = self.config.flow_rate;
-        let is_within = |flow: &mut Flow<P::Aead>| flow.takes(now, rate, datagram.len());
-        if self.touch_local(now, index, datagram.len(), is_within) {
+        if self.takes_local(now, index, datagram.len(), Flow::takes) {
             self.deliver_to_server(index, datagram);
         }
     }
 
     /// Forwards a datagram of a server to a local player.
     pub(super) fn carry_to_player(&mut self, now: Instant, index: u32, datagram: &[u8]) {
-        let rate = self.config.flow_rate;
-        let is_within =
-            |flow: &mut Flow<P::Aead>| flow.takes_from_server(now, rate, datagram.len());
-        if self.touch_local(now, index, datagram.len(), is_within) {
+        if self.takes_local(now, index, datagram.len(), Flow::takes_from_server) {
             self.deliver_to_player(now, index, datagram);
         }
     }
@@ -334,19 +312,19 @@ impl<P: Provider> Node<P> {
     }
 
     /// Whether a datagram is within the flow's rate and the mesh's maximum length.
-    fn touch_local(
+    fn takes_local(
         &mut self,
         now: Instant,
         index: u32,
         len: usize,
-        is_within: impl FnOnce(&mut Flow<P::Aead>) -> bool,
+        takes: fn(&mut Flow<P::Aead>, Instant, u32, usize) -> bool,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
         flow.used = now;
         let game = Some(flow.game);
-        if !is_within(flow) {
+        if !takes(flow, now, self.config.flow_rate, len) {
             self.stats.over_flow_rate = self.stats.over_flow_rate.saturating_add(1);
             self.count_rejected(now, game, TurnedAway::FlowRate);
             return false;
@@ -401,12 +379,7 @@ impl<P: Provider> Node<P> {
                     Ok::<_, crate::proxy_header::WriteError>(())
                 })
                 .is_ok();
-        let counter = if is_queued {
-            &mut self.stats.delivered
-        } else {
-            &mut self.stats.outbox_full
-        };
-        *counter = counter.saturating_add(1);
+        self.count_pushed(is_queued);
     }
 
     /// Writes the short ids of the nodes between a player and this exit, the entry first.

@@ -131,20 +131,19 @@ impl<P: Provider> Node<P> {
             return;
         }
         let since = *path_set.lost_since.get_or_insert(now);
-        if now.saturating_since(since) < LOST_AFTER || self.has_route(now, link) {
+        if now.saturating_since(since) < LOST_AFTER {
             return;
         }
-        for flow in self.players_with_another_exit(now, link) {
-            self.close_flow(now, flow, FlowEnd::SessionLost);
+        let far = self.node_of(link);
+        let has_route = far.is_none_or(|far| self.cost_to(now, far).is_routable());
+        if !has_route {
+            for flow in self.players_with_another_exit(now, link) {
+                self.close_flow(now, flow, FlowEnd::SessionLost);
+            }
         }
     }
 
-    /// Whether link state has a route to a remote node, or the node is unknown.
-    fn has_route(&mut self, now: Instant, link: LinkId) -> bool {
-        let far = self.peers.get(link).map(|peer| peer.node);
-        far.is_none_or(|far| self.cost_to(now, far).is_routable())
-    }
-
+    /// The flows of players to a remote node whose game has another reachable exit.
     fn players_with_another_exit(&mut self, now: Instant, link: LinkId) -> Vec<u32> {
         let flows = self.flows.with(link);
         let players = flows.filter(|(_, flow)| matches!(flow.side, Side::Entry { .. }));

@@ -18,7 +18,7 @@ use crate::ration::{Exchange, ProofState};
 #[derive(Debug)]
 pub(super) struct Flow<A> {
     pub(super) id: FlowId,
-    /// The node at the other end.
+    /// The other end.
     pub(super) far: LinkId,
     pub(super) game: usize,
     /// The player's address as the entry sees it.
@@ -30,16 +30,12 @@ pub(super) struct Flow<A> {
     pub(super) side: Side,
     /// Datagrams for the far end that wait for a path.
     pub(super) outward: Early,
-    /// Datagrams for the server that wait for the socket.
-    pub(super) inward: Early,
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed in either direction.
     pub(super) used: Instant,
     pub(super) since: Instant,
     /// Limiter of bytes to the far end, or to the server of a local flow; `None` if full.
     pub(super) rate: Option<Level>,
-    /// Limiter of bytes to the player of a local flow; `None` if full.
-    rate_to_player: Option<Level>,
     /// Number of datagrams sent over the session.
     pub(super) by_session: u8,
     /// When labels may be requested for it.
@@ -66,12 +62,10 @@ impl<A> Flow<A> {
             joiner: Joiner::new(),
             side,
             outward: Early::default(),
-            inward: Early::default(),
             labels: Vec::new(),
             used: now,
             since: now,
             rate: None,
-            rate_to_player: None,
             by_session: 0,
             label_retry: LabelRetry::new(now),
             unproved: None,
@@ -85,12 +79,13 @@ impl<A> Flow<A> {
         if matches!(self.side, Side::Tunnel(_)) {
             return true;
         }
-        take_of(&mut self.rate, now, rate, len)
+        take_bytes(&mut self.rate, now, rate, len)
     }
 
     /// The same for a datagram of a local flow's server.
     pub(super) fn takes_from_server(&mut self, now: Instant, rate: u32, len: usize) -> bool {
-        take_of(&mut self.rate_to_player, now, rate, len)
+        let upstream = self.side.upstream_mut();
+        upstream.is_some_and(|upstream| take_bytes(&mut upstream.rate_to_player, now, rate, len))
     }
 
     const fn owner(&self) -> Owner {
@@ -113,7 +108,7 @@ impl<A> Flow<A> {
 }
 
 /// Takes `len` bytes from a limiter of `rate` bytes a second, with a burst of 250 ms.
-fn take_of(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bool {
+fn take_bytes(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) -> bool {
     let burst = rate / 4;
     let fill = Fill { rate, burst };
     let level = level.get_or_insert_with(|| Level::full(fill, now));
@@ -227,8 +222,8 @@ impl<A> FlowTable<A> {
             let held = self.prefixes.entry((owner, prefix)).or_default();
             *held = held.saturating_add(1);
         }
-        if let Side::Entry { leg, .. } | Side::Local { leg, .. } = flow.side {
-            self.by_player.insert((leg, flow.player), index);
+        if let Some(player) = flow.side.player_mut() {
+            self.by_player.insert((player.leg, flow.player), index);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
         if place == self.slots.len() {
@@ -257,8 +252,8 @@ impl<A> FlowTable<A> {
                 self.held.remove(&owner);
             }
         }
-        if let Side::Entry { leg, .. } | Side::Local { leg, .. } = flow.side {
-            self.by_player.remove(&(leg, flow.player));
+        if let Some(player) = flow.side.player_mut() {
+            self.by_player.remove(&(player.leg, flow.player));
         }
         let upstream = flow.side.upstream_mut();
         if let Some(socket) = upstream.and_then(|upstream| upstream.socket) {
@@ -431,15 +426,7 @@ pub(super) fn probe_link(index: u32) -> Option<LinkId> {
 /// What a flow leads to at this node.
 #[derive(Debug)]
 pub(super) enum Side {
-    /// A player.
-    Entry {
-        /// The game's socket and the player's address.
-        leg: Leg,
-        /// The local address that the player last sent to.
-        local: Option<IpAddr>,
-        /// Whether the player has proved that it receives replies.
-        proof: ProofState,
-    },
+    Entry(PlayerEnd),
     /// A game server.
     Exit {
         upstream: Upstream,
@@ -448,10 +435,7 @@ pub(super) enum Side {
     },
     /// A player and a game server: the flow is local and does not use the mesh.
     Local {
-        /// As in [`Entry`](Self::Entry).
-        leg: Leg,
-        local: Option<IpAddr>,
-        proof: ProofState,
+        player: PlayerEnd,
         upstream: Upstream,
     },
     /// A tunnel, which carries the TCP games of both nodes.
@@ -459,16 +443,31 @@ pub(super) enum Side {
     Tunnel(TunnelSide),
 }
 
+/// An entry's state for a flow's player.
+#[derive(Debug)]
+pub(super) struct PlayerEnd {
+    /// The game's socket and the player's address.
+    pub(super) leg: Leg,
+    /// The local address that the player last sent to.
+    pub(super) local: Option<IpAddr>,
+    pub(super) proof: ProofState,
+}
+
+impl PlayerEnd {
+    pub(super) const fn new(leg: Leg, proof: ProofState) -> Self {
+        Self {
+            leg,
+            local: None,
+            proof,
+        }
+    }
+}
+
 impl Side {
-    /// The player's socket and address, the local address it last sent to, and its proof state.
-    pub(super) const fn player_mut(
-        &mut self,
-    ) -> Option<(&mut Leg, &mut Option<IpAddr>, &mut ProofState)> {
+    /// The player, if it is at this end.
+    pub(super) const fn player_mut(&mut self) -> Option<&mut PlayerEnd> {
         match self {
-            Self::Entry { leg, local, proof }
-            | Self::Local {
-                leg, local, proof, ..
-            } => Some((leg, local, proof)),
+            Self::Entry(player) | Self::Local { player, .. } => Some(player),
             Self::Exit { .. } => None,
             #[cfg(feature = "tcp")]
             Self::Tunnel(_) => None,
@@ -518,15 +517,21 @@ pub(super) struct Upstream {
     pub(super) answered_at: Option<Instant>,
     /// Identifies the flow while this node runs: the number of the command that opens its socket.
     pub(super) serial: u64,
+    /// Datagrams that wait for the socket.
+    pub(super) waiting: Early,
+    /// Limiter of bytes to the player of a local flow; `None` if full.
+    rate_to_player: Option<Level>,
 }
 
 impl Upstream {
-    pub(super) const fn new(server: SocketAddr, serial: u64) -> Self {
+    pub(super) fn new(server: SocketAddr, serial: u64) -> Self {
         Self {
             server,
             socket: None,
             answered_at: None,
             serial,
+            waiting: Early::default(),
+            rate_to_player: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::event::{Event, TurnedAway};
 use crate::flow_key::{FlowDrop, FlowId, FlowOpener, FlowSealer, TAG_LEN};
 use crate::flow_message::{FlowEnd, FlowMessage, numbers_from};
 use crate::hop::Piece;
-use crate::link::LinkId;
+use crate::link::{End, LinkId};
 use crate::outbox::Destination;
 use crate::pieces::{WHOLE_MAX, split_over};
 
@@ -60,9 +60,8 @@ impl<P: Provider> Node<P> {
         let (packet, len) = ((flow.id, number), payload.len());
         let mut datagram = core::mem::take(&mut self.message);
         datagram.clear();
-        let is_whole = flow
-            .joiner
-            .add(now, (number, piece), payload, &mut datagram);
+        let joiner = &mut flow.joiner;
+        let is_whole = joiner.add(now, (number, piece), payload, &mut datagram);
         if is_whole {
             flow.used = now;
         }
@@ -293,7 +292,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn flow_keys(&self, link: LinkId, flow: FlowId) -> Option<FlowKeys<P::Aead>> {
         let session = self.peers.session(link)?;
         let exporter = self.endpoint.exporter(session)?;
-        let end = self.path_sets.get(&link)?.end;
+        let end = End::from(self.endpoint.role(session)?);
         let provider = self.endpoint.provider();
         Some((
             FlowSealer::new(provider, exporter, flow, end.sends()),
@@ -333,7 +332,12 @@ impl<P: Provider> Node<P> {
 
     /// Queues a datagram to a player or a server.
     pub(super) fn push_out(&mut self, destination: Destination, datagram: &[u8]) {
-        let counter = if self.plane.outbox.push_bytes(destination, datagram) {
+        let is_queued = self.plane.outbox.push_bytes(destination, datagram);
+        self.count_pushed(is_queued);
+    }
+
+    pub(super) const fn count_pushed(&mut self, is_queued: bool) {
+        let counter = if is_queued {
             &mut self.stats.delivered
         } else {
             &mut self.stats.outbox_full
@@ -343,7 +347,7 @@ impl<P: Provider> Node<P> {
 
     /// Removes a flow, its labels and its socket.
     pub(super) fn end_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
-        let Some(flow) = self.flows.remove(index) else {
+        let Some(mut flow) = self.flows.remove(index) else {
             return;
         };
         for label in &flow.labels {
@@ -361,7 +365,7 @@ impl<P: Provider> Node<P> {
             }
             return;
         }
-        self.remove_side(&flow.side);
+        self.remove_side(&mut flow.side);
         self.emit(Event::FlowClosed {
             game: self.game_name(flow.game),
             player: flow.player,

@@ -10,7 +10,7 @@ use super::Node;
 use crate::cost::{Cost, CostModel};
 use crate::link_state::LinkStateTable;
 use crate::measure::LinkReport;
-use crate::routes::{Graph, NodeIndex, Path, Route, RouteLimits, SourceRoutes, disjoint_routes};
+use crate::routes::{Graph, NodeIndex, Path, RouteLimits, SourceRoutes, disjoint_routes};
 
 /// The graph of all known links, and the routes on it.
 ///
@@ -22,7 +22,7 @@ pub(super) struct KnownRoutes {
     /// Whether links, nodes or roles changed in a way that `newest` does not contain.
     is_stale: bool,
     /// When alternatives were last computed.
-    worked_at: Option<Instant>,
+    computed_at: Option<Instant>,
     alternatives: BTreeMap<NodeId, Alternatives>,
 }
 
@@ -60,9 +60,8 @@ impl KnownRoutes {
             self.is_stale = true;
             return;
         };
-        let changed = reports
-            .iter()
-            .filter(|(id, report)| before.get(*id) != Some(*report));
+        let changed = reports.iter();
+        let changed = changed.filter(|(id, report)| before.get(*id) != Some(*report));
         let mut ends = Vec::new();
         for (id, report) in changed {
             match table.relink_own(&mut newest.graph, model, (id, *report)) {
@@ -99,10 +98,10 @@ impl KnownRoutes {
         let is_usable =
             |held: &Alternatives| held.avoided == avoided && newest.is_usable(now, far, held);
         if !held.is_some_and(is_usable) {
-            if self.worked_at == Some(now) {
+            if self.computed_at == Some(now) {
                 return None;
             }
-            self.worked_at = Some(now);
+            self.computed_at = Some(now);
             let found = Alternatives {
                 paths: newest.disjoint(far, avoided),
                 avoided: avoided.to_vec(),
@@ -110,15 +109,14 @@ impl KnownRoutes {
             };
             self.alternatives.insert(far, found);
         }
-        self.alternatives
-            .get(&far)
-            .map(|held| held.paths.as_slice())
+        let held = self.alternatives.get(&far);
+        held.map(|held| held.paths.as_slice())
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.newest
-            .as_ref()
-            .is_none_or(|newest| self.is_stale && now.saturating_since(newest.made_at) >= COALESCE)
+        let is_old = |newest: &Routed| now.saturating_since(newest.made_at) >= COALESCE;
+        let newest = self.newest.as_ref();
+        newest.is_none_or(|newest| self.is_stale && is_old(newest))
     }
 
     fn renew(&mut self, now: Instant, graph: Graph, own: &NodeId, limits: RouteLimits) {
@@ -164,31 +162,25 @@ impl Routed {
 
     /// The routes without the avoided relays, and without the direct path if `far` is avoided.
     fn without(&self, far: NodeId, avoided: &[NodeId]) -> SourceRoutes {
-        let used = |relays: Vec<NodeId>| Route {
-            cost: Cost::ZERO,
-            path: Path {
-                relays,
-                destination: far,
-            },
+        let path = |relays: Vec<NodeId>| Path {
+            relays,
+            destination: far,
         };
-        let relays: Vec<NodeId> = avoided
-            .iter()
-            .copied()
-            .filter(|node| *node != far)
-            .collect();
+        let relays = avoided.iter().copied().filter(|node| *node != far);
+        let relays: Vec<NodeId> = relays.collect();
         let has_direct = relays.len() < avoided.len();
         let mut left = self.best.clone();
         if !relays.is_empty() {
-            left = left.without(&self.graph, &used(relays));
+            left = left.without(&self.graph, &path(relays));
         }
         if has_direct {
-            left = left.without(&self.graph, &used(Vec::new()));
+            left = left.without(&self.graph, &path(Vec::new()));
         }
         left
     }
 
     /// Whether alternatives are valid: the best path is the same, all are routable, and they are
-    /// younger than [`LASTING`].
+    /// younger than [`ALTERNATIVES_AGE_MAX`].
     fn is_usable(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
         let best = self.graph.index(&far);
         let best = best.and_then(|far| self.best.route(&self.graph, far));
@@ -196,7 +188,7 @@ impl Routed {
             let cost = self.graph.path_cost(self.own, path, Cost::ZERO);
             cost.is_routable()
         };
-        now.saturating_since(held.made_at) < LASTING
+        now.saturating_since(held.made_at) < ALTERNATIVES_AGE_MAX
             && best.as_ref().map(|best| &best.path) == held.paths.first()
             && held.paths.iter().all(is_way)
     }
@@ -232,7 +224,7 @@ impl<P: Provider> Node<P> {
 /// Least time between two graphs.
 const COALESCE: Duration = Duration::from_millis(100);
 /// Age after which alternatives are recomputed even if the best path is the same.
-const LASTING: Duration = Duration::from_secs(1);
+const ALTERNATIVES_AGE_MAX: Duration = Duration::from_secs(1);
 /// Age after which unused alternatives are dropped.
 const FORGET: Duration = Duration::from_secs(60);
 /// Links updated one by one; for more, recomputing all costs is cheaper.
@@ -279,7 +271,7 @@ mod tests {
             now += Duration::from_millis(1);
         }
         assert_eq!(found(&mut known, now), 19, "kept");
-        now += LASTING;
+        now += ALTERNATIVES_AGE_MAX;
         assert_eq!(found(&mut known, now), 1, "looked for again");
     }
 

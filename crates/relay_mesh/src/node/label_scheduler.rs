@@ -64,29 +64,18 @@ impl<A> PathSet<A> {
         let Some(path) = paths.find(|path| Some(path.id) == current) else {
             return BTreeSet::new();
         };
-        let lacks = |request: &&LabelRequest| !path.bound.contains_key(&request.flow);
-        let still = path.unbound_since.filter(|(flow, _)| {
-            requests
-                .iter()
-                .filter(lacks)
-                .any(|request| request.flow == *flow)
-        });
-        let first = requests
-            .iter()
-            .find(lacks)
-            .map(|request| (request.flow, now));
-        path.unbound_since = still.or(first);
+        let flows = requests.iter().map(|request| request.flow);
+        let unbound: BTreeSet<FlowId> = flows
+            .filter(|flow| !path.bound.contains_key(flow))
+            .collect();
+        let still = path.unbound_since;
+        let still = still.filter(|(flow, _)| unbound.contains(flow));
+        path.unbound_since = still.or_else(|| unbound.first().map(|flow| (*flow, now)));
         if path.unbound_since.is_none() {
             path.failures = 0;
         }
-        let stranded = if path.is_short(now) {
-            let stranded = requests
-                .iter()
-                .filter(|request| !path.bound.contains_key(&request.flow));
-            stranded.map(|request| request.flow).collect()
-        } else {
-            BTreeSet::new()
-        };
+        let is_short = path.is_short(now);
+        let stranded = if is_short { unbound } else { BTreeSet::new() };
         if let Some((_, since)) = path.unbound_since.filter(|_| stranded.is_empty()) {
             self.search_from(since + UNBOUND_MAX);
         }
@@ -118,14 +107,13 @@ impl<A> PathSet<A> {
         };
         let is_next =
             |request: &LabelRequest| !waits && (is_current || (request.is_proved && is_warm));
-        let first = requests.iter().filter(|request| is_first(request));
-        let next = requests
-            .iter()
-            .filter(|request| !is_first(request) && is_next(request));
-        let wanted = first.chain(next).map(|request| request.flow);
-        wanted
-            .filter(|flow| !path.bound.contains_key(flow) && !asked.contains(flow))
-            .collect()
+        let is_missing = |request: &&LabelRequest| {
+            !path.bound.contains_key(&request.flow) && !asked.contains(&request.flow)
+        };
+        let missing = || requests.iter().filter(is_missing);
+        let first = missing().filter(|request| is_first(request));
+        let next = missing().filter(|request| !is_first(request) && is_next(request));
+        first.chain(next).map(|request| request.flow).collect()
     }
 
     /// Spare paths that wait, while flows wait for labels on the active path and none is stranded.
@@ -143,10 +131,10 @@ impl<A> PathSet<A> {
     }
 
     /// Removes from `idle` every path that still carries a flow with no label on the active path or
-    /// an earlier one. Leaves room for `coming` new paths within [`PATHS_MAX`].
-    pub(super) fn retain_fallback_paths(&self, now: Instant, idle: &mut Vec<u8>, coming: usize) {
+    /// an earlier one. Leaves room for `incoming` new paths within [`PATHS_MAX`].
+    pub(super) fn retain_fallback_paths(&self, now: Instant, idle: &mut Vec<u8>, incoming: usize) {
         let kept = self.paths.len().saturating_sub(idle.len());
-        let mut room = PATHS_MAX.saturating_sub(kept).saturating_sub(coming);
+        let mut room = PATHS_MAX.saturating_sub(kept).saturating_sub(incoming);
         idle.retain(|id| {
             let is_kept = room > 0 && self.is_fallback(now, *id);
             room = room.saturating_sub(is_kept.into());
@@ -181,7 +169,7 @@ impl PathEntry {
     pub(super) fn batches<'a>(
         &self,
         mut flows: &'a [FlowId],
-    ) -> impl Iterator<Item = &'a [FlowId]> {
+    ) -> impl Iterator<Item = &'a [FlowId]> + use<'a> {
         let most = (FLOWS_MAX >> self.failures.min(15)).max(1);
         let is_tried = self.failures > 0 && !self.is_watched();
         core::iter::from_fn(move || {

@@ -35,20 +35,17 @@ impl PathBackoff {
                 self.list.swap_remove(first);
             }
         }
-        let span = first
-            .saturating_mul(1 << failures.min(PATH_DOUBLINGS_MAX))
-            .min(PATH_BACKOFF_MAX);
+        let span = first.saturating_mul(1 << failures.min(PATH_DOUBLINGS_MAX));
         self.list.push(BackoffEntry {
             path,
-            until: now + span,
+            until: now + span.min(PATH_BACKOFF_MAX),
             failures: failures.saturating_add(1),
         });
     }
 
     pub(super) fn is_blocked(&self, now: Instant, path: &Path) -> bool {
-        self.list
-            .iter()
-            .any(|entry| now < entry.until && entry.path == *path)
+        let mut entries = self.list.iter();
+        entries.any(|entry| now < entry.until && entry.path == *path)
     }
 
     pub(super) fn failed_recently(&self, now: Instant, path: &Path) -> bool {

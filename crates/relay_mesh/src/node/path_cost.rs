@@ -62,9 +62,8 @@ impl LinkState {
             is_draining,
         }
     }
-}
 
-impl LinkState {
+    /// The cost without the price of loss.
     pub(super) const fn delay(&self) -> Cost {
         self.cost.less(self.loss_price)
     }
@@ -112,14 +111,11 @@ impl PathEntry {
         (cost, loss_price): (Cost, Cost),
         choice: &ChoiceConfig,
     ) -> Cost {
-        let usual = self
-            .usual_delay
-            .map_or(cost, |delay| delay.plus(loss_price));
+        let usual = self.usual_delay;
+        let usual = usual.map_or(cost, |delay| delay.plus(loss_price));
         let grown = usual.plus(from_span(self.watch.excess()));
-        let data = self
-            .quality
-            .data_transit(now)
-            .filter(|_| choice.judges_data);
+        let data = self.quality.data_transit(now);
+        let data = data.filter(|_| choice.judges_data);
         let data = data.map_or(Duration::ZERO, |data| self.watch.data_excess(data));
         cost.max(grown).plus(from_span(data))
     }

@@ -9,13 +9,13 @@ use wire::Instant;
 
 use super::flow_table::FlowTable;
 use super::label_scheduler::LabelRequest;
-use super::path_set::{Bound, KEEP_ALIVE, PathEntry, PathSet};
+use super::path_set::{Bound, KEEP_ALIVE, PathSet};
 use super::{Node, RELIABLE};
 use crate::flow_key::FlowId;
 use crate::game::Mode;
 use crate::hop::{NextLabel, Piece, ShardId};
 use crate::link::LinkId;
-use crate::path_setup::{Ask, PathSetup, Progress, held};
+use crate::path_setup::{NodeRequest, PathSetup, Progress, held};
 use crate::route_request::RouteReply;
 
 impl<P: Provider> Node<P> {
@@ -84,9 +84,9 @@ impl<P: Provider> Node<P> {
             }
             ready.push(flow);
         }
-        let is_of_no_use = path.on_labels(now, ready.len(), unbound);
+        let has_failed = path.on_labels(now, ready.len(), unbound);
         self.queue_releases(now, idle);
-        if is_of_no_use {
+        if has_failed {
             self.on_setup_failed(now, far, id);
         }
         for flow in ready {
@@ -125,7 +125,7 @@ impl<P: Provider> Node<P> {
         self.stats.label_searches = self.stats.label_searches.saturating_add(1);
         let requests = Self::label_requests(now, path_set, &self.flows, link);
         path_set.on_searched(now, requests.len());
-        let mut asks = Vec::new();
+        let mut outgoing = Vec::new();
         let mut ids = || self.last_request.advance();
         // After a failure, the path that takes over gets its labels first.
         let proved = requests.iter().filter(|wanted| wanted.is_proved);
@@ -134,50 +134,38 @@ impl<P: Provider> Node<P> {
             path_set.search_from(path_set.failover_deadline);
         }
         let stranded = path_set.update_unbound_flows(now, &requests);
-        let alone = path_set.exclusive_path(now, priority_path);
+        let exclusive = path_set.exclusive_path(now, priority_path);
         // Flows without any label come before those that want a second one.
         let waiting = path_set.deferred_spares(&stranded);
-        let is_open = |path: &PathEntry| path.retry_at <= now;
-        let shut = path_set.paths.iter().filter(|path| !is_open(path));
-        let retry_at = shut.map(|path| path.retry_at).min();
-        let open = path_set.paths.iter().filter(|path| is_open(path));
-        let missing: Vec<_> = open
-            .filter(|path| path.setup_room() > 0 && alone.is_none_or(|alone| alone == path.id))
-            .map(|path| {
-                (
-                    path.id,
-                    path_set.missing(path, &requests, (priority_path, &stranded)),
-                )
-            })
-            .collect();
+        let retry_at = path_set.paths.iter().map(|path| path.retry_at);
+        let retry_at = retry_at.filter(|at| *at > now).min();
+        let open = path_set.paths.iter().filter(|path| {
+            let is_allowed = exclusive.is_none_or(|exclusive| exclusive == path.id);
+            is_allowed && path.retry_at <= now && path.setup_room() > 0
+        });
+        let flows = |path| path_set.missing(path, &requests, (priority_path, &stranded));
+        let missing: Vec<_> = open.map(|path| (path.id, flows(path))).collect();
         for (id, missing) in missing {
             let Some(path) = path_set.path_mut(id) else {
                 continue;
             };
-            let room = if waiting.contains(&id) {
-                path.setup_room()
-                    .min(SPARE_SETUPS.saturating_sub(path.setups.len()))
-            } else {
-                path.setup_room()
-            };
+            let is_waiting = waiting.contains(&id);
+            let most = if is_waiting { SPARE_SETUPS } else { usize::MAX };
+            let room = path
+                .setup_room()
+                .min(most.saturating_sub(path.setups.len()));
             // The end of a set-up starts the next search.
-            let started: Vec<_> = path
-                .batches(&missing)
-                .take(room)
-                .map(|flows| {
-                    let way = (path.path.relays.as_slice(), path.path.destination, id);
-                    PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids)
-                })
-                .collect();
-            for (setup, first) in started {
+            for flows in path.batches(&missing).take(room) {
+                let way = (path.path.relays.as_slice(), path.path.destination, id);
+                let (setup, first) = PathSetup::start(now, self.own, way, flows.to_vec(), &mut ids);
                 path.setups.push(setup);
-                asks.extend(first);
+                outgoing.extend(first);
             }
         }
         if let Some(at) = retry_at {
             path_set.search_from(at);
         }
-        self.ask(now, asks);
+        self.send_requests(now, outgoing);
     }
 
     /// The flows with a far end for which labels may be requested, the probe flow first. The far
@@ -212,17 +200,15 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        let Some(node) = self.peers.get(link).map(|peer| peer.node) else {
+        let Some(node) = self.node_of(link) else {
             return;
         };
         let mut ids = || self.last_request.advance();
         let session = self.peers.session(link);
         let found = self.path_sets.iter_mut().find_map(|(&far, path_set)| {
             path_set.paths.iter_mut().find_map(|path| {
-                let place = path
-                    .setups
-                    .iter()
-                    .position(|setup| setup.waits_for(node, id))?;
+                let mut setups = path.setups.iter();
+                let place = setups.position(|setup| setup.waits_for(node, id))?;
                 let setup = path.setups.get_mut(place)?;
                 setup.note_session(id, session);
                 let progress = setup.on_reply(id, reply.clone(), &mut ids);
@@ -233,9 +219,14 @@ impl<P: Provider> Node<P> {
         });
         let mut idle = Vec::new();
         match found {
-            Some((_, _, Progress::Pending(asks), _)) => self.ask(now, asks),
+            Some((_, _, Progress::Pending(outgoing), _)) => self.send_requests(now, outgoing),
             Some((far, path, progress, Some(mut setup))) => {
-                self.on_setup_ended(now, (far, path), progress, &mut setup);
+                if let Progress::Ready { labels, refused } = progress {
+                    self.take_labels(now, (far, path), labels, &mut setup);
+                    self.defer(now, far, &refused);
+                } else {
+                    self.on_setup_failed(now, far, path);
+                }
                 idle = setup.into_held();
             }
             Some((_, _, _, None)) | None => {
@@ -247,21 +238,6 @@ impl<P: Provider> Node<P> {
         }
         self.queue_releases(now, idle);
         self.paths_dirty = true;
-    }
-
-    fn on_setup_ended(
-        &mut self,
-        now: Instant,
-        (far, path): (LinkId, u8),
-        progress: Progress,
-        setup: &mut PathSetup,
-    ) {
-        if let Progress::Ready { labels, refused } = progress {
-            self.take_labels(now, (far, path), labels, setup);
-            self.defer(now, far, &refused);
-        } else {
-            self.on_setup_failed(now, far, path);
-        }
     }
 
     pub(super) fn end_overdue_setups(&mut self, now: Instant, link: LinkId) {
@@ -287,13 +263,10 @@ impl<P: Provider> Node<P> {
         let mut silent = Vec::new();
         for (&link, path_set) in &self.path_sets {
             for path in &path_set.paths {
-                for (&flow, bound) in &path.bound {
-                    if now.saturating_since(bound.sent_at) >= KEEP_ALIVE
-                        && let Some(index) = self.flows.of_id(link, flow)
-                    {
-                        silent.push((index, path.id));
-                    }
-                }
+                let is_silent = |bound: &Bound| now.saturating_since(bound.sent_at) >= KEEP_ALIVE;
+                let flows = path.bound.iter().filter(|(_, bound)| is_silent(bound));
+                let indices = flows.filter_map(|(flow, _)| self.flows.of_id(link, *flow));
+                silent.extend(indices.map(|index| (index, path.id)));
             }
         }
         for (index, path) in silent {
@@ -302,9 +275,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Sends requests. If a request cannot be sent, its set-up ends, and its path backs off once.
-    fn ask(&mut self, now: Instant, asks: Vec<Ask>) {
-        let mut unasked = Vec::new();
-        for Ask { node, id, request } in asks {
+    fn send_requests(&mut self, now: Instant, outgoing: Vec<NodeRequest>) {
+        let mut unsent = Vec::new();
+        for NodeRequest { node, id, request } in outgoing {
             let mut message = Vec::new();
             request.encode(id, &mut message);
             let link = self.peers.find(&node);
@@ -312,20 +285,17 @@ impl<P: Provider> Node<P> {
             if link.is_some_and(|link| self.send(now, link, RELIABLE, &message)) {
                 self.stats.label_requests = self.stats.label_requests.saturating_add(1);
             } else {
-                unasked.push((node, id, link.is_some()));
+                unsent.push((node, id, link.is_some()));
             }
         }
         let (mut stuck, mut ended) = (BTreeMap::new(), Vec::new());
-        for (node, id, is_only_full) in unasked {
+        for (node, id, is_only_full) in unsent {
             for (&far, path_set) in &mut self.path_sets {
                 let mut is_stuck = false;
                 for path in &mut path_set.paths {
-                    let before = path.setups.len();
-                    ended.extend(
-                        path.setups
-                            .extract_if(.., |setup| setup.waits_for(node, id)),
-                    );
-                    if path.setups.len() < before {
+                    let (before, setups) = (ended.len(), &mut path.setups);
+                    ended.extend(setups.extract_if(.., |setup| setup.waits_for(node, id)));
+                    if ended.len() > before {
                         let is_full = stuck.entry((far, path.id)).or_insert(true);
                         *is_full &= is_only_full;
                         is_stuck = true;

@@ -78,10 +78,8 @@ impl<P: Provider> Node<P> {
             return;
         };
         let provider = self.endpoint.provider();
-        let opened = path_set
-            .probe_opener
-            .open(provider, now, &arrived.header, arrived.body);
-        let Ok(payload) = opened else {
+        let opener = &mut path_set.probe_opener;
+        let Ok(payload) = opener.open(provider, now, &arrived.header, arrived.body) else {
             self.stats.flow_forged = self.stats.flow_forged.saturating_add(1);
             return;
         };
@@ -193,11 +191,8 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        let mut datagram = Vec::new();
-        let is_whole = path_set
-            .session_joiner
-            .add(now, (number, piece), payload, &mut datagram);
-        if !is_whole {
+        let (mut datagram, joiner) = (Vec::new(), &mut path_set.session_joiner);
+        if !joiner.add(now, (number, piece), payload, &mut datagram) {
             return;
         }
         let Some((&mut flow_code::SESSION_DATAGRAM, datagram)) = datagram.split_first_mut() else {
@@ -226,10 +221,8 @@ impl<P: Provider> Node<P> {
         let path_set = self.path_sets.get_mut(&link)?;
         let provider = self.endpoint.provider();
         self.sealed.clear();
-        let numbered = path_set
-            .probe_sealer
-            .seal(provider, now, piece, &mut self.sealed)
-            .ok()?;
+        let sealer = &mut path_set.probe_sealer;
+        let numbered = sealer.seal(provider, now, piece, &mut self.sealed).ok()?;
         let path = path_set.path_mut(id)?;
         let sealed = (numbered, self.sealed.as_slice());
         let is_sent = path.send(&mut self.plane, provider, now, (FlowId::PROBE, sealed));

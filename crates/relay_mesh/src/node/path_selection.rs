@@ -12,7 +12,7 @@ use super::path_set::{OVERLAP_MIN, PathEntry, PathSet};
 use super::{Node, path_backoff};
 use crate::choice::{Candidate, Choice, DataHealth, Reason};
 use crate::event::{Event, RouteCause};
-use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
+use crate::flow_key::FlowId;
 use crate::game::Mode;
 use crate::link::{End, LinkId};
 use crate::path_setup::PathSetup;
@@ -25,22 +25,13 @@ impl<P: Provider> Node<P> {
         if self.path_sets.contains_key(&link) {
             return true;
         }
-        let Some(session) = self.peers.session(link) else {
+        let session = self.peers.session(link);
+        let role = session.and_then(|session| self.endpoint.role(session));
+        let (Some(role), Some(keys)) = (role, self.flow_keys(link, FlowId::PROBE)) else {
             return false;
         };
-        let (Some(exporter), Some(role)) =
-            (self.endpoint.exporter(session), self.endpoint.role(session))
-        else {
-            return false;
-        };
-        let end = End::from(role);
-        let provider = self.endpoint.provider();
-        let keys = (
-            FlowSealer::new(provider, exporter, FlowId::PROBE, end.sends()),
-            FlowOpener::new(provider, exporter, FlowId::PROBE, end.receives()),
-        );
         let choice = Choice::new(now, self.config.choice, self.generator.next_u64());
-        let mut path_set = PathSet::new(now, end, keys, choice);
+        let mut path_set = PathSet::new(now, End::from(role), keys, choice);
         path_set.salt = self.generator.next_u64();
         self.path_sets.insert(link, path_set);
         self.paths_dirty = true;
@@ -97,11 +88,8 @@ impl<P: Provider> Node<P> {
         self.move_if_ready(now, link);
         self.end_flows_of_lost_exit(now, link);
         self.send_opens(now, link);
-        if self
-            .path_sets
-            .get_mut(&link)
-            .is_some_and(|path_set| path_set.take_search(now))
-        {
+        let path_set = self.path_sets.get_mut(&link);
+        if path_set.is_some_and(|path_set| path_set.take_search(now)) {
             self.set_up_missing(now, link);
         }
     }
@@ -133,17 +121,15 @@ impl<P: Provider> Node<P> {
 
     /// Handles the end of the session with a node that may be a relay of paths.
     pub(super) fn on_link_gone(&mut self, now: Instant, link: LinkId, node: NodeId) {
-        let hit: Vec<(LinkId, u8)> = self
-            .path_sets
-            .iter()
-            .flat_map(|(path_set, state)| state.paths.iter().map(move |path| (*path_set, path)))
-            .filter(|(_, path)| {
+        let mut hit: Vec<(LinkId, u8)> = Vec::new();
+        for (far, path_set) in &self.path_sets {
+            let paths = path_set.paths.iter().filter(|path| {
                 path.first == link || path.setups.iter().any(|setup| setup.passes(node))
-            })
-            .map(|(path_set, path)| (path_set, path.id))
-            .collect();
-        for (path_set, path) in hit {
-            self.fail_path(now, path_set, path);
+            });
+            hit.extend(paths.map(|path| (*far, path.id)));
+        }
+        for (far, path) in hit {
+            self.fail_path(now, far, path);
         }
         self.paths_dirty = true;
     }
@@ -185,7 +171,7 @@ impl<P: Provider> Node<P> {
                 RouteCause::Killed
             };
             let from = Some(failed.path.clone());
-            self.take_path(now, link, standby, (from, cause));
+            self.activate_path(now, link, standby, (from, cause));
         }
         self.release(now, failed);
         self.paths_dirty = true;
@@ -323,22 +309,24 @@ impl<P: Provider> Node<P> {
         let is_proved = |path: &PathEntry| path.is_proved(now);
         let next = spare.as_ref().map(|spare| path_set.find(spare));
         let is_awaited = next.is_some_and(|next| !next.is_some_and(is_proved));
-        let stays = path_set.standby.filter(|id| {
+        let kept_standby = path_set.standby.filter(|id| {
             is_awaited && Some(*id) != path_set.current && path_set.path(*id).is_some_and(is_proved)
         });
         // The direct path has labels of all flows; keep them even if some are short.
         let is_short = path_set.active().is_some_and(|path| path.is_short(now));
         let previous = path_set.previous.map(|(previous, _)| previous);
         let is_kept = |path: &PathEntry| {
-            [path_set.current, stays, previous].contains(&Some(path.id))
+            [path_set.current, kept_standby, previous].contains(&Some(path.id))
                 || [wanted.as_ref(), spare.as_ref()].contains(&Some(&path.path))
                 || (is_short && path.path.relays.is_empty())
         };
         let idle = path_set.paths.iter().filter(|path| !is_kept(path));
         let mut idle: Vec<u8> = idle.map(|path| path.id).collect();
-        let coming = [&wanted, &spare].into_iter().flatten();
-        let coming = coming.filter(|path| path_set.find(path).is_none()).count();
-        path_set.retain_fallback_paths(now, &mut idle, coming);
+        let incoming = [&wanted, &spare].into_iter().flatten();
+        let incoming = incoming
+            .filter(|path| path_set.find(path).is_none())
+            .count();
+        path_set.retain_fallback_paths(now, &mut idle, incoming);
         let idle = idle.into_iter().filter_map(|id| path_set.remove_path(id));
         let idle: Vec<PathEntry> = idle.collect();
         let is_wanted = |path: &Path| Some(path) == wanted.as_ref();
@@ -364,7 +352,7 @@ impl<P: Provider> Node<P> {
         }
         let standby = spare.and_then(|spare| path_set.find(&spare));
         let standby = standby.filter(|path| is_proved(path));
-        path_set.standby = standby.map(|path| path.id).or(stays);
+        path_set.standby = standby.map(|path| path.id).or(kept_standby);
         for path in idle {
             self.release(now, path);
         }
@@ -375,18 +363,14 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get(&link) else {
             return;
         };
-        let Some(to) = path_set
-            .chosen()
-            .filter(|path| Some(path.id) != path_set.current)
-        else {
+        let is_new = |path: &&PathEntry| Some(path.id) != path_set.current;
+        let Some(to) = path_set.chosen().filter(is_new) else {
             return;
         };
         let is_first = path_set.current.is_none();
         // Flows on the active path need labels on the new one first; newer flows can wait.
-        let mut carried = path_set
-            .active()
-            .into_iter()
-            .flat_map(|path| path.bound.keys());
+        let active = path_set.active().into_iter();
+        let mut carried = active.flat_map(|path| path.bound.keys());
         let is_whole = carried.all(|flow| {
             to.bound.contains_key(flow) || !self.flows.is_wanted_everywhere(now, link, *flow)
         });
@@ -398,16 +382,16 @@ impl<P: Provider> Node<P> {
         }
         let from = path_set.active().map(|path| path.path.clone());
         let (to, cause) = (to.id, path_set.cause);
-        let is_claimed = matches!(cause, RouteCause::Better | RouteCause::Degraded);
-        if !is_first && is_claimed && self.is_claim_false(now, link) {
+        let is_by_advertised_cost = matches!(cause, RouteCause::Better | RouteCause::Degraded);
+        if !is_first && is_by_advertised_cost && self.is_advertised_too_low(now, link) {
             return;
         }
-        self.take_path(now, link, to, (from, cause));
+        self.activate_path(now, link, to, (from, cause));
     }
 
     /// Whether the chosen path is far slower than link state says, and slower than the active one.
     /// If so, its relays are backed off.
-    fn is_claim_false(&mut self, now: Instant, link: LinkId) -> bool {
+    fn is_advertised_too_low(&mut self, now: Instant, link: LinkId) -> bool {
         let newest = self.known_routes.newest();
         let model = &self.config.cost;
         let Some(path_set) = self.path_sets.get_mut(&link) else {
@@ -433,7 +417,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Makes a path the active one; copies use the previous path for a while.
-    fn take_path(
+    fn activate_path(
         &mut self,
         now: Instant,
         link: LinkId,

@@ -31,7 +31,7 @@ use crate::splitmix;
 /// The paths from this node to one other, for traffic in that direction.
 #[derive(Debug)]
 pub(super) struct PathSet<A> {
-    pub(super) end: End,
+    end: End,
     /// Seals probes and echoes, and numbers their packets.
     pub(super) probe_sealer: FlowSealer<A>,
     pub(super) probe_opener: FlowOpener<A>,
@@ -212,16 +212,14 @@ impl<A> PathSet<A> {
 
     /// Schedules a search for flows without a label, no later than `at`.
     pub(super) fn search_from(&mut self, at: Instant) {
-        let before = self.search_at.map_or(at, |before| before.min(at));
-        self.search_at = Some(before);
+        self.search_at = Some(self.search_at.map_or(at, |before| before.min(at)));
     }
 
     /// Whether to search now; clears the schedule if so.
     pub(super) fn take_search(&mut self, now: Instant) -> bool {
         let is_rested = self.next_search_at <= now;
-        self.search_at
-            .take_if(|at| *at <= now && is_rested)
-            .is_some()
+        let search = self.search_at.take_if(|at| *at <= now && is_rested);
+        search.is_some()
     }
 
     pub(super) fn has_room_to_open(&self) -> bool {
@@ -255,10 +253,7 @@ impl<A> PathSet<A> {
 
     /// Accepts `flow` if it is an unused id of the remote end, and returns whether it was.
     pub(super) fn accept_remote_id(&mut self, now: Instant, FlowId(flow): FlowId) -> bool {
-        let theirs = match self.end {
-            End::Dialler => 0,
-            End::Accepter => 1,
-        };
+        let theirs = u64::from(self.end == End::Accepter);
         if flow == 0 || flow % 2 != theirs || flow <= self.last_remote {
             return false;
         }

@@ -13,7 +13,7 @@ use crate::hop_seal::BindError;
 use crate::label::LabelRefusal;
 use crate::link::{LinkId, LinkSet};
 use crate::link_state::Roles;
-use crate::route_request::{Bind, Granted, GrantedNext, Refused, RouteReply, RouteRequest};
+use crate::route_request::{Granted, GrantedNext, Refused, RouteReply, RouteRequest};
 
 impl<P: Provider> Node<P> {
     /// Answers a label request of a neighbour.
@@ -27,7 +27,7 @@ impl<P: Provider> Node<P> {
         };
         let node = peer.node;
         let reply = if peer.limits.requests.take(now, request.count().into()) {
-            self.judge(now, (link, node), &request)
+            self.answer(now, (link, node), &request)
         } else {
             Err(Refused::TooMany)
         };
@@ -50,7 +50,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn judge(
+    fn answer(
         &mut self,
         now: Instant,
         (link, node): (LinkId, NodeId),
@@ -58,7 +58,7 @@ impl<P: Provider> Node<P> {
     ) -> Result<Vec<Granted>, Refused> {
         match request {
             RouteRequest::ReserveTransit { previous, count } => {
-                self.may_pass(node)?;
+                self.may_relay_for(node)?;
                 let previous = self.hop(previous)?;
                 self.grant((previous, node), (*count).into(), |own| {
                     own.reserve_transit(now, link, previous)
@@ -77,14 +77,16 @@ impl<P: Provider> Node<P> {
                 for (done, bind) in binds.iter().enumerate() {
                     let onto = (next, &bind.next, &bind.grant);
                     if let Err(why) = self.bind(now, (link, node), bind.label, onto) {
-                        self.undo(binds.get(..done).unwrap_or_default());
+                        for bind in binds.iter().take(done) {
+                            self.free_label(bind.label);
+                        }
                         return Err(why);
                     }
                 }
                 Ok(Vec::new())
             }
             RouteRequest::PassOn { next, to } => {
-                self.may_pass(node)?;
+                self.may_relay_for(node)?;
                 let hops = [self.hop(&node)?, self.hop(next)?];
                 self.reserve_and_bind((now, link, node), hops, to)
             }
@@ -113,7 +115,7 @@ impl<P: Provider> Node<P> {
         Ok(all)
     }
 
-    fn may_pass(&self, node: NodeId) -> Result<(), Refused> {
+    fn may_relay_for(&self, node: NodeId) -> Result<(), Refused> {
         if !self.is_end(node) || !self.is_relay() {
             Err(Refused::Policy)
         } else if self.gossip.publisher().is_leaving() {
@@ -161,22 +163,18 @@ impl<P: Provider> Node<P> {
     }
 
     fn hop(&self, node: &NodeId) -> Result<LinkId, Refused> {
-        self.peers
-            .find(node)
-            .filter(|link| self.peers.carries(*link))
-            .ok_or(Refused::NoLink)
+        let link = self.peers.find(node);
+        let link = link.filter(|link| self.peers.carries(*link));
+        link.ok_or(Refused::NoLink)
     }
 
     /// Returns the flow index that terminal labels of a flow of `link` deliver to.
-    fn terminal(&self, link: LinkId, flow: FlowId) -> Result<u32, Refused> {
+    fn terminal(&self, link: LinkId, flow: FlowId) -> Option<u32> {
         if flow == FlowId::PROBE {
-            return self
-                .path_sets
-                .contains_key(&link)
-                .then(|| probe_flow(link))
-                .ok_or(Refused::UnknownFlow);
+            let is_known = self.path_sets.contains_key(&link);
+            return is_known.then(|| probe_flow(link));
         }
-        self.flows.of_id(link, flow).ok_or(Refused::UnknownFlow)
+        self.flows.of_id(link, flow)
     }
 
     /// Reserves one label for each flow; [`Granted::NONE`] if it is unknown or has too many.
@@ -187,10 +185,8 @@ impl<P: Provider> Node<P> {
         (previous, path): (LinkId, u8),
         flows: &[FlowId],
     ) -> Result<Vec<Granted>, Refused> {
-        let indices: Vec<Option<u32>> = flows
-            .iter()
-            .map(|flow| self.terminal(link, *flow).ok())
-            .collect();
+        let indices = flows.iter().map(|flow| self.terminal(link, *flow));
+        let indices: Vec<Option<u32>> = indices.collect();
         if indices.iter().all(Option::is_none) {
             return Err(Refused::UnknownFlow);
         }
@@ -203,9 +199,8 @@ impl<P: Provider> Node<P> {
                 self.free_label(granted.label);
                 return Granted::NONE;
             };
-            self.plane
-                .labels
-                .bind_terminal(granted.label, (index, path));
+            let labels = &mut self.plane.labels;
+            labels.bind_terminal(granted.label, (index, path));
             granted
         });
         Ok(granted.collect())
@@ -215,13 +210,10 @@ impl<P: Provider> Node<P> {
     /// [`FLOW_LABELS_MAX`].
     fn add_label(&mut self, link: LinkId, index: u32, label: LabelName) -> bool {
         let slab = &mut self.plane.labels;
-        let path_set = &mut self.path_sets;
-        let labels = match self.flows.get_mut(index) {
-            Some(flow) => &mut flow.labels,
-            None => match path_set.get_mut(&link) {
-                Some(path_set) => &mut path_set.probe_labels,
-                None => return false,
-            },
+        let path_set = self.path_sets.get_mut(&link);
+        let flow = self.flows.get_mut(index).map(|flow| &mut flow.labels);
+        let Some(labels) = flow.or_else(|| Some(&mut path_set?.probe_labels)) else {
+            return false;
         };
         if labels.len() >= FLOW_LABELS_MAX {
             labels.retain(|label| slab.get_mut(*label).is_some());
@@ -302,12 +294,5 @@ impl<P: Provider> Node<P> {
             Unbound::Next(BindError::LabelTaken) => Refused::LabelTaken,
             Unbound::Next(BindError::Full) => Refused::Full,
         })
-    }
-
-    /// Frees the labels that a request bound before it failed.
-    fn undo(&mut self, binds: &[Bind]) {
-        for bind in binds {
-            self.free_label(bind.label);
-        }
     }
 }

@@ -309,7 +309,7 @@ fn memory_is_bounded_whatever_the_far_end_reports() {
 
 #[test]
 fn figures_follow_what_is_reported_and_wait_for_enough_of_it() {
-    let mut figures = DataFigures::NEW;
+    let mut figures = DataFigures::default();
     figures.on_report(0, 0);
     figures.on_report(1, 10);
     assert_eq!((figures.lost_thousandths(), figures.later()), (None, None));
@@ -330,7 +330,7 @@ fn figures_follow_what_is_reported_and_wait_for_enough_of_it() {
 
 #[test]
 fn trials_are_rarer_each_time_and_end_with_three_of_four_packets() {
-    let mut trial = WholeTrial::NEW;
+    let mut trial = WholeTrial::default();
     trial.on_pieces();
     let mut now = Instant::ZERO;
     assert!(!trial.is_due(now));

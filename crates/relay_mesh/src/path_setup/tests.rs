@@ -39,9 +39,9 @@ fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
     let way = (&[node(2)][..], node(4), 0);
-    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
-    let Progress::Pending(last) = setup.on_reply(asks[0].id, far, &mut ids) else {
+    let Progress::Pending(last) = setup.on_reply(requests[0].id, far, &mut ids) else {
         panic!("it goes on");
     };
     assert_eq!(last[0].request, pass_on(node(4), &[40, 42]));
@@ -58,8 +58,8 @@ fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
     let mut answer = |flow, reply| {
         let way = (&[][..], node(4), 0);
         let flows = vec![FlowId(flow)];
-        let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-        setup.on_reply(asks[0].id, reply, &mut ids)
+        let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+        setup.on_reply(requests[0].id, reply, &mut ids)
     };
     let refused = || RouteReply::Refused(Refused::UnknownFlow);
     let none = || RouteReply::Done(vec![Granted::NONE]);
@@ -78,16 +78,16 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
     let mut answer = |to: NodeId, reply| {
         let flows = vec![FlowId(7), FlowId(9)];
         let way = (&[relay][..], far, 0);
-        let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+        let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
         if to == far {
-            return setup.on_reply(asks[0].id, reply, &mut ids);
+            return setup.on_reply(requests[0].id, reply, &mut ids);
         }
         let granted = RouteReply::Done(vec![granted(1), granted(2)]);
-        let Progress::Pending(asks) = setup.on_reply(asks[0].id, granted, &mut ids) else {
+        let Progress::Pending(requests) = setup.on_reply(requests[0].id, granted, &mut ids) else {
             panic!("it goes on");
         };
-        assert_eq!(asks[0].node, to);
-        setup.on_reply(asks[0].id, reply, &mut ids)
+        assert_eq!(requests[0].node, to);
+        setup.on_reply(requests[0].id, reply, &mut ids)
     };
     let unknown = || RouteReply::Refused(Refused::UnknownFlow);
     let none = || RouteReply::Done(vec![Granted::NONE, Granted::NONE]);
@@ -123,7 +123,7 @@ fn counter() -> impl FnMut() -> RequestId {
 fn two_rounds_and_the_far_end_first() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1)];
-    let (mut setup, asks) = PathSetup::start(
+    let (mut setup, requests) = PathSetup::start(
         Instant::ZERO,
         node(1),
         (&[node(2), node(3)], node(4), 0),
@@ -141,9 +141,9 @@ fn two_rounds_and_the_far_end_first() {
             path: 0,
         },
     ];
-    assert!(asks.iter().map(|ask| &ask.request).eq(&expected));
+    assert!(requests.iter().map(|ask| &ask.request).eq(&expected));
     let mut progress = Progress::Pending(Vec::new());
-    for (ask, slot) in asks.iter().zip([30, 40]).rev() {
+    for (ask, slot) in requests.iter().zip([30, 40]).rev() {
         assert!(setup.waits_for(ask.node, ask.id));
         assert!(!setup.waits_for(node(9), ask.id), "another node's reply");
         let reply = RouteReply::Done(vec![granted(slot), granted(slot + 1)]);
@@ -181,16 +181,16 @@ fn two_rounds_and_the_far_end_first() {
 #[test]
 fn the_direct_path_takes_one_round() {
     let mut ids = counter();
-    let (mut setup, asks) = PathSetup::start(
+    let (mut setup, requests) = PathSetup::start(
         Instant::ZERO,
         node(1),
         (&[], node(4), 0),
         vec![FlowId(1)],
         &mut ids,
     );
-    assert_eq!(asks.len(), 1);
+    assert_eq!(requests.len(), 1);
     assert_eq!(
-        setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(4)]), &mut ids),
+        setup.on_reply(requests[0].id, RouteReply::Done(vec![granted(4)]), &mut ids),
         ready(&[(1, 4)], &[])
     );
 }
@@ -208,15 +208,15 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         )
     };
     let mut ids = counter();
-    let (mut setup, asks) = start(&mut ids);
+    let (mut setup, requests) = start(&mut ids);
     assert_eq!(
-        setup.on_reply(asks[0].id, RouteReply::Refused(Refused::Full), &mut ids),
+        setup.on_reply(requests[0].id, RouteReply::Refused(Refused::Full), &mut ids),
         Progress::Failed(Refused::Full)
     );
     for wrong in [vec![], vec![granted(1), granted(2)]] {
-        let (mut setup, asks) = start(&mut ids);
+        let (mut setup, requests) = start(&mut ids);
         assert_eq!(
-            setup.on_reply(asks[0].id, RouteReply::Done(wrong), &mut ids),
+            setup.on_reply(requests[0].id, RouteReply::Done(wrong), &mut ids),
             Progress::Failed(Refused::BadLabel)
         );
     }
@@ -230,10 +230,10 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         (none(), Refused::BadLabel),
         (two(), Refused::BadLabel),
     ] {
-        let (mut setup, asks) = start(&mut ids);
-        setup.note_session(asks[0].id, Some(far_end));
+        let (mut setup, requests) = start(&mut ids);
+        setup.note_session(requests[0].id, Some(far_end));
         let given = RouteReply::Done(vec![granted(40)]);
-        let Progress::Pending(last) = setup.on_reply(asks[0].id, given, &mut ids) else {
+        let Progress::Pending(last) = setup.on_reply(requests[0].id, given, &mut ids) else {
             panic!("it goes on");
         };
         setup.note_session(last[0].id, Some(relay));
@@ -250,24 +250,31 @@ fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
     let mut ids = counter();
     let way = (&[node(2), node(3), node(4)][..], node(5), 0);
     let flows = vec![FlowId(0)];
-    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let [first, second, third, far_end] = sessions();
     let mut progress = Progress::Pending(Vec::new());
-    for (ask, (session, slot)) in asks.iter().zip([(second, 30), (third, 40), (far_end, 50)]) {
+    for (ask, (session, slot)) in requests
+        .iter()
+        .zip([(second, 30), (third, 40), (far_end, 50)])
+    {
         setup.note_session(ask.id, Some(session));
         let given = RouteReply::Done(vec![granted(slot)]);
         progress = setup.on_reply(ask.id, given, &mut ids);
     }
-    let Progress::Pending(asks) = progress else {
+    let Progress::Pending(requests) = progress else {
         panic!("it goes on");
     };
-    let nodes: Vec<_> = asks.iter().map(|ask| ask.node).collect();
+    let nodes: Vec<_> = requests.iter().map(|ask| ask.node).collect();
     assert_eq!(nodes, [node(4), node(3), node(2)]);
-    assert_eq!(asks[2].request, pass_on(node(3), &[30]));
-    setup.note_session(asks[2].id, Some(first));
+    assert_eq!(requests[2].request, pass_on(node(3), &[30]));
+    setup.note_session(requests[2].id, Some(first));
     let given = RouteReply::Done(vec![granted(20)]);
-    setup.on_reply(asks[2].id, given, &mut ids);
-    let end = setup.on_reply(asks[0].id, RouteReply::Refused(Refused::BadGrant), &mut ids);
+    setup.on_reply(requests[2].id, given, &mut ids);
+    let end = setup.on_reply(
+        requests[0].id,
+        RouteReply::Refused(Refused::BadGrant),
+        &mut ids,
+    );
     assert_eq!(end, Progress::Failed(Refused::BadGrant));
     let held = [(first, 20), (second, 30), (third, 40), (far_end, 50)];
     let held = held.map(|(session, slot)| Held {
@@ -282,15 +289,15 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
     let way = (&[node(2), node(3)][..], node(4), 0);
-    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let [first, middle, far_end, stray, other] = sessions();
-    setup.note_session(asks[0].id, Some(middle));
-    setup.note_session(asks[1].id, Some(far_end));
+    setup.note_session(requests[0].id, Some(middle));
+    setup.note_session(requests[1].id, Some(far_end));
     setup.note_session(RequestId(99), Some(stray));
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
-    setup.on_reply(asks[1].id, far, &mut ids);
+    setup.on_reply(requests[1].id, far, &mut ids);
     let relay = RouteReply::Done(vec![granted(30), granted(31), granted(32)]);
-    let Progress::Pending(binds) = setup.on_reply(asks[0].id, relay, &mut ids) else {
+    let Progress::Pending(binds) = setup.on_reply(requests[0].id, relay, &mut ids) else {
         panic!("it goes on");
     };
     let held = |session, slot| Held {
@@ -326,9 +333,13 @@ fn what_came_by_a_session_that_is_over_is_not_given_back() {
     let mut ids = counter();
     let way = (&[node(2)][..], node(4), 0);
     let flows = vec![FlowId(0)];
-    let (mut setup, asks) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    setup.note_session(asks[0].id, None);
-    setup.on_reply(asks[0].id, RouteReply::Done(vec![granted(20)]), &mut ids);
+    let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
+    setup.note_session(requests[0].id, None);
+    setup.on_reply(
+        requests[0].id,
+        RouteReply::Done(vec![granted(20)]),
+        &mut ids,
+    );
     assert_eq!(setup.into_held(), []);
 }
 

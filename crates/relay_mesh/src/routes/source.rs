@@ -68,19 +68,19 @@ impl SourceRoutes {
         self.mend(graph, &[a, b]);
     }
 
-    /// Returns the routes that remain without the relays of `route`, or without its link if it has
-    /// no relay.
+    /// Returns the routes that remain without the relays of `path`, or without its link if it has no
+    /// relay.
     #[must_use]
-    pub fn without(&self, graph: &Graph, route: &Route) -> Self {
+    pub fn without(&self, graph: &Graph, path: &Path) -> Self {
         let mut left = self.clone();
-        let relays = route.path.relays.iter();
+        let relays = path.relays.iter();
         for relay in relays.filter_map(|relay| graph.index(relay)) {
             if let Some(passing) = left.passing.get_mut(relay.0) {
                 *passing = Cost::UNROUTABLE.lane();
             }
         }
-        let end = graph.index(&route.path.destination);
-        let end = end.filter(|_| route.path.relays.is_empty());
+        let end = graph.index(&path.destination);
+        let end = end.filter(|_| path.relays.is_empty());
         if let Some(end) = end {
             left.set_direct(end, Cost::UNROUTABLE);
         }
@@ -91,9 +91,8 @@ impl SourceRoutes {
     /// Returns the cost of the cheapest route; unroutable if there is none.
     #[must_use]
     pub fn cost(&self, destination: NodeIndex) -> Cost {
-        self.rounds
-            .last()
-            .map_or(Cost::UNROUTABLE, |round| lane(&round.costs, destination))
+        let last = self.rounds.last();
+        last.map_or(Cost::UNROUTABLE, |round| lane(&round.costs, destination))
     }
 
     /// Returns the cheapest route, if there is one. Scans all nodes once per relay.
@@ -105,10 +104,8 @@ impl SourceRoutes {
         }
         // The first round with the final cost has the fewest relays. The remaining path then has
         // its lowest cost in exactly the round before; otherwise fewer relays would have sufficed.
-        let mut round = self
-            .rounds
-            .iter()
-            .position(|round| lane(&round.costs, destination) == cost)?;
+        let mut rounds = self.rounds.iter();
+        let mut round = rounds.position(|round| lane(&round.costs, destination) == cost)?;
         let (mut at, mut relays) = (destination, Vec::with_capacity(round));
         while let Some(before) = round.checked_sub(1) {
             at = self.last_relay(graph, before, at)?;
