@@ -2,13 +2,13 @@
 
 use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
+use relay_mesh::DATAGRAM_MAX;
 use relay_mesh::detour::Detoured;
 use relay_mesh::flow_message::{FlowDatagram, FlowMessage, GAME_NAME_MAX, OPENS_MAX};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::link_state::{LinkRecord, Message, Network, NodeRecord};
 use relay_mesh::link_terms::{KeyEpoch, LinkTerms};
 use relay_mesh::path_probe::{PathEcho, PathPadding, PathProbe};
-use relay_mesh::pieces::DATAGRAM_MAX;
 use relay_mesh::route_request::{FLOWS_MAX, RouteRelease, RouteReply, RouteRequest};
 use wire::Seed;
 
