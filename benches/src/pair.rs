@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_comes_and_none_has_a_packet_of_its_own_acknowledgement() {
+    fn every_message_arrives_and_no_ack_takes_a_packet_of_its_own() {
         for channel in [UNRELIABLE, RELIABLE] {
             let mut pair = Pair::new(channel);
             (0..1_000).for_each(|_| pair.tick());

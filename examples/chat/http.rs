@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_however_it_comes() {
+    fn what_is_written_is_read_in_any_pieces() {
         let mut bytes = Vec::new();
         write(&mut bytes, "POST /login HTTP/1.1", "{\"name\":\"änn\"}").unwrap();
         let read_all = read(&mut bytes.as_slice()).unwrap();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_says_no_length_ends_at_the_limit() {
+    fn a_message_without_length_or_too_long_ends_at_the_limit() {
         let endless = read(&mut io::repeat(b'a')).unwrap_err();
         assert_eq!(endless.kind(), io::ErrorKind::InvalidData);
         for text in [

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flees_the_ball_loses() {
+    fn fleeing_the_ball_loses() {
         let mut court = Court::new();
         while !court.is_won() {
             let is_low = court.ball[1] > HEIGHT / 2;

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_gate_is_not_told_as_passed() {
+    fn a_skipped_gate_is_not_reported_as_passed() {
         let skipped = Ok(Outcome::Skipped("no such crate".to_owned()));
         let line = summary_line("footprint", Duration::from_millis(1_500), &skipped);
         assert_eq!(line, "skipped    1.5 s footprint: no such crate");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_run_compiled_or_says_why_not() {
+    fn each_block_is_run_compiled_or_gives_a_reason() {
         assert_eq!(
             planted("```sh\ntrue\n```\n<!-- not run: it loops -->\n```sh\na\n```\n"),
             [""; 0]

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_libfuzzer_says_at_its_end() {
+    fn reads_the_last_lines_of_libfuzzer() {
         let log = "INFO: seed corpus: files: 2\n#2\tINITED cov: 100 ft: 150 corp: 2/81b\n\
                    #524288\tpulse  cov: 412 ft: 961 corp: 88/9001b lim: 4096\n\
                    #600000\tDONE   cov: 415 ft: 970 corp: 90/9Kb lim: 4096 exec/s: 30000\n\

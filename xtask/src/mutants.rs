@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_there_and_stands_once() {
+    fn every_file_is_listed_once() {
         process::enter_workspace().unwrap();
         let all: Vec<_> = PARTS.iter().flat_map(|part| part.files).collect();
         for file in &all {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_falls_short_is_named_however_many_of_the_others_were_noticed() {
+    fn each_part_below_its_goal_is_named() {
         let counts = |caught, missed| Counts {
             caught,
             timeout: 0,

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_server_is_installed_or_offline_told() {
+    fn a_missing_server_is_installed_or_reported_offline() {
         let tests = [doom("a"), doom("b")];
         let online = plan(&tests, |_| false, Absent::Install);
         assert_eq!(online.install, [("chocolate-doom", "chocolate-doom")]);

@@ -348,7 +348,7 @@ pub enum Code {
     }
 
     #[test]
-    fn a_file_says_which_fields_are_required() {
+    fn a_file_lists_its_required_fields() {
         let text = page("file a Sample");
         assert!(
             text.contains("| `name` | `String` | required | Its name; see `Other` and that. |"),

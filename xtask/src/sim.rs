@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_simulation_tells() {
+    fn reads_the_output_of_a_simulation() {
         let line = "test world::sim_loss ... it::world::sim_loss: 200 seeds done, 0 to 199";
         assert_eq!(seeds_done(line), Some(200));
         assert_eq!(seeds_done("test sim_loss ... ok"), None);

@@ -244,7 +244,7 @@ mod tests {
     /// If the environment could override the flag, cargo would test the normal build and all tests
     /// would pass.
     #[test]
-    fn u25_a_portable_build_gets_its_flag_whatever_is_set_and_a_folder_of_its_own() {
+    fn u25_a_portable_build_gets_its_flag_and_a_folder_of_its_own() {
         let command = portable(Path::new("/target"));
         let of = |name: &str| command.get_envs().find(|(set, _)| *set == name);
         let (_, flags) = of("RUSTFLAGS").unwrap();

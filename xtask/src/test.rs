@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_could_not_run_counts_as_not_run_and_what_others_say_is_not_printed() {
+    fn a_test_that_could_not_run_is_counted_and_other_output_not_printed() {
         let mut pass = Pass::default();
         let lines = [
             ("running 3 tests", true),

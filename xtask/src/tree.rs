@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_test_files_from_others() {
+    fn distinguishes_test_files_from_others() {
         for path in [
             "crates/wire/tests/it/main.rs",
             "crates/wire/src/codec/tests.rs",

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_new_gone_or_unnamed_vector_is_found() {
+    fn changed_new_removed_and_unnamed_vectors_are_found() {
         let test = ("crates/udp_proto/tests/it/v.rs", "\"hello.hex\"");
         let list = blessed(&[HELLO]);
         let changed = (HELLO.0, "c1 01\n");

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_goes_between_its_marks() {
+    fn a_summary_is_written_between_its_marks() {
         let [begin, end] = COMPARISON.marks();
         let page = format!("a\n{begin}\nold\n{end}\nb\n");
         let expected = format!("a\n{begin}\n\nnew\n{end}\nb\n");

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_whose_clients_had_no_time_is_undecided() {
+    fn a_load_run_whose_clients_lacked_cpu_is_undecided() {
         let rows = |ours, quinn| {
             Rows::from([
                 ("tickwire", "load1000", CPU, 1.0),

@@ -90,7 +90,7 @@ const GOALS: [Goal; 60] = [
     server("G13", "p4/outage", "caught_up_ms", AtMost(137.4)),
     elsewhere(
         "G14",
-        "late join: `ls_g14_a_mebibyte_at_10_mbit_is_in_step_within_1_4_s_and_stalls_nobody`",
+        "late join: `ls_g14_a_mebibyte_at_10_mbit_is_in_step_in_1_4_s_and_stalls_no_player`",
     ),
     server("G15", "p2/desync", "desync_p50_ms", AtMost(150.0)),
     server("G15", "p4/desync", "desync_p50_ms", AtMost(150.0)),
@@ -103,7 +103,7 @@ const GOALS: [Goal; 60] = [
     mesh("G15", "p4/desync", IN_TIME, AtLeast(1.0)),
     elsewhere(
         "G15",
-        "tick and section: `sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips`",
+        "tick and section: `sim_ls_g15_tick_and_section_are_reported_within_two_more_round_trips`",
     ),
     // Two round trips, and the 99th of 100 starts.
     server("G16", "p4/start", "first_step_p50_ms", AtMost(200.0)),

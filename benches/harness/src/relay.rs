@@ -175,7 +175,7 @@ const SHOWN: [Shown; 14] = [
         "hostile frames and requests are dropped, each kind with its counter, and not answered",
         &[
             "mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer",
-            "mesh_a1_strangers_get_no_byte_for_hop_frames",
+            "mesh_a1_unknown_senders_get_no_answer_to_hop_frames",
             "mesh_a1_truncated_oversize_and_unknown_frames_are_refused",
             "mesh_a1_requests_beyond_policy_are_refused",
             "mesh_a1_pgx6_pgd_p6_a_looped_route_is_bounded_by_the_route_length",
@@ -213,8 +213,8 @@ const SHOWN: [Shown; 14] = [
         "A5",
         "no key seals a number twice, over copies, moves and restarts",
         &[
-            "sim_mesh_a5_no_nonce_comes_twice_over_moves_and_restarts",
-            "mesh_a5_a_player_who_comes_back_after_all_was_idle_meets_no_old_nonce",
+            "sim_mesh_a5_no_nonce_is_used_twice_over_moves_and_restarts",
+            "mesh_a5_a_player_that_returns_after_idling_meets_no_used_nonce",
             "mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames",
         ],
     ),

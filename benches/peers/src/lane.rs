@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_at_once_arrives_as_its_datagrams_and_buffers_are_used_again() {
+    fn a_batch_arrives_as_its_datagrams_and_buffers_are_reused() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7));
         let mut lane = Lane::default();
         for _ in 0..3 {

@@ -237,14 +237,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_door_goes_through_a_pipe() {
+    fn an_acceptor_is_encoded_for_a_pipe() {
         let door: Vec<u8> = (0..=255).collect();
         assert_eq!(unhex(&hex(&door)), door);
         assert_eq!(unhex(""), Vec::<u8>::new());
     }
 
     #[test]
-    fn the_plan_asks_for_both_ways() {
+    fn the_plan_contains_both_directions() {
         let plan = Plan::named("load1000").unwrap();
         assert!((plan.messages(Duration::from_secs(2)) - 240_000.0).abs() < 0.5);
     }

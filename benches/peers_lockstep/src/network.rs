@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_comes_after_its_way_but_for_what_is_lost() {
+    fn what_is_sent_arrives_after_its_delay_unless_lost() {
         let seed = Seed::from_number(1);
         let weather = Weather::steady(millis(50), Chance::percent(20));
         let mut network = Network::new(2, 2, weather, seed);

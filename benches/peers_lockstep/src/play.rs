@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn players_do_as_much_as_the_paper_says() {
+    fn players_use_as_much_as_the_configuration_allows() {
         assert!((900..1_100).contains(&changes::<Pad>()));
         assert!(changes::<Stick>() > 9_990);
         // Each command is two changes.

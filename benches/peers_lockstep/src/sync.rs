@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stack_goes_on_and_finds_no_fault() {
+    fn every_stack_runs_and_finds_no_fault() {
         let mut found = contenders(|_| true);
         assert_eq!(found.len(), 3);
         for contender in &mut found {

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_goes_through_a_line() {
+    fn a_role_is_encoded_as_a_line() {
         let plan = Plan {
             matches: 313,
             rate: NonZeroU32::new(60).unwrap(),

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_door_goes_through_a_line() {
+    fn an_acceptor_is_encoded_as_a_line() {
         let digits = "0123456789abcdef".repeat(4);
         let (address, id) = read_door(&format!("127.0.0.1:4000 {digits}\n")).unwrap();
         assert_eq!(address, "127.0.0.1:4000".parse().unwrap());

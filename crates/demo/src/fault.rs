@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fault_is_applied_if_the_mesh_carries_nobody() {
+    fn no_fault_is_applied_if_the_mesh_carries_no_flow() {
         let plan = plan();
         let ([one, _], [relay, _], exit) = nodes(&plan);
         let mut observed = observed(&[(one, &[0, 1])]);

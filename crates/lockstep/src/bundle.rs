@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_chain_comes_back(
+        fn any_chain_is_decoded_as_encoded(
             bits in 1_u16..40,
             ticks in prop::collection::vec(prop::collection::vec((any::<u64>(), 0_usize..4, any::<bool>()), 5), 1..20),
         ) {

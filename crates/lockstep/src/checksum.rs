@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_first_section_is_one_without_a_name() {
+    fn bytes_before_the_first_section_form_an_unnamed_one() {
         let mut hasher = StateHasher::new(MatchId([2; 16]));
         assert!(hasher.sections().map(|(name, _)| name).eq([""]));
         hasher.u8(9);

@@ -231,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_width_comes_back(bits in 1_u16..200, seed: [u8; 25], other: [u8; 25], keep: [bool; 25]) {
+        fn any_width_is_decoded_as_encoded(bits in 1_u16..200, seed: [u8; 25], other: [u8; 25], keep: [bool; 25]) {
             let width = Width::new(bits).unwrap();
             let len = width.byte_len();
             let spare = len * 8 - usize::from(bits);

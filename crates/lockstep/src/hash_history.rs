@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_ask_for_more_than_64_sections_or_a_ring_of_none() {
+    fn more_than_64_sections_and_an_empty_ring_are_refused() {
         let mut hash_history = HashHistory::new(2);
         hash_history.push(
             Tick(0),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_told_each_64_samples_and_follow_what_is_measured() {
+    fn means_are_updated_every_64_samples() {
         let mut costs = Costs::default();
         assert_eq!(means(&mut costs, 3, 40), [(micros(3), micros(40)); 2]);
         let (save, step) = *means(&mut costs, 30, 4).last().unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn one_spike_and_a_clock_that_goes_back_change_little() {
+    fn one_spike_and_a_clock_step_back_change_little() {
         let mut costs = Costs::default();
         means(&mut costs, 10, 10);
         costs.on_step(micros(0), micros(1_000_000));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_before_both_are_known() {
+    fn nothing_is_reported_before_both_are_known() {
         let mut costs = Costs::default();
         for _ in 0..1_000 {
             costs.on_step(micros(1), micros(2));

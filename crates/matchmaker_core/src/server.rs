@@ -300,7 +300,7 @@ mod tests {
     use wire::Seed;
 
     #[test]
-    fn rests_double_up_to_the_longest() {
+    fn backoff_doubles_up_to_its_maximum() {
         let mut generator = Seed::from_number(1).generator(0);
         let bounds = (Duration::from_secs(1), Duration::from_secs(60));
         for (failures, secs) in [(1, 1), (2, 2), (4, 8), (7, 60), (u32::MAX, 60)] {

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mm_5_a_ticket_that_comes_back_has_its_old_place() {
+    fn mm_5_a_requeued_ticket_has_its_old_place() {
         let mut queue = Queue::default();
         let places: Vec<_> = (0..4).map(|_| queue.next_arrival()).collect();
         for (place, id) in places.iter().zip(0..) {

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn pgx5_every_loss_is_priced_as_the_formula_says() {
+    fn pgx5_every_loss_has_the_cost_of_the_formula() {
         for lambda in [1, 500, 2_000, u16::MAX] {
             for ppm in (0..1_000_000).step_by(37).chain(999_990..1_000_000) {
                 let exact = -10.0 * f64::from(lambda) * (1.0 - f64::from(ppm) / 1e6).ln();

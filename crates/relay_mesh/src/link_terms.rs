@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_read_as_written_and_later_bits_are_passed_over() {
+    fn every_vote_is_decoded_and_later_bits_are_skipped() {
         for kind in [HopKind::Sealed, HopKind::TagOnly] {
             for packing in [Packing::Alone, Packing::Trunks] {
                 let terms = LinkTerms { kind, packing };

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn too_big_is_said() {
+    fn too_big_is_reported() {
         assert!(split(&[0; DATAGRAM_MAX + 1]).is_none());
     }
 

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_tells_whose_it_is_by_the_label_of_its_first_frame() {
+    fn a_datagram_is_routed_by_the_label_of_its_first_frame() {
         for place in 0..ShardId::COUNT_MAX {
             let shard = ShardId::new(place).unwrap();
             let label = LabelName {

@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn an_error_of_the_system_is_told_in_its_words() {
+    fn an_error_of_the_system_is_quoted() {
         // EMFILE, see errno(3). It has no `ErrorKind`.
         let error = SpawnError::from(io::Error::from_raw_os_error(24));
         let told = error.to_string();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_number_is_told_by_its_kind() {
+    fn an_error_without_a_number_is_reported_by_its_kind() {
         let error = SpawnError::from(io::Error::from(io::ErrorKind::OutOfMemory));
         assert_eq!(
             error.to_string(),

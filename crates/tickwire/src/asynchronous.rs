@@ -295,7 +295,7 @@ mod tests {
 
     /// A report is requested after the thread has last checked for requests, and before it ends.
     #[test]
-    fn u18_whoever_asks_for_a_report_of_a_thread_that_ends_is_told_of_its_end() {
+    fn u18_a_report_request_to_an_ending_thread_returns_its_end() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), AppId(1)).unwrap();
         let shared = server.socket.share();
         let (_sink, events) = channel(1);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_node_id_says_why() {
+    fn a_bad_node_id_gives_an_error() {
         assert_eq!("ab".parse::<NodeId>(), Err(NodeIdError::Length(2)));
         assert_eq!("g".repeat(64).parse::<NodeId>(), Err(NodeIdError::Digit));
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_goes_on_as_its_original_wherever_that_stands() {
+    fn a_copy_continues_like_its_original() {
         let mut generator = Seed::from_number(2).generator(3);
         for step in 0..300_usize {
             let mut copy = generator.clone();

@@ -194,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn a_bucket_says_when_it_holds_enough(
+        fn a_bucket_reports_when_it_holds_enough(
             rate in 1_u32..2_000_000,
             taken in 0_u32..1_000,
             units in 1_u32..1_000,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_back_gains_nothing() {
+    fn time_that_steps_back_gains_nothing() {
         let mut bucket = TokenBucket::new(1_000, 1, Instant::from_millis(10));
         assert!(bucket.take(Instant::from_millis(10), 1));
         for _ in 0..10 {

@@ -9,7 +9,7 @@ fn replay(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn b1_own_inputs_show_at_once_and_others_move_evenly_at_150_ms_and_5_percent_loss() {
+fn b1_own_inputs_show_at_once_and_others_move_evenly_at_150_ms_5_percent() {
     let output = example("prediction")
         .args(["run", "--seconds=20"])
         .output()
@@ -109,7 +109,7 @@ fn replay_names_the_first_tick_that_differs() {
 }
 
 #[test]
-fn replay_says_what_it_cannot_read_in_one_sentence() {
+fn replay_reports_an_unreadable_file_in_one_sentence() {
     let output = replay(&[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("Usage: replay"));
@@ -131,7 +131,7 @@ fn replay_says_what_it_cannot_read_in_one_sentence() {
 }
 
 #[test]
-fn b2_an_ecs_goes_back_and_all_states_are_equal() {
+fn b2_an_ecs_rolls_back_and_all_states_are_equal() {
     let output = example("ecs").args(["run", "--loss=10"]).output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));

@@ -215,7 +215,7 @@ fn the_hub_page_shows_a_node_that_sends_mail_and_one_that_reads_it() {
 
 /// Errors are printed as one sentence, never in `Debug` format.
 #[test]
-fn an_example_that_cannot_run_says_why_in_a_sentence() {
+fn an_example_that_cannot_run_prints_one_sentence() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let busy = socket.local_addr().unwrap().to_string();
     let missing = "/no/such/file";
@@ -253,7 +253,7 @@ fn an_example_that_cannot_run_says_why_in_a_sentence() {
 }
 
 #[test]
-fn u1_echo_as_processes_of_their_own_says_nothing_in_clear_over_ipv4_and_ipv6() {
+fn u1_echo_between_processes_sends_nothing_in_clear_over_ipv4_and_ipv6() {
     let message = "what nobody on the way may read";
     for at in ["127.0.0.1:0", "[::1]:0"] {
         let mut command = example("echo");
@@ -302,7 +302,7 @@ fn lockstep_ends_well_where_all_states_are_equal() {
 }
 
 #[test]
-fn lockstep_names_a_player_whose_state_differs_and_ends_with_status_1() {
+fn lockstep_names_a_player_with_a_different_state_and_exits_with_1() {
     let output = lockstep(&["run", "--ticks=40", "--delay=5", "--desync-at=20"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -311,7 +311,7 @@ fn lockstep_names_a_player_whose_state_differs_and_ends_with_status_1() {
 }
 
 #[test]
-fn lockstep_says_what_it_cannot_play() {
+fn lockstep_reports_what_it_cannot_play() {
     for wrong in [
         "--ticks=4294967295",
         "--ticks=0",
@@ -384,7 +384,7 @@ fn end_of(process: &mut Started) -> (Option<i32>, String) {
 }
 
 #[test]
-fn lockstep_lets_go_of_whoever_gets_no_seat_and_plays_on() {
+fn lockstep_disconnects_clients_without_a_seat_and_plays_on() {
     let (mut server, mut lines, at) = lockstep_server(&["--players=2", "--ticks=60"]);
     let (address, key) = (at[0].parse().unwrap(), at[1].parse().unwrap());
     // No such seat, an empty message, two bytes, and a second seat for one session.
@@ -452,7 +452,7 @@ fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
 
 /// A short run of `mesh mass`. It checks only counts, because times depend on the machine.
 #[test]
-fn mesh_a2_players_who_join_at_once_over_a_relay_are_all_served() {
+fn mesh_a2_players_that_join_at_once_over_a_relay_are_all_served() {
     let output = example("mesh")
         .args(["mass", "--flows=200", "--playing=40"])
         .output()

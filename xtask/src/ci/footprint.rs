@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_without_the_crate_says_so() {
+    fn a_workspace_without_the_crate_gives_an_error() {
         let metadata = Metadata {
             members: Vec::new(),
             target_directory: "target".into(),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_stands_still_until_it_is_moved() {
+    fn time_is_constant_until_advanced() {
         advance_to(Duration::from_secs(1));
         let then = Instant::now();
         assert_eq!(then.elapsed(), Duration::ZERO);

@@ -44,7 +44,7 @@ fn what_is_written_is_read_and_still_signs() {
 }
 
 #[test]
-fn bad_pem_says_what_is_wrong() {
+fn bad_pem_gives_an_error() {
     let error = |text: &str| Identity::from_pem(text).err();
     assert_eq!(error(""), Some(PemError::NoKey));
     assert_eq!(error(PUBLIC), Some(PemError::NoKey));

@@ -144,7 +144,7 @@ fn twp_k1_a_recorder_sees_what_a_sealing_key_never_does() {
 }
 
 #[test]
-fn a_recorder_tells_keys_and_nonces_apart() {
+fn a_recorder_distinguishes_keys_and_nonces() {
     let log = NonceLog::default();
     let provider = Recording::new(sim(1), &log);
     let seal = |suite, key: u8, nonce: u8| {

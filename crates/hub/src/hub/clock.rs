@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_stands_is_taken_in_the_end() {
+    fn a_proved_step_is_accepted_in_the_end() {
         for step in [START + 40 * 365 * DAY, START + DAY, START - DAY] {
             let mut clock = clock();
             read(&mut clock, 0, START);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_does_not_stand_begins_anew() {
+    fn an_undecided_step_is_restarted() {
         let mut clock = clock();
         read(&mut clock, 0, START);
         assert_eq!(read(&mut clock, 1, START + DAY), ClockVerdict::Rejected);

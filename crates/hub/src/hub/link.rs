@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_each() {
+    fn changes_are_reported_once_each() {
         let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
         watch.advance(PresenceUpdate::Reset, None);
         watch.advance(PresenceUpdate::After(None), None);

@@ -119,7 +119,7 @@ fn a_cancelled_call_is_forgotten() {
 }
 
 #[test]
-fn a_call_to_nobody_fails_at_once() {
+fn a_call_to_an_absent_player_fails_at_once() {
     let mut world = World::joined(1, 2);
     world.take_events();
     for to in [

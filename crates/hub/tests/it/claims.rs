@@ -12,7 +12,7 @@ use crate::world::{Power, World, node_id};
 const PLAYER: ClientId = ClientId(7);
 
 #[test]
-fn hub_8_the_later_claim_wins_also_over_a_link_that_comes_back() {
+fn hub_8_the_later_claim_wins_also_after_a_reconnect() {
     let mut world = World::joined(1, 2);
     let now = world.now;
     let first = world.node(0).claim(now, PLAYER, MailSeq(0), Bytes::new());

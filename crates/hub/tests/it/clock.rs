@@ -57,7 +57,7 @@ fn hub_8_a_clock_that_steps_drops_no_mail_and_keeps_none_longer() {
 }
 
 #[test]
-fn clock_step_wait_is_how_long_a_step_stands_until_mail_expires_by_it() {
+fn clock_step_wait_is_how_long_a_step_lasts_until_mail_expires_by_it() {
     let mut world = World::new(1, 1);
     world.hub_config.clock_step_wait = Duration::from_secs(100);
     world.start_hub();

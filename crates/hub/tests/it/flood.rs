@@ -83,7 +83,7 @@ fn hub_6_claims_that_come_and_go_leave_bounded_commands() {
 }
 
 #[test]
-fn a_last_acknowledgement_reaches_the_store_though_its_claim_is_gone() {
+fn a_last_acknowledgement_is_stored_even_if_its_claim_has_ended() {
     let mut bare = three(HubConfig::default());
     bare.send(
         LINK,
@@ -109,7 +109,7 @@ fn a_last_acknowledgement_reaches_the_store_though_its_claim_is_gone() {
 }
 
 #[test]
-fn hub_6_a_store_that_answers_nothing_is_told_the_time_once() {
+fn hub_6_a_store_that_answers_nothing_gets_the_time_once() {
     let mut config = HubConfig::default();
     config.silence_max = Duration::MAX;
     let mut bare = Bare::new(config);
@@ -131,7 +131,7 @@ fn hub_6_a_store_that_answers_nothing_is_told_the_time_once() {
 }
 
 #[test]
-fn hub_5_who_is_asked_too_much_can_still_ask() {
+fn hub_5_a_node_with_too_many_requests_can_still_call() {
     let mut config = HubConfig::default();
     config.calls_max = 8;
     let mut bare = three(config);
@@ -239,7 +239,7 @@ fn hub_5_mailboxes_that_are_read_leave_room_for_joins_and_mail() {
 }
 
 #[test]
-fn hub_6_mail_that_is_being_read_counts_before_it_comes() {
+fn hub_6_mail_being_read_counts_before_it_arrives() {
     let mut config = HubConfig::default();
     config.unacknowledged_bytes_max = 256 * 1_024;
     config.link_bytes_max = 512 * 1_024;
@@ -398,7 +398,7 @@ fn hub_8_a_lease_of_another_node_takes_no_player() {
 }
 
 #[test]
-fn hub_5_what_a_node_must_hear_comes_through_a_flood_of_news() {
+fn hub_5_necessary_records_pass_a_flood_of_presence() {
     let mut bare = Bare::new(HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.join(OTHER, 1, Join::WATCH_PLAYERS);

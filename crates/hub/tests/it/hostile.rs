@@ -21,7 +21,7 @@ use crate::bare::{Bare, LINK, NOW, OTHER, down, mail};
 use crate::world::{HUB, World, join_file, node_id};
 
 #[test]
-fn gonet_h12_a_stranger_is_closed_before_it_says_a_word() {
+fn gonet_h12_an_unlisted_node_is_closed_before_it_sends() {
     let mut bare = Bare::new(HubConfig::default());
     for (link, identity) in [
         (LINK, PeerIdentity::Anonymous),
@@ -161,7 +161,7 @@ fn hub_6_commands_in_flight_are_bounded() {
 }
 
 #[test]
-fn hub_5_a_node_that_reads_nothing_is_cut_off_and_holds_up_nobody() {
+fn hub_5_a_node_that_reads_nothing_is_disconnected_and_blocks_no_other() {
     let mut config = HubConfig::default();
     config.link_bytes_max = 50_000;
     let mut bare = Bare::new(config);
@@ -274,7 +274,7 @@ fn hub_6_links_players_and_events_are_bounded() {
 }
 
 #[test]
-fn a_completion_that_comes_twice_is_counted() {
+fn a_duplicate_completion_is_counted() {
     let mut bare = Bare::new(HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.send(LINK, &mail(1, b""));
@@ -287,7 +287,7 @@ fn a_completion_that_comes_twice_is_counted() {
 }
 
 #[test]
-fn a_link_that_says_nothing_is_ended() {
+fn a_silent_link_is_closed() {
     let mut bare = Bare::new(HubConfig::default());
     let identity = PeerIdentity::Node(node_id(0));
     bare.hub.handle_opened(NOW, LINK, &identity);
@@ -301,7 +301,7 @@ fn a_link_that_says_nothing_is_ended() {
 }
 
 #[test]
-fn a_lease_that_was_never_given_outranks_nobody() {
+fn a_lease_never_granted_outranks_no_other() {
     let mut bare = Bare::new(HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.join(OTHER, 1, 0);
@@ -331,7 +331,7 @@ fn hub_4_mail_without_a_wall_clock_waits() {
 }
 
 #[test]
-fn hub_6_a_flood_of_mail_to_somebody_absent_is_refused_and_told() {
+fn hub_6_a_flood_of_mail_to_an_absent_player_is_refused_and_reported() {
     let mut world = World::new(3, 1);
     world.store_config.mailbox_mails_max = 50;
     world.start_hub();

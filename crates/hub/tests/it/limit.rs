@@ -99,7 +99,7 @@ fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
 }
 
 #[test]
-fn retry_after_is_what_a_sender_is_told_that_finds_no_room() {
+fn retry_after_is_what_a_sender_without_room_gets() {
     let mut config = HubConfig::default();
     config.retry_after = ms(1_234);
     config.store_bytes_in_flight = 0;
@@ -245,7 +245,7 @@ fn heartbeat_and_silence_max_keep_and_end_the_link_of_a_node() {
 }
 
 #[test]
-fn silence_max_asks_for_no_more_of_a_link_than_is_written_down() {
+fn silence_max_requires_no_more_of_a_link_than_documented() {
     // The silence timeout ends with a record's last byte, and the previous record may have arrived
     // just before.
     let rate = |silence: Duration| RECORD_BYTES_MAX / usize::try_from(silence.as_secs()).unwrap();
@@ -347,7 +347,7 @@ fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
 }
 
 #[test]
-fn refused_wait_spaces_the_dials_of_who_is_not_let_in() {
+fn refused_wait_spaces_the_dials_of_a_rejected_node() {
     let mut config = NodeConfig::default();
     config.refused_wait = ms(20_000);
     let mut lone = Lone::new(config);
@@ -386,7 +386,7 @@ fn counts_interval_spaces_batches_and_a_key_costs_one_entry() {
 }
 
 #[test]
-fn watch_nodes_and_watch_players_are_what_a_node_asks_for() {
+fn watch_nodes_and_watch_players_are_what_a_node_subscribes_to() {
     for (watch_nodes, watch_players) in [(false, false), (true, false), (false, true)] {
         let mut config = NodeConfig::default();
         config.watch_nodes = watch_nodes;

@@ -76,7 +76,7 @@ fn a_broadcast_reaches_every_other_node_once() {
 }
 
 #[test]
-fn a_watcher_hears_what_there_is_and_then_what_changes() {
+fn a_watcher_gets_the_present_state_and_then_changes() {
     let mut world = World::joined(1, 2);
     let now = world.now;
     world
@@ -161,7 +161,7 @@ fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
 }
 
 #[test]
-fn nodes_go_on_with_a_hub_whose_disk_was_replaced() {
+fn nodes_continue_with_a_hub_with_a_replaced_disk() {
     let mut world = World::joined(1, 1);
     let key = hub::CountKey::from(Name::new("kill").unwrap());
     for round in 0..2 {
@@ -224,7 +224,7 @@ fn hub_2_after_a_disk_is_replaced_all_mail_of_the_new_log_is_delivered() {
 }
 
 #[test]
-fn who_is_not_listed_or_asks_for_more_is_told_and_kept_out() {
+fn an_unlisted_or_overreaching_node_is_reported_and_refused() {
     for (config, reason) in [
         (server("shop"), DownReason::ServiceRefused),
         (
@@ -281,7 +281,7 @@ fn hub_10_counts_are_added_once_though_batches_are_sent_again() {
 }
 
 #[test]
-fn a_hub_that_nobody_answers_is_dialled_with_growing_waits() {
+fn an_unreachable_hub_is_dialled_with_backoff() {
     let mut world = World::new(1, 1);
     world.start_node(0, NodeConfig::default());
     world.run_ms(60_000);

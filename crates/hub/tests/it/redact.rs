@@ -191,7 +191,7 @@ fn a_hub_and_its_nodes_print_nothing_of_what_is_under_way() {
 }
 
 #[test]
-fn what_is_said_by_call_reaches_no_disk() {
+fn call_bodies_reach_no_disk() {
     let mut world = World::joined(1, 2);
     world.take_events();
     let now = world.now;

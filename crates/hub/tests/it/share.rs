@@ -105,7 +105,7 @@ fn given(seq: u64, len: usize) -> Completed {
 }
 
 #[test]
-fn hub_4_each_sender_hears_that_the_store_has_no_room() {
+fn hub_4_each_sender_is_notified_of_a_full_store() {
     let mut bare = three(HubConfig::default());
     for seq in 1..=3 {
         bare.send(LINK, &mail(seq, b"one"));
@@ -299,7 +299,7 @@ fn node_players_max_leaves_players_to_other_nodes() {
 }
 
 #[test]
-fn hub_5_players_of_a_node_that_is_gone_are_freed_some_at_a_time() {
+fn hub_5_players_of_a_disconnected_node_are_freed_in_steps() {
     const PLAYERS: u64 = 20_000;
     let mut bare = Bare::new(HubConfig::default());
     bare.join(LINK, 0, 0);
@@ -371,7 +371,7 @@ fn a_returning_node_keeps_players_claimed_again_during_the_sweep() {
 }
 
 #[test]
-fn hub_1_that_the_store_has_failed_is_told_though_events_wait() {
+fn hub_1_a_failed_store_is_reported_even_if_events_wait() {
     let mut config = HubConfig::default();
     config.events_max = 2;
     let mut bare = three(config);

@@ -202,7 +202,7 @@ fn ticks_that_were_not_reported_are_passed_over() {
 }
 
 #[test]
-fn inputs_that_differ_are_told_from_states() {
+fn different_inputs_are_distinguished_from_different_states() {
     let mut search = Search::new(vec![hashes(45, 4, 0..60), right(0..60)], 41, 50);
     search.exchange();
     assert_eq!(search.results(), [(45, Cause::Inputs, None)]);
@@ -319,7 +319,7 @@ fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
 }
 
 #[test]
-fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
+fn a_peer_that_never_answers_is_given_up_in_bounded_time() {
     // Silent: the player; all witnesses; all players once the tick is known.
     for (silent, limit) in [(&[0][..], 4), (&[1, 2, 3], 12), (&[0, 1, 2, 3], 4)] {
         let players = vec![
@@ -348,7 +348,7 @@ fn who_never_answers_is_given_up_in_bounded_time_and_questions() {
 }
 
 #[test]
-fn a_tick_that_was_found_is_told_though_its_sections_are_not() {
+fn a_found_tick_is_reported_even_without_its_sections() {
     let mut search = Search::new(vec![hashes(45, 1, 0..60), right(0..60)], 41, 50);
     let (first_low, count) = (41, 10);
     search.silent = vec![Seat(0), Seat(1)];
@@ -405,7 +405,7 @@ fn unasked_or_contradictory_answers_change_nothing() {
 }
 
 #[test]
-fn whoever_leaves_is_not_waited_for() {
+fn a_leaving_player_is_not_waited_for() {
     // The player leaves: the known result is reported.
     let three = || vec![hashes(45, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(three(), 41, 50);

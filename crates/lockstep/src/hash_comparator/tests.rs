@@ -68,7 +68,7 @@ fn without_a_majority_all_are_named() {
 }
 
 #[test]
-fn the_server_outvotes_everybody_and_waits_for_nobody() {
+fn the_servers_hash_outvotes_all_and_waits_for_none() {
     let mut hash_comparator = hash_comparator();
     insert(&mut hash_comparator, 0, [4, 4, 5]);
     assert!(hash_comparator.insert(Seat(0), 1, 1));
@@ -105,7 +105,7 @@ fn what_the_server_leaves_out_is_left_to_the_players() {
 }
 
 #[test]
-fn the_first_word_counts() {
+fn the_first_vote_counts() {
     let mut hash_comparator = hash_comparator();
     insert(&mut hash_comparator, 0, [1, 1, 2]);
     assert!(hash_comparator.insert(Seat(2), 0, 1));
@@ -146,7 +146,7 @@ fn a_silent_player_is_waited_for_once() {
 }
 
 #[test]
-fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
+fn a_late_vote_is_counted_in_the_order_of_steps() {
     let silent_until = |hashes: [u32; 3], late: u32| {
         let mut hash_comparator = hash_comparator();
         hash_comparator.expire();
@@ -179,7 +179,7 @@ fn a_late_word_is_judged_in_the_order_of_steps_and_has_a_vote() {
 }
 
 #[test]
-fn of_two_one_of_whom_was_silent_neither_is_believed() {
+fn of_two_hashes_with_one_player_silent_neither_is_trusted() {
     let mut hash_comparator = hash_comparator();
     hash_comparator.exclude(Seat(2));
     hash_comparator.expire();
@@ -313,7 +313,7 @@ fn a_lost_hash_holds_no_divergence_back() {
 }
 
 #[test]
-fn the_first_step_is_named_where_enough_said_it() {
+fn the_first_step_with_enough_votes_is_named() {
     let mut hash_comparator = hash_comparator();
     // No other seat reported step 0.
     assert!(hash_comparator.insert(Seat(0), 0, 1));
@@ -327,7 +327,7 @@ fn the_first_step_is_named_where_enough_said_it() {
 }
 
 #[test]
-fn a_player_whose_hash_was_lost_is_compared_with_the_server_at_once() {
+fn a_player_with_a_lost_hash_is_compared_with_the_server_at_once() {
     let mut hash_comparator = hash_comparator();
     for (step, hash) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
         assert!(hash_comparator.insert_server(step, hash));
@@ -377,7 +377,7 @@ fn two_liars(ready: &[u16]) -> HashComparator {
 }
 
 #[test]
-fn a_step_that_too_few_said_proves_nobody_wrong_who_comes_late() {
+fn a_step_with_too_few_votes_convicts_no_late_player() {
     for ready in [&[3, 4][..], &[0, 3, 4], &[3], &[0, 1, 3, 4]] {
         let mut hash_comparator = two_liars(ready);
         for step in 0..3 {
@@ -390,7 +390,7 @@ fn a_step_that_too_few_said_proves_nobody_wrong_who_comes_late() {
 }
 
 #[test]
-fn what_nobody_else_said_proves_nobody_right() {
+fn a_hash_reported_by_one_player_proves_none_right() {
     let mut hash_comparator = two_liars(&[3, 4]);
     assert!(hash_comparator.insert(Seat(5), 0, 7) && hash_comparator.insert(Seat(5), 1, 7));
     let difference = differs(0, &[Seat(5)], Verdict::Minority);

@@ -74,7 +74,7 @@ fn before_the_first_and_with_one_there_is_no_way_to_go() {
 }
 
 #[test]
-fn past_the_newest_it_goes_on_for_a_while_and_stops() {
+fn past_the_newest_state_it_extrapolates_for_a_while_and_stops() {
     let mut others = fed(fixed(100), 3);
     // The newest state is that of 1,100, shown at 1,240.
     for (now, moment) in [
@@ -149,7 +149,7 @@ fn an_older_state_pushes_no_newer_one_out() {
 }
 
 #[test]
-fn a_server_whose_clock_jumps_is_followed() {
+fn a_server_with_a_stepped_clock_is_followed() {
     let mut others = fed(fixed(100), 10);
     assert_eq!(shown(&mut others, 1_500), 1_360);
     // The sender's clock jumps an hour ahead.

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_behind_needs_more_until_it_catches_up() {
+    fn a_lagging_player_needs_more_until_it_catches_up() {
         let mut need = StretchNeed {
             behind: 60,
             ..StretchNeed::default()

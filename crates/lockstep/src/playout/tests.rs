@@ -30,7 +30,7 @@ fn what_is_fixed_stays() {
 }
 
 #[test]
-fn it_goes_up_at_once_and_down_slowly() {
+fn it_rises_at_once_and_falls_slowly() {
     let (mut delay, mut now) = (adaptive(200), Instant::ZERO);
     run(&mut delay, &mut now, 2, millis(30));
     assert!(delay.get() >= millis(30));

@@ -115,7 +115,7 @@ fn a_gap_gets_the_oldest_first_once_a_round_trip() {
 }
 
 #[test]
-fn an_old_acknowledgement_is_a_gap_even_where_the_client_says_nothing() {
+fn an_old_acknowledgement_is_a_gap_even_if_the_client_is_silent() {
     let mut repair = Repair::new(&LIMITS);
     ack(&mut repair, 12, 10, false);
     // 3 ticks of round trip, 2 of margin, 4 of copies.
@@ -136,7 +136,7 @@ fn a_silent_client_gets_no_more_than_its_share() {
 }
 
 #[test]
-fn an_old_word_changes_nothing() {
+fn an_old_vote_changes_nothing() {
     let mut repair = Repair::new(&LIMITS);
     ack(&mut repair, 12, 10, false);
     ack(&mut repair, 13, 5, true);

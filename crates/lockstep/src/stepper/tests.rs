@@ -261,7 +261,7 @@ const fn predicted(tick: u32) -> StepAction {
 }
 
 #[test]
-fn a_wrong_value_or_origin_goes_back_and_a_right_one_settles() {
+fn a_wrong_value_is_returned_and_a_right_one_accepted() {
     for wrong in [
         confirmed([0, 1, 0]),
         row(
@@ -293,7 +293,7 @@ fn a_wrong_value_or_origin_goes_back_and_a_right_one_settles() {
 }
 
 #[test]
-fn what_is_foreseen_late_goes_back_once() {
+fn a_late_prediction_rolls_back_once() {
     let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
     stepper.confirm(&confirmed([0; 3]));
     asked(&mut stepper, 5);

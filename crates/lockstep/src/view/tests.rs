@@ -249,7 +249,7 @@ fn held(ticks: &[u32]) -> Ticks {
 }
 
 #[test]
-fn the_inputs_of_one_who_left_count_as_far_as_any_who_stays_holds_them() {
+fn inputs_of_a_peer_that_left_count_if_any_remaining_peer_has_them() {
     let mut view = View::new(0, 4);
     assert!(view.suspect(0b1000));
     let ours = held(&[9, 9, 9, 50]);
@@ -289,7 +289,7 @@ fn two_against_two_the_lowest_seat_stays_and_the_others_are_too_few() {
 }
 
 #[test]
-fn of_two_who_suspect_each_other_all_keep_the_lower() {
+fn of_two_peers_that_suspect_each_other_all_keep_the_lower() {
     let of = |from: u16, whom: Seats| (from, statement(0b1111, whom, &[]));
     let (low, high) = (of(0, 0b0010), of(1, 0b0001));
     for order in [[low, high], [high, low]] {

@@ -112,7 +112,7 @@ fn sim_ls_1_all_agree_on_every_tick_and_ls_4_no_input_is_lost_silently() {
 }
 
 #[test]
-fn sim_ls_1_flipped_bits_harm_nobody_elses_agreement() {
+fn sim_ls_1_flipped_bits_affect_only_their_own_player() {
     // An authenticating transport would drop all of these; still nothing breaks.
     for_each_seed(&test_site!(), 8, |seed| {
         let mut world = World::seeded(seed, config(3), Link::lossy(2), pad);
@@ -150,7 +150,7 @@ fn ls_5_ticks_close_on_time_whatever_clients_do() {
 }
 
 #[test]
-fn ls_6_ls_g13_an_outage_of_one_stalls_nobody_else_and_is_made_up_at_once() {
+fn ls_6_ls_g13_one_outage_stalls_no_other_and_is_recovered_at_once() {
     // Without loss or jitter, so that the outage causes every late turn.
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
@@ -207,7 +207,7 @@ fn ls_10_a_match_of_one_bit_and_one_of_256_bytes_agree() {
 }
 
 #[test]
-fn a_paused_server_goes_on_where_it_was() {
+fn a_paused_server_resumes() {
     let mut world = World::new(8, config(2), Link::lossy(1), pad);
     world.run(120);
     let closed = world.server.ticks_closed();

@@ -136,7 +136,7 @@ fn who_never_answers_delays_nobody_and_costs_few_questions() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
+fn unrequested_answers_are_counted_and_use_no_memory() {
     let mut table = Table::new(3);
     (0..3).for_each(|peer| table.report(peer, if peer == 1 { 7 } else { 8 }));
     table.pass(Duration::ZERO);
@@ -179,7 +179,7 @@ fn answers_that_nobody_asked_for_are_counted_and_cost_no_memory() {
 }
 
 #[test]
-fn a_match_that_ends_tells_what_is_known() {
+fn a_match_that_ends_reports_the_known_results() {
     let mut table = Table::new(3);
     (0..3).for_each(|peer| table.report(peer, if peer == 1 { 7 } else { 8 }));
     table.server.close(table.now);

@@ -57,7 +57,7 @@ fn sim_ls_13_a_delay_that_changes_breaks_no_promise() {
 }
 
 #[test]
-fn ls_13_a_client_goes_up_at_once_and_down_slowly() {
+fn ls_13_a_clients_delay_rises_at_once_and_falls_slowly() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(20);
     let mut world = adaptive(Seed::from_number(1), link);

@@ -309,7 +309,7 @@ fn a_silent_player_delays_nothing_where_the_server_simulates() {
 }
 
 #[test]
-fn a_player_who_was_silent_is_compared_when_it_comes_back() {
+fn a_player_that_was_silent_is_compared_when_it_returns() {
     let mut world = World::new(7, config(3), Link::lossy(2), pad);
     world.players[2].unreported = 100..500;
     world.players[2].diverges_at = Some(Tick(620));

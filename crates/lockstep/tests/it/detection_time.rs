@@ -55,7 +55,7 @@ fn sim_ls_g15_a_desync_is_named_within_150_ms() {
 }
 
 #[test]
-fn sim_ls_g15_tick_and_section_are_told_within_two_more_round_trips() {
+fn sim_ls_g15_tick_and_section_are_reported_within_two_more_round_trips() {
     let round_trip = Duration::from_millis(100);
     for_each_seed(&test_site!(), 4, |seed| {
         let mut seeds = seed.generator(73);

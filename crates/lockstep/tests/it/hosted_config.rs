@@ -53,7 +53,7 @@ fn a_hosted_match_that_cannot_be_played_is_refused() {
 }
 
 #[test]
-fn ls_16_a_word_that_is_lost_is_no_silence_however_short_ticks_are() {
+fn ls_16_a_lost_message_is_no_silence_at_any_tick_rate() {
     // Eight ticks are 33 ms.
     let mut config = hosted(3, 0);
     config.server.tick_rate = TickRate::new(240).unwrap();

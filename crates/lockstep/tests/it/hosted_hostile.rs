@@ -49,7 +49,7 @@ fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u
 }
 
 #[test]
-fn sim_ls_16_a_player_who_lies_about_who_plays_never_makes_two_matches() {
+fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
     let (mut seeds, mut believed, mut survived) = (0, 0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let mut generator = seed.generator(50);

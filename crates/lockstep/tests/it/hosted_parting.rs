@@ -52,7 +52,7 @@ fn sim_ls_16_a_partition_leaves_one_match() {
 }
 
 #[test]
-fn ls_16_a_host_that_gives_up_tells_those_who_still_hear_it() {
+fn ls_16_a_host_that_gives_up_notifies_reachable_peers() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = HostedWorld::new(Seed::from_number(5), &hosted(5, 4), link, pad);
@@ -74,7 +74,7 @@ fn ls_16_a_host_that_gives_up_tells_those_who_still_hear_it() {
 }
 
 #[test]
-fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
+fn sim_ls_16_a_short_partition_costs_no_player_the_match() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut generator = seed.generator(35);
         let count = usize::try_from(generator.between(4, 6)).unwrap();
@@ -96,7 +96,7 @@ fn sim_ls_16_a_short_partition_costs_nobody_the_match_that_goes_on() {
 }
 
 #[test]
-fn ls_16_who_goes_on_with_one_who_has_given_it_up_is_told_so() {
+fn ls_16_a_player_that_follows_a_peer_which_gave_it_up_is_notified() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = HostedWorld::new(Seed::from_number(7), &hosted(3, 2), link, pad);

@@ -176,7 +176,7 @@ impl Crowd {
 }
 
 #[test]
-fn ls_16_a_guest_who_comes_past_the_chain_gets_a_snapshot_of_a_player() {
+fn ls_16_a_late_spectator_gets_a_players_snapshot() {
     for (window, is_watching) in [(0, false), (9, false), (0, true), (9, true)] {
         let mut config = hosted(3, 0);
         config.client.window = window;
@@ -211,7 +211,7 @@ fn ls_16_a_guest_who_comes_past_the_chain_gets_a_snapshot_of_a_player() {
 }
 
 #[test]
-fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
+fn ls_16_a_spectator_is_evicted_and_no_player_admitted_as_one() {
     let mut crowd = Crowd::new(&hosted(4, 0));
     crowd.run_for(Duration::from_secs(1));
     let now = crowd.world.local(2);
@@ -249,7 +249,7 @@ fn ls_16_a_guest_is_put_out_and_no_player_is_let_in_as_one() {
 }
 
 #[test]
-fn ls_16_a_guest_who_is_a_fan_may_ask_for_snapshots_and_no_other() {
+fn ls_16_only_a_spectator_relay_may_request_snapshots() {
     for is_fan in [false, true] {
         let mut crowd = Crowd::new(&hosted(3, 0));
         crowd.run_for(Duration::from_secs(1));

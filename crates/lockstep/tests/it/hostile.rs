@@ -114,7 +114,7 @@ fn l8_the_longest_run_costs_64_inputs_of_256_bytes_and_no_memory() {
 }
 
 #[test]
-fn ls_11_nobody_plays_another_seat() {
+fn ls_11_no_player_plays_another_seat() {
     let mut world = world();
     let next = low(world.server.ticks_closed());
     // Seat 0 presses everything for the next 64 ticks; so does an unknown peer.

@@ -108,7 +108,7 @@ fn ls_10_fans_in_a_loop_say_no_more_than_others() {
 }
 
 #[test]
-fn ls_10_a_snapshot_that_is_wished_for_in_a_loop_keeps_nobody_waiting() {
+fn ls_10_a_snapshot_requested_in_a_loop_blocks_no_other() {
     let mut ring = Ring::new([2_000, 2_000]);
     let now = ring.now;
     ring.fans[0].watch(now, CHILD).unwrap();
@@ -128,7 +128,7 @@ fn ls_10_a_snapshot_that_is_wished_for_in_a_loop_keeps_nobody_waiting() {
 }
 
 #[test]
-fn ls_6_a_client_whose_clock_is_a_tenth_off_harms_itself_alone() {
+fn ls_6_a_client_with_a_clock_10_percent_off_affects_itself_only() {
     for drift_ppm in [-100_000, 100_000] {
         let mut config = config(3);
         config.input_delay = InputDelay::adaptive(4, 40).unwrap();
@@ -159,7 +159,7 @@ fn ls_6_a_client_whose_clock_is_a_tenth_off_harms_itself_alone() {
 }
 
 #[test]
-fn ls_14_two_donors_who_contradict_each_other_are_both_found_out() {
+fn ls_14_two_contradicting_donors_are_both_found() {
     let config = {
         let mut config = config(4);
         config.snapshots = SnapshotSource::Players;

@@ -52,7 +52,7 @@ fn stalls(world: &World<u16>, player: usize, from: usize) -> usize {
 }
 
 #[test]
-fn sim_ls_14_who_joins_a_running_match_catches_up_and_plays() {
+fn sim_ls_14_a_player_that_joins_a_running_match_catches_up_and_plays() {
     for_each_seed(&test_site!(), 12, |seed| {
         let mut generator = seed.generator(14);
         let percent = u32::try_from(generator.below(11)).unwrap();
@@ -90,7 +90,7 @@ fn sim_ls_14_who_joins_a_running_match_catches_up_and_plays() {
 }
 
 #[test]
-fn ls_14_a_join_stalls_nobody() {
+fn ls_14_a_join_stalls_no_player() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = two_of_three(Seed::from_number(3), link);
@@ -104,7 +104,7 @@ fn ls_14_a_join_stalls_nobody() {
 }
 
 #[test]
-fn sim_ls_14_who_comes_back_within_the_chain_needs_no_snapshot() {
+fn sim_ls_14_a_player_that_rejoins_within_the_chain_needs_no_snapshot() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(15);
         let mut world = World::seeded(seed, config(3), Link::lossy(2), pad);
@@ -132,7 +132,7 @@ fn sim_ls_14_who_comes_back_within_the_chain_needs_no_snapshot() {
 }
 
 #[test]
-fn whoever_joins_and_never_says_a_word_is_put_out() {
+fn a_silent_member_is_removed() {
     let mut world = two_of_three(Seed::from_number(5), Link::perfect());
     world.run(60);
     let now = world.now;

@@ -42,7 +42,7 @@ fn assert_absent_from(world: &World<u16>, seat: usize, tick: Tick) {
 }
 
 #[test]
-fn a_player_who_leaves_is_absent_from_the_next_tick_on() {
+fn a_player_that_leaves_is_absent_from_the_next_tick_on() {
     let mut world = World::new(4, config(3), Link::lossy(10), pad);
     world.run(100);
     let now = world.now;
@@ -59,7 +59,7 @@ fn a_player_who_leaves_is_absent_from_the_next_tick_on() {
 }
 
 #[test]
-fn a_player_who_is_removed_hears_of_it_even_if_the_first_word_is_lost() {
+fn a_removed_player_is_notified_even_if_the_first_notice_is_lost() {
     let mut world = World::new(5, config(3), Link::lossy(10), pad);
     world.run(100);
     world
@@ -76,7 +76,7 @@ fn a_player_who_is_removed_hears_of_it_even_if_the_first_word_is_lost() {
 }
 
 #[test]
-fn ls_9_a_client_1_024_ticks_behind_is_put_out() {
+fn ls_9_a_client_1_024_ticks_behind_is_removed() {
     let mut world = World::new(6, config(3), Link::lossy(1), pad);
     world.run(100);
     world.players[0].is_paused = true;
@@ -94,7 +94,7 @@ fn ls_9_a_client_1_024_ticks_behind_is_put_out() {
 }
 
 #[test]
-fn a_client_paused_for_ten_seconds_comes_back_without_a_snapshot() {
+fn a_client_paused_for_ten_seconds_needs_no_snapshot() {
     let mut world = World::new(7, config(3), Link::lossy(1), pad);
     world.run(100);
     world.players[0].is_paused = true;
@@ -116,7 +116,7 @@ fn a_client_paused_for_ten_seconds_comes_back_without_a_snapshot() {
 }
 
 #[test]
-fn the_end_is_told_to_all() {
+fn the_end_is_sent_to_all() {
     let mut world = World::new(8, config(3), Link::lossy(10), pad);
     world.run(50);
     world.server.close(world.now);
@@ -257,7 +257,7 @@ fn a_client_refuses_what_it_cannot_hold() {
 }
 
 #[test]
-fn ls_9_a_client_whose_game_hangs_keeps_1_024_turns_and_no_more() {
+fn ls_9_a_client_with_a_hanging_game_keeps_at_most_1_024_turns() {
     let mut world = World::new(9, config(2), Link::perfect(), pad);
     world.run(100);
     let read = world.players[0].states.len();
@@ -346,7 +346,7 @@ fn gather(ready_at: &[(u32, u64)], millis: u64) -> (MatchServer<u16>, Vec<Server
 }
 
 #[test]
-fn a_match_begins_without_whoever_lets_the_others_wait() {
+fn a_match_begins_without_players_that_delay_it() {
     let (server, events) = gather(&[(0, 1_000)], 4_999);
     assert_eq!(events, [ServerEvent::Ready { seat: Seat(0) }]);
     assert_eq!(server.phase(), Phase::Gathering);
@@ -377,7 +377,7 @@ fn a_match_begins_without_whoever_lets_the_others_wait() {
 }
 
 #[test]
-fn nobody_is_waited_for_while_nobody_waits() {
+fn ticks_wait_for_no_player_while_none_waits() {
     // No player is ready, or one became ready and left: no timeout runs.
     let (mut server, events) = gather(&[], 60_000);
     assert_eq!((server.phase(), events.len()), (Phase::Gathering, 0));

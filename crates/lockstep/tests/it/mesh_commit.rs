@@ -100,7 +100,7 @@ fn sim_mesh_commit_nobody_sees_an_input_before_committing_to_its_own() {
 }
 
 #[test]
-fn sim_mesh_commit_those_who_stay_agree_when_one_is_cut_off() {
+fn sim_mesh_commit_remaining_peers_agree_when_one_is_cut_off() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut link = Link::perfect();
         link.latency = Duration::from_millis(30);
@@ -183,7 +183,7 @@ pub(crate) fn inject(world: &mut MeshWorld<u16>, to: usize, from: PeerId, mut da
 }
 
 #[test]
-fn mesh_commit_who_shows_other_inputs_than_it_committed_to_is_given_up() {
+fn mesh_commit_a_peer_that_shows_other_inputs_is_excluded() {
     let mut world = breach();
     let known = world.players[1].machine.ticks_confirmed();
     world.run_for(Duration::from_secs(1));
@@ -238,7 +238,7 @@ fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
 }
 
 #[test]
-fn mesh_commit_a_long_outage_stalls_nobody_for_good() {
+fn mesh_commit_a_long_outage_stalls_no_peer_for_good() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(30);
     // The heads of the peer that commits furthest ahead are lost for as long as the others' clocks
@@ -263,7 +263,7 @@ fn mesh_commit_a_long_outage_stalls_nobody_for_good() {
 }
 
 #[test]
-fn mesh_commit_all_commit_or_nobody_does() {
+fn mesh_commit_all_peers_commit_or_none() {
     let mut world = MeshWorld::new(Seed::from_number(6), &committing(2), Link::perfect(), pad);
     world.replace(1, &mesh(2));
     world.run_for(Duration::from_secs(1));

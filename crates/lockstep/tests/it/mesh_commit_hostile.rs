@@ -149,7 +149,7 @@ fn fewest(world: &MeshWorld<u16>) -> usize {
 }
 
 #[test]
-fn mesh_commit_a_raised_delay_holds_nobody_up_for_ever() {
+fn mesh_commit_a_raised_delay_delays_no_peer_for_ever() {
     for (seats, window) in [(2, 0), (4, 0), (3, 8)] {
         let mut config = committing(seats);
         config.window = window;
@@ -171,7 +171,7 @@ fn mesh_commit_a_raised_delay_holds_nobody_up_for_ever() {
 }
 
 #[test]
-fn sim_mesh_commit_goes_on_after_any_outage_with_any_delays_and_windows() {
+fn sim_mesh_commit_continues_after_any_outage_with_any_delay_and_window() {
     for_each_seed(&test_site!(), 16, |seed| {
         let mut generator = seed.generator(9);
         let seats = 2 + u16::try_from(generator.below(3)).unwrap();

@@ -60,7 +60,7 @@ fn told_a_start(starts_in: i32, late: Duration) -> usize {
 }
 
 #[test]
-fn mesh_nobody_is_made_to_begin_too_early_or_too_late() {
+fn mesh_no_peer_begins_too_early_or_too_late() {
     for starts_in in [i32::MIN + 1, 0, 1_800_000_000] {
         for late in [Duration::ZERO, Duration::from_millis(500)] {
             let ticks = told_a_start(starts_in, late);
@@ -70,7 +70,7 @@ fn mesh_nobody_is_made_to_begin_too_early_or_too_late() {
 }
 
 #[test]
-fn ls_11_mesh_nobody_plays_another_seat() {
+fn ls_11_mesh_no_peer_plays_another_seat() {
     let mut world = world();
     let end = world.players[2].machine.ticks_confirmed() + 1;
     // Seat 0 presses an undefined button ten ticks ahead and sends the same for seat 1; an unknown
@@ -100,7 +100,7 @@ fn ls_11_mesh_nobody_plays_another_seat() {
 }
 
 #[test]
-fn mesh_one_who_tells_different_inputs_to_different_peers_is_found_out() {
+fn mesh_a_peer_that_sends_different_inputs_to_peers_is_found() {
     let mut world = world();
     let end = world.players[1].machine.ticks_confirmed();
     world.players[0].is_paused = true;
@@ -160,7 +160,7 @@ fn mesh_numbers_outside_every_window_are_counted_and_dropped() {
 }
 
 #[test]
-fn mesh_inputs_that_nobody_serves_end_the_match_in_the_end() {
+fn mesh_unanswered_input_requests_end_the_match() {
     // Seat 0 claims to hold inputs of seat 2 that no peer has; both are silent otherwise.
     let mut config = mesh(3);
     config.peer_timeout = Duration::from_millis(500);

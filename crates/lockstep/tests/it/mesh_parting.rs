@@ -214,7 +214,7 @@ fn sim_ls_1_mesh_any_one_way_outages_never_make_two_matches() {
 }
 
 #[test]
-fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
+fn mesh_a_player_that_leaves_is_removed_at_once() {
     for windowed in [0, 8] {
         let mut config = mesh(3);
         config.window = windowed;
@@ -259,7 +259,7 @@ fn mesh_a_player_who_says_that_it_goes_is_gone_at_once() {
 }
 
 #[test]
-fn mesh_whoever_slept_too_long_is_told_up_to_where_it_was_in_the_match() {
+fn mesh_a_peer_that_slept_too_long_learns_how_far_it_was_in_the_match() {
     let mut config = mesh(3);
     config.peer_timeout = Duration::from_millis(700);
     let mut world = MeshWorld::new(Seed::from_number(7), &config, Link::lossy(1), pad);
@@ -282,7 +282,7 @@ fn mesh_whoever_slept_too_long_is_told_up_to_where_it_was_in_the_match() {
 }
 
 #[test]
-fn mesh_the_application_gives_up_whom_the_transport_lost() {
+fn mesh_the_application_removes_peers_lost_by_the_transport() {
     let mut world = MeshWorld::new(Seed::from_number(9), &mesh(4), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(1));
     world.players[3].is_paused = true;

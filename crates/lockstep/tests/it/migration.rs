@@ -272,7 +272,7 @@ fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
 }
 
 #[test]
-fn ls_16_a_player_whose_own_link_was_down_goes_on() {
+fn ls_16_a_player_returns_after_its_own_link_was_down() {
     let mut world = HostedWorld::new(Seed::from_number(8), &hosted(4, 0), Link::lossy(2), pad);
     world.run_for(Duration::from_secs(2));
     world.part(&[2], &[0, 1, 3], Duration::from_secs(5));
@@ -284,7 +284,7 @@ fn ls_16_a_player_whose_own_link_was_down_goes_on() {
 }
 
 #[test]
-fn ls_16_who_is_gone_for_good_is_counted_no_more() {
+fn ls_16_a_player_gone_for_good_is_not_counted() {
     let mut world = HostedWorld::new(Seed::from_number(9), &hosted(5, 0), Link::lossy(2), pad);
     world.run_for(Duration::from_secs(2));
     for index in [3, 4] {
@@ -334,7 +334,7 @@ fn ls_16_the_next_host_fetches_what_it_lacks() {
 }
 
 #[test]
-fn ls_16_the_match_ends_for_all_when_its_host_says_so() {
+fn ls_16_the_match_ends_for_all_when_its_host_ends_it() {
     let mut world = HostedWorld::new(Seed::from_number(11), &hosted(4, 2), Link::lossy(5), pad);
     world.run_for(Duration::from_secs(2));
     let now = world.local(2);
@@ -350,7 +350,7 @@ fn ls_16_the_match_ends_for_all_when_its_host_says_so() {
 }
 
 #[test]
-fn ls_16_one_who_is_removed_is_out_and_the_others_go_on() {
+fn ls_16_a_removed_player_is_out_and_the_others_play_on() {
     let mut world = HostedWorld::new(Seed::from_number(12), &hosted(4, 0), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
     let now = world.local(0);
@@ -362,7 +362,7 @@ fn ls_16_one_who_is_removed_is_out_and_the_others_go_on() {
 }
 
 #[test]
-fn ls_16_somebody_new_plays_on_the_seat_of_a_host_that_is_gone() {
+fn ls_16_a_new_player_takes_the_seat_of_a_lost_host() {
     let mut world = HostedWorld::new(Seed::from_number(13), &hosted(3, 0), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
     let guest = PeerId(700);

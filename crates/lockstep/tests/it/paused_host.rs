@@ -9,7 +9,7 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::world::{Link, pad};
 
 #[test]
-fn ls_16_a_host_whom_all_leave_while_it_stands_plays_on_alone() {
+fn ls_16_a_host_that_all_leave_while_paused_plays_on_alone() {
     // Datagrams stay in order: after a player's leave, its other datagrams are ignored.
     let link = Link {
         latency: Duration::from_millis(20),
@@ -66,7 +66,7 @@ fn closed_meanwhile(others: Duration) -> u32 {
 }
 
 #[test]
-fn ls_16_a_host_who_stands_closes_no_tick_that_waited_for_somebody() {
+fn ls_16_a_paused_host_closes_no_waiting_tick() {
     let ticks = closed_meanwhile(Duration::from_secs(3));
     assert_eq!(ticks, 0, "two of four without the first are too few");
     let ticks = closed_meanwhile(Duration::from_millis(1_500));

@@ -102,7 +102,7 @@ fn ls_g9_at_5_percent_loss_half_a_millisecond_a_second_is_stalled_at_most() {
 }
 
 #[test]
-fn who_holds_turns_back_is_not_slow_and_comes_into_a_running_match() {
+fn a_player_that_withholds_turns_is_not_slow() {
     let mut config = config(2);
     config.slow = SlowPolicy::Kick;
     let mut world = World::<u16>::new(16, config, Link::lossy(1), pad);

@@ -139,7 +139,7 @@ fn a_quorum_waits_for_no_more_than_it_needs() {
 }
 
 #[test]
-fn who_leaves_is_waited_for_no_more() {
+fn a_player_that_leaves_is_not_waited_for() {
     let mut world = world(
         Seed::from_number(8),
         ClosePolicy::WaitAll { cap: Duration::MAX },
@@ -233,7 +233,7 @@ fn slow(world: &World<u16>) -> Vec<(Seat, Option<SlowCause>)> {
 }
 
 #[test]
-fn a_player_for_whom_ticks_wait_is_named_as_slow() {
+fn a_player_that_ticks_wait_for_is_reported_as_slow() {
     let mut world = world(Seed::from_number(14), ClosePolicy::WaitAll { cap: CAP }, 0);
     // Each of its ticks is longer than the server's, by more than it can correct.
     world.players[3].drift_ppm = -60_000;
@@ -293,7 +293,7 @@ fn a_slow_player_is_named_with_what_is_slow() {
 }
 
 #[test]
-fn a_player_whose_simulation_is_slow_is_put_out_where_that_is_asked_for() {
+fn a_player_with_a_slow_simulation_is_removed_if_configured() {
     let mut config = config(3);
     config.slow = SlowPolicy::Kick;
     let mut world = World::new(11, config, Link::perfect(), pad);
@@ -308,7 +308,7 @@ fn a_player_whose_simulation_is_slow_is_put_out_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_player_whose_simulation_is_slow_watches_on_where_that_is_asked_for() {
+fn a_player_with_a_slow_simulation_becomes_a_spectator_if_configured() {
     for percent in [0, 5] {
         let mut config = config(3);
         config.slow = SlowPolicy::Demote;

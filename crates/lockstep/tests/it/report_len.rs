@@ -125,7 +125,7 @@ fn sim_no_datagram_is_longer_than_promised() {
 }
 
 #[test]
-fn a_client_that_is_told_a_shorter_length_keeps_to_it() {
+fn a_client_keeps_to_an_announced_shorter_length() {
     for len_max in [0, 400, 700] {
         let mut client = ClientConfig::default();
         client.datagram_len_max = len_max;

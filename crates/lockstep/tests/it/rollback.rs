@@ -81,7 +81,7 @@ fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep() {
 }
 
 #[test]
-fn ls_3_every_window_from_0_to_32_comes_to_the_same_states() {
+fn ls_3_every_window_from_0_to_32_gives_the_same_states() {
     for window in 0..=32 {
         let clients = [
             dense(window),
@@ -197,7 +197,7 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
 }
 
 #[test]
-fn costs_told_before_the_match_choose_what_is_saved() {
+fn costs_given_before_the_match_choose_what_is_saved() {
     let saves = |save: u64, step: u64| {
         let auto = client(10, SavePolicy::Auto);
         let seed = Seed::from_number(8);
@@ -322,7 +322,7 @@ fn sim_ls_14_games_with_rollback_give_and_load_snapshots() {
 }
 
 #[test]
-fn inputs_that_are_told_early_are_guessed_right() {
+fn inputs_sent_early_are_predicted_right() {
     let steps_again = |forward_inputs: bool| {
         let mut config = delayed(9);
         config.forward_inputs = forward_inputs;

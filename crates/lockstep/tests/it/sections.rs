@@ -258,7 +258,7 @@ pub(crate) fn flip(generator: &mut Generator, sections: usize) -> Flip {
 }
 
 #[test]
-fn sim_ls_12_a_flipped_bit_is_told_by_tick_and_section() {
+fn sim_ls_12_a_flipped_bit_is_reported_with_tick_and_section() {
     for_each_seed(&test_site!(), 48, |seed| {
         let (mut generator, mut game) = draw(seed);
         let players = game.games.len();
@@ -313,7 +313,7 @@ fn sim_ls_12_clean_matches_with_sections_raise_no_alarm() {
 }
 
 #[test]
-fn players_who_go_wrong_in_one_step_are_each_told_of() {
+fn players_that_diverge_in_one_step_are_each_reported() {
     // Both flips are within one hash step, in different ticks and sections; with and without the
     // server.
     for simulates in [false, true] {
@@ -375,7 +375,7 @@ fn a_state_that_was_replaced_has_its_next_divergence_found_as_well() {
 }
 
 #[test]
-fn of_as_many_against_as_many_the_first_stands_for_what_is_right() {
+fn in_a_tie_the_first_hash_is_the_reference() {
     let mut game = Match::new(World::new(6, config(4), Link::lossy(5), pad), 5);
     let (tick, section, bit) = (Tick(70), 4, 9);
     for player in [0, 3] {
@@ -394,7 +394,7 @@ fn of_as_many_against_as_many_the_first_stands_for_what_is_right() {
 }
 
 #[test]
-fn a_game_that_reports_hash_steps_alone_has_its_step_told() {
+fn a_game_that_reports_hash_steps_only_gets_its_step() {
     let mut config = config(3);
     config.hash_interval = 8.try_into().unwrap();
     let mut game = Match::new(World::new(7, config, Link::lossy(5), pad), 5);
@@ -410,7 +410,7 @@ fn a_game_that_reports_hash_steps_alone_has_its_step_told() {
 }
 
 #[test]
-fn a_ring_that_is_too_short_tells_the_first_tick_that_it_keeps() {
+fn a_ring_that_is_too_short_reports_its_first_tick() {
     // The flip is in tick 50, the hash step in 56; a few ticks later the result is known.
     for (kept, ticks, has_section) in [(0, 56..=56, false), (6, 51..=56, true)] {
         let mut config = config(3);

@@ -58,7 +58,7 @@ fn a_snapshot_that_would_come_too_late_is_refused() {
 }
 
 #[test]
-fn a_player_whose_snapshot_would_come_too_late_is_asked_no_longer() {
+fn a_player_whose_snapshot_would_be_too_late_is_not_asked_again() {
     let mut config = given_by(SnapshotSource::Players);
     config.transfer.rate_bytes_per_s = 100_000;
     let mut crowd = Crowd::with_config(Seed::from_number(22), config, Link::perfect());
@@ -83,7 +83,7 @@ fn is_behind(event: &ServerEvent) -> bool {
 }
 
 #[test]
-fn ls_14_a_newcomer_who_takes_no_snapshot_loses_its_seat() {
+fn ls_14_a_newcomer_that_takes_no_snapshot_loses_its_seat() {
     let config = given_by(SnapshotSource::Server);
     let mut crowd = Crowd::with_config(Seed::from_number(23), config, Link::perfect());
     crowd.ballast = 1_000_000;
@@ -128,7 +128,7 @@ fn ls_14_a_snapshot_that_was_refused_is_asked_for_again() {
 }
 
 #[test]
-fn ls_14_a_newcomer_to_whom_the_server_gives_no_snapshot_loses_its_seat() {
+fn ls_14_a_newcomer_without_a_snapshot_from_the_server_loses_its_seat() {
     let config = given_by(SnapshotSource::Server);
     let mut crowd = Crowd::with_config(Seed::from_number(28), config, Link::perfect());
     crowd.is_stingy = true;
@@ -159,7 +159,7 @@ fn ls_14_a_newcomer_to_whom_the_server_gives_no_snapshot_loses_its_seat() {
 }
 
 #[test]
-fn ls_14_who_waits_for_a_snapshot_has_20_s_though_another_waited_before() {
+fn ls_14_each_waits_20_s_for_a_snapshot_even_after_another() {
     for gives in [true, false] {
         let config = given_by(SnapshotSource::Server);
         let mut crowd = Crowd::with_config(Seed::from_number(29), config, Link::perfect());
@@ -215,7 +215,7 @@ fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
 }
 
 #[test]
-fn ls_12_whoever_goes_wrong_again_and_again_is_given_a_state_each_time() {
+fn ls_12_a_player_that_diverges_repeatedly_gets_a_state_each_time() {
     let mut config = given_by(SnapshotSource::Players);
     config.recovery = Recovery::Reload;
     let mut crowd = Crowd::with_config(Seed::from_number(25), config, Link::lossy(1));
@@ -231,7 +231,7 @@ fn ls_12_whoever_goes_wrong_again_and_again_is_given_a_state_each_time() {
 }
 
 #[test]
-fn who_gave_no_snapshot_once_is_asked_again_when_one_has_proved_right() {
+fn a_donor_that_failed_once_is_asked_again_after_another_succeeded() {
     let asked = |crowd: &Crowd, player: usize| {
         let events = crowd.world.players[player].events.iter();
         events

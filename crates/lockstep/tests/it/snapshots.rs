@@ -244,7 +244,7 @@ fn sim_ls_14_joining_past_the_chain_loads_a_snapshot() {
 }
 
 #[test]
-fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_within_1_4_s_and_stalls_nobody() {
+fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_in_1_4_s_and_stalls_no_player() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(50);
     let mut waits = Vec::new();
@@ -400,7 +400,7 @@ fn a_pause_of_the_process_is_not_time_in_which_a_snapshot_was_due() {
 }
 
 #[test]
-fn where_nobody_gives_a_snapshot_the_newcomer_is_told() {
+fn a_newcomer_without_a_donor_is_notified() {
     let seed = Seed::from_number(6);
     let mut crowd = Crowd::new(
         seed,

@@ -86,7 +86,7 @@ fn a_fan_sends_bundles_as_they_came_and_answers_for_its_children() {
 }
 
 #[test]
-fn a_child_that_says_nothing_is_put_out_and_delays_nobody() {
+fn a_silent_child_is_evicted_and_delays_no_other() {
     let mut tree = Tree::new(Seed::from_number(2), config(2), Link::lossy(1));
     let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let (silent, other) = (tree.watch(root), tree.watch(root));
@@ -138,7 +138,7 @@ fn a_fan_cut_off_for_long_resumes_by_snapshot_with_its_children() {
 }
 
 #[test]
-fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
+fn ls_14_a_spectator_that_changes_relays_takes_its_snapshots_along() {
     let mut tree = Tree::new(Seed::from_number(6), config(2), Link::lossy(2));
     let roots = [(); 2].map(|()| tree.fan(SERVER, SpectatorRelayConfig::default()));
     tree.run(LATE);
@@ -172,7 +172,7 @@ fn ls_14_who_goes_to_another_fan_takes_its_snapshots_too() {
 }
 
 #[test]
-fn where_no_snapshot_comes_late_children_are_put_out() {
+fn late_children_are_evicted_if_no_snapshot_arrives() {
     let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
     tree.is_stingy = true;
     let root = tree.fan(SERVER, SpectatorRelayConfig::default());
@@ -185,7 +185,7 @@ fn where_no_snapshot_comes_late_children_are_put_out() {
 }
 
 #[test]
-fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
+fn ls_14_late_snapshots_at_a_spectator_relay_block_no_other() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
     tree.ballast = 100_000;
     let mut config = SpectatorRelayConfig::default();
@@ -206,7 +206,7 @@ fn ls_14_a_fan_at_which_snapshots_come_too_late_keeps_nobody_waiting() {
 }
 
 #[test]
-fn ls_10_a_child_of_a_fan_that_needs_no_snapshot_has_nobody_give_one() {
+fn ls_10_a_child_that_needs_no_snapshot_causes_no_request() {
     let mut config = config(2);
     config.snapshots = SnapshotSource::Players;
     let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
@@ -258,7 +258,7 @@ fn the_end_above_is_the_end_below() {
 }
 
 #[test]
-fn a_fan_that_goes_says_so_up_and_down() {
+fn a_leaving_spectator_relay_notifies_both_sides() {
     let mut tree = Tree::new(Seed::from_number(7), config(2), Link::lossy(5));
     let root = tree.fan(SERVER, SpectatorRelayConfig::default());
     let node = tree.watch(root);
@@ -286,7 +286,7 @@ fn give(fan: &mut SpectatorRelay, now: Instant, from: PeerId, datagram: &[u8]) {
 }
 
 #[test]
-fn a_fan_holds_no_more_than_it_was_told_to() {
+fn a_spectator_relay_holds_no_more_than_configured() {
     let now = Instant::from_millis(1);
     let fan = |config| SpectatorRelay::new(config, UP, Seed::from_number(1), now);
     let refusal = |seats: u8, change: fn(&mut SpectatorRelayConfig)| {

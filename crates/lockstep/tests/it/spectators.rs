@@ -162,7 +162,7 @@ fn a_spectator_plays_no_seat() {
 }
 
 #[test]
-fn a_spectator_that_says_nothing_is_put_out_and_delays_nobody() {
+fn a_silent_spectator_is_evicted_and_delays_no_other() {
     let mut tree = Tree::new(Seed::from_number(5), config(2), Link::lossy(1));
     let (silent, other) = (tree.watch(SERVER), tree.watch(SERVER));
     tree.run(100);
@@ -195,7 +195,7 @@ fn ls_6_a_spectator_makes_up_an_outage() {
 }
 
 #[test]
-fn who_may_watch_is_limited_and_told() {
+fn spectators_are_limited_and_rejections_reported() {
     let now = Instant::from_millis(1);
     let mut config = config(2);
     config.spectators_max = 2;
@@ -236,7 +236,7 @@ fn who_may_watch_is_limited_and_told() {
 }
 
 #[test]
-fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
+fn without_a_snapshot_a_player_that_left_cannot_watch_later() {
     let mut tree = Tree::new(Seed::from_number(7), config(2), Link::lossy(3));
     let node = tree.watch(SERVER);
     tree.run(100);
@@ -258,7 +258,7 @@ fn whoever_leaves_is_gone_and_no_snapshot_means_no_late_watching() {
 }
 
 #[test]
-fn ls_14_where_the_server_gives_no_snapshot_late_spectators_are_put_out() {
+fn ls_14_late_spectators_are_evicted_if_the_server_gives_no_snapshot() {
     let mut tree = Tree::new(Seed::from_number(10), config(2), Link::lossy(1));
     tree.is_stingy = true;
     let early = tree.watch(SERVER);
@@ -424,7 +424,7 @@ fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
 }
 
 #[test]
-fn ls_14_eight_spectators_who_take_no_snapshot_hold_up_no_ninth() {
+fn ls_14_eight_spectators_that_take_no_snapshot_do_not_block_a_ninth() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
     tree.ballast = 500_000;
     tree.run(LATE);

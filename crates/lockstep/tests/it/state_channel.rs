@@ -227,7 +227,7 @@ fn sim_l6_states_of_40_datagrams_complete_at_10_percent_loss() {
 }
 
 #[test]
-fn sim_l6_after_an_outage_the_newest_comes_within_a_second() {
+fn sim_l6_after_an_outage_the_newest_arrives_within_a_second() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut draw = seed.generator(3);
         let mut pair = Pair::new(seed, StateLimits::default(), &link(0));

@@ -101,7 +101,7 @@ fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
 }
 
 #[test]
-fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
+fn ls_10_no_player_delays_the_others_more_than_configured() {
     // A player with a stopped game, and one that falls further and further behind.
     for step in [Duration::from_secs(1_000), Duration::from_millis(40)] {
         let hold = Duration::from_secs(10);
@@ -130,7 +130,7 @@ fn ls_10_nobody_holds_the_others_up_by_more_or_for_longer_than_it_may() {
 }
 
 #[test]
-fn who_is_slow_in_a_stretching_match_that_nobody_may_watch_is_put_out() {
+fn a_slow_player_in_a_match_without_spectators_is_removed() {
     let mut config = stretching(25, Duration::from_secs(3));
     config.spectators_max = 0;
     let mut world = World::new(62, config, Link::perfect(), pad);
@@ -144,7 +144,7 @@ fn who_is_slow_in_a_stretching_match_that_nobody_may_watch_is_put_out() {
 }
 
 #[test]
-fn ls_10_who_is_heard_no_more_holds_nobody_up() {
+fn ls_10_a_silent_player_delays_no_other() {
     let hold = Duration::from_secs(60);
     let mut world = World::<u16>::new(67, stretching(40, hold), Link::perfect(), pad);
     world.run_for(Duration::from_secs(5));
@@ -164,7 +164,7 @@ fn ls_10_who_is_heard_no_more_holds_nobody_up() {
 }
 
 #[test]
-fn ls_10_who_leaves_while_behind_has_no_tick_longer_any_more() {
+fn ls_10_a_player_that_left_while_behind_lengthens_no_tick() {
     let hold = Duration::from_secs(60);
     let mut world = World::<u16>::new(68, stretching(100, hold), Link::perfect(), pad);
     world.run_for(Duration::from_secs(5));
@@ -214,7 +214,7 @@ fn ls_8_no_datagram_with_a_tick_length_exceeds_the_limit() {
 }
 
 #[test]
-fn ls_10_ticks_get_no_longer_for_one_who_was_just_taken_out() {
+fn ls_10_a_removed_player_lengthens_no_tick() {
     let hold = Duration::from_secs(5);
     let mut world = World::<u16>::new(69, stretching(100, hold), Link::perfect(), pad);
     world.run_for(Duration::from_secs(5));
@@ -272,7 +272,7 @@ fn ls_10_an_occasionally_slow_player_delays_no_longer_than_a_slow_one() {
 }
 
 #[test]
-fn ls_10_who_takes_the_seat_of_one_who_was_slow_is_not_put_out_for_it() {
+fn ls_10_a_new_player_on_a_slow_players_seat_is_not_removed() {
     let hold = Duration::from_secs(8);
     let mut world = World::<u16>::new(65, stretching(40, hold), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(5));
@@ -295,7 +295,7 @@ fn ls_10_who_takes_the_seat_of_one_who_was_slow_is_not_put_out_for_it() {
 }
 
 #[test]
-fn a_pause_of_the_process_in_a_stretched_match_has_nobody_hurry() {
+fn a_pause_in_a_stretched_match_hurries_no_player() {
     for pause in [Duration::from_secs(1), Duration::from_hours(1)] {
         let mut config = stretching(40, Duration::from_mins(5));
         let cap = Duration::from_millis(200);

@@ -138,7 +138,7 @@ fn asleep_in_an_election(span: Duration) -> HostedWorld<u16> {
 }
 
 #[test]
-fn ls_16_who_sleeps_during_an_election_goes_on_with_the_others() {
+fn ls_16_a_player_asleep_during_an_election_rejoins() {
     let mut world = asleep_in_an_election(Duration::from_secs(4));
     world.assert_progress(&[1, 2, 3, 4]);
     assert_eq!(world.players[4].machine.epoch(), 1);

@@ -230,7 +230,7 @@ fn sim_ls_14_transfer_arrives_whole_whatever_the_link_does() {
 }
 
 #[test]
-fn sim_ls_14_transfer_goes_on_after_outages() {
+fn sim_ls_14_transfer_resumes_after_outages() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut draw = seed.generator(3);
         let bytes = snapshot(&mut draw, MEBIBYTE / 2);

@@ -102,7 +102,7 @@ fn ls_1_an_outage_and_a_new_session_across_tick_65_536_change_nothing() {
 }
 
 #[test]
-fn ls_14_who_joins_anew_at_tick_65_536_catches_up() {
+fn ls_14_a_player_that_rejoins_at_tick_65_536_catches_up() {
     let mut config = config(2);
     config.input_delay = InputDelay::adaptive(2, 20).unwrap();
     let mut world = world(config);

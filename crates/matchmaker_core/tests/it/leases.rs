@@ -146,7 +146,7 @@ fn mm_4_a_restarted_matchmaker_requests_registration_and_adopts_matches() {
 }
 
 #[test]
-fn mm_1_a_match_that_nobody_entered_is_not_taken_on() {
+fn mm_1_a_match_without_players_is_not_adopted() {
     let mut server = Server::new(1, 4);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -261,7 +261,7 @@ fn only_servers_of_the_join_file_register() {
 }
 
 #[test]
-fn a_restarted_server_is_another_instance_and_the_old_one_is_gone() {
+fn a_restarted_server_is_another_instance_and_the_old_one_ends() {
     let mut old = Server::new(1, 2);
     let mut new = Server::run(1, 2, 1);
     let mut harness = Harness::new(Config::default(), (1, 1), &[&old]);
@@ -300,7 +300,7 @@ fn a_match_that_its_server_no_longer_names_is_over() {
 }
 
 #[test]
-fn a_match_that_nobody_enters_is_over_when_its_tokens_have_lapsed() {
+fn a_match_without_players_ends_when_its_tokens_have_expired() {
     let mut server = Server::new(1, 2);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);

@@ -11,7 +11,7 @@ use wire::{Arrival, ClientId, Machine, MatchId};
 use crate::harness::{Harness, Server, secs};
 
 #[test]
-fn tickets_max_refuses_and_a_ticket_that_comes_back_has_its_place() {
+fn tickets_max_refuses_and_a_requeued_ticket_keeps_its_place() {
     let mut config = Config::default();
     config.tickets_max = 4;
     let mut harness = Harness::new(config, (3, 1), &[]);
@@ -122,7 +122,7 @@ fn attempts_max_ends_a_ticket_at_once_where_it_is_one() {
 }
 
 #[test]
-fn events_max_loses_the_oldest_and_says_so() {
+fn events_max_drops_the_oldest_and_reports_it() {
     let mut config = Config::default();
     config.events_max = 3;
     let mut harness = Harness::new(config, (9, 1), &[]);
@@ -140,7 +140,7 @@ fn events_max_loses_the_oldest_and_says_so() {
 }
 
 #[test]
-fn replies_max_drops_what_nobody_takes() {
+fn replies_max_drops_replies_that_are_not_taken() {
     let mut config = Config::default();
     config.replies_max = 2;
     let server = Server::new(1, 1);

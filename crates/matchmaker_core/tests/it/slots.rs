@@ -88,7 +88,7 @@ fn bg5_an_unused_server_is_stopped_down_to_none() {
 }
 
 #[test]
-fn a_slot_that_fails_rests_longer_and_longer() {
+fn a_failing_slot_backs_off_longer_each_time() {
     let server = Server::new(1, 1);
     let mut harness = Harness::with_slots(Config::default(), (1, 1), &[], &[&server]);
     let mut rests = Vec::new();

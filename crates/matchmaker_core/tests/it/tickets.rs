@@ -45,7 +45,7 @@ fn a_change_of_state_is_an_event() {
 }
 
 #[test]
-fn bgx4_the_same_wish_gives_the_same_ticket() {
+fn bgx4_the_same_idempotency_key_gives_the_same_ticket() {
     let mut server = Server::new(1, 2);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -79,7 +79,7 @@ fn bgx4_the_same_wish_gives_the_same_ticket() {
 }
 
 #[test]
-fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
+fn bgx4_a_key_whose_ticket_has_ended_is_not_queued_again() {
     let mut config = Config::default();
     config.ended_kept = secs(100);
     let mut server = Server::new(1, 8);
@@ -122,7 +122,7 @@ fn bgx4_a_wish_whose_ticket_has_ended_queues_nobody_anew() {
 }
 
 #[test]
-fn a_newer_wish_takes_the_place_of_a_waiting_one() {
+fn a_newer_request_replaces_a_waiting_one() {
     let mut harness = Harness::new(Config::default(), (2, 1), &[]);
     let first = harness.submit(1);
     let second = harness.submit(1);
@@ -132,7 +132,7 @@ fn a_newer_wish_takes_the_place_of_a_waiting_one() {
 }
 
 #[test]
-fn a_second_wish_is_refused_where_told_so() {
+fn a_second_request_is_refused_if_configured() {
     let mut config = Config::default();
     config.duplicate = Duplicate::Refuse;
     let mut harness = Harness::new(config, (2, 1), &[]);
@@ -226,7 +226,7 @@ fn a_ticket_expires_and_is_forgotten() {
 }
 
 #[test]
-fn a_waiting_ticket_that_nobody_asks_for_ends_and_is_matched_with_nobody() {
+fn an_abandoned_ticket_ends_and_is_not_matched() {
     let server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -316,7 +316,7 @@ fn another_server_cannot_end_a_match_nor_free_its_players() {
 }
 
 #[test]
-fn a_player_who_left_for_good_may_play_elsewhere() {
+fn a_player_that_left_for_good_may_play_elsewhere() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);

@@ -11,7 +11,7 @@ use wire::{ClientId, UnixTime};
 use crate::harness::{APP, Harness, Server, UNIX, secs};
 
 #[test]
-fn mm_6_a_token_opens_at_its_instance_and_says_who_sits_where() {
+fn mm_6_a_token_opens_at_its_instance_and_names_its_seat() {
     let (mut server, other) = (Server::new(1, 8), Server::new(2, 0));
     let mut harness = Harness::new(Config::default(), (2, 2), &[&server, &other]);
     server.join(&mut harness);

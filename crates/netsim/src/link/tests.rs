@@ -121,7 +121,7 @@ fn jitter_stays_in_its_range_and_reaches_both_ends() {
 }
 
 #[test]
-fn jitter_alone_keeps_the_order_unless_told_otherwise() {
+fn jitter_alone_keeps_the_order_by_default() {
     let config = LinkConfig::default().with_jitter(Jitter::Uniform(Duration::from_millis(50)));
     assert!(arrivals(config).is_sorted());
     assert!(!arrivals(config.with_order(Order::ByDelay)).is_sorted());

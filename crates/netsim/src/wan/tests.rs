@@ -79,7 +79,7 @@ fn the_link_is_the_way() {
 }
 
 #[test]
-fn the_exchanges_are_the_cities_they_are_said_to_be() {
+fn the_exchanges_are_in_the_named_cities() {
     let names = EXCHANGES.map(|at| CITIES[at].name());
     assert_eq!(
         names,

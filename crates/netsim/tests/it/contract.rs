@@ -14,7 +14,7 @@ fn sim_a_sound_machine_keeps_the_contract() {
 }
 
 #[test]
-fn p1_finds_a_clock_that_goes_back() {
+fn p1_finds_a_clock_that_steps_back() {
     assert_found(Fault::GoesBack, Rule::LateClock);
 }
 
@@ -84,7 +84,7 @@ fn assert_found(fault: Fault, rule: Rule) {
 
 #[test]
 #[should_panic(expected = "did not come to: [\"no hostile input\"]")]
-fn a_check_that_comes_past_a_point_fails() {
+fn a_check_past_a_point_fails() {
     check_contract(&test_site!(), 1, &Peaceful);
 }
 

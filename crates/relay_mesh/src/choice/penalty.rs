@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_direct_way_and_relays_are_told_apart() {
+    fn the_direct_path_and_relays_are_distinguished() {
         let mut penalties = Penalties::new(PenaltyConfig::default());
         penalties.on_failure(Instant::ZERO, EXIT);
         assert!(penalties.is_suppressed(Instant::ZERO, &path(&[])));

@@ -160,7 +160,7 @@ fn the_worse_a_route_is_the_sooner_it_is_left() {
 }
 
 #[test]
-fn who_left_for_nothing_waits_for_more_the_next_time() {
+fn a_node_that_left_without_gain_waits_longer_next_time() {
     // How long the flow stays on a route that is 100 ms worse, after it left another one which
     // recovered or not.
     let again = |calm: u64, comes_back: bool| {

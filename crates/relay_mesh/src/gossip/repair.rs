@@ -316,7 +316,7 @@ mod tests {
 
     /// It names every record that others have, repeatedly, and answers no request.
     #[test]
-    fn mesh_a1_who_names_all_and_answers_nothing_holds_nothing_up_for_long() {
+    fn mesh_a1_a_silent_node_that_names_all_others_delays_little() {
         let mut rig = Rig::new();
         let mut missing: std::collections::BTreeSet<u64> = (0..500).collect();
         for second in 0..40 {

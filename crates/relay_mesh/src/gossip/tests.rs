@@ -79,7 +79,7 @@ fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
 }
 
 #[test]
-fn mesh_a1_a_neighbour_gets_one_digest_a_second_whatever_it_says() {
+fn mesh_a1_a_neighbour_gets_at_most_one_digest_a_second() {
     let mut rig = Rig::new();
     let at = |millis: u64| Instant::from_millis(5_000 + millis);
     for _ in 0..1_000 {
@@ -100,7 +100,7 @@ fn mesh_a1_a_neighbour_gets_one_digest_a_second_whatever_it_says() {
 }
 
 #[test]
-fn mesh_a1_digests_are_of_what_a_neighbour_may_be_told() {
+fn mesh_a1_digests_contain_only_records_a_neighbour_may_have() {
     let mut rig = Rig::new();
     let now = Instant::from_millis(5_000);
     let neighbour = rig.gossip.neighbours.get_mut(&LIAR).unwrap();

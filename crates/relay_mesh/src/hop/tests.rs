@@ -118,7 +118,7 @@ fn the_hash_is_that_of_the_authors() {
 }
 
 #[test]
-fn mesh_f8_a_tag_only_frame_is_40_bytes_longer_than_a_payload_and_a_sealed_one_48() {
+fn mesh_f8_a_tag_only_frame_adds_40_bytes_and_a_sealed_one_48() {
     // 16 of header, 8 or 16 of hop tag, 16 of the flow's tag.
     assert_eq!(tagged(16).len(), 40);
     assert!(HopHeader::decode(&tagged(16)).is_ok());

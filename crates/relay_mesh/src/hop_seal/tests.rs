@@ -103,7 +103,7 @@ fn mesh_a5_a_label_is_bound_once_in_a_key_epoch() {
 }
 
 #[test]
-fn mesh_a5_an_origin_goes_upwards_and_a_relay_takes_each_number_once() {
+fn mesh_a5_an_origin_increases_and_a_relay_accepts_each_number_once() {
     let mut rig = Rig::new();
     let mut origin = rig.bind_origin(name(1)).unwrap();
     let mut transit = rig.bind_transit(name(2)).unwrap();

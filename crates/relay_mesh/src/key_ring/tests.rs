@@ -75,7 +75,7 @@ fn phases_that_were_missed_are_skipped() {
 }
 
 #[test]
-fn phases_a_round_behind_are_reached_at_a_word() {
+fn phases_one_round_behind_are_reached_after_a_notice() {
     let provider = SimProvider::new(Seed::from_number(1));
     let secret = || TrafficSecret::new(Secret32::new([7; 32]));
     let mut secrets = vec![secret()];

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_shard_place_and_use() {
+    fn a_name_contains_shard_slot_and_use() {
         for shard in [0, 5, 7] {
             for at in [0, 1, 65_536, PLACES - 1] {
                 for use_of in [0, 255, 256, 0x1234, USES - 1] {

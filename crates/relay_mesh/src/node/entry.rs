@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exits_refused_is_forgotten_once_nobody_asks_them() {
+    fn refusals_of_exits_are_forgotten_once_unused() {
         let at = Instant::from_millis;
         let mut ports = Ports::new(&[], at(0));
         let refuse = |ports: &mut Ports, millis, exit| {

@@ -308,7 +308,7 @@ mod tests {
     }
     /// All disjoint paths pass avoided nodes, and there are others.
     #[test]
-    fn nodes_that_are_avoided_are_on_no_alternative_beside_the_best() {
+    fn avoided_nodes_are_on_no_alternative_path() {
         let now = Instant::ZERO;
         let mut known = known(now, 20);
         let best = known.alternatives(now, id(9), &[]).unwrap().to_vec();

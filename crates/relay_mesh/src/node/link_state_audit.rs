@@ -111,7 +111,7 @@ impl LinkStateAudit {
 }
 
 /// Tolerated excess, also in percent. True reports on links with 3 ms of jitter and 1 % of loss
-/// stay below it (`sim_pgx6_who_tells_the_truth_is_not_refuted`); a lie below it costs no more.
+/// stay below it (`sim_pgx6_a_truthful_node_is_not_refuted`); a lie below it costs no more.
 const MARGIN: Cost = Cost::from_millis(15);
 const MARGIN_PERCENT: u16 = 25;
 /// How long a path must be slower: twice the 15 s after which half of a link's 30 s measurement

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn pg5_what_is_not_permitted_is_tried_again_and_told_once() {
+    fn pg5_a_forbidden_probe_is_retried_and_reported_once() {
         let mut server = server();
         let at = Instant::from_millis;
         assert!(server.on_not_permitted(at(1_000)));

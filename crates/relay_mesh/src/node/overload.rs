@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_at_the_port_of_a_game_are_told_and_excuse_nothing() {
+    fn drops_at_a_game_port_are_reported_and_excuse_nothing() {
         let mut detector = OverloadDetector::new(at(0));
         detector.on_dropped_elsewhere(at(10), 49);
         assert_eq!(detector.take_report(at(10)), None);

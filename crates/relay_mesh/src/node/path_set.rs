@@ -496,7 +496,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn mesh_a1_flows_that_wait_to_be_told_of_are_bounded() {
+    fn mesh_a1_flows_that_wait_to_be_announced_are_bounded() {
         let provider = SimProvider::new(Seed::from_number(1));
         let mut path_set = path_set(&provider);
         let opened = (0..10_000).filter(|flow| {

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_at_its_open_rate_is_refused_nothing_however_late_it_is_heard() {
+    fn an_entry_at_its_open_rate_is_refused_nothing() {
         let rate = 256;
         let rates = Rates {
             request: 1,

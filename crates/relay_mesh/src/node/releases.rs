@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_goes_once_it_is_due_and_is_bounded() {
+    fn waiting_items_are_sent_when_due_and_bounded() {
         let (mut releases, [one, other]) = (Releases::default(), sessions());
         let slots = u32::try_from(WAITING_MAX).unwrap();
         for slot in 0..slots + 100 {

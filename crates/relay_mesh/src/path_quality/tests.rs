@@ -267,7 +267,7 @@ fn a_path_that_becomes_slower_or_stops_as_a_whole_raises_no_alarm() {
 }
 
 #[test]
-fn long_datagrams_that_vanish_travel_in_pieces_and_blame_nobody() {
+fn long_datagrams_that_are_dropped_travel_in_pieces() {
     let line = Line {
         mtu: 1_180,
         ..HONEST

@@ -154,7 +154,7 @@ fn probes_that_overtake_each_other_are_not_lost() {
 }
 
 #[test]
-fn an_end_that_miscounts_says_all_or_nothing_is_lost() {
+fn a_footer_with_wrong_counts_reports_all_or_nothing_as_lost() {
     for (counts, lost) in [([9, 3], 1), ([0, u32::MAX], 1), ([5, 5], 1), ([5, 99], 0)] {
         let mut watch = PathWatch::new(at(0));
         for (time, arrived) in [0, 1_000].into_iter().zip(counts) {
@@ -166,7 +166,7 @@ fn an_end_that_miscounts_says_all_or_nothing_is_lost() {
 }
 
 #[test]
-fn a_path_that_stands_by_is_probed_less() {
+fn a_standby_path_is_probed_less() {
     let mut watch = PathWatch::new(at(0));
     answered(&mut watch, 0, 1_000, 30);
     watch.set_pace(at(1_000), PathPace::Idle);
@@ -248,7 +248,7 @@ fn a_path_that_became_slower_is_compared_with_what_was_usual_for_5_s() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_count_for_nothing() {
+fn unrequested_answers_count_for_nothing() {
     let mut watch = PathWatch::new(at(0));
     for number in [0, 1, 7, u32::MAX] {
         watch.on_echo(at(1), echo(number, 1, 0), EchoWay::Path);

@@ -75,7 +75,7 @@ fn mesh_c1_what_begins_otherwise_is_no_header() {
 /// A stream that arrives byte by byte needs at least one more byte, and at most the header's
 /// length, until the header is complete; bytes after it are not read.
 #[test]
-fn mesh_c1_a_header_that_is_cut_off_anywhere_asks_for_more() {
+fn mesh_c1_a_truncated_header_asks_for_more() {
     let mut headers = vec![
         b"PROXY TCP4 203.0.113.9 127.0.0.1 4000 9\r\n".to_vec(),
         b"PROXY UNKNOWN\r\n".to_vec(),
@@ -176,7 +176,7 @@ fn mesh_c1_a_flipped_bit_is_seen_by_the_checksum() {
 }
 
 #[test]
-fn a_start_is_told_from_its_first_bytes_however_few() {
+fn a_start_is_recognised_by_its_first_bytes() {
     for start in [&b"PROXY"[..], &SIGNATURE] {
         for len in 0..start.len() {
             let (bytes, next) = (&start[..len], start[len]);

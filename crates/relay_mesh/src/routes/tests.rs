@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn mesh_r3_mended_routes_are_those_computed_anew(
+    fn mesh_r3_repaired_routes_equal_recomputed_ones(
         seed: u64,
         len in 2_usize..24,
         relays_max in 0_usize..=3,
@@ -273,7 +273,7 @@ fn mesh_r1_one_source_adds_at_most_three_rows_for_each_node() {
 }
 
 #[test]
-fn pg7_no_way_is_told_from_a_dear_one() {
+fn pg7_no_path_is_distinguished_from_an_expensive_one() {
     let mut graph = Graph::new((0..4).map(|number| (id(number), true)));
     let [a, b, c, d] = [0, 1, 2, 3].map(NodeIndex);
     let dearest = Cost::from_units(32_766);

@@ -115,7 +115,7 @@ fn the_nearest_relays_are_chosen_whatever_else_is_known() {
 }
 
 #[test]
-fn who_is_near_stays_until_another_is_nearer_by_a_tenth() {
+fn a_near_node_stays_until_another_is_nearer_by_a_tenth() {
     let all = measured(40);
     let chosen = select(&SLOTS, &all, &[], &BTreeMap::new());
     let near = links(&chosen, LinkReason::LowLatency);
@@ -147,7 +147,7 @@ fn needed_nodes_are_chosen_at_any_cost_unless_backed_off_or_unknown() {
 
 /// Each of 1,000 nodes draws 8 others: all are reachable from one, in few hops.
 #[test]
-fn links_drawn_by_lot_alone_make_one_network_of_small_diameter() {
+fn randomly_drawn_links_make_one_network_of_small_diameter() {
     for (count, steps_max) in [(60, 4), (1_000, 5)] {
         let mut joined = vec![Vec::new(); count];
         let slots = LinkSlots {
@@ -183,7 +183,7 @@ fn links_drawn_by_lot_alone_make_one_network_of_small_diameter() {
 }
 
 #[test]
-fn trials_go_to_whom_nothing_is_known_of_and_low_estimates_first() {
+fn trials_prefer_unknown_and_low_estimates() {
     let mut generator = Seed::from_number(1).generator(0);
     let mut all = strangers(1, 40);
     let chosen = BTreeMap::from([(LinkId(0), LinkReason::LowLatency)]);
@@ -211,7 +211,7 @@ fn trials_go_to_whom_nothing_is_known_of_and_low_estimates_first() {
 }
 
 #[test]
-fn of_guests_the_newest_without_a_cause_goes_first() {
+fn the_newest_inbound_peer_that_is_not_needed_is_evicted_first() {
     let peer = |link, since: u64, is_needed| InboundPeer {
         link: LinkId(link),
         since,

@@ -23,7 +23,7 @@ fn copies(seed: wire::Seed, entry: Mode, adjust: crate::harness::Adjust) -> [u64
 }
 
 #[test]
-fn sim_an_exit_sends_in_the_mode_of_the_entry_whatever_its_own_file_says() {
+fn sim_an_exit_uses_the_seal_mode_of_the_entry() {
     for_each_seed(&test_site!(), 2, |seed| {
         let both = copies(seed, Mode::Dup, |index, config, _| {
             if index == EXIT {

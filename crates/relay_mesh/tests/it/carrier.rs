@@ -52,7 +52,7 @@ fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
 }
 
 #[test]
-fn mesh_a3_rations_of_a_game_hold_and_who_is_turned_away_is_told_of() {
+fn mesh_a3_a_games_limits_hold_and_rejected_flows_are_reported() {
     let shape = shape(|_, config, _| {
         let mut limits = RationLimits::default();
         (limits.newcomers, limits.unproved, limits.bytes) = (2, 8, 1 << 20);
@@ -71,7 +71,7 @@ fn mesh_a3_rations_of_a_game_hold_and_who_is_turned_away_is_told_of() {
 /// New players evict others of their own network at the entry. The exit is notified of the ended
 /// flows and has room.
 #[test]
-fn mesh_a3_an_exit_says_nothing_of_whom_the_entry_turned_away() {
+fn mesh_a3_an_exit_does_not_report_a_flow_rejected_by_the_entry() {
     let shape = shape(|_, config, _| {
         let mut limits = RationLimits::default();
         (limits.newcomers, limits.unproved) = (1_000, 4);
@@ -90,7 +90,7 @@ fn mesh_a3_an_exit_says_nothing_of_whom_the_entry_turned_away() {
 
 /// An exit that does not serve the game for this entry.
 #[test]
-fn mesh_a3_whom_an_exit_refuses_is_told_of_at_the_entry() {
+fn mesh_a3_a_flow_refused_by_the_exit_is_reported_at_the_entry() {
     let shape = shape(|index, config, _| {
         if index == EXIT {
             let exits = config

@@ -141,7 +141,7 @@ fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
 }
 
 #[test]
-fn mesh_a1_what_goes_directly_beside_a_detour_is_rationed() {
+fn mesh_a1_direct_traffic_beside_a_detour_is_rationed() {
     let mut mesh = Mesh::new(wire::Seed::from_number(85), &Shape::default());
     part(&mut mesh);
     mesh.run(START + 6_000);

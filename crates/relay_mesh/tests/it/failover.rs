@@ -88,7 +88,7 @@ fn sim_pgx6_a_relay_that_holds_up_what_it_carries_is_found_out() {
 }
 
 #[test]
-fn sim_pgx6_who_tells_the_truth_is_not_refuted() {
+fn sim_pgx6_a_truthful_node_is_not_refuted() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 5_000);
@@ -262,7 +262,7 @@ fn second_address(of: SocketAddr) -> SocketAddr {
 }
 
 #[test]
-fn a_relay_that_says_it_leaves_is_left() {
+fn a_draining_relay_is_left() {
     let mut mesh = Mesh::new(Seed::from_number(35), &Shape::default());
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));

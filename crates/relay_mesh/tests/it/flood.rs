@@ -80,7 +80,7 @@ fn flows_max_bounds_players_at_the_entry_and_sockets_at_the_exit() {
 }
 
 #[test]
-fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
+fn pgx11_thousands_of_new_players_do_not_disturb_a_present_one() {
     // The entry's defaults would admit fewer, so relays are not asked for more than they grant.
     let all: Adjust = |_, config, _| {
         config.open_rate = 10_000;
@@ -119,7 +119,7 @@ fn pgx11_thousands_of_new_players_at_once_do_not_disturb_one_who_plays() {
 }
 
 #[test]
-fn a_node_that_grants_no_more_labels_for_now_keeps_those_who_have_theirs() {
+fn a_node_without_free_labels_keeps_existing_ones() {
     let all: Adjust = |_, config, _| config.request_rate = 64;
     let exit: Adjust = |index, config, _| {
         if index == EXIT {
@@ -244,7 +244,7 @@ fn newcomers_go_another_way(mode: Mode, adjust: Adjust) {
 /// Newcomers use the second relay as a fallback, because the first one has no labels for them. Then
 /// the second one drops its data, or dies.
 #[test]
-fn who_leans_on_a_path_that_dies_finds_another() {
+fn a_flow_on_a_path_that_fails_finds_another() {
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
             config.labels_max = 4;
@@ -353,7 +353,7 @@ fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
 }
 
 #[test]
-fn small_messages_make_nobody_look_through_all_flows_again_and_again() {
+fn small_messages_cause_no_repeated_scan_of_all_flows() {
     // The relay is short of labels for players all the time.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {

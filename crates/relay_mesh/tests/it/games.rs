@@ -233,7 +233,7 @@ fn pg5_a_driver_that_never_answers_is_asked_for_few_at_a_time() {
 }
 
 #[test]
-fn pg5_what_the_system_does_not_permit_is_told_once_and_not_measured() {
+fn pg5_a_probe_the_system_forbids_is_reported_once_and_not_measured() {
     let mut mesh = mesh(two_exits);
     answer(&mut mesh, RELAY, Some(Outcome::NotPermitted));
     mesh.run(START + 30_000);

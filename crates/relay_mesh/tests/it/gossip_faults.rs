@@ -162,7 +162,7 @@ fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
-fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
+fn sim_pgx13_flapping_links_cost_what_their_updates_cost() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut swarm = Swarm::new(seed, 60, 12, ToyProvider::new);
         swarm.world.run(4_000);
@@ -188,7 +188,7 @@ fn sim_pgx13_links_that_flap_cost_what_their_news_cost() {
 
 /// A dishonest neighbour of both halves advertises origins to both that do not exist.
 #[test]
-fn mesh_a1_halves_meet_beside_a_neighbour_that_invents_origins() {
+fn mesh_a1_halves_merge_despite_a_neighbour_that_invents_origins() {
     let mut world = World::new(4, 13);
     let liar = 12;
     world.nodes[liar].is_alive = false;
@@ -224,7 +224,7 @@ fn mesh_a1_halves_meet_beside_a_neighbour_that_invents_origins() {
 }
 
 #[test]
-fn pgx6_a_neighbour_that_says_or_asks_too_much_is_cut_short_and_counted() {
+fn pgx6_a_neighbour_that_sends_or_asks_too_much_is_limited_and_counted() {
     let mut world = World::<ToyProvider>::with(Seed::from_number(7), 2, ToyProvider::new);
     world.link(0, 1, 10);
     world.run(2_000);

@@ -27,7 +27,7 @@ fn bytes_to(mesh: &Mesh, tap: netsim::TapId, to: SocketAddr) -> usize {
 }
 
 #[test]
-fn mesh_a1_strangers_get_no_byte_for_hop_frames() {
+fn mesh_a1_unknown_senders_get_no_answer_to_hop_frames() {
     attack(&Shape::default(), 0x81);
     attack(&shape(all_tag_only), 0x80);
 }
@@ -130,7 +130,7 @@ fn pgx11_forged_players_get_their_ration_and_no_more() {
 }
 
 #[test]
-fn mesh_a1_an_upstream_socket_hears_its_server_only() {
+fn mesh_a1_an_upstream_socket_receives_from_its_server_only() {
     let mut mesh = Mesh::new(Seed::from_number(4), &Shape::default());
     mesh.run(START + 1_000);
     let upstream = mesh.process(EXIT).upstream();

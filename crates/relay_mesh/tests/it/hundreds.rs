@@ -82,7 +82,7 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
 /// Runs for a minute, with the cut after two thirds of it. With `NODES=1000` this is one minute of
 /// a thousand nodes with 64 links each.
 #[test]
-fn sim_pgx13_by_the_hundred_a_game_goes_on_when_its_relay_is_cut_off() {
+fn sim_pgx13_with_hundreds_of_nodes_a_game_survives_the_loss_of_its_relay() {
     for_each_seed(&test_site!(), 1, |seed| {
         let count = nodes(60);
         let links = if count > 300 { |_| 64 } else { |_| 24 };

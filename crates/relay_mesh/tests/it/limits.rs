@@ -72,7 +72,7 @@ fn dialled(mesh: &Mesh, tap: TapId, index: usize) -> BTreeSet<SocketAddr> {
 }
 
 #[test]
-fn peers_max_bounds_whom_invented_records_make_known() {
+fn peers_max_bounds_peers_known_from_invented_records() {
     let mut rig = Rig::with(
         3,
         &shape(|index, config, _| {
@@ -112,7 +112,7 @@ fn peers_max_bounds_whom_invented_records_make_known() {
 }
 
 #[test]
-fn peers_max_places_of_nodes_that_are_gone_are_others_again() {
+fn peers_max_slots_of_ended_nodes_are_reused() {
     let mut rig = Rig::with(
         4,
         &shape(|index, config, _| {
@@ -168,7 +168,7 @@ pub(crate) fn record_of(
 }
 
 #[test]
-fn who_takes_sessions_and_closes_them_is_dialled_ever_more_rarely() {
+fn a_node_that_closes_sessions_is_dialled_with_growing_backoff() {
     let mut rig = Rig::with(18, &Shape::default());
     rig.mesh.stop_player();
     let mut provider = SimProvider::new(Seed::from_number(6));
@@ -181,7 +181,7 @@ fn who_takes_sessions_and_closes_them_is_dialled_ever_more_rarely() {
 }
 
 #[test]
-fn mesh_a1_records_make_nobody_dial_what_is_no_node_nor_anyone_for_ever() {
+fn mesh_a1_records_cause_no_endless_dials_of_invented_nodes() {
     let mut rig = Rig::with(17, &Shape::default());
     let tap = rig.mesh.world.tap_all(200_000);
     let mut provider = SimProvider::new(Seed::from_number(4));
@@ -368,7 +368,7 @@ fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
 }
 
 #[test]
-fn members_may_take_from_a_relay_what_it_says_it_is() {
+fn members_may_use_a_relay_as_its_roles_allow() {
     /// The first relay has no relay role, whatever its own profile claims. The member is an entry.
     fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
         let own = identity(Seed::from_number(14), 98).node_id();

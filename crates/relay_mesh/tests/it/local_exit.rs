@@ -146,7 +146,7 @@ fn pg7_an_exit_at_the_entry_without_a_socket_sends_its_players_elsewhere() {
 }
 
 #[test]
-fn pg7_a_server_behind_the_entry_is_told_of_its_players() {
+fn pg7_a_server_behind_the_entry_gets_its_players_addresses() {
     let mut mesh = mesh(|index, config, ids| {
         here_alone(index, config, ids);
         if let Some(exit) = &mut config.games[0].exit {
@@ -207,7 +207,7 @@ fn pg7_a_document_makes_an_entry_the_exit_of_its_players_and_bars_it() {
 }
 
 #[test]
-fn pg7_that_no_exit_can_be_reached_is_told_and_counted() {
+fn pg7_an_unreachable_exit_is_reported_and_counted() {
     let mut mesh = mesh(|_, _, _| {});
     mesh.run(START - 2_000);
     mesh.kill(EXIT);

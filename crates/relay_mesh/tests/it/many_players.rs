@@ -350,7 +350,7 @@ fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
 }
 
 #[test]
-fn newcomers_by_the_hundred_do_not_disturb_who_plays() {
+fn hundreds_of_new_players_do_not_disturb_present_ones() {
     let mut mesh = crowded(Seed::from_number(21), Mode::Shadow, |_, _, _| {});
     mesh.run(2_000);
     let at = mesh.now();
@@ -410,7 +410,7 @@ fn forged_sources_do_not_keep_newcomers_out() {
 }
 
 #[test]
-fn open_rate_bounds_the_flows_that_strangers_open() {
+fn open_rate_bounds_flows_opened_by_unknown_players() {
     let mut mesh = crowded(Seed::from_number(23), Mode::Shadow, |_, config, _| {
         config.open_rate = 10;
     });

@@ -42,7 +42,7 @@ fn serve(seed: wire::Seed, count: u32) -> Duration {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_ten_thousand_flows_come_up_over_a_relay_and_disturb_nobody() {
+fn sim_ten_thousand_flows_start_over_a_relay_and_disturb_none() {
     for_each_seed(&test_site!(), 1, |seed| {
         let [few, many] = [2_500, 10_000].map(|count| serve(seed, count));
         println!("figure: flows_over_a_detour 2500_ms {}", few.as_millis());

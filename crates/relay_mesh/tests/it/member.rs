@@ -279,7 +279,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn mesh_a1_who_may_not_bind_a_label_gets_none_by_which_it_would_pass() {
+fn mesh_a1_a_node_that_may_not_bind_a_label_gets_none() {
     let mut rig = Rig::new(4);
     let at_relay = rig.session();
     let [exit, relay, other] = [EXIT, RELAY, RELAY + 1].map(|index| rig.mesh.ids[index]);
@@ -327,7 +327,7 @@ fn mesh_a1_who_may_not_bind_a_label_gets_none_by_which_it_would_pass() {
 }
 
 #[test]
-fn a_request_that_comes_again_is_paid_for_again() {
+fn a_repeated_request_is_charged_again() {
     let once = |_: usize, config: &mut relay_mesh::Config, _: &[NodeId]| config.request_rate = 1;
     let shape = Shape {
         adjust: once,
@@ -411,7 +411,7 @@ pub(crate) fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Grant
 
 /// A member collects grants until the generations wrap, and binds those names before others do.
 #[test]
-fn mesh_a1_grants_of_labels_that_ended_keep_nobody_from_a_hop() {
+fn mesh_a1_grants_of_ended_labels_block_no_hop() {
     let mut rig = Rig::new(77);
     rig.mesh.stop_player();
     let (relay, behind) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1]);

@@ -198,7 +198,7 @@ fn sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit() {
 
 /// An exit that was paused or cut off returns before any player has moved: the outage is too short.
 #[test]
-fn an_exit_that_stands_still_for_2_s_keeps_its_players() {
+fn an_exit_paused_for_2_s_keeps_its_players() {
     let mut mesh = mesh_of_two_exits(Seed::from_number(4), Mode::Shadow);
     mesh.run(START);
     let [_, player] = begin(&mut mesh);

@@ -90,7 +90,7 @@ fn names(mesh: &Mesh, nodes: &[usize]) -> Vec<u8> {
 }
 
 #[test]
-fn sim_pgx10_each_datagram_tells_the_server_of_its_player() {
+fn sim_pgx10_each_datagram_carries_its_players_address() {
     for_each_seed(&test_site!(), 3, |seed| {
         let shape = Shape {
             adjust: tell_all,

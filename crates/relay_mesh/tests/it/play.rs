@@ -307,7 +307,7 @@ fn a_silent_flow_ends_and_its_socket_is_closed() {
 }
 
 #[test]
-fn sim_mesh_a5_no_nonce_comes_twice_over_moves_and_restarts() {
+fn sim_mesh_a5_no_nonce_is_used_twice_over_moves_and_restarts() {
     for_each_seed(&test_site!(), 2, |seed| {
         let shape = Shape {
             mode: Mode::Dup,
@@ -356,7 +356,7 @@ fn a_node_learns_of_the_others_from_one_address() {
 }
 
 #[test]
-fn mesh_a5_a_player_who_comes_back_after_all_was_idle_meets_no_old_nonce() {
+fn mesh_a5_a_player_that_returns_after_idling_meets_no_used_nonce() {
     let shape = Shape {
         idle: 5,
         ..Shape::default()

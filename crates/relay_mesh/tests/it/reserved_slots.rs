@@ -38,7 +38,7 @@ fn has_link(rig: &Rig, of: NodeId) -> bool {
 
 /// While the exit is away, inbound peers with labels that lead on take all slots of an entry.
 #[test]
-fn mesh_a1_guests_that_carry_keep_nobody_from_whom_it_needs() {
+fn mesh_a1_inbound_peers_that_carry_flows_block_no_needed_peer() {
     let shape = shape(|index, config, _| {
         if index == ENTRY {
             config.profile.roles = Roles::ENTRY | Roles::RELAY;

@@ -22,7 +22,7 @@ fn labels(mesh: &Mesh, index: usize) -> u32 {
 /// In all shards, and bound labels too, but no other node's labels. If the node is admitted again,
 /// it gets new ones.
 #[test]
-fn pg11_relays_take_back_the_labels_of_who_may_send_no_more() {
+fn pg11_relays_revoke_labels_of_nodes_that_may_not_send() {
     let mut rig = Rig::with(8, &shape(sharded));
     let (relay, next, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);
     put_games(&mut rig.mesh, 1, &[echo()]);

@@ -48,7 +48,7 @@ fn passed(mesh: &Mesh, index: usize) -> Vec<u64> {
 }
 
 #[test]
-fn sim_mesh_shards_each_pass_their_own_labels_on_and_no_nonce_comes_twice() {
+fn sim_mesh_shards_forward_their_own_labels_and_reuse_no_nonce() {
     for_each_seed(&test_site!(), 4, |seed| {
         for mode in [Mode::Dup, Mode::Shadow] {
             let shape = Shape {
@@ -228,7 +228,7 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
 }
 
 #[test]
-fn mesh_a1_word_of_a_key_that_cannot_be_is_counted_and_changes_nothing() {
+fn mesh_a1_an_impossible_key_update_notice_is_counted_and_ignored() {
     let mut rig = Rig::with(42, &shape(sharded));
     let malformed = |rig: &Rig| rig.mesh.process(RELAY).node.stats().messages_malformed;
     let mut say = |to, epoch| {

@@ -272,7 +272,7 @@ fn pg13_pgd_p9_a_busy_port_keeps_no_other_game_from_working() {
 }
 
 #[test]
-fn pg14_pgd_p12_who_was_away_and_who_is_new_get_it_from_any_neighbour() {
+fn pg14_pgd_p12_absent_and_new_nodes_get_it_from_any_neighbour() {
     let mut mesh = Mesh::new(Seed::from_number(4), &shape(signed));
     mesh.run(START - 2_000);
     mesh.kill(EXIT);

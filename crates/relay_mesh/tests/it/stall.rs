@@ -33,7 +33,7 @@ fn sim_pgx13_nodes_that_stood_still_at_their_start_take_the_best_path() {
 }
 
 #[test]
-fn sim_pgx13_an_entry_that_stood_still_blames_nobody_for_it() {
+fn sim_pgx13_a_paused_entry_blames_no_other_node() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(10_000);
@@ -77,7 +77,7 @@ fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
 
 /// An entry that is always 120 ms late moves no flow for that, and reports that it is overloaded.
 #[test]
-fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
+fn sim_an_entry_short_of_cpu_moves_no_flow_and_reports_overload() {
     for_each_seed(&test_site!(), 3, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(12_000);
@@ -106,7 +106,7 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_says_that_it_is_overloaded() {
 /// The kernel drops 7 of 10 datagrams at the entry's mesh socket, from all senders alike. Neither
 /// end moves: the entry knows by its socket's drop counter, and the exit by the entry's reports.
 #[test]
-fn sim_an_entry_whose_receive_buffer_overflows_makes_neither_end_move() {
+fn sim_an_entry_with_receive_buffer_overflow_moves_neither_end() {
     for_each_seed(&test_site!(), 3, |seed| {
         let shape = Shape {
             rate: 200,

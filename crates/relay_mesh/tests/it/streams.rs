@@ -297,7 +297,7 @@ fn pg8_the_death_of_an_exit_resets_its_players() {
 }
 
 #[test]
-fn pg11_pgd_p6_a_strangers_stream_is_refused_by_the_exit() {
+fn pg11_pgd_p6_an_unknown_peers_stream_is_refused_by_the_exit() {
     let mut mesh = Mesh::new(
         Seed::from_number(1),
         &shape(|index, config, ids| {
@@ -332,7 +332,7 @@ fn pg8_a_server_that_cannot_be_reached_resets_the_player() {
 }
 
 #[test]
-fn pg10_a_server_is_told_of_its_player_once_before_the_first_byte() {
+fn pg10_a_server_gets_its_players_address_once_before_the_first_byte() {
     let mut mesh = Mesh::new(
         Seed::from_number(1),
         &shape(|index, config, ids| {

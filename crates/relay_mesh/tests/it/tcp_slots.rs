@@ -172,7 +172,7 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
 }
 
 #[test]
-fn mesh_a3_each_reason_of_tcp_is_told_once_a_minute_with_its_count() {
+fn mesh_a3_each_tcp_reason_is_reported_once_a_minute_with_its_count() {
     let mut mesh = Mesh::new(Seed::from_number(6), &shape(small_entry));
     mesh.stop_player();
     mesh.run(100);
@@ -290,7 +290,7 @@ fn small_entry_alone(index: usize, config: &mut Config, ids: &[NodeId]) {
 }
 
 #[test]
-fn mesh_a1_a_connection_that_goes_out_where_it_came_in_has_two_places() {
+fn mesh_a1_a_connection_that_enters_and_leaves_here_has_two_slots() {
     let mut mesh = Mesh::new(Seed::from_number(3), &shape(small_entry_alone));
     mesh.stop_player();
     mesh.run(START);

@@ -21,7 +21,7 @@ fn what_no_rule_names_is_not_taken() {
 }
 
 #[test]
-fn the_rule_that_says_most_counts() {
+fn the_most_specific_rule_counts() {
     let rules = Rules::new();
     let host: IpAddr = "127.0.0.1".parse().unwrap();
     let ours: IpAddr = "127.0.0.9".parse().unwrap();
@@ -155,7 +155,7 @@ fn what_arrives_is_what_the_model_made_of_it() {
 }
 
 #[test]
-fn a_datagram_whose_rule_has_just_gone_arrives_at_once() {
+fn a_datagram_whose_rule_was_removed_arrives_at_once() {
     let mut conditioner = Conditioner::new(Rules::new());
     let now = Instant::from_millis(7);
     conditioner.take(now, to(PEER), &[1], &Ledger::default());

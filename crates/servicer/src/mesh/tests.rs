@@ -165,7 +165,7 @@ fn the_way_to_a_server_begins_at_an_address_of_its_family() {
 }
 
 #[test]
-fn a_port_of_a_game_receives_both_families_if_the_node_says_so() {
+fn a_game_port_receives_both_families_if_configured() {
     for (is_dual, stack) in [(true, Stack::Dual), (false, Stack::Single)] {
         let address = "[::]:7".parse().unwrap();
         match order(&Command::Listen { address, is_dual }, None) {

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_and_leaves_before_the_application_looks_leaves_nothing() {
+    fn a_request_cancelled_before_it_was_seen_leaves_nothing() {
         let mut machine = AcceptMachine::default();
         let now = Instant::ZERO;
         let peer = PeerIdentity::Anonymous;

@@ -292,7 +292,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn asks_for_half_until_the_system_agrees() {
+    fn halves_the_request_until_the_system_agrees() {
         let asked = RefCell::new(Vec::new());
         ask(4 << 20, |bytes| {
             asked.borrow_mut().push(bytes);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_says_where_the_system_gave_less() {
+    fn the_report_names_values_that_the_system_cut() {
         let granted = Granted {
             asked_bytes: Some(4 << 20),
             granted_bytes: 212_992,

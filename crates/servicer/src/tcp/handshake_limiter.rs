@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_of_many_sources_keep_nobody_out() {
+    fn silent_connections_of_many_sources_exclude_no_other() {
         let (config, mut limiter) = (config(), HandshakeLimiter::default());
         for key in 0..8 {
             let source = source(u8::try_from(key % 2).unwrap());

@@ -153,7 +153,7 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
 /// A receive call with room left has emptied the socket, so it is not repeated. After a pause of
 /// the process it may be: one in a hundred is allowed.
 #[test]
-fn b5_a_datagram_that_comes_alone_costs_one_call() {
+fn b5_a_single_datagram_costs_one_call() {
     let mut bench = driver("127.0.0.1", Batching::Many, Echo::mute());
     let client = plain("127.0.0.1");
     let calls = (0..100_u8).map(|number| {

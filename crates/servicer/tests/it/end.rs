@@ -7,7 +7,7 @@ use servicer::{Config, End, RequestError, UdpServicer};
 use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, plain, receive, reporter};
 
 #[test]
-fn a_shutdown_says_farewell_and_joins() {
+fn a_shutdown_notifies_peers_and_joins() {
     let client = plain("127.0.0.1");
     let peer = client.local_addr().unwrap();
     let service = Service::start_with("127.0.0.1", Echo::default(), |application| {
@@ -64,7 +64,7 @@ fn the_application_can_end_it() {
 }
 
 #[test]
-fn a_panic_of_the_machine_is_reported_and_goes_no_further() {
+fn a_panic_of_the_machine_is_reported_and_contained() {
     let service = Service::start("127.0.0.1");
     plain("127.0.0.1")
         .send_to(b"panic", service.address)
@@ -79,7 +79,7 @@ fn a_panic_of_the_machine_is_reported_and_goes_no_further() {
 }
 
 #[test]
-fn a_panic_of_the_application_is_reported_and_goes_no_further() {
+fn a_panic_of_the_application_is_reported_and_contained() {
     let service = Service::start("127.0.0.1");
     service.handle.request(Ask::Panic).unwrap();
     let report = service.handle.shutdown(PATIENCE);

@@ -30,7 +30,7 @@ fn gnet_g6_what_is_sent_to_several_in_one_turn_reaches_each() {
 
 /// The loop was a busy loop.
 #[test]
-fn gnet_g10_a_udp_servicer_makes_turns_for_what_comes_and_no_others() {
+fn gnet_g10_a_udp_servicer_makes_turns_for_arrivals_only() {
     let service = Service::start("127.0.0.1");
     let client = plain("127.0.0.1");
     service.ping();

@@ -190,7 +190,7 @@ fn open_at(address: &str) -> SocketOrder {
 }
 
 #[test]
-fn an_opened_socket_is_heard_and_answers_under_its_own_address() {
+fn an_opened_socket_receives_and_answers_from_its_own_address() {
     let mut bench = Bench::new(8);
     let (index, address) = bench.open();
     assert_eq!(index, SocketIndex(1), "counted on from those given");
@@ -212,7 +212,7 @@ fn an_opened_socket_is_heard_and_answers_under_its_own_address() {
 }
 
 #[test]
-fn hundreds_of_sockets_are_all_heard_in_one_turn() {
+fn hundreds_of_sockets_are_all_read_in_one_turn() {
     let mut bench = Bench::new(300);
     let addresses: Vec<SocketAddr> = (0..300).map(|_| bench.open().1).collect();
     let client = plain("127.0.0.1");
@@ -248,7 +248,7 @@ fn no_more_than_the_limit_are_open_and_no_name_is_used_twice() {
 }
 
 #[test]
-fn a_closed_socket_is_gone_and_the_given_one_cannot_be_closed() {
+fn a_closed_socket_is_removed_and_the_given_one_cannot_be_closed() {
     let mut bench = Bench::new(2);
     let (index, address) = bench.open();
     assert_eq!(
@@ -274,7 +274,7 @@ fn a_closed_socket_is_gone_and_the_given_one_cannot_be_closed() {
 }
 
 #[test]
-fn a_busy_port_is_told_and_costs_nothing() {
+fn a_busy_port_is_reported_and_costs_nothing() {
     let mut bench = Bench::new(1);
     let taken = plain("127.0.0.1");
     let address = taken.local_addr().unwrap();
@@ -292,7 +292,7 @@ fn a_busy_port_is_told_and_costs_nothing() {
 }
 
 #[test]
-fn a_wake_that_comes_with_datagrams_of_opened_sockets_is_not_lost() {
+fn a_wake_with_datagrams_of_opened_sockets_is_not_lost() {
     let mut bench = Bench::new(4);
     let addresses: Vec<SocketAddr> = (0..4).map(|_| bench.open().1).collect();
     let client = plain("127.0.0.1");
@@ -315,7 +315,7 @@ fn a_wake_that_comes_with_datagrams_of_opened_sockets_is_not_lost() {
 
 #[cfg(feature = "conditioner")]
 #[test]
-fn the_conditioner_stands_before_opened_sockets_too() {
+fn the_conditioner_applies_to_opened_sockets_too() {
     use servicer::{Conditioner, Delivery, Direction, LinkModel, Remote, Rules};
 
     struct Late;
@@ -362,7 +362,7 @@ fn the_conditioner_stands_before_opened_sockets_too() {
 
 #[cfg(has_linux_calls)]
 #[test]
-fn an_opened_socket_of_one_peer_hears_it_alone_and_outlives_its_restart() {
+fn an_opened_socket_of_one_peer_receives_from_it_only_after_a_restart_too() {
     let mut bench = Bench::new(8);
     let (peer, stranger) = (plain("127.0.0.1"), plain("127.0.0.1"));
     let home = peer.local_addr().unwrap();

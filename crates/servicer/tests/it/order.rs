@@ -8,7 +8,7 @@ use servicer::{Clock, Config, Driver, End, UdpSocket};
 use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, next, plain, reporter};
 
 #[test]
-fn what_waited_in_the_socket_is_heard_before_timers_judge_the_silence() {
+fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
     let socket = plain("127.0.0.1");
     let address = socket.local_addr().unwrap();
     plain("127.0.0.1").send_to(b"alive", address).unwrap();
@@ -31,7 +31,7 @@ fn what_waited_in_the_socket_is_heard_before_timers_judge_the_silence() {
 }
 
 #[test]
-fn in_a_long_turn_what_begins_something_is_heard_last_and_before_timers() {
+fn in_a_long_turn_handshakes_are_handled_last_and_before_timers() {
     let socket = plain("127.0.0.1");
     let address = socket.local_addr().unwrap();
     let peer = plain("127.0.0.1");
@@ -87,7 +87,7 @@ fn an_icmp_error_does_not_hide_what_waits_behind_it() {
 }
 
 #[test]
-fn the_wall_clock_comes_before_all_else() {
+fn the_wall_clock_is_set_before_all_else() {
     let service = Service::start("127.0.0.1");
     let first = service.news.recv_timeout(PATIENCE).unwrap();
     let News::WallClock(unix) = first else {
@@ -203,7 +203,7 @@ fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
 }
 
 #[test]
-fn a_machine_that_never_stops_sending_keeps_nobody_from_being_heard() {
+fn a_machine_that_sends_without_end_does_not_starve_receiving() {
     let sink = plain("127.0.0.1");
     let machine = Echo::flood(sink.local_addr().unwrap());
     let service = Service::start_with("127.0.0.1", machine, |_| {});

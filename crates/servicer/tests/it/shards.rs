@@ -19,7 +19,7 @@ use crate::toy::{PATIENCE, plain, receive};
 const SHARDS: u8 = 4;
 
 #[test]
-fn a_port_is_divided_and_who_moves_is_served_by_the_shard_that_knows_him() {
+fn a_port_is_divided_and_a_moved_player_stays_with_its_shard() {
     let (shards, address) = start();
     let mut met = [0; SHARDS as usize];
     for _ in 0..64 {

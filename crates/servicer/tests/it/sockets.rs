@@ -21,7 +21,7 @@ fn a_busy_port_is_one_clear_sentence() {
 }
 
 #[test]
-fn an_address_of_another_host_is_said_to_be_one() {
+fn an_address_of_another_host_is_reported_as_one() {
     let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
     let error = UdpSocket::bind(address, &SocketConfig::default()).unwrap_err();
     assert_eq!(error.cause, BindCause::NotOurs);
@@ -29,7 +29,7 @@ fn an_address_of_another_host_is_said_to_be_one() {
 }
 
 #[test]
-fn the_report_says_what_was_asked_and_granted() {
+fn the_report_has_requested_and_granted_values() {
     let mut config = SocketConfig::default();
     config.receive_buffer_bytes = 1 << 30;
     config.send_buffer_bytes = 1 << 30;
@@ -93,7 +93,7 @@ fn a_closed_port_does_not_disturb_the_other_peers() {
 /// Each datagram is received, or counted as dropped by the system and reported to the application.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_overflows_a_receive_buffer_is_counted_and_told() {
+fn receive_buffer_overflows_are_counted_and_reported() {
     const SENT: u64 = 400;
     let flood = |to: SocketAddr| {
         let client = plain("127.0.0.1");

@@ -9,7 +9,7 @@ use crate::stranger::{Shown, greet, plain};
 use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper};
 
 #[test]
-fn a_shutdown_says_farewell_closes_in_order_and_joins() {
+fn a_shutdown_notifies_peers_closes_in_order_and_joins() {
     let one = Setup {
         farewell: Some((ConnectionId(1), b"farewell".to_vec())),
         ..Setup::default()
@@ -41,7 +41,7 @@ fn a_shutdown_says_farewell_closes_in_order_and_joins() {
 }
 
 #[test]
-fn a_shutdown_waits_for_nobody_who_does_not_answer() {
+fn a_shutdown_does_not_wait_for_an_unresponsive_peer() {
     let one = Node::start();
     // One that never closes, one in the handshake, one unanswered dial.
     let mut stranger = Shown::honest().dial(one.address);
@@ -78,7 +78,7 @@ fn a_shutdown_ends_at_its_deadline_where_the_application_is_not_done() {
 }
 
 #[test]
-fn a_peer_that_dies_is_noticed_and_told_from_one_that_leaves() {
+fn a_crashed_peer_is_distinguished_from_one_that_leaves() {
     let fragile = Setup {
         machine: Talker::of(Temper::Fragile),
         ..Setup::default()
@@ -97,7 +97,7 @@ fn a_peer_that_dies_is_noticed_and_told_from_one_that_leaves() {
 }
 
 #[test]
-fn a_panic_of_the_application_is_reported_and_goes_no_further() {
+fn a_panic_of_the_application_is_reported_and_contained() {
     let one = Node::start();
     one.ask(Ask::Panic);
     let report = one.handle.shutdown(PATIENCE);

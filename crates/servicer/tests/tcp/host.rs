@@ -165,7 +165,7 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
 }
 
 #[test]
-fn what_cannot_be_shown_or_trusted_is_told_by_kind() {
+fn what_cannot_be_shown_or_trusted_is_reported_by_kind() {
     let root = Authority::new("root");
     let Issued { chain, key } = root.issue(|_| ());
     let long = chain.repeat(HostCertificate::CHAIN_BYTES_MAX / 200);

@@ -31,7 +31,7 @@ fn first_flight(authority: &Authority) -> Vec<u8> {
 }
 
 #[test]
-fn b4_who_speaks_no_tls_or_an_older_one_to_a_host_is_counted_and_closed() {
+fn b4_a_client_without_tls_1_3_is_counted_and_closed() {
     let root = Authority::new("root");
     let host = serve(&root.certificate());
     // Only version 1.3 is supported; RFC 8446, section 4.2.1.
@@ -61,7 +61,7 @@ fn b4_who_speaks_no_tls_or_an_older_one_to_a_host_is_counted_and_closed() {
 }
 
 #[test]
-fn b4_a_host_dialled_where_none_is_comes_to_an_error_in_time() {
+fn b4_a_dial_of_an_absent_host_ends_with_an_error_in_time() {
     let mut config = StreamConfig::default();
     config.handshake_timeout = Duration::from_millis(200);
     let one = Setup {
@@ -153,7 +153,7 @@ fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
 }
 
 #[test]
-fn b4_a_guest_that_half_closes_is_told_from_one_that_leaves_in_order() {
+fn b4_a_half_closing_client_is_distinguished_from_an_orderly_leave() {
     let root = Authority::new("root");
     let host = serve(&root.certificate());
     let open = || {
@@ -188,7 +188,7 @@ fn b4_a_guest_that_half_closes_is_told_from_one_that_leaves_in_order() {
 }
 
 #[test]
-fn b4_a_flood_of_the_smallest_pieces_starves_nobody() {
+fn b4_a_flood_of_the_smallest_pieces_starves_no_other() {
     const PIECES: usize = 20_000;
     let root = Authority::new("root");
     let host = serve(&root.certificate());

@@ -110,7 +110,7 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
 }
 
 #[test]
-fn a_record_over_the_limit_closes_before_it_comes() {
+fn a_record_over_the_limit_closes_before_its_body() {
     let server = Node::start();
     for len in [66_561, u32::MAX] {
         let mut stranger = Shown::honest().dial(server.address);
@@ -157,7 +157,7 @@ fn the_end_of_a_stream_inside_a_record_is_no_orderly_end() {
 }
 
 #[test]
-fn whoever_trickles_a_handshake_is_closed_by_deadline() {
+fn a_slow_handshake_is_closed_by_deadline() {
     let mut config = StreamConfig::default();
     config.handshake_timeout = std::time::Duration::from_millis(100);
     let server = Setup {
@@ -184,7 +184,7 @@ fn whoever_trickles_a_handshake_is_closed_by_deadline() {
 }
 
 #[test]
-fn whoever_trickles_a_record_is_closed_by_deadline() {
+fn a_slow_record_is_closed_by_deadline() {
     let mut config = StreamConfig::default();
     config.record_timeout = std::time::Duration::from_millis(50);
     let server = Setup {
@@ -219,7 +219,7 @@ fn whoever_trickles_a_record_is_closed_by_deadline() {
 }
 
 #[test]
-fn whoever_says_nothing_is_closed_by_deadline() {
+fn a_silent_client_is_closed_by_deadline() {
     let mut config = StreamConfig::default();
     config.idle_timeout = std::time::Duration::from_millis(50);
     let server = Setup {
@@ -235,7 +235,7 @@ fn whoever_says_nothing_is_closed_by_deadline() {
 }
 
 #[test]
-fn a_word_before_the_end_that_accepts_has_spoken_is_refused() {
+fn a_vote_before_the_end_of_voting_is_refused() {
     // The accepting end sends a record instead of the empty one.
     let shown = Shown::honest();
     let one = Node::start();

@@ -115,7 +115,7 @@ fn only_those_on_the_list_are_let_in() {
 }
 
 #[test]
-fn who_proves_nothing_is_refused_where_a_key_is_asked_for() {
+fn an_unauthenticated_node_is_refused_if_a_key_is_required() {
     let server = Node::start();
     let anonymous = Setup {
         is_anonymous: true,
@@ -161,7 +161,7 @@ fn another_protocol_over_the_same_keys_is_refused() {
 }
 
 #[test]
-fn nobody_at_the_address_is_told_at_once() {
+fn a_closed_port_is_reported_at_once() {
     let one = Node::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -177,7 +177,7 @@ fn nobody_at_the_address_is_told_at_once() {
 }
 
 #[test]
-fn what_a_wire_tapper_sees_names_nobody_and_opens_nothing_again() {
+fn an_observer_of_the_wire_learns_no_identity_and_can_replay_nothing() {
     // A captured first flight, sent again, gets an answer and nothing more.
     let server = Node::start();
     let hello = crate::stranger::client_hello(server.address);

@@ -213,7 +213,7 @@ fn the_longest_record_is_as_configured() {
 }
 
 #[test]
-fn whoever_does_not_answer_a_farewell_gives_its_place_back() {
+fn a_peer_that_does_not_answer_a_close_gives_its_slot_back() {
     let server = limited(|config| {
         config.connections_max = 1;
         config.linger_timeout = Duration::from_millis(20);

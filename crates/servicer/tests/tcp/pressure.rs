@@ -69,7 +69,7 @@ fn what_waits_to_be_written_stays_within_the_credit() {
 }
 
 #[test]
-fn whoever_takes_nothing_is_closed_by_deadline() {
+fn a_client_that_reads_nothing_is_closed_by_deadline() {
     let mut config = StreamConfig::default();
     config.stall_timeout = Duration::from_millis(100);
     let one = Setup {
@@ -115,7 +115,7 @@ fn no_time_runs_against_a_peer_that_is_not_listened_to() {
 }
 
 #[test]
-fn a_flood_keeps_nobody_else_from_being_heard() {
+fn a_flood_blocks_no_other_sender() {
     let server = Setup {
         machine: Talker::of(Temper::Mute),
         ..Setup::default()

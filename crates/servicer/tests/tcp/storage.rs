@@ -173,7 +173,7 @@ fn start(config: StorageConfig, requests_max: usize) -> Bench {
 }
 
 #[test]
-fn what_waits_shares_a_batch_and_comes_back_in_order() {
+fn waiting_jobs_share_a_batch_and_complete_in_order() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(1).unwrap();
     assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));

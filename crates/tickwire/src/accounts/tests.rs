@@ -106,7 +106,7 @@ fn b10_an_operator_unlocks() {
 }
 
 #[test]
-fn u21_whoever_logs_in_gets_todays_cost() {
+fn u21_a_login_upgrades_the_hash_to_the_current_cost() {
     let mut accounts = accounts();
     let (ann, right) = (name("ann"), password("correct horse"));
     accounts.create(&ann, &right).unwrap();

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_what_is_tracked_is_bounded_for_a_session_and_each_is_told_of_once() {
+    fn u17_tracked_messages_are_bounded_per_session_and_reported_once() {
         let tracked = TrackedMessages::new();
         let session = sessions(1)[0];
         let channel = ChannelId(1);

@@ -226,7 +226,7 @@ fn serve(server: &mut Server, game: &Game) {
 }
 
 #[test]
-fn u17_who_waits_has_told_of_the_credit_for_what_was_read() {
+fn u17_credit_for_what_was_read_is_sent_before_waiting() {
     let mut config = unhurried();
     config.receive_window = 256 << 10;
     let mut rows = [
@@ -298,7 +298,7 @@ fn u17_waiting_events_are_bounded_in_bytes_and_continue_when_taken() {
 }
 
 #[test]
-fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
+fn a_players_last_messages_before_its_silence_precede_its_end() {
     let mut config = unhurried();
     config.idle_timeout = IdleTimeout::new(Duration::from_secs(2)).unwrap();
     config.keepalive = Keepalive::new(Duration::from_millis(200)).unwrap();
@@ -341,7 +341,7 @@ fn what_a_player_says_before_it_falls_silent_comes_before_its_end() {
 
 /// The game's queue had no room: outcomes known when the thread ended are reported all the same.
 #[test]
-fn u17_what_was_delivered_is_not_told_to_be_dropped_where_the_thread_ends() {
+fn u17_a_delivered_message_is_not_reported_dropped_if_the_thread_ends() {
     let (mut server, mut client) = pair(&unhurried());
     let shared = server.socket.share();
     let mut arrived = Vec::new();

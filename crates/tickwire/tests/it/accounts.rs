@@ -134,7 +134,7 @@ impl AccountStore for Broken {
 }
 
 #[test]
-fn a_store_that_panics_is_told_of_and_takes_nobody_with_it() {
+fn a_panic_of_the_store_is_reported_and_contained() {
     let mut thread = AccountThread::start(Broken, config(2)).unwrap();
     thread.submit(create("ann")).unwrap();
     assert_eq!(thread.wait(PATIENCE), None);

@@ -75,7 +75,7 @@ fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
 }
 
 #[test]
-fn u15_a_task_kicks_a_player_and_hears_nothing_more_of_him_but_his_end() {
+fn u15_a_task_gets_only_the_end_of_a_kicked_player() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();

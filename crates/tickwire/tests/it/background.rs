@@ -71,7 +71,7 @@ fn u17_two_threads_talk_while_the_game_does_something_else() {
 }
 
 #[test]
-fn u17_more_than_a_channel_queues_waits_on_the_thread_and_comes_in_order() {
+fn u17_messages_beyond_a_channels_queue_wait_and_arrive_in_order() {
     let (mut server, client, _) = connected();
     // A channel queues 64 KiB; this is 2 MiB, submitted at once.
     for number in 0..1_000_u32 {
@@ -115,7 +115,7 @@ fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn u17_events_that_nobody_takes_wait_in_bounded_queues_and_come_later() {
+fn u17_events_that_are_not_taken_wait_in_bounded_queues() {
     let (mut server, mut client, session) = connected();
     // Far more than the event queue holds.
     let count = 12_000_u32;
@@ -143,7 +143,7 @@ fn u17_events_that_nobody_takes_wait_in_bounded_queues_and_come_later() {
 }
 
 #[test]
-fn u17_a_server_in_the_background_that_shuts_down_tells_all() {
+fn u17_a_background_server_that_shuts_down_notifies_all() {
     let (server, mut client, _) = connected();
     assert!(server.is_running());
     assert!(server.shutdown(LONG));
@@ -318,7 +318,7 @@ fn fates_until_the_end(client: &mut BackgroundClient) -> Vec<(MessageId, Message
 }
 
 #[test]
-fn u17_what_becomes_of_a_tracked_message_is_told() {
+fn u17_the_outcome_of_a_tracked_message_is_reported() {
     let (mut server, mut client, session) = connected();
     let here = client.session();
     let sent = [RELIABLE, UNRELIABLE].map(|channel| {
@@ -376,7 +376,7 @@ fn u17_each_tracked_message_is_reported_once_and_before_an_end() {
 }
 
 #[test]
-fn u17_a_report_comes_from_a_thread_at_work_and_at_rest() {
+fn u17_a_thread_returns_a_report_when_busy_and_when_idle() {
     let (server, client, _session) = connected();
     let report = server.report(LONG).unwrap();
     assert_eq!(report.sessions, 1);

@@ -25,7 +25,7 @@ fn first_event(server: &mut Server, client: &mut Client) -> Option<Event> {
 }
 
 #[test]
-fn u15_a_server_kicks_a_player_and_tells_him_why() {
+fn u15_a_kicked_player_gets_the_reason() {
     let mut server = server();
     let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
     let connected = first_event(&mut server, &mut client);
@@ -125,7 +125,7 @@ fn u13_an_exit_that_is_not_trusted_is_not_believed() {
 }
 
 #[test]
-fn c4_a_client_connects_to_a_host_name_or_says_what_it_expects() {
+fn c4_a_client_connects_to_a_host_name_or_reports_what_it_expects() {
     let mut server = server();
     let name = format!("localhost:{}", server.address().port());
     let mut client = Client::connect(name, APP, server.key()).unwrap();

@@ -81,7 +81,7 @@ fn u1_echoes_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn u9_who_sends_tracked_is_told_once_what_became_of_it() {
+fn u9_each_tracked_message_has_one_outcome() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
     let mut sent = Vec::new();
@@ -336,7 +336,7 @@ fn what_a_player_can_have_a_server_hold_within_a_tick_is_bounded() {
 }
 
 #[test]
-fn what_a_player_says_last_comes_before_its_end_however_long_the_tick() {
+fn a_players_last_messages_precede_its_end_however_long_the_tick() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let (at, key) = (server.address(), server.key());
     thread::scope(|scope| {

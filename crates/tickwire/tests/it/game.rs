@@ -124,7 +124,7 @@ fn talk(mut client: Client, words: &[&str], stopper: &Stopper) -> (Vec<String>, 
 }
 
 #[test]
-fn u16_a_game_is_called_in_order_on_one_thread_and_says_goodbye() {
+fn u16_a_game_is_called_in_order_on_one_thread_and_once_at_the_end() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
     let stopper = server.stopper();
@@ -178,7 +178,7 @@ impl Game for Slow {
 }
 
 #[test]
-fn u16_a_tick_that_takes_too_long_leaves_others_out_and_the_next_is_told() {
+fn u16_a_slow_tick_skips_others_and_the_next_reports_it() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut slow = Slow(Diary::until(3));
     server

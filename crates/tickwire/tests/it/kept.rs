@@ -41,7 +41,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn a_player_with_short_packets_hears_of_a_kept_servers_restart() {
+fn a_restart_of_a_kept_server_is_noticed_with_short_packets() {
     let directory = Directory::new("restart");
     let identity = directory.0.join("server.pem");
     let at = UdpSocket::bind("127.0.0.1:0")

@@ -71,7 +71,7 @@ fn until_the_end(server: &mut BackgroundServer) -> (Vec<Event>, CloseReason) {
 }
 
 #[test]
-fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
+fn u15_a_kick_does_not_wait_for_a_blocked_peer() {
     let server = patient();
     let mut sleeper = Client::connect(server.address(), APP, server.key()).unwrap();
     let mut server = server.in_background().unwrap();
@@ -122,7 +122,7 @@ fn u15_a_kick_waits_for_nobody_who_takes_nothing() {
 }
 
 #[test]
-fn u15_whoever_is_sent_away_is_not_heard_any_more_whatever_waits() {
+fn u15_a_disconnected_session_delivers_nothing_whatever_waits() {
     for (is_kicked, join) in [
         (false, joined as fn() -> _),
         (true, joined),

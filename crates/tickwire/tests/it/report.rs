@@ -30,7 +30,7 @@ fn play(seconds: u64) -> (Report, Report) {
 }
 
 #[test]
-fn u18_a_report_tells_counters_series_round_trip_and_where_the_time_went() {
+fn u18_a_report_has_counters_series_round_trip_and_time_spent() {
     let (server, client) = play(2);
     for report in [&server, &client] {
         assert_eq!(report.schema, Report::SCHEMA);

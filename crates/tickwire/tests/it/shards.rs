@@ -52,7 +52,7 @@ fn players_are_served_by_the_shard_of_their_token_wherever_they_come_from() {
 }
 
 #[test]
-fn a_token_opens_one_session_whichever_shards_it_comes_to() {
+fn a_token_opens_one_session_on_any_shard() {
     let house = House::open();
     let grant = house.grant(&house.token_keys[1], 1);
     let (mut first, mut others) = (Player::new(), [(); 2].map(|()| Player::new()));

@@ -756,7 +756,7 @@ fn packets_that_ask_for_nothing_are_forgotten_when_they_are_acknowledged() {
 }
 
 #[test]
-fn an_ack_without_news_leaves_the_probe_count() {
+fn an_ack_without_new_packets_leaves_the_probe_count() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     sender.ack(50, 0, 0, &[]).unwrap();

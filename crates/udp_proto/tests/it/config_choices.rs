@@ -15,7 +15,7 @@ use crate::harness::{Keys, RELIABLE, UNRELIABLE};
 use crate::rogue::Rogue;
 
 #[test]
-fn retry_always_asks_tokens_for_a_cookie_too() {
+fn retry_always_requires_a_cookie_with_tokens_too() {
     let always = config(|config| config.retry = RetryPolicy::Always);
     let mut line = Line::with(6, always, |listen| listen);
     line.join(1);

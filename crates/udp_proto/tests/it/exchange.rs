@@ -45,7 +45,7 @@ fn connects_with_a_token_in_one_round_trip_and_echoes() {
 }
 
 #[test]
-fn open_mode_asks_for_a_cookie_first() {
+fn open_mode_requires_a_cookie_first() {
     let mut scene = Scene::with(Seed::from_number(2), Config::default(), |listen| {
         listen.with_open_mode()
     });

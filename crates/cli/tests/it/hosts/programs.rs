@@ -177,7 +177,7 @@ fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
 
 #[test]
 #[ignore = "needs ip, chocolate-doom"]
-fn pg9_a_doom_client_on_one_host_finds_the_server_on_another_through_the_mesh() {
+fn pg9_a_doom_client_finds_the_server_on_another_host_through_the_mesh() {
     let _alone = crate::alone();
     let Some(mut stage) = Stage::new(Mode::Shadow) else {
         return;

@@ -178,7 +178,7 @@ mod tests {
     /// Reads the options back from the kernel, for both directions of dialling.
     #[test]
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    fn mesh_a7_the_system_ends_a_connection_whose_peer_vanished_after_two_minutes() {
+    fn mesh_a7_the_system_ends_a_connection_to_a_vanished_peer_after_2_min() {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let dialled = dial(server.local_addr().unwrap(), None).unwrap();
         let (accepted, _) = server.accept().unwrap();

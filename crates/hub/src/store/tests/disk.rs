@@ -63,7 +63,7 @@ fn rot_that_a_read_finds_costs_that_mail_and_is_counted() {
 }
 
 #[test]
-fn hub_6_a_store_that_never_rests_stays_within_its_bound_of_the_disk() {
+fn hub_6_a_store_that_is_never_idle_stays_within_its_disk_limit() {
     let segment = StoreConfig::SEGMENT_BYTES_MIN;
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
@@ -106,7 +106,7 @@ fn a_next_segment_is_made_before_it_is_needed_under_load_too() {
 }
 
 #[test]
-fn a_segment_that_is_gone_from_the_middle_stops_the_start() {
+fn a_missing_segment_in_the_middle_stops_the_start() {
     let mut disk = one_acknowledged();
     let used = used(&mut disk);
     assert!(used.len() > 2);
@@ -140,7 +140,7 @@ fn hub_2_an_acknowledgement_of_mail_that_this_log_never_had_drops_none() {
 }
 
 #[test]
-fn a_log_keeps_its_id_and_the_time_that_it_was_told() {
+fn a_log_keeps_its_id_and_its_time() {
     let told = |store: &mut Store<MemorySegments>| {
         let op = StoreOp::Join {
             node: NODE,

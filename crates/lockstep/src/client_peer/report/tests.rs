@@ -26,7 +26,7 @@ fn steps(hashes: &mut UnsentHashes) -> Vec<u32> {
 }
 
 #[test]
-fn each_goes_out_once_and_again_when_asked_for() {
+fn each_is_sent_once_and_again_on_request() {
     let mut hashes = pushed(0..20);
     assert_eq!(steps(&mut hashes), (0..16).collect::<Vec<_>>());
     assert_eq!(steps(&mut hashes), [16, 17, 18, 19]);
@@ -70,7 +70,7 @@ fn what_was_left_out_is_never_sent() {
 }
 
 #[test]
-fn one_goes_out_again_but_where_many_are_missing() {
+fn one_is_retransmitted_except_where_many_are_missing() {
     let mut hashes = pushed(0..100);
     while !steps(&mut hashes).is_empty() {}
     for (wanted, sent) in [

@@ -2,7 +2,7 @@ use super::super::*;
 use std::collections::BTreeMap;
 
 #[test]
-fn keeps_the_window_and_the_first_word() {
+fn keeps_the_window_and_the_first_vote() {
     let mut log = InputLog::new(1);
     let mut model = BTreeMap::new();
     let mut generator = wire::Seed::from_number(5).generator(0);

@@ -14,7 +14,7 @@ fn steps(hashes: &ReportedHashes, cursor: &mut HashCursor) -> Vec<u32> {
 }
 
 #[test]
-fn each_peer_gets_each_once_and_again_when_it_asks() {
+fn each_peer_gets_each_once_and_again_on_request() {
     let mut hashes = ReportedHashes::new();
     for step in (0..20).chain(30..33) {
         hashes.push(step, step * 3).unwrap();

@@ -242,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn any_statement_and_decision_comes_back(members: u16, other: u16, leaving: u16, held: [u32; 4]) {
+    fn any_statement_and_decision_is_decoded_as_encoded(members: u16, other: u16, leaving: u16, held: [u32; 4]) {
         let (members, leaving) = (members & 15, leaving & 15);
         let part = other & members;
         prop_assume!(part != members);

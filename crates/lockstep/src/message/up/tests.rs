@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn changes_are_as_long_as_they_are_said_to_be(bits in 2_u16..300, number: u64) {
+    fn changes_have_the_announced_length(bits in 2_u16..300, number: u64) {
         let width = Width::new(bits).unwrap();
         let spare = width.byte_len() * 8 - usize::from(bits);
         let mut generator = wire::Seed::from_number(number).generator(0);

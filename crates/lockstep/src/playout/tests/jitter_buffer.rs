@@ -26,7 +26,7 @@ fn drain(buffer: &mut JitterBuffer<u64>, from: u64, now: u64) -> Vec<(u64, u64)>
 }
 
 #[test]
-fn what_comes_unevenly_goes_out_evenly() {
+fn uneven_arrivals_are_played_evenly() {
     let mut buffer = JitterBuffer::new(Playout::Fixed(millis(30)), 64);
     for (now, sent) in [
         (1_010, 0),
@@ -46,7 +46,7 @@ fn what_comes_unevenly_goes_out_evenly() {
 }
 
 #[test]
-fn what_comes_too_late_is_dropped_and_makes_the_next_wait() {
+fn a_late_arrival_is_dropped_and_lengthens_the_delay() {
     let max = millis(200);
     let mut buffer = JitterBuffer::new(Playout::Adaptive { max }, 64);
     // One in ten is overtaken by the next two.
@@ -92,7 +92,7 @@ fn what_it_holds_is_bounded() {
 }
 
 #[test]
-fn a_sender_whose_clock_jumps_is_followed() {
+fn a_sender_with_a_stepped_clock_is_followed() {
     let mut buffer = JitterBuffer::new(Playout::Fixed(millis(10)), 64);
     buffer.push(at(1_000), at(100), 1);
     assert_eq!(buffer.pop(at(1_010)), Some((at(100), 1)));

@@ -23,7 +23,7 @@ fn what_cannot_be_recorded_is_refused() {
 }
 
 #[test]
-fn what_comes_out_of_order_changes_nothing() {
+fn what_arrives_out_of_order_changes_nothing() {
     let rows = rows(2, 20, 31);
     let (mut writer, _, mut file) = recording(config(2, 8, 10), &rows[..10], &[]);
     let before = (writer.head(), file.len());

@@ -44,7 +44,7 @@ fn ls_15_seek_equals_linear_play_for_every_tick_from_anywhere() {
 }
 
 #[test]
-fn ls_15_verify_names_the_first_tick_whose_state_differs() {
+fn ls_15_verify_names_the_first_tick_with_a_different_state() {
     let rows = mixed_rows(3, 100, 3);
     let file = file(config(3, 8, 30), &rows);
     let replay = open(&file);

@@ -6,7 +6,7 @@ use super::*;
 use crate::bundle;
 
 #[test]
-fn all_who_record_a_match_come_to_one_head() {
+fn all_recordings_of_a_match_have_the_same_head() {
     let rows = mixed_rows(4, 120, 21);
     let (one, ..) = recording(config(4, 8, 0), &rows, &[]);
     let (other, ..) = recording(config(4, 3, 17), &rows, &[9, 100]);

@@ -179,7 +179,7 @@ fn an_empty_snapshot_is_one_chunk() {
 }
 
 #[test]
-fn what_is_kept_comes_back_and_its_room_is_used_again() {
+fn what_is_kept_is_returned_and_its_room_reused() {
     let mut ahead = Ahead::new();
     for round in 0..100_u32 {
         let first = round * 700;

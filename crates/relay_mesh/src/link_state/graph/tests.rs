@@ -116,7 +116,7 @@ fn a_link_counts_where_both_ends_report_it_and_the_worse_report_holds() {
 }
 
 #[test]
-fn pgx6_no_word_of_a_cost_takes_a_route_of_three_relays_away() {
+fn pgx6_no_reported_cost_removes_a_route_of_three_relays() {
     let mut world = World::new(6, |_| Roles::ALL);
     let near = |node: usize| [node - 1, node + 1].into_iter().filter(|to| *to < 6);
     for node in 1..6 {
@@ -144,7 +144,7 @@ fn pgx6_no_word_of_a_cost_takes_a_route_of_three_relays_away() {
 }
 
 #[test]
-fn a_signed_word_and_what_this_node_measures_count_in_full() {
+fn signed_and_own_measurements_count_in_full() {
     let mut world = World::new(3, |_| Roles::ALL);
     world.publish(Instant::ZERO, 1, &[(0, 1_600), (2, 2_000)]);
     world.publish(Instant::ZERO, 2, &[(1, 2_000)]);
@@ -158,7 +158,7 @@ fn a_signed_word_and_what_this_node_measures_count_in_full() {
 }
 
 #[test]
-fn our_own_links_are_what_we_measure_now_unless_the_other_end_says_worse() {
+fn own_links_use_current_measurements_unless_the_peer_reports_worse() {
     let mut world = World::new(3, |_| Roles::ALL);
     assert_eq!(world.link(0, 1, &[(1, 20)]), Some(20), "not yet heard of");
     world.publish(Instant::ZERO, 1, &[(0, 35), (2, 5)]);
@@ -181,7 +181,7 @@ fn mesh_g3_links_of_a_dead_node_go_with_its_record() {
 }
 
 #[test]
-fn only_who_claims_and_is_granted_the_role_and_stays_is_passed() {
+fn only_a_claimed_and_granted_role_is_accepted() {
     let grant = |index| if index == 2 { Roles::EXIT } else { Roles::ALL };
     let mut world = World::new(4, grant);
     for node in [1, 2, 3] {

@@ -109,7 +109,7 @@ fn every_rule_is_kept() {
 }
 
 #[test]
-fn a_profile_past_its_bounds_is_told_and_cut() {
+fn a_profile_over_its_limits_is_reported_and_cut() {
     let mut record = full(PublicKey([4; 65]));
     assert!(record.profile.is_valid());
     record.profile.name.push('x');

@@ -63,7 +63,7 @@ const BOTH: (bool, bool, bool) = (true, true, false);
 const DELTA: (bool, bool, bool) = (false, false, true);
 
 #[test]
-fn says_what_changed_and_no_more_often_than_it_may() {
+fn announces_changes_no_more_often_than_allowed() {
     let mut world = World::new();
     assert_eq!(world.update(0), BOTH);
     assert_eq!(world.update(29_999), NOTHING);
@@ -94,7 +94,7 @@ fn says_what_changed_and_no_more_often_than_it_may() {
 }
 
 #[test]
-fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
+fn a_left_node_is_announced_with_other_updates_without_haste() {
     let hasty = |publication: Publication| {
         let record = LinkRecord::decode(&publication.links.expect("a record")).unwrap();
         assert!(
@@ -125,7 +125,7 @@ fn who_parted_is_told_of_without_haste_and_with_what_is_said_anyway() {
 }
 
 #[test]
-fn leaving_is_said_at_once() {
+fn leaving_is_announced_at_once() {
     let mut world = World::new();
     world.update(0);
     world.publisher.leave();
@@ -169,7 +169,7 @@ fn versions_rise_with_the_clock_and_without_it() {
 }
 
 #[test]
-fn sixty_four_neighbours_are_said_and_no_more() {
+fn at_most_64_neighbours_are_advertised() {
     let mut world = World::new();
     for node in 0..100 {
         world.measure(node, 5, 0);

@@ -217,7 +217,7 @@ fn a_neighbour_has_its_budget_of_checks_and_a_forger_less() {
 }
 
 #[test]
-fn a_full_table_keeps_who_lives_and_gives_the_places_of_the_dead() {
+fn a_full_table_keeps_live_entries_and_reuses_dead_ones() {
     let config = TableConfig {
         nodes_max: 3,
         ..TableConfig::default()
@@ -267,7 +267,7 @@ fn a_dead_node_is_not_passed_round_for_ever() {
 }
 
 #[test]
-fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
+fn a_restarted_node_resumes_above_its_old_sequence_with_any_clock() {
     for clock in [None, Some(5), Some(999_990), Some(u64::MAX)] {
         let mut before = Origin::new(1);
         // The neighbour holds a node record, and newer link records.
@@ -299,7 +299,7 @@ fn a_restarted_node_goes_on_above_its_old_life_whatever_its_clock_says() {
 }
 
 #[test]
-fn mesh_a1_nothing_is_missing_of_whom_no_record_would_be_taken() {
+fn mesh_a1_a_refused_record_is_not_reported_missing() {
     let (mut member, mut second) = (Origin::new(1), Origin::new(2));
     let (id, other) = (ShortId::from(member.id()), ShortId::from(second.id()));
     let stranger = ShortId([7; 8]);
@@ -329,7 +329,7 @@ fn mesh_a1_nothing_is_missing_of_whom_no_record_would_be_taken() {
 }
 
 #[test]
-fn a_restarted_node_goes_on_above_its_old_life_once_that_has_expired_too() {
+fn a_restarted_node_resumes_above_its_old_sequence_after_expiry() {
     for (clock, renewals) in [(None, 0), (None, 3), (Some(5), 0), (Some(5), 3)] {
         let mut before = Origin::new(1);
         let old = before.publish(Some(1_000_000), &[PEER]);
@@ -413,7 +413,7 @@ fn a_newcomer_gets_everything_from_any_one_neighbour() {
 
 /// Random bytes, and genuine records with random changes, to every handler.
 #[test]
-fn whatever_comes_nothing_is_taken_that_was_not_signed() {
+fn nothing_unsigned_is_accepted() {
     let mut noise = Seed::from_number(11).generator(0);
     let mut origin = Origin::new(1);
     let records = origin.publish(None, &[PEER]);

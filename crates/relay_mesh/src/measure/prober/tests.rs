@@ -84,7 +84,7 @@ fn a_new_link_is_up_within_two_seconds() {
 }
 
 #[test]
-fn pgx5_the_delay_told_is_median_and_jitter_in_tenths_of_a_millisecond() {
+fn pgx5_the_reported_delay_is_median_and_jitter_in_tenths_of_a_ms() {
     for jitter_ms in [0, 1, 10, 60] {
         let mut world = World::new(1, 40);
         world.jitter_ms = jitter_ms;

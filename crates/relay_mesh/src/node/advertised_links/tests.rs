@@ -95,7 +95,7 @@ fn nodes_that_began_together_do_not_change_their_lists_together() {
 }
 
 #[test]
-fn who_is_gone_stands_as_down_for_a_minute_and_finds_its_place_again() {
+fn an_ended_node_is_down_for_a_minute_and_finds_its_slot_again() {
     let (mut advertised, links) = ten();
     let mut fewer = links.clone();
     fewer.remove(&id(3));
@@ -116,7 +116,7 @@ fn who_is_gone_stands_as_down_for_a_minute_and_finds_its_place_again() {
 }
 
 #[test]
-fn who_is_gone_is_told_as_parted_only_where_one_of_both_chose_so() {
+fn a_split_is_reported_only_if_one_of_both_chose_it() {
     let (mut advertised, mut links) = ten();
     let reported = |advertised: &AdvertisedLinks| {
         [3, 4].map(|node| advertised.reports(&BTreeMap::new())[&id(node)])

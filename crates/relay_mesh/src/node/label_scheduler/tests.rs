@@ -107,7 +107,7 @@ fn requests_halve_after_each_failure_and_the_probe_goes_alone() {
 }
 
 #[test]
-fn spare_paths_are_asked_by_whom_they_serve() {
+fn spare_paths_are_probed_by_the_node_they_serve() {
     let provider = SimProvider::new(Seed::from_number(1));
     let mut path_set = path_set(&provider);
     for number in [1, 2] {

@@ -133,7 +133,7 @@ fn the_oldest_idle_one_of_the_fullest_source_gives_way() {
 }
 
 #[test]
-fn who_has_no_connection_any_more_is_not_remembered() {
+fn a_player_without_a_connection_is_forgotten() {
     let mut conns = conns(64, 4);
     fill(&mut conns, 1, network("192.0.2.1"));
     fill(&mut conns, 2, Tenant::Entry(LinkId(1)));

@@ -54,7 +54,7 @@ fn mesh_c1_lines_of_the_grammar_are_read() {
 }
 
 #[test]
-fn mesh_c1_what_stands_behind_unknown_is_ignored() {
+fn mesh_c1_what_follows_unknown_is_ignored() {
     for text in [
         "PROXY UNKNOWN",
         "PROXY UNKNOWN ",

@@ -279,7 +279,7 @@ fn rotated(admins: &mut Admins, changes: usize) -> Holder {
 }
 
 #[test]
-fn pg14_pgd_p12_who_was_away_and_who_is_new_follow_changes_of_keys() {
+fn pg14_pgd_p12_absent_and_new_nodes_follow_key_changes() {
     let mut admins = Admins::new(4);
     let holder = rotated(&mut admins, 3);
     assert_eq!(holder.links.len(), 3);
@@ -417,7 +417,7 @@ fn checks_are_counted_and_bounded() {
 }
 
 #[test]
-fn pg13_a_document_tells_what_it_changes_and_what_it_leaves() {
+fn pg13_a_document_lists_what_it_changes_and_what_it_leaves() {
     let mut admins = Admins::new(1);
     let mut holder = admins.holder(&[0], 1);
     let mut offer = |version, games: &str| {

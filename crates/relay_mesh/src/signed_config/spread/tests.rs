@@ -160,7 +160,7 @@ fn a_slow_neighbour_has_a_minute_for_all() {
 }
 
 #[test]
-fn pieces_that_nobody_asked_for_are_dropped() {
+fn unrequested_pieces_are_dropped() {
     let mut spread = Spread::default();
     let bundle = vec![7; 20_000];
     let first = Piece::cut(5, &bundle, 0).unwrap();

@@ -41,7 +41,7 @@ fn pgx10_a_header_of_a_trusted_proxy_names_the_player_however_it_is_cut() {
 }
 
 #[test]
-fn pgx10_a_header_of_a_stranger_is_refused_and_its_other_bytes_pass() {
+fn pgx10_a_header_of_an_untrusted_sender_is_refused_and_the_rest_passes() {
     let (trusted, mut stranger) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
     let refused = stranger.take(&trusted, LINE);
     assert_eq!(
@@ -87,7 +87,7 @@ fn mesh_c1_a_header_that_names_no_host_or_datagrams_is_refused() {
 }
 
 #[test]
-fn pgx10_a_proxy_that_dribbles_or_says_nothing_is_not_waited_for() {
+fn pgx10_a_slow_or_silent_proxy_is_not_waited_for() {
     let (trusted, mut slow) = inbound_header("10.0.0.1:9", HeaderPolicy::Optional);
     for byte in &LINE[..LINE.len() - 1] {
         assert_eq!(slow.take(&trusted, &[*byte]), Ok(None));
@@ -153,7 +153,7 @@ fn open(player: &str, listen: &str) -> OpenRecord {
 }
 
 #[test]
-fn pg10_a_server_is_told_the_players_address_of_either_family() {
+fn pg10_a_server_gets_the_players_address_of_either_family() {
     let ends = [
         ("203.0.113.9:4000", "192.0.2.1:443"),
         ("[2001:db8::9]:4000", "[2001:db8::1]:443"),

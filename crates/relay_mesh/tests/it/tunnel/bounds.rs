@@ -83,7 +83,7 @@ fn players_max_holds_at_the_entry() {
 }
 
 #[test]
-fn players_max_holds_at_the_exit_and_who_waits_gets_a_place_that_is_left() {
+fn players_max_holds_at_the_exit_and_a_free_slot_goes_to_a_waiting_player() {
     let mut pair = greedy(&with(|config| config.players_max = 3));
     pair.run(SECOND);
     let conns: Vec<_> = (0..5)
@@ -196,7 +196,7 @@ fn what_is_unacknowledged_is_bounded_over_all_connections() {
 }
 
 #[test]
-fn an_exit_that_asks_nobody_is_sent_no_more_than_a_window() {
+fn an_exit_without_acknowledgements_gets_at_most_a_window() {
     let mut pair = quiet();
     pair.exit.answer = Answer::Silence;
     let flood = words(1 << 20, 1);

@@ -46,7 +46,7 @@ fn pg8_a_reset_at_either_end_resets_the_other() {
 }
 
 #[test]
-fn pg8_a_player_who_leaves_while_its_server_is_dialled_is_not_waited_for() {
+fn pg8_a_player_that_leaves_during_the_dial_of_its_server_is_dropped() {
     let mut pair = quiet();
     pair.exit.answer = Answer::Silence;
     let conn = pair
@@ -63,7 +63,7 @@ fn pg8_a_player_who_leaves_while_its_server_is_dialled_is_not_waited_for() {
 }
 
 #[test]
-fn pg8_a_player_is_told_why_it_is_refused() {
+fn pg8_a_refused_player_gets_the_reason() {
     let all = [
         Refusal::Policy,
         Refusal::Crowded,

@@ -127,7 +127,7 @@ fn mesh_a5_a_connection_alone_gets_200_megabits_a_second_at_12_7_ms() {
 }
 
 #[test]
-fn pg8_readers_who_stand_still_hold_up_nobody_else() {
+fn pg8_blocked_readers_delay_no_other() {
     let mut pair = quiet();
     let flood = words(1 << 20, 3);
     for player in 0..100 {

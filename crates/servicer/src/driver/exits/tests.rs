@@ -116,7 +116,7 @@ fn a_flow_is_given_to_somebody_else_only_where_it_is_idle() {
 /// without a header is then the player's own, since the exit has received ours, and must not
 /// reassign the flow.
 #[test]
-fn a_flow_that_was_just_sent_to_keeps_whom_it_is_for() {
+fn a_flow_in_use_keeps_its_destination() {
     let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
     let none = Sessions::default();
     take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();

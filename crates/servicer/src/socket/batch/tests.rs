@@ -43,7 +43,7 @@ fn runs(batch: &mut Batch) -> Vec<(u16, usize, Option<u16>)> {
 }
 
 #[test]
-fn b5_what_goes_the_same_way_is_a_run_that_a_shorter_one_ends() {
+fn b5_a_run_has_one_destination_and_ends_with_a_shorter_datagram() {
     let mut batch = Batch::default();
     for (port, len) in [
         (1, 9),
@@ -266,7 +266,7 @@ fn b5_a_full_buffer_ends_each_batch_in_bounded_work() {
 }
 
 #[test]
-fn an_error_that_comes_again_was_the_datagrams_own() {
+fn a_repeated_error_belongs_to_the_datagram() {
     let (refused, no_route) = (
         ErrorKind::ConnectionRefused.into(),
         ErrorKind::NetworkUnreachable.into(),

@@ -92,7 +92,7 @@ fn neighbour_of_ipv6(number: u16) -> SocketAddr {
 }
 
 #[test]
-fn what_strangers_can_have_passed_on_is_bounded_by_time() {
+fn what_unknown_peers_can_have_forwarded_is_bounded_by_time() {
     let passed = Arc::<ForwardCounters>::default();
     let mut shard = newcomer(&passed);
     let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
@@ -118,7 +118,7 @@ fn what_strangers_can_have_passed_on_is_bounded_by_time() {
 }
 
 #[test]
-fn a_flood_from_one_prefix_keeps_nobody_else_from_moving() {
+fn a_flood_from_one_prefix_blocks_no_other_migration() {
     let player = SocketAddr::from(([192, 0, 2, 7], 4_000));
     for source in [neighbour, neighbour_of_ipv6] {
         let mut shard = newcomer(&Arc::default());

@@ -21,7 +21,7 @@ const DESCRIPTORS: u32 = 64;
 /// Not a test: [`a_server_without_descriptors_serves_its_members_and_lets_in_again`] runs it in a
 /// process of its own.
 #[test]
-fn serves_where_it_is_told_that_descriptors_are_few() {
+fn keeps_serving_with_few_descriptors_and_logs_it() {
     if std::env::var_os(FEW).is_none() {
         return;
     }
@@ -103,7 +103,7 @@ fn a_server_without_descriptors_serves_its_members_and_lets_in_again() {
         .arg(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "reliable::descriptors::serves_where_it_is_told_that_descriptors_are_few",
+            "reliable::descriptors::keeps_serving_with_few_descriptors_and_logs_it",
             "--nocapture",
         ])
         .env(FEW, "1")

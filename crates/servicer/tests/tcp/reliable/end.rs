@@ -13,7 +13,7 @@ use crate::stranger::{plain, read_to_end};
 use crate::toy::PATIENCE;
 
 #[test]
-fn ls_18_l7_a_shutdown_says_why_writes_all_and_joins_every_thread() {
+fn ls_18_l7_a_shutdown_gives_its_reason_writes_all_and_joins_every_thread() {
     on_both(|config| {
         let mut stage = Stage::named("ls18why", &config);
         let mut clients: Vec<_> = (0..5).map(|_| stage.join("crowd")).collect();

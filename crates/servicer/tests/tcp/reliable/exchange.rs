@@ -8,7 +8,7 @@ use servicer::{ClientClose, ClientEvent, Dest, LeaveCause, MemberId, MessageErro
 use super::stage::{MOMENT, Stage, closed, heard, message, on_both, text};
 
 #[test]
-fn l2_every_message_reaches_its_addressee_and_nobody_else() {
+fn l2_every_message_reaches_its_addressee_only() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let mut clients: Vec<_> = (0..12)
@@ -57,7 +57,7 @@ fn l2_every_message_reaches_its_addressee_and_nobody_else() {
 }
 
 #[test]
-fn l3_who_is_refused_learns_why_and_who_is_accepted_hears_that_first() {
+fn l3_a_refused_client_gets_the_reason_and_an_accepted_one_its_welcome() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let mut rude = stage.call("rude:wrong");
@@ -112,7 +112,7 @@ fn l3_chat_goes_to_all_under_the_name_that_the_server_set() {
 }
 
 #[test]
-fn l3_each_end_of_a_member_is_told_with_its_cause() {
+fn l3_each_end_of_a_member_is_reported_with_its_cause() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let (leaver, left) = stage.join("leaver");

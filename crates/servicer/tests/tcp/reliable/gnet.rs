@@ -11,7 +11,7 @@ use crate::toy::PATIENCE;
 
 /// Reads used an empty buffer, which returns "closed": no client ever connected.
 #[test]
-fn gnet_g1_a_client_is_let_in_whatever_the_length_of_what_it_says() {
+fn gnet_g1_a_client_is_admitted_with_a_join_of_any_length() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let mut clients = Vec::new();
@@ -59,7 +59,7 @@ fn gnet_g7_what_is_for_one_is_not_taken_by_the_thread_of_another() {
 
 /// Messages had no framing: two that arrived together, or one in pieces, broke the stream.
 #[test]
-fn gnet_g8_messages_that_come_together_or_in_pieces_are_told_apart() {
+fn gnet_g8_messages_are_separated_however_they_arrive() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let (mut stranger, id) = stage.join_by_hand();
@@ -86,7 +86,7 @@ fn gnet_g8_messages_that_come_together_or_in_pieces_are_told_apart() {
 
 /// The client's thread never sent anything.
 #[test]
-fn gnet_g9_what_a_client_says_leaves_it() {
+fn gnet_g9_what_a_client_sends_leaves_it() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         let (client, id) = stage.join("ann");
@@ -127,7 +127,7 @@ fn l10_gnet_g10_servicers_at_rest_make_no_turns() {
 
 /// A servicer continued after its client was dropped, and a second join was not handled.
 #[test]
-fn gnet_g14_who_joins_twice_is_closed() {
+fn gnet_g14_a_second_join_is_closed() {
     on_both(|config| {
         let mut stage = Stage::new(&config);
         // Before it is accepted.

@@ -12,7 +12,7 @@ use crate::stranger::{Shown, announce, greet, read_to_end};
 use crate::toy::PATIENCE;
 
 #[test]
-fn ls_19_a_reader_that_stops_is_given_up_at_its_budget_and_delays_nobody() {
+fn ls_19_a_stopped_reader_is_disconnected_at_its_budget() {
     on_both(|mut config| {
         config.queued_bytes_max = 64 << 10;
         config.message_bytes_max = 1 << 10;
@@ -184,7 +184,7 @@ fn orders_that_wait_are_bounded_and_the_next_is_handed_back() {
 }
 
 #[test]
-fn a_stranger_has_little_room_and_little_time() {
+fn an_unauthenticated_peer_has_little_room_and_time() {
     on_both(|mut config| {
         config.join_bytes_max = 100;
         config.stream.handshakes_max = 8;
@@ -209,7 +209,7 @@ fn a_stranger_has_little_room_and_little_time() {
 }
 
 #[test]
-fn who_is_served_by_another_driver_counts_where_it_came_in() {
+fn a_peer_served_by_another_driver_counts_at_its_listener() {
     on_both(|mut config| {
         config.stream.connections_per_source_max = 2;
         let mut stage = Stage::new(&config);

@@ -22,7 +22,7 @@ const ADDRESS: &str = "SIEGE_ADDRESS";
 
 /// Not a test: [`Client`] runs it in a process of its own, a client that reads everything.
 #[test]
-fn plays_a_client_where_it_is_told_an_address() {
+fn plays_as_a_client_if_given_an_address() {
     let Ok(address) = std::env::var(ADDRESS) else {
         return;
     };
@@ -43,7 +43,7 @@ impl Client {
         command
             .args([
                 "--exact",
-                "reliable::siege::plays_a_client_where_it_is_told_an_address",
+                "reliable::siege::plays_as_a_client_if_given_an_address",
             ])
             .env(ADDRESS, address.to_string())
             .stdin(Stdio::null())
@@ -126,7 +126,7 @@ fn l7_clients_that_are_killed_cost_no_other_client_a_message() {
 }
 
 #[test]
-fn ls_19_a_reader_that_drips_is_given_up_by_age_and_delays_nobody() {
+fn ls_19_a_slow_reader_is_disconnected_by_age_and_delays_no_other() {
     on_both(|mut config| {
         config.queued_bytes_max = 64 << 20;
         config.queued_age_max = Duration::from_millis(300);

@@ -102,7 +102,7 @@ fn u18_no_counter_is_left_out_of_the_text_or_of_json() {
 }
 
 #[test]
-fn a_report_of_nobody_has_no_metric_of_sessions() {
+fn a_report_without_sessions_has_no_session_metric() {
     assert!(!text(&Report::default()).contains("tickwire_session_"));
 }
 
@@ -119,7 +119,7 @@ fn of_kind(text: &str, kind: &str) -> BTreeSet<String> {
 /// Each field is classified by hand: a new field is in neither list until somebody decides whether
 /// its value can fall.
 #[test]
-fn u18_what_goes_up_and_down_is_a_gauge_and_what_only_grows_a_counter() {
+fn u18_falling_values_are_gauges_and_growing_ones_counters() {
     let text = text(&report());
     let gauges = [
         "tickwire_queueing_seconds",
@@ -168,7 +168,7 @@ fn u18_what_goes_up_and_down_is_a_gauge_and_what_only_grows_a_counter() {
 }
 
 #[test]
-fn u18_no_counter_falls_while_a_session_works_and_rests() {
+fn u18_no_counter_falls_while_a_session_is_busy_or_idle() {
     let local = core::net::SocketAddr::from((core::net::Ipv4Addr::LOCALHOST, 0));
     let mut server = crate::Server::bind(local, crate::AppId(6)).unwrap();
     let mut client =

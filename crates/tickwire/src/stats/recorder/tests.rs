@@ -33,7 +33,7 @@ impl Scene {
 }
 
 #[test]
-fn u18_an_entry_tells_what_changed_within_its_second() {
+fn u18_an_entry_contains_the_changes_of_its_second() {
     let mut recorder = Recorder::new(Instant::ZERO);
     let mut scene = Scene::default();
     for second in 1..=3 {
@@ -79,7 +79,7 @@ fn u18_a_series_holds_the_last_60_seconds_however_long_it_runs() {
 }
 
 #[test]
-fn u18_the_round_trip_is_told_apart_from_queueing() {
+fn u18_the_round_trip_excludes_queueing() {
     let mut recorder = Recorder::new(Instant::ZERO);
     let mut scene = Scene::default();
     for (id, rtt, min) in [(1, 50, 40), (2, 130, 100), (3, 0, 0)] {
@@ -123,7 +123,7 @@ fn u18_what_an_ended_session_lost_stays_counted() {
 }
 
 #[test]
-fn u18_of_a_crowd_256_sessions_have_a_series_and_a_place_is_used_again() {
+fn u18_256_sessions_have_a_series_and_a_slot_is_reused() {
     let mut recorder = Recorder::new(Instant::ZERO);
     let mut scene = Scene::default();
     for id in 0..1_000 {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_an_assigned_seat_admits_nobody() {
+    fn a_token_without_an_assigned_seat_is_refused() {
         let mut seats = seats();
         let (play, fallback) = (SessionKind::Play, SessionKind::Fallback);
         for (what, wrong) in [

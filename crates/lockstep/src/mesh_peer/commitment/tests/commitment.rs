@@ -26,7 +26,7 @@ fn quiet(ticks: usize) -> (PeerCommitments, Chain, Vec<Head>) {
 }
 
 #[test]
-fn inputs_are_proved_by_the_next_head_that_comes() {
+fn inputs_are_proved_by_the_next_head() {
     let (mut committed, chain, heads) = quiet(6);
     assert!(committed.on_head(5, &heads[2], FAR));
     assert_eq!(committed.check(&chain, Tick(4)), Ok(()));

@@ -66,7 +66,7 @@ fn l8_no_more_than_64_inputs_of_a_seat_are_read() {
 
 proptest! {
     #[test]
-    fn what_is_written_comes_back(
+    fn what_is_written_is_decoded(
         bits in 1_u16..40,
         wanted in prop::collection::btree_map((0_u16..5, 0_u32..64), any::<u64>(), 0..40),
     ) {

@@ -126,7 +126,7 @@ fn the_last_chunks_go_out_twice_and_no_more() {
 }
 
 #[test]
-fn where_nothing_is_heard_two_go_out_in_ever_longer_waits() {
+fn without_answers_two_are_sent_at_ever_longer_intervals() {
     let mut flight = Flight::new(100);
     send(&mut flight, 0, 10);
     hear(&mut flight, 100, 1, 0, &[]);
@@ -175,7 +175,7 @@ fn one_that_is_late_after_a_later_one_came_is_lost_by_time() {
 }
 
 #[test]
-fn it_goes_no_further_ahead_than_a_receiver_keeps() {
+fn it_runs_no_further_ahead_than_a_receiver_keeps() {
     let mut flight = Flight::new(u32::MAX);
     (0..41).for_each(|now| assert_eq!(send(&mut flight, now, 25).len(), 25));
     assert_eq!(send(&mut flight, 41, 5_000), [0; 0]);
@@ -186,7 +186,7 @@ fn it_goes_no_further_ahead_than_a_receiver_keeps() {
 }
 
 #[test]
-fn words_that_no_receiver_says_change_nothing() {
+fn votes_that_no_receiver_sends_change_nothing() {
     let mut flight = Flight::new(100);
     send(&mut flight, 0, 10);
     hear(&mut flight, 1, 11, 9, &[]);

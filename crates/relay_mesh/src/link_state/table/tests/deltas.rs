@@ -65,7 +65,7 @@ fn pgx6_a_delta_changes_what_is_up_and_takes_nothing_down() {
 }
 
 #[test]
-fn pgx6_a_record_shows_who_told_a_false_delta() {
+fn pgx6_a_record_shows_the_author_of_a_false_delta() {
     // The delta sent, what the record follows and reports, and whether the delta was false.
     for (number, after, millis, follows, says, is_lie) in [
         ("it is as told", 2, 50, 2, 50, false),

@@ -3,7 +3,7 @@ use super::*;
 const TOO_OFTEN: Outcome = Outcome::Refused(Refusal::TooOften);
 
 #[test]
-fn mesh_a1_who_signs_without_end_is_heard_no_more_often_than_others() {
+fn mesh_a1_a_constant_signer_is_processed_no_more_often_than_others() {
     let mut origin = Origin::new(1);
     let first = origin.publish(None, &NEIGHBOURS);
     let (mut table, provider) = (table(TableConfig::default()), provider());
@@ -54,7 +54,7 @@ fn mesh_a1_forgeries_in_an_origins_name_do_not_silence_it() {
 
 /// Its links flap every 100 ms, and every half second it measures another node.
 #[test]
-fn an_origin_that_has_news_at_all_times_is_always_heard() {
+fn an_origin_with_constant_updates_is_not_starved() {
     let mut origin = Origin::new(1);
     let (mut table, provider) = (table(TableConfig::default()), provider());
     let mut signed = 0;
