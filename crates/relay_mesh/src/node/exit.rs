@@ -379,7 +379,7 @@ impl<P: Provider> Node<P> {
                     Ok::<_, crate::proxy_header::WriteError>(())
                 })
                 .is_ok();
-        self.count_pushed(is_queued);
+        self.count_outbox(u64::from(is_queued), u64::from(!is_queued));
     }
 
     /// Writes the short ids of the nodes between a player and this exit, the entry first.

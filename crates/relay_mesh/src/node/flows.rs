@@ -333,16 +333,13 @@ impl<P: Provider> Node<P> {
     /// Queues a datagram to a player or a server.
     pub(super) fn push_out(&mut self, destination: Destination, datagram: &[u8]) {
         let is_queued = self.plane.outbox.push_bytes(destination, datagram);
-        self.count_pushed(is_queued);
+        self.count_outbox(u64::from(is_queued), u64::from(!is_queued));
     }
 
-    pub(super) const fn count_pushed(&mut self, is_queued: bool) {
-        let counter = if is_queued {
-            &mut self.stats.delivered
-        } else {
-            &mut self.stats.outbox_full
-        };
-        *counter = counter.saturating_add(1);
+    pub(super) const fn count_outbox(&mut self, queued: u64, full: u64) {
+        let stats = &mut self.stats;
+        stats.delivered = stats.delivered.saturating_add(queued);
+        stats.outbox_full = stats.outbox_full.saturating_add(full);
     }
 
     /// Removes a flow, its labels and its socket.
