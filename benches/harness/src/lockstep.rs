@@ -13,7 +13,7 @@ pub const COMPARISON: Comparison = Comparison {
     peer: Some(PEER),
     summary: &SUMMARY,
     packages: &["ggrs", "fortress-rollback"],
-    method: "CPU times are medians of {rounds} interleaved rounds, all else is a minute of virtual \
+    method: "CPU times are medians of {rounds} interleaved rounds, all other figures are from one minute of virtual \
              time",
 };
 

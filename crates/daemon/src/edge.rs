@@ -38,32 +38,32 @@ pub struct EdgeConfig {
     pub trusted_proxies: Vec<IpAddr>,
     /// The forwarding header of these proxies.
     pub proxy_header: ProxyHeader,
-    /// Concurrent connections; 1,024. Further ones are closed at once.
+    /// Concurrent connections. Default 1,024. Further ones are closed at once.
     pub connections_max: usize,
-    /// Concurrent connections of one source, which is an IPv4 address or an IPv6 /64; 256.
+    /// Concurrent connections of one source, which is an IPv4 address or an IPv6 /64. Default 256.
     pub connections_per_source_max: usize,
-    /// Longest request body, bytes; 4,096.
+    /// Longest request body, bytes. Default 4,096.
     pub body_bytes_max: usize,
-    /// Longest request head, bytes; 16 KiB.
+    /// Longest request head, bytes. Default 16 KiB.
     pub head_bytes_max: usize,
     /// Time for a request's head, from its first byte or the end of the previous request, and again
-    /// for its body; 10 s.
+    /// for its body. Default 10 s.
     pub read_timeout: Duration,
     /// Time for responses that the client does not read, from the first blocked write until nothing
-    /// is left to write; 10 s.
+    /// is left to write. Default 10 s.
     pub write_timeout: Duration,
-    /// Lifetime of a connection, busy or not; 5 minutes. It ends after the current request, so that
-    /// no client keeps a slot for ever.
+    /// Lifetime of a connection, busy or not. Default 5 minutes. It ends after the current request,
+    /// so that no client keeps a slot for ever.
     pub connection_life: Duration,
-    /// Longest wait of a long poll; 30 s.
+    /// Longest wait of a long poll. Default 30 s.
     pub wait_max: Duration,
-    /// Concurrent long polls; 512.
+    /// Concurrent long polls. Default 512.
     pub waits_max: usize,
-    /// Concurrent long polls of one source; 128.
+    /// Concurrent long polls of one source. Default 128.
     pub waits_per_source_max: usize,
-    /// Requests per second of one source; 100.
+    /// Requests per second of one source. Default 100.
     pub requests_per_second: u32,
-    /// Burst of requests of one source; 200.
+    /// Burst of requests of one source. Default 200.
     pub requests_burst: u32,
 }
 

@@ -13,8 +13,8 @@ use servicer::HubNodeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// A check failed: the state asked about is wrong or missing, such as no link to the hub, no
-    /// path, or no document in force. Also a process that failed.
+    /// A check was negative: what was asked about is wrong or missing, such as no link to the hub,
+    /// no path, or no active document. Also used if a process of the command failed.
     CheckFailed = 1,
     /// The command line, an environment variable, or a file that one of them names is wrong.
     Usage = 2,

@@ -86,8 +86,9 @@ pub(super) fn relay_to_kill(
     Some((victim, fault))
 }
 
-/// Judges one fault: each entry with a path that was hit must have found another one before the
-/// next fault. If the entry itself was killed, its players must have left it.
+/// Judges one fault. It passes if it hit players, each reported a silence shorter than
+/// [`GAP_MAX_US`], and each entry with a path that was hit took another path before the next fault.
+/// An entry that has no path left passes if no player uses it any more.
 pub(super) fn judge(
     plan: &Plan,
     (number, fault): (u8, &Fault),

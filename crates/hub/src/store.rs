@@ -463,20 +463,20 @@ const MAIL_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 69;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// Size of a segment on disk, bytes; 16 MiB, at least
+    /// Size of a segment on disk, bytes. Default 16 MiB, at least
     /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the keys of counts,
     /// an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000 keys and
     /// 30,000 nodes. Larger segments are removed later and recover more slowly, since each start
     /// rewrites the newest one.
     pub segment_bytes: u64,
-    /// Mails in one mailbox; 1,024. Further ones are rejected.
+    /// Mails in one mailbox. Default 1,024. Further ones are rejected.
     pub mailbox_mails_max: u32,
-    /// Size of one mailbox in the log, bytes; 1 MiB.
+    /// Size of one mailbox in the log, bytes. Default 1 MiB.
     pub mailbox_bytes_max: u64,
-    /// Size of all stored mail in the log, bytes; 1 GiB. Disk use is at most twice that and a few
-    /// segments.
+    /// Size of all stored mail in the log, bytes. Default 1 GiB. Disk use is at most twice that and
+    /// a few segments.
     pub live_bytes_max: u64,
-    /// Mails in all mailboxes; 4 million. Each takes about 150 bytes of memory.
+    /// Mails in all mailboxes. Default 4 million. Each takes about 150 bytes of memory.
     pub mails_max: usize,
 }
 

@@ -41,7 +41,7 @@ impl Shape {
 
 /// Checks the bundle at the front of `bytes` and returns its length in bytes.
 ///
-/// Work is at most that of reading `shape.seats` records, each of which takes bits.
+/// Reads at most `shape.seats` records. Each takes bits, so work is linear in the length too.
 ///
 /// # Errors
 ///

@@ -12,37 +12,37 @@ use crate::transfer::TransferLimits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Seats of the match; 2. Memory and bytes per tick grow with it.
+    /// Seats of the match. Default 2. Memory and bytes per tick grow with it.
     pub seats: u16,
-    /// Ticks per second; 60.
+    /// Ticks per second. Default 60.
     pub tick_rate: TickRate,
     /// Ticks between the newest tick that a client can have received and the tick its input is for;
     /// fixed at 6, which at 60 Hz covers a round trip of 100 ms including jitter.
     pub input_delay: InputDelay,
-    /// Ticks in each datagram; 4. At 5 % loss, 6 in a million ticks then need a request.
+    /// Ticks in each datagram. Default 4. At 5 % loss, 6 in a million ticks then need a request.
     pub repair: Repair,
     /// When a tick closes; by the clock, without grace.
     pub close: ClosePolicy,
     /// Replacement for an input that did not arrive in time; repeats the last one.
     pub substitute: Substitute,
-    /// Ticks between state hashes; 1. Each hash costs a client 4 bytes of upload.
+    /// Ticks between state hashes. Default 1. Each hash costs a client 4 bytes of upload.
     pub hash_interval: NonZeroU8,
-    /// Ticks for which a simulating server keeps its own hashes, to bisect desyncs; 1,024, which is
-    /// 17 s at 60 Hz. Each takes 16 bytes, plus 4 per section.
+    /// Ticks for which a simulating server keeps its own hashes, to bisect desyncs. Default 1,024,
+    /// which is 17 s at 60 Hz. Each takes 16 bytes, plus 4 per section.
     pub hashes_kept: u16,
-    /// Longest datagram, in bytes; 1,100. The transport's overhead then fits the 1,200 bytes that
-    /// every path carries (RFC 9000, section 14).
+    /// Longest datagram, in bytes. Default 1,100. The transport's overhead then fits the 1,200
+    /// bytes that every path carries (RFC 9000, section 14).
     pub datagram_len_max: u16,
-    /// Bytes per second that a lagging client gets in addition to its share; 72,000, which is one
-    /// 1,200-byte datagram per tick at 60 Hz.
+    /// Bytes per second that a lagging client gets in addition to its share. Default 72,000, which
+    /// is one 1,200-byte datagram per tick at 60 Hz.
     pub catch_up_rate: u32,
-    /// Bytes that a lagging client may get in one burst; 64,000.
+    /// Bytes that a lagging client may get in one burst. Default 64,000.
     pub catch_up_burst: u32,
     /// Source of snapshots for players that join when the chain no longer holds the ticks they
     /// need; the server.
     pub snapshots: SnapshotSource,
-    /// Longest state of a snapshot, in bytes; 6 MiB. It also limits snapshots from players. A
-    /// snapshot is always refused if its [`transfer`](Self::transfer) takes longer than the 768
+    /// Longest state of a snapshot, in bytes. Default 6 MiB. It also limits snapshots from players.
+    /// A snapshot is always refused if its [`transfer`](Self::transfer) takes longer than the 768
     /// ticks that a new player may lack.
     pub snapshot_len_max: u32,
     /// Send rate of snapshots, per recipient.
@@ -51,17 +51,17 @@ pub struct Config {
     pub recovery: Recovery,
     /// What happens to players whose simulation does not keep up; they are reported.
     pub slow: SlowPolicy,
-    /// Most spectators; 64. Each costs about 200 bytes, and one datagram per tick.
+    /// Most spectators. Default 64. Each costs about 200 bytes, and one datagram per tick.
     pub spectators_max: u32,
     /// Ticks by which spectators lag behind players, so that no spectator can tell a player what
-    /// others do; 0. They also see the end of the match that much later. Each tick costs one bundle
-    /// of memory.
+    /// others do. Default 0. They also see the end of the match that much later. Each tick costs
+    /// one bundle of memory.
     pub spectator_delay: u16,
     /// When the first tick begins; when all players are ready.
     pub start: StartPolicy,
-    /// With [`StartPolicy::AllReady`], how long the first ready player waits for the others; 30 s.
-    /// Then the match begins without them: empty seats are absent, and players that are not ready
-    /// are removed. [`Duration::MAX`] waits without limit.
+    /// With [`StartPolicy::AllReady`], how long the first ready player waits for the others.
+    /// Default 30 s. Then the match begins without them: empty seats are absent, and players that
+    /// are not ready are removed. [`Duration::MAX`] waits without limit.
     pub start_timeout: Duration,
     /// Whether to forward inputs to other clients before their tick closes; no. Predictions get
     /// better, but each changed input is sent twice, and a modified client can see others' inputs
@@ -123,32 +123,33 @@ const SNAPSHOT_LEN_MAX: u32 = 6 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Most seats of a match to accept; 64. With `bundle_len_max` it bounds the memory that a
-    /// server can make the client hold: 1,024 bundles and one input per seat.
+    /// Most seats of a match to accept. Default 64. With `bundle_len_max` it bounds the memory that
+    /// a server can make the client hold: 1,024 bundles and one input per seat.
     pub seats_max: u16,
-    /// Longest bundle to accept, in bytes; 1,200.
+    /// Longest bundle to accept, in bytes. Default 1,200.
     pub bundle_len_max: u16,
-    /// Longest datagram of inputs and hashes, in bytes; 1,100. A report that would be longer omits
-    /// its oldest inputs. Values below 400 count as 400, which fits the widest input and 16 hashes.
-    /// Snapshots have [`transfer`](Self::transfer).
+    /// Longest datagram of inputs and hashes, in bytes. Default 1,100. A report that would be
+    /// longer omits its oldest inputs. Values below 400 count as 400, which fits the widest input
+    /// and 16 hashes. Snapshots have [`transfer`](Self::transfer).
     pub datagram_len_max: u16,
     /// How long turns are delayed to absorb jitter; not at all. Use [`Playout::Adaptive`] only with
     /// servers that close ticks by the clock: it counts ticks that waited for players as late. Has
     /// no effect if there is a `window`.
     pub playout: Playout,
-    /// Longest state of a snapshot to accept, in bytes; 6 MiB. Memory is allocated as data arrives.
+    /// Longest state of a snapshot to accept, in bytes. Default 6 MiB. Memory is allocated as data
+    /// arrives.
     pub snapshot_len_max: u32,
-    /// Send rate of a snapshot that the server requests; 10 Mbit/s.
+    /// Send rate of a snapshot that the server requests. Default 10 Mbit/s.
     pub transfer: TransferLimits,
-    /// Ticks for which hashes are kept, so that the server can bisect a desync; 1,024, which is 17
-    /// s at 60 Hz. Each takes 16 bytes, plus 4 per section. With 0, a [`Rollback`](crate::Rollback)
-    /// hashes no state between hash steps.
+    /// Ticks for which hashes are kept, so that the server can bisect a desync. Default 1,024,
+    /// which is 17 s at 60 Hz. Each takes 16 bytes, plus 4 per section. With 0, a
+    /// [`Rollback`](crate::Rollback) hashes no state between hash steps.
     pub hashes_kept: u16,
     /// Prediction window: ticks that the game may run ahead of closed ticks, on predicted inputs
-    /// that it rolls back if they prove wrong; 0, which is plain lockstep; at most 32. To show own
-    /// inputs at once it must be one more than the server's [`Config::input_delay`]; each tick less
-    /// shows them one tick later. Each tick costs three inputs per seat, one saved state in the
-    /// game, and up to one step per rollback.
+    /// that it rolls back if they prove wrong. Default 0, which is plain lockstep; at most 32. To
+    /// show own inputs at once it must be one more than the server's [`Config::input_delay`]; each
+    /// tick less shows them one tick later. Each tick costs three inputs per seat, one saved state
+    /// in the game, and up to one step per rollback.
     pub window: u8,
     /// Which states to save for rollback; the cheapest spacing.
     pub save_policy: SavePolicy,

@@ -23,20 +23,19 @@ use crate::stats::SpectatorRelayStats;
 use crate::tick::{PeerId, Tick};
 use crate::transfer::{Incoming, TransferLimits};
 
-/// A spectator of a match that serves it to further spectators. To its children, each a
-/// [`ClientPeer`](crate::ClientPeer) or another relay, it is their server. If each relay serves
-/// `k`, a tree of depth `d` serves `k` to the power of `d`.
+/// A spectator that relays the match to further spectators. Its children, each a
+/// [`ClientPeer`](crate::ClientPeer) or another relay, treat it as their server. If each relay has
+/// `k` children, `d` levels of relays reach `k` to the power of `d` spectators.
 ///
-/// It forwards bundles unchanged and does not interpret them. Losses on a link are repaired on that
-/// link.
+/// It forwards bundles unchanged, and repairs losses on each link separately.
 ///
-/// A child that needs a snapshot gets the one that this relay loaded, while it is recent; otherwise
-/// one is requested upstream. If none arrives in time to be forwarded within 20 s, the child is
-/// removed with [`CloseReason::Behind`]. All levels together have about 768 ticks for it, so a deep
-/// tree needs short snapshots or fast transfers.
+/// A child that needs a snapshot gets the one that this relay loaded, if it is recent enough.
+/// Otherwise the relay requests one from its own server. If it cannot forward one within 20 s, the
+/// child is removed with [`CloseReason::Behind`]. A snapshot may be about 768 ticks old when the
+/// last level has it, so a deep tree needs short snapshots or fast transfers.
 ///
-/// Memory is allocated on the welcome, within the limits of [`SpectatorRelayConfig`], and for
-/// children and snapshots as they arrive.
+/// Memory is allocated when the welcome arrives, within the limits of [`SpectatorRelayConfig`], and
+/// when children and snapshots arrive.
 #[derive(Debug)]
 pub struct SpectatorRelay {
     config: SpectatorRelayConfig,
@@ -453,24 +452,24 @@ impl Machine for SpectatorRelay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpectatorRelayConfig {
-    /// Most children; 64. Each costs about 200 bytes, and one datagram per tick.
+    /// Most children. Default 64. Each costs about 200 bytes, and one datagram per tick.
     pub children_max: u32,
-    /// How long to wait for a child's first datagram; 30 s.
+    /// How long to wait for a child's first datagram. Default 30 s.
     pub ready_timeout: Duration,
-    /// Most seats of a match to accept; 64. With `bundle_len_max` it bounds the memory that a
-    /// server can make the relay hold: 1,280 bundles.
+    /// Most seats of a match to accept. Default 64. With `bundle_len_max` it bounds the memory that
+    /// a server can make the relay hold: 1,280 bundles.
     pub seats_max: u16,
-    /// Longest bundle to accept, in bytes; 1,200.
+    /// Longest bundle to accept, in bytes. Default 1,200.
     pub bundle_len_max: u16,
-    /// Longest state of a snapshot to accept and keep for children, in bytes; 6 MiB.
+    /// Longest state of a snapshot to accept and keep for children, in bytes. Default 6 MiB.
     pub snapshot_len_max: u32,
-    /// Send rate of snapshots, per child; 10 Mbit/s.
+    /// Send rate of snapshots, per child. Default 10 Mbit/s.
     pub transfer: TransferLimits,
-    /// Longest datagram to a child, in bytes; 1,100.
+    /// Longest datagram to a child, in bytes. Default 1,100.
     pub datagram_len_max: u16,
-    /// Bytes per second that a lagging child gets in addition to its share; 72,000.
+    /// Bytes per second that a lagging child gets in addition to its share. Default 72,000.
     pub catch_up_rate: u32,
-    /// Bytes that a lagging child may get in one burst; 64,000.
+    /// Bytes that a lagging child may get in one burst. Default 64,000.
     pub catch_up_burst: u32,
 }
 

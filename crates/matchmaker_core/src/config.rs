@@ -31,55 +31,55 @@ pub struct Game {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Waiting tickets; 100,000. Each holds up to 1 KiB, including user data.
+    /// Waiting tickets. Default 100,000. Each holds up to 1 KiB, including user data.
     pub tickets_max: usize,
-    /// Longest wait of a ticket; 10 minutes.
+    /// Longest wait of a ticket. Default 10 minutes.
     pub ticket_ttl: Duration,
     /// How long a ticket may wait without a poll by its holder
-    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)); 60 s.
+    /// ([`Matchmaker::keep_ticket`](crate::Matchmaker::keep_ticket)). Default 60 s.
     pub ask_timeout: Duration,
-    /// Ended tickets that can still be queried; 100,000. The oldest are removed first.
+    /// Ended tickets that can still be queried. Default 100,000. The oldest are removed first.
     pub ended_max: usize,
-    /// How long an ended ticket can be queried; 10 minutes.
+    /// How long an ended ticket can be queried. Default 10 minutes.
     pub ended_kept: Duration,
     /// What happens if a player with a waiting ticket requests another.
     pub duplicate: Duplicate,
-    /// How often a match is tried before its tickets fail; 3.
+    /// How often a match is tried before its tickets fail. Default 3.
     pub attempts_max: NonZeroU8,
-    /// How long a match waits for a server; 60 s, which includes the start of a process.
+    /// How long a match waits for a server. Default 60 s, which includes the start of a process.
     pub allocate_timeout: Duration,
-    /// Timeout of a call to a server; 5 s.
+    /// Timeout of a call to a server. Default 5 s.
     pub call_timeout: Duration,
-    /// Matches, live or waiting for a server; 16,384. Beyond it, tickets wait in the queue.
+    /// Matches, live or waiting for a server. Default 16,384. Beyond it, tickets wait in the queue.
     pub matches_max: usize,
-    /// Lifetime of a token; 60 s.
+    /// Lifetime of a token. Default 60 s.
     pub token_lifetime: TokenLifetime,
-    /// Shortest interval between two tokens for one seat; 5 s.
+    /// Shortest interval between two tokens for one seat. Default 5 s.
     pub reissue_interval: Duration,
-    /// Registered instances; 4,096. Each holds up to 6 KiB.
+    /// Registered instances. Default 4,096. Each holds up to 6 KiB.
     pub servers_max: usize,
     /// Lease of an instance; it ends without heartbeats. 30 s.
     pub lease: Duration,
-    /// Interval of an instance's heartbeats; 10 s.
+    /// Interval of an instance's heartbeats. Default 10 s.
     pub heartbeat: Duration,
-    /// Time after the start in which instances of an earlier matchmaker register again; 2 s.
-    /// Meanwhile tickets wait, and no process is started.
+    /// Time after the start in which instances of an earlier matchmaker register again. Default 2
+    /// s. Meanwhile tickets wait, and no process is started.
     pub recovery: Duration,
-    /// Servers with free seats that the pool keeps ready; 1.
+    /// Servers with free seats that the pool keeps ready. Default 1.
     pub warm: u16,
-    /// How long a process may take to register; 60 s.
+    /// How long a process may take to register. Default 60 s.
     pub ready_timeout: Duration,
-    /// How long a process may take to end before `Stop` is repeated; 30 s.
+    /// How long a process may take to end before `Stop` is repeated. Default 30 s.
     pub stop_timeout: Duration,
-    /// Idle time after which a process beyond the warm ones is stopped; 5 minutes.
+    /// Idle time after which a process beyond the warm ones is stopped. Default 5 minutes.
     pub unused_timeout: Duration,
-    /// Backoff of a slot after its first failure, doubled with each further one; 1 s.
+    /// Backoff of a slot after its first failure, doubled with each further one. Default 1 s.
     pub backoff_min: Duration,
     /// Longest backoff of a slot. A process that has served this long counts as a success. 60 s.
     pub backoff_max: Duration,
-    /// Queued events; 16,384. The oldest are dropped first, and counted.
+    /// Queued events. Default 16,384. The oldest are dropped first, and counted.
     pub events_max: usize,
-    /// Queued replies, used by [`wire::Machine`] only; 1,024. Each has at most 1 KiB.
+    /// Queued replies, used by [`wire::Machine`] only. Default 1,024. Each has at most 1 KiB.
     pub replies_max: usize,
 }
 

@@ -44,39 +44,40 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChoiceConfig {
-    /// Minimum advantage to change for; 2 ms. `margin_percent` applies too. Measurement noise is as
-    /// large, but does not last.
+    /// Minimum advantage to change for. Default 2 ms. `margin_percent` applies too. Measurement
+    /// noise is as large, but does not last.
     pub margin: Cost,
-    /// Minimum advantage to change for, in percent of the best route's cost; 5.
+    /// Minimum advantage to change for, in percent of the best route's cost. Default 5.
     pub margin_percent: u16,
-    /// How long the advantage must last; 3 s.
+    /// How long the advantage must last. Default 3 s.
     pub confirm: Duration,
-    /// Maximum extra delay, set by the flow's hash, after both `confirm` and `hold` have passed; 15
-    /// s. If many flows have the same reason to change, a fifteenth of them changes per second.
+    /// Maximum extra delay, set by the flow's hash, after both `confirm` and `hold` have passed.
+    /// Default 15 s. If many flows have the same reason to change, a fifteenth of them changes per
+    /// second.
     pub confirm_spread: Duration,
-    /// Minimum time since the last change before changing for an advantage; 5 s.
+    /// Minimum time since the last change before changing for an advantage. Default 5 s.
     pub hold: Duration,
-    /// Excess, both in cost and in delay alone, above which a window is bad; 20 ms.
+    /// Excess, both in cost and in delay alone, above which a window is bad. Default 20 ms.
     pub escape: Cost,
-    /// Share lost, beyond what the best loses, above which a window is bad; 5 %.
+    /// Share lost, beyond what the best loses, above which a window is bad. Default 5 %.
     pub escape_loss: Loss,
-    /// How much more the best may cost if the current route loses that much; 100 ms, which is the
-    /// price of 5 %.
+    /// How much more the best may cost if the current route loses that much. Default 100 ms, which
+    /// is the price of 5 %.
     pub escape_loss_worth: Cost,
-    /// Minimum number of consecutive bad windows before the flow leaves; 3.
+    /// Minimum number of consecutive bad windows before the flow leaves. Default 3.
     pub escape_windows: u8,
-    /// Minimum excess in them times seconds; 80 ms. A route that is 100 ms worse is left after 0.8
-    /// s, one that is 40 ms worse after 2 s.
+    /// Minimum excess in them times seconds. Default 80 ms. A route that is 100 ms worse is left
+    /// after 0.8 s, one that is 40 ms worse after 2 s.
     pub escape_worth: Cost,
-    /// Increase of that threshold per false alarm, in thousandths of it; 2,000.
+    /// Increase of that threshold per false alarm, in thousandths of it. Default 2,000.
     pub regret: u32,
-    /// Maximum total increase, in thousandths; 4,000.
+    /// Maximum total increase, in thousandths. Default 4,000.
     pub regret_max: u32,
     /// Time in which the increase halves; 15 min.
     pub regret_half_life: Duration,
-    /// Length of such a window; 200 ms.
+    /// Length of such a window. Default 200 ms.
     pub window: Duration,
-    /// Routes that cost at most this much more than the best count as equal; 2 ms.
+    /// Routes that cost at most this much more than the best count as equal. Default 2 ms.
     pub equal: Cost,
     /// Whether to leave a route if its data does worse than its probes, and to back off relays that
     /// delay or drop data; yes. Use no for measurements that delay data or stop a relay on purpose.

@@ -70,55 +70,56 @@ pub struct Config {
     pub cost: CostModel,
     /// When routes change.
     pub choice: ChoiceConfig,
-    /// Links and dials at a time; default 64, the capacity of a link record. Sessions beyond it are
+    /// Links and dials at a time. Default 64, the capacity of a link record. Sessions beyond it are
     /// closed and counted. Up to three quarters of it, 48, a node links with all others. Above that
     /// it selects a quarter required nodes, a quarter nearest ones and an eighth random ones; the
     /// rest is for inbound peers, and so is all above 64. Each link costs about 140 bytes of probes
     /// per second.
     pub links_max: usize,
-    /// Known nodes; default 1,024. Nodes beyond it are not dialed; one is forgotten after 10
-    /// minutes.
+    /// Known nodes. Default 1,024. Nodes beyond it are not dialed, and their sessions are closed
+    /// and counted. A node is forgotten 10 minutes after it was last seen.
     pub peers_max: u16,
-    /// Shards, 1 to 8; default 1. The first is the node, which terminates all flows of its players
-    /// and servers; each other forwards the frames of its own labels, and may run as a
-    /// [`Forwarder`](crate::Forwarder) on its own thread. The limits of labels and owners' bytes
-    /// below apply to the first; each other shard has `1 / shards` of them in addition.
+    /// Shards, 1 to 8. Default 1. The first is the node, which terminates all flows of its players
+    /// and servers. Each other shard only forwards frames of its own labels, and may run as a
+    /// [`Forwarder`](crate::Forwarder) on its own thread. It has a further `1 / shards` of
+    /// `labels_max`, `labels_per_peer_max` and `owner_rate`.
     pub shards: u8,
-    /// Labels in use; default 262,144. Each takes 256 bytes: at most 64 MiB.
+    /// Labels in use. Default 262,144. Each takes 256 bytes: at most 64 MiB,
+    /// allocated up to the highest number in use so far.
     pub labels_max: u32,
-    /// Labels of one neighbour; default 65,536, a quarter of all: 16 MiB.
+    /// Labels of one neighbour. Default 65,536, a quarter of all: 16 MiB.
     pub labels_per_peer_max: u32,
-    /// Bytes per second and label; default 16 MiB, with a burst of a quarter of it. All TCP
+    /// Bytes per second and label. Default 16 MiB, with a burst of a quarter of it. All TCP
     /// connections of one mode between an entry and an exit share one label per direction: 134
     /// Mbit/s.
     pub label_rate: u32,
-    /// Bytes per second that one player of a UDP game may send, and as many to receive; default 1
+    /// Bytes per second that one player of a UDP game may send, and as many to receive. Default 1
     /// MiB, with a burst of a quarter of it. Each end limits what its own side sends.
     pub flow_rate: u32,
-    /// Bytes per second of all labels of one neighbour; default 256 MiB, a quarter of it as burst.
+    /// Bytes per second of all labels of one neighbour. Default 256 MiB, a quarter of it as burst.
     pub owner_rate: u32,
-    /// Labels per second that a neighbour may request or bind; default 4,096, burst 16,384.
+    /// Labels per second that a neighbour may request or bind. Default 4,096, burst 16,384.
     pub request_rate: u32,
-    /// Flows at a time, of this node's players and for others' players; default 16,384, each about
+    /// Flows at a time, of this node's players and for others' players. Default 16,384, each about
     /// 4 KiB. Another entry gets at most seven eighths of them. Once half are in use, a /24 or /48
     /// gets no more if its players of the same entry have an eighth, and at least 64.
     pub flows_max: u32,
-    /// Flows of players that have not proved to receive; default 8,192. Above it the oldest of
+    /// Flows of players that have not proved to receive. Default 8,192. Above it the oldest of
     /// these ends; one also ends if a newcomer finds no other slot, or 64 of one /24 or /48 have
     /// none: at an exit the oldest of the entry with most of these. With
     /// [`open_rate`](Self::open_rate) each has 8 s for the proof during a flood.
     pub unproved_max: u32,
-    /// New flows per second at an entry; default 1,024, with a burst of 4,096: 10,000 players that
+    /// New flows per second at an entry. Default 1,024, with a burst of 4,096: 10,000 players that
     /// arrive together all have a flow within 6 s. Each requests two labels, half of
     /// [`request_rate`](Self::request_rate), so that the other half is left for moves. An exit
     /// accepts twice as many from each other entry, with a burst of 16 times as many; set the same
     /// value on both, or a higher one on the exit.
     pub open_rate: u32,
-    /// Idle timeout of a flow; default 60 s.
+    /// Idle timeout of a flow. Default 60 s.
     pub flow_idle: Duration,
-    /// Bytes queued to be sent, plus 64 per datagram; default 4 MiB. More are dropped and counted.
+    /// Bytes queued to be sent, plus 64 per datagram. Default 4 MiB. More are dropped and counted.
     pub outbox_bytes_max: usize,
-    /// Events queued for the application; default 4,096. The oldest are dropped and counted.
+    /// Events queued for the application. Default 4,096. The oldest are dropped and counted.
     pub events_max: usize,
 }
 

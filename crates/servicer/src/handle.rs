@@ -77,8 +77,8 @@ impl<R, C> Handle<R, C> {
 
     /// Shuts the servicer down and joins its thread. The application has `within` to drain.
     ///
-    /// Returns after at most `within` plus 2 s. If the thread still blocks then, against the rules
-    /// of the application, it is left running and reported as [`End::Stuck`].
+    /// Returns after at most `within` plus 2 s. If a method of the application still blocks then,
+    /// which its trait forbids, the thread is left running and [`End::Stuck`] is reported.
     pub fn shutdown(mut self, within: Duration) -> Report<C> {
         let end = self.end(within);
         let report = Report {

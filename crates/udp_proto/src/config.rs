@@ -13,7 +13,7 @@ use crate::slots::CidLen;
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest datagram to send, in bytes; 1,200, which every path must carry.
+    /// Largest datagram to send, in bytes. Default 1,200, which every path must carry.
     pub mtu: Mtu,
     /// Size that every session checks its path for when it opens; none. The result is
     /// [`Event::MtuChecked`](crate::Event::MtuChecked).
@@ -28,40 +28,42 @@ pub struct Config {
     /// Types of the application's messages; none. Both ends must agree, or the session is closed
     /// with [`CloseCode::ChannelConfig`](crate::CloseCode::ChannelConfig).
     pub messages: Catalogue,
-    /// Silence after which a session times out; 10 s. The smaller of both ends' values applies. A
-    /// stall of the driver moves the deadline, by at most 10 s.
+    /// Silence after which a session times out. Default 10 s. The smaller of both ends' values
+    /// applies. A stall of the driver moves the deadline, by at most 10 s.
     pub idle_timeout: IdleTimeout,
-    /// Longest time without a packet of ours; 1 s, minus a jitter of up to a fifth. At most a third
-    /// of the idle timeout, so that two keepalives in a row may be lost.
+    /// Longest time without a packet of ours. Default 1 s, minus a jitter of up to a fifth. At most
+    /// a third of the idle timeout, so that two keepalives in a row may be lost.
     pub keepalive: Keepalive,
-    /// Reliable payload that may be received and unread, in bytes; 1 MiB, and 88 KiB [for a
+    /// Reliable payload that may be received and unread, in bytes. Default 1 MiB, and 88 KiB [for a
     /// server](Self::for_server). Each session may hold as much.
     pub receive_window: u32,
-    /// How long closing waits for acknowledgements of reliable messages; 500 ms.
+    /// How long closing waits for acknowledgements of reliable messages. Default 500 ms.
     pub linger: Duration,
-    /// Timeout of connecting, over all addresses; 10 s.
+    /// Timeout of connecting, over all addresses. Default 10 s.
     pub connect_timeout: Duration,
-    /// Most sessions, attempts included; 4,096, at most 65,535. An idle one holds about 3 KiB.
-    /// Players who replace their own sessions temporarily use up to `half_open_max` more.
+    /// Most sessions, attempts included. Default 4,096, at most 65,535. An idle one holds about 3
+    /// KiB. Players who replace their own sessions temporarily use up to `half_open_max` more.
     pub sessions_max: u16,
-    /// Most sessions of one IPv4 address or IPv6 /64; 32. Loopback and trusted exits are exempt.
+    /// Most sessions of one IPv4 address or IPv6 /64. Default 32. Loopback and trusted exits are
+    /// exempt.
     pub sessions_per_source_max: u16,
-    /// Most attempts that wait for their first packet; 1,024, each up to 640 bytes and the token's
-    /// user data.
+    /// Most attempts that wait for their first packet. Default 1,024, each up to 640 bytes and the
+    /// token's user data.
     pub half_open_max: u16,
-    /// Most events that wait for the application; 65,536. At the limit, datagrams are dropped.
+    /// Most events that wait for the application. Default 65,536. At the limit, datagrams are
+    /// dropped.
     pub events_max: usize,
-    /// Most tokens remembered until they expire; 65,536, about 120 bytes each. A full cache refuses
-    /// new tokens.
+    /// Most tokens remembered until they expire. Default 65,536, about 120 bytes each. A full cache
+    /// refuses new tokens.
     pub token_cache_max: usize,
     /// When a HELLO with a valid token must also carry a cookie.
     pub retry: RetryPolicy,
     /// What happens to a player's session when the player connects with a newer token.
     pub duplicate: DuplicatePolicy,
-    /// Attempts per second with a valid cookie that get elliptic-curve work; 1,000, or 12.5 % of a
-    /// core at 125 microseconds each.
+    /// Most attempts per second with a valid cookie that get elliptic-curve work. Default 1,000,
+    /// which takes 12.5 % of a core at 125 microseconds each.
     pub accept_rate: u32,
-    /// The same for attempts without a cookie; 500.
+    /// The same for attempts without a cookie. Default 500.
     pub accept_rate_unvalidated: u32,
     /// Protocol versions to use; version 1. A client starts with the highest, and a server refuses
     /// one lower than both support.
@@ -70,14 +72,15 @@ pub struct Config {
     pub suite: Suite,
     /// When keys are updated, and how often one may be used; after 2^20 packets or 15 minutes.
     pub key_limits: KeyLimits,
-    /// Length of our connection ids; 4 bytes. 0 suits an endpoint that only dials, and saves 4
-    /// bytes in each packet to it. 8 is harder to guess, and required for resets.
+    /// Length of our connection ids. Default 4 bytes. 0 suits an endpoint that only dials, and
+    /// saves 4 bytes in each packet to it. 8 is harder to guess, and required for resets.
     pub cid_len: CidLen,
     /// Rate limit of a session's realtime messages (unreliable, and reliable of priority 0 and 1)
     /// in bytes per second; 256 KiB/s, 32 messages of 100 bytes at 60 Hz plus a third. A path that
     /// loses a fifth of its packets halves it for a while ([`Event::RateChanged`](crate::Event)).
     pub realtime_rate: NonZeroU32,
-    /// Burst of realtime messages in bytes; 16 KiB, two ticks of a 30 Hz game. At least 1,452.
+    /// Burst of realtime messages in bytes. Default 16 KiB, two ticks of a 30 Hz game. At least
+    /// 1,452.
     pub realtime_burst: u32,
     /// Rate limit of all of a session's packets in bytes per second; none, since congestion control
     /// limits bulk messages.
@@ -156,16 +159,16 @@ const REALTIME_RATE: NonZeroU32 = NonZeroU32::new(262_144).unwrap();
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboundLimits {
-    /// Packets per second; 8,000, and 600 for a server. A 60 Hz game sends 60. Each costs about 1
-    /// µs to decrypt.
+    /// Packets per second. Default 8,000, and 600 for a server. A 60 Hz game sends 60. Each costs
+    /// about 1 µs to decrypt.
     pub packets: u32,
     /// Burst of packets; half a second of them.
     pub packets_burst: u32,
-    /// Bytes per second, with a burst of half a second; 8 MiB, and 1 MiB for a server.
+    /// Bytes per second, with a burst of half a second. Default 8 MiB, and 1 MiB for a server.
     pub bytes: u32,
-    /// Frames per second but padding, with a burst of half a second but at least one full packet;
-    /// 64,000, and 6,000 for a server: three times what [`Config::realtime_rate`] is designed for.
-    /// Each costs up to 0.1 µs here, and a message as much again in the application.
+    /// Frames per second but padding, with a burst of half a second but at least one full packet.
+    /// Default 64,000, and 6,000 for a server: three times what [`Config::realtime_rate`] is
+    /// designed for. Each costs up to 0.1 µs here, and a message as much again in the application.
     pub frames: u32,
     /// What happens to a peer that exceeds the limits for 10 s.
     pub policy: FloodPolicy,
@@ -399,8 +402,9 @@ impl KeyLimits {
         self
     }
 
-    /// Updates keys after this time; 15 minutes by default. An update requires an acknowledged
-    /// packet of the current phase, and three probe timeouts since the last one.
+    /// Updates keys after this time in one phase. Default 15 minutes. An update of our own also
+    /// waits for an acknowledged packet of the phase, and three probe timeouts since its start. A
+    /// response to the peer's update does not wait.
     #[must_use]
     pub const fn with_phase_span(mut self, span: Duration) -> Self {
         self.phase_span = span;

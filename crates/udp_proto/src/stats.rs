@@ -34,8 +34,8 @@ pub struct EndpointStats {
     pub dropped_app: u64,
     /// HELLO in a mode that is not served, or any HELLO while not listening.
     pub dropped_mode: u64,
-    /// HELLO with a token that does not open or names another instance; or any while the wall clock
-    /// is unset.
+    /// HELLO with a token that is malformed, has an unknown key, fails to decrypt or is for another
+    /// instance. While the wall clock is unset, every HELLO with a token.
     pub dropped_token: u64,
     /// HELLO with an expired token. If the token is new, the issuer's clock is behind ours.
     pub dropped_token_expired: u64,

@@ -466,18 +466,18 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseConfig {
-    /// Time from the start to the first registration; 60 s.
+    /// Time from the start to the first registration. Default 60 s.
     pub boot_timeout: Duration,
-    /// Time for an answer; 5 s.
+    /// Time for an answer. Default 5 s.
     pub call_timeout: Duration,
-    /// Pause before a failed call is retried; 500 ms.
+    /// Pause before a failed call is retried. Default 500 ms.
     pub retry_pause: Duration,
-    /// Longest interval between renewals; 10 s. The matchmaker may ask for a shorter one.
+    /// Longest interval between renewals. Default 10 s. The matchmaker may ask for a shorter one.
     pub heartbeat_max: Duration,
-    /// Time for entered matches to finish without a lease; 10 minutes. No players are admitted
-    /// meanwhile, and the instance ends with the last match. This bounds the life of a server whose
-    /// matchmaker never returns. Results are kept for a matchmaker that does; one that has retired
-    /// the instance ([`LeaseEnd::Retired`]) gets none.
+    /// Time for entered matches to finish without a lease. Default 10 minutes. No players are
+    /// admitted meanwhile, and the instance ends with the last match. This bounds the life of a
+    /// server whose matchmaker never returns. Results are kept for a matchmaker that does; one that
+    /// has retired the instance ([`LeaseEnd::Retired`]) gets none.
     pub lease_grace: Duration,
     /// Time that a token key is in use; 24 h. The previous key is accepted for 305 s more, until
     /// all its tokens have expired; there is no other rotation meanwhile.

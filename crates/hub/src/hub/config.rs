@@ -11,55 +11,57 @@ use crate::record::DownReason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HubConfig {
-    /// Connections; 4,096. Further ones are closed at once.
+    /// Connections. Default 4,096. Further ones are closed at once.
     pub links_max: usize,
-    /// Connections of one node; 4: the one in use, one with an undetected failure, and the
+    /// Connections of one node. Default 4: the one in use, one with an undetected failure, and the
     /// next.
     pub node_links_max: usize,
-    /// Claimed players; 1 million, about 200 bytes each.
+    /// Claimed players. Default 1 million, about 200 bytes each.
     pub players_max: usize,
-    /// Claimed players of one node; 65,536.
+    /// Claimed players of one node. Default 65,536.
     pub node_players_max: usize,
-    /// Outbox of one link, bytes; 4 MiB. Broadcasts may use half of it, requests and replies all.
-    /// What exceeds it is dropped, rejected or fails. If records that cannot be dropped exceed
-    /// twice the limit, the link is closed. Open requests of one calling node may use half of it.
+    /// Outbox of one link, bytes. Default 4 MiB. Broadcasts may use half of it, requests and
+    /// replies all. What exceeds it is dropped, rejected or fails. If records that cannot be
+    /// dropped exceed twice the limit, the link is closed. Open requests of one calling node may
+    /// use half of it.
     pub link_bytes_max: usize,
-    /// Mail delivered to one node and not acknowledged, plus room for reads in flight, bytes; 1
-    /// MiB. Beyond it, a player that has acknowledged all its mail still gets one mail at a time.
+    /// Mail delivered to one node and not acknowledged, plus room for reads in flight, bytes.
+    /// Default 1 MiB. Beyond it, a player that has acknowledged all its mail still gets one mail at
+    /// a time.
     pub unacknowledged_bytes_max: usize,
-    /// The same for one player, bytes; 64 KiB. A longer mail is delivered alone.
+    /// The same for one player, bytes. Default 64 KiB. A longer mail is delivered alone.
     pub unacknowledged_player_bytes_max: usize,
-    /// Mails delivered to one player and not acknowledged; 64.
+    /// Mails delivered to one player and not acknowledged. Default 64.
     pub unacknowledged_mails_max: usize,
-    /// Store commands in flight; 1,024. Reads and acknowledgements may use half.
+    /// Store commands in flight. Default 1,024. Reads and acknowledgements may use half.
     pub ops_in_flight: usize,
-    /// Mail on its way to disk, bytes; 16 MiB. A sender gets `Busy` once its own mail takes as much
-    /// as is left for all.
+    /// Mail on its way to disk, bytes. Default 16 MiB. A sender gets `Busy` once its own mail takes
+    /// as much as is left for all.
     pub store_bytes_in_flight: usize,
-    /// Open calls of one node; 1,024.
+    /// Open calls of one node. Default 1,024.
     pub calls_max: usize,
-    /// Longest timeout of a call; 60 s.
+    /// Longest timeout of a call. Default 60 s.
     pub call_timeout_max: Duration,
-    /// Time within which a connection must join; 5 s.
+    /// Time within which a connection must join. Default 5 s.
     pub join_timeout: Duration,
-    /// Idle timeout: time without a whole record; 5 s. Nodes send a heartbeat each second. A link
-    /// must carry at least 13 KiB/s, so that the longest record fits.
+    /// Idle timeout: time without a whole record. Default 5 s. Nodes send a heartbeat each second.
+    /// A link must carry at least 13 KiB/s, so that the longest record fits.
     pub silence_max: Duration,
-    /// How long a disconnected node keeps its players; 10 s.
+    /// How long a disconnected node keeps its players. Default 10 s.
     pub lease: Duration,
-    /// How long mail is kept if its sender sets no time; 30 days.
+    /// How long mail is kept if its sender sets no time. Default 30 days.
     pub mail_ttl: Duration,
     /// How long a step of the wall clock by more than a minute must persist until it is accepted; 6
     /// h. Mail that a wrong step expires is lost.
     pub clock_step_wait: Duration,
-    /// Delay before a sender retries after `Busy`; 100 ms.
+    /// Delay before a sender retries after `Busy`. Default 100 ms.
     pub retry_after: Duration,
     /// What happens when a second node claims a player.
     pub duplicate_claim: DuplicateClaim,
-    /// Presence changes queued for one watcher; 4,096. Beyond it, the stream restarts with a
-    /// snapshot.
+    /// Presence changes queued for one watcher. Default 4,096. Beyond it, the stream restarts with
+    /// a snapshot.
     pub watch_changes_max: usize,
-    /// Events queued for the application; 1,024. Further ones are dropped and counted.
+    /// Events queued for the application. Default 1,024. Further ones are dropped and counted.
     pub events_max: usize,
 }
 

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_after_a_failed_one_lies() {
+    fn a_sync_after_a_failed_sync_persists_nothing() {
         let mut disk = disk();
         disk.fail_sync_after(0);
         disk.write(ID, 0, &[7]).unwrap();

@@ -23,35 +23,36 @@ pub struct NodeConfig {
     pub watch_nodes: bool,
     /// Whether to watch players of other nodes; no.
     pub watch_players: bool,
-    /// Interval of heartbeats; 1 s.
+    /// Interval of heartbeats. Default 1 s.
     pub heartbeat: Duration,
-    /// Idle timeout: time without a whole record; 3 s. A link must carry at least 22 KiB/s, so that
-    /// the longest record fits.
+    /// Idle timeout: time without a whole record. Default 3 s. A link must carry at least 22 KiB/s,
+    /// so that the longest record fits.
     pub silence_max: Duration,
-    /// Timeout of a dial; 5 s.
+    /// Timeout of a dial. Default 5 s.
     pub dial_timeout: Duration,
-    /// First redial delay, doubled each time; 50 ms.
+    /// First redial delay, doubled each time. Default 50 ms.
     pub redial_min: Duration,
-    /// Longest redial delay; 500 ms, so that all nodes rejoin within a second of a hub restart.
+    /// Longest redial delay. Default 500 ms, so that all nodes rejoin within a second of a hub
+    /// restart.
     pub redial_max: Duration,
-    /// Redial delay if the hub rejects this node; 5 s.
+    /// Redial delay if the hub rejects this node. Default 5 s.
     pub refused_wait: Duration,
-    /// Mails not confirmed as stored; 4,096.
+    /// Mails not confirmed as stored. Default 4,096.
     pub mails_max: usize,
-    /// Bytes of these mails; 16 MiB.
+    /// Bytes of these mails. Default 16 MiB.
     pub mail_bytes_max: usize,
-    /// Calls, replies and broadcasts that wait to be written, bytes; 4 MiB.
+    /// Calls, replies and broadcasts that wait to be written, bytes. Default 4 MiB.
     pub outbox_bytes_max: usize,
-    /// Open calls; 1,024.
+    /// Open calls. Default 1,024.
     pub calls_max: usize,
-    /// Events queued for the application; 16,384. Beyond it, requests are answered with `Busy`, and
-    /// broadcasts are dropped and counted.
+    /// Events queued for the application. Default 16,384. Beyond it, requests are answered with
+    /// `Busy`, and broadcasts are dropped and counted.
     pub events_max: usize,
-    /// Claimed players; 65,536.
+    /// Claimed players. Default 65,536.
     pub players_max: usize,
-    /// Interval at which counts are sent; 1 s.
+    /// Interval at which counts are sent. Default 1 s.
     pub counts_interval: Duration,
-    /// Keys counted per interval; 1,024. Increases of further keys are dropped and counted.
+    /// Keys counted per interval. Default 1,024. Increases of further keys are dropped and counted.
     pub count_keys_max: usize,
 }
 

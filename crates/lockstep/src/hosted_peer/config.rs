@@ -23,11 +23,12 @@ pub struct HostedConfig {
     /// The first host; seat 0. When a host is gone, the lowest remaining seat hosts.
     pub host: Seat,
     /// Silence after which the host is replaced, if enough players do not receive it, and after
-    /// which a host without a quorum closes no more ticks; 1 s. At least 8 ticks and 200 ms. Until
-    /// the host's first datagram, `player_timeout` applies.
+    /// which a host without a quorum closes no more ticks. Default 1 s. At least 8 ticks and 200
+    /// ms. Until the host's first datagram, `player_timeout` applies.
     pub host_timeout: Duration,
     /// Silence after which the host removes a player, and a player gives up a host that the others
-    /// still receive; 10 s. At least twice `host_timeout`. Doubled until the host's first datagram.
+    /// still receive. Default 10 s. At least twice `host_timeout`. Doubled until the host's first
+    /// datagram.
     pub player_timeout: Duration,
 }
 

@@ -17,31 +17,31 @@ use crate::tick::{Repair, Tick, TickRate};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MeshConfig {
-    /// Seats of the match, 2 to 16; 2. Datagrams, work and memory grow with it.
+    /// Seats of the match, 2 to 16. Default 2. Datagrams, work and memory grow with it.
     pub seats: u16,
-    /// Ticks per second; 60.
+    /// Ticks per second. Default 60.
     pub tick_rate: TickRate,
-    /// Ticks between reading an input and the tick it is for, 0 to 60; 6. Without a window it must
-    /// cover the one-way latency and jitter to the slowest peer, or ticks stall; each tick adds
-    /// latency. It may differ between peers, and change while ticks run.
+    /// Ticks between reading an input and the tick it is for, 0 to 60. Default 6. Without a window
+    /// it must cover the one-way latency and jitter to the slowest peer, or ticks stall; each tick
+    /// adds latency. It may differ between peers, and change while ticks run.
     pub input_delay: u8,
-    /// Ticks that the game may run ahead of confirmed ticks, on predicted inputs, 0 to 32; 0, which
-    /// is plain lockstep.
+    /// Ticks that the game may run ahead of confirmed ticks, on predicted inputs, 0 to 32. Default
+    /// 0, which is plain lockstep.
     pub window: u8,
     /// Which states a game with a window saves; [`SavePolicy::Auto`].
     pub save: SavePolicy,
-    /// Ticks in each datagram; 4.
+    /// Ticks in each datagram. Default 4.
     pub repair: Repair,
-    /// Ticks between state hashes; 1. Each hash costs 4 bytes per other peer.
+    /// Ticks between state hashes. Default 1. Each hash costs 4 bytes per other peer.
     pub hash_interval: NonZeroU8,
-    /// Longest datagram, in bytes; 1,100. The transport's overhead then fits the 1,200 bytes that
-    /// every path carries (RFC 9000, section 14).
+    /// Longest datagram, in bytes. Default 1,100. The transport's overhead then fits the 1,200
+    /// bytes that every path carries (RFC 9000, section 14).
     pub datagram_len_max: u16,
-    /// Bytes per second that a lagging peer gets in addition to its share; 36,000.
+    /// Bytes per second that a lagging peer gets in addition to its share. Default 36,000.
     pub catch_up_rate: u32,
-    /// Bytes that a lagging peer may get in one burst; 16,000.
+    /// Bytes that a lagging peer may get in one burst. Default 16,000.
     pub catch_up_burst: u32,
-    /// Silence after which the others continue without a peer; 2 s. They wait until then.
+    /// Silence after which the others continue without a peer. Default 2 s. They wait until then.
     pub peer_timeout: Duration,
     /// If set, a peer sees others' inputs for a tick only after it committed to its own; `None`.
     /// Otherwise the peer that sends last sees the others' first.
@@ -56,7 +56,8 @@ pub struct MeshConfig {
     /// ticks, and one tick per datagram lost in a row); 21 bytes per datagram and 8 per tick in it;
     /// one SHA-256 per input and two per own input; 25 kB of memory, plus 13 kB per other seat.
     pub commit: Option<CommitSecret>,
-    /// Hash of anything else that must be equal on all peers, such as the build or the level; 0.
+    /// Hash of anything else that must be equal on all peers, such as the build or the level.
+    /// Default 0.
     pub content: u64,
 }
 

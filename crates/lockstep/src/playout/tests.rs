@@ -135,7 +135,7 @@ fn at(millis: u64) -> Instant {
 }
 
 #[test]
-fn moments_follow_the_quickest_arrival_of_late() {
+fn play_times_follow_the_fastest_recent_arrival() {
     let mut clock = PlayoutClock::new(Playout::Fixed(Duration::from_millis(10)));
     assert_eq!((clock.played(at(9)), clock.play_at(at(9))), (None, None));
     clock.on_arrival(at(5_060), at(1_000));

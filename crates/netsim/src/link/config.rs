@@ -9,7 +9,7 @@ use wire::Generator;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// One-way delay before jitter; 0.
+    /// One-way delay before jitter. Default 0.
     pub delay: Duration,
     /// Random extra delay of each datagram; none.
     pub jitter: Jitter,
@@ -19,7 +19,7 @@ pub struct LinkConfig {
     pub loss: Loss,
     /// How often a datagram is held back by `reorder_delay` while later ones pass; never.
     pub reorder: Chance,
-    /// How long a datagram chosen by `reorder` is held back; 0.
+    /// How long a datagram chosen by `reorder` is held back. Default 0.
     pub reorder_delay: Duration,
     /// How often a datagram arrives twice; never.
     pub duplicate: Chance,

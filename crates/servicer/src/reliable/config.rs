@@ -50,40 +50,40 @@ const POOL_THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct ReliableConfig {
-    /// Maximum accepted clients; 1,024.
+    /// Maximum accepted clients. Default 1,024.
     pub clients_max: usize,
     /// How clients are assigned to threads; `None`, the default, for [`TcpServicers::for_clients`]
     /// of `clients_max`.
     pub servicers: Option<TcpServicers>,
-    /// Maximum bytes queued for one peer, counting 48 more for each message; 256 KiB. If a message
-    /// does not fit, the connection is closed, since the stream must not have gaps. In addition the
-    /// system buffers up to twice `socket_buffer_bytes` per connection.
+    /// Maximum bytes queued for one peer, counting 48 more for each message. Default 256 KiB. If a
+    /// message does not fit, the connection is closed, since the stream must not have gaps. In
+    /// addition the system buffers up to twice `socket_buffer_bytes` per connection.
     pub queued_bytes_max: usize,
-    /// Maximum time that a message may wait for the peer's socket; 5 s. Then the connection is
-    /// closed.
+    /// Maximum time that a message may wait for the peer's socket. Default 5 s. Then the connection
+    /// is closed.
     pub queued_age_max: Duration,
-    /// Maximum length of a message in either direction, and of the welcome, bytes; 64 KiB. Lowered
-    /// to what fits into `queued_bytes_max`.
+    /// Maximum length of a message in either direction, and of the welcome, bytes. Default 64 KiB.
+    /// Lowered to what fits into `queued_bytes_max`.
     pub message_bytes_max: usize,
-    /// Maximum length of a join payload, bytes; 1 KiB. The server buffers no more for an unaccepted
-    /// client.
+    /// Maximum length of a join payload, bytes. Default 1 KiB. The server buffers no more for an
+    /// unaccepted client.
     pub join_bytes_max: usize,
-    /// Timeout from the handshake to the end of the first record; 5 s.
+    /// Timeout from the handshake to the end of the first record. Default 5 s.
     pub join_timeout: Duration,
-    /// Maximum orders queued for one thread; 1,024. A message to any number of its clients is one
-    /// order. The queue is allocated at the start.
+    /// Maximum orders queued for one thread. Default 1,024. A message to any number of its clients
+    /// is one order. The queue is allocated at the start.
     pub orders_max: NonZeroUsize,
-    /// Maximum events queued for the application; 4,096, and one more per thread. If the queue is
-    /// full, the server reads nothing from clients. In addition each thread holds 256 events and
-    /// the messages of its last socket read, up to 64 KiB.
+    /// Maximum events queued for the application. Default 4,096, and one more per thread. If the
+    /// queue is full, the server reads nothing from clients. In addition each thread holds 256
+    /// events and the messages of its last socket read, up to 64 KiB.
     pub events_max: usize,
-    /// Maximum bytes of queued events, counting 64 more for each message; 4 MiB.
+    /// Maximum bytes of queued events, counting 64 more for each message. Default 4 MiB.
     pub event_bytes_max: usize,
-    /// Send buffer of a connection in the system, bytes; 128 KiB, which allows 1.3 MB/s at a round
-    /// trip of 100 ms. Systems include their overhead, and Linux grants twice as much.
+    /// Send buffer of a connection in the system, bytes. Default 128 KiB, which allows 1.3 MB/s at
+    /// a round trip of 100 ms. Systems include their overhead, and Linux grants twice as much.
     pub socket_buffer_bytes: usize,
-    /// TCP keepalive: idle time before the first probe, and interval between probes; 15 s. Probes
-    /// wake no thread, so an idle client costs nothing.
+    /// TCP keepalive: idle time before the first probe, and interval between probes. Default 15 s.
+    /// Probes wake no thread, so an idle client costs nothing.
     pub keepalive: Duration,
     /// Limits of unaccepted clients, mainly of their handshakes, and the other limits of a stream
     /// driver. The fields above override it.
