@@ -64,12 +64,13 @@ impl BoundPort {
             let _context = runtime.enter();
             tokio::net::TcpListener::from_std(self.listener)?
         };
+        let server = name.to_owned();
         let accept = async move {
             loop {
                 match listener.accept().await {
                     Ok((stream, peer)) => on_accept(stream, peer),
                     Err(error) => {
-                        tracing::debug!(error = %error.kind(), "an accept failed");
+                        tracing::debug!(server, error = %error.kind(), "an accept failed");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 }

@@ -79,18 +79,18 @@ impl Role {
         }
         let parent = ParentPipe::open()?;
         let (events, writer) = EventWriter::start()?;
-        match self {
-            Self::Hub(options) => run_hub(options, &parent, &events)?,
-            Self::Matchmaker(options) => run_matchmaker(options, &parent, &events)?,
-            Self::GameServer(options) => game_server::run(options, &parent, &events)?,
-            Self::Players(options) => players::run(options, &parent, &events)?,
-            Self::Relay { number, run } => relay::run(run, *number, &parent, &events)?,
-            Self::Sweeper { .. } => {}
-        }
+        let result = match self {
+            Self::Hub(options) => run_hub(options, &parent, &events),
+            Self::Matchmaker(options) => run_matchmaker(options, &parent, &events),
+            Self::GameServer(options) => game_server::run(options, &parent, &events),
+            Self::Players(options) => players::run(options, &parent, &events),
+            Self::Relay { number, run } => relay::run(run, *number, &parent, &events),
+            Self::Sweeper { .. } => Ok(()),
+        };
         drop(events);
         // Nothing is left to write, or the pipe is closed.
         drop(writer.join());
-        Ok(())
+        result
     }
 
     const fn name(&self) -> &'static str {

@@ -112,7 +112,7 @@ impl fmt::Display for HubNodeError {
         match self {
             Self::NoHub => f.write_str("the join file names no hub with an address"),
             Self::Key(error) => error.fmt(f),
-            Self::Random(error) => error.fmt(f),
+            Self::Random(_) => f.write_str("the system's source of randomness failed"),
             Self::Spawn(error) => error.fmt(f),
         }
     }

@@ -71,53 +71,74 @@ pub enum CloseCode {
 }
 
 impl CloseCode {
-    /// All known codes; the index of each is its wire code.
-    const KNOWN: [Self; 28] = [
-        Self::NoError,
-        Self::App,
-        Self::Frame,
-        Self::AckUnsent,
-        Self::Fragment,
-        Self::Flow,
-        Self::ChannelConfig,
-        Self::KeyUpdate,
-        Self::AeadLimit,
-        Self::PacketNumbersExhausted,
-        Self::Flood,
-        Self::Idle,
-        Self::Replaced,
-        Self::Kicked,
-        Self::Shutdown,
-        Self::Downgrade,
-        Self::Full,
-        Self::TokenUsed,
-        Self::Internal,
-        Self::Version,
-        Self::Params,
-        Self::PeerIdentity,
-        Self::Application,
-        Self::Mode,
-        Self::SourceFull,
-        Self::TokenInvalid,
-        Self::TokenExpired,
-        Self::TokenClock,
-    ];
-
     /// Returns the wire code.
-    pub fn to_wire(self) -> u16 {
-        if let Self::Unknown(code) = self {
-            return code;
+    pub const fn to_wire(self) -> u16 {
+        match self {
+            Self::NoError => 0,
+            Self::App => 1,
+            Self::Frame => 2,
+            Self::AckUnsent => 3,
+            Self::Fragment => 4,
+            Self::Flow => 5,
+            Self::ChannelConfig => 6,
+            Self::KeyUpdate => 7,
+            Self::AeadLimit => 8,
+            Self::PacketNumbersExhausted => 9,
+            Self::Flood => 10,
+            Self::Idle => 11,
+            Self::Replaced => 12,
+            Self::Kicked => 13,
+            Self::Shutdown => 14,
+            Self::Downgrade => 15,
+            Self::Full => 16,
+            Self::TokenUsed => 17,
+            Self::Internal => 18,
+            Self::Version => 19,
+            Self::Params => 20,
+            Self::PeerIdentity => 21,
+            Self::Application => 22,
+            Self::Mode => 23,
+            Self::SourceFull => 24,
+            Self::TokenInvalid => 25,
+            Self::TokenExpired => 26,
+            Self::TokenClock => 27,
+            Self::Unknown(code) => code,
         }
-        let index = Self::KNOWN.iter().position(|known| *known == self);
-        index
-            .and_then(|index| u16::try_from(index).ok())
-            .unwrap_or_default()
     }
 
     /// Reads a code from the wire.
-    pub fn from_wire(code: u16) -> Self {
-        let known = Self::KNOWN.get(usize::from(code));
-        known.copied().unwrap_or(Self::Unknown(code))
+    pub const fn from_wire(code: u16) -> Self {
+        match code {
+            0 => Self::NoError,
+            1 => Self::App,
+            2 => Self::Frame,
+            3 => Self::AckUnsent,
+            4 => Self::Fragment,
+            5 => Self::Flow,
+            6 => Self::ChannelConfig,
+            7 => Self::KeyUpdate,
+            8 => Self::AeadLimit,
+            9 => Self::PacketNumbersExhausted,
+            10 => Self::Flood,
+            11 => Self::Idle,
+            12 => Self::Replaced,
+            13 => Self::Kicked,
+            14 => Self::Shutdown,
+            15 => Self::Downgrade,
+            16 => Self::Full,
+            17 => Self::TokenUsed,
+            18 => Self::Internal,
+            19 => Self::Version,
+            20 => Self::Params,
+            21 => Self::PeerIdentity,
+            22 => Self::Application,
+            23 => Self::Mode,
+            24 => Self::SourceFull,
+            25 => Self::TokenInvalid,
+            26 => Self::TokenExpired,
+            27 => Self::TokenClock,
+            code => Self::Unknown(code),
+        }
     }
 }
 

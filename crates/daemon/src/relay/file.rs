@@ -284,7 +284,7 @@ impl FileConfig {
     /// One sentence with the file, and the field that names it.
     pub fn setup(&self, directory: &Path) -> Result<Setup, Failure> {
         if let Some(fault) = self.fault() {
-            return Err(Failure::usage(fault));
+            return Err(Failure::file(directory, fault));
         }
         let identity_path = directory.join(&self.identity_file);
         let identity = open_or_create_identity(&identity_path)?;
