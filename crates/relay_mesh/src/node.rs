@@ -456,7 +456,8 @@ impl<P: Provider> Node<P> {
         channel: ChannelId,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        let mut message = Vec::new();
+        // Holds a relayed datagram without growing.
+        let mut message = Vec::with_capacity(1_500);
         encode(&mut message);
         self.send(now, link, channel, &message)
     }

@@ -36,8 +36,15 @@ impl FromStr for ServerKey {
 }
 
 /// The text is not a valid server key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyError;
+
+/// As `Display`, since a program that returns it from `main` prints it by `Debug`.
+impl fmt::Debug for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,5 +62,6 @@ mod tests {
     fn a_key_that_is_no_point_is_refused() {
         assert_eq!("04".repeat(65).parse::<ServerKey>(), Err(KeyError));
         assert_eq!("".parse::<ServerKey>(), Err(KeyError));
+        assert!(format!("{KeyError:?}").starts_with("a server key has 130 "));
     }
 }

@@ -213,6 +213,9 @@ fn write<'a, T: Copy>(
     }
 }
 
+/// Bytes of the shortest entry: an origin, and half of a version.
+const ENTRY_LEN_MIN: usize = 12;
+
 /// Reads a count of at most `max` and the entries, ascending by origin.
 fn read<'a, T>(
     mut reader: Reader<'a>,
@@ -220,7 +223,9 @@ fn read<'a, T>(
     value: impl Fn(&mut Reader<'a>) -> Result<T, Truncated>,
 ) -> Result<Vec<(ShortId, T)>, DecodeError> {
     let count = at_most(reader.u16()?.into(), max)?;
-    let mut entries: Vec<(ShortId, T)> = Vec::with_capacity(count);
+    // The peer chose the count: allocate no more than what it sent can hold.
+    let mut entries: Vec<(ShortId, T)> =
+        Vec::with_capacity(count.min(reader.len() / ENTRY_LEN_MIN));
     for _ in 0..count {
         let entry = (ShortId(reader.array()?), value(&mut reader)?);
         if entries.last().is_some_and(|last| last.0 >= entry.0) {

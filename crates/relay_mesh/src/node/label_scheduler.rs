@@ -64,18 +64,21 @@ impl<A> PathSet<A> {
         let Some(path) = paths.find(|path| Some(path.id) == current) else {
             return BTreeSet::new();
         };
+        let bound = &path.bound;
         let flows = requests.iter().map(|request| request.flow);
-        let unbound: BTreeSet<FlowId> = flows
-            .filter(|flow| !path.bound.contains_key(flow))
-            .collect();
+        let mut unbound = flows.filter(|flow| !bound.contains_key(flow));
         let still = path.unbound_since;
-        let still = still.filter(|(flow, _)| unbound.contains(flow));
-        path.unbound_since = still.or_else(|| unbound.first().map(|flow| (*flow, now)));
-        if path.unbound_since.is_none() {
+        let still = still.filter(|(oldest, _)| unbound.clone().any(|flow| flow == *oldest));
+        let oldest = still.or_else(|| unbound.clone().next().map(|flow| (flow, now)));
+        let stranded = if path.is_short(now) {
+            unbound.collect()
+        } else {
+            BTreeSet::new()
+        };
+        path.unbound_since = oldest;
+        if oldest.is_none() {
             path.failures = 0;
         }
-        let is_short = path.is_short(now);
-        let stranded = if is_short { unbound } else { BTreeSet::new() };
         if let Some((_, since)) = path.unbound_since.filter(|_| stranded.is_empty()) {
             self.search_from(since + UNBOUND_MAX);
         }

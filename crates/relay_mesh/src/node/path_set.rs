@@ -377,7 +377,7 @@ impl<A> PathSet<A> {
 
     pub(super) fn memory(&self) -> usize {
         const EACH: usize = 2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>();
-        const TABLES: usize = 256 * size_of::<(u8, u32)>() + PATHS_MAX * 16_384;
+        const TABLES: usize = 2 * 256 * size_of::<(u8, u32)>() + PATHS_MAX * 16_384;
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
         size_of::<Self>()
             .saturating_add(TABLES)
