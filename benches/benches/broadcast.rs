@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use benches::broadcast::{
-    Crowd, Guests, MESSAGE_LEN, PlainLoop, TlsLoop, count_threads, cpu_time_of_threads,
+    Clients, Guests, MESSAGE_LEN, PlainLoop, TlsLoop, count_threads, cpu_time_of_threads,
 };
 use benches::measure::cpu_time_of;
 use bytes::Bytes;
@@ -141,7 +141,7 @@ impl Ours {
         let heard = Arc::<AtomicU64>::default();
         let peer = identity.node_id().into();
         let count = u64::try_from(COUNT)?;
-        let crowd = Crowd::new(Dial { address, peer }, count, Arc::clone(&heard));
+        let crowd = Clients::new(Dial { address, peer }, count, Arc::clone(&heard));
         let crowd = StreamServicer::named("crowd").spawn(Vec::new(), crowd, Guests)?;
         while server.members().count() < COUNT {
             match server.wait_event(Duration::from_secs(30)) {

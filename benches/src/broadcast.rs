@@ -3,7 +3,7 @@
 mod crowd;
 mod floor;
 
-pub use crowd::{Call, Crowd, Guests};
+pub use crowd::{Call, Clients, Guests};
 pub use floor::{PlainLoop, TlsLoop};
 
 use core::time::Duration;

@@ -122,9 +122,9 @@ mod tests {
     use super::*;
 
     /// A workload which reports preset times.
-    struct Told(Vec<u64>);
+    struct Reported(Vec<u64>);
 
-    impl Case for Told {
+    impl Case for Reported {
         fn run(&mut self, count: u32) -> Duration {
             let nanos = self.0.pop().unwrap_or(10_000_000);
             Duration::from_nanos(nanos) * count
@@ -137,7 +137,7 @@ mod tests {
         // slow.
         let ours = vec![300, 3_000, 300, 3_000, 300, 20_000_000];
         let floor = vec![100, 1_000, 100, 1_000, 100, 20_000_000];
-        let found = compare(&mut Told(ours), &mut Told(floor), 5);
+        let found = compare(&mut Reported(ours), &mut Reported(floor), 5);
         let [low, high] = found.quartiles;
         let found =
             [found.ours, found.floor, found.ratio, low, high].map(|value| value.to_string());

@@ -26,16 +26,16 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         Started::new(&all, &ca, &[password])
     };
     let mut ann = client("ann", &["--register"], "correct horse")?;
-    ann.hears("* ann is here")?;
+    ann.expect_line("* ann is here")?;
     let mut bob = client("bob", &["--register"], "battery staple")?;
-    bob.hears("* bob is here")?;
-    ann.hears("* bob is here")?;
+    bob.expect_line("* bob is here")?;
+    ann.expect_line("* bob is here")?;
     ann.says("hello bob")?;
-    bob.hears("ann: hello bob")?;
+    bob.expect_line("ann: hello bob")?;
     bob.says("hello \u{1b}[2Jann")?;
-    ann.hears("bob: hello [2Jann")?;
+    ann.expect_line("bob: hello [2Jann")?;
     ann.leaves()?;
-    bob.hears("* ann has left")?;
+    bob.expect_line("* ann has left")?;
     println!("chat: ann and bob have talked");
     for (who, words, password, why) in [
         (
@@ -65,7 +65,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     bob.leaves()?;
     // A returning user needs only the password.
     let mut bob = client("bob", &[], "battery staple")?;
-    bob.hears("* bob is here")?;
+    bob.expect_line("* bob is here")?;
     bob.leaves()?;
     let other = folder.0.join("other.pem");
     // This server's authority is a different one, created at its own start.
@@ -134,7 +134,7 @@ impl Started {
     }
 
     /// Waits for a line and skips all lines before it.
-    fn hears(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+    fn expect_line(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(heard) if heard == line => return Ok(()),

@@ -32,7 +32,7 @@ struct World {
 
 /// The handling of an honest datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Arrives,
     Lost,
 }
@@ -90,10 +90,10 @@ impl World {
                 }
                 self.sender.handle_datagram(self.now, ack);
             }
-            4 | 5 => self.parts(u32::from(op >> 3), Fate::Arrives),
-            6 => self.parts(u32::from(op >> 3), Fate::Lost),
-            _ if op >> 3 == 0 => self.answer(Fate::Lost),
-            _ => self.answer(Fate::Arrives),
+            4 | 5 => self.parts(u32::from(op >> 3), Outcome::Arrives),
+            6 => self.parts(u32::from(op >> 3), Outcome::Lost),
+            _ if op >> 3 == 0 => self.answer(Outcome::Lost),
+            _ => self.answer(Outcome::Arrives),
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Sends up to `most` datagrams, which arrive or are lost.
-    fn parts(&mut self, most: u32, fate: Fate) {
+    fn parts(&mut self, most: u32, fate: Outcome) {
         let mut datagram = Vec::new();
         let mut count = 0;
         while count < most && self.sender.poll(self.now, &mut datagram) {
@@ -137,7 +137,7 @@ impl World {
             assert!(datagram.len() <= usize::from(self.limits.datagram_len_max));
             let part = decode_state_part(&datagram).expect("we wrote it");
             assert_eq!(written_part(&part), datagram);
-            if fate == Fate::Arrives {
+            if fate == Outcome::Arrives {
                 self.receiver.handle_datagram(self.now, &datagram);
                 self.take_out();
             }
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// Sends a due acknowledgement, which arrives or is lost.
-    fn answer(&mut self, fate: Fate) {
+    fn answer(&mut self, fate: Outcome) {
         let mut datagram = Vec::new();
         if self.receiver.poll_ack(self.now, &mut datagram) {
             let ack = decode_state_ack(&datagram).expect("we wrote it");
@@ -162,7 +162,7 @@ impl World {
             let since = self.answered.map(|at| self.now.saturating_since(at));
             assert!(since.is_none_or(|since| since >= Duration::from_millis(20)));
             self.answered = Some(self.now);
-            if fate == Fate::Arrives {
+            if fate == Outcome::Arrives {
                 self.sender.handle_datagram(self.now, &datagram);
             }
         }

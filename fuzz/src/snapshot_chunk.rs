@@ -25,7 +25,7 @@ struct World {
 
 /// The handling of an honest datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Arrives,
     Lost,
 }
@@ -86,10 +86,10 @@ impl World {
                 let ack = reader.bytes(len.min(reader.len()))?;
                 self.forged_ack(ack);
             }
-            4 | 5 => self.chunks(u32::from(op >> 3), Fate::Arrives),
-            6 => self.chunks(u32::from(op >> 3), Fate::Lost),
-            _ if op >> 3 == 0 => self.acks(Fate::Lost),
-            _ => self.acks(Fate::Arrives),
+            4 | 5 => self.chunks(u32::from(op >> 3), Outcome::Arrives),
+            6 => self.chunks(u32::from(op >> 3), Outcome::Lost),
+            _ if op >> 3 == 0 => self.acks(Outcome::Lost),
+            _ => self.acks(Outcome::Arrives),
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Sends up to `most` chunks, which arrive or are lost.
-    fn chunks(&mut self, most: u32, fate: Fate) {
+    fn chunks(&mut self, most: u32, fate: Outcome) {
         let mut datagram = Vec::new();
         let mut count = 0;
         while count < most && self.outgoing.poll(self.now, &mut datagram) {
@@ -138,7 +138,7 @@ impl World {
             assert!(datagram.len() <= usize::from(self.limits.datagram_len_max));
             let chunk = decode_chunk(&datagram, Direction::Down).expect("we wrote it");
             assert!(decode_chunk(&datagram, Direction::Up).is_err());
-            if fate == Fate::Arrives {
+            if fate == Outcome::Arrives {
                 self.incoming.on_chunk(self.now, &chunk);
             }
             datagram.clear();
@@ -155,12 +155,12 @@ impl World {
     }
 
     /// Sends a due acknowledgement, which arrives or is lost.
-    fn acks(&mut self, fate: Fate) {
+    fn acks(&mut self, fate: Outcome) {
         let mut datagram = Vec::new();
         if self.incoming.poll_ack(self.now, &mut datagram) {
             let ack = decode_chunk_ack(&datagram, Direction::Up).expect("we wrote it");
             check(Direction::Up, &ack, &datagram);
-            if fate == Fate::Arrives {
+            if fate == Outcome::Arrives {
                 self.outgoing.on_ack(self.now, &ack);
             }
         }

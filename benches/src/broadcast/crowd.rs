@@ -16,7 +16,7 @@ const JOIN: [u8; 2] = [0, 1];
 
 /// Connects many times to a reliable server, joins, and counts received records.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct Clients {
     dial: Dial,
     left_to_dial: u64,
     /// Dials in progress, at most what a server accepts from one source.
@@ -36,7 +36,7 @@ impl Effect for Call {
     type Outcome = Infallible;
 }
 
-impl Crowd {
+impl Clients {
     /// Creates a load of `count` clients. Each received record increments `heard`.
     pub const fn new(dial: Dial, count: u64, heard: Arc<AtomicU64>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Crowd {
     }
 }
 
-impl StreamMachine for Crowd {
+impl StreamMachine for Clients {
     type Event = Infallible;
     type Command = Call;
 
@@ -93,19 +93,19 @@ impl StreamMachine for Crowd {
 #[derive(Debug)]
 pub struct Guests;
 
-impl StreamApplication<Crowd> for Guests {
+impl StreamApplication<Clients> for Guests {
     type Request = ();
 
-    fn apply_request(&mut self, _: Instant, _: &mut Crowd, (): ()) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut Clients, (): ()) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
-    fn on_event(&mut self, _: Instant, _: &mut Crowd, event: Infallible) {
+    fn on_event(&mut self, _: Instant, _: &mut Clients, event: Infallible) {
         match event {}
     }
     fn on_command(
         &mut self,
         _: Instant,
-        _: &mut Crowd,
+        _: &mut Clients,
         _: CommandId,
         Call(dial): Call,
     ) -> Option<Dial> {
@@ -114,7 +114,7 @@ impl StreamApplication<Crowd> for Guests {
     fn on_dialled(
         &mut self,
         _: Instant,
-        crowd: &mut Crowd,
+        crowd: &mut Clients,
         _: CommandId,
         result: Result<ConnectionId, DialError>,
     ) {

@@ -46,7 +46,7 @@ impl Tally {
 
 /// A report of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ChildOutput {
     /// Turns that its players took.
     pub taken: u64,
     /// Ticks that they have received, or datagrams received.
@@ -91,14 +91,14 @@ impl Process {
     /// # Panics
     ///
     /// If the process has ended.
-    pub fn ask(&mut self) -> Said {
+    pub fn ask(&mut self) -> ChildOutput {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("it runs");
         let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
         let mut next = || numbers.next().expect("three numbers");
-        Said {
+        ChildOutput {
             taken: next(),
             heard: next(),
             cpu: Duration::from_nanos(next()),

@@ -91,7 +91,7 @@ impl Role {
 
 /// A report of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ChildOutput {
     /// CPU time used.
     pub cpu: Duration,
     /// Number of allocations.
@@ -154,14 +154,14 @@ impl Forwarder {
     /// # Panics
     ///
     /// If the process has ended.
-    pub fn ask(&mut self) -> Said {
+    pub fn ask(&mut self) -> ChildOutput {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("it runs");
         let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
         let mut next = || numbers.next().expect("four numbers");
-        Said {
+        ChildOutput {
             cpu: Duration::from_nanos(next()),
             allocations: next(),
             threads: next(),

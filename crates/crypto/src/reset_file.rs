@@ -22,7 +22,7 @@ use crate::{NoEntropy, Provider, Secret32};
 /// Returns the path of the reset secret of a server at `address` with the identity file `identity`:
 /// `server.pem` at `192.0.2.1:7777` has `server.pem.reset-192.0.2.1-7777`.
 #[must_use]
-pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
+pub fn sibling_path(identity: &Path, address: SocketAddr) -> PathBuf {
     let (ip, port) = (address.ip().to_canonical(), address.port());
     // Some file systems do not allow a colon in a file name.
     let ip = alloc::format!("{ip}").replace(':', "_");
@@ -32,7 +32,7 @@ pub fn path_beside(identity: &Path, address: SocketAddr) -> PathBuf {
 }
 
 /// Returns the secret for stateless resets of a server on this machine that is bound to `address`
-/// and has the identity file `identity`. Reads the file at [`path_beside`], or creates it.
+/// and has the identity file `identity`. Reads the file at [`sibling_path`], or creates it.
 ///
 /// It is the same after a restart, and differs for another machine id (`/etc/machine-id`, or D-Bus'
 /// file) or another address.
@@ -45,7 +45,7 @@ pub fn secret_for<P: Provider>(
     address: SocketAddr,
     provider: &mut P,
 ) -> Result<Secret32, ResetFileError> {
-    let kept = read_or_create(&path_beside(identity, address), provider)?;
+    let kept = read_or_create(&sibling_path(identity, address), provider)?;
     Ok(bound_to(provider, &kept, address, &machine_id()))
 }
 

@@ -92,7 +92,7 @@ pub fn reset_secret(identity: &Path, address: SocketAddr, provider: &mut Ring) -
     }
     reset_file::secret_for(identity, address, provider)
         .inspect_err(|error| {
-            let file = reset_file::path_beside(identity, address);
+            let file = reset_file::sibling_path(identity, address);
             tracing::warn!(file = %file.display(), %error, "no resets for peers of the last run");
         })
         .ok()

@@ -408,7 +408,7 @@ fn repair_limits(config: &Config, len_max: usize) -> RepairLimits {
         period_nanos: period.into(),
         report_ticks: 1,
         len_max,
-        len_beside: 0,
+        reserved_len: 0,
         len_small: RUN_LEN_SMALL,
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),

@@ -43,7 +43,7 @@ pub(crate) struct RepairLimits {
     /// Ticks between two reports of a client.
     pub(crate) report_ticks: u64,
     pub(crate) len_max: usize,
-    pub(crate) len_beside: usize,
+    pub(crate) reserved_len: usize,
     /// Length up to which a run is extended by older bundles, in bytes.
     pub(crate) len_small: usize,
     pub(crate) burst: u32,
@@ -193,7 +193,7 @@ impl Repair {
             let bundle = closed.chain.get(tick).unwrap_or_default();
             len = len
                 .saturating_add(bundle.len())
-                .saturating_add(limits.len_beside);
+                .saturating_add(limits.reserved_len);
             if len > limits.len_max {
                 return self.unsent >= closed.end;
             }
@@ -256,7 +256,7 @@ impl Repair {
             let Some(bundle) = closed.chain.get(stop) else {
                 break;
             };
-            let more = bundle.len().saturating_add(limits.len_beside);
+            let more = bundle.len().saturating_add(limits.reserved_len);
             if len.saturating_add(more) > limits.len_max {
                 break;
             }
@@ -289,7 +289,7 @@ pub(crate) fn newest(closed: &Closed<'_>, wanted: Wanted, limits: &RepairLimits)
         let Some(bundle) = closed.chain.get(before) else {
             break;
         };
-        let more = bundle.len().saturating_add(limits.len_beside);
+        let more = bundle.len().saturating_add(limits.reserved_len);
         if len.saturating_add(more) > len_max {
             break;
         }

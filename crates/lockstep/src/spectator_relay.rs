@@ -101,7 +101,7 @@ impl SpectatorRelay {
                 period_nanos: 0,
                 report_ticks: SPECTATOR_REPORT_TICKS.into(),
                 len_max: run_len_max(&config),
-                len_beside: 0,
+                reserved_len: 0,
                 len_small: 0,
                 burst: config.catch_up_burst,
                 gain: 0,

@@ -67,7 +67,7 @@ impl Link {
             self.deliver(departure, len)
         });
         Deliveries {
-            fate: Fate::Delivered,
+            fate: Outcome::Delivered,
             first: Some(first),
             second,
         }
@@ -95,16 +95,16 @@ impl Link {
     }
 
     /// Returns when a datagram leaves the bottleneck, or why it does not.
-    fn depart(&mut self, now: Instant, len: usize) -> Result<Instant, Fate> {
+    fn depart(&mut self, now: Instant, len: usize) -> Result<Instant, Outcome> {
         if self.config.down {
-            return Err(Fate::Partitioned);
+            return Err(Outcome::Partitioned);
         }
         if self.config.mtu.is_some_and(|mtu| len > mtu) {
-            return Err(Fate::TooLong);
+            return Err(Outcome::TooLong);
         }
-        let departure = self.queue(now, len).ok_or(Fate::QueueFull)?;
+        let departure = self.queue(now, len).ok_or(Outcome::QueueFull)?;
         if self.loses() {
-            return Err(Fate::Lost);
+            return Err(Outcome::Lost);
         }
         Ok(departure)
     }
@@ -191,7 +191,7 @@ impl Link {
 /// Iterator over the copies of one datagram that will arrive.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
-    fate: Fate,
+    fate: Outcome,
     first: Option<Delivery>,
     second: Option<Delivery>,
 }
@@ -199,11 +199,11 @@ pub struct Deliveries {
 impl Deliveries {
     /// Returns the fate of the datagram.
     #[must_use]
-    pub const fn fate(&self) -> Fate {
+    pub const fn fate(&self) -> Outcome {
         self.fate
     }
 
-    const fn none(fate: Fate) -> Self {
+    const fn none(fate: Outcome) -> Self {
         Self {
             fate,
             first: None,
@@ -230,7 +230,7 @@ impl ExactSizeIterator for Deliveries {}
 /// The fate of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum Outcome {
     /// At least one copy arrives.
     Delivered,
     /// Drawn by [`Loss`].
@@ -323,13 +323,13 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
-    const fn count(&mut self, fate: Fate) {
+    const fn count(&mut self, fate: Outcome) {
         match fate {
-            Fate::Delivered => self.delivered += 1,
-            Fate::Lost => self.lost += 1,
-            Fate::QueueFull => self.queue_dropped += 1,
-            Fate::TooLong => self.too_long += 1,
-            Fate::Partitioned => self.partitioned += 1,
+            Outcome::Delivered => self.delivered += 1,
+            Outcome::Lost => self.lost += 1,
+            Outcome::QueueFull => self.queue_dropped += 1,
+            Outcome::TooLong => self.too_long += 1,
+            Outcome::Partitioned => self.partitioned += 1,
         }
     }
 }

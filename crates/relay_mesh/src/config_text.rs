@@ -249,14 +249,18 @@ fn restate(text: &str, field: &str, message: &str) -> String {
         if let Some((_, wanted)) = unexpected(start)
             && let Some(found) = found(text, field)
         {
-            return format!("found {}; expected {}", show(&found), in_words(wanted));
+            return format!(
+                "found {}; expected {}",
+                show(&found),
+                describe_expected(wanted)
+            );
         }
     }
     message.replace('`', "\"")
 }
 
 /// JSON's name for a Rust type.
-fn in_words(wanted: &str) -> &str {
+fn describe_expected(wanted: &str) -> &str {
     match wanted {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",

@@ -288,7 +288,7 @@ impl<P: Provider> Gossip<P> {
             self.table.publish(now, provider, &record);
             self.spread(None, own, RecordParts::LINKS);
             if LinkRecord::decode(&record).is_ok_and(|record| record.urgency != Urgency::None) {
-                self.hurry(now);
+                self.expedite(now);
             }
         }
         if let Some(delta) = publication.delta {
@@ -343,7 +343,7 @@ impl<P: Provider> Gossip<P> {
             }
             self.spread(Some(from), decoded.origin.into(), RecordParts::LINKS);
             if decoded.urgency != Urgency::None {
-                self.hurry(now);
+                self.expedite(now);
             }
             return GossipUpdate::Links;
         }

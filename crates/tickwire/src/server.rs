@@ -29,7 +29,7 @@ fn reset_secret(identity: &Path, address: SocketAddr) -> Option<Secret32> {
     }
     reset_file::secret_for(identity, address, &mut Ring::new())
         .inspect_err(|error| {
-            let path = reset_file::path_beside(identity, address);
+            let path = reset_file::sibling_path(identity, address);
             tracing::warn!(file = %path.display(), %error, "no resets for players of the last run");
         })
         .ok()

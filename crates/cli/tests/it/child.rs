@@ -14,7 +14,7 @@ use daemon::link::{GameLink, LeaseConfig, LinkOptions, Offer};
 use daemon::trust;
 
 use crate::net::{APP, Net, SERVERS, until};
-use crate::server::{Heard, Listener, instance};
+use crate::server::{Listener, ServerObservation, instance};
 
 /// The process that [`pool`] starts. As an ordinary test it does nothing.
 #[test]
@@ -60,7 +60,7 @@ fn game_server() {
         std::process::exit(0);
     });
     loop {
-        if let Heard::Ended(_) = heard.recv().unwrap() {
+        if let ServerObservation::Ended(_) = heard.recv().unwrap() {
             drop(link);
             std::process::exit(ENDED);
         }

@@ -11,7 +11,7 @@ use wire::ClientId;
 
 use crate::http::raw;
 use crate::net::{Net, PATIENCE};
-use crate::node::{Do, Talker};
+use crate::node::{NodeRequest, Talker};
 
 const PLAYER: ClientId = ClientId(9);
 const MAILS: u32 = 64;
@@ -26,7 +26,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
     receiver.wait_joined();
     for number in 0..MAILS {
         let body = Bytes::copy_from_slice(&number.to_be_bytes());
-        sender.tell(Do::Mail(PLAYER, body));
+        sender.tell(NodeRequest::Mail(PLAYER, body));
     }
     // After the first acknowledgement the hub is killed while the other mail is in flight.
     while !matches!(sender.next(), NodeEvent::MailStored(_)) {}
@@ -39,7 +39,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
         }
     }
 
-    receiver.tell(Do::Claim(PLAYER));
+    receiver.tell(NodeRequest::Claim(PLAYER));
     let mut seen = BTreeMap::new();
     let mut order = Vec::new();
     let mut last = None;
@@ -51,7 +51,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
             let number = u32::from_be_bytes(body.as_ref().try_into().unwrap());
             assert_eq!(seen.insert(seq, number), None, "mail {seq:?} came twice");
             order.push(number);
-            receiver.tell(Do::Acknowledge(claim, seq));
+            receiver.tell(NodeRequest::Acknowledge(claim, seq));
             last = Some((claim, seq));
         }
     }
@@ -64,7 +64,7 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
     let _hub = net.hub_process();
     receiver.wait_joined();
     let body = Bytes::from_static(b"last");
-    sender.tell(Do::Mail(PLAYER, body.clone()));
+    sender.tell(NodeRequest::Mail(PLAYER, body.clone()));
     let next = loop {
         if let NodeEvent::Mail { body, .. } = receiver.next() {
             break body;
@@ -75,13 +75,13 @@ fn hub_h10_a_hub_killed_with_mail_in_flight_delivers_each_once() {
 
 /// Returns when the hub has stored an acknowledgement: a later mail was delivered.
 fn acknowledged(sender: &Talker, receiver: &Talker, last: (hub::ClaimId, MailSeq)) {
-    sender.tell(Do::Mail(PLAYER, Bytes::from_static(b"fence")));
+    sender.tell(NodeRequest::Mail(PLAYER, Bytes::from_static(b"fence")));
     loop {
         if let NodeEvent::Mail { claim, seq, .. } = receiver.next() {
             assert!(seq > last.1);
-            receiver.tell(Do::Acknowledge(claim, seq));
+            receiver.tell(NodeRequest::Acknowledge(claim, seq));
             // The store is ordered: a later claim is answered after the acknowledgement.
-            receiver.tell(Do::Claim(PLAYER));
+            receiver.tell(NodeRequest::Claim(PLAYER));
             while !matches!(receiver.next(), NodeEvent::Claimed(_)) {}
             // All earlier deliveries precede the acknowledgement.
             assert!(!matches!(
@@ -116,7 +116,7 @@ fn hub_h10_links_are_restored_and_calls_work_again() {
 fn call(net: &Net, one: &Talker) {
     let to = net.identity("server-1").node_id();
     loop {
-        one.tell(Do::Call(to, Bytes::from_static(b"well met")));
+        one.tell(NodeRequest::Call(to, Bytes::from_static(b"well met")));
         let result = loop {
             if let NodeEvent::Reply { result, .. } = one.next() {
                 break result;
@@ -213,7 +213,7 @@ fn hub_1_a_disk_failure_ends_the_hub_and_loses_no_acknowledged_mail() {
     let mut send = || {
         let mut body = vec![0; 60_000];
         body[..8].copy_from_slice(&mails.to_be_bytes());
-        sender.tell(Do::Mail(ClientId(mails % PLAYERS), body.into()));
+        sender.tell(NodeRequest::Mail(ClientId(mails % PLAYERS), body.into()));
         mails += 1;
     };
     (0..16).for_each(|_| send());
@@ -251,7 +251,7 @@ fn hub_1_a_disk_failure_ends_the_hub_and_loses_no_acknowledged_mail() {
     let _hub = net.hub_process();
     let receiver = Talker::start(&net, "server-1");
     receiver.wait_joined();
-    (0..PLAYERS).for_each(|player| receiver.tell(Do::Claim(ClientId(player))));
+    (0..PLAYERS).for_each(|player| receiver.tell(NodeRequest::Claim(ClientId(player))));
     let mut seen = BTreeSet::new();
     // Mail in flight may be stored; acknowledged mail must be.
     while !stored.is_subset(&seen) {
@@ -262,7 +262,7 @@ fn hub_1_a_disk_failure_ends_the_hub_and_loses_no_acknowledged_mail() {
             // A node numbers its mail from 1.
             let number = u64::from_be_bytes(*body.first_chunk().unwrap()) + 1;
             assert!(seen.insert(number), "mail {number} came twice");
-            receiver.tell(Do::Acknowledge(claim, seq));
+            receiver.tell(NodeRequest::Acknowledge(claim, seq));
         }
     }
     assert!(seen.iter().all(|number| *number <= mails));

@@ -8,7 +8,7 @@ use matchmaker_core::TokenLifetime;
 
 use crate::http::{about, assigned, submit};
 use crate::net::{Net, PATIENCE, quick, until};
-use crate::server::{Heard, Server};
+use crate::server::{Server, ServerObservation};
 
 #[test]
 fn without_a_matchmaker_a_server_ends() {
@@ -17,7 +17,7 @@ fn without_a_matchmaker_a_server_ends() {
     let mut config = LeaseConfig::default();
     config.boot_timeout = Duration::from_millis(500);
     let mut server = Server::start_with(&net, "server-0", config);
-    assert_eq!(server.next(), Heard::Ended(LeaseEnd::Expired));
+    assert_eq!(server.next(), ServerObservation::Ended(LeaseEnd::Expired));
     assert_eq!(server.link.wait_end(PATIENCE), Some(LeaseEnd::Expired));
 }
 
@@ -29,9 +29,9 @@ fn a_server_ends_if_its_matchmaker_does_not_return() {
     config.lease = Duration::from_secs(3);
     let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
     let mut server = Server::start(&net, "server-0");
-    assert_eq!(server.next(), Heard::Registered);
+    assert_eq!(server.next(), ServerObservation::Registered);
     drop(matchmaker);
-    assert_eq!(server.next(), Heard::Ended(LeaseEnd::Expired));
+    assert_eq!(server.next(), ServerObservation::Ended(LeaseEnd::Expired));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn mm_4_a_restarted_matchmaker_adopts_the_match() {
     drop(matchmaker);
 
     let matchmaker = net.matchmaker(None);
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let edge = matchmaker.address();
     about(edge, "GET", &players[0], "").assert_refused(404, "unknown_ticket");
     let again = assigned(edge, &submit(edge, 2));
@@ -68,7 +68,7 @@ fn only_matches_that_no_player_entered_are_released() {
     let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
     let edge = matchmaker.address();
     let mut server = Server::start(&net, "server-0");
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let players = [1, 2].map(|client| submit(edge, client));
     let ghosts = [3, 4].map(|client| submit(edge, client));
     let entered = assigned(edge, &players[0]);
@@ -81,7 +81,7 @@ fn only_matches_that_no_player_entered_are_released() {
         [second.match_id, first.match_id]
     };
     server.link.entered(entered).unwrap();
-    server.wait_for(&Heard::Released(left));
+    server.wait_for(&ServerObservation::Released(left));
     let ended = about(edge, "GET", &ghosts[1], "");
     assert_eq!(ended.text("reason"), "not_entered");
     assert_eq!(
@@ -99,19 +99,19 @@ fn a_match_continues_while_the_hub_is_down_beyond_the_lease() {
     let matchmaker = net.matchmaker_with(None, config, crate::net::edge());
     let edge = matchmaker.address();
     let mut server = Server::start(&net, "server-0");
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let players = [1, 2].map(|client| submit(edge, client));
     let seat = assigned(edge, &players[0]);
     let played = server.next_match().match_id;
     server.link.entered(played).unwrap();
     hub.kill();
-    server.wait_for(&Heard::CutOff);
+    server.wait_for(&ServerObservation::CutOff);
     // After another lease time the match still runs on both sides.
     assert_eq!(server.link.wait_end(Duration::from_secs(3)), None);
     let now = about(edge, "GET", &players[1], "");
     assert_eq!(now.text("state"), "assigned");
     let _hub = net.hub_process();
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let now = about(edge, "GET", &players[0], "");
     assert_eq!(now.text("match_id"), seat.text("match_id"));
     server.link.finished(played, b"won".to_vec()).unwrap();
@@ -127,10 +127,10 @@ fn a_server_registers_again_when_the_hub_returns() {
     let hub = net.hub_process();
     let matchmaker = net.matchmaker(None);
     let mut server = Server::start(&net, "server-0");
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     hub.kill();
     let _hub = net.hub_process();
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let edge = matchmaker.address();
     let players = [1, 2].map(|client| submit(edge, client));
     let seat = assigned(edge, &players[0]);
@@ -143,11 +143,11 @@ fn mm_7_a_new_token_key_replaces_the_old_one() {
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
     let mut server = Server::start(&net, "server-0");
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let old = server.key.clone();
     server.key = TokenKey::generate(&mut Ring::new(), 2).unwrap();
     server.link.set_token_key(server.key.clone()).unwrap();
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let edge = matchmaker.address();
     let players = [1, 2].map(|client| submit(edge, client));
     let seat = assigned(edge, &players[0]);
@@ -164,8 +164,8 @@ fn mm_7_the_link_rotates_keys_and_the_matchmaker_follows() {
     let mut config = LeaseConfig::default();
     config.key_rotation = Duration::from_millis(500);
     let mut server = Server::start_with(&net, "server-0", config);
-    server.wait_for(&Heard::TokenKey(2));
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::TokenKey(2));
+    server.wait_for(&ServerObservation::Registered);
     let edge = matchmaker.address();
     let players = [1, 2].map(|client| submit(edge, client));
     let seat = assigned(edge, &players[0]);
@@ -183,10 +183,10 @@ fn a_second_run_of_a_server_replaces_the_first() {
     let _hub = net.hub();
     let _matchmaker = net.matchmaker(None);
     let mut first = Server::start(&net, "server-0");
-    first.wait_for(&Heard::Registered);
+    first.wait_for(&ServerObservation::Registered);
     let mut second = Server::start(&net, "server-0");
-    second.wait_for(&Heard::Registered);
-    let Heard::Ended(end) = first.next() else {
+    second.wait_for(&ServerObservation::Registered);
+    let ServerObservation::Ended(end) = first.next() else {
         panic!("the first still runs");
     };
     assert!(
@@ -201,7 +201,7 @@ fn a_server_that_leaves_is_removed_at_once() {
     let _hub = net.hub();
     let matchmaker = net.matchmaker(None);
     let mut server = Server::start(&net, "server-0");
-    server.wait_for(&Heard::Registered);
+    server.wait_for(&ServerObservation::Registered);
     let edge = matchmaker.address();
     let status = crate::http::ask(edge, "GET /v1/status", &[], "");
     assert_eq!(

@@ -13,7 +13,7 @@ use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId, Seed, StreamMachi
 use crate::net::{Net, PATIENCE};
 
 #[derive(Debug)]
-pub(crate) enum Do {
+pub(crate) enum NodeRequest {
     Mail(ClientId, Bytes),
     Claim(ClientId),
     Acknowledge(ClaimId, MailSeq),
@@ -21,7 +21,7 @@ pub(crate) enum Do {
 }
 
 pub(crate) struct Talker {
-    handle: StreamHandle<Do>,
+    handle: StreamHandle<NodeRequest>,
     heard: Receiver<NodeEvent>,
 }
 
@@ -42,7 +42,7 @@ impl Talker {
         Self { handle, heard }
     }
 
-    pub(crate) fn tell(&self, what: Do) {
+    pub(crate) fn tell(&self, what: NodeRequest) {
         self.handle.request(what).unwrap();
     }
 
@@ -61,20 +61,25 @@ impl Talker {
 }
 
 impl StreamApplication<Node> for Mouth {
-    type Request = Do;
+    type Request = NodeRequest;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Node, what: Do) -> ControlFlow<()> {
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        what: NodeRequest,
+    ) -> ControlFlow<()> {
         match what {
-            Do::Mail(player, body) => {
+            NodeRequest::Mail(player, body) => {
                 node.mail(now, player, body, Duration::ZERO).unwrap();
             }
-            Do::Claim(player) => {
+            NodeRequest::Claim(player) => {
                 node.claim(now, player, MailSeq(0), Bytes::new()).unwrap();
             }
-            Do::Acknowledge(claim, upto) => {
+            NodeRequest::Acknowledge(claim, upto) => {
                 node.acknowledge(now, claim, upto);
             }
-            Do::Call(to, body) => {
+            NodeRequest::Call(to, body) => {
                 // Fails without a link; the caller retries.
                 node.call(now, Addr::Node(to), body, Duration::from_secs(5))
                     .ok();

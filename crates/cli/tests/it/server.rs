@@ -14,7 +14,7 @@ use wire::{InstanceId, MatchId};
 use crate::net::{APP, Net, PATIENCE};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ServerObservation {
     Registered,
     Assigned(Assign),
     Released(MatchId),
@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) link: GameLink,
     pub(crate) instance: InstanceId,
     pub(crate) key: TokenKey,
-    heard: Receiver<Heard>,
+    heard: Receiver<ServerObservation>,
     /// Keys created by the link, oldest first.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
     /// Events received while waiting for others, by kind.
@@ -76,22 +76,22 @@ impl Server {
         }
     }
 
-    pub(crate) fn next(&mut self) -> Heard {
+    pub(crate) fn next(&mut self) -> ServerObservation {
         let heard = self.heard.recv_timeout(PATIENCE).unwrap();
-        if let Heard::Assigned(assign) = &heard {
+        if let ServerObservation::Assigned(assign) = &heard {
             self.matches.insert(assign.match_id, assign.clone());
         }
         heard
     }
 
     /// Handles events until `wanted` arrives.
-    pub(crate) fn wait_for(&mut self, wanted: &Heard) {
+    pub(crate) fn wait_for(&mut self, wanted: &ServerObservation) {
         while self.next() != *wanted {}
     }
 
     pub(crate) fn next_match(&mut self) -> Assign {
         loop {
-            if let Heard::Assigned(assign) = self.next() {
+            if let ServerObservation::Assigned(assign) = self.next() {
                 return assign;
             }
         }
@@ -124,42 +124,42 @@ pub(crate) fn instance(ring: &mut Ring) -> InstanceId {
 }
 
 pub(crate) struct Listener {
-    pub(crate) heard: SyncSender<Heard>,
+    pub(crate) heard: SyncSender<ServerObservation>,
     /// Keys created by the link.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
 }
 
 impl Listener {
-    fn say(&self, heard: Heard) {
+    fn say(&self, heard: ServerObservation) {
         self.heard.try_send(heard).ok();
     }
 }
 
 impl GameServer for Listener {
     fn on_assigned(&mut self, assign: &Assign) -> Verdict {
-        self.say(Heard::Assigned(assign.clone()));
+        self.say(ServerObservation::Assigned(assign.clone()));
         Verdict::Taken
     }
 
     fn on_released(&mut self, match_id: MatchId) {
-        self.say(Heard::Released(match_id));
+        self.say(ServerObservation::Released(match_id));
     }
 
     fn on_registered(&mut self) {
-        self.say(Heard::Registered);
+        self.say(ServerObservation::Registered);
     }
 
     fn on_token_key(&mut self, key: &TokenKey) -> bool {
         self.keys.lock().unwrap().push(key.clone());
-        self.say(Heard::TokenKey(key.id()));
+        self.say(ServerObservation::TokenKey(key.id()));
         true
     }
 
     fn on_cut_off(&mut self) {
-        self.say(Heard::CutOff);
+        self.say(ServerObservation::CutOff);
     }
 
     fn on_ended(&mut self, end: LeaseEnd) {
-        self.say(Heard::Ended(end));
+        self.say(ServerObservation::Ended(end));
     }
 }

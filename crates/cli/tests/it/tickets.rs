@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Held, about, ask, assigned, held, post, submit};
 use crate::net::{Net, PATIENCE, Program, edge, quick, tickwire, until};
-use crate::server::{Heard, Server};
+use crate::server::{Server, ServerObservation};
 
 #[test]
 fn mm_6_two_tickets_make_a_match_and_grants_open_at_one_server() {
@@ -19,7 +19,7 @@ fn mm_6_two_tickets_make_a_match_and_grants_open_at_one_server() {
     let edge = matchmaker.address();
     let mut servers = ["server-0", "server-1"].map(|name| Server::start(&net, name));
     for server in &mut servers {
-        server.wait_for(&Heard::Registered);
+        server.wait_for(&ServerObservation::Registered);
     }
     let players = [submit(edge, 1), submit(edge, u64::MAX)];
     let seats = players.each_ref().map(|held| assigned(edge, held));

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use crypto::Ring;
 use crypto::Secret32;
 use crypto::identity_file::IdentityFileError;
-use crypto::reset_file::{ResetFileError, bound_to, path_beside, read, read_or_create, secret_for};
+use crypto::reset_file::{
+    ResetFileError, bound_to, read, read_or_create, secret_for, sibling_path,
+};
 
 use crate::identity_file::Directory;
 
@@ -22,7 +24,7 @@ fn each_address_has_a_random_secret_of_its_own_that_outlives_a_restart() {
         "0.0.0.0:7777",
     ] {
         let address: SocketAddr = address.parse().unwrap();
-        let path = path_beside(&identity, address);
+        let path = sibling_path(&identity, address);
         let secret = read_or_create(&path, &mut Ring::new()).unwrap();
         assert_eq!(
             read_or_create(&path, &mut Ring::new()).unwrap().expose(),
@@ -77,13 +79,13 @@ fn the_secret_outlives_a_restart_and_differs_from_the_file() {
     let secret = || secret_for(&identity, address, &mut Ring::new()).unwrap();
     let first = *secret().expose();
     assert_eq!(&first, secret().expose());
-    let kept = read(&path_beside(&identity, address)).unwrap();
+    let kept = read(&sibling_path(&identity, address)).unwrap();
     assert_ne!(&first, kept.expose());
     // The same file under the name for another address.
     let other: SocketAddr = "127.0.0.1:7778".parse().unwrap();
     fs::copy(
-        path_beside(&identity, address),
-        path_beside(&identity, other),
+        sibling_path(&identity, address),
+        sibling_path(&identity, other),
     )
     .unwrap();
     let copied = secret_for(&identity, other, &mut Ring::new()).unwrap();

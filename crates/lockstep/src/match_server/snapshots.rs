@@ -305,7 +305,10 @@ impl<I: Input> MatchServer<I> {
         });
         let donation = self.snapshots.donation.as_ref();
         let donation = donation.and_then(Donation::poll_timeout);
-        deliveries.chain(donation).chain(self.wish_timeout()).min()
+        deliveries
+            .chain(donation)
+            .chain(self.request_timeout())
+            .min()
     }
 
     pub(super) fn transmit_snapshots(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<PeerId> {
@@ -578,7 +581,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    fn wish_timeout(&self) -> Option<Instant> {
+    fn request_timeout(&self) -> Option<Instant> {
         let again_at = self.snapshots.request?.again_at;
         again_at.into_iter().chain(self.expires_at()).min()
     }

@@ -37,7 +37,7 @@ pub(super) fn spectator_set(
         transfer: config.transfer,
         limits: RepairLimits {
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
-            len_beside: 0,
+            reserved_len: 0,
             len_small: 0,
             ..limits
         },

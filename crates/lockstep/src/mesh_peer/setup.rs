@@ -214,7 +214,7 @@ fn limits(config: &MeshConfig, shape: Shape) -> Result<RepairLimits, MeshConfigE
         period_nanos: period.into(),
         report_ticks: 1,
         len_max,
-        len_beside: beside,
+        reserved_len: beside,
         len_small: RUN_LEN_SMALL,
         burst: config.catch_up_burst,
         gain: u32::try_from(gain).unwrap_or(u32::MAX),

@@ -11,7 +11,7 @@ const LIMITS: RepairLimits = RepairLimits {
     period_nanos: PERIOD,
     report_ticks: 1,
     len_max: 20,
-    len_beside: 0,
+    reserved_len: 0,
     len_small: 0,
     burst: 40,
     gain: 5,
@@ -68,7 +68,7 @@ fn the_last_few_go_out_and_nothing_that_is_acknowledged() {
 #[test]
 fn a_short_run_holds_older_ones_that_are_not_acknowledged() {
     let limits = RepairLimits {
-        len_beside: 0,
+        reserved_len: 0,
         len_small: 6,
         ..LIMITS
     };

@@ -43,7 +43,7 @@ impl Room {
             period_nanos: 16_666_666,
             report_ticks: SPECTATOR_REPORT_TICKS.into(),
             len_max: 1_000,
-            len_beside: 0,
+            reserved_len: 0,
             len_small: 0,
             burst: 64_000,
             gain: 1_200,

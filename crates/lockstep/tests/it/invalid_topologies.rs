@@ -169,7 +169,7 @@ fn ls_14_two_contradicting_donors_are_both_found() {
     let mut crowd = Crowd::with_config(Seed::from_number(71), config, Link::lossy(1));
     crowd.run(LATE);
     crowd.liars = vec![0, 1];
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run(LATE + 600);
     let refuted = |donor| {
         crowd.count(|event| {

@@ -59,7 +59,7 @@ fn sim_ls_14_a_player_that_joins_a_running_match_catches_up_and_plays() {
         let mut world = two_of_three(seed, Link::lossy(percent));
         let late = u32::try_from(generator.between(20, 700)).unwrap();
         world.run(late);
-        world.join_anew(2);
+        world.rejoin(2);
         let joined = world.server.ticks_closed();
         world.run(joined + 300);
         let tick = entered(&world, Seat(2)).unwrap();
@@ -96,7 +96,7 @@ fn ls_14_a_join_stalls_no_player() {
     let mut world = two_of_three(Seed::from_number(3), link);
     world.run(600);
     let from = world.players[0].turned_at.len();
-    world.join_anew(2);
+    world.rejoin(2);
     world.run(900);
     assert!(entered(&world, Seat(2)).is_some());
     assert_eq!((stalls(&world, 0, from), stalls(&world, 1, from)), (0, 0));
@@ -171,7 +171,7 @@ fn what_a_seat_sent_before_is_not_the_next_holders() {
     world.keep_out(2);
     world.run_for(Duration::from_millis(20));
     world.play = |_, _| 0x0101;
-    world.join_anew(2);
+    world.rejoin(2);
     world.run(400);
     let tick = entered(&world, Seat(2)).unwrap();
     let from = usize::try_from(tick.0).unwrap();

@@ -175,9 +175,9 @@ fn play_along(server: &mut MatchServer<u16>, game: &mut Game) {
 }
 
 /// A reported divergence: seat, compared seat, tick, cause, and section.
-type Told = (Seat, Option<Seat>, Tick, Cause, Option<(u8, String)>);
+type Reported = (Seat, Option<Seat>, Tick, Cause, Option<(u8, String)>);
 
-pub(crate) fn divergences(world: &World<u16>) -> Vec<Told> {
+pub(crate) fn divergences(world: &World<u16>) -> Vec<Reported> {
     let found = world.server_events.iter().filter_map(|event| {
         if let ServerEvent::Divergence {
             seat,

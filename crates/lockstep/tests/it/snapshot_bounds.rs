@@ -26,7 +26,7 @@ fn ls_14_the_longest_snapshot_that_defaults_allow_arrives() {
         let mut crowd = Crowd::with_config(Seed::from_number(20), config, Link::lossy(2));
         crowd.ballast = len - 8;
         crowd.run(LATE);
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         crowd.run(LATE + 1_100);
         assert!(crowd.entered().is_some(), "{source:?}: {len} bytes");
         crowd.assert_agreement();
@@ -64,7 +64,7 @@ fn a_player_whose_snapshot_would_be_too_late_is_not_asked_again() {
     let mut crowd = Crowd::with_config(Seed::from_number(22), config, Link::perfect());
     crowd.ballast = 1_200_000;
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     // Each of the three is known to be too late from its first chunk.
     crowd.run_for(Duration::from_secs(1));
     let closed = ClientEvent::Closed(CloseReason::Behind);
@@ -88,7 +88,7 @@ fn ls_14_a_newcomer_that_takes_no_snapshot_loses_its_seat() {
     let mut crowd = Crowd::with_config(Seed::from_number(23), config, Link::perfect());
     crowd.ballast = 1_000_000;
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_millis(300));
     crowd.world.players[3].is_paused = true;
     crowd.run_for(Duration::from_millis(4_500));
@@ -96,7 +96,7 @@ fn ls_14_a_newcomer_that_takes_no_snapshot_loses_its_seat() {
     crowd.run_for(Duration::from_secs(1));
     assert_eq!(crowd.count(is_behind), 1);
     // Another client takes the seat.
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(4));
     assert!(crowd.entered().is_some());
     crowd.assert_agreement();
@@ -109,7 +109,7 @@ fn ls_14_a_snapshot_that_was_refused_is_asked_for_again() {
     let mut crowd = Crowd::with_config(Seed::from_number(27), config, Link::perfect());
     crowd.ballast = 10_000;
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_millis(3_500));
     assert_eq!(crowd.refused.len(), 4, "each second");
     let mut pairs = crowd.refused.windows(2);
@@ -133,7 +133,7 @@ fn ls_14_a_newcomer_without_a_snapshot_from_the_server_loses_its_seat() {
     let mut crowd = Crowd::with_config(Seed::from_number(28), config, Link::perfect());
     crowd.is_stingy = true;
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_millis(19_900));
     assert_eq!(crowd.count(is_behind), 0);
     crowd.run_for(Duration::from_millis(300));
@@ -145,14 +145,14 @@ fn ls_14_a_newcomer_without_a_snapshot_from_the_server_loses_its_seat() {
         1
     );
     // The seat's new client has its own time limit.
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(5));
     assert_eq!(crowd.count(is_behind), 1);
     crowd.is_stingy = false;
     crowd.world.players[3].is_paused = true;
     crowd.world.server.leave(crowd.world.now, peer(3));
     crowd.run_for(Duration::from_secs(1));
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(2));
     assert!(crowd.entered().is_some());
     crowd.assert_agreement();
@@ -166,9 +166,9 @@ fn ls_14_each_waits_20_s_for_a_snapshot_even_after_another() {
         crowd.is_stingy = true;
         crowd.world.keep_out(2);
         crowd.run(LATE);
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         crowd.run_for(Duration::from_millis(19_500));
-        crowd.world.join_anew(2);
+        crowd.world.rejoin(2);
         crowd.run_for(Duration::from_millis(300));
         crowd.is_stingy = !gives;
         crowd.run_for(Duration::from_secs(2));
@@ -205,7 +205,7 @@ fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
     // The whole transfer may take 10 s, and half of the datagrams are lost.
     crowd.world.links[3].loss = 500_000;
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(50));
     assert_eq!(crowd.count(is_behind), 0);
     crowd.run_for(Duration::from_secs(4));
@@ -243,7 +243,7 @@ fn a_donor_that_failed_once_is_asked_again_after_another_succeeded() {
     // Seat 0 is asked first, because no player has pending turns.
     crowd.miser = Some(0);
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(14));
     assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (1, 1));
     assert!(crowd.entered().is_some());
@@ -251,7 +251,7 @@ fn a_donor_that_failed_once_is_asked_again_after_another_succeeded() {
     crowd.miser = None;
     crowd.world.server.leave(crowd.world.now, peer(3));
     crowd.run_for(Duration::from_secs(1));
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     crowd.run_for(Duration::from_secs(4));
     assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (2, 1));
     crowd.assert_agreement();

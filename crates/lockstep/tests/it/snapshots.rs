@@ -228,7 +228,7 @@ fn sim_ls_14_joining_past_the_chain_loads_a_snapshot() {
         };
         let mut crowd = Crowd::new(seed, source, Recovery::Report, Link::lossy(percent));
         crowd.run(LATE + u32::try_from(generator.below(500)).unwrap());
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         let joined = crowd.world.server.ticks_closed();
         crowd.run(joined + 400);
         let tick = crowd.entered().unwrap();
@@ -255,7 +255,7 @@ fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_in_1_4_s_and_stalls_no_player() {
         crowd.run(LATE);
         let from = crowd.world.players[0].turned_at.len();
         let joined = crowd.world.now;
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         while crowd.entered().is_none() {
             crowd.step();
         }
@@ -343,7 +343,7 @@ fn sim_ls_14_a_donor_of_a_wrong_state_is_detected_and_skipped() {
         crowd.run(LATE);
         // Seat 0 is the first donor, because no player has pending turns.
         crowd.liars = vec![0];
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         let joined = crowd.world.server.ticks_closed();
         crowd.run(joined + 400);
         let refuted = ServerEvent::SnapshotRefuted {
@@ -369,7 +369,7 @@ fn sim_ls_14_a_wrong_state_is_detected_though_first_hashes_are_lost() {
         crowd.run(LATE);
         crowd.liars = vec![0];
         crowd.world.links[3].loss = 400_000;
-        crowd.world.join_anew(3);
+        crowd.world.rejoin(3);
         let joined = crowd.world.server.ticks_closed();
         crowd.run(joined + 500);
         assert_eq!(crowd.count(is_desync), 0, "nobody is called wrong for it");
@@ -382,7 +382,7 @@ fn a_pause_of_the_process_is_not_time_in_which_a_snapshot_was_due() {
     let (source, link) = (SnapshotSource::Server, Link::lossy(1));
     let mut crowd = Crowd::new(seed, source, Recovery::Report, link);
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     while !crowd
         .world
         .server_events
@@ -409,7 +409,7 @@ fn a_newcomer_without_a_donor_is_notified() {
         Link::lossy(1),
     );
     crowd.run(LATE);
-    crowd.world.join_anew(3);
+    crowd.world.rejoin(3);
     // No donor answers: three are asked for 10 s each.
     let end = crowd.world.now + Duration::from_millis(30_300);
     while crowd.world.now < end {

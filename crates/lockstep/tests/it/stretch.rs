@@ -279,7 +279,7 @@ fn ls_10_a_new_player_on_a_slow_players_seat_is_not_removed() {
     dawdle(&mut world, 8, 0);
     assert!(!world.server_events.iter().any(is_left));
     world.server.leave(world.now, peer(3));
-    world.join_anew(3);
+    world.rejoin(3);
     world.run_for(Duration::from_secs(40));
     assert!(world.server.stats().ticks_stretched > 600);
     let left = world.server_events.iter().filter_map(|event| {

@@ -227,7 +227,7 @@ impl<I: Input + Clone + PartialEq + core::fmt::Debug> World<I> {
     }
 
     /// Has a new client join the seat of `index`.
-    pub(crate) fn join_anew(&mut self, index: usize) {
+    pub(crate) fn rejoin(&mut self, index: usize) {
         self.server
             .join(self.now, peer(index), seat(index))
             .unwrap();

@@ -87,12 +87,12 @@ fn a_full_queue_drops_until_it_has_emptied() {
     let mut fate = |millis, len| link.send(Instant::from_millis(millis), len).fate();
     assert_eq!(
         fate(0, 5_000),
-        Fate::Delivered,
+        Outcome::Delivered,
         "an idle link takes any length"
     );
-    assert_eq!(fate(0, 1), Fate::QueueFull);
-    assert_eq!(fate(4_499, 500), Fate::QueueFull, "501 bytes still wait");
-    assert_eq!(fate(4_500, 500), Fate::Delivered);
+    assert_eq!(fate(0, 1), Outcome::QueueFull);
+    assert_eq!(fate(4_499, 500), Outcome::QueueFull, "501 bytes still wait");
+    assert_eq!(fate(4_500, 500), Outcome::Delivered);
     assert_eq!(link.stats().queue_dropped, 2);
 }
 
@@ -176,8 +176,8 @@ fn damage_changes_what_arrives_and_never_its_neighbours() {
 #[test]
 fn longer_than_the_mtu_vanishes() {
     let mut link = link(LinkConfig::default().with_mtu(1_200));
-    assert_eq!(link.send(Instant::ZERO, 1_200).fate(), Fate::Delivered);
-    assert_eq!(link.send(Instant::ZERO, 1_201).fate(), Fate::TooLong);
+    assert_eq!(link.send(Instant::ZERO, 1_200).fate(), Outcome::Delivered);
+    assert_eq!(link.send(Instant::ZERO, 1_201).fate(), Outcome::TooLong);
     assert_eq!(link.stats().too_long, 1);
 }
 
@@ -185,9 +185,9 @@ fn longer_than_the_mtu_vanishes() {
 fn a_cut_link_passes_nothing_until_it_is_joined() {
     let mut link = link(LinkConfig::default());
     link.set_config(link.config().with_down());
-    assert_eq!(link.send(Instant::ZERO, 1).fate(), Fate::Partitioned);
+    assert_eq!(link.send(Instant::ZERO, 1).fate(), Outcome::Partitioned);
     link.set_config(link.config().with_up());
-    assert_eq!(link.send(Instant::ZERO, 1).fate(), Fate::Delivered);
+    assert_eq!(link.send(Instant::ZERO, 1).fate(), Outcome::Delivered);
     assert_eq!(link.stats().partitioned, 1);
 }
 
@@ -257,7 +257,7 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
 fn send_many(config: LinkConfig) -> (LinkStats, Vec<bool>) {
     let mut link = link(config);
     let arrived = (0..COUNT)
-        .map(|_| link.send(Instant::ZERO, 100).fate() == Fate::Delivered)
+        .map(|_| link.send(Instant::ZERO, 100).fate() == Outcome::Delivered)
         .collect();
     (*link.stats(), arrived)
 }

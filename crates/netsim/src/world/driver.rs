@@ -8,7 +8,7 @@ use wire::Instant;
 
 use super::node::Effect;
 use super::{Datagram, NodeIndex, Outbox, Overdue, Verdict, World};
-use crate::link::Fate;
+use crate::link::Outcome;
 use crate::trace::Step;
 
 impl World {
@@ -190,11 +190,11 @@ impl World {
         let mut deliveries = self.network.send(now, pair, datagram.bytes.len());
         let mut note = |step| self.trace.note(now, step, &datagram);
         match deliveries.fate() {
-            Fate::Delivered => {}
-            Fate::Lost => note(Step::Lost),
-            Fate::QueueFull => note(Step::QueueFull),
-            Fate::TooLong => note(Step::TooLong),
-            Fate::Partitioned => note(Step::Partitioned),
+            Outcome::Delivered => {}
+            Outcome::Lost => note(Step::Lost),
+            Outcome::QueueFull => note(Step::QueueFull),
+            Outcome::TooLong => note(Step::TooLong),
+            Outcome::Partitioned => note(Step::Partitioned),
         }
         while let Some(delivery) = deliveries.next() {
             let mut copy = Datagram {

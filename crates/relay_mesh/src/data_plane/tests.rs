@@ -52,7 +52,7 @@ fn sealer_to<'a>(
 }
 
 /// An entry, an exit and a relay between them, and another node that is linked to the relay.
-struct Rig {
+struct Harness {
     provider: SimProvider,
     entry: Plane,
     relay: Plane,
@@ -126,7 +126,7 @@ fn reserve(
 
 const KINDS: [HopKind; 2] = [HopKind::Sealed, HopKind::TagOnly];
 
-impl Rig {
+impl Harness {
     fn new(kind: HopKind) -> Self {
         let provider = SimProvider::new(Seed::from_number(1));
         let plane = Plane::new;
@@ -218,7 +218,7 @@ impl Rig {
 #[test]
 fn a_frame_passes_a_relay_and_ends_at_its_flow() {
     for (kind, len) in KINDS.into_iter().zip([132, 124]) {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let frame = rig.send(0, 5, 100);
         assert_eq!(frame.len(), len);
         let mut onward = rig.relay(0, ENTRY, frame).unwrap();
@@ -270,7 +270,7 @@ fn hostile(good: Vec<u8>, fresh: &[u8], short: usize) -> Vec<Case> {
 #[test]
 fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let good = rig.send(0, 5, 100);
         assert!(rig.relay(0, ENTRY, good.clone()).is_some());
         let fresh = rig.send(0, 6, 100);
@@ -302,7 +302,7 @@ fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
 fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
     // The attacker knows label and generation, and uses the entry's address, but has another key.
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let frame = rig.send(0, 1, 50);
         let plane = Plane::new;
         let (mut stranger, mut other) = (plane(), plane());
@@ -345,7 +345,7 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
 #[test]
 fn mesh_a4_skipped_or_forged_numbers_move_no_other_labels_window() {
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let late = rig.send(0, 3, 50);
         // A forged number changes no window, whatever the tag.
         let mut forged = rig.send(0, 4, 50);
@@ -365,7 +365,7 @@ fn mesh_a4_skipped_or_forged_numbers_move_no_other_labels_window() {
 #[test]
 fn an_observer_of_a_tag_only_link_can_cost_a_flow_one_packet() {
     // As documented for `tag_only`: the tag does not cover the payload.
-    let mut rig = Rig::new(HopKind::TagOnly);
+    let mut rig = Harness::new(HopKind::TagOnly);
     let genuine = rig.send(0, 1, 50);
     let other = edited(&genuine, 40, !genuine[40]);
     assert!(rig.relay(0, ENTRY, other).is_some());
@@ -381,7 +381,7 @@ fn an_observer_of_a_tag_only_link_can_cost_a_flow_one_packet() {
 fn mesh_m5_frames_that_overtake_each_other_all_pass() {
     let mut lost = 0;
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let mut frames: Vec<Vec<u8>> = (0..1_024).map(|number| rig.send(0, number, 20)).collect();
         let mut generator = Seed::from_number(3).generator(0);
         for last in (1..frames.len()).rev() {
@@ -399,12 +399,12 @@ fn mesh_m5_frames_that_overtake_each_other_all_pass() {
 #[test]
 fn labels_die_with_the_link_before_and_the_link_behind() {
     for link in [ENTRY, EXIT] {
-        let mut rig = Rig::new(HopKind::Sealed);
+        let mut rig = Harness::new(HopKind::Sealed);
         let frame = rig.send(0, 0, 20);
         assert_eq!(rig.relay.drop_link(link), 1);
         assert_eq!(rig.relay(0, ENTRY, frame), None);
         assert_eq!(rig.relay.stats.unknown_label, 1);
     }
-    let mut rig = Rig::new(HopKind::Sealed);
+    let mut rig = Harness::new(HopKind::Sealed);
     assert_eq!(rig.relay.drop_link(STRANGER), 0);
 }

@@ -5,13 +5,13 @@ use netsim::provider::SimProvider;
 use proptest::prelude::*;
 use wire::Seed;
 
-struct Rig {
+struct Harness {
     provider: SimProvider,
     sealer: FlowSealer<<SimProvider as Provider>::Aead>,
     opener: FlowOpener<<SimProvider as Provider>::Aead>,
 }
 
-impl Rig {
+impl Harness {
     fn new(flow: u64) -> Self {
         let provider = SimProvider::new(Seed::from_number(1));
         let agreed = Initial::new(&provider, None).agree(&provider, &Secret32::new([3; 32]));
@@ -60,7 +60,7 @@ impl Rig {
 
 #[test]
 fn copies_count_once_and_the_path_does_not_enter() {
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     let (header, body) = rig.seal(0, b"tick");
     let on_another_path = HopHeader {
         epoch: 2,
@@ -81,7 +81,7 @@ fn copies_count_once_and_the_path_does_not_enter() {
 
 #[test]
 fn mesh_a4_forged_numbers_do_not_move_the_window() {
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     let (header, body) = rig.seal(0, b"tick");
     for forged in [
         HopHeader {
@@ -115,17 +115,17 @@ fn mesh_a4_forged_numbers_do_not_move_the_window() {
 
 #[test]
 fn another_flow_or_direction_has_other_keys() {
-    let (mut one, mut other) = (Rig::new(1), Rig::new(3));
+    let (mut one, mut other) = (Harness::new(1), Harness::new(3));
     let (header, body) = one.seal(0, b"tick");
     assert_eq!(other.open(0, &header, body), Err(FlowDrop::Forged));
-    let mut probe = Rig::new(0);
+    let mut probe = Harness::new(0);
     let (header, body) = probe.seal(0, b"tick");
     assert_eq!(one.open(0, &header, body), Err(FlowDrop::Forged));
 }
 
 #[test]
 fn keys_change_with_time_and_late_packets_open() {
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     let late = rig.seal(0, b"late");
     for phase in 1..=130_u64 {
         let at = phase * 900_000;
@@ -145,7 +145,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         mask in 1_u8..,
     ) {
-        let mut rig = Rig::new(1);
+        let mut rig = Harness::new(1);
         let (header, body) = rig.seal(0, &payload);
         let mut forged = body.clone();
         let index = at.index(forged.len());

@@ -262,14 +262,14 @@ mod tests {
     const LIAR: NodeId = NodeId([1; 32]);
     const HONEST: NodeId = NodeId([2; 32]);
 
-    struct Rig {
+    struct Harness {
         wanted: Wanted,
         table: LinkStateTable,
         neighbours: BTreeMap<NodeId, Neighbour>,
         generator: Generator,
     }
 
-    impl Rig {
+    impl Harness {
         fn new() -> Self {
             let own = NodeId([0; 32]);
             let new = |id| (id, Neighbour::new(Instant::ZERO));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn mesh_a1_what_one_neighbour_invents_takes_nothing_from_what_others_have() {
-        let mut rig = Rig::new();
+        let mut rig = Harness::new();
         rig.name(LIAR, Instant::ZERO, 0..5_000);
         let real = 9_000..9_064;
         rig.name(HONEST, Instant::ZERO, real.clone());
@@ -317,7 +317,7 @@ mod tests {
     /// It names every record that others have, repeatedly, and answers no request.
     #[test]
     fn mesh_a1_a_silent_node_that_names_all_others_delays_little() {
-        let mut rig = Rig::new();
+        let mut rig = Harness::new();
         let mut missing: std::collections::BTreeSet<u64> = (0..500).collect();
         for second in 0..40 {
             let now = Instant::from_millis(second * 1_000);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn an_origin_is_asked_of_one_neighbour_at_a_time_and_of_each_three_times() {
-        let mut rig = Rig::new();
+        let mut rig = Harness::new();
         let (mut times, mut last) = (0, None);
         for tick in 0..200 {
             let now = Instant::from_millis(tick * 100);

@@ -8,12 +8,12 @@ const NETWORK: Network = Network([9; 16]);
 const LIAR: NodeId = NodeId([0xee; 32]);
 
 /// A node with one neighbour, which sends arbitrary messages.
-struct Rig {
+struct Harness {
     provider: SimProvider,
     gossip: Gossip<SimProvider>,
 }
 
-impl Rig {
+impl Harness {
     fn new() -> Self {
         let mut provider = SimProvider::new(Seed::from_number(1));
         let identity = Identity::generate(&mut provider).unwrap();
@@ -64,7 +64,7 @@ fn invented() -> Digest {
 
 #[test]
 fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let looks = rig.gossip.stats().looks;
     rig.say(Instant::ZERO, Message::Digest(invented()));
     for _ in 0..20_000 {
@@ -80,7 +80,7 @@ fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
 
 #[test]
 fn mesh_a1_a_neighbour_gets_at_most_one_digest_a_second() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let at = |millis: u64| Instant::from_millis(5_000 + millis);
     for _ in 0..1_000 {
         rig.say(at(0), Message::Part);
@@ -101,7 +101,7 @@ fn mesh_a1_a_neighbour_gets_at_most_one_digest_a_second() {
 
 #[test]
 fn mesh_a1_digests_contain_only_records_a_neighbour_may_have() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let now = Instant::from_millis(5_000);
     let neighbour = rig.gossip.neighbours.get_mut(&LIAR).unwrap();
     while neighbour.may_reply(now, 1_000) {}

@@ -47,7 +47,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn expedite(&mut self, now: Instant) {
         for neighbour in self.neighbours.values_mut() {
             neighbour.next_flush = neighbour.next_flush.min(now);
         }

@@ -15,7 +15,7 @@ const PAIR: ShardPair = ShardPair {
     to: ShardId(5),
 };
 
-struct Rig {
+struct Harness {
     provider: Recording<SimProvider>,
     log: NonceLog,
     sealer: HopSealer<<Recording<SimProvider> as Provider>::Aead>,
@@ -27,7 +27,7 @@ fn exporter<P: Provider>(provider: &P) -> Exporter {
     agreed.traffic(provider, &[0; 32]).split(Role::Dialler).2
 }
 
-impl Rig {
+impl Harness {
     fn new() -> Self {
         let log = NonceLog::default();
         let provider = Recording::new(SimProvider::new(Seed::from_number(1)), &log);
@@ -88,7 +88,7 @@ const fn name(slot: u32) -> LabelName {
 
 #[test]
 fn mesh_a5_a_label_is_bound_once_in_a_key_epoch() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let mut first = rig.bind_origin(name(1)).unwrap();
     assert_eq!(
         rig.bind_transit(name(1)).unwrap_err(),
@@ -104,7 +104,7 @@ fn mesh_a5_a_label_is_bound_once_in_a_key_epoch() {
 
 #[test]
 fn mesh_a5_an_origin_increases_and_a_relay_accepts_each_number_once() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let mut origin = rig.bind_origin(name(1)).unwrap();
     let mut transit = rig.bind_transit(name(2)).unwrap();
     for (number, origin_takes, transit_takes) in [
@@ -126,7 +126,7 @@ fn mesh_a5_an_origin_increases_and_a_relay_accepts_each_number_once() {
 
 #[test]
 fn mesh_a5_a_binding_of_another_link_seals_nothing() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let other = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 1);
     let mut foreign = HopSealer::new(&rig.provider, &other, PAIR, 2);
     let mut binding = foreign
@@ -141,7 +141,7 @@ fn mesh_a5_a_binding_of_another_link_seals_nothing() {
 
 #[test]
 fn mesh_a5_keys_advance_by_time_and_count_and_no_frame_is_lost() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let mut live = rig.bind_origin(name(1)).unwrap();
     let mut gone = rig.bind_origin(name(2)).unwrap();
     rig.seal(0, &mut gone, 0).unwrap();
@@ -172,7 +172,7 @@ fn mesh_a5_keys_advance_by_time_and_count_and_no_frame_is_lost() {
 
 #[test]
 fn mesh_a1_every_flipped_bit_is_refused() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let mut binding = rig.bind_origin(name(1)).unwrap();
     let frame = rig.seal(0, &mut binding, 7).unwrap();
     for bit in 0..frame.len() * 8 {
@@ -187,7 +187,7 @@ fn mesh_a1_every_flipped_bit_is_refused() {
 
 #[test]
 fn bindings_are_bounded() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let bound = u32::try_from(BOUND_MAX).unwrap();
     let held: Vec<Binding> = (0..bound)
         .map(|slot| rig.bind_origin(name(slot)).unwrap())
@@ -198,7 +198,7 @@ fn bindings_are_bounded() {
 
 #[test]
 fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let quarter = u32::try_from(BOUND_MAX / 4).unwrap();
     for slot in 0..quarter {
         let mut binding = rig.bind_origin(name(slot)).unwrap();
@@ -221,7 +221,7 @@ fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
 
 #[test]
 fn mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames() {
-    let mut rig = Rig::new();
+    let mut rig = Harness::new();
     let secret = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 0);
     let pairs = (0..ShardId::COUNT_MAX).flat_map(|from| {
         let to = 0..ShardId::COUNT_MAX;

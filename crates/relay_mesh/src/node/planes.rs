@@ -200,8 +200,8 @@ impl<P: Provider> Node<P> {
         let mut news = Vec::new();
         self.on_planes(|plane| {
             for id in &links {
-                let untold = plane.links.get(*id).map(Link::unannounced_epochs);
-                news.extend(untold.into_iter().flatten().map(|epoch| (*id, epoch)));
+                let unannounced = plane.links.get(*id).map(Link::unannounced_epochs);
+                news.extend(unannounced.into_iter().flatten().map(|epoch| (*id, epoch)));
             }
         });
         for (id, epoch) in news {

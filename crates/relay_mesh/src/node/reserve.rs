@@ -136,14 +136,14 @@ impl<P: Provider> Node<P> {
     /// no longer a relay, other labels stay, so that entries switch away without loss.
     pub(super) fn free_disallowed_labels(&mut self) {
         let owners = self.transit_owners();
-        let mut barred = LinkSet::default();
+        let mut excluded = LinkSet::default();
         let peers = self.peers.iter();
-        barred.extend(peers.filter_map(|(link, peer)| {
+        excluded.extend(peers.filter_map(|(link, peer)| {
             let is_barred = owners.contains(link) && !self.is_end(peer.node);
             is_barred.then_some(link)
         }));
-        if !barred.is_empty() {
-            self.free_transit_of(&barred);
+        if !excluded.is_empty() {
+            self.free_transit_of(&excluded);
         }
     }
 

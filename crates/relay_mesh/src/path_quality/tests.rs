@@ -36,7 +36,7 @@ const HONEST: Line = Line {
 type Sent = Result<PathProbe, (u64, usize)>;
 
 /// A path with a delay of 30 ms each way, probed every 40 ms, in steps of 1 ms.
-struct Rig {
+struct Harness {
     quality: PathQuality,
     far: DataArrivals,
     draws: Generator,
@@ -51,7 +51,7 @@ struct Rig {
     back: Vec<(u64, PathEcho)>,
 }
 
-impl Rig {
+impl Harness {
     fn new(seed: u64) -> Self {
         Self {
             quality: PathQuality::new(5),
@@ -150,7 +150,7 @@ const fn is_failing(quality: &PathQuality) -> bool {
 /// The time to detect a fault for each of 20 seeds, ms, after 5 s without one.
 fn found(interval: u64, line: Line) -> Vec<u64> {
     let found = (0..20).map(|seed| {
-        let mut rig = Rig::new(seed);
+        let mut rig = Harness::new(seed);
         assert_eq!(rig.run((5_000, interval, 100), HONEST, is_failing), None);
         let after = rig.run((20_000, interval, 100), line, is_failing);
         after.unwrap_or_else(|| panic!("seed {seed} finds nothing"))
@@ -237,7 +237,7 @@ fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
                 ..HONEST
             };
             for (seed, interval) in [(1, 2), (2, 16), (3, 50)] {
-                let mut rig = Rig::new(seed);
+                let mut rig = Harness::new(seed);
                 let alarm = rig.run((120_000, interval, 100), line, is_failing);
                 assert_eq!(alarm, None, "{loss} {jitter} {interval}");
                 assert!(!rig.quality.needs_pieces);
@@ -248,7 +248,7 @@ fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
 
 #[test]
 fn a_path_that_becomes_slower_or_stops_as_a_whole_raises_no_alarm() {
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     assert_eq!(rig.run((5_000, 16, 100), HONEST, is_failing), None);
     for round in 0..20 {
         let silent = Line {
@@ -272,7 +272,7 @@ fn long_datagrams_that_are_dropped_travel_in_pieces() {
         mtu: 1_180,
         ..HONEST
     };
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     assert_eq!(rig.run((5_000, 50, 1_230), HONEST, is_failing), None);
     let pieces = rig.run((5_000, 50, 1_230), line, |quality| quality.needs_pieces);
     assert!(pieces.is_some_and(|time| time <= 700), "{pieces:?}");

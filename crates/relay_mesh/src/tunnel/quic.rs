@@ -261,8 +261,8 @@ impl Quic {
 /// streams have closed, so it is larger than the number of players by that.
 fn streams(config: &TunnelConfig) -> u32 {
     let players = config.players();
-    let untold = players / 7;
-    players.saturating_add(untold).saturating_add(1)
+    let unannounced = players / 7;
+    players.saturating_add(unannounced).saturating_add(1)
 }
 
 fn transport(

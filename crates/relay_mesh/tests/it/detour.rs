@@ -7,7 +7,7 @@ use relay_mesh::detour::{DetourLeg, Detoured};
 use wire::NodeId;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
-use crate::member::Rig;
+use crate::member::Harness;
 
 /// The views that entry and exit have of the link between them.
 fn direct(mesh: &Mesh) -> Vec<LinkView> {
@@ -132,10 +132,10 @@ fn sim_one_direction_alone_may_be_dead() {
 
 #[test]
 fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
-    let mut rig = Rig::with(5, &Shape::default());
+    let mut rig = Harness::with(5, &Shape::default());
     let [entry, exit, relay] = [ENTRY, EXIT, RELAY].map(|index| rig.mesh.ids[index]);
     let own = rig.own;
-    let say = |rig: &mut Rig, leg, node, datagram: &[u8]| {
+    let say = |rig: &mut Harness, leg, node, datagram: &[u8]| {
         let detoured = Detoured {
             leg,
             node,
@@ -146,7 +146,7 @@ fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
         rig.say(&message);
         rig.mesh.run(8);
     };
-    let stats = |rig: &Rig, index| {
+    let stats = |rig: &Harness, index| {
         let stats = rig.mesh.process(index).node.stats();
         (stats.detoured, stats.detours_refused)
     };
@@ -182,7 +182,7 @@ fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
 
 #[test]
 fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
-    let mut rig = Rig::with(6, &Shape::default());
+    let mut rig = Harness::with(6, &Shape::default());
     // The member is a neighbour of the relay. For the relay, the exit becomes unreachable.
     let exit = rig.mesh.ids[EXIT];
     let (relay, other) = (rig.mesh.nodes[RELAY].index(), rig.mesh.nodes[EXIT].index());

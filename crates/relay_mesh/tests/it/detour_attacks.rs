@@ -9,7 +9,7 @@ use wire::Instant;
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, mesh_address, ms};
 use crate::many_players::gather;
-use crate::member::Rig;
+use crate::member::Harness;
 
 fn count_bytes(mesh: &mut Mesh, [from, to]: [usize; 2]) -> Rc<Cell<u64>> {
     let bytes = Rc::new(Cell::new(0));
@@ -34,7 +34,7 @@ fn most_in_a_second(mesh: &mut Mesh, bytes: &Cell<u64>, seconds: u32) -> u64 {
 }
 
 /// The member forges datagrams of the exit for `millis` ms: `rate` per second, `len` bytes each.
-fn junk(rig: &mut Rig, (rate, len): (u64, usize), millis: u64) {
+fn junk(rig: &mut Harness, (rate, len): (u64, usize), millis: u64) {
     let exit = rig.mesh.ids[EXIT];
     for number in 0..millis * rate / 1_000 {
         let first = u8::try_from(number % 0x80).unwrap();
@@ -43,7 +43,7 @@ fn junk(rig: &mut Rig, (rate, len): (u64, usize), millis: u64) {
     }
 }
 
-fn gap_since(rig: &Rig, from: Instant) -> core::time::Duration {
+fn gap_since(rig: &Harness, from: Instant) -> core::time::Duration {
     rig.mesh.player().gap(from, rig.mesh.now())
 }
 
@@ -53,8 +53,8 @@ fn mesh_a1_forged_datagrams_of_a_restarting_exit_keep_no_player_away() {
         relays: 1,
         ..Shape::default()
     };
-    let mut rig = Rig::at(81, &shape, ENTRY);
-    let opened = |rig: &Rig| {
+    let mut rig = Harness::at(81, &shape, ENTRY);
+    let opened = |rig: &Harness| {
         let node = &rig.mesh.process(ENTRY).node;
         node.endpoint_stats().sessions_opened
     };
@@ -94,11 +94,11 @@ fn mesh_a1_an_exit_that_names_a_relays_address_causes_no_flood() {
 #[test]
 fn mesh_a1_made_up_datagrams_take_no_detour_over() {
     for (rate, len) in [(50, 60), (125, 1_024)] {
-        let mut rig = Rig::at(83, &Shape::default(), ENTRY);
+        let mut rig = Harness::at(83, &Shape::default(), ENTRY);
         let cut = rig.mesh.now();
         part(&mut rig.mesh);
         rig.mesh.run(5_000);
-        let refused = |rig: &Rig| rig.mesh.process(ENTRY).node.stats().detours_refused;
+        let refused = |rig: &Harness| rig.mesh.process(ENTRY).node.stats().detours_refused;
         let before = refused(&rig);
         junk(&mut rig, (rate, len), 30_000);
         let gap = gap_since(&rig, cut);
@@ -119,13 +119,13 @@ fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
         relays: 9,
         ..Shape::default()
     };
-    let mut rig = Rig::at(84, &shape, ENTRY);
+    let mut rig = Harness::at(84, &shape, ENTRY);
     let dead: Vec<usize> = (RELAY + 3..RELAY + 9).collect();
     for index in &dead {
         rig.mesh.kill(*index);
     }
     rig.mesh.run(12_000);
-    let refused = |rig: &Rig| rig.mesh.process(ENTRY).node.stats().detours_refused;
+    let refused = |rig: &Harness| rig.mesh.process(ENTRY).node.stats().detours_refused;
     let before = refused(&rig);
     for _ in 0..10 {
         for index in &dead {

@@ -16,7 +16,7 @@ use wire::{NodeId, Seed};
 
 use crate::echo::EchoServer;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, address, game, link, ms, server, shape};
-use crate::member::Rig;
+use crate::member::Harness;
 use crate::signed::{ALL, put_games, rule, signed};
 
 const NEAR_SERVER: &str = "198.51.100.77:7000";
@@ -292,7 +292,7 @@ fn pg11_an_edge_of_an_exit_that_the_document_bars_is_ignored() {
 
 #[test]
 fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
-    let mut rig = Rig::with(
+    let mut rig = Harness::with(
         8,
         &shape(|index, config, ids| {
             // The rig's member dials the first relay, which is an entry here.

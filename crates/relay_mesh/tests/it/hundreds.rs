@@ -13,13 +13,13 @@ use netsim::{Chance, Loss, Verdict, for_each_seed, test_site};
 
 use relay_mesh::link_state::Roles;
 
-use self::crowd::{Crowd, ENTRY, EXIT, nodes};
+use self::crowd::{ENTRY, EXIT, ManyPlayers, nodes};
 use crate::harness::ms;
 
 #[test]
 fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
     for_each_seed(&test_site!(), 2, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        let mut crowd = ManyPlayers::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         crowd.show("40 nodes begin");
         crowd.run_checked(60);
@@ -36,7 +36,7 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
 #[test]
 fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
+        let mut crowd = ManyPlayers::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
         crowd.run_checked(60);
         for _ in 0..6 {
             crowd.run_checked(10);
@@ -53,7 +53,7 @@ fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
     for_each_seed(&test_site!(), 1, |seed| {
         let count = nodes(100);
         let links = if count > 300 { |_| 64 } else { |_| 24 };
-        let mut crowd = Crowd::new(seed, count, links);
+        let mut crowd = ManyPlayers::new(seed, count, links);
         let steps = if count > 300 { 10 } else { 6 };
         for step in 1..steps {
             crowd.run_checked(15);
@@ -86,7 +86,7 @@ fn sim_pgx13_with_hundreds_of_nodes_a_game_survives_the_loss_of_its_relay() {
     for_each_seed(&test_site!(), 1, |seed| {
         let count = nodes(60);
         let links = if count > 300 { |_| 64 } else { |_| 24 };
-        let mut crowd = Crowd::new(seed, count, links);
+        let mut crowd = ManyPlayers::new(seed, count, links);
         crowd.run_checked(40);
         crowd.show("by the hundred, before the cut");
         let relay = crowd.relay_in_use().expect("a game over relays");
@@ -104,7 +104,7 @@ fn sim_pgx13_with_hundreds_of_nodes_a_game_survives_the_loss_of_its_relay() {
 #[test]
 fn sim_pgx13_a_game_continues_while_a_fifth_of_the_nodes_is_replaced() {
     for_each_seed(&test_site!(), 2, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        let mut crowd = ManyPlayers::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         for _ in 0..8 {
             let dead = crowd.draw().expect("a relay");
@@ -127,7 +127,7 @@ fn sim_pgx13_a_game_continues_while_a_fifth_of_the_nodes_is_replaced() {
 #[test]
 fn sim_pgx13_partitioned_nodes_rejoin_over_flapping_and_lossy_lines() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        let mut crowd = ManyPlayers::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         let (these, those) = crowd.cut_in_two();
         // Longer than the lifetime of records.
@@ -150,7 +150,7 @@ fn sim_pgx13_partitioned_nodes_rejoin_over_flapping_and_lossy_lines() {
 #[test]
 fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 56, |_| 24);
+        let mut crowd = ManyPlayers::new(seed, 56, |_| 24);
         crowd.run_checked(40);
         let (these, those) = crowd.cut_in_two();
         // Longer than the lifetime of records.
@@ -172,7 +172,7 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
 #[test]
 fn sim_pgx13_pgd_p17_halves_rejoin_with_a_mute_bootstrap_node() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
+        let mut crowd = ManyPlayers::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
         let mute = mute::join(&mut crowd, (seed, 1_000), 0..56, None);
         crowd.run_checked(40);
         let (these, those) = crowd.cut_in_two();
@@ -193,7 +193,7 @@ fn sim_pgx13_pgd_p17_halves_rejoin_with_a_mute_bootstrap_node() {
 #[test]
 fn sim_pgx13_entries_without_players_block_an_exit_only_briefly() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
+        let mut crowd = ManyPlayers::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
         let idle: Vec<_> = (0..14)
             .map(|number| {
                 mute::join(
@@ -231,7 +231,7 @@ fn sim_pgx13_entries_without_players_block_an_exit_only_briefly() {
 #[test]
 fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 40, |_| 16);
+        let mut crowd = ManyPlayers::new(seed, 40, |_| 16);
         crowd.run_checked(60);
         let liar = crowd.relay_in_use().expect("a game over relays");
         hold_up(&mut crowd, liar);
@@ -249,7 +249,7 @@ fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
 fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
     for_each_seed(&test_site!(), 2, |seed| {
         let narrow = 5;
-        let mut crowd = Crowd::new(seed, 12, |index| if index == 5 { 4 } else { 16 });
+        let mut crowd = ManyPlayers::new(seed, 12, |index| if index == 5 { 4 } else { 16 });
         crowd.run_checked(20);
         crowd.look();
         crowd.run_checked(180);
@@ -267,7 +267,7 @@ fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
 #[test]
 fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 100, |_| 24);
+        let mut crowd = ManyPlayers::new(seed, 100, |_| 24);
         crowd.run_checked(40);
         for _ in 0..10 {
             let dead = crowd.draw().expect("a relay");
@@ -303,7 +303,7 @@ fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
 }
 
 /// Every fourth node loses a tenth of what it sends to the next.
-fn lose_one_way(crowd: &mut Crowd) {
+fn lose_one_way(crowd: &mut ManyPlayers) {
     let lossy = |link: netsim::LinkConfig| link.with_loss(Loss::Bernoulli(Chance::percent(10)));
     for pair in crowd.nodes.windows(2).skip(2).step_by(4) {
         let link = crowd.world.link(pair[0], pair[1]);
@@ -312,7 +312,7 @@ fn lose_one_way(crowd: &mut Crowd) {
 }
 
 /// Disconnects four pairs for a second each, one after the other, and repeats that every 6 s.
-fn flap(crowd: &mut Crowd, rounds: usize) {
+fn flap(crowd: &mut ManyPlayers, rounds: usize) {
     for _ in 0..rounds {
         for pair in [[4, 20], [5, 21], [6, 22], [7, 23]] {
             let [one, other] = pair.map(|index| crowd.nodes[index].into());
@@ -325,7 +325,7 @@ fn flap(crowd: &mut Crowd, rounds: usize) {
 }
 
 /// Makes a node delay what it forwards.
-fn hold_up(crowd: &mut Crowd, liar: usize) {
+fn hold_up(crowd: &mut ManyPlayers, liar: usize) {
     for &to in &crowd.nodes.clone() {
         crowd.world.intercept(crowd.nodes[liar], to, |_, datagram| {
             match datagram.bytes.first() {

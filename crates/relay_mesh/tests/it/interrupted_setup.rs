@@ -8,7 +8,7 @@ use relay_mesh::route_request::{
 use wire::{Generator, NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms, shape};
-use crate::member::Rig;
+use crate::member::Harness;
 
 #[test]
 fn a_node_that_restarts_during_a_set_up_leaves_no_label_behind() {
@@ -140,11 +140,11 @@ fn mesh_a1_a_members_arbitrary_requests_leave_nothing_behind() {
         } else {
             |_, config, _| config.shards = 3
         });
-        let mut rig = Rig::with(100 + number, &shape);
+        let mut rig = Harness::with(100 + number, &shape);
         let first = rig.session();
         rig.turn_to(RELAY + 1);
         let sessions = [first, rig.session()];
-        let labels = |rig: &Rig| {
+        let labels = |rig: &Harness| {
             let of = |at| rig.mesh.process(at).node.labels();
             [RELAY, RELAY + 1].map(of)
         };

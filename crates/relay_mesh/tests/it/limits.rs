@@ -16,7 +16,7 @@ use wire::{NodeId, Seed};
 use crate::harness::{
     Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, ms, shape,
 };
-use crate::member::{Rig, join};
+use crate::member::{Harness, join};
 
 #[test]
 fn links_max_bounds_neighbours_whoever_dials() {
@@ -73,7 +73,7 @@ fn dialled(mesh: &Mesh, tap: TapId, index: usize) -> BTreeSet<SocketAddr> {
 
 #[test]
 fn peers_max_bounds_peers_known_from_invented_records() {
-    let mut rig = Rig::with(
+    let mut rig = Harness::with(
         3,
         &shape(|index, config, _| {
             // Its four neighbours, the member, and one more.
@@ -113,7 +113,7 @@ fn peers_max_bounds_peers_known_from_invented_records() {
 
 #[test]
 fn peers_max_slots_of_ended_nodes_are_reused() {
-    let mut rig = Rig::with(
+    let mut rig = Harness::with(
         4,
         &shape(|index, config, _| {
             config.peers_max = if index == RELAY { 6 } else { 5 };
@@ -124,7 +124,7 @@ fn peers_max_slots_of_ended_nodes_are_reused() {
     let message = invented(&mut provider, vec!["198.18.7.1:9000".parse().unwrap()]);
     rig.say(&message);
     rig.mesh.run(2_000);
-    let links = |rig: &Rig| rig.mesh.process(RELAY).node.links().count();
+    let links = |rig: &Harness| rig.mesh.process(RELAY).node.links().count();
     let before = links(&rig);
     join(&mut rig.mesh, 97);
     rig.mesh.run(3_000);
@@ -169,7 +169,7 @@ pub(crate) fn record_of(
 
 #[test]
 fn a_node_that_closes_sessions_is_dialled_with_growing_backoff() {
-    let mut rig = Rig::with(18, &Shape::default());
+    let mut rig = Harness::with(18, &Shape::default());
     rig.mesh.stop_player();
     let mut provider = SimProvider::new(Seed::from_number(6));
     let own = identity(rig.mesh.seed, 98);
@@ -182,7 +182,7 @@ fn a_node_that_closes_sessions_is_dialled_with_growing_backoff() {
 
 #[test]
 fn mesh_a1_records_cause_no_endless_dials_of_invented_nodes() {
-    let mut rig = Rig::with(17, &Shape::default());
+    let mut rig = Harness::with(17, &Shape::default());
     let tap = rig.mesh.world.tap_all(200_000);
     let mut provider = SimProvider::new(Seed::from_number(4));
     let nowhere = [
@@ -222,9 +222,9 @@ fn mesh_a1_records_cause_no_endless_dials_of_invented_nodes() {
 
 #[test]
 fn labels_per_peer_max_bounds_the_labels_of_one_member() {
-    let mut rig = Rig::with(5, &shape(|_, config, _| config.labels_per_peer_max = 100));
+    let mut rig = Harness::with(5, &shape(|_, config, _| config.labels_per_peer_max = 100));
     let own = rig.own;
-    let ask = |rig: &mut Rig, count| {
+    let ask = |rig: &mut Harness, count| {
         let reserve = RouteRequest::ReserveTransit {
             previous: own,
             count,
@@ -243,7 +243,7 @@ fn labels_per_peer_max_bounds_the_labels_of_one_member() {
 
 #[test]
 fn request_rate_bounds_the_labels_that_a_member_may_ask_for() {
-    let mut rig = Rig::with(6, &shape(|_, config, _| config.request_rate = 64));
+    let mut rig = Harness::with(6, &shape(|_, config, _| config.request_rate = 64));
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
         count: 64,
@@ -344,7 +344,7 @@ fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
         let members: BTreeMap<NodeId, Roles> = known.chain([(own, Roles::RELAY)]).collect();
         config.members = Some(members);
     }
-    let mut rig = Rig::with(12, &shape(listed));
+    let mut rig = Harness::with(12, &shape(listed));
     let outsider = rig.mesh.ids[RELAY + 2];
     for index in [ENTRY, EXIT, RELAY] {
         let mut links = rig.mesh.process(index).node.links();
@@ -359,7 +359,7 @@ fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
     };
     assert_eq!(rig.ask(&reserve), RouteReply::Refused(Refused::Policy));
     assert_eq!(rig.stats().policy, 1);
-    let mut rig = Rig::with(13, &Shape::default());
+    let mut rig = Harness::with(13, &Shape::default());
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
         count: 1,
@@ -377,15 +377,15 @@ fn members_may_use_a_relay_as_its_roles_allow() {
         members.insert(ids[RELAY], Roles::ENTRY | Roles::EXIT);
         config.members = Some(members);
     }
-    let reserve = |rig: &Rig| RouteRequest::ReserveTransit {
+    let reserve = |rig: &Harness| RouteRequest::ReserveTransit {
         previous: rig.own,
         count: 1,
     };
-    let mut rig = Rig::with(14, &shape(listed));
+    let mut rig = Harness::with(14, &shape(listed));
     let asked = reserve(&rig);
     assert_eq!(rig.ask(&asked), RouteReply::Refused(Refused::Policy));
     // Another relay grants the same request.
-    let mut rig = Rig::at(14, &shape(listed), RELAY + 1);
+    let mut rig = Harness::at(14, &shape(listed), RELAY + 1);
     let asked = reserve(&rig);
     assert!(matches!(rig.ask(&asked), RouteReply::Done(_)));
 }

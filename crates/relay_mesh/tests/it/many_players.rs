@@ -12,7 +12,7 @@ use wire::{Arrival, Instant, NodeId, Seed};
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, game, link, ms};
 
 /// Players with one address each, which send numbered datagrams in turn.
-pub(crate) struct Crowd {
+pub(crate) struct ManyPlayers {
     players: Vec<SocketAddr>,
     /// Interval between two datagrams of one player.
     interval: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Crowd {
     is_silent: bool,
 }
 
-impl Crowd {
+impl ManyPlayers {
     /// The longest time that any player went without an answer between `from` and `to`.
     pub(crate) fn gap(&self, from: Instant, to: Instant) -> Duration {
         let gaps = self.players.iter().map(|player| {
@@ -71,7 +71,7 @@ impl Crowd {
     }
 }
 
-impl netsim::Node for Crowd {
+impl netsim::Node for ManyPlayers {
     fn handle_datagram(
         &mut self,
         now: Instant,
@@ -115,7 +115,7 @@ impl netsim::Node for Crowd {
 }
 
 /// Adds `count` players in as many /24s, 5 ms from the entry. Each sends once per `interval`.
-pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<Crowd> {
+pub(crate) fn gather(mesh: &mut Mesh, count: u32, interval: Duration) -> Handle<ManyPlayers> {
     gather_more(mesh, 0..count, interval)
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn gather_more(
     mesh: &mut Mesh,
     numbers: core::ops::Range<u32>,
     interval: Duration,
-) -> Handle<Crowd> {
+) -> Handle<ManyPlayers> {
     let [_, high, low, _] = (numbers.start << 8).to_be_bytes();
     let host = SocketAddr::from(([100, 127 - high, low, 1], 1));
     let players = numbers
@@ -133,7 +133,7 @@ pub(crate) fn gather_more(
             SocketAddr::from(([100, 64 + high, low, 1], 4_000))
         })
         .collect();
-    let crowd = mesh.world.add(host, |now| Crowd {
+    let crowd = mesh.world.add(host, |now| ManyPlayers {
         players,
         interval,
         next_at: now,
@@ -147,7 +147,7 @@ pub(crate) fn gather_more(
     crowd
 }
 
-pub(crate) fn silence(mesh: &mut Mesh, crowd: Handle<Crowd>) {
+pub(crate) fn silence(mesh: &mut Mesh, crowd: Handle<ManyPlayers>) {
     mesh.world.apply(crowd, |crowd, _| crowd.is_silent = true);
 }
 

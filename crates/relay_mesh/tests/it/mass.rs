@@ -8,7 +8,7 @@ use wire::Instant;
 
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, link, ms, shape};
-use crate::many_players::{Crowd, gather, gather_more};
+use crate::many_players::{ManyPlayers, gather, gather_more};
 
 /// The time until `count` players that arrive within 2 s are served, while a thousand others play.
 fn serve(seed: wire::Seed, count: u32) -> Duration {
@@ -34,7 +34,7 @@ fn serve(seed: wire::Seed, count: u32) -> Duration {
     mesh.run(1_000);
     // Datagrams sent half a second ago must have been answered.
     let settled = mesh.now().saturating_sub(ms(500));
-    let lost = |of: Handle<Crowd>, from| mesh.world[of].unanswered(from, settled);
+    let lost = |of: Handle<ManyPlayers>, from| mesh.world[of].unanswered(from, settled);
     assert_eq!(lost(playing, began), 0, "who plays notices nothing");
     assert_eq!(mesh.process(ENTRY).closed_flows(), []);
     took

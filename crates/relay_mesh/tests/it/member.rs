@@ -61,7 +61,7 @@ impl App<Endpoint<SimProvider>> for Replies {
 
 pub(crate) type Member = Handle<Host<Endpoint<SimProvider>, Replies>>;
 
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) mesh: Mesh,
     pub(crate) member: Member,
     pub(crate) own: NodeId,
@@ -97,7 +97,7 @@ pub(crate) fn join_at(mesh: &mut Mesh, number: usize, to: usize) -> Member {
     })
 }
 
-impl Rig {
+impl Harness {
     fn new(number: u64) -> Self {
         Self::with(number, &Shape::default())
     }
@@ -220,7 +220,7 @@ const fn label(slot: u32) -> LabelName {
 
 #[test]
 fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
-    let mut rig = Rig::new(1);
+    let mut rig = Harness::new(1);
     let (own, exit, stranger) = (rig.own, rig.mesh.ids[EXIT], NodeId([9; 32]));
 
     let unknown = RouteRequest::ReserveTransit {
@@ -280,7 +280,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
 
 #[test]
 fn mesh_a1_a_node_that_may_not_bind_a_label_gets_none() {
-    let mut rig = Rig::new(4);
+    let mut rig = Harness::new(4);
     let at_relay = rig.session();
     let [exit, relay, other] = [EXIT, RELAY, RELAY + 1].map(|index| rig.mesh.ids[index]);
     rig.turn_to(RELAY + 1);
@@ -289,7 +289,7 @@ fn mesh_a1_a_node_that_may_not_bind_a_label_gets_none() {
     let own = rig.own;
     let of_another_hop = take(&mut rig, own, 1);
     let of_itself = take(&mut rig, other, 1);
-    let labels = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
+    let labels = |rig: &Harness| rig.mesh.process(RELAY).node.labels();
     let before = labels(&rig);
     let to = |granted: &Granted| GrantedNext {
         next: NextLabel {
@@ -333,7 +333,7 @@ fn a_repeated_request_is_charged_again() {
         adjust: once,
         ..Shape::default()
     };
-    let mut rig = Rig::with(2, &shape);
+    let mut rig = Harness::with(2, &shape);
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
         count: 4,
@@ -346,7 +346,7 @@ fn a_repeated_request_is_charged_again() {
 
 #[test]
 fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
-    let mut rig = Rig::new(3);
+    let mut rig = Harness::new(3);
     let own = rig.own;
     for id in 1_000..1_500 {
         let mut message = Vec::new();
@@ -382,21 +382,26 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
 }
 
 /// The member reserves labels at the node that it talks to.
-pub(crate) fn take(rig: &mut Rig, previous: NodeId, count: u8) -> Vec<Granted> {
+pub(crate) fn take(rig: &mut Harness, previous: NodeId, count: u8) -> Vec<Granted> {
     match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
         RouteReply::Refused(why) => panic!("{why:?}"),
     }
 }
 
-fn give_back(rig: &mut Rig, granted: &[Granted]) {
+fn give_back(rig: &mut Harness, granted: &[Granted]) {
     let mut message = Vec::new();
     let names = granted.iter().map(|it| it.label);
     RouteRelease::new(names).unwrap().encode(&mut message);
     rig.say(&message);
 }
 
-pub(crate) fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Granted]) -> RouteReply {
+pub(crate) fn bind(
+    rig: &mut Harness,
+    next: NodeId,
+    own: &[Granted],
+    theirs: &[Granted],
+) -> RouteReply {
     let binds = own.iter().zip(theirs).map(|(own, theirs)| Bind {
         label: own.label,
         next: NextLabel {
@@ -412,7 +417,7 @@ pub(crate) fn bind(rig: &mut Rig, next: NodeId, own: &[Granted], theirs: &[Grant
 /// A member collects grants until the generations wrap, and binds those names before others do.
 #[test]
 fn mesh_a1_grants_of_ended_labels_block_no_hop() {
-    let mut rig = Rig::new(77);
+    let mut rig = Harness::new(77);
     rig.mesh.stop_player();
     let (relay, behind) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1]);
     // The attacker is 98, the honest member 97. Both have sessions with both relays.
@@ -426,7 +431,7 @@ fn mesh_a1_grants_of_ended_labels_block_no_hop() {
     let good_relay = rig.session();
     rig.turn_to(RELAY + 1);
     let good_behind = rig.session();
-    let attempt = |rig: &mut Rig| {
+    let attempt = |rig: &mut Harness| {
         rig.member = honest;
         rig.speak_over(good_behind);
         let theirs = take(rig, relay, 16);

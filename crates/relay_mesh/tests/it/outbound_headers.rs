@@ -57,7 +57,7 @@ fn sent(mesh: &Mesh, tap: TapId) -> Vec<Vec<u8>> {
 
 /// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct ParsedHeader {
     source: SocketAddr,
     destination: SocketAddr,
     session: Option<Vec<u8>>,
@@ -67,14 +67,14 @@ struct Said {
 }
 
 /// Parses the header of a datagram, as a server that trusts its exit.
-fn said(datagram: &[u8]) -> Option<Said> {
+fn said(datagram: &[u8]) -> Option<ParsedHeader> {
     let trusted = TrustedProxies::parse(["192.0.2.0/24"], HeaderPolicy::Optional).unwrap();
     let header = read_datagram(datagram, LEN_USUAL).unwrap()?;
     let exit = mesh_address(EXIT).ip();
     let ends = trusted.judge(exit, Some(&header)).unwrap().unwrap();
     assert_eq!(ends.transport, Transport::Datagram);
     let value = |kind| header.tlv(kind).map(<[u8]>::to_vec);
-    Some(Said {
+    Some(ParsedHeader {
         source: ends.source,
         destination: ends.destination,
         session: value(TlvKind::SESSION_ID),

@@ -11,7 +11,7 @@ use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 use crate::many_players::{gather, silence};
-use crate::member::Rig;
+use crate::member::Harness;
 
 /// Number of labels that each node has granted.
 fn labels(mesh: &Mesh) -> Vec<u32> {
@@ -166,14 +166,14 @@ fn sim_what_a_node_gave_out_before_a_new_start_is_not_given_back_to_it() {
     });
 }
 
-fn give_back(rig: &mut Rig, names: impl IntoIterator<Item = LabelName>) {
+fn give_back(rig: &mut Harness, names: impl IntoIterator<Item = LabelName>) {
     let mut message = Vec::new();
     RouteRelease::new(names).unwrap().encode(&mut message);
     rig.say(&message);
     rig.mesh.run(200);
 }
 
-fn reserve(rig: &mut Rig, count: u8) -> Vec<Granted> {
+fn reserve(rig: &mut Harness, count: u8) -> Vec<Granted> {
     let previous = rig.own;
     match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
@@ -183,8 +183,8 @@ fn reserve(rig: &mut Rig, count: u8) -> Vec<Granted> {
 
 #[test]
 fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
-    let mut rig = Rig::with(71, &Shape::default());
-    let counts = |rig: &Rig| {
+    let mut rig = Harness::with(71, &Shape::default());
+    let counts = |rig: &Harness| {
         let node = &rig.mesh.process(RELAY).node;
         let stats = node.stats();
         (
@@ -232,7 +232,7 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
     give_back(&mut rig, again.iter().map(|granted| granted.label));
     assert_eq!(counts(&rig).0, before);
     for broken in [&[code::ROUTE_RELEASE][..], &[code::ROUTE_RELEASE, 0]] {
-        let malformed = |rig: &Rig| rig.mesh.process(RELAY).node.stats().messages_malformed;
+        let malformed = |rig: &Harness| rig.mesh.process(RELAY).node.stats().messages_malformed;
         let counted = malformed(&rig);
         rig.say(broken);
         rig.mesh.run(200);
@@ -251,8 +251,8 @@ fn mesh_a1_what_a_member_gives_back_is_rationed() {
         adjust: |_, config, _| config.request_rate = 16,
         ..Shape::default()
     };
-    let mut rig = Rig::with(72, &shape);
-    let node = |rig: &Rig| rig.mesh.process(RELAY).node.labels();
+    let mut rig = Harness::with(72, &shape);
+    let node = |rig: &Harness| rig.mesh.process(RELAY).node.labels();
     let before = node(&rig);
     let own = reserve(&mut rig, 20);
     // A burst of 64, and 16 per second: the rest is not even looked up.

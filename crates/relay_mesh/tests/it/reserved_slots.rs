@@ -8,7 +8,7 @@ use wire::{NodeId, Seed};
 
 use crate::harness::{ENTRY, EXIT, RELAY, identity, mesh_address, ms, shape};
 use crate::limits::record_of;
-use crate::member::{Member, Rig, bind, join_at, take};
+use crate::member::{Harness, Member, bind, join_at, take};
 
 /// A member with one session at the entry and one at the relay.
 struct Guest {
@@ -20,7 +20,7 @@ struct Guest {
 
 /// Makes the peer hold a label of the entry that leads on to the relay. Unused labels end after 30
 /// s.
-fn hold(rig: &mut Rig, guest: &Guest) {
+fn hold(rig: &mut Harness, guest: &Guest) {
     let (entry, relay) = (rig.mesh.ids[ENTRY], rig.mesh.ids[RELAY]);
     rig.member = guest.member;
     rig.speak_over(guest.at_relay);
@@ -31,7 +31,7 @@ fn hold(rig: &mut Rig, guest: &Guest) {
     assert_eq!(bound, RouteReply::Done(Vec::new()));
 }
 
-fn has_link(rig: &Rig, of: NodeId) -> bool {
+fn has_link(rig: &Harness, of: NodeId) -> bool {
     let mut links = rig.mesh.process(ENTRY).node.links();
     links.any(|link| link.node == of)
 }
@@ -45,7 +45,7 @@ fn mesh_a1_inbound_peers_that_carry_flows_block_no_needed_peer() {
             config.links_max = 8;
         }
     });
-    let mut rig = Rig::at(31, &shape, ENTRY);
+    let mut rig = Harness::at(31, &shape, ENTRY);
     rig.mesh.kill(EXIT);
     rig.mesh.run(20_000);
     let mut provider = SimProvider::new(Seed::from_number(32));
@@ -74,7 +74,7 @@ fn mesh_a1_inbound_peers_that_carry_flows_block_no_needed_peer() {
         hold(&mut rig, &guest);
         guests.push(guest);
     }
-    let links = |rig: &Rig| rig.mesh.process(ENTRY).node.links().count();
+    let links = |rig: &Harness| rig.mesh.process(ENTRY).node.links().count();
     assert_eq!(links(&rig), 8, "{} guests", guests.len());
 
     rig.mesh.restart(EXIT, 1);

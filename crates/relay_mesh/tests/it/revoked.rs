@@ -7,7 +7,7 @@ use relay_mesh::route_request::{Refused, RouteReply, RouteRequest};
 use wire::NodeId;
 
 use crate::harness::{Mesh, RELAY, game, ms, shape};
-use crate::member::{self, Rig};
+use crate::member::{self, Harness};
 use crate::signed::{ALL, echo, put_games, rule, signed};
 
 fn sharded(index: usize, config: &mut Config, ids: &[NodeId]) {
@@ -23,7 +23,7 @@ fn labels(mesh: &Mesh, index: usize) -> u32 {
 /// it gets new ones.
 #[test]
 fn pg11_relays_revoke_labels_of_nodes_that_may_not_send() {
-    let mut rig = Rig::with(8, &shape(sharded));
+    let mut rig = Harness::with(8, &shape(sharded));
     let (relay, next, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);
     put_games(&mut rig.mesh, 1, &[echo()]);
     rig.mesh.run(5_000);

@@ -15,7 +15,7 @@ use crate::alloc::allocations;
 use crate::harness::{
     ENTRY, EXIT, Mesh, RELAY, START, Shape, identity, link, mesh_address, ms, shape,
 };
-use crate::member::Rig;
+use crate::member::Harness;
 use crate::other_shards::Steering;
 use crate::unseen::{GENEROUS, Lens, unseen};
 
@@ -229,8 +229,8 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
 
 #[test]
 fn mesh_a1_an_impossible_key_update_notice_is_counted_and_ignored() {
-    let mut rig = Rig::with(42, &shape(sharded));
-    let malformed = |rig: &Rig| rig.mesh.process(RELAY).node.stats().messages_malformed;
+    let mut rig = Harness::with(42, &shape(sharded));
+    let malformed = |rig: &Harness| rig.mesh.process(RELAY).node.stats().messages_malformed;
     let mut say = |to, epoch| {
         let before = malformed(&rig);
         let mut message = Vec::new();
@@ -259,7 +259,7 @@ fn mesh_a1_an_impossible_key_update_notice_is_counted_and_ignored() {
 /// Each shard keeps its own record of the packet numbers used for a label, so only one may bind it.
 #[test]
 fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
-    let mut rig = Rig::with(41, &shape(sharded));
+    let mut rig = Harness::with(41, &shape(sharded));
     let at_relay = rig.session();
     let reserve = |previous, count| RouteRequest::ReserveTransit { previous, count };
     let (relay, exit, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);

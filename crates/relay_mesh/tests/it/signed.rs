@@ -14,7 +14,7 @@ use wire::{NodeId, Seed};
 
 use crate::detour::part;
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, game, link, ms, server, shape};
-use crate::member::Rig;
+use crate::member::Harness;
 
 /// The admin, or another signer if the number differs.
 fn admin(number: u64) -> (SimProvider, Identity) {
@@ -334,7 +334,7 @@ fn pg11_an_exit_refuses_the_players_of_an_entry_that_is_not_listed() {
 
 #[test]
 fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
-    let mut rig = Rig::with(8, &shape(signed));
+    let mut rig = Harness::with(8, &shape(signed));
     let reserve = RouteRequest::ReserveTransit {
         previous: rig.own,
         count: 1,
@@ -418,7 +418,7 @@ fn sim_pg12_a_large_document_spreads_under_loss() {
 
 #[test]
 fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
-    let mut rig = Rig::with(8, &shape(signed));
+    let mut rig = Harness::with(8, &shape(signed));
     let mut message = Vec::new();
     ConfigMessage::Version(told(u64::MAX)).encode(&mut message);
     rig.say(&message);
@@ -442,7 +442,7 @@ fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
 /// Documents offered by a neighbour and through the admin interface, at every node: P10.
 #[test]
 fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
-    let mut rig = Rig::with(10, &shape(signed));
+    let mut rig = Harness::with(10, &shape(signed));
     let forged = document(9, "", &[echo()], 6);
     let piece = Piece::cut(9, &forged, 0).unwrap();
     for message in [ConfigMessage::Version(told(9)), ConfigMessage::Piece(piece)] {

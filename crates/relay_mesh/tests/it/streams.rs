@@ -16,7 +16,7 @@ use wire::{Instant, NodeId, Seed};
 
 use crate::detour::part;
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, address, link, server, shape};
-use crate::member::Rig;
+use crate::member::Harness;
 use crate::signed::{ALL, put_games, rule, signed};
 
 /// The TCP sockets of a process: players at an entry, and echo servers behind an exit.
@@ -452,8 +452,8 @@ fn games_of_one_mode_share_a_tunnel_and_those_of_another_have_their_own() {
 
 #[test]
 fn mesh_a1_an_entry_has_one_tunnel_of_each_mode_at_an_exit() {
-    let mut rig = Rig::at(5, &shape(web_and_chat), EXIT);
-    let tunnels = |rig: &Rig| rig.mesh.process(EXIT).node.tcp_len().1;
+    let mut rig = Harness::at(5, &shape(web_and_chat), EXIT);
+    let tunnels = |rig: &Harness| rig.mesh.process(EXIT).node.tcp_len().1;
     let mut open = |flow, mode| {
         let mut message = Vec::new();
         let flow = FlowId(flow);

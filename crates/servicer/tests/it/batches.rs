@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use servicer::{Batching, Config, Counters, Driver, Requests, SocketConfig, Stack, UdpSocket};
 use wire::{Ecn, Transmit};
 
-use crate::toy::{Ask, Echo, News, Reporter, bind, next, plain, receive, reporter};
+use crate::toy::{Ask, Echo, Reporter, ToyEvent, bind, next, plain, receive, reporter};
 
 const ALL: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented];
 
@@ -31,7 +31,7 @@ fn driver_on(socket: UdpSocket, batching: Batching, machine: Echo) -> Bench {
 struct Bench {
     driver: Driver<Echo, Reporter>,
     requests: Requests<Ask>,
-    news: crossbeam_channel::Receiver<News>,
+    news: crossbeam_channel::Receiver<ToyEvent>,
     address: SocketAddr,
 }
 
@@ -134,7 +134,7 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
         let counters = bench.turn();
         assert_eq!(counters.datagrams_in, 64);
         for number in 0..64_u8 {
-            let News::Received { bytes, .. } = next(&bench.news) else {
+            let ToyEvent::Received { bytes, .. } = next(&bench.news) else {
                 panic!("not a datagram")
             };
             assert_eq!(bytes, [number]);
@@ -159,7 +159,7 @@ fn b5_a_single_datagram_costs_one_call() {
     let calls = (0..100_u8).map(|number| {
         client.send_to(&[number], bench.address).unwrap();
         let counters = bench.turn();
-        let News::Received { bytes, .. } = next(&bench.news) else {
+        let ToyEvent::Received { bytes, .. } = next(&bench.news) else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, [number]);
@@ -238,7 +238,7 @@ fn b5_marks_and_own_addresses_travel_on_each_way() {
             assert_eq!(listener.turn().datagrams_in, 8);
             for expected in marks {
                 for _ in 0..2 {
-                    let News::Received { peer, ecn, .. } = next(&listener.news) else {
+                    let ToyEvent::Received { peer, ecn, .. } = next(&listener.news) else {
                         panic!("not a datagram")
                     };
                     let found = (peer.ip(), ecn);

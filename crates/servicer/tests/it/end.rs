@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use servicer::{Config, End, RequestError, UdpServicer};
 
-use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, plain, receive, reporter};
+use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, bind, plain, receive, reporter};
 
 #[test]
 fn a_shutdown_notifies_peers_and_joins() {
@@ -161,6 +161,6 @@ fn requests_from_many_threads_are_all_applied() {
         !service
             .news
             .try_iter()
-            .any(|news| matches!(news, News::Received { .. }))
+            .any(|news| matches!(news, ToyEvent::Received { .. }))
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use servicer::{SocketConfig, Stack, UdpServicer, UdpSocket};
 use wire::{Ecn, Seed, Transmit};
 
-use crate::toy::{Ask, Echo, News, Service, bind, burst, next, plain, receive, reporter};
+use crate::toy::{Ask, Echo, Service, ToyEvent, bind, burst, next, plain, receive, reporter};
 
 #[test]
 fn echoes_200_datagrams_over_ipv4() {
@@ -71,7 +71,7 @@ fn a_burst_between_two_servicers_arrives_as_its_datagrams() {
         .request(Ask::Send(burst(receiver.address, 1_200), bytes))
         .unwrap();
     for number in 0..40 {
-        let News::Received { bytes, peer, .. } = receiver.next() else {
+        let ToyEvent::Received { bytes, peer, .. } = receiver.next() else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, [number; 1_200]);
@@ -104,7 +104,7 @@ fn bursts_of_any_shape_arrive_as_their_datagrams() {
             .request(Ask::Send(burst(receiver.address, segment), bytes.clone()))
             .unwrap();
         for expected in bytes.chunks(segment.into()) {
-            let News::Received { bytes, .. } = receiver.next() else {
+            let ToyEvent::Received { bytes, .. } = receiver.next() else {
                 panic!("not a datagram")
             };
             assert_eq!(bytes, expected, "{len} bytes in datagrams of {segment}");
@@ -132,7 +132,7 @@ fn marks_and_the_own_address_travel_with_a_datagram() {
             .handle
             .request(Ask::Send(transmit, b"mark".to_vec()))
             .unwrap();
-        let heard = News::Received {
+        let heard = ToyEvent::Received {
             peer: other.address,
             local: Some("127.0.0.77".parse().unwrap()),
             ecn,
@@ -140,7 +140,7 @@ fn marks_and_the_own_address_travel_with_a_datagram() {
         };
         assert_eq!(service.next(), heard);
         // The echo copies mark and source, so that both directions are checked.
-        let answer = News::Received {
+        let answer = ToyEvent::Received {
             peer: to,
             local: Some("127.0.0.1".parse().unwrap()),
             ecn,
@@ -187,7 +187,7 @@ fn a_dual_socket_sees_and_answers_ipv4_under_its_own_address() {
         let client = plain(ip);
         client.send_to(b"hello", (ip, port)).unwrap();
         assert_eq!(receive(&client).0, b"hello");
-        let News::Received { peer, local, .. } = next(&news) else {
+        let ToyEvent::Received { peer, local, .. } = next(&news) else {
             panic!("not a datagram")
         };
         assert_eq!(peer, client.local_addr().unwrap());

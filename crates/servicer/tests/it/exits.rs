@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use servicer::{Config, Driver, UdpSocket};
 
-use crate::toy::{Echo, News, next, plain, reporter};
+use crate::toy::{Echo, ToyEvent, next, plain, reporter};
 
 const HEADER: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0C\xCB\0\x71\x09\x7F\0\0\x01\x0F\xA0\0\x09";
 
@@ -30,8 +30,8 @@ fn hear(exit: &str, flows_max: usize) -> (Vec<Vec<u8>>, u64) {
     let counters = requests.counters();
     let heard = (0..counters.datagrams_in)
         .map(|_| match next(&news) {
-            News::Received { bytes, .. } => bytes,
-            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
+            ToyEvent::Received { bytes, .. } => bytes,
+            other @ (ToyEvent::Fired { .. } | ToyEvent::WallClock(_)) => panic!("{other:?}"),
         })
         .collect();
     (heard, counters.dropped_in_exit_full)

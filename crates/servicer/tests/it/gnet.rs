@@ -1,6 +1,6 @@
 //! Defects of the UDP servicers of `game_network`, each checked here.
 
-use crate::toy::{Ask, News, Service, next, plain, receive};
+use crate::toy::{Ask, Service, ToyEvent, next, plain, receive};
 
 /// The UDP servicer was created and never started.
 #[test]
@@ -38,7 +38,7 @@ fn gnet_g10_a_udp_servicer_makes_turns_for_arrivals_only() {
     for number in 0..10_u8 {
         client.send_to(&[number], service.address).unwrap();
         assert_eq!(receive(&client).0, [number]);
-        assert!(matches!(next(&service.news), News::Received { .. }));
+        assert!(matches!(next(&service.news), ToyEvent::Received { .. }));
     }
     // One for each datagram, and one for each that finds the socket empty.
     let turns = service.handle.counters().turns - before;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use servicer::{Clock, Config, Driver, End, UdpSocket};
 
-use crate::toy::{Ask, Echo, News, PATIENCE, Service, bind, next, plain, reporter};
+use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, bind, next, plain, reporter};
 
 #[test]
 fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
@@ -26,8 +26,8 @@ fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
 
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
 
-    assert!(matches!(next(&news), News::Received { .. }));
-    assert!(matches!(next(&news), News::Fired { received: 1, .. }));
+    assert!(matches!(next(&news), ToyEvent::Received { .. }));
+    assert!(matches!(next(&news), ToyEvent::Fired { received: 1, .. }));
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn in_a_long_turn_handshakes_are_handled_last_and_before_timers() {
 
     let heard: Vec<Vec<u8>> = (0..101)
         .map(|_| match next(&news) {
-            News::Received { bytes, .. } => bytes,
-            other @ (News::Fired { .. } | News::WallClock(_)) => panic!("{other:?}"),
+            ToyEvent::Received { bytes, .. } => bytes,
+            other @ (ToyEvent::Fired { .. } | ToyEvent::WallClock(_)) => panic!("{other:?}"),
         })
         .collect();
     let place = heard.iter().position(|bytes| bytes == b"go on");
     assert_eq!(place, Some(64));
-    assert!(matches!(next(&news), News::Fired { received: 101, .. }));
+    assert!(matches!(next(&news), ToyEvent::Fired { received: 101, .. }));
     assert_eq!(requests.counters().datagrams_waited, 36);
 }
 
@@ -82,15 +82,15 @@ fn an_icmp_error_does_not_hide_what_waits_behind_it() {
 
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
 
-    assert!(matches!(next(&news), News::Received { .. }));
-    assert!(matches!(next(&news), News::Fired { received: 1, .. }));
+    assert!(matches!(next(&news), ToyEvent::Received { .. }));
+    assert!(matches!(next(&news), ToyEvent::Fired { received: 1, .. }));
 }
 
 #[test]
 fn the_wall_clock_is_set_before_all_else() {
     let service = Service::start("127.0.0.1");
     let first = service.news.recv_timeout(PATIENCE).unwrap();
-    let News::WallClock(unix) = first else {
+    let ToyEvent::WallClock(unix) = first else {
         panic!("{first:?} came first")
     };
     assert!(unix <= Clock::new().unix_time());
@@ -117,7 +117,7 @@ fn a_turn_takes_no_more_than_its_batch_and_the_rest_is_not_forgotten() {
     // No further datagram arrives, so a driver that forgot the rest would wait forever.
     let thread = std::thread::spawn(move || driver.run());
     for number in 0..600_u32 {
-        let News::Received { bytes, .. } = next(&news) else {
+        let ToyEvent::Received { bytes, .. } = next(&news) else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, number.to_be_bytes());
@@ -134,7 +134,7 @@ fn timers_fire_and_never_early() {
             .handle
             .request(Ask::Timer(Duration::from_micros(micros)))
             .unwrap();
-        assert!(matches!(service.next(), News::Fired { .. }));
+        assert!(matches!(service.next(), ToyEvent::Fired { .. }));
     }
     assert_eq!(service.handle.counters().timeouts, 4);
 }
@@ -148,7 +148,7 @@ fn an_earlier_deadline_replaces_a_later_one() {
         .handle
         .request(Ask::Timer(Duration::from_millis(1)))
         .unwrap();
-    assert!(matches!(service.next(), News::Fired { .. }));
+    assert!(matches!(service.next(), ToyEvent::Fired { .. }));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
     let machine = Echo::overdue().stuck();
     let service = Service::start_with("127.0.0.1", machine, |_| {});
     for _ in 0..20 {
-        assert!(matches!(service.next(), News::Fired { .. }));
+        assert!(matches!(service.next(), ToyEvent::Fired { .. }));
     }
     // 20 runs have 19 pauses of 1 ms; a busy loop needs microseconds.
     assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(19));
@@ -211,7 +211,7 @@ fn a_machine_that_sends_without_end_does_not_starve_receiving() {
     plain("127.0.0.1")
         .send_to(b"hello", service.address)
         .unwrap();
-    assert!(matches!(service.next(), News::Received { .. }));
+    assert!(matches!(service.next(), ToyEvent::Received { .. }));
     let report = service.handle.shutdown(Duration::from_millis(1));
     assert_eq!(report.end, End::DeadlinePassed);
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use servicer::{BindCause, SocketConfig, SocketIndex, UdpServicer, UdpSocket};
 use wire::{Ecn, Transmit};
 
-use crate::toy::{Ask, Echo, News, PATIENCE, Service, burst, next, plain, receive, reporter};
+use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, burst, next, plain, receive, reporter};
 
 #[test]
 fn a_busy_port_is_one_clear_sentence() {
@@ -70,7 +70,7 @@ fn a_refusal_by_icmp_is_counted_and_ends_nothing() {
     handle
         .request(Ask::Timer(std::time::Duration::ZERO))
         .unwrap();
-    assert!(matches!(next(&news), News::Fired { .. }));
+    assert!(matches!(next(&news), ToyEvent::Fired { .. }));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn one_malformed_send_does_not_cost_the_others_their_marks() {
         .request(Ask::Send(marked, b"markedmarked".to_vec()))
         .unwrap();
     for _ in 0..2 {
-        let News::Received { ecn, bytes, .. } = other.next() else {
+        let ToyEvent::Received { ecn, bytes, .. } = other.next() else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, b"marked");

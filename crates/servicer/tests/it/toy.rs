@@ -17,7 +17,7 @@ pub(crate) struct Echo {
     /// Datagrams to send.
     outbox: VecDeque<(Transmit<SocketAddr>, Vec<u8>)>,
     /// Events to report.
-    news: VecDeque<News>,
+    news: VecDeque<ToyEvent>,
     deadline: Option<Instant>,
     /// Whether the timer stays due, which violates the contract.
     is_stuck: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Echo {
 
 /// Events of the echo machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum ToyEvent {
     Received {
         peer: SocketAddr,
         local: Option<IpAddr>,
@@ -81,12 +81,12 @@ impl Echo {
 
 impl Machine for Echo {
     type Peer = SocketAddr;
-    type Event = News;
+    type Event = ToyEvent;
     type Command = Infallible;
 
     fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         self.received += 1;
-        self.news.push_back(News::Received {
+        self.news.push_back(ToyEvent::Received {
             peer: arrival.peer,
             local: arrival.local,
             ecn: arrival.ecn,
@@ -110,7 +110,7 @@ impl Machine for Echo {
         if let Some(deadline) = self.deadline
             && deadline <= now
         {
-            self.news.push_back(News::Fired {
+            self.news.push_back(ToyEvent::Fired {
                 late: now.saturating_since(deadline),
                 received: self.received,
             });
@@ -126,7 +126,7 @@ impl Machine for Echo {
 
     fn set_unix_time(&mut self, _: Instant, unix: UnixTime) {
         self.wall_clock = Some(unix);
-        self.news.push_back(News::WallClock(unix));
+        self.news.push_back(ToyEvent::WallClock(unix));
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
@@ -143,7 +143,7 @@ impl Machine for Echo {
         None
     }
 
-    fn poll_event(&mut self) -> Option<News> {
+    fn poll_event(&mut self) -> Option<ToyEvent> {
         self.news.pop_front()
     }
 
@@ -155,7 +155,7 @@ impl Machine for Echo {
 /// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    news: Sender<News>,
+    news: Sender<ToyEvent>,
     /// Time of its next step, and the interval.
     pub(crate) step: Option<(Instant, Duration)>,
     /// Gets the time of each step.
@@ -173,7 +173,7 @@ pub(crate) struct Reporter {
 pub(crate) enum Ask {
     /// Send these bytes.
     Send(Transmit<SocketAddr>, Vec<u8>),
-    /// Fire after this time, answered with [`News::Fired`].
+    /// Fire after this time, answered with [`ToyEvent::Fired`].
     Timer(Duration),
     /// Answer on this channel.
     Ping(Sender<()>),
@@ -198,7 +198,7 @@ impl Application<Echo> for Reporter {
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Echo, event: News) {
+    fn on_event(&mut self, _: Instant, _: &mut Echo, event: ToyEvent) {
         // The test may have ended.
         drop(self.news.send(event));
     }
@@ -240,7 +240,7 @@ impl Application<Echo> for Reporter {
 }
 
 /// An application and its event channel.
-pub(crate) fn reporter() -> (Reporter, Receiver<News>) {
+pub(crate) fn reporter() -> (Reporter, Receiver<ToyEvent>) {
     let (sender, news) = crossbeam_channel::unbounded();
     let reporter = Reporter {
         news: sender,
@@ -257,7 +257,7 @@ pub(crate) fn reporter() -> (Reporter, Receiver<News>) {
 pub(crate) struct Service {
     pub(crate) handle: Handle<Ask>,
     pub(crate) address: SocketAddr,
-    pub(crate) news: Receiver<News>,
+    pub(crate) news: Receiver<ToyEvent>,
 }
 
 impl Service {
@@ -281,7 +281,7 @@ impl Service {
     }
 
     /// Waits for the next event other than the wall clock's.
-    pub(crate) fn next(&self) -> News {
+    pub(crate) fn next(&self) -> ToyEvent {
         next(&self.news)
     }
 
@@ -294,11 +294,11 @@ impl Service {
 }
 
 /// Waits for the next event other than the wall clock's.
-pub(crate) fn next(news: &Receiver<News>) -> News {
+pub(crate) fn next(news: &Receiver<ToyEvent>) -> ToyEvent {
     loop {
         match news.recv_timeout(PATIENCE).unwrap() {
-            News::WallClock(_) => {}
-            other @ (News::Received { .. } | News::Fired { .. }) => return other,
+            ToyEvent::WallClock(_) => {}
+            other @ (ToyEvent::Received { .. } | ToyEvent::Fired { .. }) => return other,
         }
     }
 }

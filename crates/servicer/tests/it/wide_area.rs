@@ -8,7 +8,7 @@ use servicer::{
 };
 use wire::{Instant, Transmit};
 
-use crate::toy::{Ask, Echo, News, PATIENCE, bind, burst, next, plain, receive, reporter};
+use crate::toy::{Ask, Echo, PATIENCE, ToyEvent, bind, burst, next, plain, receive, reporter};
 
 #[test]
 fn delays_what_leaves_and_nothing_else() {
@@ -107,7 +107,7 @@ fn two_servicers_with_a_rule_each_are_both_delays_apart() {
     client
         .request(Ask::Send(Transmit::to(to), b"hello".to_vec()))
         .unwrap();
-    assert!(matches!(next(&heard), News::Received { .. }));
+    assert!(matches!(next(&heard), ToyEvent::Received { .. }));
     assert!(Clock::new().now().saturating_since(sent_at) >= Duration::from_millis(30));
 }
 

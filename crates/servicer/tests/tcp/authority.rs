@@ -16,7 +16,7 @@ use servicer::{Authorities, Dial, DialError, HostCertificate};
 use wire::{CommandId, ConnectionId, PeerIdentity};
 
 use crate::stranger::{PROTOCOL, Stranger, plain, read_to_end};
-use crate::toy::{Ask, News, Node, Setup};
+use crate::toy::{Ask, Node, Setup, ToyEvent};
 
 /// The name of the hosts here.
 pub(crate) const NAME: &str = "game.example";
@@ -107,11 +107,11 @@ pub(crate) fn dial_name(
     let peer = authorities.host(name).unwrap().into();
     from.ask(Ask::Dial(8, Dial { address, peer }));
     let mut news = from.next();
-    if let News::Opened(_, peer) = news {
+    if let ToyEvent::Opened(_, peer) = news {
         assert_eq!(peer, PeerIdentity::Host);
         news = from.next();
     }
-    let News::Dialled(CommandId(8), result) = news else {
+    let ToyEvent::Dialled(CommandId(8), result) = news else {
         panic!("{news:?}")
     };
     result
@@ -119,7 +119,7 @@ pub(crate) fn dial_name(
 
 /// Waits for an anonymous client to connect.
 pub(crate) fn guest_of(host: &Node) -> ConnectionId {
-    let News::Opened(there, PeerIdentity::Anonymous) = host.next() else {
+    let ToyEvent::Opened(there, PeerIdentity::Anonymous) = host.next() else {
         panic!("nobody came in")
     };
     there

@@ -6,7 +6,7 @@ use servicer::{DialError, End, RequestError};
 use wire::{CloseCause, ConnectionId};
 
 use crate::stranger::{Shown, greet, plain};
-use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper};
+use crate::toy::{Ask, Node, PATIENCE, Setup, Talker, Temper, ToyEvent};
 
 #[test]
 fn a_shutdown_notifies_peers_closes_in_order_and_joins() {
@@ -27,8 +27,8 @@ fn a_shutdown_notifies_peers_closes_in_order_and_joins() {
             .starts_with("talker: shut down in order after"),
         "{report}"
     );
-    assert_eq!(other.next(), News::Frame(there, b"farewell".to_vec()));
-    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(other.next(), ToyEvent::Frame(there, b"farewell".to_vec()));
+    assert_eq!(other.next(), ToyEvent::Closed(there, CloseCause::Finished));
     // The thread has ended: nothing holds the application's channel.
     while one.news.recv_timeout(PATIENCE).is_ok() {}
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_shutdown_ends_at_its_deadline_where_the_application_is_not_done() {
     let (_, there) = one.join(&other);
     let report = one.handle.shutdown(Duration::from_millis(20));
     assert_eq!(report.end, End::DeadlinePassed);
-    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(other.next(), ToyEvent::Closed(there, CloseCause::Finished));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_crashed_peer_is_distinguished_from_one_that_leaves() {
     let one = Node::start();
     let (here, _) = one.join(&fragile);
     one.ask(Ask::Send(here, b"boom".to_vec()));
-    assert_eq!(one.next(), News::Closed(here, CloseCause::Failed));
+    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Failed));
     assert_eq!(one.handle.counters().closed_reset, 1);
     let report = fragile.handle.shutdown(PATIENCE);
     let End::Panicked(message) = report.end else {
@@ -123,7 +123,7 @@ fn the_application_can_end_it() {
     let (one, other) = (Node::start(), Node::start());
     let (_, there) = one.join(&other);
     one.ask(Ask::Stop);
-    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(other.next(), ToyEvent::Closed(there, CloseCause::Finished));
     while one.news.recv_timeout(PATIENCE).is_ok() {}
     assert!(matches!(
         one.handle.request(Ask::Stop),

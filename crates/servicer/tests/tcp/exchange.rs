@@ -6,7 +6,7 @@ use servicer::{Admission, StreamConfig};
 use wire::{CloseCause, PeerIdentity};
 
 use crate::stranger::{Shown, announce, greet};
-use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper, numbered};
+use crate::toy::{Ask, Node, PATIENCE, Setup, Talker, Temper, ToyEvent, numbered};
 
 #[test]
 fn ten_thousand_records_go_both_ways_between_proved_identities() {
@@ -17,9 +17,9 @@ fn ten_thousand_records_go_both_ways_between_proved_identities() {
     other.ask(Ask::Flood(there, COUNT, 200));
     for number in 0..COUNT {
         let expected = numbered(number, 100);
-        assert_eq!(other.next(), News::Frame(there, expected));
+        assert_eq!(other.next(), ToyEvent::Frame(there, expected));
         let expected = numbered(number, 200);
-        assert_eq!(one.next(), News::Frame(here, expected));
+        assert_eq!(one.next(), ToyEvent::Frame(here, expected));
     }
     let counters = one.handle.counters();
     assert_eq!(counters.records_in, u64::from(COUNT));
@@ -44,7 +44,7 @@ fn records_of_every_size_come_back_whole() {
     ] {
         let record = numbered(0x0102_0304, len);
         one.ask(Ask::Send(here, record.clone()));
-        assert_eq!(one.next(), News::Frame(here, record));
+        assert_eq!(one.next(), ToyEvent::Frame(here, record));
     }
 }
 
@@ -61,11 +61,11 @@ fn a_dial_may_prove_nothing_where_that_is_allowed() {
     }
     .start();
     let here = anonymous.dial(open.address, open.id).unwrap();
-    let News::Opened(there, PeerIdentity::Anonymous) = open.next() else {
+    let ToyEvent::Opened(there, PeerIdentity::Anonymous) = open.next() else {
         panic!("opened under a name")
     };
     anonymous.ask(Ask::Send(here, b"who?".to_vec()));
-    assert_eq!(open.next(), News::Frame(there, b"who?".to_vec()));
+    assert_eq!(open.next(), ToyEvent::Frame(there, b"who?".to_vec()));
     // A client with a name is known by it at the server, too.
     Node::start().join(&open);
 }
@@ -78,20 +78,20 @@ fn the_last_record_arrives_before_the_close() {
     one.ask(Ask::Close(here, b"farewell".to_vec()));
     let news = loop {
         let news = one.next();
-        if !matches!(news, News::Frame(..)) {
+        if !matches!(news, ToyEvent::Frame(..)) {
             break news;
         }
     };
-    assert_eq!(news, News::Closed(here, CloseCause::Local));
-    assert_eq!(other.next(), News::Frame(there, b"farewell".to_vec()));
-    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(news, ToyEvent::Closed(here, CloseCause::Local));
+    assert_eq!(other.next(), ToyEvent::Frame(there, b"farewell".to_vec()));
+    assert_eq!(other.next(), ToyEvent::Closed(there, CloseCause::Finished));
     assert_eq!(one.handle.counters().closed_local, 1);
     assert_eq!(other.handle.counters().closed_finished, 1);
     // An empty record with a close is only the close.
     let (here, there) = one.join(&other);
     one.ask(Ask::Close(here, Vec::new()));
-    assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
-    assert_eq!(other.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Local));
+    assert_eq!(other.next(), ToyEvent::Closed(there, CloseCause::Finished));
 }
 
 #[test]
@@ -109,14 +109,14 @@ fn many_connections_keep_their_records_apart() {
     }
     let mut answers: Vec<_> = links.iter().map(|_| one.next()).collect();
     answers.sort_by_key(|news| {
-        let News::Frame(id, _) = news else {
+        let ToyEvent::Frame(id, _) = news else {
             panic!("{news:?}")
         };
         *id
     });
     for ((number, id), answer) in (0..).zip(&links).zip(answers) {
         let record = numbered(number, 1_000);
-        assert_eq!(answer, News::Frame(*id, record));
+        assert_eq!(answer, ToyEvent::Frame(*id, record));
     }
 }
 
@@ -132,7 +132,7 @@ fn unread_bytes_make_no_reset_overtake_the_last_records() {
     .start();
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = server.next() else {
+    let ToyEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
     // The server no longer reads: the bytes stay in the socket that is about to be closed.
@@ -141,7 +141,7 @@ fn unread_bytes_make_no_reset_overtake_the_last_records() {
     // More than a socket takes if its peer does not read, so that some is queued.
     server.ask(Ask::Flood(there, 4, LEN));
     server.ask(Ask::Close(there, b"farewell".to_vec()));
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Local));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Local));
     server.ping();
     let mut bytes = Vec::new();
     // An end without close_notify would be an error.

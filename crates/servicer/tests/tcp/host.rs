@@ -11,7 +11,7 @@ use crate::authority::{
     Authority, Issued, NAME, dial, dial_name, guest, guest_of, impostor, pem, serve,
 };
 use crate::stranger::greet;
-use crate::toy::{Ask, News, Node, numbered};
+use crate::toy::{Ask, Node, ToyEvent, numbered};
 
 #[test]
 fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
@@ -30,13 +30,13 @@ fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
         one.ask(Ask::Flood(here, COUNT, 100));
         host.ask(Ask::Flood(there, COUNT, 200));
         for number in 0..COUNT {
-            assert_eq!(host.next(), News::Frame(there, numbered(number, 100)));
-            assert_eq!(one.next(), News::Frame(here, numbered(number, 200)));
+            assert_eq!(host.next(), ToyEvent::Frame(there, numbered(number, 100)));
+            assert_eq!(one.next(), ToyEvent::Frame(here, numbered(number, 200)));
         }
         one.ask(Ask::Close(here, b"bye".to_vec()));
-        assert_eq!(host.next(), News::Frame(there, b"bye".to_vec()));
-        assert_eq!(host.next(), News::Closed(there, CloseCause::Finished));
-        assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
+        assert_eq!(host.next(), ToyEvent::Frame(there, b"bye".to_vec()));
+        assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Finished));
+        assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Local));
     }
     let (here, there) = (one.handle.counters(), host.handle.counters());
     assert_eq!((here.dialled, here.opened), (2, 2));
@@ -160,7 +160,7 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
     // Open connections stayed open, and both work.
     for (here, there) in [(here, there), (again, anew)] {
         one.ask(Ask::Send(here, b"still here".to_vec()));
-        assert_eq!(host.next(), News::Frame(there, b"still here".to_vec()));
+        assert_eq!(host.next(), ToyEvent::Frame(there, b"still here".to_vec()));
     }
 }
 

@@ -9,7 +9,7 @@ use wire::CloseCause;
 
 use crate::authority::{Authority, dial, guest, guest_of, hello, listen, serve};
 use crate::stranger::{announce, greet, plain, read_to_end};
-use crate::toy::{Ask, News, Node, Setup};
+use crate::toy::{Ask, Node, Setup, ToyEvent};
 
 /// A host with other limits.
 fn limited(certificate: &HostCertificate, set: impl FnOnce(&mut StreamConfig)) -> Node {
@@ -166,13 +166,13 @@ fn b4_a_half_closing_client_is_distinguished_from_an_orderly_leave() {
     announce(&mut stranger, 2, b"ok");
     stranger.conn.send_close_notify();
     stranger.flush().unwrap();
-    assert_eq!(host.next(), News::Frame(there, b"ok".to_vec()));
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(host.next(), ToyEvent::Frame(there, b"ok".to_vec()));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Finished));
     assert_eq!(stranger.read(&mut [0; 8]).unwrap(), 0);
     // Only TCP's FIN, which anybody on the path could send.
     let (mut stranger, there) = open();
     stranger.sock.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
     let error = stranger.read(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     // The host sends close_notify first; no data is lost.
@@ -181,7 +181,7 @@ fn b4_a_half_closing_client_is_distinguished_from_an_orderly_leave() {
     let mut bytes = Vec::new();
     stranger.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes, b"\0\0\0\x03bye");
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Local));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Local));
     let counters = host.handle.counters();
     let closed = (counters.closed_finished, counters.closed_reset);
     assert_eq!((closed, counters.closed_local), ((1, 1), 1));
@@ -211,8 +211,8 @@ fn b4_a_flood_of_the_smallest_pieces_starves_no_other() {
     announce(&mut quiet, 2, b"me");
     let (first, second) = (host.next(), host.next());
     writer.join().unwrap();
-    let whole = News::Frame(flooding, vec![7; PIECES]);
-    let mine = News::Frame(aside, b"me".to_vec());
+    let whole = ToyEvent::Frame(flooding, vec![7; PIECES]);
+    let mine = ToyEvent::Frame(aside, b"me".to_vec());
     assert!([&first, &second].contains(&&whole));
     assert!([&first, &second].contains(&&mine));
     assert_eq!(host.handle.counters().records_in, 2);
@@ -229,7 +229,7 @@ fn b4_a_guest_that_changes_keys_without_end_is_closed() {
     for _ in 0..100 {
         stranger.conn.refresh_traffic_keys().unwrap();
         announce(&mut stranger, 1, b"x");
-        assert_eq!(host.next(), News::Frame(there, b"x".to_vec()));
+        assert_eq!(host.next(), ToyEvent::Frame(there, b"x".to_vec()));
     }
     // Each costs a key derivation at both ends and carries no data.
     for _ in 0..100 {
@@ -238,14 +238,14 @@ fn b4_a_guest_that_changes_keys_without_end_is_closed() {
             break;
         }
     }
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(host.handle.counters().closed_tls, 1);
     // A second handshake, which TLS 1.3 does not have.
     let mut stranger = guest(host.address, &root);
     greet(&mut stranger);
     let there = guest_of(&host);
     stranger.sock.write_all(&first_flight(&root)).unwrap();
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(host.handle.counters().closed_tls, 2);
 }
 
@@ -261,7 +261,7 @@ fn b4_a_client_that_reads_nothing_is_closed_within_its_credit() {
     greet(&mut stranger);
     let there = guest_of(&host);
     host.ask(Ask::Flood(there, 10_000, LEN));
-    assert_eq!(host.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
     let counters = host.handle.counters();
     assert_eq!(counters.closed_stalled, 1);
     // The data written is what the sockets hold; beyond that, at most the credit was taken.

@@ -7,7 +7,7 @@ use servicer::{StreamConfig, StreamCounters};
 use wire::{CloseCause, Seed};
 
 use crate::stranger::{Shown, announce, client_hello, greet, plain, read_to_end};
-use crate::toy::{Ask, News, Node, Setup};
+use crate::toy::{Ask, Node, Setup, ToyEvent};
 
 fn failed(counters: &StreamCounters) -> u64 {
     counters.failed_tls + counters.failed_gone + counters.failed_refused + counters.failed_timeout
@@ -94,7 +94,11 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
         };
         opened += 1;
         one.ask(Ask::Flood(here, 30, 100));
-        assert_eq!(one.next(), News::Closed(here, CloseCause::Failed), "{at}");
+        assert_eq!(
+            one.next(),
+            ToyEvent::Closed(here, CloseCause::Failed),
+            "{at}"
+        );
     }
     assert!((20..45).contains(&opened), "{opened}");
     let counters = server.wait_for(|counters| counters.closed_tls == opened);
@@ -102,7 +106,7 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
     assert_eq!(failed(&counters), counters.accepted - opened);
     // Each record that the machine received is unmodified.
     for news in server.news.try_iter() {
-        if let News::Frame(_, record) = news {
+        if let ToyEvent::Frame(_, record) = news {
             let number = u32::from_be_bytes(record[..4].try_into().unwrap());
             assert_eq!(record, crate::toy::numbered(number, 100));
         }
@@ -115,13 +119,13 @@ fn a_record_over_the_limit_closes_before_its_body() {
     for len in [66_561, u32::MAX] {
         let mut stranger = Shown::honest().dial(server.address);
         greet(&mut stranger);
-        let News::Opened(there, _) = server.next() else {
+        let ToyEvent::Opened(there, _) = server.next() else {
             panic!("nothing opened")
         };
         announce(&mut stranger, 2, b"ok");
-        assert_eq!(server.next(), News::Frame(there, b"ok".to_vec()));
+        assert_eq!(server.next(), ToyEvent::Frame(there, b"ok".to_vec()));
         announce(&mut stranger, len, b"");
-        assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+        assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
         assert!(read_to_end(stranger).is_empty());
     }
     assert_eq!(server.handle.counters().closed_too_long, 2);
@@ -133,7 +137,7 @@ fn the_end_of_a_stream_inside_a_record_is_no_orderly_end() {
     let open = || {
         let mut stranger = Shown::honest().dial(server.address);
         greet(&mut stranger);
-        let News::Opened(there, _) = server.next() else {
+        let ToyEvent::Opened(there, _) = server.next() else {
             panic!("nothing opened")
         };
         (stranger, there)
@@ -143,17 +147,17 @@ fn the_end_of_a_stream_inside_a_record_is_no_orderly_end() {
     announce(&mut stranger, 10, b"half");
     stranger.conn.send_close_notify();
     stranger.flush().unwrap();
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     // No close_notify.
     let (stranger, there) = open();
     drop(stranger.sock);
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_reset, 2);
     // A close_notify between records.
     let (mut stranger, there) = open();
     stranger.conn.send_close_notify();
     stranger.flush().unwrap();
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Finished));
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn a_slow_record_is_closed_by_deadline() {
     // A record that is still incomplete at the deadline.
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = server.next() else {
+    let ToyEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
     announce(&mut stranger, 60_000, b"x");
@@ -205,16 +209,16 @@ fn a_slow_record_is_closed_by_deadline() {
         }
         drop(stranger.flush());
     }
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_slow, 1);
     // A TLS record that is still incomplete at the deadline.
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = server.next() else {
+    let ToyEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
     stranger.sock.write_all(&[23, 3, 3, 0x40]).unwrap();
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_slow, 2);
 }
 
@@ -229,9 +233,9 @@ fn a_silent_client_is_closed_by_deadline() {
     .start();
     let one = Node::start();
     let (here, there) = one.join(&server);
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_idle, 1);
-    assert_eq!(one.next(), News::Closed(here, CloseCause::Failed));
+    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Failed));
 }
 
 #[test]

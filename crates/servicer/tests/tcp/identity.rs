@@ -9,7 +9,7 @@ use servicer::{Admission, DialError, TlsIdentity};
 use wire::PeerIdentity;
 
 use crate::stranger::{PROTOCOL, Shown, greet, plain, read_to_end, signer};
-use crate::toy::{News, Node, Setup, identity};
+use crate::toy::{Node, Setup, ToyEvent, identity};
 
 /// The empty record with which the accepting end confirms.
 const WELCOME: &[u8] = &[0; 4];
@@ -81,7 +81,7 @@ fn a_public_key_without_its_private_key_is_no_proof() {
     };
     greet(&mut owner.dial(server.address));
     let peer = PeerIdentity::Node(victim.node_id());
-    assert!(matches!(server.next(), News::Opened(_, found) if found == peer));
+    assert!(matches!(server.next(), ToyEvent::Opened(_, found) if found == peer));
     assert_eq!(server.handle.counters().opened, 1);
 }
 
@@ -104,11 +104,11 @@ fn only_those_on_the_list_are_let_in() {
     };
     let (stranger, result) = dial(stranger);
     assert_eq!(result, Err(DialError::Refused));
-    assert_eq!(server.next(), News::Stranger(stranger.id));
+    assert_eq!(server.next(), ToyEvent::Stranger(stranger.id));
     let (friend, result) = dial(friend);
     assert!(result.is_ok());
     assert!(
-        matches!(server.next(), News::Opened(_, peer) if peer == PeerIdentity::Node(friend.id))
+        matches!(server.next(), ToyEvent::Opened(_, peer) if peer == PeerIdentity::Node(friend.id))
     );
     let counters = server.wait_for(|counters| counters.failed_identity == 1);
     assert_eq!((counters.accepted, counters.opened), (2, 1));

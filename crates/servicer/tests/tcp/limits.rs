@@ -7,7 +7,7 @@ use servicer::{DialError, ListenError, StreamConfig, StreamListener};
 use wire::CloseCause;
 
 use crate::stranger::{Shown, client_hello, greet, plain, read_to_end};
-use crate::toy::{Ask, News, Node, Reporter, Setup, Talker, Temper, identity};
+use crate::toy::{Ask, Node, Reporter, Setup, Talker, Temper, ToyEvent, identity};
 
 fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
     let mut config = StreamConfig::default();
@@ -160,8 +160,8 @@ fn one_source_gets_its_share_and_no_more() {
     assert_eq!(server.handle.counters().refused_source, 1);
     // A slot is free once its connection is closed.
     one.ask(Ask::Close(here, Vec::new()));
-    assert_eq!(one.next(), News::Closed(here, CloseCause::Local));
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Finished));
+    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Local));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Finished));
     one.join(&server);
 }
 
@@ -191,12 +191,12 @@ fn a_machine_that_overdraws_its_credit_loses_the_connection() {
     other.pause();
     let (here, there) = reckless.join(&other);
     reckless.ask(Ask::Flood(here, 1_000, 60_000));
-    assert_eq!(reckless.next(), News::Closed(here, CloseCause::Failed));
+    assert_eq!(reckless.next(), ToyEvent::Closed(here, CloseCause::Failed));
     let counters = reckless.wait_for(|counters| counters.closed_overrun == 1);
     // Data written to a closed connection is dropped.
     assert_eq!(counters.bytes_out % 60_000, 0);
     other.resume();
-    while other.next() != News::Closed(there, CloseCause::Failed) {}
+    while other.next() != ToyEvent::Closed(there, CloseCause::Failed) {}
 }
 
 #[test]
@@ -205,11 +205,11 @@ fn the_longest_record_is_as_configured() {
     let one = Node::start();
     let (here, there) = one.join(&server);
     one.ask(Ask::Send(here, vec![1; 10]));
-    assert_eq!(server.next(), News::Frame(there, vec![1; 10]));
+    assert_eq!(server.next(), ToyEvent::Frame(there, vec![1; 10]));
     one.ask(Ask::Send(here, vec![2; 11]));
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(server.handle.counters().closed_too_long, 1);
-    assert_eq!(one.next(), News::Closed(here, CloseCause::Failed));
+    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Failed));
 }
 
 #[test]
@@ -220,11 +220,11 @@ fn a_peer_that_does_not_answer_a_close_gives_its_slot_back() {
     });
     let mut stranger = Shown::honest().dial(server.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = server.next() else {
+    let ToyEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
     server.ask(Ask::Close(there, b"bye".to_vec()));
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Local));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Local));
     let one = Node::start();
     while let Err(error) = one.dial(server.address, server.id) {
         assert_eq!(error, DialError::Gone);

@@ -6,7 +6,7 @@ use servicer::StreamConfig;
 use wire::CloseCause;
 
 use crate::stranger::{Shown, greet};
-use crate::toy::{Ask, News, Node, PATIENCE, Setup, Talker, Temper, numbered};
+use crate::toy::{Ask, Node, PATIENCE, Setup, Talker, Temper, ToyEvent, numbered};
 
 /// More than sockets hold: Linux grows both buffers to about 6 MiB each.
 const FLOOD: u32 = 1_024;
@@ -25,13 +25,13 @@ fn a_reader_that_stops_makes_the_writer_wait_and_loses_nothing() {
     let third = Node::start();
     let (aside, far) = one.join(&third);
     one.ask(Ask::Send(aside, b"aside".to_vec()));
-    assert_eq!(third.next(), News::Frame(far, b"aside".to_vec()));
+    assert_eq!(third.next(), ToyEvent::Frame(far, b"aside".to_vec()));
     assert!(one.handle.counters().bytes_out < total / 2);
     assert!(other.news.is_empty(), "nothing was taken meanwhile");
     other.resume();
     for number in 0..FLOOD {
         let expected = numbered(number, LEN);
-        assert!(other.next() == News::Frame(there, expected), "{number}");
+        assert!(other.next() == ToyEvent::Frame(there, expected), "{number}");
     }
     let taken = total + 5;
     assert_eq!(one.handle.counters().bytes_out, taken);
@@ -48,7 +48,7 @@ fn what_waits_to_be_written_stays_within_the_credit() {
     .start();
     let mut stranger = Shown::honest().dial(one.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = one.next() else {
+    let ToyEvent::Opened(there, _) = one.next() else {
         panic!("nothing opened")
     };
     // Nobody reads; the machine stops by itself once three records are queued beyond the sockets.
@@ -65,7 +65,7 @@ fn what_waits_to_be_written_stays_within_the_credit() {
     }
     assert!(held < u64::from(FLOOD) * LEN as u64 / 2);
     drop(stranger);
-    assert_eq!(one.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(one.next(), ToyEvent::Closed(there, CloseCause::Failed));
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_client_that_reads_nothing_is_closed_by_deadline() {
     .start();
     let mut stranger = Shown::honest().dial(one.address);
     greet(&mut stranger);
-    let News::Opened(there, _) = one.next() else {
+    let ToyEvent::Opened(there, _) = one.next() else {
         panic!("nothing opened")
     };
     one.ask(Ask::Flood(there, FLOOD, LEN));
-    assert_eq!(one.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(one.next(), ToyEvent::Closed(there, CloseCause::Failed));
     assert_eq!(one.handle.counters().closed_stalled, 1);
 }
 
@@ -100,18 +100,18 @@ fn no_time_runs_against_a_peer_that_is_not_listened_to() {
     let one = Node::start();
     server.pause();
     let here = one.dial(server.address, server.id).unwrap();
-    let News::Opened(there, _) = server.next() else {
+    let ToyEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
     one.ask(Ask::Send(here, b"patience".to_vec()));
     one.wait_for(|counters| counters.records_out == 1);
     // Much longer than the silence timeout, on the clock of the deadlines.
     server.ask(Ask::Timer(Duration::from_millis(200)));
-    assert_eq!(server.next(), News::Fired);
+    assert_eq!(server.next(), ToyEvent::Fired);
     server.resume();
-    assert_eq!(server.next(), News::Frame(there, b"patience".to_vec()));
+    assert_eq!(server.next(), ToyEvent::Frame(there, b"patience".to_vec()));
     // Now it counts again.
-    assert_eq!(server.next(), News::Closed(there, CloseCause::Failed));
+    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn a_flood_blocks_no_other_sender() {
     for number in 0..20 {
         let record = numbered(number, 20);
         flooder.ask(Ask::Send(aside, record.clone()));
-        assert_eq!(flooder.next(), News::Frame(aside, record));
+        assert_eq!(flooder.next(), ToyEvent::Frame(aside, record));
         // Timers keep running, and run after received data.
         server.ask(Ask::Timer(Duration::ZERO));
-        while server.next() != News::Fired {}
+        while server.next() != ToyEvent::Fired {}
     }
 }
 
@@ -159,7 +159,7 @@ fn a_turn_takes_no_more_than_its_share_and_the_rest_is_not_forgotten() {
     server.resume();
     for number in 0..200 {
         assert!(
-            server.next() == News::Frame(there, numbered(number, LEN)),
+            server.next() == ToyEvent::Frame(there, numbered(number, LEN)),
             "{number}"
         );
     }
@@ -171,7 +171,7 @@ fn a_turn_takes_no_more_than_its_share_and_the_rest_is_not_forgotten() {
     let before = server.handle.counters();
     server.ask(Ask::Flood(there, 100, 10));
     for number in 0..100 {
-        assert_eq!(one.next(), News::Frame(here, numbered(number, 10)));
+        assert_eq!(one.next(), ToyEvent::Frame(here, numbered(number, 10)));
     }
     let after = server.handle.counters();
     assert!(after.turns - before.turns >= 100, "{after:?}");
@@ -182,7 +182,7 @@ fn a_servicer_at_rest_makes_no_turns() {
     let (one, other) = (Node::start(), Node::start());
     let (here, there) = one.join(&other);
     one.ask(Ask::Send(here, b"done".to_vec()));
-    assert_eq!(other.next(), News::Frame(there, b"done".to_vec()));
+    assert_eq!(other.next(), ToyEvent::Frame(there, b"done".to_vec()));
     one.ping();
     // Another servicer measures the time.
     let clock = Node::start();
@@ -190,7 +190,7 @@ fn a_servicer_at_rest_makes_no_turns() {
     let before = turns();
     for _ in 0..10 {
         clock.ask(Ask::Timer(Duration::from_millis(30)));
-        assert_eq!(clock.next(), News::Fired);
+        assert_eq!(clock.next(), ToyEvent::Fired);
     }
     let after = turns();
     assert!(after - before <= 2, "{before} to {after}");

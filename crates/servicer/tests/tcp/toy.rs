@@ -28,7 +28,7 @@ pub(crate) struct Talker {
     /// The connection served last.
     turn: Option<ConnectionId>,
     commands: VecDeque<(CommandId, Call)>,
-    news: VecDeque<News>,
+    news: VecDeque<ToyEvent>,
     temper: Temper,
     deadline: Option<Instant>,
     /// The latest time that it was given.
@@ -69,7 +69,7 @@ impl Effect for Call {
 
 /// Events of the talker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum ToyEvent {
     /// A node that the listener rejected.
     Stranger(NodeId),
     Opened(ConnectionId, PeerIdentity),
@@ -136,13 +136,13 @@ impl Talker {
 }
 
 impl StreamMachine for Talker {
-    type Event = News;
+    type Event = ToyEvent;
     type Command = Call;
 
     fn handle_opened(&mut self, now: Instant, id: ConnectionId, peer: &PeerIdentity) {
         self.advance(now);
         assert!(self.credit.insert(id, 0).is_none(), "{id:?} opened twice");
-        self.news.push_back(News::Opened(id, *peer));
+        self.news.push_back(ToyEvent::Opened(id, *peer));
     }
 
     fn handle_frame(&mut self, now: Instant, id: ConnectionId, record: &[u8]) {
@@ -150,7 +150,7 @@ impl StreamMachine for Talker {
         assert!(self.credit.contains_key(&id), "{id:?} is not open");
         match self.temper {
             Temper::Plain | Temper::Reckless => {
-                self.news.push_back(News::Frame(id, record.to_vec()));
+                self.news.push_back(ToyEvent::Frame(id, record.to_vec()));
             }
             Temper::Echo => self.push(id, Job::Send(record.to_vec())),
             Temper::Mute => {}
@@ -168,7 +168,7 @@ impl StreamMachine for Talker {
         self.advance(now);
         assert!(self.credit.remove(&id).is_some(), "{id:?} closed twice");
         self.jobs.remove(&id);
-        self.news.push_back(News::Closed(id, cause));
+        self.news.push_back(ToyEvent::Closed(id, cause));
     }
 
     fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
@@ -186,7 +186,7 @@ impl StreamMachine for Talker {
         self.advance(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
-            self.news.push_back(News::Fired);
+            self.news.push_back(ToyEvent::Fired);
         }
     }
 
@@ -200,14 +200,14 @@ impl StreamMachine for Talker {
         if let Ok(connection) = outcome {
             assert!(self.credit.contains_key(&connection), "opened comes first");
         }
-        self.news.push_back(News::Dialled(id, outcome));
+        self.news.push_back(ToyEvent::Dialled(id, outcome));
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Call)> {
         self.commands.pop_front()
     }
 
-    fn poll_event(&mut self) -> Option<News> {
+    fn poll_event(&mut self) -> Option<ToyEvent> {
         self.news.pop_front()
     }
 
@@ -240,7 +240,7 @@ pub(crate) enum Ask {
 /// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    news: Sender<News>,
+    news: Sender<ToyEvent>,
     is_paused: Arc<AtomicBool>,
     pub(crate) is_drained: bool,
     pub(crate) farewell: Option<(ConnectionId, Vec<u8>)>,
@@ -276,7 +276,7 @@ impl StreamApplication<Talker> for Reporter {
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Talker, event: News) {
+    fn on_event(&mut self, _: Instant, _: &mut Talker, event: ToyEvent) {
         // The test may have ended.
         drop(self.news.send(event));
     }
@@ -296,7 +296,7 @@ impl StreamApplication<Talker> for Reporter {
     }
 
     fn on_unknown_node(&mut self, _: Instant, _: &mut Talker, claimed: NodeId) {
-        drop(self.news.send(News::Stranger(claimed)));
+        drop(self.news.send(ToyEvent::Stranger(claimed)));
     }
 
     fn may_receive(&self, _: &Talker, _: ConnectionId) -> bool {
@@ -317,7 +317,7 @@ impl StreamApplication<Talker> for Reporter {
 /// A servicer with a talker.
 pub(crate) struct Node {
     pub(crate) handle: StreamHandle<Ask>,
-    pub(crate) news: Receiver<News>,
+    pub(crate) news: Receiver<ToyEvent>,
     pub(crate) id: NodeId,
     /// Its listening address.
     pub(crate) address: SocketAddr,
@@ -396,7 +396,7 @@ impl Node {
     }
 
     /// Waits for the next event.
-    pub(crate) fn next(&self) -> News {
+    pub(crate) fn next(&self) -> ToyEvent {
         self.news.recv_timeout(PATIENCE).unwrap()
     }
 
@@ -409,11 +409,11 @@ impl Node {
         let peer = node.into();
         self.ask(Ask::Dial(7, Dial { address, peer }));
         let mut news = self.next();
-        if let News::Opened(_, peer) = news {
+        if let ToyEvent::Opened(_, peer) = news {
             assert_eq!(peer, PeerIdentity::Node(node));
             news = self.next();
         }
-        let News::Dialled(CommandId(7), result) = news else {
+        let ToyEvent::Dialled(CommandId(7), result) = news else {
             panic!("{news:?}")
         };
         result
@@ -422,7 +422,7 @@ impl Node {
     /// Dials `other`; returns the connection's ids here and there.
     pub(crate) fn join(&self, other: &Self) -> (ConnectionId, ConnectionId) {
         let here = self.dial(other.address, other.id).unwrap();
-        let News::Opened(there, peer) = other.next() else {
+        let ToyEvent::Opened(there, peer) = other.next() else {
             panic!("nothing opened")
         };
         assert_eq!(peer, PeerIdentity::Node(self.id));

@@ -12,13 +12,13 @@ use crate::harness::{RELIABLE, address};
 use crate::rogue::{Rogue, RogueSession, confirm, confirm_with};
 
 /// A server and a hand-written client.
-pub(crate) struct Bout {
+pub(crate) struct Scenario {
     pub(crate) line: Line,
     pub(crate) session: RogueSession,
     credentials: Credentials,
 }
 
-impl Bout {
+impl Scenario {
     /// After the ACCEPT, before the first packet.
     fn half_open(number: u64) -> Self {
         Self::half_open_with(number, Config::default())
@@ -116,7 +116,7 @@ fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
         (pings(1_100), 0, true),
         ([vec![0x00; 1_000], messages(30)].concat(), 30, false),
     ] {
-        let mut bout = Bout::open(2);
+        let mut bout = Scenario::open(2);
         bout.say(&plaintext);
         let expected = is_breach.then_some(CloseReason::Local(CloseCode::Frame));
         assert_eq!(bout.end(), expected, "{} bytes", plaintext.len());
@@ -136,7 +136,7 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
     let limit = usize::try_from(config.inbound.frames).unwrap();
     assert_eq!(limit, 6_000);
     config.block_breaches = None;
-    let mut bout = Bout::open_with(3, config);
+    let mut bout = Scenario::open_with(3, config);
     let full = message(0, 0, &[]).repeat(30);
     let mut packets = 0_u64;
     let mut spent = Duration::ZERO;
@@ -170,7 +170,7 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
 
 #[test]
 fn a_hand_written_client_connects_and_sends() {
-    let mut bout = Bout::open(1);
+    let mut bout = Scenario::open(1);
     bout.say(&message(1, 0, b"by hand"));
     let [(channel, text)] = &bout.server().messages[..] else {
         panic!("one message");
@@ -181,7 +181,7 @@ fn a_hand_written_client_connects_and_sends() {
 /// Padding is allowed anywhere; a frame behind it is parsed as usual.
 #[test]
 fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
-    let mut bout = Bout::open(1);
+    let mut bout = Scenario::open(1);
     let ping = [0, 1, 0, 0];
     bout.say(
         &[
@@ -201,7 +201,7 @@ fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
 
 #[test]
 fn nothing_is_delivered_or_acknowledged_before_confirm() {
-    let mut bout = Bout::half_open(2);
+    let mut bout = Scenario::half_open(2);
     assert!(bout.say(&message(1, 0, b"too soon")).is_empty());
     assert!(bout.say(&[0x01]).is_empty());
     // A CONFIRM behind an unreadable frame does not count.
@@ -224,7 +224,7 @@ fn a_close_before_or_with_confirm_ends_the_attempt() {
         close.to_vec(),
         [&confirm(&Config::default())[..], &close].concat(),
     ] {
-        let mut bout = Bout::half_open(8);
+        let mut bout = Scenario::half_open(8);
         assert!(bout.say(&first).is_empty());
         assert_eq!(bout.server().machine.session_count(), 0);
         assert!(bout.server().events.is_empty());
@@ -259,7 +259,7 @@ fn a_first_packet_with_a_violation_replaces_no_session() {
 /// The text of the peer's CLOSE is reported after the messages before it.
 #[test]
 fn the_text_of_a_close_and_preceding_messages_are_delivered() {
-    let mut bout = Bout::open(10);
+    let mut bout = Scenario::open(10);
     bout.line.server.events.clear();
     let close = [&[0x04, 0, 1, 5][..], b"later"].concat();
     bout.say(&[message(1, 0, b"last words"), close].concat());
@@ -283,7 +283,7 @@ fn wrong_channels_or_parameters_end_the_attempt_and_not_the_token() {
         (confirm_with(&Config::default(), &params), CloseCode::Params),
     ];
     for (first, code) in firsts {
-        let mut bout = Bout::half_open(3);
+        let mut bout = Scenario::half_open(3);
         let answers = bout.say(&first);
         let [0x04, high, low, ..] = answers[0][..] else {
             panic!("a CLOSE: {answers:?}");
@@ -363,7 +363,7 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
         ),
     ];
     for (name, plaintexts, code) in breaches {
-        let mut bout = Bout::open(5);
+        let mut bout = Scenario::open(5);
         for plaintext in plaintexts {
             bout.say(&plaintext);
         }
@@ -374,7 +374,7 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
 /// Reliable bytes beyond the window, all behind a gap, so that none can be read.
 #[test]
 fn sending_beyond_the_window_ends_the_session_and_memory_stays_below_it() {
-    let mut bout = Bout::open(6);
+    let mut bout = Scenario::open(6);
     let before = bout.server().machine.memory();
     let window = usize::try_from(Config::default().receive_window).unwrap();
     let mut sent = 0;
@@ -395,7 +395,7 @@ fn sending_beyond_the_window_ends_the_session_and_memory_stays_below_it() {
 
 #[test]
 fn unreliable_fragments_hold_a_bounded_memory() {
-    let mut bout = Bout::open(7);
+    let mut bout = Scenario::open(7);
     let before = bout.server().machine.memory();
     for id in 0..2_000 {
         bout.say(&fragment(0, id, (0, 16), &[7; 1_120]));
@@ -411,7 +411,7 @@ fn unreliable_fragments_hold_a_bounded_memory() {
 fn sim_any_plaintext_is_taken_or_ends_the_session() {
     netsim::for_each_seed(&netsim::test_site!(), 60, |seed: Seed| {
         let mut generator = seed.generator(3);
-        let mut bout = Bout::open(generator.below(u64::MAX));
+        let mut bout = Scenario::open(generator.below(u64::MAX));
         for _ in 0..200 {
             let mut plaintext = Vec::new();
             for _ in 0..generator.between(1, 6) {
@@ -479,7 +479,7 @@ fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
 #[test]
 fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
     for number in 20..30 {
-        let mut bout = Bout::open(number);
+        let mut bout = Scenario::open(number);
         let theirs = bout.server().sessions()[0];
         let mut sent = 0;
         let mut newest = vec![0, 0];

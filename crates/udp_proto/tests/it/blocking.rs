@@ -6,7 +6,7 @@ use core::time::Duration;
 use udp_proto::{Config, Credentials, Prefix};
 use wire::{Arrival, ClientId, Instant, Seed};
 
-use crate::authenticated::Bout;
+use crate::authenticated::Scenario;
 use crate::direct::{CLIENT, Line, Party, START, UNIX, config, network};
 use crate::harness::{Keys, SERVER, address};
 use crate::rogue::{Rogue, confirm};
@@ -138,7 +138,7 @@ fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
 fn u13_block_breaches_bans_a_player_after_a_violation() {
     for span in [None, Some(SPAN)] {
         let config = config(|config| config.block_breaches = span);
-        let mut bout = Bout::open_with(4, config);
+        let mut bout = Scenario::open_with(4, config);
         bout.say(&BREACH);
         assert!(bout.end().is_some());
         let line = &mut bout.line;
@@ -198,7 +198,7 @@ fn u13_block_breaches_meets_an_attempt_that_has_not_opened() {
 #[test]
 fn u13_block_breaches_ends() {
     let config = config(|config| config.block_breaches = Some(Duration::from_secs(5)));
-    let mut bout = Bout::open_with(5, config);
+    let mut bout = Scenario::open_with(5, config);
     bout.say(&BREACH);
     let line = &mut bout.line;
     for (millis, accepted) in [(4_900, 1), (200, 2)] {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use udp_proto::{CloseCode, CloseReason, Event, NoSession, SendError, SessionId};
 use wire::{Generator, Instant, Seed};
 
-use crate::authenticated::Bout;
+use crate::authenticated::Scenario;
 use crate::direct::{Line, Party, Sent};
 use crate::harness::SERVER;
 use crate::harness::{RELIABLE, UNRELIABLE, address};
@@ -130,7 +130,7 @@ fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
 /// 4th ... packet.
 #[test]
 fn u15_close_answers_the_first_second_fourth_and_so_on_packet() {
-    let mut bout = Bout::open_with(9, udp_proto::Config::default());
+    let mut bout = Scenario::open_with(9, udp_proto::Config::default());
     let theirs = bout.server().sessions()[0];
     let now = bout.line.now;
     bout.line

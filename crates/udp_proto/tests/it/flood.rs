@@ -161,7 +161,7 @@ fn twp_f1_a_refused_hello_costs_few_hashes_no_curve_no_slot_and_no_memory() {
 type Mail = (Option<usize>, SocketAddr, Vec<u8>);
 
 /// Honest clients on a line with delay, and a flood without delay.
-struct Siege {
+struct Flood {
     now: Instant,
     server: Party<Counted>,
     clients: Vec<Party>,
@@ -169,7 +169,7 @@ struct Siege {
     posted: u64,
 }
 
-impl Siege {
+impl Flood {
     fn post(&mut self, to: Option<usize>, from: SocketAddr, bytes: Vec<u8>) {
         self.posted += 1;
         self.mail
@@ -224,7 +224,7 @@ fn honest(index: u16, seed: u64) -> Party {
 #[test]
 fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     let (server, mut keys, counts) = server(2, Config::default());
-    let mut siege = Siege {
+    let mut siege = Flood {
         now: START,
         server,
         clients: (0..108).map(|index| honest(index, 2)).collect(),
@@ -345,7 +345,7 @@ fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
 fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
     for networks in [24_u16, 160] {
         let (server, keys, _) = server(5, Config::default());
-        let mut siege = Siege {
+        let mut siege = Flood {
             now: START,
             server,
             clients: (0..40).map(|index| honest(index, 5)).collect(),

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use udp_proto::Config;
 
-use crate::authenticated::Bout;
+use crate::authenticated::Scenario;
 use crate::direct::Sent;
 use crate::harness::address;
 
@@ -12,7 +12,7 @@ use crate::harness::address;
 /// keepalive of a second the session expands its keys twice in that time, not for each answer.
 #[test]
 fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
-    let mut bout = Bout::open_with(61, Config::default());
+    let mut bout = Scenario::open_with(61, Config::default());
     let (mut drops, mut answers, mut acked) = (0, 0, [0, 0]);
     let mut before = bout.server().machine.memory();
     for _ in 0..2_000 {
@@ -39,7 +39,7 @@ fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
 /// 1,000 per second for 10 s; none opens.
 #[test]
 fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
-    let mut bout = Bout::open_with(62, Config::default());
+    let mut bout = Scenario::open_with(62, Config::default());
     let client = address(crate::direct::CLIENT);
     let (mut acked, mut least) = ([0, 0], usize::MAX);
     let mut expansions = 0;

@@ -6,7 +6,7 @@ use netsim::provider::{CallCounts, Counting, Counts, SimProvider};
 use udp_proto::{CloseCode, CloseReason, Config};
 use wire::Seed;
 
-use crate::authenticated::Bout;
+use crate::authenticated::Scenario;
 use crate::direct::Line;
 use crate::harness::UNRELIABLE;
 use crate::key_update::{KEY_PHASE, phases};
@@ -18,7 +18,7 @@ const KEY_UPDATE: Option<CloseReason> = Some(CloseReason::Local(CloseCode::KeyUp
 
 #[test]
 fn the_answer_to_a_new_key_is_a_new_key_in_the_very_next_packet() {
-    let mut bout = Bout::open_with(1, Config::default());
+    let mut bout = Scenario::open_with(1, Config::default());
     bout.say(&PING);
     bout.session.update();
     let packet = bout.session.packet(&PING);
@@ -40,7 +40,7 @@ fn the_answer_to_a_new_key_is_a_new_key_in_the_very_next_packet() {
 #[test]
 fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
     for is_acknowledged in [true, false] {
-        let mut bout = Bout::open_with(2, Config::default());
+        let mut bout = Scenario::open_with(2, Config::default());
         bout.say(&PING);
         for _ in 0..2 {
             bout.session.update();
@@ -59,7 +59,7 @@ fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
 #[test]
 fn an_acknowledgement_of_a_new_key_under_the_old_one_ends_the_session() {
     for is_answered in [true, false] {
-        let mut bout = Bout::open_with(3, Config::default());
+        let mut bout = Scenario::open_with(3, Config::default());
         let theirs = bout.server().sessions()[0];
         bout.line.now += Duration::from_secs(2);
         let (now, from) = (bout.line.now, bout.line.client.at);
@@ -108,8 +108,8 @@ fn the_first_packet_bears_no_later_phase() {
 /// valid packet.
 #[test]
 fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second() {
-    let quiet = Siege::run(0);
-    let siege = Siege::run(20);
+    let quiet = Flood::run(0);
+    let siege = Flood::run(20);
     assert!(siege.spent.open > quiet.spent.open + 30_000, "{siege:?}");
     // It was idle and starts with one key per direction.
     assert!(quiet.spent.aead <= 2, "{quiet:?}");
@@ -152,13 +152,13 @@ fn keys_of_an_idle_session_are_not_expanded_for_each_ping() {
 
 /// A server's costs for 20 s of traffic.
 #[derive(Debug)]
-struct Siege {
+struct Flood {
     spent: CallCounts,
     /// Peak memory.
     memory: usize,
 }
 
-impl Siege {
+impl Flood {
     /// With `forgeries` packets of a forged phase every 10 ms.
     fn run(forgeries: u32) -> Self {
         let (seed, counts) = (Seed::from_number(5), Counts::default());

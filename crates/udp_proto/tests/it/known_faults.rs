@@ -7,7 +7,7 @@ use udp_proto::fragment::FRAGMENT_LEN;
 use udp_proto::{CloseCode, CloseReason, Config};
 use wire::Seed;
 
-use crate::authenticated::{Bout, fragment};
+use crate::authenticated::{Scenario, fragment};
 use crate::direct::{CLIENT, Line, Party, UNIX, again};
 use crate::harness::{INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::hostile::stranger;
@@ -24,7 +24,7 @@ fn renet_a_slice_past_its_count_ends_its_session_and_no_other() {
         (0, 0),
         (0, u16::MAX),
     ] {
-        let mut bout = Bout::open_with(1, Config::default());
+        let mut bout = Scenario::open_with(1, Config::default());
         let (_, other) = bout.line.join(2);
         bout.line.server.events.clear();
         bout.say(&fragment(0, 7, (index, count), &[5; FRAGMENT_LEN]));
@@ -75,7 +75,7 @@ fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
 fn quinn_out_of_order_data_is_bounded_by_the_window() {
     let config = Config::for_server();
     let window = usize::try_from(config.receive_window).unwrap();
-    let mut bout = Bout::open_with(3, config);
+    let mut bout = Scenario::open_with(3, config);
     let before = bout.server().machine.memory();
     let (mut most, mut sent) = (0, 0);
     'flood: for id in 0..1_024 {
@@ -104,7 +104,7 @@ fn quiche_an_acknowledgement_of_what_was_never_sent_ends_the_session() {
         // A sent packet, and below it an unsent one.
         &[0x02, 0, 0, 0, 0, 0, 1, 0x80],
     ] {
-        let mut bout = Bout::open_with(4, Config::default());
+        let mut bout = Scenario::open_with(4, Config::default());
         let theirs = bout.server().sessions()[0];
         let before = bout.server().machine.session_stats(theirs).unwrap();
         bout.say(ack);
@@ -129,7 +129,7 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
         (ack(0xFFFF, [0xFF, 0x07], 129), CloseCode::Frame),
         (ack(u32::MAX, [0xFF, 0x07], 128), CloseCode::AckUnsent),
     ] {
-        let mut bout = Bout::open_with(5, Config::default());
+        let mut bout = Scenario::open_with(5, Config::default());
         bout.say(&frame);
         assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{frame:02x?}");
         // Without the keys it is not parsed at all.
@@ -148,7 +148,7 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
 fn gnutls_fragments_of_two_messages_never_become_one() {
     let (whole, end) = ([1; FRAGMENT_LEN], [2; 10]);
     for channel in [0, 1] {
-        let mut bout = Bout::open_with(6, Config::default());
+        let mut bout = Scenario::open_with(6, Config::default());
         bout.say(&fragment(channel, 0, (0, 2), &whole));
         bout.say(&fragment(channel, 1, (1, 2), &end));
         assert!(bout.server().messages.is_empty() && bout.end().is_none());

@@ -11,7 +11,7 @@ use crate::direct::{CLIENT, Party, START};
 use crate::harness::{Keys, address};
 use crate::rogue::{Rogue, RogueSession, confirm};
 
-struct Bout {
+struct Scenario {
     server: Party<Counting<SimProvider>>,
     counts: Counts,
     session: RogueSession,
@@ -21,7 +21,7 @@ struct Bout {
     heard: Vec<Vec<u8>>,
 }
 
-impl Bout {
+impl Scenario {
     /// Runs the handshake up to the ACCEPT, as a node.
     fn new(number: u64) -> Self {
         let seed = Seed::from_number(number);
@@ -86,7 +86,7 @@ impl Bout {
 
 #[test]
 fn an_identity_made_by_hand_from_the_paper_is_believed() {
-    let mut bout = Bout::new(1);
+    let mut bout = Scenario::new(1);
     let confirm = confirm(&Config::default());
     let identity = bout.identity(&bout.own, &confirm);
     bout.say(&confirm, &identity);
@@ -100,7 +100,7 @@ fn an_identity_made_by_hand_from_the_paper_is_believed() {
 fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     let confirm = confirm(&Config::default());
     let other = Identity::generate(&mut SimProvider::new(Seed::from_number(6))).unwrap();
-    let mut bout = Bout::new(2);
+    let mut bout = Scenario::new(2);
     let stolen = bout.identity(&other, &confirm);
     let mut altered = confirm.clone();
     altered[8] ^= 1;
@@ -124,14 +124,14 @@ fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
     assert_eq!(bout.server.machine.session_count(), 0);
 
     // The signature covers the parameters of CONFIRM.
-    let mut bout = Bout::new(3);
+    let mut bout = Scenario::new(3);
     let own = bout.identity(&bout.own, &confirm);
     bout.say(&altered, &own);
     assert!(bout.server.events.is_empty());
 
     // An IDENTITY of another handshake is invalid here.
-    let mut bout = Bout::new(4);
-    let earlier = Bout::new(5);
+    let mut bout = Scenario::new(4);
+    let earlier = Scenario::new(5);
     bout.own = Identity::from_pem(&earlier.own.to_pem()).unwrap();
     let replayed = earlier.identity(&earlier.own, &confirm);
     bout.say(&confirm, &replayed);

@@ -187,7 +187,7 @@ fn random_config(generator: &mut Generator, rows: &[ChannelConfig]) -> Config {
 }
 
 /// Faults of datagrams until the phase without faults.
-struct Weather {
+struct LinkFaults {
     /// Lost and duplicated packets per million.
     loss: u32,
     duplication: u32,
@@ -202,7 +202,7 @@ struct Weather {
     ends_at: Instant,
 }
 
-impl Weather {
+impl LinkFaults {
     fn random(generator: &mut Generator) -> Self {
         let loss = [0, 20_000, 100_000, 300_000];
         let after = |millis| START + Duration::from_millis(millis);
@@ -235,7 +235,7 @@ struct World {
     ends: [End; 2],
     client_at: SocketAddr,
     table: ChannelTable,
-    weather: Weather,
+    weather: LinkFaults,
     now: Instant,
     act_at: Instant,
     /// Datagrams in flight by arrival: receiver and source.
@@ -257,7 +257,7 @@ impl World {
         let credentials = keys.token(UNIX, 1, address(SERVER));
         client.dial(START, &keys, credentials);
         Self {
-            weather: Weather::random(&mut generator),
+            weather: LinkFaults::random(&mut generator),
             generator,
             ends: [End::new(server), End::new(client)],
             client_at: address(CLIENT),

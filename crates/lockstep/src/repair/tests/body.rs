@@ -13,7 +13,7 @@ fn what_is_laid_out_is_what_the_chain_holds() {
         period_nanos: 1,
         report_ticks: 1,
         len_max: 5,
-        len_beside: 0,
+        reserved_len: 0,
         len_small: 3,
         burst: 0,
         gain: 0,

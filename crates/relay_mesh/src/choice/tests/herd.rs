@@ -5,7 +5,7 @@ use super::*;
 const SESSIONS: usize = 1_000;
 
 /// Sessions and their routes.
-struct Crowd {
+struct ManyFlows {
     now: Instant,
     choices: Vec<Choice>,
     penalties: Penalties,
@@ -18,7 +18,7 @@ struct Crowd {
     changes: usize,
 }
 
-impl Crowd {
+impl ManyFlows {
     /// Starts with all sessions on routes equal to the best of `costs`, in 0.1 ms.
     fn new(seed: u64, costs: &[u16]) -> Self {
         let mut hashes = Seed::from_number(seed).generator(0);
@@ -79,7 +79,7 @@ impl Crowd {
 #[test]
 fn flows_that_came_together_leave_one_after_the_other() {
     for worse_after in [0, 100] {
-        let mut crowd = Crowd::new(1, &[500, 900]);
+        let mut crowd = ManyFlows::new(1, &[500, 900]);
         for _ in 0..5 * worse_after {
             crowd.step(&[500, 900]);
         }
@@ -108,7 +108,7 @@ fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
         for seed in 0..3 {
             // 10 ms better than all others, then 10 ms worse.
             let costs = |best: u16| [best, 600, 610, 640, 700];
-            let mut crowd = Crowd::new(seed, &costs(500));
+            let mut crowd = ManyFlows::new(seed, &costs(500));
             assert_eq!(crowd.shares(), [SESSIONS, 0, 0, 0, 0]);
             for step in 0..5 * 240 {
                 let is_worse = (step / 5 / half_period) % 2 == 1;
@@ -145,7 +145,7 @@ fn mesh_s3_relays_that_get_slower_under_load_share_it() {
         shares.iter().map(cost).collect()
     };
     // All sessions start on the first relay; the others become available later.
-    let mut crowd = Crowd::new(1, &[500, 900, 900, 900]);
+    let mut crowd = ManyFlows::new(1, &[500, 900, 900, 900]);
     assert_eq!(crowd.shares()[0], SESSIONS);
     for _ in 0..5 * 600 {
         let shares = crowd.shares();

@@ -11,7 +11,7 @@ const SECONDS: u64 = 3_600;
 const ROUTES: u8 = 40;
 
 /// Delay components of a route, in 0.1 ms.
-struct Weather {
+struct LinkFaults {
     base: i64,
     /// Slow noise, in thousandths of 0.1 ms.
     slow: i64,
@@ -21,7 +21,7 @@ struct Weather {
     spike_end: u64,
 }
 
-impl Weather {
+impl LinkFaults {
     fn new(noise: &mut Generator) -> Self {
         Self {
             base: between(noise, 400, 1_000),
@@ -68,7 +68,7 @@ struct Tally {
 fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
     let seed = Seed::from_number(seed);
     let (mut noise, mut errors) = (seed.generator(0), seed.generator(1));
-    let mut routes: Vec<Weather> = (0..ROUTES).map(|_| Weather::new(&mut noise)).collect();
+    let mut routes: Vec<LinkFaults> = (0..ROUTES).map(|_| LinkFaults::new(&mut noise)).collect();
     let paths: Vec<Path> = (0..ROUTES).map(path).collect();
     let penalties = Penalties::new(PenaltyConfig::default());
     let mut choice = Choice::new(Instant::ZERO, config, seed.generator(2).next_u64());

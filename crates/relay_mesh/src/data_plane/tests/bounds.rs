@@ -6,7 +6,7 @@ use crate::hop::HOPS_LEFT_MAX;
 #[test]
 fn a_label_is_held_to_its_rate() {
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         let passed = (0..1_000)
             .filter(|&number| {
                 let frame = rig.send(0, number, body(kind));
@@ -96,7 +96,7 @@ fn mesh_a1_pgx6_pgd_p6_a_looped_route_is_bounded_by_the_route_length() {
 #[test]
 fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
     for kind in KINDS {
-        let mut rig = Rig::new(kind);
+        let mut rig = Harness::new(kind);
         // Each label has a burst of 100,000 bytes, and its owner 250,000 in total.
         let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
         let mut passed = 0;

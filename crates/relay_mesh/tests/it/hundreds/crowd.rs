@@ -30,7 +30,7 @@ pub(crate) fn nodes(usual: usize) -> usize {
 }
 
 /// All nodes and their positions.
-pub(crate) struct Crowd {
+pub(crate) struct ManyPlayers {
     pub(crate) world: World,
     seed: Seed,
     generator: Generator,
@@ -55,7 +55,7 @@ pub(crate) struct Crowd {
 const START: u64 = 20;
 const RATE: u32 = 20;
 
-impl Crowd {
+impl ManyPlayers {
     pub(crate) fn new(seed: Seed, count: usize, links_max: fn(usize) -> usize) -> Self {
         Self::with(seed, count, links_max, None)
     }

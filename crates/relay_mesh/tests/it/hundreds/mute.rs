@@ -12,7 +12,7 @@ use udp_proto::{
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
-use super::crowd::{Crowd, mesh_address};
+use super::crowd::{ManyPlayers, mesh_address};
 use crate::harness::ms;
 use crate::member::RELIABLE;
 use crate::toy::ToyProvider;
@@ -125,7 +125,7 @@ impl App<Endpoint<ToyProvider>> for Mute {
 
 /// Adds a mute node that dials the nodes `to`. It publishes a record with these roles, or none.
 pub(super) fn join(
-    crowd: &mut Crowd,
+    crowd: &mut ManyPlayers,
     (seed, number): (Seed, usize),
     to: impl IntoIterator<Item = usize>,
     roles: Option<Roles>,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use netsim::{for_each_seed, test_site};
 
-use super::crowd::{Crowd, ENTRY};
+use super::crowd::{ENTRY, ManyPlayers};
 
 /// Links that the entry considers up, although one end is dead or has no session for them.
-fn false_links(crowd: &Crowd) -> (Vec<(usize, usize)>, usize) {
+fn false_links(crowd: &ManyPlayers) -> (Vec<(usize, usize)>, usize) {
     let (sessions, view) = (crowd.links(), crowd.node(ENTRY).mesh());
     let all = view.links.len();
     let ends = view.links.into_iter().map(|link| {
@@ -23,7 +23,7 @@ fn false_links(crowd: &Crowd) -> (Vec<(usize, usize)>, usize) {
 #[expect(clippy::print_stdout, reason = "figures are shown")]
 fn sim_pgx13_a_death_is_known_in_5_s_and_a_closed_link_in_35_s() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = Crowd::new(seed, 60, |_| 24);
+        let mut crowd = ManyPlayers::new(seed, 60, |_| 24);
         let mut since: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         let (mut gone, mut all, mut longest) = (0, 0, 0);
         for second in 0..120 {
