@@ -66,7 +66,7 @@ impl<A> PathSet<A> {
         };
         let bound = &path.bound;
         let flows = requests.iter().map(|request| request.flow);
-        let mut unbound = flows.filter(|flow| !bound.contains_key(flow));
+        let unbound = flows.filter(|flow| !bound.contains_key(flow));
         let still = path.unbound_since;
         let still = still.filter(|(oldest, _)| unbound.clone().any(|flow| flow == *oldest));
         let oldest = still.or_else(|| unbound.clone().next().map(|flow| (flow, now)));
