@@ -18,7 +18,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use benches::players::child::{Process, Role, Said, play_role};
+use benches::players::child::{ChildOutput, Process, Role, play_role};
 use benches::players::floor::{Floor, Lengths, Work};
 use benches::players::host::{Count, Host};
 use benches::players::{Plan, SEATS};
@@ -214,7 +214,7 @@ impl Served {
         (plan, wall): (Plan, Duration),
         cpu: Duration,
         [before, after]: [Count; 2],
-        [said_before, said]: [Said; 2],
+        [said_before, said]: [ChildOutput; 2],
     ) -> Self {
         let ticks = (after.ticks - before.ticks) as f64;
         let player_ticks = ticks * f64::from(SEATS);
