@@ -69,16 +69,15 @@ impl<A> PathSet<A> {
         let unbound = flows.filter(|flow| !bound.contains_key(flow));
         let still = path.unbound_since;
         let still = still.filter(|(oldest, _)| unbound.clone().any(|flow| flow == *oldest));
-        let oldest = still.or_else(|| unbound.clone().next().map(|flow| (flow, now)));
+        path.unbound_since = still.or_else(|| unbound.clone().next().map(|flow| (flow, now)));
+        if path.unbound_since.is_none() {
+            path.failures = 0;
+        }
         let stranded = if path.is_short(now) {
             unbound.collect()
         } else {
             BTreeSet::new()
         };
-        path.unbound_since = oldest;
-        if oldest.is_none() {
-            path.failures = 0;
-        }
         if let Some((_, since)) = path.unbound_since.filter(|_| stranded.is_empty()) {
             self.search_from(since + UNBOUND_MAX);
         }
