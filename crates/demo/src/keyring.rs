@@ -28,7 +28,7 @@ impl Keyring {
     /// Makes an empty folder with an unpredictable name.
     ///
     /// If this process is killed, nothing removes the folder. So start a process that calls
-    /// [`sweep`] before [`fill`](Self::fill).
+    /// `sweep` before [`fill`](Self::fill).
     ///
     /// # Errors
     ///
