@@ -3,7 +3,7 @@
 //! Follows RFC 8446, with raw public keys in place of certificates (RFC 7250). rustls and ring
 //! verify that the peer signed the handshake with its key, whose hash is its node id. There is no
 //! certificate authority, no name and no expiry, so no clock is read. Sessions are not resumed:
-//! every connection proves both keys anew.
+//! every connection proves both keys again.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

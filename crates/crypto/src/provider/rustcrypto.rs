@@ -15,7 +15,7 @@ use super::{Aead, Held, NoEntropy, OpenError, Provider, Role, x_of_shared_point}
 use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
-/// Provider without C or assembly of its own, for WebAssembly; several times slower than
+/// Provider in Rust alone, without C or assembly, for WebAssembly; several times slower than
 /// [`Ring`](crate::Ring). `E` is its source of randomness. Signatures are deterministic (RFC 6979).
 /// All keys are wiped on drop.
 pub struct RustCrypto<E = OsEntropy> {

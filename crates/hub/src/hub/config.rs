@@ -35,7 +35,7 @@ pub struct HubConfig {
     pub unacknowledged_mails_max: usize,
     /// Store commands in flight. Default 1,024. Reads and acknowledgements may use half.
     pub ops_in_flight: usize,
-    /// Mail on its way to disk, bytes. Default 16 MiB. A sender gets `Busy` once its own mail takes
+    /// Mail not yet stored on disk, bytes. Default 16 MiB. A sender gets `Busy` once its own mail takes
     /// as much as is left for all.
     pub store_bytes_in_flight: usize,
     /// Open calls of one node. Default 1,024.

@@ -373,7 +373,7 @@ impl Ops {
             .saturating_add(self.mail_bytes)
     }
 
-    /// Returns the cost of mail on its way to disk, bytes.
+    /// Returns the cost of mail not yet stored on disk, bytes.
     pub(super) const fn mail_bytes(&self) -> usize {
         self.mail_bytes
     }
@@ -435,7 +435,7 @@ const CLAIM_BYTES: usize = size_of::<Claim>() + 4 * ENTRY_BYTES;
 /// Size of a command without its mails, bytes.
 const OP_BYTES: usize = 256 + ENTRY_BYTES;
 
-/// Size of a mail on its way to disk without its body, bytes.
+/// Size of a mail not yet stored on disk, without its body, bytes.
 const MAIL_BYTES: usize = size_of::<NewMail>() + size_of::<Settled>();
 
 #[cfg(test)]

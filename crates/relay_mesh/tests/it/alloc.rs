@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use relay_mesh::Leg;
+use relay_mesh::link_state::Message;
 
 use crate::harness::{Adjust, ENTRY, RELAY, mesh_address};
 use crate::unseen::{GENEROUS, Lens, frames, generous_tag_only, unseen};
@@ -87,4 +88,14 @@ fn mesh_f7_a_relay_allocates_nothing_for_a_frame() {
 #[test]
 fn mesh_f7_a_relay_allocates_nothing_for_a_tag_only_frame() {
     pass(generous_tag_only);
+}
+
+#[test]
+fn mesh_a1_a_count_without_entries_allocates_nothing() {
+    // Digest and list of records with 1,024 entries, and a request of 64: none has an entry.
+    for bytes in [[4, 4, 0], [17, 4, 0], [5, 0, 64]] {
+        let before = allocations();
+        assert!(Message::decode(&bytes).is_err(), "{bytes:?}");
+        assert_eq!(allocations(), before, "{bytes:?}");
+    }
 }

@@ -69,7 +69,7 @@ fn boundaries_go_later_slowly_and_sooner_at_once() {
     assert_eq!(clock.deadline(), millis(1_111));
     clock.set_phase(Duration::ZERO);
     assert_eq!(clock.deadline(), millis(1_110));
-    // On its way to 9 ms it is set back to 1 ms, but not into the past.
+    // Before it reaches 9 ms it is set back to 1 ms, but not into the past.
     clock.set_phase(Duration::from_millis(9));
     assert_eq!(clock.pass(millis(1_110)), Some(106));
     clock.set_phase(Duration::from_millis(1));
