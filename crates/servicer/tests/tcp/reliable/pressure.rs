@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use servicer::{ClientEvent, Dest, LeaveCause, MessageError, ServerEvent};
 
 use super::stage::{MOMENT, Stage, closed, heard, message, on_both, record, text, until};
@@ -164,18 +164,24 @@ fn orders_that_wait_are_bounded_and_the_next_is_handed_back() {
         let mut stage = Stage::new(&config);
         let (mut client, id) = stage.join("ann");
         // The servicer blocks until the test releases it.
-        let (go, until_then) = crossbeam_channel::bounded::<()>(0);
-        let payload = Bytes::from_owner(Brake(b"stop".to_vec(), until_then));
+        let (release, released) = crossbeam_channel::bounded::<()>(0);
+        let (blocks, blocked) = crossbeam_channel::bounded::<()>(1);
+        let payload = Bytes::from_owner(Brake {
+            bytes: b"stop".to_vec(),
+            blocks,
+            released,
+        });
         stage.server.send(id, payload).unwrap();
+        blocked.recv().unwrap();
         let sent = (0..100)
             .take_while(|number| stage.server.send(id, text(&number.to_string())).is_ok())
             .count();
-        assert!((3..=5).contains(&sent), "{sent}");
+        assert_eq!(sent, 4);
         assert_eq!(
             stage.server.send(Dest::All, text("x")),
             Err(MessageError::Busy)
         );
-        drop(go);
+        drop(release);
         assert_eq!(message(&mut client), "stop");
         for number in 0..sent {
             assert_eq!(message(&mut client), number.to_string());
@@ -249,17 +255,23 @@ fn silence_of_a_member_costs_nothing_and_ends_nothing() {
     });
 }
 
-/// Bytes that block on the last drop until the test releases them.
-struct Brake(Vec<u8>, Receiver<()>);
+/// Bytes that say that the last drop began, and block it until the test
+/// releases it.
+struct Brake {
+    bytes: Vec<u8>,
+    blocks: Sender<()>,
+    released: Receiver<()>,
+}
 
 impl AsRef<[u8]> for Brake {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
 impl Drop for Brake {
     fn drop(&mut self) {
-        self.1.recv().ok();
+        self.blocks.send(()).ok();
+        self.released.recv().ok();
     }
 }
