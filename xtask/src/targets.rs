@@ -67,7 +67,7 @@ const PORTABLE: [&str; 7] = [
 const PORTABLE_FLAG: &str = "--cfg=tickwire_portable";
 
 /// A driver test which exists only with that flag.
-const PORTABLE_TEST: &str = "batches::b5_without_what_linux_alone_has_a_call_is_one_datagram";
+const PORTABLE_TEST: &str = "batches::b5_without_linux_calls_each_datagram_is_one_call";
 
 /// One run of `cargo check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -164,7 +164,7 @@ counters! {
 #[cfg(feature = "udp")]
 impl Ledger {
     /// Records the duration of a turn: from `began` to `received`, and from there to `sent`.
-    pub(crate) fn note_turn(&self, began: Instant, received: Instant, sent: Instant) {
+    pub(crate) fn record_turn(&self, began: Instant, received: Instant, sent: Instant) {
         let nanos = |from: Instant, to: Instant| to.as_nanos().saturating_sub(from.as_nanos());
         self.receive_nanos.add(nanos(began, received));
         self.send_nanos.add(nanos(received, sent));

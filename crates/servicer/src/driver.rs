@@ -180,7 +180,7 @@ where
         let received = self.clock.now();
         self.drain();
         let ledger = self.inbox.ledger();
-        ledger.note_turn(began, received, self.clock.now());
+        ledger.record_turn(began, received, self.clock.now());
         match stop_at {
             Some(_) if self.application.is_drained(&self.machine) && self.is_sent() => {
                 ControlFlow::Break(End::Drained)
@@ -295,7 +295,7 @@ where
                 break;
             };
             *left = left.saturating_sub(1);
-            self.dispatcher.note_sent(now, &transmit.destination);
+            self.dispatcher.on_sent(now, &transmit.destination);
             transmitter.take(now, (&transmit, start), self.inbox.ledger());
         }
         transmitter.flush(now, self.inbox.ledger());

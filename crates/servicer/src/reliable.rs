@@ -25,7 +25,7 @@
 //! **Shutdown.** [`ReliableServer::shutdown`] accepts no more clients, sends members the reason,
 //! writes queued messages up to a deadline, closes all connections, joins every thread, and reports
 //! how many messages were written and how many dropped. If a thread panics, only its own
-//! connections close, and the application receives [`ServerEvent::ServicerEnded`].
+//! connections close, and the application receives [`ServerEvent::ThreadEnded`].
 //!
 //! ```
 //! use std::time::Duration;

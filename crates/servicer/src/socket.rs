@@ -156,7 +156,7 @@ impl UdpSocket {
 
     /// Receives into `buffers`. Returns how many buffers and `metas` are filled. Errors:
     /// `WouldBlock` if the socket is empty. Errors for which
-    /// [`concerns_earlier`](Self::concerns_earlier) returns true do not concern this call.
+    /// [`is_of_earlier_send`](Self::concerns_earlier) returns true do not concern this call.
     pub(crate) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -168,7 +168,7 @@ impl UdpSocket {
 
     /// Returns whether `error` may report an earlier datagram: it was undeliverable or, on a
     /// connected socket, caused any ICMP message. The system reports each such error once.
-    pub(crate) fn concerns_earlier(&self, error: &io::Error) -> bool {
+    pub(crate) fn is_of_earlier_send(&self, error: &io::Error) -> bool {
         is_unreachable(error) || (self.peer.is_some() && is_of_icmp(error))
     }
 
@@ -265,7 +265,7 @@ impl UdpSocket {
         sent.calls = sent.calls.saturating_add(1);
         let first = self.try_send(outbound, datagram, None);
         match &first {
-            Err(error) if self.concerns_earlier(error) => {
+            Err(error) if self.is_of_earlier_send(error) => {
                 // The error reported an earlier datagram (ICMP), and this one was not sent.
                 sent.calls = sent.calls.saturating_add(1);
                 sent.count_retry(error, &self.try_send(outbound, datagram, None));

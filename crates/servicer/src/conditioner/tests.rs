@@ -9,7 +9,7 @@ use super::*;
 use crate::socket::SocketIndex;
 
 #[test]
-fn what_no_rule_names_is_not_taken() {
+fn datagrams_without_a_rule_are_not_held() {
     let rules = Rules::new();
     let conditioner = Conditioner::new(rules.clone());
     assert!(!conditioner.has_rule(&to("127.0.0.1:5")));
@@ -38,12 +38,12 @@ fn the_most_specific_rule_counts() {
         ),
     ];
     let mut conditioner = Conditioner::new(rules.clone());
-    let mut from_ours = to("127.0.0.1:5");
+    let mut from_local = to("127.0.0.1:5");
     for (place, (ends, delay)) in delays.into_iter().enumerate() {
         rules.set(ends, Delay(Duration::from_millis(delay)));
         assert_eq!(rules.len(), place + 1);
-        from_ours.local = Some(ours);
-        assert_eq!(arrival(&mut conditioner, from_ours), delay);
+        from_local.local = Some(ours);
+        assert_eq!(arrival(&mut conditioner, from_local), delay);
     }
     assert_eq!(arrival(&mut conditioner, to("127.0.0.1:5")), 3);
     assert_eq!(arrival(&mut conditioner, to("127.0.0.1:6")), 2);
@@ -71,7 +71,7 @@ fn the_earliest_arrives_first_and_equal_times_keep_their_order() {
 }
 
 #[test]
-fn holds_and_releases_as_a_sorted_list_would() {
+fn agrees_with_a_sorted_list() {
     for seed in 0..200 {
         let mut generator = Seed::from_number(seed).generator(0);
         let delays: Vec<Vec<u64>> = (0..60)
@@ -146,7 +146,7 @@ fn holds_no_more_datagrams_and_bytes_than_its_limits() {
 }
 
 #[test]
-fn what_arrives_is_what_the_model_made_of_it() {
+fn datagrams_arrive_as_the_model_changed_them() {
     let mut conditioner = ruled(Halve);
     conditioner.take(Instant::ZERO, to(PEER), &[1, 2, 3, 4], &Ledger::default());
     let (_, bytes) = conditioner.pop_due(Instant::ZERO).unwrap();

@@ -153,7 +153,7 @@ impl Exits {
             .is_none_or(|state| state.is_silent(now) && !state.has_session)
     }
 
-    pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
+    pub(super) fn on_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
         self.each_of(peer, |state| state.moved_at = now);
     }
 

@@ -221,7 +221,7 @@ impl ReceiveBuffers {
         let filled = match socket.receive(used, &mut self.metas) {
             Ok(filled) => filled,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Nothing,
-            Err(error) if socket.concerns_earlier(&error) => {
+            Err(error) if socket.is_of_earlier_send(&error) => {
                 ledger.unreachable.add(1);
                 return Received::Some(0);
             }
@@ -244,7 +244,7 @@ impl ReceiveBuffers {
                 take(envelope, datagram, ledger, &mut deliver);
             }
         }
-        if TELLS_EMPTY && filled < self.most {
+        if SHORT_BATCH_IS_LAST && filled < self.most {
             Received::All(received)
         } else {
             Received::Some(received)
@@ -299,7 +299,7 @@ const fn is_own(ip: IpAddr) -> bool {
 /// Whether a receive with free buffers means that the socket is empty. `recvmmsg(2)` of Linux
 /// continues until the socket is empty, and a later datagram ends an edge-triggered wait. An error
 /// also ends the call early, and it ends the wait too.
-const TELLS_EMPTY: bool = cfg!(has_linux_calls);
+const SHORT_BATCH_IS_LAST: bool = cfg!(has_linux_calls);
 
 /// Maximum bytes of one receive: a whole datagram, or several merged by the system.
 const RECEIVE_LEN: usize = 1 << 16;
@@ -327,8 +327,8 @@ impl Dispatcher {
         self.exits = Exits::new(exits, flows_max);
     }
 
-    pub(super) fn note_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
-        self.exits.note_sent(now, peer);
+    pub(super) fn on_sent<P: PeerAddress>(&mut self, now: Instant, peer: &P) {
+        self.exits.on_sent(now, peer);
     }
 
     pub(super) const fn begin(&mut self) {

@@ -39,7 +39,7 @@ fn datagrams(shard: u8) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn the_program_finds_what_the_mesh_does_and_never_more_than_there_are() {
+fn the_filter_agrees_with_the_mesh_and_stays_below_the_shard_count() {
     for count in 1..=ShardId::COUNT_MAX {
         let program = program(NonZeroU8::new(count).unwrap());
         for datagram in (0..8).flat_map(datagrams) {
@@ -57,7 +57,7 @@ fn the_program_finds_what_the_mesh_does_and_never_more_than_there_are() {
 
 #[test]
 #[cfg(all(target_os = "linux", has_linux_calls))]
-fn the_system_gives_each_socket_what_is_its_shards() {
+fn the_system_steers_each_datagram_to_the_socket_of_its_shard() {
     let any = "127.0.0.1:0".parse().unwrap();
     for address in [any, "[::1]:0".parse().unwrap()] {
         let count = NonZeroU8::new(3).unwrap();
@@ -125,7 +125,7 @@ fn wait<T>(mut receive: impl FnMut() -> std::io::Result<T>) -> T {
 }
 
 #[test]
-fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
+fn one_socket_binds_exclusively_and_more_than_eight_are_refused() {
     let any = "127.0.0.1:0".parse().unwrap();
     let bind = |address, count| {
         bind_shards(
@@ -148,7 +148,7 @@ fn one_socket_has_its_port_alone_and_more_than_eight_are_refused() {
 }
 
 #[test]
-fn the_way_to_a_server_begins_at_an_address_of_its_family() {
+fn an_upstream_socket_has_the_family_of_its_server() {
     let bound = |server: &str, upstream: Option<&str>| {
         let command = Command::Open {
             server: server.parse().unwrap(),
@@ -176,7 +176,7 @@ fn a_game_port_receives_both_families_if_configured() {
 }
 
 #[test]
-fn a_leg_names_the_socket_that_it_came_by() {
+fn a_received_datagram_names_its_socket() {
     let address: SocketAddr = "192.0.2.1:9".parse().unwrap();
     let leg = Leg::from_wire(SocketIndex(0), address);
     assert_eq!(leg, Leg::mesh(address));

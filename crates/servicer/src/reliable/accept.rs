@@ -207,7 +207,7 @@ impl StreamApplication<AcceptMachine> for JoinHandler {
         None
     }
 
-    fn on_departed(&mut self, _: Instant, _: &mut AcceptMachine, connection: OpenConnection) {
+    fn on_handed_over(&mut self, _: Instant, _: &mut AcceptMachine, connection: OpenConnection) {
         let payload = self.payload.take().unwrap_or_default();
         self.options.apply(connection.socket());
         let address = connection.address();

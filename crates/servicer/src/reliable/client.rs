@@ -84,7 +84,7 @@ impl ReliableClient {
     /// Returns the next event, or `None` if there is none. Does not wait.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         let event = self.receiver.take()?;
-        self.note(event)
+        self.filter_event(event)
     }
 
     /// Waits up to `within` for the next event.
@@ -93,7 +93,7 @@ impl ReliableClient {
         loop {
             let left = deadline.saturating_since(Clock::new().now());
             let event = self.receiver.wait(left)?;
-            if let Some(event) = self.note(event) {
+            if let Some(event) = self.filter_event(event) {
                 return Some(event);
             }
         }
@@ -110,8 +110,8 @@ impl ReliableClient {
         self.handle.shutdown(within)
     }
 
-    /// Tracks the close. Returns `None` for events after it.
-    fn note(&mut self, event: ClientEvent) -> Option<ClientEvent> {
+    /// Wakes the thread if it waits for room. Returns `None` for events after the close.
+    fn filter_event(&mut self, event: ClientEvent) -> Option<ClientEvent> {
         if self.receiver.is_awaited() {
             self.handle.wake();
         }
@@ -132,7 +132,7 @@ impl Drop for ClientApplication {
     /// Reports the end of the thread, whatever its cause. The application ignores it if a close
     /// was reported before.
     fn drop(&mut self) {
-        let close = ClientClose::ServicerEnded;
+        let close = ClientClose::ThreadEnded;
         self.events.put(0, ClientEvent::Closed(close));
     }
 }
@@ -359,7 +359,7 @@ impl StreamMachine for ClientMachine {
 
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, bytes: usize) {
         if self.has_credit {
-            self.backlog.note_written(bytes);
+            self.backlog.on_written(bytes);
         } else {
             // The first credit's size is ignored: the budget is smaller.
             self.has_credit = true;

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_never_longer_than_what_may_wait() {
+    fn message_max_never_exceeds_the_queue_limit() {
         let config = ReliableConfig {
             queued_bytes_max: 10_000,
             ..ReliableConfig::default()
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn ls_19_the_system_holds_no_more_for_a_connection_than_it_is_asked_to() {
+    fn ls_19_socket_buffers_are_no_larger_than_requested() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let options = SocketOptions {

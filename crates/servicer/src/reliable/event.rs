@@ -72,7 +72,7 @@ pub enum ServerEvent {
     },
     /// A thread ended on its own, for example by a panic. [`Left`](Self::Left) follows for each
     /// of its members. Other members are not affected. A pool thread is replaced.
-    ServicerEnded {
+    ThreadEnded {
         /// Name of its thread.
         name: String,
         /// How it ended.
@@ -125,7 +125,7 @@ pub enum LeaveCause {
     /// The server has shut down.
     ShutDown,
     /// The thread of the member has ended.
-    ServicerEnded,
+    ThreadEnded,
 }
 
 impl fmt::Display for LeaveCause {
@@ -137,7 +137,7 @@ impl fmt::Display for LeaveCause {
             Self::Slow => "did not take what it was sent",
             Self::Dismissed => "was dismissed",
             Self::ShutDown => "was sent away as the server shut down",
-            Self::ServicerEnded => "lost its servicer",
+            Self::ThreadEnded => "lost its thread",
         })
     }
 }
@@ -178,7 +178,7 @@ pub enum ClientClose {
     /// The client closed the connection because the server read too slowly.
     ServerSlow,
     /// The client's own thread has ended, for example by a panic.
-    ServicerEnded,
+    ThreadEnded,
 }
 
 impl fmt::Display for ClientClose {
@@ -192,7 +192,7 @@ impl fmt::Display for ClientClose {
             Self::Slow => f.write_str("the client did not take what it was sent"),
             Self::Dismissed(_) => f.write_str("the server has dismissed the client"),
             Self::ServerSlow => f.write_str("the server did not take what it was sent"),
-            Self::ServicerEnded => f.write_str("the client's servicer has ended"),
+            Self::ThreadEnded => f.write_str("the client's thread has ended"),
         }
     }
 }

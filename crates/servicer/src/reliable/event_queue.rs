@@ -91,12 +91,12 @@ impl<T> Clone for EventSender<T> {
 impl<T> EventReceiver<T> {
     pub(super) fn take(&self) -> Option<T> {
         let taken = self.receiver.try_recv().ok()?;
-        Some(self.note(taken))
+        Some(self.release(taken))
     }
 
     pub(super) fn wait(&self, within: Duration) -> Option<T> {
         let taken = self.receiver.recv_timeout(within).ok()?;
-        Some(self.note(taken))
+        Some(self.release(taken))
     }
 
     /// Returns whether threads wait for room and there is room now. Clears the flag.
@@ -106,7 +106,8 @@ impl<T> EventReceiver<T> {
             && self.level.is_awaited.swap(false, Ordering::SeqCst)
     }
 
-    fn note(&self, (bytes, event): (usize, T)) -> T {
+    /// Frees the room of an event taken from the queue.
+    fn release(&self, (bytes, event): (usize, T)) -> T {
         self.level.events.fetch_sub(1, Ordering::SeqCst);
         self.level.bytes.fetch_sub(bytes, Ordering::SeqCst);
         event
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_bounded_in_events_and_in_bytes() {
+    fn the_queue_is_bounded_in_events_and_in_bytes() {
         let limits = QueueLimits {
             events_max: 4,
             bytes_max: 100,
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_takes_no_more_than_what_it_counts_for() {
+    fn a_queued_message_uses_no_more_memory_than_it_is_counted() {
         // Includes the length that the events stores.
         assert!(size_of::<(usize, WorkerEvent)>() <= MESSAGE_COST);
     }

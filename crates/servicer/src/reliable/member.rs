@@ -263,7 +263,7 @@ impl StreamMachine for MemberMachine {
             member.has_credit = true;
             return;
         }
-        let messages = member.backlog.note_written(bytes);
+        let messages = member.backlog.on_written(bytes);
         self.flushed.fetch_add(messages, Ordering::Relaxed);
         if member.backlog.is_empty() && member.cause.is_some() {
             self.closings.push_back((connection, None));

@@ -134,7 +134,7 @@ impl Backlog {
 
     /// Removes `bytes` bytes of written records, always whole records. Returns how many messages
     /// they contained.
-    pub(super) fn note_written(&mut self, mut bytes: usize) -> u64 {
+    pub(super) fn on_written(&mut self, mut bytes: usize) -> u64 {
         let mut messages = 0_u64;
         while let Some(record) = self.records.front().copied()
             && let Some(rest) = bytes.checked_sub(record.len)
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_letter_is_none() {
+    fn bytes_that_are_no_record_are_rejected() {
         for record in [&[][..], &[0], &[0, 2, 7], &[4], &[4, 3], &[5], &[255, 1]] {
             assert_eq!(ReliableRecord::decode(record), None, "{record:?}");
         }
@@ -233,7 +233,7 @@ mod tests {
         }
         assert_eq!((count, backlog.bytes()), (4, 196));
         assert!(!backlog.has_room(0, &BUDGET));
-        assert_eq!(backlog.note_written(1), 1);
+        assert_eq!(backlog.on_written(1), 1);
         assert!(backlog.has_room(1, &BUDGET));
     }
 
@@ -244,10 +244,10 @@ mod tests {
         backlog.push(at(1), 5, 1);
         backlog.push(at(2), 7, 1);
         assert_eq!(backlog.deadline(&BUDGET), Some(at(5)));
-        assert_eq!(backlog.note_written(15), 1);
+        assert_eq!(backlog.on_written(15), 1);
         assert_eq!(backlog.deadline(&BUDGET), Some(at(7)));
         assert_eq!(backlog.age(at(4)), Duration::from_secs(2));
-        assert_eq!(backlog.note_written(7), 1);
+        assert_eq!(backlog.on_written(7), 1);
         assert!(backlog.is_empty());
         assert_eq!((backlog.bytes(), backlog.deadline(&BUDGET)), (0, None));
     }

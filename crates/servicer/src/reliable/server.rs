@@ -24,18 +24,22 @@ use worker_pool::WorkerPool;
 #[derive(Debug)]
 pub struct ReliableServer {
     pool: WorkerPool,
+    /// The queue of events from all threads.
     receiver: EventReceiver<WorkerEvent>,
     /// The thread of each member.
     members: BTreeMap<MemberId, WorkerId>,
+    /// The id of the member accepted last; 0 before the first.
     last_member: u64,
-    /// Events that were already taken from the inbox.
+    /// Events taken from `receiver`, for the application.
     events: VecDeque<ServerEvent>,
+    /// The addresses of the listeners.
     addresses: Vec<SocketAddr>,
     config: ReliableConfig,
     /// Messages sent, counted per recipient.
     addressed: u64,
     /// Recipients of a message per thread. Empty between messages.
     recipients: Vec<(WorkerId, u64)>,
+    /// Set once the server has shut down.
     report: Option<ServerReport>,
 }
 
@@ -102,15 +106,15 @@ impl ReliableServer {
         if welcome.len() > self.config.message_max() {
             return fail(AcceptFault::TooLong, request);
         }
-        let servicer = match self.pool.worker_for_one_more() {
-            Ok(servicer) => servicer,
+        let worker = match self.pool.worker_for_one_more() {
+            Ok(worker) => worker,
             Err(cause) => return fail(cause, request),
         };
         let member = MemberId(self.last_member.saturating_add(1));
-        match self.pool.adopt(servicer, member, request, welcome) {
+        match self.pool.adopt(worker, member, request, welcome) {
             Ok(()) => {
                 self.last_member = member.0;
-                self.members.insert(member, servicer);
+                self.members.insert(member, worker);
                 Ok(member)
             }
             Err(request) => fail(AcceptFault::Busy, request),
@@ -152,7 +156,7 @@ impl ReliableServer {
     /// [`MessageError::Busy`]. The member then stays.
     pub fn dismiss(&mut self, member: MemberId, reason: Bytes) -> Result<(), MessageError> {
         match self.members.get(&member) {
-            Some(servicer) => self.pool.dismiss(*servicer, member, reason),
+            Some(worker) => self.pool.dismiss(*worker, member, reason),
             None => Ok(()),
         }
     }
@@ -164,7 +168,7 @@ impl ReliableServer {
                 return Some(event);
             }
             let event = self.receiver.take()?;
-            self.note(event);
+            self.on_worker_event(event);
         }
     }
 
@@ -177,7 +181,7 @@ impl ReliableServer {
             }
             let left = deadline.saturating_since(Clock::new().now());
             let event = self.receiver.wait(left)?;
-            self.note(event);
+            self.on_worker_event(event);
         }
     }
 
@@ -199,7 +203,7 @@ impl ReliableServer {
         }
         self.pool.end(within, reason);
         while let Some(event) = self.receiver.take() {
-            self.note(event);
+            self.on_worker_event(event);
         }
         self.events
             .retain(|event| !matches!(event, ServerEvent::Join(_)));
@@ -227,18 +231,18 @@ impl ReliableServer {
     }
 
     fn count_recipient(&mut self, member: MemberId) {
-        let Some(servicer) = self.members.get(&member) else {
+        let Some(worker) = self.members.get(&member) else {
             return;
         };
-        let known = self.recipients.iter_mut().find(|(it, _)| it == servicer);
+        let known = self.recipients.iter_mut().find(|(it, _)| it == worker);
         match known {
             Some((_, count)) => *count = count.saturating_add(1),
-            None => self.recipients.push((*servicer, 1)),
+            None => self.recipients.push((*worker, 1)),
         }
     }
 
-    /// Handles an internal event of a thread.
-    fn note(&mut self, event: WorkerEvent) {
+    /// Queues the event of a thread for the application.
+    fn on_worker_event(&mut self, event: WorkerEvent) {
         let event = match event {
             WorkerEvent::Join(request) => ServerEvent::Join(*request),
             WorkerEvent::Message { from, payload } => ServerEvent::Message { from, payload },
@@ -252,12 +256,12 @@ impl ReliableServer {
                 waiting_for,
             },
             WorkerEvent::Left { member, cause } => {
-                if let Some(servicer) = self.members.remove(&member) {
-                    self.pool.note_left(servicer);
+                if let Some(worker) = self.members.remove(&member) {
+                    self.pool.on_member_left(worker);
                 }
                 ServerEvent::Left { member, cause }
             }
-            WorkerEvent::Ended(number) => return self.note_end(number),
+            WorkerEvent::Ended(number) => return self.on_worker_ended(number),
         };
         self.events.push_back(event);
         if self.receiver.is_awaited() {
@@ -265,23 +269,23 @@ impl ReliableServer {
         }
     }
 
-    /// Handles the end of a thread.
-    fn note_end(&mut self, number: WorkerId) {
-        let Some((name, end)) = self.pool.note_end(number) else {
+    /// Joins a thread that ended by itself, and reports it and the loss of its members.
+    fn on_worker_ended(&mut self, number: WorkerId) {
+        let Some((name, end)) = self.pool.join_ended(number) else {
             return;
         };
         let lost: Vec<_> = self
             .members
             .iter()
-            .filter(|(_, servicer)| **servicer == number)
+            .filter(|(_, worker)| **worker == number)
             .map(|(member, _)| *member)
             .collect();
         let members = lost.len();
         self.events
-            .push_back(ServerEvent::ServicerEnded { name, end, members });
+            .push_back(ServerEvent::ThreadEnded { name, end, members });
         for member in lost {
             self.members.remove(&member);
-            let cause = LeaveCause::ServicerEnded;
+            let cause = LeaveCause::ThreadEnded;
             self.events.push_back(ServerEvent::Left { member, cause });
         }
     }
@@ -347,7 +351,7 @@ pub enum AcceptFault {
     Full,
     /// The welcome is longer than the maximum message.
     TooLong,
-    /// The order queue of the thread is full. Retry after its next turn.
+    /// The request queue of the thread is full. Retry after its next turn.
     Busy,
     /// The system has no thread or descriptor left for a thread.
     NoThread(SpawnError),
@@ -360,7 +364,7 @@ impl fmt::Display for AcceptError {
         match self.cause {
             AcceptFault::Full => f.write_str("there are as many members as allowed"),
             AcceptFault::TooLong => f.write_str("the welcome is longer than a message may be"),
-            AcceptFault::Busy => f.write_str("the servicer has too many orders waiting"),
+            AcceptFault::Busy => f.write_str("the request queue of the thread is full"),
             AcceptFault::NoThread(error) => error.fmt(f),
             AcceptFault::ShutDown => f.write_str("the server has shut down"),
         }
@@ -375,7 +379,7 @@ impl std::error::Error for AcceptError {}
 pub enum MessageError {
     /// It is longer than the maximum message.
     TooLong,
-    /// The order queue of a thread with recipients is full. Retry after its next turn.
+    /// The request queue of a thread with recipients is full. Retry after its next turn.
     Busy,
     /// The peer is gone, or the server has shut down.
     Closed,
@@ -385,7 +389,7 @@ impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the message is longer than allowed",
-            Self::Busy => "the servicer has too many orders waiting",
+            Self::Busy => "the request queue of the thread is full",
             Self::Closed => "the connection is closed",
         })
     }
@@ -393,5 +397,5 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// A thread that ended: the name of its thread, and how it ended.
+/// The name of a thread, and how it ended.
 type Ended = (String, End);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_below_what_systems_have_anyway() {
+    fn does_not_request_less_than_system_defaults() {
         let calls = RefCell::new(0);
         ask(4 << 20, |_| {
             *calls.borrow_mut() += 1;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_values_that_the_system_cut() {
+    fn the_report_names_values_that_the_system_reduced() {
         let granted = Granted {
             asked_bytes: Some(4 << 20),
             granted_bytes: 212_992,

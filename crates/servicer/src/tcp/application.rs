@@ -88,7 +88,7 @@ pub trait StreamApplication<M: StreamMachine> {
     /// Returns a connection that this driver hands over to another; by default none. Called in each
     /// drain until it returns `None`.
     ///
-    /// The machine sees the connection close with a local cause. [`on_departed`](Self::on_departed)
+    /// The machine sees the connection close with a local cause. [`on_handed_over`](Self::on_departed)
     /// follows if the connection exists.
     fn poll_departure(&mut self, _machine: &mut M) -> Option<ConnectionId> {
         None
@@ -96,7 +96,7 @@ pub trait StreamApplication<M: StreamMachine> {
 
     /// Takes the connection of [`poll_departure`](Self::poll_departure). Dropping it, the default,
     /// closes it.
-    fn on_departed(&mut self, _now: Instant, _machine: &mut M, _connection: OpenConnection) {}
+    fn on_handed_over(&mut self, _now: Instant, _machine: &mut M, _connection: OpenConnection) {}
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due; by default never.
     fn poll_timeout(&self) -> Option<Instant> {

@@ -97,7 +97,7 @@ pub(super) enum Fault {
     /// A record is too long.
     TooLong,
     /// A deadline passed.
-    Late(Deadline),
+    DeadlinePassed(Deadline),
     /// The machine exceeded its credit.
     Overrun,
 }
@@ -230,7 +230,7 @@ impl Connection {
             }
             records =
                 records.saturating_add(self.writer.advance(std::mem::take(&mut self.encrypted)));
-            if !self.is_shaken() {
+            if !self.is_handshake_complete() {
                 break;
             }
             let waiting = self.writer.waiting();
@@ -256,7 +256,7 @@ impl Connection {
         drop(self.io.shutdown(Shutdown::Write));
     }
 
-    fn is_shaken(&self) -> bool {
+    fn is_handshake_complete(&self) -> bool {
         !self.tls.is_handshaking()
     }
 
@@ -479,7 +479,7 @@ mod tests {
     };
 
     #[test]
-    fn a_record_has_its_time_from_its_first_byte_however_it_trickles() {
+    fn the_record_timeout_starts_at_its_first_byte() {
         let mut deadlines = ConnDeadlines::new(at(0));
         assert_eq!(deadline(&deadlines), Some((at(60), Deadline::Idle)));
         deadlines.on_received(at(1), PIECE);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn no_silence_counts_while_the_application_takes_nothing() {
+    fn idle_time_does_not_count_while_the_application_is_paused() {
         let mut deadlines = ConnDeadlines::new(at(0));
         deadlines.on_received(at(1), PIECE);
         deadlines.pause();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_has_ended_makes_room_by_itself() {
+    fn an_ended_handshake_frees_its_slot() {
         let (config, mut limiter) = (config(), HandshakeLimiter::default());
         for key in 0..8 {
             limiter.begin(NOW, source(u8::try_from(key).unwrap()), Key(key));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_source_holds_whatever_is_free() {
+    fn the_share_of_a_source_holds_even_with_free_slots() {
         let (mut config, mut limiter) = (config(), HandshakeLimiter::default());
         for key in 0..4 {
             limiter.begin(NOW, source(1), Key(key));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_source_the_oldest_gives_way_once_its_grace_is_over() {
+    fn within_a_source_the_oldest_is_evicted_after_its_grace_time() {
         let (config, mut limiter) = (config(), HandshakeLimiter::default());
         let late = NOW + config.handshake_grace;
         let early = NOW + config.handshake_grace / 2;

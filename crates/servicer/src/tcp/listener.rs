@@ -171,7 +171,7 @@ impl Acceptor {
                         count = count.saturating_add(1);
                         take(io, SourceKey::of(peer.ip()), &listener.tls);
                     }
-                    Accepted::Nobody => *is_ready = false,
+                    Accepted::NotPending => *is_ready = false,
                     Accepted::Error => {
                         ledger.accept_errors.add(1);
                         self.retry_at = Some(now + RETRY_PAUSE);
@@ -201,7 +201,7 @@ impl Acceptor {
 
 enum Accepted {
     Peer(TcpStream, SocketAddr),
-    Nobody,
+    NotPending,
     Error,
 }
 
@@ -209,7 +209,7 @@ fn accept(listener: &StreamListener) -> Accepted {
     loop {
         return match listener.io.accept() {
             Ok((io, peer)) => Accepted::Peer(io, canonical(peer)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::Nobody,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::NotPending,
             // The peer left before the accept; accept(2).
             Err(error)
                 if matches!(
@@ -259,7 +259,7 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn all_addresses_are_those_of_ipv4_too_and_a_mapped_one_is_ipv4() {
+    fn a_dual_stack_listener_serves_ipv4_and_mapped_addresses() {
         let any = listen("[::]:0".parse().unwrap()).unwrap();
         let port = any.local_addr().unwrap().port();
         for ip in ["127.0.0.1", "::1"] {

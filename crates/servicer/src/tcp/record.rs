@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_however_the_stream_is_cut() {
+    fn records_are_parsed_from_any_split_of_the_stream() {
         let records: [&[u8]; 5] = [b"one", b"", b"three", &[7; 300], b"end"];
         let bytes = stream(&records);
         assert_eq!(bytes.get(..7), Some(&[0, 0, 0, 3, b'o', b'n', b'e'][..]));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_has_begun_is_known() {
+    fn an_incomplete_record_is_detected() {
         let mut reader = RecordReader::new(8);
         let bytes = stream(&[b"abc"]);
         for end in 1..bytes.len() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_over_the_limit_is_refused_and_makes_no_room() {
+    fn a_length_over_the_limit_is_refused_without_an_allocation() {
         for cut in [1, 4, 5, 64] {
             let mut reader = RecordReader::new(16);
             let mut bytes = 17_u32.to_be_bytes().to_vec();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_given_back_record_by_record() {
+    fn written_bytes_are_released_record_by_record() {
         let mut writer = RecordWriter::default();
         writer.push(&[1; 10]).unwrap();
         writer.push(&[]).unwrap();
@@ -234,7 +234,7 @@ mod tests {
         assert!(writer.waiting().is_empty());
     }
     #[test]
-    fn ls_19_what_waits_takes_little_more_room_than_it_is_long() {
+    fn ls_19_queued_records_use_little_more_memory_than_their_length() {
         let mut writer = RecordWriter::default();
         for _ in 0..1_000 {
             writer.push(&[7; 996]).unwrap();

@@ -277,7 +277,7 @@ pub enum CertificateFault {
     UnknownAuthority,
     /// It is not for a server, it is malformed, or a signature of the chain or of the handshake is
     /// invalid.
-    Unfit,
+    Unusable,
 }
 
 impl CertificateFault {
@@ -293,7 +293,7 @@ impl CertificateFault {
         } else if matches!(error, E::UnknownIssuer) {
             Self::UnknownAuthority
         } else {
-            Self::Unfit
+            Self::Unusable
         }
     }
 }
@@ -305,7 +305,7 @@ impl fmt::Display for CertificateFault {
             Self::NotYetValid => "its certificate is not valid yet",
             Self::OtherName => "its certificate is for another name",
             Self::UnknownAuthority => "its certificate is by an authority that is not trusted",
-            Self::Unfit => "its certificate is not one of a server, or broken",
+            Self::Unusable => "its certificate is not one of a server, or broken",
         })
     }
 }

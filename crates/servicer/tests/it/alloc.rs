@@ -9,14 +9,19 @@ use std::ops::ControlFlow;
 use servicer::{Application, Config, Driver};
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
-use crate::toy::{bind, plain};
+use crate::harness::{bind, plain};
 
 #[test]
 fn steady_work_allocates_nothing() {
     let socket = bind("127.0.0.1");
     let address = socket.local_address();
-    let (mut driver, requests) =
-        Driver::new(vec![socket], Bounce::default(), Quiet, Config::default()).unwrap();
+    let (mut driver, requests) = Driver::new(
+        vec![socket],
+        BurstEcho::default(),
+        NoRequests,
+        Config::default(),
+    )
+    .unwrap();
     let client = plain("127.0.0.1");
     let mut bytes = [0; 2_000];
     let mut round = |number: usize| {
@@ -41,14 +46,14 @@ fn steady_work_allocates_nothing() {
 
 /// Sends each datagram back three times, the last time a byte longer, from its own buffer.
 #[derive(Debug)]
-struct Bounce {
+struct BurstEcho {
     bytes: [u8; 2_000],
     /// Peer and length.
     waiting: [Option<(SocketAddr, usize)>; 3],
     received: u64,
 }
 
-impl Default for Bounce {
+impl Default for BurstEcho {
     fn default() -> Self {
         Self {
             bytes: [0; 2_000],
@@ -58,7 +63,7 @@ impl Default for Bounce {
     }
 }
 
-impl Machine for Bounce {
+impl Machine for BurstEcho {
     type Peer = SocketAddr;
     type Event = Infallible;
     type Command = Infallible;
@@ -97,20 +102,20 @@ impl Machine for Bounce {
 
 /// Ignores the numbers that it gets.
 #[derive(Debug)]
-struct Quiet;
+struct NoRequests;
 
-impl Application<Bounce> for Quiet {
+impl Application<BurstEcho> for NoRequests {
     type Request = usize;
 
-    fn apply_request(&mut self, _: Instant, _: &mut Bounce, _: usize) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut BurstEcho, _: usize) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Bounce, event: Infallible) {
+    fn on_event(&mut self, _: Instant, _: &mut BurstEcho, event: Infallible) {
         match event {}
     }
 
-    fn on_command(&mut self, _: Instant, _: &mut Bounce, _: CommandId, command: Infallible) {
+    fn on_command(&mut self, _: Instant, _: &mut BurstEcho, _: CommandId, command: Infallible) {
         match command {}
     }
 }

@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 use servicer::{Batching, Config, Counters, Driver, Requests, SocketConfig, Stack, UdpSocket};
 use wire::{Ecn, Transmit};
 
-use crate::toy::{Ask, Echo, Reporter, ToyEvent, bind, next, plain, receive, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, Reporter, bind, next, plain, receive, reporter,
+};
 
 const ALL: [Batching; 3] = [Batching::One, Batching::Many, Batching::Segmented];
 
@@ -16,29 +18,29 @@ fn driver(ip: &str, batching: Batching, machine: Echo) -> Bench {
 
 fn driver_on(socket: UdpSocket, batching: Batching, machine: Echo) -> Bench {
     let address = socket.local_address();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let mut config = Config::default();
     config.batching = batching;
     let (driver, requests) = Driver::new(vec![socket], machine, application, config).unwrap();
     Bench {
         driver,
         requests,
-        news,
+        events,
         address,
     }
 }
 
 struct Bench {
     driver: Driver<Echo, Reporter>,
-    requests: Requests<Ask>,
-    news: crossbeam_channel::Receiver<ToyEvent>,
+    requests: Requests<HarnessRequest>,
+    events: crossbeam_channel::Receiver<EchoEvent>,
     address: SocketAddr,
 }
 
 impl Bench {
     fn send(&self, transmit: Transmit<SocketAddr>, bytes: &[u8]) {
         self.requests
-            .send(Ask::Send(transmit, bytes.to_vec()))
+            .send(HarnessRequest::Send(transmit, bytes.to_vec()))
             .unwrap();
     }
 
@@ -55,8 +57,8 @@ fn held(clients: &[PlainSocket], count: usize) -> Vec<Vec<Vec<u8>>> {
 }
 
 /// To 20 clients in turn, 10 each, with varying lengths.
-fn crowd(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
-    let mut bench = driver("127.0.0.1", batching, Echo::mute());
+fn send_to_many(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
+    let mut bench = driver("127.0.0.1", batching, Echo::silent());
     let clients: Vec<_> = (0..20).map(|_| plain("127.0.0.1")).collect();
     for round in 0..10_u8 {
         for client in &clients {
@@ -70,7 +72,7 @@ fn crowd(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
 
 /// To one client, 50 of 1,200 bytes each and a shorter one.
 fn bulk(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
-    let mut bench = driver("127.0.0.1", batching, Echo::mute());
+    let mut bench = driver("127.0.0.1", batching, Echo::silent());
     let client = plain("127.0.0.1");
     let to = Transmit::to(client.local_addr().unwrap());
     for number in 0..50_u8 {
@@ -82,27 +84,30 @@ fn bulk(batching: Batching) -> (Vec<Vec<Vec<u8>>>, Counters) {
 }
 
 #[test]
-fn b5_datagrams_are_the_same_on_each_way_and_calls_are_fewer() {
-    let crowds = ALL.map(crowd);
+fn b5_each_batching_mode_sends_the_same_datagrams_in_fewer_calls() {
+    let per_mode = ALL.map(send_to_many);
     let bulks = ALL.map(bulk);
-    for others in [&crowds[1], &crowds[2]] {
-        assert_eq!(others.0, crowds[0].0);
+    for others in [&per_mode[1], &per_mode[2]] {
+        assert_eq!(others.0, per_mode[0].0);
     }
     for others in [&bulks[1], &bulks[2]] {
         assert_eq!(others.0, bulks[0].0);
     }
-    for (_, counters) in &crowds {
+    for (_, counters) in &per_mode {
         assert_eq!(counters.datagrams_out, 200);
     }
     for (_, counters) in &bulks {
         assert_eq!(counters.datagrams_out, 51);
     }
     if cfg!(tickwire_portable) {
-        assert_eq!(crowds.map(|(_, counters)| counters.send_calls), [200; 3]);
+        assert_eq!(per_mode.map(|(_, counters)| counters.send_calls), [200; 3]);
         assert_eq!(bulks.map(|(_, counters)| counters.send_calls), [51; 3]);
     } else if cfg!(target_os = "linux") {
         // 64 datagrams to several clients are a batch, and 51 to one are a run.
-        assert_eq!(crowds.map(|(_, counters)| counters.send_calls), [200, 4, 4]);
+        assert_eq!(
+            per_mode.map(|(_, counters)| counters.send_calls),
+            [200, 4, 4]
+        );
         assert_eq!(bulks.map(|(_, counters)| counters.send_calls), [51, 1, 1]);
     }
 }
@@ -110,9 +115,9 @@ fn b5_datagrams_are_the_same_on_each_way_and_calls_are_fewer() {
 /// `cargo xtask targets --portable` runs it; without that `cfg` it does not exist.
 #[cfg(tickwire_portable)]
 #[test]
-fn b5_without_what_linux_alone_has_a_call_is_one_datagram() {
+fn b5_without_linux_calls_each_datagram_is_one_call() {
     for batching in ALL {
-        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let mut bench = driver("127.0.0.1", batching, Echo::silent());
         let client = plain("127.0.0.1");
         for number in 0..64_u8 {
             bench.send(Transmit::to(client.local_addr().unwrap()), &[number]);
@@ -124,9 +129,9 @@ fn b5_without_what_linux_alone_has_a_call_is_one_datagram() {
 }
 
 #[test]
-fn b5_what_has_come_is_taken_in_fewer_calls() {
+fn b5_a_batch_is_received_in_fewer_calls() {
     let [one, many] = [Batching::One, Batching::Many].map(|batching| {
-        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let mut bench = driver("127.0.0.1", batching, Echo::silent());
         let client = plain("127.0.0.1");
         for number in 0..64_u8 {
             client.send_to(&[number], bench.address).unwrap();
@@ -134,7 +139,7 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
         let counters = bench.turn();
         assert_eq!(counters.datagrams_in, 64);
         for number in 0..64_u8 {
-            let ToyEvent::Received { bytes, .. } = next(&bench.news) else {
+            let EchoEvent::Received { bytes, .. } = next(&bench.events) else {
                 panic!("not a datagram")
             };
             assert_eq!(bytes, [number]);
@@ -154,12 +159,12 @@ fn b5_what_has_come_is_taken_in_fewer_calls() {
 /// the process it may be: one in a hundred is allowed.
 #[test]
 fn b5_a_single_datagram_costs_one_call() {
-    let mut bench = driver("127.0.0.1", Batching::Many, Echo::mute());
+    let mut bench = driver("127.0.0.1", Batching::Many, Echo::silent());
     let client = plain("127.0.0.1");
     let calls = (0..100_u8).map(|number| {
         client.send_to(&[number], bench.address).unwrap();
         let counters = bench.turn();
-        let ToyEvent::Received { bytes, .. } = next(&bench.news) else {
+        let EchoEvent::Received { bytes, .. } = next(&bench.events) else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, [number]);
@@ -178,9 +183,9 @@ fn b5_a_single_datagram_costs_one_call() {
 /// The middle ones fail: too long, to a forbidden address, from an address that is not ours, to an
 /// empty address. The others arrive, and each failure is counted by its kind.
 #[test]
-fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
+fn b5_errors_within_a_batch_are_counted_alike_in_each_mode() {
     for batching in ALL {
-        let mut bench = driver("127.0.0.1", batching, Echo::mute());
+        let mut bench = driver("127.0.0.1", batching, Echo::silent());
         let client = plain("127.0.0.1");
         let to = Transmit::to(client.local_addr().unwrap());
         let mut malformed = to;
@@ -206,7 +211,7 @@ fn b5_errors_in_the_middle_of_a_batch_are_counted_alike_on_each_way() {
 
 /// IPv4 and IPv6, with an unbound socket, of one family and of both.
 #[test]
-fn b5_marks_and_own_addresses_travel_on_each_way() {
+fn b5_ecn_marks_and_source_addresses_are_kept_in_each_mode() {
     for (ip, any, stack) in [
         ("127.0.0.3", "0.0.0.0:0", Stack::Single),
         ("::1", "[::]:0", Stack::Single),
@@ -217,8 +222,8 @@ fn b5_marks_and_own_addresses_travel_on_each_way() {
             let mut config = SocketConfig::default();
             config.stack = stack;
             let socket = UdpSocket::bind(any.parse().unwrap(), &config).unwrap();
-            let mut bench = driver_on(socket, batching, Echo::mute());
-            let mut listener = driver(ip, Batching::Segmented, Echo::mute());
+            let mut bench = driver_on(socket, batching, Echo::silent());
+            let mut listener = driver(ip, Batching::Segmented, Echo::silent());
             let source = ip.parse().unwrap();
             let marks = [
                 None,
@@ -238,7 +243,7 @@ fn b5_marks_and_own_addresses_travel_on_each_way() {
             assert_eq!(listener.turn().datagrams_in, 8);
             for expected in marks {
                 for _ in 0..2 {
-                    let ToyEvent::Received { peer, ecn, .. } = next(&listener.news) else {
+                    let EchoEvent::Received { peer, ecn, .. } = next(&listener.events) else {
                         panic!("not a datagram")
                     };
                     let found = (peer.ip(), ecn);

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use servicer::{SocketConfig, Stack, UdpServicer, UdpSocket};
 use wire::{Ecn, Seed, Transmit};
 
-use crate::toy::{Ask, Echo, Service, ToyEvent, bind, burst, next, plain, receive, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, Service, bind, burst, next, plain, receive, reporter,
+};
 
 #[test]
 fn echoes_200_datagrams_over_ipv4() {
@@ -39,7 +41,7 @@ fn echo_200(ip: &str) {
 }
 
 #[test]
-fn a_burst_leaves_as_its_datagrams_whatever_the_system_can_join() {
+fn a_burst_is_sent_as_its_datagrams_with_any_segmentation() {
     let service = Service::start("127.0.0.1");
     let client = plain("127.0.0.1");
     let to = client.local_addr().unwrap();
@@ -50,7 +52,7 @@ fn a_burst_leaves_as_its_datagrams_whatever_the_system_can_join() {
         .collect();
     service
         .handle
-        .request(Ask::Send(burst(to, 500), bytes.clone()))
+        .request(HarnessRequest::Send(burst(to, 500), bytes.clone()))
         .unwrap();
     let mut received = Vec::new();
     for number in 0..100 {
@@ -64,14 +66,14 @@ fn a_burst_leaves_as_its_datagrams_whatever_the_system_can_join() {
 #[test]
 fn a_burst_between_two_servicers_arrives_as_its_datagrams() {
     let sender = Service::start("127.0.0.1");
-    let receiver = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    let receiver = Service::start_with("127.0.0.1", Echo::silent(), |_| {});
     let bytes: Vec<u8> = (0..40_u8).flat_map(|number| [number; 1_200]).collect();
     sender
         .handle
-        .request(Ask::Send(burst(receiver.address, 1_200), bytes))
+        .request(HarnessRequest::Send(burst(receiver.address, 1_200), bytes))
         .unwrap();
     for number in 0..40 {
-        let ToyEvent::Received { bytes, peer, .. } = receiver.next() else {
+        let EchoEvent::Received { bytes, peer, .. } = receiver.next() else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, [number; 1_200]);
@@ -82,7 +84,7 @@ fn a_burst_between_two_servicers_arrives_as_its_datagrams() {
 #[test]
 fn bursts_of_any_shape_arrive_as_their_datagrams() {
     let sender = Service::start("127.0.0.1");
-    let receiver = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    let receiver = Service::start_with("127.0.0.1", Echo::silent(), |_| {});
     let mut generator = Seed::from_number(7).generator(0);
     let drawn = (0..60).map(|_| (generator.between(1, 1_400), generator.between(1, 60_000)));
     // Limits: one system call holds 65,467 bytes and 64 datagrams.
@@ -101,10 +103,13 @@ fn bursts_of_any_shape_arrive_as_their_datagrams() {
         let segment = u16::try_from(segment).unwrap();
         sender
             .handle
-            .request(Ask::Send(burst(receiver.address, segment), bytes.clone()))
+            .request(HarnessRequest::Send(
+                burst(receiver.address, segment),
+                bytes.clone(),
+            ))
             .unwrap();
         for expected in bytes.chunks(segment.into()) {
-            let ToyEvent::Received { bytes, .. } = receiver.next() else {
+            let EchoEvent::Received { bytes, .. } = receiver.next() else {
                 panic!("not a datagram")
             };
             assert_eq!(bytes, expected, "{len} bytes in datagrams of {segment}");
@@ -113,10 +118,10 @@ fn bursts_of_any_shape_arrive_as_their_datagrams() {
 }
 
 #[test]
-fn marks_and_the_own_address_travel_with_a_datagram() {
+fn ecn_mark_and_local_address_are_kept() {
     // Bound to all addresses: only the datagram shows its destination address.
     let service = Service::start("0.0.0.0");
-    let other = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    let other = Service::start_with("127.0.0.1", Echo::silent(), |_| {});
     let to = format!("127.0.0.77:{}", service.address.port())
         .parse()
         .unwrap();
@@ -130,17 +135,17 @@ fn marks_and_the_own_address_travel_with_a_datagram() {
         transmit.ecn = ecn;
         other
             .handle
-            .request(Ask::Send(transmit, b"mark".to_vec()))
+            .request(HarnessRequest::Send(transmit, b"mark".to_vec()))
             .unwrap();
-        let heard = ToyEvent::Received {
+        let received = EchoEvent::Received {
             peer: other.address,
             local: Some("127.0.0.77".parse().unwrap()),
             ecn,
             bytes: b"mark".to_vec(),
         };
-        assert_eq!(service.next(), heard);
+        assert_eq!(service.next(), received);
         // The echo copies mark and source, so that both directions are checked.
-        let answer = ToyEvent::Received {
+        let answer = EchoEvent::Received {
             peer: to,
             local: Some("127.0.0.1".parse().unwrap()),
             ecn,
@@ -159,7 +164,7 @@ fn an_empty_datagram_is_one() {
 }
 
 #[test]
-fn the_socket_of_the_family_is_taken_where_there_are_two() {
+fn of_two_sockets_the_one_of_the_family_is_used() {
     let (v4, v6) = (bind("127.0.0.1"), bind("::1"));
     let addresses = [v4.local_address(), v6.local_address()];
     let (application, _news) = reporter();
@@ -179,7 +184,7 @@ fn a_dual_socket_sees_and_answers_ipv4_under_its_own_address() {
     config.stack = Stack::Dual;
     let socket = UdpSocket::bind("[::]:0".parse().unwrap(), &config).unwrap();
     let port = socket.local_address().port();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let _handle = UdpServicer::named("dual")
         .spawn(vec![socket], Echo::default(), application)
         .unwrap();
@@ -187,7 +192,7 @@ fn a_dual_socket_sees_and_answers_ipv4_under_its_own_address() {
         let client = plain(ip);
         client.send_to(b"hello", (ip, port)).unwrap();
         assert_eq!(receive(&client).0, b"hello");
-        let ToyEvent::Received { peer, local, .. } = next(&news) else {
+        let EchoEvent::Received { peer, local, .. } = next(&events) else {
             panic!("not a datagram")
         };
         assert_eq!(peer, client.local_addr().unwrap());

@@ -4,15 +4,15 @@
 
 mod alloc;
 mod batches;
-mod end;
 mod exchange;
 mod exits;
 mod gnet;
-mod opened;
+mod harness;
+mod opened_sockets;
 mod order;
 #[cfg(target_os = "linux")]
 mod shards;
+mod shutdown;
 mod sockets;
-mod toy;
 #[cfg(feature = "conditioner")]
 mod wide_area;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use servicer::{Clock, Config, Driver, End, UdpSocket};
 
-use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, bind, next, plain, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, Service, TIMEOUT, bind, next, plain, reporter,
+};
 
 #[test]
 fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
@@ -15,7 +17,7 @@ fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
     // Returns once the datagram is in the socket.
     socket.peek(&mut [0; 8]).unwrap();
     let machine = Echo::overdue();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let (mut driver, _requests) = Driver::new(
         vec![UdpSocket::from_std(socket).unwrap()],
         machine,
@@ -26,8 +28,11 @@ fn datagrams_queued_in_the_socket_are_handled_before_idle_timers() {
 
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
 
-    assert!(matches!(next(&news), ToyEvent::Received { .. }));
-    assert!(matches!(next(&news), ToyEvent::Fired { received: 1, .. }));
+    assert!(matches!(next(&events), EchoEvent::Received { .. }));
+    assert!(matches!(
+        next(&events),
+        EchoEvent::Fired { received: 1, .. }
+    ));
 }
 
 #[test]
@@ -40,7 +45,7 @@ fn in_a_long_turn_handshakes_are_handled_last_and_before_timers() {
     }
     peer.send_to(b"go on", address).unwrap();
     socket.peek(&mut [0; 8]).unwrap();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let sockets = vec![UdpSocket::from_std(socket).unwrap()];
     let machine = Echo::overdue();
     let (mut driver, requests) =
@@ -48,20 +53,23 @@ fn in_a_long_turn_handshakes_are_handled_last_and_before_timers() {
 
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
 
-    let heard: Vec<Vec<u8>> = (0..101)
-        .map(|_| match next(&news) {
-            ToyEvent::Received { bytes, .. } => bytes,
-            other @ (ToyEvent::Fired { .. } | ToyEvent::WallClock(_)) => panic!("{other:?}"),
+    let received: Vec<Vec<u8>> = (0..101)
+        .map(|_| match next(&events) {
+            EchoEvent::Received { bytes, .. } => bytes,
+            other @ (EchoEvent::Fired { .. } | EchoEvent::WallClock(_)) => panic!("{other:?}"),
         })
         .collect();
-    let place = heard.iter().position(|bytes| bytes == b"go on");
+    let place = received.iter().position(|bytes| bytes == b"go on");
     assert_eq!(place, Some(64));
-    assert!(matches!(next(&news), ToyEvent::Fired { received: 101, .. }));
+    assert!(matches!(
+        next(&events),
+        EchoEvent::Fired { received: 101, .. }
+    ));
     assert_eq!(requests.counters().datagrams_waited, 36);
 }
 
 #[test]
-fn an_icmp_error_does_not_hide_what_waits_behind_it() {
+fn datagrams_behind_an_icmp_error_are_received() {
     let peer = plain("127.0.0.1");
     let socket = plain("127.0.0.1");
     socket.connect(peer.local_addr().unwrap()).unwrap();
@@ -71,7 +79,7 @@ fn an_icmp_error_does_not_hide_what_waits_behind_it() {
     // The system reports the closed port before it returns the datagram.
     drop(peer);
     socket.send(b"anyone").unwrap();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let (mut driver, _requests) = Driver::new(
         vec![UdpSocket::from_std(socket).unwrap()],
         Echo::overdue(),
@@ -82,30 +90,33 @@ fn an_icmp_error_does_not_hide_what_waits_behind_it() {
 
     assert_eq!(driver.turn(), ControlFlow::Continue(()));
 
-    assert!(matches!(next(&news), ToyEvent::Received { .. }));
-    assert!(matches!(next(&news), ToyEvent::Fired { received: 1, .. }));
+    assert!(matches!(next(&events), EchoEvent::Received { .. }));
+    assert!(matches!(
+        next(&events),
+        EchoEvent::Fired { received: 1, .. }
+    ));
 }
 
 #[test]
 fn the_wall_clock_is_set_before_all_else() {
     let service = Service::start("127.0.0.1");
-    let first = service.news.recv_timeout(PATIENCE).unwrap();
-    let ToyEvent::WallClock(unix) = first else {
+    let first = service.events.recv_timeout(TIMEOUT).unwrap();
+    let EchoEvent::WallClock(unix) = first else {
         panic!("{first:?} came first")
     };
     assert!(unix <= Clock::new().unix_time());
 }
 
 #[test]
-fn a_turn_takes_no_more_than_its_batch_and_the_rest_is_not_forgotten() {
+fn a_turn_reads_at_most_one_batch_and_the_next_turn_the_rest() {
     let socket = bind("127.0.0.1");
     let address = socket.local_address();
     let client = plain("127.0.0.1");
     for number in 0..600_u32 {
         client.send_to(&number.to_be_bytes(), address).unwrap();
     }
-    let machine = Echo::mute();
-    let (application, news) = reporter();
+    let machine = Echo::silent();
+    let (application, events) = reporter();
     let mut config = Config::default();
     config.datagrams_per_turn = 8.try_into().unwrap();
     let (mut driver, requests) = Driver::new(vec![socket], machine, application, config).unwrap();
@@ -117,12 +128,12 @@ fn a_turn_takes_no_more_than_its_batch_and_the_rest_is_not_forgotten() {
     // No further datagram arrives, so a driver that forgot the rest would wait forever.
     let thread = std::thread::spawn(move || driver.run());
     for number in 0..600_u32 {
-        let ToyEvent::Received { bytes, .. } = next(&news) else {
+        let EchoEvent::Received { bytes, .. } = next(&events) else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, number.to_be_bytes());
     }
-    requests.send(Ask::Stop).unwrap();
+    requests.send(HarnessRequest::Stop).unwrap();
     thread.join().unwrap();
 }
 
@@ -132,9 +143,9 @@ fn timers_fire_and_never_early() {
     for micros in [0, 300, 1_500, 20_000] {
         service
             .handle
-            .request(Ask::Timer(Duration::from_micros(micros)))
+            .request(HarnessRequest::Timer(Duration::from_micros(micros)))
             .unwrap();
-        assert!(matches!(service.next(), ToyEvent::Fired { .. }));
+        assert!(matches!(service.next(), EchoEvent::Fired { .. }));
     }
     assert_eq!(service.handle.counters().timeouts, 4);
 }
@@ -142,13 +153,16 @@ fn timers_fire_and_never_early() {
 #[test]
 fn an_earlier_deadline_replaces_a_later_one() {
     let service = Service::start("127.0.0.1");
-    service.handle.request(Ask::Timer(PATIENCE * 10)).unwrap();
+    service
+        .handle
+        .request(HarnessRequest::Timer(TIMEOUT * 10))
+        .unwrap();
     service.ping();
     service
         .handle
-        .request(Ask::Timer(Duration::from_millis(1)))
+        .request(HarnessRequest::Timer(Duration::from_millis(1)))
         .unwrap();
-    assert!(matches!(service.next(), ToyEvent::Fired { .. }));
+    assert!(matches!(service.next(), EchoEvent::Fired { .. }));
 }
 
 #[test]
@@ -162,7 +176,7 @@ fn the_application_steps_at_its_own_rate() {
     });
     let mut due = start;
     for _ in 0..20 {
-        assert_eq!(steps.recv_timeout(PATIENCE), Ok(due));
+        assert_eq!(steps.recv_timeout(TIMEOUT), Ok(due));
         assert!(Clock::new().now() >= due, "not before it was due");
         due += interval;
     }
@@ -178,7 +192,7 @@ fn an_idle_servicer_makes_no_turns() {
     for _ in 0..50 {
         clock
             .handle
-            .request(Ask::Timer(Duration::from_millis(2)))
+            .request(HarnessRequest::Timer(Duration::from_millis(2)))
             .unwrap();
         clock.next();
     }
@@ -195,7 +209,7 @@ fn a_timer_that_stays_due_does_not_become_a_busy_loop() {
     let machine = Echo::overdue().stuck();
     let service = Service::start_with("127.0.0.1", machine, |_| {});
     for _ in 0..20 {
-        assert!(matches!(service.next(), ToyEvent::Fired { .. }));
+        assert!(matches!(service.next(), EchoEvent::Fired { .. }));
     }
     // 20 runs have 19 pauses of 1 ms; a busy loop needs microseconds.
     assert!(Clock::new().now().saturating_since(began) >= Duration::from_millis(19));
@@ -211,7 +225,7 @@ fn a_machine_that_sends_without_end_does_not_starve_receiving() {
     plain("127.0.0.1")
         .send_to(b"hello", service.address)
         .unwrap();
-    assert!(matches!(service.next(), ToyEvent::Received { .. }));
+    assert!(matches!(service.next(), EchoEvent::Received { .. }));
     let report = service.handle.shutdown(Duration::from_millis(1));
     assert_eq!(report.end, End::DeadlinePassed);
 }

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use servicer::{Application, End, Shards, SocketConfig, UdpServicer, UdpSocket};
 use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 
-use crate::toy::{PATIENCE, plain, receive};
+use crate::harness::{TIMEOUT, plain, receive};
 
 const SHARDS: u8 = 4;
 
@@ -42,7 +42,7 @@ fn a_port_is_divided_and_a_moved_player_stays_with_its_shard() {
     assert!(met.iter().filter(|count| **count > 0).count() > 1);
     assert!(shards.passed_on() > 0);
     assert_eq!(shards.dropped(), 0);
-    let reports = shards.shutdown(PATIENCE);
+    let reports = shards.shutdown(TIMEOUT);
     assert!(reports.iter().all(|report| report.end == End::Drained));
     assert_eq!(reports.len(), usize::from(SHARDS));
 }
@@ -106,7 +106,7 @@ fn a_shard_that_panics_takes_its_sessions_along_and_no_others() {
         client.send_to(b"new", address).unwrap();
         assert_ne!(place_of(&receive(client).0), victim);
     }
-    let reports = shards.shutdown(PATIENCE);
+    let reports = shards.shutdown(TIMEOUT);
     for (place, report) in reports.iter().enumerate() {
         if place == victim {
             assert_eq!(report.end, End::Panicked("told to".to_owned()));
@@ -129,12 +129,12 @@ fn start() -> (Shards<()>, SocketAddr) {
     );
     let shards = UdpServicer::named("shard").spawn_shards(sockets, |place| {
         let place = u8::try_from(place).unwrap();
-        let greeter = Greeter {
+        let machine = FirstSender {
             place,
             sessions: 0,
             outbox: VecDeque::new(),
         };
-        (greeter, Silent)
+        (machine, Silent)
     });
     (shards.unwrap(), address)
 }
@@ -142,13 +142,13 @@ fn start() -> (Shards<()>, SocketAddr) {
 /// Gives each new client a session: `s`, its shard and a number. Echoes datagrams of its own
 /// sessions, and answers others as closed.
 #[derive(Debug)]
-struct Greeter {
+struct FirstSender {
     place: u8,
     sessions: u8,
     outbox: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
-impl Machine for Greeter {
+impl Machine for FirstSender {
     type Peer = SocketAddr;
     type Event = Infallible;
     type Command = Infallible;
@@ -200,18 +200,18 @@ impl Machine for Greeter {
 /// Sends nothing.
 struct Silent;
 
-impl Application<Greeter> for Silent {
+impl Application<FirstSender> for Silent {
     type Request = ();
 
-    fn apply_request(&mut self, _: Instant, _: &mut Greeter, (): ()) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut FirstSender, (): ()) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Greeter, event: Infallible) {
+    fn on_event(&mut self, _: Instant, _: &mut FirstSender, event: Infallible) {
         match event {}
     }
 
-    fn on_command(&mut self, _: Instant, _: &mut Greeter, _: CommandId, command: Infallible) {
+    fn on_command(&mut self, _: Instant, _: &mut FirstSender, _: CommandId, command: Infallible) {
         match command {}
     }
 }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use servicer::{BindCause, SocketConfig, SocketIndex, UdpServicer, UdpSocket};
 use wire::{Ecn, Transmit};
 
-use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, burst, next, plain, receive, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, Service, TIMEOUT, burst, next, plain, receive, reporter,
+};
 
 #[test]
 fn a_busy_port_is_one_clear_sentence() {
@@ -54,23 +56,26 @@ fn a_refusal_by_icmp_is_counted_and_ends_nothing() {
     drop(closed);
     let connected = plain("127.0.0.1");
     connected.connect(nobody).unwrap();
-    let (application, news) = reporter();
+    let (application, events) = reporter();
     let socket = UdpSocket::from_std(connected).unwrap();
     let handle = UdpServicer::named("refused")
         .spawn(vec![socket], Echo::default(), application)
         .unwrap();
     while handle.counters().unreachable == 0 {
         handle
-            .request(Ask::Send(Transmit::to(nobody), b"anyone".to_vec()))
+            .request(HarnessRequest::Send(
+                Transmit::to(nobody),
+                b"anyone".to_vec(),
+            ))
             .unwrap();
         let (answer, answered) = crossbeam_channel::bounded(1);
-        handle.request(Ask::Ping(answer)).unwrap();
+        handle.request(HarnessRequest::Ping(answer)).unwrap();
         answered.recv().unwrap();
     }
     handle
-        .request(Ask::Timer(std::time::Duration::ZERO))
+        .request(HarnessRequest::Timer(std::time::Duration::ZERO))
         .unwrap();
-    assert!(matches!(next(&news), ToyEvent::Fired { .. }));
+    assert!(matches!(next(&events), EchoEvent::Fired { .. }));
 }
 
 #[test]
@@ -83,7 +88,10 @@ fn a_closed_port_does_not_disturb_the_other_peers() {
     for _ in 0..20 {
         service
             .handle
-            .request(Ask::Send(Transmit::to(nobody), b"anyone".to_vec()))
+            .request(HarnessRequest::Send(
+                Transmit::to(nobody),
+                b"anyone".to_vec(),
+            ))
             .unwrap();
         client.send_to(b"hello", service.address).unwrap();
         assert_eq!(receive(&client).0, b"hello");
@@ -110,15 +118,15 @@ fn receive_buffer_overflows_are_counted_and_reported() {
     let (sender, drops) = crossbeam_channel::unbounded();
     application.drops = Some(sender);
     let handle = UdpServicer::named("small")
-        .spawn(vec![socket], Echo::mute(), application)
+        .spawn(vec![socket], Echo::silent(), application)
         .unwrap();
-    let (index, first) = drops.recv_timeout(PATIENCE).unwrap();
+    let (index, first) = drops.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(index, SocketIndex(0));
     assert!(first > SENT / 2, "{first}");
     let turn = || {
         let (answer, answered) = crossbeam_channel::bounded(1);
-        handle.request(Ask::Ping(answer)).unwrap();
-        answered.recv_timeout(PATIENCE).unwrap();
+        handle.request(HarnessRequest::Ping(answer)).unwrap();
+        answered.recv_timeout(TIMEOUT).unwrap();
     };
     turn();
     let counters = handle.counters();
@@ -126,7 +134,7 @@ fn receive_buffer_overflows_are_counted_and_reported() {
     assert_eq!(counters.datagrams_in + first, SENT);
     // The same while it runs: its thread is blocked for too long.
     let (end, until) = crossbeam_channel::bounded(0);
-    handle.request(Ask::Block(until)).unwrap();
+    handle.request(HarnessRequest::Block(until)).unwrap();
     flood(address);
     drop(end);
     let second = loop {
@@ -143,17 +151,17 @@ fn receive_buffer_overflows_are_counted_and_reported() {
 }
 
 #[test]
-fn what_is_too_long_is_counted() {
+fn datagrams_that_are_too_long_are_counted() {
     let service = Service::start("127.0.0.1");
     let client = plain("127.0.0.1");
     let to = client.local_addr().unwrap();
     service
         .handle
-        .request(Ask::Send(Transmit::to(to), vec![0; 65_535]))
+        .request(HarnessRequest::Send(Transmit::to(to), vec![0; 65_535]))
         .unwrap();
     service
         .handle
-        .request(Ask::Send(Transmit::to(to), b"short".to_vec()))
+        .request(HarnessRequest::Send(Transmit::to(to), b"short".to_vec()))
         .unwrap();
     assert_eq!(receive(&client).0, b"short");
     // A turn's datagrams are counted at its end.
@@ -162,13 +170,13 @@ fn what_is_too_long_is_counted() {
 }
 
 #[test]
-fn an_address_that_no_socket_reaches_is_counted() {
+fn a_destination_without_a_socket_of_its_family_is_counted() {
     let service = Service::start("127.0.0.1");
     for to in ["[::1]:9", "127.0.0.1:0"] {
         let transmit = burst(to.parse().unwrap(), 2);
         service
             .handle
-            .request(Ask::Send(transmit, vec![0; 5]))
+            .request(HarnessRequest::Send(transmit, vec![0; 5]))
             .unwrap();
     }
     service.ping();
@@ -179,24 +187,24 @@ fn an_address_that_no_socket_reaches_is_counted() {
 }
 
 #[test]
-fn one_malformed_send_does_not_cost_the_others_their_marks() {
+fn after_one_malformed_send_others_keep_their_ecn_marks() {
     let service = Service::start("127.0.0.1");
-    let other = Service::start_with("127.0.0.1", Echo::mute(), |_| {});
+    let other = Service::start_with("127.0.0.1", Echo::silent(), |_| {});
     // A multicast source address is invalid: Linux returns EINVAL.
     let mut malformed = Transmit::to(other.address);
     malformed.source = Some("224.0.0.1".parse().unwrap());
     service
         .handle
-        .request(Ask::Send(malformed, b"lost".to_vec()))
+        .request(HarnessRequest::Send(malformed, b"lost".to_vec()))
         .unwrap();
     let mut marked = burst(other.address, 6);
     marked.ecn = Some(Ecn::Ect0);
     service
         .handle
-        .request(Ask::Send(marked, b"markedmarked".to_vec()))
+        .request(HarnessRequest::Send(marked, b"markedmarked".to_vec()))
         .unwrap();
     for _ in 0..2 {
-        let ToyEvent::Received { ecn, bytes, .. } = other.next() else {
+        let EchoEvent::Received { ecn, bytes, .. } = other.next() else {
             panic!("not a datagram")
         };
         assert_eq!(bytes, b"marked");

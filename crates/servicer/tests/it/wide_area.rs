@@ -8,15 +8,17 @@ use servicer::{
 };
 use wire::{Instant, Transmit};
 
-use crate::toy::{Ask, Echo, PATIENCE, ToyEvent, bind, burst, next, plain, receive, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, TIMEOUT, bind, burst, next, plain, receive, reporter,
+};
 
 #[test]
-fn delays_what_leaves_and_nothing_else() {
+fn delays_outgoing_datagrams_only() {
     both_ways(Direction::Outbound);
 }
 
 #[test]
-fn delays_what_arrives_and_nothing_else() {
+fn delays_incoming_datagrams_only() {
     both_ways(Direction::Inbound);
 }
 
@@ -47,7 +49,7 @@ fn both_ways(direction: Direction) {
 }
 
 #[test]
-fn a_model_sees_each_datagram_of_a_burst_and_loses_what_it_will() {
+fn a_link_model_decides_on_each_datagram_of_a_burst() {
     let rules = Rules::new();
     let (application, _news) = reporter();
     let handle = UdpServicer::named("lossy")
@@ -59,19 +61,19 @@ fn a_model_sees_each_datagram_of_a_burst_and_loses_what_it_will() {
     let client = plain("127.0.0.1");
     let to = client.local_addr().unwrap();
     handle
-        .request(Ask::Send(burst(to, 2), b"aabbccddee!".to_vec()))
+        .request(HarnessRequest::Send(burst(to, 2), b"aabbccddee!".to_vec()))
         .unwrap();
     for expected in [b"bb".as_slice(), b"dd", b"!"] {
         assert_eq!(receive(&client).0, expected);
     }
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [2, 2, 2, 2, 2, 1]);
-    let report = handle.shutdown(PATIENCE);
+    let report = handle.shutdown(TIMEOUT);
     assert_eq!(report.counters.conditioned_lost, 3);
     assert_eq!(report.counters.datagrams_out, 3);
 }
 
 #[test]
-fn a_shutdown_waits_for_what_is_on_its_way() {
+fn a_shutdown_waits_for_delayed_datagrams() {
     let rules = Rules::new();
     rules.set(Remote::Any, Delay(Duration::from_millis(20)));
     let client = plain("127.0.0.1");
@@ -81,33 +83,33 @@ fn a_shutdown_waits_for_what_is_on_its_way() {
         .with_conditioner(Direction::Outbound, Conditioner::new(rules))
         .spawn(vec![bind("127.0.0.1")], Echo::default(), application)
         .unwrap();
-    assert_eq!(handle.shutdown(PATIENCE).end, End::Drained);
+    assert_eq!(handle.shutdown(TIMEOUT).end, End::Drained);
     assert_eq!(receive(&client).0, b"farewell");
 }
 
 #[test]
-fn two_servicers_with_a_rule_each_are_both_delays_apart() {
+fn the_delays_of_two_drivers_add_up() {
     let rules = Rules::new();
     rules.set(Remote::Any, Delay(Duration::from_millis(15)));
     let start = |name: &str, machine| {
         let socket = bind("127.0.0.1");
         let address = socket.local_address();
-        let (application, news) = reporter();
+        let (application, events) = reporter();
         let conditioner = Conditioner::new(rules.clone());
         let handle = UdpServicer::named(name)
             .with_conditioner(Direction::Outbound, conditioner)
             .spawn(vec![socket], machine, application)
             .unwrap();
-        (handle, address, news)
+        (handle, address, events)
     };
     let (_server, to, _) = start("server", Echo::default());
-    let mute = Echo::mute();
-    let (client, _, heard) = start("client", mute);
+    let silent = Echo::silent();
+    let (client, _, received) = start("client", silent);
     let sent_at = Clock::new().now();
     client
-        .request(Ask::Send(Transmit::to(to), b"hello".to_vec()))
+        .request(HarnessRequest::Send(Transmit::to(to), b"hello".to_vec()))
         .unwrap();
-    assert!(matches!(next(&heard), ToyEvent::Received { .. }));
+    assert!(matches!(next(&received), EchoEvent::Received { .. }));
     assert!(Clock::new().now().saturating_since(sent_at) >= Duration::from_millis(30));
 }
 

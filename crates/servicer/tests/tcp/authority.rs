@@ -15,8 +15,8 @@ use rustls::{
 use servicer::{Authorities, Dial, DialError, HostCertificate};
 use wire::{CommandId, ConnectionId, PeerIdentity};
 
-use crate::stranger::{PROTOCOL, Stranger, plain, read_to_end};
-use crate::toy::{Ask, Node, Setup, ToyEvent};
+use crate::harness::{HarnessRequest, Node, Setup, TalkerEvent};
+use crate::raw_client::{PROTOCOL, RawClient, plain, read_to_end};
 
 /// The name of the hosts here.
 pub(crate) const NAME: &str = "game.example";
@@ -105,28 +105,28 @@ pub(crate) fn dial_name(
     (authorities, name): (&Authorities, &str),
 ) -> Result<ConnectionId, DialError> {
     let peer = authorities.host(name).unwrap().into();
-    from.ask(Ask::Dial(8, Dial { address, peer }));
-    let mut news = from.next();
-    if let ToyEvent::Opened(_, peer) = news {
+    from.ask(HarnessRequest::Dial(8, Dial { address, peer }));
+    let mut event = from.next();
+    if let TalkerEvent::Opened(_, peer) = event {
         assert_eq!(peer, PeerIdentity::Host);
-        news = from.next();
+        event = from.next();
     }
-    let ToyEvent::Dialled(CommandId(8), result) = news else {
-        panic!("{news:?}")
+    let TalkerEvent::Dialled(CommandId(8), result) = event else {
+        panic!("{event:?}")
     };
     result
 }
 
 /// Waits for an anonymous client to connect.
-pub(crate) fn guest_of(host: &Node) -> ConnectionId {
-    let ToyEvent::Opened(there, PeerIdentity::Anonymous) = host.next() else {
+pub(crate) fn accepted_by(host: &Node) -> ConnectionId {
+    let TalkerEvent::Opened(there, PeerIdentity::Anonymous) = host.next() else {
         panic!("nobody came in")
     };
     there
 }
 
 /// A standard TLS client without raw keys, controlled by the test.
-pub(crate) fn guest(address: SocketAddr, authority: &Authority) -> Stranger {
+pub(crate) fn dial_raw(address: SocketAddr, authority: &Authority) -> RawClient {
     StreamOwned::new(hello(authority), plain(address))
 }
 
@@ -147,17 +147,17 @@ pub(crate) fn hello(authority: &Authority) -> ClientConnection {
 }
 
 /// Accepts one connection, presents `chain` and signs with `key`, which does not match.
-pub(crate) fn impostor(chain: &str, key: &str) -> SocketAddr {
+pub(crate) fn serve_with_foreign_key(chain: &str, key: &str) -> SocketAddr {
     let provider = rustls::crypto::ring::default_provider();
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let key = provider.key_provider.load_private_key(key).unwrap();
-    let shown = CertifiedKey::new(chain.map(Result::unwrap).collect(), key);
+    let raw_identity = CertifiedKey::new(chain.map(Result::unwrap).collect(), key);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(raw_identity)));
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let tls = ServerConnection::new(Arc::new(config)).unwrap();
     listen(move |io| drop(read_to_end(StreamOwned::new(tls, io))))

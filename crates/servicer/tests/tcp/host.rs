@@ -8,13 +8,14 @@ use servicer::{
 use wire::CloseCause;
 
 use crate::authority::{
-    Authority, Issued, NAME, dial, dial_name, guest, guest_of, impostor, pem, serve,
+    Authority, Issued, NAME, accepted_by, dial, dial_name, dial_raw, pem, serve,
+    serve_with_foreign_key,
 };
-use crate::stranger::greet;
-use crate::toy::{Ask, Node, ToyEvent, numbered};
+use crate::harness::{HarnessRequest, Node, TalkerEvent, numbered};
+use crate::raw_client::read_confirmation;
 
 #[test]
-fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
+fn b4_a_host_is_dialled_by_name_and_records_arrive_both_ways() {
     const COUNT: u32 = 1_000;
     // A chain of three: the root is not sent, the intermediates are.
     let root = Authority::new("root");
@@ -26,33 +27,39 @@ fn b4_a_host_is_dialled_by_name_and_records_go_both_ways() {
     let one = Node::start();
     for name in [NAME, "127.0.0.1"] {
         let here = dial_name(&one, host.address, (&root.trusted(), name)).unwrap();
-        let there = guest_of(&host);
-        one.ask(Ask::Flood(here, COUNT, 100));
-        host.ask(Ask::Flood(there, COUNT, 200));
+        let there = accepted_by(&host);
+        one.ask(HarnessRequest::Flood(here, COUNT, 100));
+        host.ask(HarnessRequest::Flood(there, COUNT, 200));
         for number in 0..COUNT {
-            assert_eq!(host.next(), ToyEvent::Frame(there, numbered(number, 100)));
-            assert_eq!(one.next(), ToyEvent::Frame(here, numbered(number, 200)));
+            assert_eq!(
+                host.next(),
+                TalkerEvent::Frame(there, numbered(number, 100))
+            );
+            assert_eq!(one.next(), TalkerEvent::Frame(here, numbered(number, 200)));
         }
-        one.ask(Ask::Close(here, b"bye".to_vec()));
-        assert_eq!(host.next(), ToyEvent::Frame(there, b"bye".to_vec()));
-        assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Finished));
-        assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Local));
+        one.ask(HarnessRequest::Close(here, b"bye".to_vec()));
+        assert_eq!(host.next(), TalkerEvent::Frame(there, b"bye".to_vec()));
+        assert_eq!(
+            host.next(),
+            TalkerEvent::Closed(there, CloseCause::Finished)
+        );
+        assert_eq!(one.next(), TalkerEvent::Closed(here, CloseCause::Local));
     }
     let (here, there) = (one.handle.counters(), host.handle.counters());
     assert_eq!((here.dialled, here.opened), (2, 2));
     assert_eq!((there.accepted, there.opened), (2, 2));
     // Any TLS 1.3 client that checks chains can connect: raw keys are not required.
-    greet(&mut guest(host.address, &root));
-    guest_of(&host);
+    read_confirmation(&mut dial_raw(host.address, &root));
+    accepted_by(&host);
 }
 
 #[test]
-fn b4_each_certificate_that_is_not_believed_has_a_fault_of_its_own() {
+fn b4_each_rejected_certificate_has_its_own_fault() {
     let root = Authority::new("root");
     let trusted = root.trusted();
     let other = Authority::new("other");
     // An authority with the name of the trusted one, but another key.
-    let namesake = Authority::new("root");
+    let other_root = Authority::new("root");
     let between = root.below("between");
     let for_clients = |params: &mut CertificateParams| {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -72,8 +79,8 @@ fn b4_each_certificate_that_is_not_believed_has_a_fault_of_its_own() {
         ),
         (other.issue(|_| ()), CertificateFault::UnknownAuthority),
         (between.issue(|_| ()), CertificateFault::UnknownAuthority),
-        (namesake.issue(|_| ()), CertificateFault::Unfit),
-        (root.issue(for_clients), CertificateFault::Unfit),
+        (other_root.issue(|_| ()), CertificateFault::Unusable),
+        (root.issue(for_clients), CertificateFault::Unusable),
     ];
     for (number, (issued, fault)) in (1..).zip(cases) {
         let host = serve(&issued.certificate());
@@ -84,7 +91,7 @@ fn b4_each_certificate_that_is_not_believed_has_a_fault_of_its_own() {
         assert_eq!(one.handle.counters().failed_identity, 1);
         let counters = host.wait_for(|counters| counters.failed_refused == 1);
         assert_eq!((counters.accepted, counters.opened), (1, 0));
-        assert!(host.news.is_empty(), "the machine never hears of it");
+        assert!(host.events.is_empty(), "the machine never hears of it");
     }
     // The same host under a name that its certificate does not have.
     let host = serve(&root.certificate());
@@ -104,10 +111,10 @@ fn b4_a_chain_without_its_key_is_no_proof() {
     let error = HostCertificate::from_pem(&others.chain, &mine.key).unwrap_err();
     assert_eq!(error, HostCertificateError::OtherKey);
     // An impostor presents the certificate and signs with a key of his own.
-    let address = impostor(&others.chain, &mine.key);
+    let address = serve_with_foreign_key(&others.chain, &mine.key);
     let one = Node::start();
     let error = dial(&one, address, &root.trusted()).unwrap_err();
-    assert_eq!(error, DialError::Certificate(CertificateFault::Unfit));
+    assert_eq!(error, DialError::Certificate(CertificateFault::Unusable));
     assert_eq!(one.handle.counters().failed_identity, 1);
 }
 
@@ -139,7 +146,7 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
     let host = serve(&certificate);
     let one = Node::start();
     let here = dial(&one, host.address, &root.trusted()).unwrap();
-    let there = guest_of(&host);
+    let there = accepted_by(&host);
     // The next client gets the new certificate, which shows because it is invalid.
     certificate.replace(&expired.chain, &expired.key).unwrap();
     let over = Err(DialError::Certificate(CertificateFault::Expired));
@@ -156,16 +163,19 @@ fn b4_a_certificate_is_renewed_while_the_host_runs() {
     }
     certificate.replace(&good.chain, &good.key).unwrap();
     let again = dial(&one, host.address, &root.trusted()).unwrap();
-    let anew = guest_of(&host);
+    let reopened = accepted_by(&host);
     // Open connections stayed open, and both work.
-    for (here, there) in [(here, there), (again, anew)] {
-        one.ask(Ask::Send(here, b"still here".to_vec()));
-        assert_eq!(host.next(), ToyEvent::Frame(there, b"still here".to_vec()));
+    for (here, there) in [(here, there), (again, reopened)] {
+        one.ask(HarnessRequest::Send(here, b"still here".to_vec()));
+        assert_eq!(
+            host.next(),
+            TalkerEvent::Frame(there, b"still here".to_vec())
+        );
     }
 }
 
 #[test]
-fn what_cannot_be_shown_or_trusted_is_reported_by_kind() {
+fn unusable_certificates_and_roots_are_reported_by_kind() {
     let root = Authority::new("root");
     let Issued { chain, key } = root.issue(|_| ());
     let long = chain.repeat(HostCertificate::CHAIN_BYTES_MAX / 200);

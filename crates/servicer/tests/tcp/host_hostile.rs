@@ -7,9 +7,9 @@ use std::time::Duration;
 use servicer::{DialError, HostCertificate, StreamConfig};
 use wire::CloseCause;
 
-use crate::authority::{Authority, dial, guest, guest_of, hello, listen, serve};
-use crate::stranger::{announce, greet, plain, read_to_end};
-use crate::toy::{Ask, Node, Setup, ToyEvent};
+use crate::authority::{Authority, accepted_by, dial, dial_raw, hello, listen, serve};
+use crate::harness::{HarnessRequest, Node, Setup, TalkerEvent};
+use crate::raw_client::{plain, read_confirmation, read_to_end, write_partial_record};
 
 /// A host with other limits.
 fn limited(certificate: &HostCertificate, set: impl FnOnce(&mut StreamConfig)) -> Node {
@@ -44,19 +44,19 @@ fn b4_a_client_without_tls_1_3_is_counted_and_closed() {
     let record = [0, 0, 0, 2, b'h', b'i'];
     let plaintext = b"GET / HTTP/1.1\r\nHost: game.example\r\n\r\n";
     for (count, bytes) in (1..).zip([&plaintext[..], &record, &older, &endless]) {
-        let mut stranger = plain(host.address);
-        stranger.write_all(bytes).unwrap();
+        let mut raw_client = plain(host.address);
+        raw_client.write_all(bytes).unwrap();
         if bytes == record {
             // Too short to distinguish from the start of a longer one.
-            stranger.write_all(&[0; 16]).unwrap();
+            raw_client.write_all(&[0; 16]).unwrap();
         }
-        let answer = read_to_end(stranger);
+        let answer = read_to_end(raw_client);
         // Nothing, or an alert with the cause; RFC 8446, section 6.
         assert!(answer.is_empty() || answer[0] == 21, "{answer:?}");
         let counters = host.wait_for(|counters| counters.failed_tls == count);
         assert_eq!((counters.accepted, counters.opened), (count, 0));
     }
-    assert!(host.news.is_empty(), "the machine never hears of it");
+    assert!(host.events.is_empty(), "the machine never hears of it");
     assert!(dial(&Node::start(), host.address, &root.trusted()).is_ok());
 }
 
@@ -110,7 +110,7 @@ fn b4_a_dial_of_an_absent_host_ends_with_an_error_in_time() {
 }
 
 #[test]
-fn b4_nodes_and_hosts_are_not_taken_for_each_other() {
+fn b4_a_node_is_not_accepted_as_host_nor_a_host_as_node() {
     let root = Authority::new("root");
     let (node, host, one) = (Node::start(), serve(&root.certificate()), Node::start());
     assert_eq!(one.dial(host.address, host.id), Err(DialError::Refused));
@@ -126,7 +126,7 @@ fn b4_nodes_and_hosts_are_not_taken_for_each_other() {
 }
 
 #[test]
-fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
+fn b4_an_endless_handshake_with_a_host_times_out() {
     let root = Authority::new("root");
     let host = limited(&root.certificate(), |config| {
         config.handshake_timeout = Duration::from_millis(100);
@@ -134,19 +134,19 @@ fn b4_a_handshake_with_a_host_that_does_not_end_is_ended() {
     let flight = first_flight(&root);
     // One that never starts, one that stops halfway, one that sends slowly.
     for len in [0, 100, flight.len() - 1] {
-        let mut stranger = plain(host.address);
+        let mut raw_client = plain(host.address);
         for byte in &flight[..len] {
-            if stranger.write_all(&[*byte]).is_err() {
+            if raw_client.write_all(&[*byte]).is_err() {
                 break;
             }
         }
-        assert!(read_to_end(stranger).is_empty());
+        assert!(read_to_end(raw_client).is_empty());
     }
     // One that reads the host's flight and never answers.
-    let mut stranger = plain(host.address);
-    stranger.write_all(&flight).unwrap();
-    let shown = read_to_end(stranger);
-    assert!(shown.len() > 500, "{}", shown.len());
+    let mut raw_client = plain(host.address);
+    raw_client.write_all(&flight).unwrap();
+    let raw_identity = read_to_end(raw_client);
+    assert!(raw_identity.len() > 500, "{}", raw_identity.len());
     let counters = host.wait_for(|counters| counters.failed_timeout == 4);
     assert_eq!((counters.accepted, counters.opened), (4, 0));
     assert!(dial(&Node::start(), host.address, &root.trusted()).is_ok());
@@ -157,31 +157,34 @@ fn b4_a_half_closing_client_is_distinguished_from_an_orderly_leave() {
     let root = Authority::new("root");
     let host = serve(&root.certificate());
     let open = || {
-        let mut stranger = guest(host.address, &root);
-        greet(&mut stranger);
-        (stranger, guest_of(&host))
+        let mut raw_client = dial_raw(host.address, &root);
+        read_confirmation(&mut raw_client);
+        (raw_client, accepted_by(&host))
     };
     // Orderly: its earlier data arrives, and the host sends close_notify, too.
-    let (mut stranger, there) = open();
-    announce(&mut stranger, 2, b"ok");
-    stranger.conn.send_close_notify();
-    stranger.flush().unwrap();
-    assert_eq!(host.next(), ToyEvent::Frame(there, b"ok".to_vec()));
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Finished));
-    assert_eq!(stranger.read(&mut [0; 8]).unwrap(), 0);
+    let (mut raw_client, there) = open();
+    write_partial_record(&mut raw_client, 2, b"ok");
+    raw_client.conn.send_close_notify();
+    raw_client.flush().unwrap();
+    assert_eq!(host.next(), TalkerEvent::Frame(there, b"ok".to_vec()));
+    assert_eq!(
+        host.next(),
+        TalkerEvent::Closed(there, CloseCause::Finished)
+    );
+    assert_eq!(raw_client.read(&mut [0; 8]).unwrap(), 0);
     // Only TCP's FIN, which anybody on the path could send.
-    let (mut stranger, there) = open();
-    stranger.sock.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
-    let error = stranger.read(&mut [0; 8]).unwrap_err();
+    let (mut raw_client, there) = open();
+    raw_client.sock.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(host.next(), TalkerEvent::Closed(there, CloseCause::Failed));
+    let error = raw_client.read(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     // The host sends close_notify first; no data is lost.
-    let (mut stranger, there) = open();
-    host.ask(Ask::Close(there, b"bye".to_vec()));
+    let (mut raw_client, there) = open();
+    host.ask(HarnessRequest::Close(there, b"bye".to_vec()));
     let mut bytes = Vec::new();
-    stranger.read_to_end(&mut bytes).unwrap();
+    raw_client.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes, b"\0\0\0\x03bye");
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Local));
+    assert_eq!(host.next(), TalkerEvent::Closed(there, CloseCause::Local));
     let counters = host.handle.counters();
     let closed = (counters.closed_finished, counters.closed_reset);
     assert_eq!((closed, counters.closed_local), ((1, 1), 1));
@@ -192,12 +195,12 @@ fn b4_a_flood_of_the_smallest_pieces_starves_no_other() {
     const PIECES: usize = 20_000;
     let root = Authority::new("root");
     let host = serve(&root.certificate());
-    let mut flooder = guest(host.address, &root);
-    greet(&mut flooder);
-    let flooding = guest_of(&host);
-    let mut quiet = guest(host.address, &root);
-    greet(&mut quiet);
-    let aside = guest_of(&host);
+    let mut flooder = dial_raw(host.address, &root);
+    read_confirmation(&mut flooder);
+    let flooding = accepted_by(&host);
+    let mut quiet = dial_raw(host.address, &root);
+    read_confirmation(&mut quiet);
+    let aside = accepted_by(&host);
     // Each byte of a record in a TLS record of its own: 23 bytes for one.
     let len = u32::try_from(PIECES).unwrap();
     let mut flood = Vec::new();
@@ -208,44 +211,44 @@ fn b4_a_flood_of_the_smallest_pieces_starves_no_other() {
     assert_eq!(flood.len(), 23 * (PIECES + 4));
     let mut socket = flooder.sock.try_clone().unwrap();
     let writer = std::thread::spawn(move || socket.write_all(&flood).unwrap());
-    announce(&mut quiet, 2, b"me");
+    write_partial_record(&mut quiet, 2, b"me");
     let (first, second) = (host.next(), host.next());
     writer.join().unwrap();
-    let whole = ToyEvent::Frame(flooding, vec![7; PIECES]);
-    let mine = ToyEvent::Frame(aside, b"me".to_vec());
+    let whole = TalkerEvent::Frame(flooding, vec![7; PIECES]);
+    let mine = TalkerEvent::Frame(aside, b"me".to_vec());
     assert!([&first, &second].contains(&&whole));
     assert!([&first, &second].contains(&&mine));
     assert_eq!(host.handle.counters().records_in, 2);
 }
 
 #[test]
-fn b4_a_guest_that_changes_keys_without_end_is_closed() {
+fn b4_a_client_that_updates_keys_endlessly_is_closed() {
     let root = Authority::new("root");
     let host = serve(&root.certificate());
-    let mut stranger = guest(host.address, &root);
-    greet(&mut stranger);
-    let there = guest_of(&host);
+    let mut raw_client = dial_raw(host.address, &root);
+    read_confirmation(&mut raw_client);
+    let there = accepted_by(&host);
     // A few are allowed.
     for _ in 0..100 {
-        stranger.conn.refresh_traffic_keys().unwrap();
-        announce(&mut stranger, 1, b"x");
-        assert_eq!(host.next(), ToyEvent::Frame(there, b"x".to_vec()));
+        raw_client.conn.refresh_traffic_keys().unwrap();
+        write_partial_record(&mut raw_client, 1, b"x");
+        assert_eq!(host.next(), TalkerEvent::Frame(there, b"x".to_vec()));
     }
     // Each costs a key derivation at both ends and carries no data.
     for _ in 0..100 {
-        stranger.conn.refresh_traffic_keys().unwrap();
-        if stranger.flush().is_err() {
+        raw_client.conn.refresh_traffic_keys().unwrap();
+        if raw_client.flush().is_err() {
             break;
         }
     }
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    assert_eq!(host.next(), TalkerEvent::Closed(there, CloseCause::Failed));
     assert_eq!(host.handle.counters().closed_tls, 1);
     // A second handshake, which TLS 1.3 does not have.
-    let mut stranger = guest(host.address, &root);
-    greet(&mut stranger);
-    let there = guest_of(&host);
-    stranger.sock.write_all(&first_flight(&root)).unwrap();
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    let mut raw_client = dial_raw(host.address, &root);
+    read_confirmation(&mut raw_client);
+    let there = accepted_by(&host);
+    raw_client.sock.write_all(&first_flight(&root)).unwrap();
+    assert_eq!(host.next(), TalkerEvent::Closed(there, CloseCause::Failed));
     assert_eq!(host.handle.counters().closed_tls, 2);
 }
 
@@ -257,15 +260,15 @@ fn b4_a_client_that_reads_nothing_is_closed_within_its_credit() {
         config.stall_timeout = Duration::from_millis(200);
         config.credit_bytes = 200_000;
     });
-    let mut stranger = guest(host.address, &root);
-    greet(&mut stranger);
-    let there = guest_of(&host);
-    host.ask(Ask::Flood(there, 10_000, LEN));
-    assert_eq!(host.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    let mut raw_client = dial_raw(host.address, &root);
+    read_confirmation(&mut raw_client);
+    let there = accepted_by(&host);
+    host.ask(HarnessRequest::Flood(there, 10_000, LEN));
+    assert_eq!(host.next(), TalkerEvent::Closed(there, CloseCause::Failed));
     let counters = host.handle.counters();
     assert_eq!(counters.closed_stalled, 1);
     // The data written is what the sockets hold; beyond that, at most the credit was taken.
-    let taken = u64::try_from(read_to_end(stranger).len()).unwrap();
+    let taken = u64::try_from(read_to_end(raw_client).len()).unwrap();
     let sent = counters.bytes_out + 4 * counters.records_out;
     assert!(sent - taken < 200_000 + 65_536, "{sent} {taken}");
 }

@@ -6,8 +6,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use servicer::{StreamConfig, StreamCounters};
 use wire::{CloseCause, Seed};
 
-use crate::stranger::{Shown, announce, client_hello, greet, plain, read_to_end};
-use crate::toy::{Ask, Node, Setup, ToyEvent};
+use crate::harness::{HarnessRequest, Node, Setup, TalkerEvent};
+use crate::raw_client::{
+    RawIdentity, client_hello, plain, read_confirmation, read_to_end, write_partial_record,
+};
 
 fn failed(counters: &StreamCounters) -> u64 {
     counters.failed_tls + counters.failed_gone + counters.failed_refused + counters.failed_timeout
@@ -38,18 +40,18 @@ fn ten_thousand_pieces_of_junk_are_counted_and_closed() {
             // The head of a TLS record without the rest.
             _ => [&[22, 3, 1, 0x40, 0][..], &vec![0; draw(16_384)]].concat(),
         };
-        let mut stranger = plain(server.address);
+        let mut raw_client = plain(server.address);
         // It may be closed before all is written.
-        drop(stranger.write_all(&junk));
-        drop(stranger.shutdown(Shutdown::Write));
-        read_to_end(stranger);
+        drop(raw_client.write_all(&junk));
+        drop(raw_client.shutdown(Shutdown::Write));
+        read_to_end(raw_client);
     }
     let counters = server.wait_for(|counters| failed(counters) == COUNT);
     assert_eq!(counters.accepted, COUNT);
     assert_eq!(counters.opened, 0);
     assert!(counters.failed_tls > COUNT / 4, "{counters:?}");
     assert!(counters.failed_gone > COUNT / 8, "{counters:?}");
-    assert!(server.news.is_empty(), "the machine never hears of it");
+    assert!(server.events.is_empty(), "the machine never hears of it");
     Node::start().join(&server);
 }
 
@@ -83,7 +85,7 @@ fn flipping_relay(to: SocketAddr, at: usize) -> SocketAddr {
 }
 
 #[test]
-fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
+fn a_bit_flipped_in_any_packet_is_detected() {
     let server = Node::start();
     let one = Node::start();
     let mut opened = 0;
@@ -93,10 +95,10 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
             continue;
         };
         opened += 1;
-        one.ask(Ask::Flood(here, 30, 100));
+        one.ask(HarnessRequest::Flood(here, 30, 100));
         assert_eq!(
             one.next(),
-            ToyEvent::Closed(here, CloseCause::Failed),
+            TalkerEvent::Closed(here, CloseCause::Failed),
             "{at}"
         );
     }
@@ -105,10 +107,10 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
     assert_eq!(counters.opened, opened);
     assert_eq!(failed(&counters), counters.accepted - opened);
     // Each record that the machine received is unmodified.
-    for news in server.news.try_iter() {
-        if let ToyEvent::Frame(_, record) = news {
+    for event in server.events.try_iter() {
+        if let TalkerEvent::Frame(_, record) = event {
             let number = u32::from_be_bytes(record[..4].try_into().unwrap());
-            assert_eq!(record, crate::toy::numbered(number, 100));
+            assert_eq!(record, crate::harness::numbered(number, 100));
         }
     }
 }
@@ -117,16 +119,19 @@ fn a_bit_turned_over_anywhere_on_the_way_is_noticed() {
 fn a_record_over_the_limit_closes_before_its_body() {
     let server = Node::start();
     for len in [66_561, u32::MAX] {
-        let mut stranger = Shown::honest().dial(server.address);
-        greet(&mut stranger);
-        let ToyEvent::Opened(there, _) = server.next() else {
+        let mut raw_client = RawIdentity::honest().dial(server.address);
+        read_confirmation(&mut raw_client);
+        let TalkerEvent::Opened(there, _) = server.next() else {
             panic!("nothing opened")
         };
-        announce(&mut stranger, 2, b"ok");
-        assert_eq!(server.next(), ToyEvent::Frame(there, b"ok".to_vec()));
-        announce(&mut stranger, len, b"");
-        assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
-        assert!(read_to_end(stranger).is_empty());
+        write_partial_record(&mut raw_client, 2, b"ok");
+        assert_eq!(server.next(), TalkerEvent::Frame(there, b"ok".to_vec()));
+        write_partial_record(&mut raw_client, len, b"");
+        assert_eq!(
+            server.next(),
+            TalkerEvent::Closed(there, CloseCause::Failed)
+        );
+        assert!(read_to_end(raw_client).is_empty());
     }
     assert_eq!(server.handle.counters().closed_too_long, 2);
 }
@@ -135,29 +140,38 @@ fn a_record_over_the_limit_closes_before_its_body() {
 fn the_end_of_a_stream_inside_a_record_is_no_orderly_end() {
     let server = Node::start();
     let open = || {
-        let mut stranger = Shown::honest().dial(server.address);
-        greet(&mut stranger);
-        let ToyEvent::Opened(there, _) = server.next() else {
+        let mut raw_client = RawIdentity::honest().dial(server.address);
+        read_confirmation(&mut raw_client);
+        let TalkerEvent::Opened(there, _) = server.next() else {
             panic!("nothing opened")
         };
-        (stranger, there)
+        (raw_client, there)
     };
     // A close_notify in the middle of a record.
-    let (mut stranger, there) = open();
-    announce(&mut stranger, 10, b"half");
-    stranger.conn.send_close_notify();
-    stranger.flush().unwrap();
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    let (mut raw_client, there) = open();
+    write_partial_record(&mut raw_client, 10, b"half");
+    raw_client.conn.send_close_notify();
+    raw_client.flush().unwrap();
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     // No close_notify.
-    let (stranger, there) = open();
-    drop(stranger.sock);
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    let (raw_client, there) = open();
+    drop(raw_client.sock);
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     assert_eq!(server.handle.counters().closed_reset, 2);
     // A close_notify between records.
-    let (mut stranger, there) = open();
-    stranger.conn.send_close_notify();
-    stranger.flush().unwrap();
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Finished));
+    let (mut raw_client, there) = open();
+    raw_client.conn.send_close_notify();
+    raw_client.flush().unwrap();
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Finished)
+    );
 }
 
 #[test]
@@ -197,28 +211,34 @@ fn a_slow_record_is_closed_by_deadline() {
     }
     .start();
     // A record that is still incomplete at the deadline.
-    let mut stranger = Shown::honest().dial(server.address);
-    greet(&mut stranger);
-    let ToyEvent::Opened(there, _) = server.next() else {
+    let mut raw_client = RawIdentity::honest().dial(server.address);
+    read_confirmation(&mut raw_client);
+    let TalkerEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
-    announce(&mut stranger, 60_000, b"x");
+    write_partial_record(&mut raw_client, 60_000, b"x");
     for _ in 0..1_000 {
-        if !server.news.is_empty() || stranger.write_all(b"x").is_err() {
+        if !server.events.is_empty() || raw_client.write_all(b"x").is_err() {
             break;
         }
-        drop(stranger.flush());
+        drop(raw_client.flush());
     }
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     assert_eq!(server.handle.counters().closed_slow, 1);
     // A TLS record that is still incomplete at the deadline.
-    let mut stranger = Shown::honest().dial(server.address);
-    greet(&mut stranger);
-    let ToyEvent::Opened(there, _) = server.next() else {
+    let mut raw_client = RawIdentity::honest().dial(server.address);
+    read_confirmation(&mut raw_client);
+    let TalkerEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
-    stranger.sock.write_all(&[23, 3, 3, 0x40]).unwrap();
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    raw_client.sock.write_all(&[23, 3, 3, 0x40]).unwrap();
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     assert_eq!(server.handle.counters().closed_slow, 2);
 }
 
@@ -233,19 +253,22 @@ fn a_silent_client_is_closed_by_deadline() {
     .start();
     let one = Node::start();
     let (here, there) = one.join(&server);
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     assert_eq!(server.handle.counters().closed_idle, 1);
-    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Failed));
+    assert_eq!(one.next(), TalkerEvent::Closed(here, CloseCause::Failed));
 }
 
 #[test]
-fn a_vote_before_the_end_of_voting_is_refused() {
+fn an_accepting_end_that_confirms_with_data_is_refused() {
     // The accepting end sends a record instead of the empty one.
-    let shown = Shown::honest();
+    let raw_identity = RawIdentity::honest();
     let one = Node::start();
-    let address = shown.serve(&[0, 0, 0, 1, 7]);
+    let address = raw_identity.serve(&[0, 0, 0, 1, 7]);
     assert_eq!(
-        one.dial(address, shown.public.node_id()),
+        one.dial(address, raw_identity.public.node_id()),
         Err(servicer::DialError::Malformed)
     );
 }

@@ -21,7 +21,7 @@ use wire::{
     ClientId, CommandId, ConnectionId, InstanceId, Instant, NodeId, Seed, StreamMachine as _,
 };
 
-use crate::toy::{PATIENCE, identity};
+use crate::harness::{TIMEOUT, identity};
 
 /// Submits a hub's commands to the storage thread.
 struct Submitter {
@@ -79,21 +79,26 @@ impl StreamApplication<Hub> for Submitter {
 /// Dials as a node requests, and reports its events.
 struct Member(Sender<NodeEvent>);
 
-enum Ask {
+enum HarnessRequest {
     Mail(ClientId, &'static [u8]),
     Claim(ClientId),
 }
 
 impl StreamApplication<Node> for Member {
-    type Request = Ask;
+    type Request = HarnessRequest;
 
-    fn apply_request(&mut self, now: Instant, node: &mut Node, ask: Ask) -> ControlFlow<()> {
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        node: &mut Node,
+        ask: HarnessRequest,
+    ) -> ControlFlow<()> {
         match ask {
-            Ask::Mail(player, body) => {
+            HarnessRequest::Mail(player, body) => {
                 let ttl = Duration::from_secs(3_600);
                 node.mail(now, player, body.into(), ttl).unwrap();
             }
-            Ask::Claim(player) => {
+            HarnessRequest::Claim(player) => {
                 let nothing = hub::MailSeq(0);
                 node.claim(now, player, nothing, b"".as_slice().into())
                     .unwrap();
@@ -176,14 +181,14 @@ impl Switch {
     }
 
     fn stop(self) {
-        assert_eq!(self.handle.shutdown(PATIENCE).end, End::Drained);
-        assert_eq!(self.storage.shutdown(PATIENCE).end, End::Drained);
+        assert_eq!(self.handle.shutdown(TIMEOUT).end, End::Drained);
+        assert_eq!(self.storage.shutdown(TIMEOUT).end, End::Drained);
     }
 }
 
 /// A node and its events.
 struct Player {
-    handle: StreamHandle<Ask>,
+    handle: StreamHandle<HarnessRequest>,
     events: Receiver<NodeEvent>,
 }
 
@@ -204,7 +209,7 @@ impl Player {
     /// Waits for the next event that `what` accepts.
     fn wait<T>(&self, what: impl Fn(NodeEvent) -> Option<T>) -> T {
         loop {
-            if let Some(found) = what(self.events.recv_timeout(PATIENCE).unwrap()) {
+            if let Some(found) = what(self.events.recv_timeout(TIMEOUT).unwrap()) {
                 return found;
             }
         }
@@ -243,7 +248,7 @@ fn join_file(hub: NodeId, address: SocketAddr, nodes: &[NodeId]) -> JoinFile {
 }
 
 #[test]
-fn mail_outlives_the_hub_and_reaches_the_node_that_claims_its_player() {
+fn mail_survives_the_hub_and_reaches_the_node_that_claims_its_player() {
     let folder = Folder::new("hub");
     let (hub, one, other) = (identity(), identity(), identity());
     let nodes = [one.node_id(), other.node_id()];
@@ -253,13 +258,13 @@ fn mail_outlives_the_hub_and_reaches_the_node_that_claims_its_player() {
     let sender = Player::start(&one, &file, 1);
     sender.wait_joined();
     assert!(matches!(
-        switch.events.recv_timeout(PATIENCE),
+        switch.events.recv_timeout(TIMEOUT),
         Ok(HubEvent::NodeUp { node, .. }) if node == one.node_id()
     ));
     let player = ClientId(77);
     sender
         .handle
-        .request(Ask::Mail(player, b"kept"))
+        .request(HarnessRequest::Mail(player, b"kept"))
         .ok()
         .unwrap();
     sender.wait(|event| matches!(event, NodeEvent::MailStored(_)).then_some(()));
@@ -273,7 +278,11 @@ fn mail_outlives_the_hub_and_reaches_the_node_that_claims_its_player() {
 
     let receiver = Player::start(&other, &file, 2);
     receiver.wait_joined();
-    receiver.handle.request(Ask::Claim(player)).ok().unwrap();
+    receiver
+        .handle
+        .request(HarnessRequest::Claim(player))
+        .ok()
+        .unwrap();
     let (from, body) = receiver.wait(|event| {
         let NodeEvent::Mail { from, body, .. } = event else {
             return None;
@@ -285,17 +294,17 @@ fn mail_outlives_the_hub_and_reaches_the_node_that_claims_its_player() {
 }
 
 #[test]
-fn a_node_that_is_not_on_the_list_is_refused_by_the_machine() {
+fn an_unlisted_node_is_refused_by_the_machine() {
     let folder = Folder::new("hub-list");
-    let (hub, stranger) = (identity(), identity());
+    let (hub, raw_client) = (identity(), identity());
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (switch, address) = Switch::start(any, &hub, &folder.0, &[]);
     let file = join_file(hub.node_id(), address, &[]);
-    let player = Player::start(&stranger, &file, 1);
+    let player = Player::start(&raw_client, &file, 1);
     player.wait(|event| matches!(event, NodeEvent::Refused(_)).then_some(()));
     assert!(matches!(
-        switch.events.recv_timeout(PATIENCE),
-        Ok(HubEvent::Refused { node: Some(node), .. }) if node == stranger.node_id()
+        switch.events.recv_timeout(TIMEOUT),
+        Ok(HubEvent::Refused { node: Some(node), .. }) if node == raw_client.node_id()
     ));
     switch.stop();
 }

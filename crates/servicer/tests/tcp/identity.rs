@@ -8,8 +8,8 @@ use crypto::{Identity, Ring};
 use servicer::{Admission, DialError, TlsIdentity};
 use wire::PeerIdentity;
 
-use crate::stranger::{PROTOCOL, Shown, greet, plain, read_to_end, signer};
-use crate::toy::{Node, Setup, ToyEvent, identity};
+use crate::harness::{Node, Setup, TalkerEvent, identity};
+use crate::raw_client::{PROTOCOL, RawIdentity, plain, read_confirmation, read_to_end, signer};
 
 /// The empty record with which the accepting end confirms.
 const WELCOME: &[u8] = &[0; 4];
@@ -33,13 +33,13 @@ fn another_node_at_the_address_is_named_and_refused() {
     assert_eq!(one.handle.counters().failed_identity, 1);
     let counters = other.wait_for(|counters| counters.failed_refused == 1);
     assert_eq!((counters.accepted, counters.opened), (1, 0));
-    assert!(other.news.is_empty(), "the machine never hears of it");
+    assert!(other.events.is_empty(), "the machine never hears of it");
 }
 
 #[test]
-fn a_man_in_the_middle_with_a_key_of_his_own_is_refused() {
+fn a_man_in_the_middle_with_another_key_is_refused() {
     let (one, real) = (Node::start(), Node::start());
-    let attacker = Shown::honest();
+    let attacker = RawIdentity::honest();
     let error = one.dial(attacker.serve(WELCOME), real.id).unwrap_err();
     assert_eq!(
         error,
@@ -54,13 +54,13 @@ fn a_man_in_the_middle_with_a_key_of_his_own_is_refused() {
 fn a_public_key_without_its_private_key_is_no_proof() {
     // Towards the accepting end.
     let victim = Identity::generate(&mut Ring::new()).unwrap();
-    let shown = Shown {
+    let raw_identity = RawIdentity {
         public: *victim.public_key(),
-        ..Shown::honest()
+        ..RawIdentity::honest()
     };
     let one = Node::start();
     let error = one
-        .dial(shown.serve(WELCOME), victim.node_id())
+        .dial(raw_identity.serve(WELCOME), victim.node_id())
         .unwrap_err();
     assert_eq!(error, DialError::Malformed);
     assert_eq!(one.handle.counters().failed_identity, 1);
@@ -70,24 +70,24 @@ fn a_public_key_without_its_private_key_is_no_proof() {
         ..Setup::default()
     }
     .start();
-    let mut stranger = shown.dial(server.address);
-    drop(stranger.write_all(&[0; 4]));
-    assert_eq!(stranger.read(&mut [0; 1]).ok(), None);
+    let mut raw_client = raw_identity.dial(server.address);
+    drop(raw_client.write_all(&[0; 4]));
+    assert_eq!(raw_client.read(&mut [0; 1]).ok(), None);
     server.wait_for(|counters| counters.failed_identity == 1);
     // With a valid proof, the test's client is accepted.
-    let owner = Shown {
+    let owner = RawIdentity {
         signer: signer(&victim),
-        ..shown
+        ..raw_identity
     };
-    greet(&mut owner.dial(server.address));
+    read_confirmation(&mut owner.dial(server.address));
     let peer = PeerIdentity::Node(victim.node_id());
-    assert!(matches!(server.next(), ToyEvent::Opened(_, found) if found == peer));
+    assert!(matches!(server.next(), TalkerEvent::Opened(_, found) if found == peer));
     assert_eq!(server.handle.counters().opened, 1);
 }
 
 #[test]
-fn only_those_on_the_list_are_let_in() {
-    let (friend, stranger) = (identity(), identity());
+fn only_listed_nodes_are_admitted() {
+    let (friend, raw_client) = (identity(), identity());
     let server = Setup {
         admission: Admission::Only(BTreeSet::from([friend.node_id()])),
         ..Setup::default()
@@ -102,13 +102,13 @@ fn only_those_on_the_list_are_let_in() {
         let result = node.dial(server.address, server.id);
         (node, result)
     };
-    let (stranger, result) = dial(stranger);
+    let (raw_client, result) = dial(raw_client);
     assert_eq!(result, Err(DialError::Refused));
-    assert_eq!(server.next(), ToyEvent::Stranger(stranger.id));
+    assert_eq!(server.next(), TalkerEvent::RawClient(raw_client.id));
     let (friend, result) = dial(friend);
     assert!(result.is_ok());
     assert!(
-        matches!(server.next(), ToyEvent::Opened(_, peer) if peer == PeerIdentity::Node(friend.id))
+        matches!(server.next(), TalkerEvent::Opened(_, peer) if peer == PeerIdentity::Node(friend.id))
     );
     let counters = server.wait_for(|counters| counters.failed_identity == 1);
     assert_eq!((counters.accepted, counters.opened), (2, 1));
@@ -133,19 +133,19 @@ fn an_unauthenticated_node_is_refused_if_a_key_is_required() {
 fn another_protocol_over_the_same_keys_is_refused() {
     let server = Node::start();
     for protocol in [None, Some(&b"h2"[..])] {
-        let shown = Shown {
+        let raw_identity = RawIdentity {
             protocol,
-            ..Shown::honest()
+            ..RawIdentity::honest()
         };
-        let mut stranger = shown.dial(server.address);
-        drop(stranger.write_all(&[0; 4]));
-        assert!(read_to_end(stranger).is_empty());
-        let shown = Shown {
+        let mut raw_client = raw_identity.dial(server.address);
+        drop(raw_client.write_all(&[0; 4]));
+        assert!(read_to_end(raw_client).is_empty());
+        let raw_identity = RawIdentity {
             protocol,
-            ..Shown::honest()
+            ..RawIdentity::honest()
         };
         let one = Node::start();
-        let result = one.dial(shown.serve(WELCOME), shown.public.node_id());
+        let result = one.dial(raw_identity.serve(WELCOME), raw_identity.public.node_id());
         // A peer with other protocol names rejects ours; one without any is rejected.
         let expected = match protocol {
             Some(_) => DialError::Refused,
@@ -155,9 +155,9 @@ fn another_protocol_over_the_same_keys_is_refused() {
     }
     assert_eq!(server.wait_for(|it| it.failed_tls == 2).opened, 0);
     // The cause is the missing name, not the key.
-    let shown = Shown::honest();
-    assert_eq!(shown.protocol, Some(PROTOCOL));
-    greet(&mut shown.dial(server.address));
+    let raw_identity = RawIdentity::honest();
+    assert_eq!(raw_identity.protocol, Some(PROTOCOL));
+    read_confirmation(&mut raw_identity.dial(server.address));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_closed_port_is_reported_at_once() {
 fn an_observer_of_the_wire_learns_no_identity_and_can_replay_nothing() {
     // A captured first flight, sent again, gets an answer and nothing more.
     let server = Node::start();
-    let hello = crate::stranger::client_hello(server.address);
+    let hello = crate::raw_client::client_hello(server.address);
     for _ in 0..3 {
         let mut again = plain(server.address);
         again.write_all(&hello).unwrap();

@@ -6,8 +6,10 @@ use std::time::Duration;
 use servicer::{DialError, ListenError, StreamConfig, StreamListener};
 use wire::CloseCause;
 
-use crate::stranger::{Shown, client_hello, greet, plain, read_to_end};
-use crate::toy::{Ask, Node, Reporter, Setup, Talker, Temper, ToyEvent, identity};
+use crate::harness::{
+    Behaviour, HarnessRequest, Node, Reporter, Setup, Talker, TalkerEvent, identity,
+};
+use crate::raw_client::{RawIdentity, client_hello, plain, read_confirmation, read_to_end};
 
 fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
     let mut config = StreamConfig::default();
@@ -20,7 +22,7 @@ fn limited(set: impl FnOnce(&mut StreamConfig)) -> Node {
 }
 
 #[test]
-fn half_open_handshakes_are_limited_and_give_their_place_back() {
+fn half_open_handshakes_are_limited_and_free_their_slot() {
     let server = limited(|config| {
         config.handshakes_max = 3;
         config.handshake_grace = Duration::from_secs(60);
@@ -51,7 +53,7 @@ pub(crate) fn silent(from: [u8; 4], to: std::net::SocketAddr) -> socket2::Socket
 }
 
 #[test]
-fn silent_connections_of_many_sources_keep_no_newcomer_out() {
+fn silent_connections_of_many_sources_block_no_new_connection() {
     let server = limited(|config| {
         config.handshakes_max = 8;
         config.handshakes_per_source_max = 4;
@@ -73,7 +75,7 @@ fn silent_connections_of_many_sources_keep_no_newcomer_out() {
 }
 
 #[test]
-fn silent_connections_of_a_source_keep_no_neighbour_out() {
+fn silent_connections_of_a_source_block_no_other_source() {
     let server = limited(|config| {
         config.handshake_timeout = Duration::from_secs(60);
         config.handshake_grace = Duration::ZERO;
@@ -112,22 +114,22 @@ fn a_flood_of_handshakes_is_spread_over_turns() {
     let (mut driver, _requests) = servicer::StreamDriver::new(
         vec![listener],
         None,
-        Talker::of(Temper::Plain),
-        Reporter::unheard(),
+        Talker::of(Behaviour::Plain),
+        Reporter::without_receiver(),
         config,
     )
     .unwrap();
-    let strangers: Vec<_> = (0..HELLOS)
+    let raw_clients: Vec<_> = (0..HELLOS)
         .map(|_| {
-            let mut stranger = plain(address);
-            stranger.write_all(&client_hello(address)).unwrap();
-            stranger.set_nonblocking(true).unwrap();
-            stranger
+            let mut raw_client = plain(address);
+            raw_client.write_all(&client_hello(address)).unwrap();
+            raw_client.set_nonblocking(true).unwrap();
+            raw_client
         })
         .collect();
     let answered = || {
-        let is_answered = |stranger: &&std::net::TcpStream| stranger.peek(&mut [0]).is_ok();
-        strangers.iter().filter(is_answered).count()
+        let is_answered = |raw_client: &&std::net::TcpStream| raw_client.peek(&mut [0]).is_ok();
+        raw_clients.iter().filter(is_answered).count()
     };
     let mut turns = 0;
     while answered() < HELLOS {
@@ -159,9 +161,12 @@ fn one_source_gets_its_share_and_no_more() {
     assert_eq!(one.dial(server.address, server.id), Err(DialError::Gone));
     assert_eq!(server.handle.counters().refused_source, 1);
     // A slot is free once its connection is closed.
-    one.ask(Ask::Close(here, Vec::new()));
-    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Local));
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Finished));
+    one.ask(HarnessRequest::Close(here, Vec::new()));
+    assert_eq!(one.next(), TalkerEvent::Closed(here, CloseCause::Local));
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Finished)
+    );
     one.join(&server);
 }
 
@@ -181,22 +186,25 @@ fn no_more_connections_than_allowed_either_way() {
 }
 
 #[test]
-fn a_machine_that_overdraws_its_credit_loses_the_connection() {
-    let reckless = Setup {
-        machine: Talker::of(Temper::Reckless),
+fn a_connection_that_exceeds_its_credit_is_closed() {
+    let ignores_credit = Setup {
+        machine: Talker::of(Behaviour::IgnoreCredit),
         ..Setup::default()
     }
     .start();
     let other = Node::start();
     other.pause();
-    let (here, there) = reckless.join(&other);
-    reckless.ask(Ask::Flood(here, 1_000, 60_000));
-    assert_eq!(reckless.next(), ToyEvent::Closed(here, CloseCause::Failed));
-    let counters = reckless.wait_for(|counters| counters.closed_overrun == 1);
+    let (here, there) = ignores_credit.join(&other);
+    ignores_credit.ask(HarnessRequest::Flood(here, 1_000, 60_000));
+    assert_eq!(
+        ignores_credit.next(),
+        TalkerEvent::Closed(here, CloseCause::Failed)
+    );
+    let counters = ignores_credit.wait_for(|counters| counters.closed_overrun == 1);
     // Data written to a closed connection is dropped.
     assert_eq!(counters.bytes_out % 60_000, 0);
     other.resume();
-    while other.next() != ToyEvent::Closed(there, CloseCause::Failed) {}
+    while other.next() != TalkerEvent::Closed(there, CloseCause::Failed) {}
 }
 
 #[test]
@@ -204,12 +212,15 @@ fn the_longest_record_is_as_configured() {
     let server = limited(|config| config.record_bytes_max = 10);
     let one = Node::start();
     let (here, there) = one.join(&server);
-    one.ask(Ask::Send(here, vec![1; 10]));
-    assert_eq!(server.next(), ToyEvent::Frame(there, vec![1; 10]));
-    one.ask(Ask::Send(here, vec![2; 11]));
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Failed));
+    one.ask(HarnessRequest::Send(here, vec![1; 10]));
+    assert_eq!(server.next(), TalkerEvent::Frame(there, vec![1; 10]));
+    one.ask(HarnessRequest::Send(here, vec![2; 11]));
+    assert_eq!(
+        server.next(),
+        TalkerEvent::Closed(there, CloseCause::Failed)
+    );
     assert_eq!(server.handle.counters().closed_too_long, 1);
-    assert_eq!(one.next(), ToyEvent::Closed(here, CloseCause::Failed));
+    assert_eq!(one.next(), TalkerEvent::Closed(here, CloseCause::Failed));
 }
 
 #[test]
@@ -218,19 +229,19 @@ fn a_peer_that_does_not_answer_a_close_gives_its_slot_back() {
         config.connections_max = 1;
         config.linger_timeout = Duration::from_millis(20);
     });
-    let mut stranger = Shown::honest().dial(server.address);
-    greet(&mut stranger);
-    let ToyEvent::Opened(there, _) = server.next() else {
+    let mut raw_client = RawIdentity::honest().dial(server.address);
+    read_confirmation(&mut raw_client);
+    let TalkerEvent::Opened(there, _) = server.next() else {
         panic!("nothing opened")
     };
-    server.ask(Ask::Close(there, b"bye".to_vec()));
-    assert_eq!(server.next(), ToyEvent::Closed(there, CloseCause::Local));
+    server.ask(HarnessRequest::Close(there, b"bye".to_vec()));
+    assert_eq!(server.next(), TalkerEvent::Closed(there, CloseCause::Local));
     let one = Node::start();
     while let Err(error) = one.dial(server.address, server.id) {
         assert_eq!(error, DialError::Gone);
     }
     assert_eq!(server.handle.counters().opened, 2);
-    drop(stranger);
+    drop(raw_client);
 }
 
 #[test]

@@ -4,8 +4,9 @@
 #![cfg(test)]
 
 mod authority;
-mod end;
+mod backpressure;
 mod exchange;
+mod harness;
 mod host;
 mod host_hostile;
 mod hostile;
@@ -13,9 +14,8 @@ mod hostile;
 mod hub;
 mod identity;
 mod limits;
-mod pressure;
+mod raw_client;
 mod reliable;
+mod shutdown;
 #[cfg(feature = "hub")]
 mod storage;
-mod stranger;
-mod toy;

@@ -5,10 +5,10 @@
     reason = "figures for people, which decide nothing"
 )]
 
+mod backpressure;
+mod combined_load;
 mod descriptors;
-mod end;
 mod exchange;
 mod gnet;
-mod pressure;
-mod siege;
-mod stage;
+mod harness;
+mod shutdown;

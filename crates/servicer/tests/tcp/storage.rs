@@ -11,7 +11,7 @@ use servicer::{
 };
 use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
 
-use crate::toy::PATIENCE;
+use crate::harness::TIMEOUT;
 
 /// Sends and receives nothing.
 struct Still;
@@ -45,18 +45,18 @@ impl StreamMachine for Still {
 /// Forwards batches of outcomes.
 struct Passer(Sender<Vec<u32>>);
 
-enum Ask {
+enum HarnessRequest {
     Completed(Vec<u32>),
     Block(Receiver<()>),
 }
 
 impl StreamApplication<Still> for Passer {
-    type Request = Ask;
+    type Request = HarnessRequest;
 
-    fn apply_request(&mut self, _: Instant, _: &mut Still, ask: Ask) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut Still, ask: HarnessRequest) -> ControlFlow<()> {
         match ask {
-            Ask::Completed(batch) => drop(self.0.send(batch)),
-            Ask::Block(until) => drop(until.recv()),
+            HarnessRequest::Completed(batch) => drop(self.0.send(batch)),
+            HarnessRequest::Block(until) => drop(until.recv()),
         }
         ControlFlow::Continue(())
     }
@@ -127,7 +127,7 @@ impl Storage for Doubler {
 }
 
 struct Bench {
-    handle: StreamHandle<Ask>,
+    handle: StreamHandle<HarnessRequest>,
     thread: StorageThread,
     jobs: Jobs<u32>,
     outcomes: Receiver<Vec<u32>>,
@@ -159,7 +159,14 @@ fn start(config: StorageConfig, requests_max: usize) -> Bench {
         batches: 0,
     };
     let requests = handle.requests();
-    let thread = StorageThread::spawn("doubler", queue, doubler, requests, Ask::Completed).unwrap();
+    let thread = StorageThread::spawn(
+        "doubler",
+        queue,
+        doubler,
+        requests,
+        HarnessRequest::Completed,
+    )
+    .unwrap();
     Bench {
         handle,
         thread,
@@ -176,17 +183,17 @@ fn start(config: StorageConfig, requests_max: usize) -> Bench {
 fn waiting_jobs_share_a_batch_and_complete_in_order() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(1).unwrap();
-    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
     for job in 2..=100 {
         bench.jobs.submit(job).unwrap();
     }
     bench.go.send(()).unwrap();
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![2]));
-    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(99));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![2]));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(99));
     bench.go.send(()).unwrap();
     let expected: Vec<u32> = (2..=100).map(|job| job * 2).collect();
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(expected));
-    let report = bench.thread.shutdown(PATIENCE);
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(expected));
+    let report = bench.thread.shutdown(TIMEOUT);
     assert_eq!(report.end, End::Drained);
     assert_eq!((report.counters.batches, report.counters.jobs), (2, 100));
     assert_eq!(
@@ -196,13 +203,13 @@ fn waiting_jobs_share_a_batch_and_complete_in_order() {
 }
 
 #[test]
-fn queue_and_batch_are_bounded_and_hand_back_what_does_not_fit() {
+fn queue_and_batch_are_bounded_and_return_what_does_not_fit() {
     let mut config = StorageConfig::default();
     config.jobs_max = 8.try_into().unwrap();
     config.batch_max = 3.try_into().unwrap();
     let bench = start(config, 16);
     bench.jobs.submit(0).unwrap();
-    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
     for job in 1..=8 {
         bench.jobs.submit(job).unwrap();
     }
@@ -210,11 +217,11 @@ fn queue_and_batch_are_bounded_and_hand_back_what_does_not_fit() {
     assert_eq!(bench.thread.counters().requests_refused, 1);
     drop(bench.go);
     let sizes: Vec<_> = (0..3)
-        .map(|_| bench.begun.recv_timeout(PATIENCE).unwrap())
+        .map(|_| bench.begun.recv_timeout(TIMEOUT).unwrap())
         .collect();
     assert_eq!(sizes, [3, 3, 2]);
     let all: Vec<u32> = (0..4)
-        .flat_map(|_| bench.outcomes.recv_timeout(PATIENCE).unwrap())
+        .flat_map(|_| bench.outcomes.recv_timeout(TIMEOUT).unwrap())
         .collect();
     assert_eq!(all, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
 }
@@ -223,9 +230,9 @@ fn queue_and_batch_are_bounded_and_hand_back_what_does_not_fit() {
 fn outcomes_wait_for_a_driver_that_is_behind() {
     let bench = start(StorageConfig::default(), 1);
     let (release, until) = crossbeam_channel::bounded(0);
-    bench.handle.request(Ask::Block(until)).unwrap();
+    bench.handle.request(HarnessRequest::Block(until)).unwrap();
     // While blocked it takes no jobs, so its queue fills up.
-    let mut ask = Ask::Completed(Vec::new());
+    let mut ask = HarnessRequest::Completed(Vec::new());
     while let Err(error) = bench.handle.request(ask) {
         ask = error.into_request();
         std::thread::yield_now();
@@ -237,19 +244,19 @@ fn outcomes_wait_for_a_driver_that_is_behind() {
     }
     assert!(bench.outcomes.is_empty());
     drop(release);
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(Vec::new()));
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![42]));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(Vec::new()));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![42]));
 }
 
 #[test]
-fn housekeeping_runs_while_nothing_waits_and_ends() {
+fn housekeeping_runs_while_idle_and_ends() {
     let bench = start(StorageConfig::default(), 16);
     for left in [2, 1, 0] {
-        assert_eq!(bench.tidied.recv_timeout(PATIENCE), Ok(left));
+        assert_eq!(bench.tidied.recv_timeout(TIMEOUT), Ok(left));
     }
     drop(bench.go);
     bench.jobs.submit(4).unwrap();
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![8]));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![8]));
 }
 
 #[test]
@@ -258,12 +265,12 @@ fn housekeeping_keeps_up_while_jobs_wait_all_the_time() {
     config.batch_max = 1.try_into().unwrap();
     let bench = start(config, 16);
     for left in [2, 1, 0] {
-        assert_eq!(bench.tidied.recv_timeout(PATIENCE), Ok(left));
+        assert_eq!(bench.tidied.recv_timeout(TIMEOUT), Ok(left));
     }
     // Each batch ends with the next job in the queue.
     bench.jobs.submit(0).unwrap();
     for batch in 1..=50 {
-        assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+        assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
         assert_eq!(
             bench.kept_up.try_recv().ok(),
             (batch > 1).then(|| batch - 1)
@@ -274,38 +281,38 @@ fn housekeeping_keeps_up_while_jobs_wait_all_the_time() {
 }
 
 #[test]
-fn a_shutdown_does_what_waits_first() {
+fn a_shutdown_executes_queued_jobs_first() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(1).unwrap();
-    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
     bench.jobs.submit(2).unwrap();
     drop(bench.go);
-    let report = bench.thread.shutdown(PATIENCE);
+    let report = bench.thread.shutdown(TIMEOUT);
     assert_eq!((report.end, report.counters.jobs), (End::Drained, 2));
     assert_eq!(bench.jobs.submit(3), Err(RequestError::Ended(3)));
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![2]));
-    assert_eq!(bench.outcomes.recv_timeout(PATIENCE), Ok(vec![4]));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![2]));
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![4]));
 }
 
 #[test]
-fn an_end_of_the_driver_stops_nothing_and_is_counted() {
+fn the_end_of_the_driver_stops_no_job_and_is_counted() {
     let bench = start(StorageConfig::default(), 16);
-    assert_eq!(bench.handle.shutdown(PATIENCE).end, End::Drained);
+    assert_eq!(bench.handle.shutdown(TIMEOUT).end, End::Drained);
     bench.jobs.submit(1).unwrap();
     drop(bench.go);
-    let report = bench.thread.shutdown(PATIENCE);
+    let report = bench.thread.shutdown(TIMEOUT);
     assert_eq!(report.end, End::Drained);
     assert_eq!(report.counters.completions_dropped, 1);
 }
 
 #[test]
-fn a_panic_and_a_disk_that_holds_the_thread_are_reported() {
+fn a_panic_and_a_blocked_disk_are_reported() {
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(POISON).unwrap();
     while bench.thread.is_running() {
         std::thread::yield_now();
     }
-    let report = bench.thread.shutdown(PATIENCE);
+    let report = bench.thread.shutdown(TIMEOUT);
     assert!(
         matches!(&report.end, End::Panicked(message) if message.contains("the storage was told to")),
         "{report}"
@@ -314,6 +321,6 @@ fn a_panic_and_a_disk_that_holds_the_thread_are_reported() {
 
     let bench = start(StorageConfig::default(), 16);
     bench.jobs.submit(1).unwrap();
-    assert_eq!(bench.begun.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
     assert_eq!(bench.thread.shutdown(Duration::ZERO).end, End::Stuck);
 }

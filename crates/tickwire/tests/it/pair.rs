@@ -187,7 +187,7 @@ impl House {
                 self.ends += 1;
                 self.tell_all(format!("* {name} has left"));
             }
-            other @ (ServerEvent::Slow { .. } | ServerEvent::ServicerEnded { .. } | _) => {
+            other @ (ServerEvent::Slow { .. } | ServerEvent::ThreadEnded { .. } | _) => {
                 panic!("{other:?}")
             }
         }

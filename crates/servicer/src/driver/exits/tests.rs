@@ -52,10 +52,10 @@ impl Machine for Sessions {
 }
 
 fn take(exits: &mut Exits, at: u64, port: u16, bytes: &[u8]) -> Option<(Option<IpAddr>, Vec<u8>)> {
-    take_beside(&Sessions::default(), exits, at, (port, bytes))
+    take_with_sessions(&Sessions::default(), exits, at, (port, bytes))
 }
 
-fn take_beside(
+fn take_with_sessions(
     sessions: &Sessions,
     exits: &mut Exits,
     at: u64,
@@ -73,7 +73,7 @@ fn player(last: u8) -> IpAddr {
 }
 
 #[test]
-fn a_flow_is_remembered_and_each_has_its_own() {
+fn each_source_behind_an_exit_has_a_flow_of_its_own() {
     let mut exits = Exits::new(&["::ffff:192.0.2.1".parse().unwrap()], 8);
     assert_eq!(take(&mut exits, 0, 1, b"x"), Some((None, b"x".to_vec())));
     for (port, last) in [(1, 9), (2, 8)] {
@@ -90,12 +90,12 @@ fn a_flow_is_remembered_and_each_has_its_own() {
 
 /// A forged header cannot reassign an active flow.
 #[test]
-fn a_flow_is_given_to_somebody_else_only_where_it_is_idle() {
+fn a_flow_changes_its_source_only_if_idle() {
     let mut exits = Exits::new(&["192.0.2.1".parse().unwrap()], 8);
     let (taken, open) = (Sessions(vec![envelope(1).remote]), Sessions::default());
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0x";
     let change = |sessions: &Sessions, exits: &mut Exits, at| {
-        let other = take_beside(sessions, exits, at, (1, &wrapped(7, b"")));
+        let other = take_with_sessions(sessions, exits, at, (1, &wrapped(7, b"")));
         other.map(|(source, _)| source)
     };
     take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
@@ -121,10 +121,10 @@ fn a_flow_in_use_keeps_its_destination() {
     let none = Sessions::default();
     take(&mut exits, 0, 1, &wrapped(9, b"hello")).unwrap();
     take(&mut exits, 1_000, 1, b"input").unwrap();
-    exits.note_sent(Instant::from_millis(11_000), &envelope(1).remote);
-    exits.note_sent(Instant::from_millis(30_000), &envelope(2).remote);
+    exits.on_sent(Instant::from_millis(11_000), &envelope(1).remote);
+    exits.on_sent(Instant::from_millis(30_000), &envelope(2).remote);
     let forge = |exits: &mut Exits, at| {
-        let other = take_beside(&none, exits, at, (1, &wrapped(7, b"hello")));
+        let other = take_with_sessions(&none, exits, at, (1, &wrapped(7, b"hello")));
         other.map(|(source, _)| source)
     };
     assert_eq!(forge(&mut exits, 11_100), None);
@@ -134,7 +134,7 @@ fn a_flow_in_use_keeps_its_destination() {
 }
 
 #[test]
-fn others_are_not_believed_and_lose_nothing() {
+fn headers_of_untrusted_peers_are_left_in_place() {
     let mut exits = Exits::new(&["192.0.2.2".parse().unwrap()], 8);
     let bytes = wrapped(9, b"hello");
     assert_eq!(take(&mut exits, 0, 1, &bytes), Some((None, bytes.clone())));
@@ -144,7 +144,7 @@ fn others_are_not_believed_and_lose_nothing() {
 /// A full table rejects new flows and keeps those with a session. Entries of handshakes older
 /// than 5 s are removed, at most once per second. Each exit has its own table.
 #[test]
-fn exit_flows_max_is_held_and_flows_that_are_over_make_place() {
+fn exit_flows_max_holds_and_expired_flows_are_replaced() {
     let trusted = ["192.0.2.1", "192.0.2.7"].map(|ip| ip.parse().unwrap());
     let mut exits = Exits::new(&trusted, 40);
     for port in 1..=40 {
@@ -152,19 +152,19 @@ fn exit_flows_max_is_held_and_flows_that_are_over_make_place() {
     }
     let players = Sessions((1..=39).map(|port| envelope(port).remote).collect());
     let new = |exits: &mut Exits, at, port| {
-        take_beside(&players, exits, at, (port, &wrapped(8, b""))).is_some()
+        take_with_sessions(&players, exits, at, (port, &wrapped(8, b""))).is_some()
     };
     assert!(!new(&mut exits, 4_500, 41), "all are young");
     // More datagrams of a handshake do not extend its entry, with or without a header.
-    take_beside(&players, &mut exits, 4_900, (40, &wrapped(9, b"x"))).unwrap();
-    take_beside(&players, &mut exits, 5_000, (40, b"x")).unwrap();
+    take_with_sessions(&players, &mut exits, 4_900, (40, &wrapped(9, b"x"))).unwrap();
+    take_with_sessions(&players, &mut exits, 5_000, (40, b"x")).unwrap();
     assert!(!new(&mut exits, 5_001, 41), "it was just asked");
     assert!(new(&mut exits, 5_500, 41));
     assert!(!new(&mut exits, 10_000, 42));
     assert!(new(&mut exits, 60_000, 42));
     assert_eq!(exits.list[0].flows.len(), 40);
     for port in 1..=39 {
-        let (source, _) = take_beside(&players, &mut exits, 61_000, (port, b"x")).unwrap();
+        let (source, _) = take_with_sessions(&players, &mut exits, 61_000, (port, b"x")).unwrap();
         assert_eq!(source, Some(player(9)), "a session is never forgotten");
     }
     let mut other = envelope(1);
@@ -220,7 +220,7 @@ fn a_header_of_each_family_has_the_length_that_the_protocol_names() {
 }
 
 #[test]
-fn what_begins_otherwise_is_no_header() {
+fn bytes_without_the_signature_are_no_header() {
     for datagram in [&[][..], &[0xC1; 1_200], &[0x40], &[0x0A, 0x0D]] {
         assert_eq!(ProxyHeader::read(datagram), Ok(None));
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::turn::STALL;
 
 #[test]
-fn sockets_are_looked_at_again_unless_all_were_seen_empty_just_now() {
+fn sockets_are_polled_again_unless_all_were_just_empty() {
     let began = Instant::from_millis(1_000);
     let round = |may_hold_more, behind| Round {
         received: 1,
@@ -21,7 +21,7 @@ fn sockets_are_looked_at_again_unless_all_were_seen_empty_just_now() {
 }
 
 #[test]
-fn more_is_taken_after_a_pause_than_in_steady_work() {
+fn a_turn_reads_more_after_a_pause_than_in_steady_work() {
     let last = Instant::from_millis(1_000);
     assert_eq!(bound(None, last, 1_024), 16_384);
     assert_eq!(bound(Some(last), last + STALL, 1_024), 1_024);
@@ -42,7 +42,7 @@ fn a_mapped_address_is_seen_as_ipv4() {
 }
 
 #[test]
-fn a_group_is_no_address_to_answer_from() {
+fn a_multicast_address_is_not_used_as_source() {
     for ip in ["255.255.255.255", "224.0.0.1", "ff02::1", "0.0.0.0", "::"] {
         assert!(!is_own(ip.parse().unwrap()), "{ip}");
     }
@@ -51,7 +51,7 @@ fn a_group_is_no_address_to_answer_from() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_dropped_and_counted() {
+fn datagrams_that_cannot_be_answered_are_dropped_and_counted() {
     let ledger = Ledger::default();
     let mut heard = Vec::new();
     for port in [0, 9] {
@@ -129,7 +129,7 @@ fn turn(dispatcher: &mut Dispatcher, kinds: &[(u8, usize)]) -> (Vec<u16>, u64) {
 }
 
 #[test]
-fn in_a_long_turn_sessions_go_before_handshakes_and_none_is_lost() {
+fn in_a_long_turn_sessions_precede_handshakes_and_none_is_lost() {
     let mut dispatcher = Dispatcher::default();
     let mut kinds = vec![(b'H', 1_200); 200];
     kinds.extend([(b'p', 40); 50]);
@@ -150,7 +150,7 @@ fn a_short_turn_keeps_its_order() {
 
 /// At most 1,024 datagrams of 1,500 bytes are deferred; the others are handled in order.
 #[test]
-fn what_waits_is_bounded() {
+fn deferred_datagrams_are_bounded() {
     let mut dispatcher = Dispatcher::default();
     let mut kinds = vec![(b'H', 1_500); 64 + 1_024 + 10];
     kinds.push((b'p', 40));

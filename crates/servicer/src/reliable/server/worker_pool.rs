@@ -20,30 +20,40 @@ use crate::reliable::member::{MemberApplication, MemberMachine, WorkerRequest};
 use crate::request::RequestError;
 use crate::tcp::{StreamCounters, StreamHandle, StreamListener, StreamServicer};
 
+/// The acceptor and the threads of the members.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
+    /// The prefix of thread names.
     name: String,
     config: ReliableConfig,
     mode: TcpServicers,
-    /// `None` once it has ended.
+    /// The thread that accepts connections; `None` once it has ended.
     acceptor: Option<StreamHandle<Refusal>>,
+    /// The threads that serve members, or can.
     workers: BTreeMap<WorkerId, Worker>,
-    /// Servicers without members, which drain their last connection.
+    /// Threads whose only member has left, which write its last bytes and then end.
     ending: BTreeMap<WorkerId, StreamHandle<WorkerRequest>>,
+    /// The number of the thread started last.
     last_number: u32,
+    /// The sending end of the event queue, cloned for each thread.
     events: EventSender<WorkerEvent>,
     /// Messages written to sockets, counted per recipient.
     flushed: Arc<AtomicU64>,
     /// The shutdown reason for clients.
     shutdown_reason: Arc<OnceLock<Bytes>>,
+    /// Threads started, the acceptor included.
     started: usize,
+    /// Threads joined.
     joined: usize,
+    /// Threads that ended neither in order nor at the deadline.
     faults: Vec<Ended>,
 }
 
+/// A thread that serves members.
 #[derive(Debug)]
 struct Worker {
     handle: StreamHandle<WorkerRequest>,
+    /// Number of its members.
     members: usize,
 }
 
@@ -69,7 +79,7 @@ impl WorkerPool {
             options,
             shutdown_reason: Arc::clone(&shutdown_reason),
         };
-        let acceptor = StreamServicer::named(format!("{name}-door"))
+        let acceptor = StreamServicer::named(format!("{name}-accept"))
             .with_config(config.for_joining())
             .spawn(listeners, AcceptMachine::default(), handler)?;
         let mut pool = Self {
@@ -238,7 +248,8 @@ impl WorkerPool {
         acceptor.chain(others).collect()
     }
 
-    pub(super) fn note_left(&mut self, number: WorkerId) {
+    /// Counts a member as gone. Its thread ends if it had a thread of its own.
+    pub(super) fn on_member_left(&mut self, number: WorkerId) {
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.members = worker.members.saturating_sub(1);
         }
@@ -253,7 +264,7 @@ impl WorkerPool {
 
     /// Joins a thread that has ended. Returns its name and how it ended, unless it was asked to
     /// end.
-    pub(super) fn note_end(&mut self, number: WorkerId) -> Option<Ended> {
+    pub(super) fn join_ended(&mut self, number: WorkerId) -> Option<Ended> {
         if let Some(handle) = self.ending.remove(&number) {
             self.join(handle, Duration::ZERO);
             return None;

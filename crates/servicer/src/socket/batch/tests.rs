@@ -79,7 +79,7 @@ fn b5_a_run_has_one_destination_and_ends_with_a_shorter_datagram() {
 }
 
 #[test]
-fn b5_no_run_is_longer_than_the_system_takes() {
+fn b5_no_run_exceeds_the_limit_of_the_system() {
     let mut batch = Batch::default();
     for _ in 0..65 {
         push(&mut batch, 1, 100, 64);
@@ -230,7 +230,7 @@ fn b5_an_error_in_the_middle_of_a_batch_costs_only_its_own_run() {
 }
 
 #[test]
-fn b5_what_a_batch_refuses_and_a_single_send_takes_is_sent_in_its_place() {
+fn b5_a_refused_batch_is_sent_one_by_one_in_order() {
     let mut script = Script {
         fates: vec![(1, ErrorKind::InvalidInput), (3, ErrorKind::InvalidInput)],
         has_many: true,
@@ -244,7 +244,7 @@ fn b5_what_a_batch_refuses_and_a_single_send_takes_is_sent_in_its_place() {
 }
 
 #[test]
-fn b5_without_a_call_for_several_each_is_sent_alone() {
+fn b5_without_a_batch_call_each_datagram_is_sent_alone() {
     let mut script = Script::default();
     let sent = send(&mut script);
     assert_eq!(script.taken, [1, 2, 3, 4, 5, 6]);
@@ -293,7 +293,7 @@ fn a_repeated_error_belongs_to_the_datagram() {
 /// loop.
 #[cfg(has_linux_calls)]
 #[test]
-fn an_error_that_may_last_is_none_of_icmp() {
+fn persistent_errors_are_not_treated_as_icmp() {
     use nix::libc;
 
     let of = |error| is_of_icmp(&io::Error::from_raw_os_error(error));
@@ -306,7 +306,7 @@ fn an_error_that_may_last_is_none_of_icmp() {
 }
 
 #[test]
-fn each_fate_has_its_count() {
+fn each_send_outcome_has_its_counter() {
     let mut sent = Sent::default();
     sent.count(&Ok(()));
     sent.count(&Err(ErrorKind::WouldBlock.into()));

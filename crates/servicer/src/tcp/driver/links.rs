@@ -300,7 +300,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             };
             match connection.deadlines.next(connection.stage, &self.config) {
                 Some((at, deadline)) if at <= as_of => {
-                    self.fail(now, key, Fault::Late(deadline));
+                    self.fail(now, key, Fault::DeadlinePassed(deadline));
                 }
                 Some(_) | None => self.table.schedule(key, &self.config),
             }
@@ -349,9 +349,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         let mut has_any = false;
         while let Some(id) = self.application.poll_departure(&mut self.machine) {
             has_any = true;
-            if let Some(departed) = self.hand_over(now, id) {
+            if let Some(handed_over) = self.hand_over(now, id) {
                 self.application
-                    .on_departed(now, &mut self.machine, departed);
+                    .on_handed_over(now, &mut self.machine, handed_over);
             }
         }
         has_any
@@ -384,7 +384,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
                 &ledger.failed_identity
             }
             Fault::Refused => &ledger.failed_refused,
-            Fault::Late(_) => &ledger.failed_timeout,
+            Fault::DeadlinePassed(_) => &ledger.failed_timeout,
             Fault::Tls | Fault::TooLong | Fault::Overrun => &ledger.failed_tls,
         };
         count.add(1);
@@ -397,9 +397,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             Fault::Reset | Fault::Unreachable(_) => &ledger.closed_reset,
             Fault::TooLong => &ledger.closed_too_long,
             Fault::Overrun => &ledger.closed_overrun,
-            Fault::Late(Deadline::Record) => &ledger.closed_slow,
-            Fault::Late(Deadline::Stall) => &ledger.closed_stalled,
-            Fault::Late(_) => &ledger.closed_idle,
+            Fault::DeadlinePassed(Deadline::Record) => &ledger.closed_slow,
+            Fault::DeadlinePassed(Deadline::Stall) => &ledger.closed_stalled,
+            Fault::DeadlinePassed(_) => &ledger.closed_idle,
             Fault::UnknownNode(_)
             | Fault::Certificate(_)
             | Fault::BadProof
@@ -420,7 +420,7 @@ const fn dial_error(fault: Fault, expected: Expected) -> DialError {
         Fault::Certificate(fault) => DialError::Certificate(fault),
         Fault::Unreachable(kind) => DialError::Unreachable(kind),
         Fault::Refused => DialError::Refused,
-        Fault::Late(_) => DialError::TimedOut,
+        Fault::DeadlinePassed(_) => DialError::TimedOut,
         Fault::Finished | Fault::Reset => DialError::Gone,
         Fault::BadProof | Fault::Tls | Fault::TooLong | Fault::Overrun => DialError::Malformed,
     }

@@ -89,7 +89,7 @@ impl StreamApplication<Endless> for Never {
 /// Between the deadline of a shutdown and the end of the thread there is at most one turn, and no
 /// wait. How long a turn takes depends on the host; 50 ms are some hundred such turns.
 #[test]
-fn ls_18_no_wait_and_no_second_turn_outlasts_the_deadline_of_a_shutdown() {
+fn ls_18_no_wait_or_second_turn_passes_the_shutdown_deadline() {
     let hour = Duration::from_secs(3_600);
     // A far timer, a timer that stays due, and endless events. The application never drains.
     for (is_talkative, is_stuck) in [(false, false), (false, true), (true, false)] {

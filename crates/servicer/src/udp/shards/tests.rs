@@ -92,7 +92,7 @@ fn neighbour_of_ipv6(number: u16) -> SocketAddr {
 }
 
 #[test]
-fn what_unknown_peers_can_have_forwarded_is_bounded_by_time() {
+fn forwarding_for_unknown_peers_is_rate_limited() {
     let passed = Arc::<ForwardCounters>::default();
     let mut shard = newcomer(&passed);
     let mut flood = |at: Instant, count: u32| send(&mut shard, at, everywhere(count));
@@ -149,7 +149,7 @@ fn a_flood_from_one_prefix_blocks_no_other_migration() {
 }
 
 #[test]
-fn an_ipv4_address_has_one_prefix_however_it_is_written() {
+fn mapped_and_plain_ipv4_addresses_have_the_same_prefix() {
     let limiter = ForwardLimiter::default();
     let place = |address: &str| limiter.bucket_index(address.parse().unwrap());
     assert_eq!(place("203.0.113.9"), place("::ffff:203.0.113.200"));

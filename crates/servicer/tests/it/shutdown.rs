@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use servicer::{Config, End, RequestError, UdpServicer};
 
-use crate::toy::{Ask, Echo, PATIENCE, Service, ToyEvent, bind, plain, receive, reporter};
+use crate::harness::{
+    Echo, EchoEvent, HarnessRequest, Service, TIMEOUT, bind, plain, receive, reporter,
+};
 
 #[test]
 fn a_shutdown_notifies_peers_and_joins() {
@@ -13,7 +15,7 @@ fn a_shutdown_notifies_peers_and_joins() {
     let service = Service::start_with("127.0.0.1", Echo::default(), |application| {
         application.farewell = vec![peer];
     });
-    let report = service.handle.shutdown(PATIENCE);
+    let report = service.handle.shutdown(TIMEOUT);
     assert_eq!(report.end, End::Drained);
     assert_eq!(report.counters.datagrams_out, 1);
     assert_eq!(receive(&client).0, b"farewell");
@@ -23,9 +25,9 @@ fn a_shutdown_notifies_peers_and_joins() {
             .starts_with("echo: shut down in order after")
     );
     // The thread has ended: nothing holds the application's channel.
-    while service.news.recv_timeout(PATIENCE).is_ok() {}
+    while service.events.recv_timeout(TIMEOUT).is_ok() {}
     assert_eq!(
-        service.news.try_recv(),
+        service.events.try_recv(),
         Err(crossbeam_channel::TryRecvError::Disconnected)
     );
 }
@@ -45,9 +47,9 @@ fn dropping_the_handle_ends_the_thread() {
         application.is_drained = false;
     });
     drop(service.handle);
-    while service.news.try_recv().is_ok() {}
+    while service.events.try_recv().is_ok() {}
     assert_eq!(
-        service.news.try_recv(),
+        service.events.try_recv(),
         Err(crossbeam_channel::TryRecvError::Disconnected)
     );
 }
@@ -55,11 +57,14 @@ fn dropping_the_handle_ends_the_thread() {
 #[test]
 fn the_application_can_end_it() {
     let service = Service::start("127.0.0.1");
-    service.handle.request(Ask::Stop).unwrap();
-    while service.news.recv_timeout(PATIENCE).is_ok() {}
-    let refused = service.handle.request(Ask::Stop);
-    assert!(matches!(refused, Err(RequestError::Ended(Ask::Stop))));
-    let report = service.handle.shutdown(PATIENCE);
+    service.handle.request(HarnessRequest::Stop).unwrap();
+    while service.events.recv_timeout(TIMEOUT).is_ok() {}
+    let refused = service.handle.request(HarnessRequest::Stop);
+    assert!(matches!(
+        refused,
+        Err(RequestError::Ended(HarnessRequest::Stop))
+    ));
+    let report = service.handle.shutdown(TIMEOUT);
     assert_eq!(report.end, End::Stopped);
 }
 
@@ -69,8 +74,8 @@ fn a_panic_of_the_machine_is_reported_and_contained() {
     plain("127.0.0.1")
         .send_to(b"panic", service.address)
         .unwrap();
-    while service.news.recv_timeout(PATIENCE).is_ok() {}
-    let report = service.handle.shutdown(PATIENCE);
+    while service.events.recv_timeout(TIMEOUT).is_ok() {}
+    let report = service.handle.shutdown(TIMEOUT);
     let End::Panicked(message) = report.end else {
         panic!("{}", report.end)
     };
@@ -81,8 +86,8 @@ fn a_panic_of_the_machine_is_reported_and_contained() {
 #[test]
 fn a_panic_of_the_application_is_reported_and_contained() {
     let service = Service::start("127.0.0.1");
-    service.handle.request(Ask::Panic).unwrap();
-    let report = service.handle.shutdown(PATIENCE);
+    service.handle.request(HarnessRequest::Panic).unwrap();
+    let report = service.handle.shutdown(TIMEOUT);
     assert_eq!(
         report.end,
         End::Panicked("the application was told to".to_owned())
@@ -90,14 +95,17 @@ fn a_panic_of_the_application_is_reported_and_contained() {
 }
 
 #[test]
-fn a_thread_that_blocks_is_left_behind_and_reported() {
+fn a_blocked_thread_is_abandoned_and_reported() {
     let service = Service::start("127.0.0.1");
     let (release, until) = crossbeam_channel::bounded(0);
-    service.handle.request(Ask::Block(until)).unwrap();
+    service
+        .handle
+        .request(HarnessRequest::Block(until))
+        .unwrap();
     let report = service.handle.shutdown(Duration::ZERO);
     assert_eq!(report.end, End::Stuck);
     drop(release);
-    while service.news.recv_timeout(PATIENCE).is_ok() {}
+    while service.events.recv_timeout(TIMEOUT).is_ok() {}
 }
 
 #[test]
@@ -112,29 +120,32 @@ fn a_full_queue_hands_the_request_back() {
     // While blocked in one request, the servicer takes no other.
     let (release, until) = crossbeam_channel::bounded(0);
     let (answer, answered) = crossbeam_channel::bounded(1);
-    handle.request(Ask::Ping(answer)).unwrap();
-    answered.recv_timeout(PATIENCE).unwrap();
-    handle.request(Ask::Block(until)).unwrap();
+    handle.request(HarnessRequest::Ping(answer)).unwrap();
+    answered.recv_timeout(TIMEOUT).unwrap();
+    handle.request(HarnessRequest::Block(until)).unwrap();
     let mut taken = 0;
     let refused = loop {
-        match handle.request(Ask::Timer(Duration::ZERO)) {
+        match handle.request(HarnessRequest::Timer(Duration::ZERO)) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
     };
     // The blocking request may still be in the queue, depending on the scheduler.
     assert!((2..=3).contains(&taken), "{taken}");
-    assert!(matches!(refused, RequestError::Full(Ask::Timer(_))));
-    assert!(matches!(refused.into_request(), Ask::Timer(_)));
+    assert!(matches!(
+        refused,
+        RequestError::Full(HarnessRequest::Timer(_))
+    ));
+    assert!(matches!(refused.into_request(), HarnessRequest::Timer(_)));
     assert_eq!(handle.counters().requests_refused, 1);
     drop(release);
     let (answer, answered) = crossbeam_channel::bounded(1);
-    let mut ping = Ask::Ping(answer);
+    let mut ping = HarnessRequest::Ping(answer);
     while let Err(error) = handle.request(ping) {
         ping = error.into_request();
         std::thread::yield_now();
     }
-    answered.recv_timeout(PATIENCE).unwrap();
+    answered.recv_timeout(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -146,9 +157,9 @@ fn requests_from_many_threads_are_all_applied() {
             std::thread::spawn(move || {
                 for _ in 0..500 {
                     let (answer, answered) = crossbeam_channel::bounded(1);
-                    requests.send(Ask::Ping(answer)).unwrap();
+                    requests.send(HarnessRequest::Ping(answer)).unwrap();
                     // If the wake is lost, this times out.
-                    answered.recv_timeout(PATIENCE).unwrap();
+                    answered.recv_timeout(TIMEOUT).unwrap();
                 }
             })
         })
@@ -159,8 +170,8 @@ fn requests_from_many_threads_are_all_applied() {
     assert_eq!(service.handle.counters().requests, 2_000);
     assert!(
         !service
-            .news
+            .events
             .try_iter()
-            .any(|news| matches!(news, ToyEvent::Received { .. }))
+            .any(|event| matches!(event, EchoEvent::Received { .. }))
     );
 }

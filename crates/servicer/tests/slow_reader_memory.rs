@@ -19,10 +19,10 @@ use servicer::{
 };
 
 /// Wait timeout; no test passes because of it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
-fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
+fn ls_19_a_stopped_reader_costs_at_most_its_queue_limit() {
     let identity = TlsIdentity::new(&Identity::generate(&mut Ring::new()).unwrap()).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = StreamListener::bind(any, &identity, Admission::Anyone).unwrap();
@@ -37,7 +37,7 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
     let peer = identity.node_id().into();
     let dial = Dial { address, peer };
     let client = ReliableClient::connect("idle", dial, None, Bytes::new(), &config).unwrap();
-    let Some(ServerEvent::Join(request)) = server.wait_event(PATIENCE) else {
+    let Some(ServerEvent::Join(request)) = server.wait_event(TIMEOUT) else {
         panic!("nobody came")
     };
     server.accept(request, Bytes::new()).unwrap();
@@ -52,7 +52,7 @@ fn ls_19_a_reader_that_stops_grows_the_server_by_its_budget_at_most() {
     let began = clock.now();
     while !is_full(&client) {
         let waited = clock.now().saturating_since(began);
-        assert!(waited < PATIENCE, "{waited:?}");
+        assert!(waited < TIMEOUT, "{waited:?}");
         std::thread::yield_now();
     }
     // Warm-up: sockets, sessions and queues have their buffers.

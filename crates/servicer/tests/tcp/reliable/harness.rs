@@ -12,11 +12,11 @@ use servicer::{
 };
 use wire::NodeId;
 
-use crate::stranger::{Shown, Stranger, announce, greet};
-use crate::toy::{PATIENCE, identity};
+use crate::harness::{TIMEOUT, identity};
+use crate::raw_client::{RawClient, RawIdentity, read_confirmation, write_partial_record};
 
 /// A server and its address.
-pub(super) struct Stage {
+pub(super) struct Harness {
     pub(super) server: ReliableServer,
     pub(super) node: NodeId,
     pub(super) address: SocketAddr,
@@ -24,17 +24,17 @@ pub(super) struct Stage {
 }
 
 /// Runs `test` with both ways to divide clients.
-pub(super) fn on_both(test: impl Fn(ReliableConfig)) {
+pub(super) fn with_both_modes(test: impl Fn(ReliableConfig)) {
     for servicers in [TcpServicers::ThreadPerClient, pool(3)] {
         println!("{servicers:?}");
         let mut config = ReliableConfig::default();
         config.servicers = Some(servicers);
         // A loaded host may starve a thread for seconds: tests of a deadline set it, and no other
         // test ends by one.
-        config.stream.handshake_timeout = PATIENCE;
-        config.stream.record_timeout = PATIENCE;
-        config.join_timeout = PATIENCE;
-        config.queued_age_max = PATIENCE;
+        config.stream.handshake_timeout = TIMEOUT;
+        config.stream.record_timeout = TIMEOUT;
+        config.join_timeout = TIMEOUT;
+        config.queued_age_max = TIMEOUT;
         test(config);
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn pool(threads: usize) -> TcpServicers {
     TcpServicers::Pool { threads }
 }
 
-impl Stage {
+impl Harness {
     pub(super) fn new(config: &ReliableConfig) -> Self {
         Self::named("stage", config)
     }
@@ -81,13 +81,13 @@ impl Stage {
         assert_eq!(&request.payload()[..], words.as_bytes());
         let member = self.server.accept(request, text("welcome")).unwrap();
         let welcome = text("welcome");
-        assert_eq!(heard(&mut client), ClientEvent::Accepted { welcome });
+        assert_eq!(next_event(&mut client), ClientEvent::Accepted { welcome });
         (client, member)
     }
 
     /// Waits for the next event.
     pub(super) fn next(&mut self) -> ServerEvent {
-        self.server.wait_event(PATIENCE).unwrap()
+        self.server.wait_event(TIMEOUT).unwrap()
     }
 
     /// Waits for a join request.
@@ -100,17 +100,21 @@ impl Stage {
     }
 
     /// Waits for the event that a member has left.
-    pub(super) fn left(&mut self, who: MemberId) -> LeaveCause {
+    pub(super) fn left(&mut self, member_id: MemberId) -> LeaveCause {
         let event = self.next();
         let ServerEvent::Left { member, cause } = event else {
             panic!("{event:?}")
         };
-        assert_eq!(member, who);
+        assert_eq!(member, member_id);
         cause
     }
 
     /// Retries until the queue has room.
-    pub(super) fn insist(&mut self, dest: impl Into<servicer::Dest>, payload: &Bytes) -> usize {
+    pub(super) fn send_retrying(
+        &mut self,
+        dest: impl Into<servicer::Dest>,
+        payload: &Bytes,
+    ) -> usize {
         let dest = dest.into();
         loop {
             if let Ok(count) = self.server.send(dest.clone(), payload.clone()) {
@@ -127,12 +131,12 @@ impl Stage {
 }
 
 /// Waits for the next event of a client.
-pub(super) fn heard(client: &mut ReliableClient) -> ClientEvent {
-    client.wait_event(PATIENCE).unwrap()
+pub(super) fn next_event(client: &mut ReliableClient) -> ClientEvent {
+    client.wait_event(TIMEOUT).unwrap()
 }
 
 pub(super) fn message(client: &mut ReliableClient) -> Bytes {
-    let event = heard(client);
+    let event = next_event(client);
     let ClientEvent::Message(payload) = event else {
         panic!("{event:?}")
     };
@@ -141,7 +145,7 @@ pub(super) fn message(client: &mut ReliableClient) -> Bytes {
 
 /// Waits for the end of a client.
 pub(super) fn closed(client: &mut ReliableClient) -> ClientClose {
-    let event = heard(client);
+    let event = next_event(client);
     let ClientEvent::Closed(close) = event else {
         panic!("{event:?}")
     };
@@ -172,35 +176,35 @@ pub(super) fn until(what: impl Fn() -> bool) {
     let clock = servicer::Clock::new();
     let began = clock.now();
     while !what() {
-        assert!(clock.now().saturating_since(began) < PATIENCE, "in vain");
+        assert!(clock.now().saturating_since(began) < TIMEOUT, "in vain");
         std::thread::yield_now();
     }
 }
 
 /// Long enough for data in flight on this host.
-pub(super) const MOMENT: Duration = Duration::from_millis(50);
+pub(super) const SETTLE_TIME: Duration = Duration::from_millis(50);
 
-impl Stage {
+impl Harness {
     /// Accepts a client that the test plays by hand, over raw TLS.
-    pub(super) fn join_by_hand(&mut self) -> (Stranger, MemberId) {
-        let mut stranger = Shown::honest().dial(self.address);
-        greet(&mut stranger);
-        announce(&mut stranger, 5, b"\0\x01raw");
+    pub(super) fn join_by_hand(&mut self) -> (RawClient, MemberId) {
+        let mut raw_client = RawIdentity::honest().dial(self.address);
+        read_confirmation(&mut raw_client);
+        write_partial_record(&mut raw_client, 5, b"\0\x01raw");
         let request = self.request();
         let member = self.server.accept(request, Bytes::new()).unwrap();
         assert_eq!(
-            record(&mut stranger),
+            record(&mut raw_client),
             [1],
             "let in, with no word of welcome"
         );
-        (stranger, member)
+        (raw_client, member)
     }
 }
 
-pub(super) fn record(stranger: &mut Stranger) -> Vec<u8> {
+pub(super) fn record(raw_client: &mut RawClient) -> Vec<u8> {
     let mut header = [0; 4];
-    stranger.read_exact(&mut header).unwrap();
+    raw_client.read_exact(&mut header).unwrap();
     let mut record = vec![0; usize::try_from(u32::from_be_bytes(header)).unwrap()];
-    stranger.read_exact(&mut record).unwrap();
+    raw_client.read_exact(&mut record).unwrap();
     record
 }

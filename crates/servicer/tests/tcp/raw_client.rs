@@ -17,21 +17,21 @@ use rustls::{
     ServerConnection, SignatureScheme, StreamOwned,
 };
 
-use crate::toy::PATIENCE;
+use crate::harness::TIMEOUT;
 
 pub(crate) const PROTOCOL: &[u8] = b"tickwire-records/1";
 
 /// A TLS stream to a node, controlled by the test.
-pub(crate) type Stranger = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type RawClient = StreamOwned<ClientConnection, TcpStream>;
 
 /// What a stranger presents.
-pub(crate) struct Shown {
+pub(crate) struct RawIdentity {
     pub(crate) public: PublicKey,
     pub(crate) signer: Arc<dyn SigningKey>,
     pub(crate) protocol: Option<&'static [u8]>,
 }
 
-impl Shown {
+impl RawIdentity {
     /// A new identity, presented correctly.
     pub(crate) fn honest() -> Self {
         let identity = Identity::generate(&mut Ring::new()).unwrap();
@@ -53,7 +53,7 @@ impl Shown {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Credulous))
+            .with_custom_certificate_verifier(Arc::new(AcceptAny))
             .with_client_cert_resolver(Arc::new(Always(self.certified())));
         config.alpn_protocols = self.protocol.iter().map(|it| it.to_vec()).collect();
         config.enable_sni = false;
@@ -67,7 +67,7 @@ impl Shown {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_client_cert_verifier(Arc::new(Credulous))
+            .with_client_cert_verifier(Arc::new(AcceptAny))
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
                 self.certified(),
             )));
@@ -91,15 +91,15 @@ impl Shown {
     }
 
     /// Connects; the handshake runs with the first write or read.
-    pub(crate) fn dial(&self, address: SocketAddr) -> Stranger {
+    pub(crate) fn dial(&self, address: SocketAddr) -> RawClient {
         StreamOwned::new(self.client(address), plain(address))
     }
 }
 
 /// Reads the empty record with which the accepting end confirms.
-pub(crate) fn greet(stranger: &mut Stranger) {
+pub(crate) fn read_confirmation(raw_client: &mut RawClient) {
     let mut header = [9; 4];
-    stranger.read_exact(&mut header).unwrap();
+    raw_client.read_exact(&mut header).unwrap();
     assert_eq!(header, [0; 4]);
 }
 
@@ -115,15 +115,15 @@ pub(crate) fn read_to_end(mut from: impl Read) -> Vec<u8> {
 
 pub(crate) fn plain(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
 /// The first flight of a client.
 pub(crate) fn client_hello(address: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Shown::honest()
+    RawIdentity::honest()
         .client(address)
         .write_tls(&mut bytes)
         .unwrap();
@@ -131,10 +131,10 @@ pub(crate) fn client_hello(address: SocketAddr) -> Vec<u8> {
 }
 
 /// Writes a header that announces `len` bytes, and some of them.
-pub(crate) fn announce(stranger: &mut Stranger, len: u32, bytes: &[u8]) {
-    stranger.write_all(&len.to_be_bytes()).unwrap();
-    stranger.write_all(bytes).unwrap();
-    stranger.flush().unwrap();
+pub(crate) fn write_partial_record(raw_client: &mut RawClient, len: u32, bytes: &[u8]) {
+    raw_client.write_all(&len.to_be_bytes()).unwrap();
+    raw_client.write_all(bytes).unwrap();
+    raw_client.flush().unwrap();
 }
 
 pub(crate) fn signer(identity: &Identity) -> Arc<dyn SigningKey> {
@@ -166,9 +166,9 @@ impl ResolvesClientCert for Always {
 
 /// Accepts any certificate.
 #[derive(Debug)]
-struct Credulous;
+struct AcceptAny;
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -203,7 +203,7 @@ impl ServerCertVerifier for Credulous {
     }
 }
 
-impl ClientCertVerifier for Credulous {
+impl ClientCertVerifier for AcceptAny {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -12,12 +12,12 @@ use servicer::{
 };
 use wire::{Arrival, CommandId, Effect, Instant, Machine, Transmit};
 
-use crate::toy::{PATIENCE, bind, plain, receive};
+use crate::harness::{TIMEOUT, bind, plain, receive};
 
 /// Sends each datagram back over the socket that received it.
 #[derive(Debug, Default)]
-struct Mirror {
-    wanted: VecDeque<Wanted>,
+struct Reflector {
+    requested: VecDeque<OrderCommand>,
     next: u64,
     outbox: VecDeque<(Peer, Vec<u8>)>,
     outcomes: Vec<(CommandId, SocketOutcome)>,
@@ -43,16 +43,16 @@ impl PeerAddress for Peer {
 }
 
 #[derive(Clone, Debug)]
-struct Wanted(SocketOrder);
+struct OrderCommand(SocketOrder);
 
-impl Effect for Wanted {
+impl Effect for OrderCommand {
     type Outcome = SocketOutcome;
 }
 
-impl Machine for Mirror {
+impl Machine for Reflector {
     type Peer = Peer;
     type Event = ();
-    type Command = Wanted;
+    type Command = OrderCommand;
 
     fn handle_datagram(&mut self, _: Instant, arrival: Arrival<Peer>, datagram: &mut [u8]) {
         self.outbox.push_back((arrival.peer, datagram.to_vec()));
@@ -66,10 +66,10 @@ impl Machine for Mirror {
         buf.extend_from_slice(&bytes);
         Some(Transmit::to(peer))
     }
-    fn poll_command(&mut self) -> Option<(CommandId, Wanted)> {
-        let wanted = self.wanted.pop_front()?;
+    fn poll_command(&mut self) -> Option<(CommandId, OrderCommand)> {
+        let requested = self.requested.pop_front()?;
         self.next += 1;
-        Some((CommandId(self.next), wanted))
+        Some((CommandId(self.next), requested))
     }
     fn poll_event(&mut self) -> Option<()> {
         None
@@ -82,23 +82,23 @@ impl Machine for Mirror {
 #[derive(Debug)]
 struct Opener;
 
-impl Application<Mirror> for Opener {
+impl Application<Reflector> for Opener {
     type Request = ();
 
-    fn apply_request(&mut self, _: Instant, _: &mut Mirror, (): ()) -> ControlFlow<()> {
+    fn apply_request(&mut self, _: Instant, _: &mut Reflector, (): ()) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
-    fn on_event(&mut self, _: Instant, _: &mut Mirror, (): ()) {}
-    fn on_command(&mut self, _: Instant, _: &mut Mirror, _: CommandId, command: Wanted) {
+    fn on_event(&mut self, _: Instant, _: &mut Reflector, (): ()) {}
+    fn on_command(&mut self, _: Instant, _: &mut Reflector, _: CommandId, command: OrderCommand) {
         panic!("{command:?} is for the driver");
     }
-    fn socket_order(&self, command: &Wanted) -> Option<SocketOrder> {
+    fn socket_order(&self, command: &OrderCommand) -> Option<SocketOrder> {
         Some(command.0.clone())
     }
     fn on_socket(
         &mut self,
         now: Instant,
-        machine: &mut Mirror,
+        machine: &mut Reflector,
         id: CommandId,
         outcome: SocketOutcome,
     ) {
@@ -107,7 +107,7 @@ impl Application<Mirror> for Opener {
 }
 
 struct Bench {
-    driver: Driver<Mirror, Opener>,
+    driver: Driver<Reflector, Opener>,
     requests: Requests<()>,
     /// Of the first socket.
     address: SocketAddr,
@@ -120,7 +120,7 @@ impl Bench {
         let mut config = Config::default();
         config.opened_max = opened_max;
         let (driver, requests) =
-            Driver::new(vec![socket], Mirror::default(), Opener, config).unwrap();
+            Driver::new(vec![socket], Reflector::default(), Opener, config).unwrap();
         Self {
             driver,
             requests,
@@ -131,7 +131,7 @@ impl Bench {
     /// Submits one order and returns its outcome.
     fn order(&mut self, order: SocketOrder) -> SocketOutcome {
         self.driver
-            .act(|_, machine, _| machine.wanted.push_back(Wanted(order)));
+            .act(|_, machine, _| machine.requested.push_back(OrderCommand(order)));
         assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
         let last = self.driver.act(|_, machine, _| machine.outcomes.pop());
         last.expect("each order is answered").1
@@ -163,22 +163,22 @@ impl Bench {
         for client in clients {
             client.set_nonblocking(true).unwrap();
         }
-        let mut heard = vec![None; clients.len()];
-        let end = Clock::new().now() + PATIENCE;
-        while heard.iter().any(Option::is_none) {
-            assert!(Clock::new().now() < end, "{heard:?}");
+        let mut received = vec![None; clients.len()];
+        let end = Clock::new().now() + TIMEOUT;
+        while received.iter().any(Option::is_none) {
+            assert!(Clock::new().now() < end, "{received:?}");
             // A datagram in flight on loopback wakes the driver, so it never waits forever.
             self.requests.wake();
             self.driver.wait().unwrap();
             assert_eq!(self.driver.turn(), ControlFlow::Continue(()));
-            for (client, heard) in clients.iter().zip(&mut heard) {
+            for (client, received) in clients.iter().zip(&mut received) {
                 let mut bytes = [0; 64];
                 if let Ok((len, _)) = client.recv_from(&mut bytes) {
-                    *heard = Some(bytes[..len].to_vec());
+                    *received = Some(bytes[..len].to_vec());
                 }
             }
         }
-        heard.into_iter().flatten().collect()
+        received.into_iter().flatten().collect()
     }
 }
 
@@ -229,7 +229,7 @@ fn hundreds_of_sockets_are_all_read_in_one_turn() {
 }
 
 #[test]
-fn no_more_than_the_limit_are_open_and_no_name_is_used_twice() {
+fn sockets_are_limited_and_indices_are_not_reused() {
     let mut bench = Bench::new(2);
     let (first, _) = bench.open();
     let (second, _) = bench.open();
@@ -292,18 +292,18 @@ fn a_busy_port_is_reported_and_costs_nothing() {
 }
 
 #[test]
-fn a_wake_with_datagrams_of_opened_sockets_is_not_lost() {
+fn a_wake_during_reads_of_opened_sockets_is_not_lost() {
     let mut bench = Bench::new(4);
     let addresses: Vec<SocketAddr> = (0..4).map(|_| bench.open().1).collect();
     let client = plain("127.0.0.1");
     for round in 1..=500 {
         client.send_to(b"x", addresses[round % 4]).unwrap();
         bench.requests.send(()).unwrap();
-        let end = Clock::new().now() + PATIENCE;
+        let end = Clock::new().now() + TIMEOUT;
         let done = |bench: &Bench| {
             let counters = bench.requests.counters();
-            let heard = counters.datagrams_in == u64::try_from(round).unwrap();
-            heard && counters.requests == counters.datagrams_in
+            let received = counters.datagrams_in == u64::try_from(round).unwrap();
+            received && counters.requests == counters.datagrams_in
         };
         while !done(&bench) {
             assert!(Clock::new().now() < end, "round {round}");
@@ -318,9 +318,9 @@ fn a_wake_with_datagrams_of_opened_sockets_is_not_lost() {
 fn the_conditioner_applies_to_opened_sockets_too() {
     use servicer::{Conditioner, Delivery, Direction, LinkModel, Remote, Rules};
 
-    struct Late;
+    struct FixedDelay;
 
-    impl LinkModel for Late {
+    impl LinkModel for FixedDelay {
         fn send(&mut self, now: Instant, datagram: &[u8], deliveries: &mut Vec<Delivery>) {
             deliveries.push(Delivery {
                 at: now + Duration::from_millis(40),
@@ -331,7 +331,7 @@ fn the_conditioner_applies_to_opened_sockets_too() {
 
     let mut bench = Bench::new(2);
     let rules = Rules::new();
-    rules.set(Remote::Any, Late);
+    rules.set(Remote::Any, FixedDelay);
     bench
         .driver
         .set_conditioner(Direction::Outbound, Conditioner::new(rules));
@@ -364,10 +364,10 @@ fn the_conditioner_applies_to_opened_sockets_too() {
 #[test]
 fn an_opened_socket_of_one_peer_receives_from_it_only_after_a_restart_too() {
     let mut bench = Bench::new(8);
-    let (peer, stranger) = (plain("127.0.0.1"), plain("127.0.0.1"));
-    let home = peer.local_addr().unwrap();
-    let (_, address) = bench.open_for(home);
-    stranger.send_to(b"stranger", address).unwrap();
+    let (peer, other) = (plain("127.0.0.1"), plain("127.0.0.1"));
+    let peer_address = peer.local_addr().unwrap();
+    let (_, address) = bench.open_for(peer_address);
+    other.send_to(b"stranger", address).unwrap();
     peer.send_to(b"peer", address).unwrap();
     let peers = [peer];
     assert_eq!(bench.serve(&peers), [b"peer".to_vec()]);
@@ -377,7 +377,7 @@ fn an_opened_socket_of_one_peer_receives_from_it_only_after_a_restart_too() {
     peers[0].send_to(b"last words", address).unwrap();
     drop(peers);
     assert_eq!(bench.driver.turn(), ControlFlow::Continue(()));
-    let peers = [PlainSocket::bind(home).unwrap()];
+    let peers = [PlainSocket::bind(peer_address).unwrap()];
     for word in [b"back", b"more"] {
         peers[0].send_to(word, address).unwrap();
         assert_eq!(bench.serve(&peers), [word.to_vec()]);
@@ -398,13 +398,13 @@ fn an_icmp_error_of_an_earlier_datagram_delays_no_answer_to_the_peer() {
     };
     let mut bench = Bench::new(8);
     let peers = [plain("127.0.0.1")];
-    let home = peers[0].local_addr().unwrap();
-    let (_, address) = bench.open_for(home);
+    let peer_address = peers[0].local_addr().unwrap();
+    let (_, address) = bench.open_for(peer_address);
     // Destination unreachable: no such protocol, fragmentation needed, no such network.
     for (code, word) in [(2, b"one"), (4, b"two"), (0, b"six")] {
-        let said = unreachable(code, (address, home));
+        let message = unreachable(code, (address, peer_address));
         let host = SocketAddr::new(address.ip(), 0);
-        raw.send_to(&said, &host.into()).unwrap();
+        raw.send_to(&message, &host.into()).unwrap();
         peers[0].send_to(word, address).unwrap();
         assert_eq!(bench.serve(&peers), [word.to_vec()]);
     }
@@ -414,7 +414,7 @@ fn an_icmp_error_of_an_earlier_datagram_delays_no_answer_to_the_peer() {
 /// An ICMP message may also report a datagram as too long, but an earlier one.
 #[cfg(has_linux_calls)]
 #[test]
-fn a_datagram_too_long_for_a_connected_socket_is_counted_as_that() {
+fn a_datagram_too_long_for_a_connected_socket_is_counted() {
     let mut bench = Bench::new(8);
     let peer = plain("127.0.0.1");
     let (socket, _) = bench.open_for(peer.local_addr().unwrap());
@@ -447,11 +447,11 @@ const SOCK_RAW: i32 = 3;
 fn unreachable(code: u8, (from, to): (SocketAddr, SocketAddr)) -> Vec<u8> {
     let [from_port, to_port] = [from, to].map(|end| end.port().to_be_bytes());
     // Type, code, checksum, and an MTU of 1,000, which is used with code 4.
-    let mut said = vec![3, code, 0, 0, 0, 0, 3, 232];
-    said.extend([0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
-    said.extend([127, 0, 0, 1, 127, 0, 0, 1]);
-    said.extend([from_port, to_port, [0, 16], [0, 0]].concat());
-    let sum: u32 = said
+    let mut message = vec![3, code, 0, 0, 0, 0, 3, 232];
+    message.extend([0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
+    message.extend([127, 0, 0, 1, 127, 0, 0, 1]);
+    message.extend([from_port, to_port, [0, 16], [0, 0]].concat());
+    let sum: u32 = message
         .as_chunks()
         .0
         .iter()
@@ -459,6 +459,6 @@ fn unreachable(code: u8, (from, to): (SocketAddr, SocketAddr)) -> Vec<u8> {
         .sum();
     let folded = (sum & 0xFFFF) + (sum >> 16);
     let checksum = !u16::try_from((folded & 0xFFFF) + (folded >> 16)).unwrap();
-    said[2..4].copy_from_slice(&checksum.to_be_bytes());
-    said
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    message
 }

@@ -12,25 +12,27 @@ use servicer::{
     ClientClose, ClientEvent, Dest, End, LeaveCause, MessageError, ReliableClient, ServerEvent,
 };
 
-use super::stage::{Stage, closed, heard, message, no_threads, on_both, record, text, until};
+use super::harness::{
+    Harness, closed, message, next_event, no_threads, record, text, until, with_both_modes,
+};
+use crate::harness::TIMEOUT;
 use crate::limits::silent;
-use crate::stranger::{Shown, announce, client_hello, greet};
-use crate::toy::PATIENCE;
+use crate::raw_client::{RawIdentity, client_hello, read_confirmation, write_partial_record};
 
 /// The address that a client in its own process dials.
-const ADDRESS: &str = "SIEGE_ADDRESS";
+const ADDRESS: &str = "CLIENT_ADDRESS";
 
 /// Not a test: [`Client`] runs it in a process of its own, a client that reads everything.
 #[test]
-fn plays_as_a_client_if_given_an_address() {
+fn runs_as_a_client_if_given_an_address() {
     let Ok(address) = std::env::var(ADDRESS) else {
         return;
     };
-    let mut stranger = Shown::honest().dial(address.parse().unwrap());
-    greet(&mut stranger);
-    announce(&mut stranger, 5, b"\0\x01raw");
+    let mut raw_client = RawIdentity::honest().dial(address.parse().unwrap());
+    read_confirmation(&mut raw_client);
+    write_partial_record(&mut raw_client, 5, b"\0\x01raw");
     loop {
-        record(&mut stranger);
+        record(&mut raw_client);
     }
 }
 
@@ -43,7 +45,7 @@ impl Client {
         command
             .args([
                 "--exact",
-                "reliable::siege::plays_as_a_client_if_given_an_address",
+                "reliable::combined_load::runs_as_a_client_if_given_an_address",
             ])
             .env(ADDRESS, address.to_string())
             .stdin(Stdio::null())
@@ -69,34 +71,37 @@ impl Drop for Client {
 }
 
 #[test]
-fn l7_clients_that_are_killed_cost_no_other_client_a_message() {
+fn l7_killed_clients_cost_no_other_client_a_message() {
     const ROUNDS: usize = 300;
-    on_both(|config| {
-        let mut stage = Stage::named("l7kill", &config);
-        let mut readers: Vec<_> = (0..3).map(|_| stage.join("reader")).collect();
+    with_both_modes(|config| {
+        let mut harness = Harness::named("l7kill", &config);
+        let mut readers: Vec<_> = (0..3).map(|_| harness.join("reader")).collect();
         let mut victims: Vec<_> = (0..3)
             .map(|_| {
-                let client = Client::start(stage.address);
-                let request = stage.request();
-                (client, stage.server.accept(request, Bytes::new()).unwrap())
+                let client = Client::start(harness.address);
+                let request = harness.request();
+                (
+                    client,
+                    harness.server.accept(request, Bytes::new()).unwrap(),
+                )
             })
             .collect();
         let mut left = Vec::new();
         for number in 0..ROUNDS {
             let payload = Bytes::from(format!("{number} ").repeat(300));
-            stage.insist(Dest::All, &payload);
+            harness.send_retrying(Dest::All, &payload);
             for (client, _) in &mut readers {
                 assert_eq!(message(client), payload);
             }
             if number % 100 == 50 {
                 victims[number / 100].0.kill();
             }
-            while let Some(event) = stage.server.poll_event() {
+            while let Some(event) = harness.server.poll_event() {
                 left.push(event);
             }
         }
         while left.len() < victims.len() {
-            left.push(stage.next());
+            left.push(harness.next());
         }
         let mut lost: Vec<_> = left
             .into_iter()
@@ -114,12 +119,12 @@ fn l7_clients_that_are_killed_cost_no_other_client_a_message() {
             .collect();
         assert_eq!(lost, expected);
         // A client killed before the application accepts it is accepted, and then lost.
-        let mut hasty = Client::start(stage.address);
-        let request = stage.request();
-        hasty.kill();
-        let member = stage.server.accept(request, text("welcome")).unwrap();
-        assert_eq!(stage.left(member), LeaveCause::Lost);
-        let report = stage.server.shutdown(PATIENCE, Bytes::new());
+        let mut killed = Client::start(harness.address);
+        let request = harness.request();
+        killed.kill();
+        let member = harness.server.accept(request, text("welcome")).unwrap();
+        assert_eq!(harness.left(member), LeaveCause::Lost);
+        let report = harness.server.shutdown(TIMEOUT, Bytes::new());
         assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
         no_threads("l7kill");
     });
@@ -127,74 +132,77 @@ fn l7_clients_that_are_killed_cost_no_other_client_a_message() {
 
 #[test]
 fn ls_19_a_slow_reader_is_disconnected_by_age_and_delays_no_other() {
-    on_both(|mut config| {
+    with_both_modes(|mut config| {
         config.queued_bytes_max = 64 << 20;
         config.queued_age_max = Duration::from_millis(300);
-        let mut stage = Stage::new(&config);
-        let (mut stranger, slow) = stage.join_by_hand();
-        let (mut reader, other) = stage.join("reader");
+        let mut harness = Harness::new(&config);
+        let (mut raw_client, slow) = harness.join_by_hand();
+        let (mut reader, other) = harness.join("reader");
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
         // One byte every few milliseconds until the end: slow progress is no excuse.
-        let dripping = std::thread::spawn(move || {
+        let slow_reader = std::thread::spawn(move || {
             let moment = Duration::from_millis(5);
             let mut taken = 0_u64;
             while stopped.recv_timeout(moment) == Err(RecvTimeoutError::Timeout)
-                && matches!(stranger.read(&mut [0]), Ok(1))
+                && matches!(raw_client.read(&mut [0]), Ok(1))
             {
                 taken += 1;
             }
             taken
         });
         for _ in 0..200 {
-            stage.insist(slow, &Bytes::from(vec![7; 60_000]));
+            harness.send_retrying(slow, &Bytes::from(vec![7; 60_000]));
         }
         for number in 0..50 {
-            stage.server.send(other, text(&number.to_string())).unwrap();
+            harness
+                .server
+                .send(other, text(&number.to_string()))
+                .unwrap();
             assert_eq!(message(&mut reader), number.to_string());
         }
         let ServerEvent::Slow {
             member,
             waiting_for,
             ..
-        } = stage.next()
+        } = harness.next()
         else {
             panic!("no word of it")
         };
         assert_eq!(member, slow);
         assert!(waiting_for >= config.queued_age_max, "{waiting_for:?}");
-        assert_eq!(stage.left(slow), LeaveCause::Slow);
+        assert_eq!(harness.left(slow), LeaveCause::Slow);
         drop(stop);
-        println!("it took {} bytes", dripping.join().unwrap());
+        println!("it took {} bytes", slow_reader.join().unwrap());
     });
 }
 
 #[test]
-fn handshakes_that_do_not_end_delay_no_member_and_no_new_client() {
-    on_both(|mut config| {
+fn endless_handshakes_delay_no_member_and_no_new_client() {
+    with_both_modes(|mut config| {
         config.stream.handshakes_max = 16;
         config.stream.handshakes_per_source_max = 8;
-        let mut stage = Stage::named("halfopen", &config);
-        let mut readers: Vec<_> = (0..3).map(|_| stage.join("reader")).collect();
-        let hello = client_hello(stage.address);
+        let mut harness = Harness::named("halfopen", &config);
+        let mut readers: Vec<_> = (0..3).map(|_| harness.join("reader")).collect();
+        let hello = client_hello(harness.address);
         let mut held = Vec::new();
         for number in 0..200_u8 {
             // Some send nothing, some a part of the first message, some all of it and then nothing.
-            let mut socket = silent([127, 0, 0, 2 + number % 5], stage.address);
-            let said = hello.len() * usize::from(number % 3) / 2;
+            let mut socket = silent([127, 0, 0, 2 + number % 5], harness.address);
+            let sent_len = hello.len() * usize::from(number % 3) / 2;
             // It may have been evicted by then.
-            socket.write_all(&hello[..said]).ok();
+            socket.write_all(&hello[..sent_len]).ok();
             held.push(socket);
             let payload = text(&number.to_string());
-            stage.insist(Dest::All, &payload);
+            harness.send_retrying(Dest::All, &payload);
             for (client, _) in &mut readers {
                 assert_eq!(message(client), payload);
             }
         }
-        let (mut newcomer, id) = stage.join("newcomer");
-        stage.server.send(id, text("hello")).unwrap();
+        let (mut newcomer, id) = harness.join("newcomer");
+        harness.server.send(id, text("hello")).unwrap();
         assert_eq!(message(&mut newcomer), "hello");
         // They do not delay the shutdown.
-        let report = stage.server.shutdown(PATIENCE, text("enough"));
+        let report = harness.server.shutdown(TIMEOUT, text("enough"));
         assert_eq!((report.joined, report.dropped), (report.started, 0));
         no_threads("halfopen");
         assert_eq!(closed(&mut newcomer), ClientClose::ShutDown(text("enough")));
@@ -204,37 +212,37 @@ fn handshakes_that_do_not_end_delay_no_member_and_no_new_client() {
 
 #[test]
 fn ls_18_a_shutdown_ends_in_time_while_all_readers_are_stalled() {
-    on_both(|mut config| {
+    with_both_modes(|mut config| {
         config.queued_bytes_max = 64 << 20;
         config.events_max = 8;
         config.event_bytes_max = 64 << 10;
-        let mut stage = Stage::named("ls18all", &config);
-        stage.config.queued_bytes_max = 64 << 20;
-        let strangers: Vec<_> = (0..6).map(|_| stage.join_by_hand()).collect();
-        let talkers: Vec<_> = (0..3).map(|_| stage.join("talker")).collect();
+        let mut harness = Harness::named("ls18all", &config);
+        harness.config.queued_bytes_max = 64 << 20;
+        let raw_clients: Vec<_> = (0..6).map(|_| harness.join_by_hand()).collect();
+        let senders: Vec<_> = (0..3).map(|_| harness.join("talker")).collect();
         let payload = Bytes::from(vec![7; 60_000]);
         for _ in 0..50 {
-            for (_, id) in &strangers {
-                stage.insist(*id, &payload);
+            for (_, id) in &raw_clients {
+                harness.send_retrying(*id, &payload);
             }
         }
         // The application takes no events, so the talkers' queues fill up.
-        for (talker, _) in &talkers {
+        for (sender, _) in &senders {
             until(|| {
-                while talker.send(payload.clone()) == Err(MessageError::Busy) {
+                while sender.send(payload.clone()) == Err(MessageError::Busy) {
                     std::thread::yield_now();
                 }
-                talker.counters().writes_blocked > 0
+                sender.counters().writes_blocked > 0
             });
         }
         let clock = servicer::Clock::new();
         let began = clock.now();
-        let report = stage
+        let report = harness
             .server
             .shutdown(Duration::from_millis(200), text("enough"));
         let took = clock.now().saturating_since(began);
         println!("took {took:?}: {report}");
-        assert!(took < PATIENCE, "{took:?}");
+        assert!(took < TIMEOUT, "{took:?}");
         assert_eq!(report.flushed + report.dropped, 300);
         assert!(report.dropped > 100, "{report}");
         assert_eq!(
@@ -242,10 +250,10 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_are_stalled() {
             (report.started, &[][..])
         );
         no_threads("ls18all");
-        assert_eq!(stage.server.shutdown(PATIENCE, text("again")), report);
+        assert_eq!(harness.server.shutdown(TIMEOUT, text("again")), report);
         // Events that had arrived are delivered, and the end of each member is reported.
         let (mut left, mut messages) = (0, 0);
-        while let Some(event) = stage.server.poll_event() {
+        while let Some(event) = harness.server.poll_event() {
             if let ServerEvent::Left { cause, .. } = event {
                 assert_eq!(cause, LeaveCause::ShutDown);
                 left += 1;
@@ -257,40 +265,40 @@ fn ls_18_a_shutdown_ends_in_time_while_all_readers_are_stalled() {
         assert_eq!(left, 9);
         assert!(messages > 0);
         // A client that sends to an ended server does not wait for it.
-        for (talker, _) in talkers {
-            let end = talker.shutdown(PATIENCE).end;
+        for (sender, _) in senders {
+            let end = sender.shutdown(TIMEOUT).end;
             assert_eq!(end, End::Drained);
         }
-        drop(strangers);
+        drop(raw_clients);
     });
 }
 
 #[test]
 fn ls_18_both_ends_may_shut_down_at_once() {
-    on_both(|config| {
-        let mut stage = Stage::named("ls18both", &config);
-        let clients: Vec<_> = (0..6).map(|_| stage.join("crowd").0).collect();
+    with_both_modes(|config| {
+        let mut harness = Harness::named("ls18both", &config);
+        let clients: Vec<_> = (0..6).map(|_| harness.join("crowd").0).collect();
         for number in 0..50 {
-            stage.insist(Dest::All, &text(&number.to_string()));
+            harness.send_retrying(Dest::All, &text(&number.to_string()));
             for client in &clients {
                 client.send(text("and you?")).unwrap();
             }
         }
         let clock = servicer::Clock::new();
         let began = clock.now();
-        let shut = |client: ReliableClient| client.shutdown(PATIENCE).end;
+        let shut = |client: ReliableClient| client.shutdown(TIMEOUT).end;
         let (report, ends) = std::thread::scope(|scope| {
             let ends: Vec<_> = clients
                 .into_iter()
                 .map(|client| scope.spawn(move || shut(client)))
                 .collect();
-            let report = stage.server.shutdown(PATIENCE, text("enough"));
+            let report = harness.server.shutdown(TIMEOUT, text("enough"));
             let ends: Vec<_> = ends.into_iter().map(|end| end.join().unwrap()).collect();
             (report, ends)
         });
         let took = clock.now().saturating_since(began);
         println!("took {took:?}: {report}");
-        assert!(took < PATIENCE, "neither waits for the other: {took:?}");
+        assert!(took < TIMEOUT, "neither waits for the other: {took:?}");
         assert_eq!(ends, vec![End::Drained; 6]);
         assert_eq!((report.joined, report.faults), (report.started, Vec::new()));
         assert_eq!(report.flushed + report.dropped, 300);
@@ -299,20 +307,20 @@ fn ls_18_both_ends_may_shut_down_at_once() {
 }
 
 #[test]
-fn ls_18_who_is_decided_on_before_the_end_gets_both_records() {
-    on_both(|config| {
+fn ls_18_decisions_before_the_shutdown_are_sent_before_its_reason() {
+    with_both_modes(|config| {
         for _ in 0..10 {
-            let mut stage = Stage::new(&config);
-            let mut accepted = stage.call("accepted");
-            let request = stage.request();
-            let mut refused = stage.call("refused");
-            let other = stage.request();
-            stage.server.accept(request, text("welcome")).unwrap();
-            stage.server.refuse(other, text("full"));
-            let report = stage.server.shutdown(PATIENCE, text("enough"));
+            let mut harness = Harness::new(&config);
+            let mut accepted = harness.call("accepted");
+            let request = harness.request();
+            let mut refused = harness.call("refused");
+            let other = harness.request();
+            harness.server.accept(request, text("welcome")).unwrap();
+            harness.server.refuse(other, text("full"));
+            let report = harness.server.shutdown(TIMEOUT, text("enough"));
             assert_eq!(report.joined, report.started);
             let welcome = text("welcome");
-            assert_eq!(heard(&mut accepted), ClientEvent::Accepted { welcome });
+            assert_eq!(next_event(&mut accepted), ClientEvent::Accepted { welcome });
             assert_eq!(closed(&mut accepted), ClientClose::ShutDown(text("enough")));
             assert_eq!(closed(&mut refused), ClientClose::Refused(text("full")));
         }

@@ -17,12 +17,12 @@ pub(crate) struct Echo {
     /// Datagrams to send.
     outbox: VecDeque<(Transmit<SocketAddr>, Vec<u8>)>,
     /// Events to report.
-    news: VecDeque<ToyEvent>,
+    events: VecDeque<EchoEvent>,
     deadline: Option<Instant>,
     /// Whether the timer stays due, which violates the contract.
     is_stuck: bool,
     /// Whether received datagrams are dropped.
-    is_mute: bool,
+    drops_received: bool,
     /// A peer that it always has more to send to.
     flooded: Option<SocketAddr>,
     received: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Echo {
 
 /// Events of the echo machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToyEvent {
+pub(crate) enum EchoEvent {
     Received {
         peer: SocketAddr,
         local: Option<IpAddr>,
@@ -49,9 +49,9 @@ pub(crate) enum ToyEvent {
 
 impl Echo {
     /// A machine that drops received datagrams.
-    pub(crate) fn mute() -> Self {
+    pub(crate) fn silent() -> Self {
         Self {
-            is_mute: true,
+            drops_received: true,
             ..Self::default()
         }
     }
@@ -81,19 +81,19 @@ impl Echo {
 
 impl Machine for Echo {
     type Peer = SocketAddr;
-    type Event = ToyEvent;
+    type Event = EchoEvent;
     type Command = Infallible;
 
     fn handle_datagram(&mut self, _: Instant, arrival: Arrival<SocketAddr>, datagram: &mut [u8]) {
         self.received += 1;
-        self.news.push_back(ToyEvent::Received {
+        self.events.push_back(EchoEvent::Received {
             peer: arrival.peer,
             local: arrival.local,
             ecn: arrival.ecn,
             bytes: datagram.to_vec(),
         });
         assert_ne!(datagram, b"panic", "the machine was told to");
-        if !self.is_mute {
+        if !self.drops_received {
             let mut transmit = Transmit::to(arrival.peer);
             transmit.source = arrival.local;
             transmit.ecn = arrival.ecn;
@@ -110,7 +110,7 @@ impl Machine for Echo {
         if let Some(deadline) = self.deadline
             && deadline <= now
         {
-            self.news.push_back(ToyEvent::Fired {
+            self.events.push_back(EchoEvent::Fired {
                 late: now.saturating_since(deadline),
                 received: self.received,
             });
@@ -126,7 +126,7 @@ impl Machine for Echo {
 
     fn set_unix_time(&mut self, _: Instant, unix: UnixTime) {
         self.wall_clock = Some(unix);
-        self.news.push_back(ToyEvent::WallClock(unix));
+        self.events.push_back(EchoEvent::WallClock(unix));
     }
 
     fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<SocketAddr>> {
@@ -143,8 +143,8 @@ impl Machine for Echo {
         None
     }
 
-    fn poll_event(&mut self) -> Option<ToyEvent> {
-        self.news.pop_front()
+    fn poll_event(&mut self) -> Option<EchoEvent> {
+        self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -155,7 +155,7 @@ impl Machine for Echo {
 /// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    news: Sender<ToyEvent>,
+    events: Sender<EchoEvent>,
     /// Time of its next step, and the interval.
     pub(crate) step: Option<(Instant, Duration)>,
     /// Gets the time of each step.
@@ -170,10 +170,10 @@ pub(crate) struct Reporter {
 
 /// Requests of the tests.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum HarnessRequest {
     /// Send these bytes.
     Send(Transmit<SocketAddr>, Vec<u8>),
-    /// Fire after this time, answered with [`ToyEvent::Fired`].
+    /// Fire after this time, answered with [`EchoEvent::Fired`].
     Timer(Duration),
     /// Answer on this channel.
     Ping(Sender<()>),
@@ -184,23 +184,28 @@ pub(crate) enum Ask {
 }
 
 impl Application<Echo> for Reporter {
-    type Request = Ask;
+    type Request = HarnessRequest;
 
-    fn apply_request(&mut self, now: Instant, machine: &mut Echo, ask: Ask) -> ControlFlow<()> {
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        machine: &mut Echo,
+        ask: HarnessRequest,
+    ) -> ControlFlow<()> {
         match ask {
-            Ask::Send(transmit, bytes) => machine.outbox.push_back((transmit, bytes)),
-            Ask::Timer(span) => machine.deadline = Some(now + span),
-            Ask::Ping(answer) => answer.send(()).unwrap(),
-            Ask::Block(until) => drop(until.recv()),
-            Ask::Panic => panic!("the application was told to"),
-            Ask::Stop => return ControlFlow::Break(()),
+            HarnessRequest::Send(transmit, bytes) => machine.outbox.push_back((transmit, bytes)),
+            HarnessRequest::Timer(span) => machine.deadline = Some(now + span),
+            HarnessRequest::Ping(answer) => answer.send(()).unwrap(),
+            HarnessRequest::Block(until) => drop(until.recv()),
+            HarnessRequest::Panic => panic!("the application was told to"),
+            HarnessRequest::Stop => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Echo, event: ToyEvent) {
+    fn on_event(&mut self, _: Instant, _: &mut Echo, event: EchoEvent) {
         // The test may have ended.
-        drop(self.news.send(event));
+        drop(self.events.send(event));
     }
 
     fn on_command(&mut self, _: Instant, _: &mut Echo, _: CommandId, command: Infallible) {
@@ -240,24 +245,24 @@ impl Application<Echo> for Reporter {
 }
 
 /// An application and its event channel.
-pub(crate) fn reporter() -> (Reporter, Receiver<ToyEvent>) {
-    let (sender, news) = crossbeam_channel::unbounded();
+pub(crate) fn reporter() -> (Reporter, Receiver<EchoEvent>) {
+    let (sender, events) = crossbeam_channel::unbounded();
     let reporter = Reporter {
-        news: sender,
+        events: sender,
         step: None,
         steps: None,
         drops: None,
         is_drained: true,
         farewell: Vec::new(),
     };
-    (reporter, news)
+    (reporter, events)
 }
 
 /// A servicer that echoes on a socket of its own at `ip`.
 pub(crate) struct Service {
-    pub(crate) handle: Handle<Ask>,
+    pub(crate) handle: Handle<HarnessRequest>,
     pub(crate) address: SocketAddr,
-    pub(crate) news: Receiver<ToyEvent>,
+    pub(crate) events: Receiver<EchoEvent>,
 }
 
 impl Service {
@@ -268,7 +273,7 @@ impl Service {
     pub(crate) fn start_with(ip: &str, machine: Echo, set: impl FnOnce(&mut Reporter)) -> Self {
         let socket = bind(ip);
         let address = socket.local_address();
-        let (mut application, news) = reporter();
+        let (mut application, events) = reporter();
         set(&mut application);
         let handle = UdpServicer::named("echo")
             .spawn(vec![socket], machine, application)
@@ -276,29 +281,29 @@ impl Service {
         Self {
             handle,
             address,
-            news,
+            events,
         }
     }
 
     /// Waits for the next event other than the wall clock's.
-    pub(crate) fn next(&self) -> ToyEvent {
-        next(&self.news)
+    pub(crate) fn next(&self) -> EchoEvent {
+        next(&self.events)
     }
 
     /// Waits until the servicer has executed all earlier requests.
     pub(crate) fn ping(&self) {
         let (answer, answered) = crossbeam_channel::bounded(1);
-        self.handle.request(Ask::Ping(answer)).unwrap();
-        answered.recv_timeout(PATIENCE).unwrap();
+        self.handle.request(HarnessRequest::Ping(answer)).unwrap();
+        answered.recv_timeout(TIMEOUT).unwrap();
     }
 }
 
 /// Waits for the next event other than the wall clock's.
-pub(crate) fn next(news: &Receiver<ToyEvent>) -> ToyEvent {
+pub(crate) fn next(events: &Receiver<EchoEvent>) -> EchoEvent {
     loop {
-        match news.recv_timeout(PATIENCE).unwrap() {
-            ToyEvent::WallClock(_) => {}
-            other @ (ToyEvent::Received { .. } | ToyEvent::Fired { .. }) => return other,
+        match events.recv_timeout(TIMEOUT).unwrap() {
+            EchoEvent::WallClock(_) => {}
+            other @ (EchoEvent::Received { .. } | EchoEvent::Fired { .. }) => return other,
         }
     }
 }
@@ -312,7 +317,7 @@ pub(crate) fn bind(ip: &str) -> UdpSocket {
 /// A blocking plain socket at `ip`.
 pub(crate) fn plain(ip: &str) -> PlainSocket {
     let socket = PlainSocket::bind((ip, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
@@ -331,4 +336,4 @@ pub(crate) fn burst(peer: SocketAddr, len: u16) -> Transmit<SocketAddr> {
 }
 
 /// Wait timeout, so that a fault ends the test; no test passes because of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

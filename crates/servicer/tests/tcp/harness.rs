@@ -28,8 +28,8 @@ pub(crate) struct Talker {
     /// The connection served last.
     turn: Option<ConnectionId>,
     commands: VecDeque<(CommandId, Call)>,
-    news: VecDeque<ToyEvent>,
-    temper: Temper,
+    events: VecDeque<TalkerEvent>,
+    behaviour: Behaviour,
     deadline: Option<Instant>,
     /// The latest time that it was given.
     latest: Instant,
@@ -37,18 +37,18 @@ pub(crate) struct Talker {
 
 /// How a talker behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Temper {
+pub(crate) enum Behaviour {
     /// Reports received records.
     #[default]
     Plain,
     /// Echoes received records.
     Echo,
     /// Drops received records.
-    Mute,
+    Discard,
     /// Panics at the first record.
-    Fragile,
+    PanicOnRecord,
     /// Writes without regard to its credit.
-    Reckless,
+    IgnoreCredit,
 }
 
 #[derive(Debug)]
@@ -69,9 +69,9 @@ impl Effect for Call {
 
 /// Events of the talker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToyEvent {
+pub(crate) enum TalkerEvent {
     /// A node that the listener rejected.
-    Stranger(NodeId),
+    RawClient(NodeId),
     Opened(ConnectionId, PeerIdentity),
     Frame(ConnectionId, Vec<u8>),
     Closed(ConnectionId, CloseCause),
@@ -80,9 +80,9 @@ pub(crate) enum ToyEvent {
 }
 
 impl Talker {
-    pub(crate) fn of(temper: Temper) -> Self {
+    pub(crate) fn of(behaviour: Behaviour) -> Self {
         Self {
-            temper,
+            behaviour,
             ..Self::default()
         }
     }
@@ -123,7 +123,7 @@ impl Talker {
     }
 
     fn spend(&mut self, id: ConnectionId, len: usize) -> bool {
-        if self.temper == Temper::Reckless {
+        if self.behaviour == Behaviour::IgnoreCredit {
             return true;
         }
         let Some(credit) = self.credit.get_mut(&id) else {
@@ -136,25 +136,26 @@ impl Talker {
 }
 
 impl StreamMachine for Talker {
-    type Event = ToyEvent;
+    type Event = TalkerEvent;
     type Command = Call;
 
     fn handle_opened(&mut self, now: Instant, id: ConnectionId, peer: &PeerIdentity) {
         self.advance(now);
         assert!(self.credit.insert(id, 0).is_none(), "{id:?} opened twice");
-        self.news.push_back(ToyEvent::Opened(id, *peer));
+        self.events.push_back(TalkerEvent::Opened(id, *peer));
     }
 
     fn handle_frame(&mut self, now: Instant, id: ConnectionId, record: &[u8]) {
         self.advance(now);
         assert!(self.credit.contains_key(&id), "{id:?} is not open");
-        match self.temper {
-            Temper::Plain | Temper::Reckless => {
-                self.news.push_back(ToyEvent::Frame(id, record.to_vec()));
+        match self.behaviour {
+            Behaviour::Plain | Behaviour::IgnoreCredit => {
+                self.events
+                    .push_back(TalkerEvent::Frame(id, record.to_vec()));
             }
-            Temper::Echo => self.push(id, Job::Send(record.to_vec())),
-            Temper::Mute => {}
-            Temper::Fragile => panic!("the machine was told to"),
+            Behaviour::Echo => self.push(id, Job::Send(record.to_vec())),
+            Behaviour::Discard => {}
+            Behaviour::PanicOnRecord => panic!("the machine was told to"),
         }
     }
 
@@ -168,7 +169,7 @@ impl StreamMachine for Talker {
         self.advance(now);
         assert!(self.credit.remove(&id).is_some(), "{id:?} closed twice");
         self.jobs.remove(&id);
-        self.news.push_back(ToyEvent::Closed(id, cause));
+        self.events.push_back(TalkerEvent::Closed(id, cause));
     }
 
     fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
@@ -186,7 +187,7 @@ impl StreamMachine for Talker {
         self.advance(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
-            self.news.push_back(ToyEvent::Fired);
+            self.events.push_back(TalkerEvent::Fired);
         }
     }
 
@@ -200,15 +201,15 @@ impl StreamMachine for Talker {
         if let Ok(connection) = outcome {
             assert!(self.credit.contains_key(&connection), "opened comes first");
         }
-        self.news.push_back(ToyEvent::Dialled(id, outcome));
+        self.events.push_back(TalkerEvent::Dialled(id, outcome));
     }
 
     fn poll_command(&mut self) -> Option<(CommandId, Call)> {
         self.commands.pop_front()
     }
 
-    fn poll_event(&mut self) -> Option<ToyEvent> {
-        self.news.pop_front()
+    fn poll_event(&mut self) -> Option<TalkerEvent> {
+        self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -225,7 +226,7 @@ pub(crate) fn numbered(number: u32, len: usize) -> Vec<u8> {
 
 /// Requests of the tests.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum HarnessRequest {
     Dial(u64, Dial),
     Send(ConnectionId, Vec<u8>),
     Flood(ConnectionId, u32, usize),
@@ -240,7 +241,7 @@ pub(crate) enum Ask {
 /// Forwards the machine's events and executes requests.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    news: Sender<ToyEvent>,
+    events: Sender<TalkerEvent>,
     is_paused: Arc<AtomicBool>,
     pub(crate) is_drained: bool,
     pub(crate) farewell: Option<(ConnectionId, Vec<u8>)>,
@@ -248,9 +249,9 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// A reporter without a receiver.
-    pub(crate) fn unheard() -> Self {
+    pub(crate) fn without_receiver() -> Self {
         Self {
-            news: crossbeam_channel::bounded(0).0,
+            events: crossbeam_channel::bounded(0).0,
             is_paused: Arc::default(),
             is_drained: true,
             farewell: None,
@@ -259,26 +260,33 @@ impl Reporter {
 }
 
 impl StreamApplication<Talker> for Reporter {
-    type Request = Ask;
+    type Request = HarnessRequest;
 
-    fn apply_request(&mut self, now: Instant, machine: &mut Talker, ask: Ask) -> ControlFlow<()> {
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        machine: &mut Talker,
+        ask: HarnessRequest,
+    ) -> ControlFlow<()> {
         match ask {
-            Ask::Dial(id, dial) => machine.commands.push_back((CommandId(id), Call(dial))),
-            Ask::Send(id, record) => machine.push(id, Job::Send(record)),
-            Ask::Flood(id, count, len) => machine.push(id, Job::Flood(0, count, len)),
-            Ask::Close(id, record) => machine.push(id, Job::Close(record)),
-            Ask::Timer(span) => machine.deadline = Some(now + span),
-            Ask::Ping(answer) => answer.send(()).unwrap(),
-            Ask::Block(until) => drop(until.recv()),
-            Ask::Panic => panic!("the application was told to"),
-            Ask::Stop => return ControlFlow::Break(()),
+            HarnessRequest::Dial(id, dial) => {
+                machine.commands.push_back((CommandId(id), Call(dial)));
+            }
+            HarnessRequest::Send(id, record) => machine.push(id, Job::Send(record)),
+            HarnessRequest::Flood(id, count, len) => machine.push(id, Job::Flood(0, count, len)),
+            HarnessRequest::Close(id, record) => machine.push(id, Job::Close(record)),
+            HarnessRequest::Timer(span) => machine.deadline = Some(now + span),
+            HarnessRequest::Ping(answer) => answer.send(()).unwrap(),
+            HarnessRequest::Block(until) => drop(until.recv()),
+            HarnessRequest::Panic => panic!("the application was told to"),
+            HarnessRequest::Stop => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _: Instant, _: &mut Talker, event: ToyEvent) {
+    fn on_event(&mut self, _: Instant, _: &mut Talker, event: TalkerEvent) {
         // The test may have ended.
-        drop(self.news.send(event));
+        drop(self.events.send(event));
     }
 
     fn on_command(&mut self, _: Instant, _: &mut Talker, _: CommandId, call: Call) -> Option<Dial> {
@@ -296,7 +304,7 @@ impl StreamApplication<Talker> for Reporter {
     }
 
     fn on_unknown_node(&mut self, _: Instant, _: &mut Talker, claimed: NodeId) {
-        drop(self.news.send(ToyEvent::Stranger(claimed)));
+        drop(self.events.send(TalkerEvent::RawClient(claimed)));
     }
 
     fn may_receive(&self, _: &Talker, _: ConnectionId) -> bool {
@@ -316,8 +324,8 @@ impl StreamApplication<Talker> for Reporter {
 
 /// A servicer with a talker.
 pub(crate) struct Node {
-    pub(crate) handle: StreamHandle<Ask>,
-    pub(crate) news: Receiver<ToyEvent>,
+    pub(crate) handle: StreamHandle<HarnessRequest>,
+    pub(crate) events: Receiver<TalkerEvent>,
     pub(crate) id: NodeId,
     /// Its listening address.
     pub(crate) address: SocketAddr,
@@ -361,10 +369,10 @@ impl Setup {
         }
         .unwrap();
         let address = listener.local_address();
-        let (sender, news) = crossbeam_channel::unbounded();
+        let (sender, events) = crossbeam_channel::unbounded();
         let is_paused = Arc::new(AtomicBool::new(false));
         let application = Reporter {
-            news: sender,
+            events: sender,
             is_paused: Arc::clone(&is_paused),
             is_drained: self.is_drained,
             farewell: self.farewell,
@@ -378,7 +386,7 @@ impl Setup {
             .unwrap();
         Node {
             handle,
-            news,
+            events,
             id: self.identity.node_id(),
             address,
             is_paused,
@@ -391,13 +399,13 @@ impl Node {
         Setup::default().start()
     }
 
-    pub(crate) fn ask(&self, ask: Ask) {
+    pub(crate) fn ask(&self, ask: HarnessRequest) {
         self.handle.request(ask).unwrap();
     }
 
     /// Waits for the next event.
-    pub(crate) fn next(&self) -> ToyEvent {
-        self.news.recv_timeout(PATIENCE).unwrap()
+    pub(crate) fn next(&self) -> TalkerEvent {
+        self.events.recv_timeout(TIMEOUT).unwrap()
     }
 
     /// Dials; returns the outcome and the connection opened meanwhile.
@@ -407,14 +415,14 @@ impl Node {
         node: NodeId,
     ) -> Result<ConnectionId, DialError> {
         let peer = node.into();
-        self.ask(Ask::Dial(7, Dial { address, peer }));
-        let mut news = self.next();
-        if let ToyEvent::Opened(_, peer) = news {
+        self.ask(HarnessRequest::Dial(7, Dial { address, peer }));
+        let mut event = self.next();
+        if let TalkerEvent::Opened(_, peer) = event {
             assert_eq!(peer, PeerIdentity::Node(node));
-            news = self.next();
+            event = self.next();
         }
-        let ToyEvent::Dialled(CommandId(7), result) = news else {
-            panic!("{news:?}")
+        let TalkerEvent::Dialled(CommandId(7), result) = event else {
+            panic!("{event:?}")
         };
         result
     }
@@ -422,7 +430,7 @@ impl Node {
     /// Dials `other`; returns the connection's ids here and there.
     pub(crate) fn join(&self, other: &Self) -> (ConnectionId, ConnectionId) {
         let here = self.dial(other.address, other.id).unwrap();
-        let ToyEvent::Opened(there, peer) = other.next() else {
+        let TalkerEvent::Opened(there, peer) = other.next() else {
             panic!("nothing opened")
         };
         assert_eq!(peer, PeerIdentity::Node(self.id));
@@ -432,8 +440,8 @@ impl Node {
     /// Waits until all earlier requests are executed.
     pub(crate) fn ping(&self) {
         let (answer, answered) = crossbeam_channel::bounded(1);
-        self.ask(Ask::Ping(answer));
-        answered.recv_timeout(PATIENCE).unwrap();
+        self.ask(HarnessRequest::Ping(answer));
+        answered.recv_timeout(TIMEOUT).unwrap();
     }
 
     /// Waits until the counters match.
@@ -445,7 +453,7 @@ impl Node {
                 return counters;
             }
             let waited = servicer::Clock::new().now().saturating_since(began);
-            assert!(waited < PATIENCE, "{counters:?}");
+            assert!(waited < TIMEOUT, "{counters:?}");
             std::thread::yield_now();
         }
     }
@@ -467,4 +475,4 @@ pub(crate) fn identity() -> TlsIdentity {
 }
 
 /// Wait timeout, so that a fault ends the test; no test passes because of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
