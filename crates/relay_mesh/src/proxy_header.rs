@@ -33,11 +33,11 @@ mod tests;
 mod trust;
 
 pub use block::{BLOCK_MAX, Checksum, WriteError, write_block};
-pub use header::{
-    BadHeader, Ends, Header, Subject, Tlv, TlvKind, Tlvs, Transport, UNIQUE_ID_MAX, Version,
-};
+pub use header::{Header, Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX, Version};
 pub use line::{LINE_MAX, write_line};
 pub use trust::{HeaderPolicy, PREFIXES_MAX, PolicyViolation, TrustError, TrustedProxies};
+use wire::proxy_header::SIGNATURE;
+pub use wire::proxy_header::{BadHeader, Ends, Subject, Transport};
 
 /// What bytes begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,9 +124,6 @@ fn is_start(bytes: &[u8], whole: &[u8]) -> bool {
 /// Longest header that a receiver should accept: what fits the smallest segment that every TCP
 /// supports, 576 - 40 bytes; the specification, section 2.
 pub const LEN_USUAL: usize = 536;
-
-/// Signature of version 2; the specification, section 2.2.
-const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
 pub(crate) fn is_like(bytes: &[u8]) -> bool {
     bytes.starts_with(&SIGNATURE)

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wire::Instant;
+use wire::address::first_of_prefix;
 
 /// The addresses that share their first bits: `203.0.113.0/24`, `2001:db8::/32`.
 ///
@@ -65,18 +66,7 @@ impl Prefix {
 
     /// `bits` is in range, and `address` canonical.
     fn of(address: IpAddr, bits: u8) -> Self {
-        let first = match address {
-            IpAddr::V4(ip) => {
-                let shift = 32_u32.saturating_sub(bits.into());
-                let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
-                IpAddr::V4((ip.to_bits() & mask).into())
-            }
-            IpAddr::V6(ip) => {
-                let shift = 128_u32.saturating_sub(bits.into());
-                let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
-                IpAddr::V6((ip.to_bits() & mask).into())
-            }
-        };
+        let first = first_of_prefix(address, bits.into(), bits.into());
         Self { bits, first }
     }
 }

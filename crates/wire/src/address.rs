@@ -2,7 +2,7 @@
 //! destinations can answer.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Returns the canonical form of `address`: equal for two addresses that reach the same peer.
 ///
@@ -38,10 +38,7 @@ impl SourceKey {
     /// Returns the source of `ip`.
     #[must_use]
     pub const fn of(ip: IpAddr) -> Self {
-        Self(match ip.to_canonical() {
-            v4 @ IpAddr::V4(_) => v4,
-            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & PREFIX_64)),
-        })
+        Self(first_of_prefix(ip, 32, 64))
     }
 
     /// Returns the IPv4 address, or the first address of the /64.
@@ -51,7 +48,21 @@ impl SourceKey {
     }
 }
 
-const PREFIX_64: u128 = u128::MAX << 64;
+/// Returns the first address of the prefix of `ip` that has `v4_bits` bits (IPv4) or `v6_bits` bits
+/// (IPv6). An IPv4-mapped address counts as IPv4.
+#[must_use]
+pub const fn first_of_prefix(ip: IpAddr, v4_bits: u32, v6_bits: u32) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.unbounded_shl(u32::BITS.saturating_sub(v4_bits));
+            IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask))
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.unbounded_shl(u128::BITS.saturating_sub(v6_bits));
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+    }
+}
 
 /// The network that shares limits with an address: its /24 (IPv4) or /48 (IPv6), the least that a
 /// network operator announces or assigns. An IPv4-mapped address counts as IPv4.

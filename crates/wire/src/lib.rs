@@ -11,6 +11,7 @@ pub mod codec;
 pub mod id;
 pub mod lookup;
 pub mod machine;
+pub mod proxy_header;
 pub mod seed;
 pub mod source_limiter;
 pub mod time;

@@ -1,7 +1,8 @@
 //! Contents of a header.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use wire::proxy_header::{BadHeader, Ends, Subject};
 
 /// A header, and the offset of the payload after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,83 +44,6 @@ pub enum Version {
     /// Binary, for streams and datagrams; section 2.2.
     #[default]
     Two,
-}
-
-/// The peer that a header describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// The proxy itself, for example in a health check: its own address applies.
-    Proxy,
-    /// A peer without an address: `UNKNOWN` in version 1; in version 2 no family, or a UNIX socket.
-    /// The proxy's own address applies.
-    Unnamed,
-    /// A peer with addresses.
-    Flow(Ends),
-}
-
-/// Source and destination of a proxied flow, as the proxy sees them.
-///
-/// An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) is read as IPv4. Unspecified and
-/// multicast addresses are not rejected; the caller must check them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends {
-    /// The transport.
-    pub transport: Transport,
-    /// The initiator: the player.
-    pub source: SocketAddr,
-    /// The address that the player connected to, or the server's.
-    pub destination: SocketAddr,
-}
-
-/// Transport of a proxied flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Transport {
-    /// TCP.
-    Stream,
-    /// UDP.
-    Datagram,
-}
-
-/// Two addresses of one family, as in a header.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Pair {
-    /// Both are IPv4 or IPv4-mapped.
-    V4([Ipv4Addr; 2]),
-    /// At least one is IPv6; an IPv4 address is mapped.
-    V6([Ipv6Addr; 2]),
-}
-
-impl Ends {
-    pub(super) const fn pair(&self) -> Pair {
-        let source = self.source.ip().to_canonical();
-        match (source, self.destination.ip().to_canonical()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Pair::V4([source, destination]),
-            (source, destination) => Pair::V6([in_v6(source), in_v6(destination)]),
-        }
-    }
-
-    pub(super) const fn ports(&self) -> [u16; 2] {
-        [self.source.port(), self.destination.port()]
-    }
-
-    pub(super) const fn new(
-        transport: Transport,
-        [source, destination]: [IpAddr; 2],
-        [source_port, destination_port]: [u16; 2],
-    ) -> Self {
-        Self {
-            transport,
-            source: SocketAddr::new(source.to_canonical(), source_port),
-            destination: SocketAddr::new(destination.to_canonical(), destination_port),
-        }
-    }
-}
-
-const fn in_v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
 }
 
 /// One extension: a type, and a value of at most 65,535 bytes.
@@ -180,9 +104,8 @@ pub struct Tlvs<'a> {
 impl<'a> Tlvs<'a> {
     pub(super) const NONE: Self = Self { rest: &[] };
 
-    /// Reads the extensions from offset `start` of a whole `header`; checks lengths and checksum.
-    pub(super) fn read(header: &'a [u8], start: usize) -> Result<Self, BadHeader> {
-        let rest = header.get(start..).ok_or(BadHeader::Short)?;
+    /// Reads the extensions `rest` of a whole `header`; checks lengths and checksum.
+    pub(super) fn read(header: &'a [u8], rest: &'a [u8]) -> Result<Self, BadHeader> {
         let mut left = rest;
         let mut checksum = None;
         while let Some((tlv, after)) = split(left)? {
@@ -244,45 +167,3 @@ pub(super) const TLV_HEADER_LEN: usize = 3;
 pub(super) const CHECKSUM_LEN: usize = 4;
 /// Longest value of [`TlvKind::UNIQUE_ID`]; the specification, section 2.2.5.
 pub const UNIQUE_ID_MAX: usize = 128;
-
-/// Why a header is malformed: drop the connection or datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum BadHeader {
-    /// A line of version 1 that does not match the grammar.
-    Line,
-    /// A line of version 1 without an end within 107 bytes, or a header over the limit.
-    TooLong,
-    /// Another version after the signature of version 2.
-    Version,
-    /// A command other than `LOCAL` and `PROXY`.
-    Command,
-    /// An unassigned family or transport; or, in a datagram, a stream transport.
-    Family,
-    /// Too short for its family's addresses; or a datagram that ends within the header.
-    Short,
-    /// Extensions that do not end with the header, a checksum that is not 4 bytes long or occurs
-    /// twice, or a unique id over 128 bytes.
-    Tlv,
-    /// The checksum does not match.
-    Checksum,
-}
-
-impl fmt::Display for BadHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Line => "the line does not match the grammar of version 1",
-            Self::TooLong => "the header is over the length limit",
-            Self::Version => "the header is of an unknown version",
-            Self::Command => "the header has an unknown command",
-            Self::Family => "the header has an unknown family or transport",
-            Self::Short => "the header ends within its addresses",
-            Self::Tlv => {
-                "the extensions of the header do not end with it, or one has a wrong length"
-            }
-            Self::Checksum => "the checksum of the header is wrong",
-        })
-    }
-}
-
-impl core::error::Error for BadHeader {}

@@ -4,7 +4,9 @@ use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str;
 
-use super::header::{BadHeader, Ends, Header, Pair, Subject, Tlvs, Transport, Version};
+use wire::proxy_header::{AddressPair, BadHeader, Ends, Subject, Transport};
+
+use super::header::{Header, Tlvs, Version};
 use super::{Found, WriteError, is_start};
 
 /// Longest line, with its end; the specification, section 2.1.
@@ -94,8 +96,8 @@ pub fn write_line(ends: &Ends, out: &mut Vec<u8>) -> Result<(), WriteError> {
     let mut text = Text(out);
     let [source_port, destination_port] = ends.ports();
     let written = match ends.pair() {
-        Pair::V4([source, destination]) => write!(text, "PROXY TCP4 {source} {destination}"),
-        Pair::V6([source, destination]) => {
+        AddressPair::V4([source, destination]) => write!(text, "PROXY TCP4 {source} {destination}"),
+        AddressPair::V6([source, destination]) => {
             let [source, destination] = [source, destination].map(Groups);
             write!(text, "PROXY TCP6 {source} {destination}")
         }

@@ -4,8 +4,9 @@ use core::fmt;
 use core::net::IpAddr;
 
 use udp_proto::Prefix;
+use wire::proxy_header::Ends;
 
-use super::header::{Ends, Header};
+use super::header::Header;
 
 /// The proxies whose headers a server trusts; by default none.
 ///

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use wire::proxy_header::{self, BadHeader, BlockRead, Ends, Family, SIGNATURE, Subject, Transport};
 use wire::{Instant, Machine};
 
 use super::application::PeerAddress;
@@ -90,7 +91,7 @@ impl Exits {
         };
         let flow = (envelope.remote.port(), envelope.socket);
         let known = self.flow_mut(place, flow);
-        let header = match ProxyHeader::read(datagram) {
+        let (source, len) = match read_header(datagram) {
             Ok(Some(header)) => header,
             Ok(None) => {
                 let source = known.map(|state| {
@@ -99,24 +100,24 @@ impl Exits {
                 });
                 return Some((source, datagram));
             }
-            Err(BadHeader) => {
+            Err(_) => {
                 ledger.dropped_in_exit_header.add(1);
                 return None;
             }
         };
         ledger.exit_headers.add(1);
-        let rest = datagram.get_mut(header.len..)?;
+        let rest = datagram.get_mut(len..)?;
         let before = known.map(|state| state.source);
-        if before != header.source && !self.may_change(now, (place, flow), machine) {
+        if before != source && !self.may_change(now, (place, flow), machine) {
             ledger.dropped_in_exit_taken.add(1);
             return None;
         }
-        if before.is_none() && header.source.is_some() && !self.has_room(now, place, machine) {
+        if before.is_none() && source.is_some() && !self.has_room(now, place, machine) {
             ledger.dropped_in_exit_full.add(1);
             return None;
         }
         let flows = &mut self.list.get_mut(place)?.flows;
-        match header.source {
+        match source {
             Some(source) => {
                 let new = FlowState {
                     source,
@@ -132,7 +133,7 @@ impl Exits {
             }
             None => drop(flows.remove(&flow)),
         }
-        Some((header.source, rest))
+        Some((source, rest))
     }
 
     fn flow_mut(&mut self, place: usize, flow: Flow) -> Option<&mut FlowState> {
@@ -219,77 +220,34 @@ impl Exits {
     }
 }
 
-/// A PROXY protocol header, version 2, with which an exit names the player of a flow.
+/// Reads the PROXY header with which an exit names the player of a flow: the player's address, and
+/// the header's length. Extensions are skipped.
 ///
-/// W. Tarreau, "The PROXY protocol, versions 1 and 2", section 2.2: 12 bytes of signature, version
-/// and command, family and protocol, the length of the rest, then source and destination address,
-/// source and destination port, and extensions, which are skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProxyHeader {
-    /// The player's address; `None` if the exit speaks for itself or names no address.
-    source: Option<SocketAddr>,
-    len: usize,
-}
-
-/// The signature is present, but the header is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct BadHeader;
-
-impl ProxyHeader {
-    /// Parses the header at the start of `datagram`; `None` if there is none.
-    fn read(datagram: &[u8]) -> Result<Option<Self>, BadHeader> {
-        let [first, ..] = SIGNATURE;
-        if datagram.first() != Some(&first) {
-            return Ok(None);
-        }
-        let (fixed, rest) = datagram.split_first_chunk::<FIXED_LEN>().ok_or(BadHeader)?;
-        let [signature @ .., command, family, high, low] = fixed;
-        let len = usize::from(u16::from_be_bytes([*high, *low]));
-        if *signature != SIGNATURE || len > REST_MAX {
-            return Err(BadHeader);
-        }
-        let addresses = rest.get(..len).ok_or(BadHeader)?;
-        let source = match command {
-            // LOCAL, for example a health check: the addresses are ignored.
-            0x20 => None,
-            0x21 => source(*family, addresses)?,
-            _ => return Err(BadHeader),
-        };
-        Ok(Some(Self {
-            source,
-            len: len.saturating_add(FIXED_LEN),
-        }))
+/// Returns no address if the exit speaks for itself or names none, and `None` if there is no header.
+fn read_header(datagram: &[u8]) -> Result<Option<(Option<SocketAddr>, usize)>, BadHeader> {
+    // No datagram of our protocols begins with this byte.
+    if datagram.first() != SIGNATURE.first() {
+        return Ok(None);
     }
-}
-
-fn source(family: u8, addresses: &[u8]) -> Result<Option<SocketAddr>, BadHeader> {
-    let (ip, port) = match family {
-        // AF_UNSPEC.
-        0x00 => return Ok(None),
-        0x12 => {
-            let [a, b, c, d, _, _, _, _, high, low, _, _] =
-                addresses.first_chunk::<12>().ok_or(BadHeader)?;
-            (IpAddr::from([*a, *b, *c, *d]), [*high, *low])
-        }
-        0x22 => {
-            let [ip @ .., high, low, _, _] = addresses.first_chunk::<36>().ok_or(BadHeader)?;
-            let (ip, _) = ip.split_first_chunk::<16>().ok_or(BadHeader)?;
-            (IpAddr::from(*ip).to_canonical(), [*high, *low])
-        }
-        _ => return Err(BadHeader),
+    let BlockRead::Whole(header) = proxy_header::read(datagram, HEADER_MAX)? else {
+        return Err(BadHeader::Short);
     };
-    if ip.is_unspecified() || ip.is_multicast() {
-        return Err(BadHeader);
-    }
-    Ok(Some(SocketAddr::new(ip, u16::from_be_bytes(port))))
+    let source = match header.subject {
+        Subject::Flow(ends) if is_player(&ends) => Some(ends.source),
+        Subject::Unnamed if header.family == Family::None => None,
+        Subject::Proxy => None,
+        Subject::Flow(_) | Subject::Unnamed => return Err(BadHeader::Family),
+    };
+    Ok(Some((source, header.bytes.len())))
 }
 
-/// The first bytes of every header. No datagram of our protocols begins with its first byte.
-const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, command, family, length.
-const FIXED_LEN: usize = 16;
-/// Maximum length of the rest. An exit needs no more.
-const REST_MAX: usize = 240;
+const fn is_player(ends: &Ends) -> bool {
+    let ip = ends.source.ip();
+    matches!(ends.transport, Transport::Datagram) && !ip.is_unspecified() && !ip.is_multicast()
+}
+
+/// Maximum length of a header. An exit needs no more.
+const HEADER_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests;

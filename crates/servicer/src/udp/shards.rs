@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use wire::address::first_of_prefix;
 use wire::{Arrival, CommandId, Effect, Instant, Machine, TokenBucket, Transmit, UnixTime};
 
 use super::{Handle, Report, UdpServicer};
@@ -428,16 +429,10 @@ impl ForwardLimiter {
     }
 }
 
-/// The /24 of an IPv4 address, or the /56 of an IPv6 address: what one household or host is
-/// assigned.
-fn prefix_of(source: IpAddr) -> (bool, u64) {
-    match source.to_canonical() {
-        IpAddr::V4(address) => (false, u64::from(address.to_bits() >> 8)),
-        IpAddr::V6(address) => {
-            let high = u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX);
-            (true, high >> 8)
-        }
-    }
+/// Returns the /24 of an IPv4 address, or the /56 of an IPv6 address: what one household or host is
+/// assigned, and so less than the /48 of [`wire::NetworkKey`].
+const fn prefix_of(source: IpAddr) -> IpAddr {
+    first_of_prefix(source, 24, 56)
 }
 
 #[cfg(test)]

@@ -214,15 +214,14 @@ fn a_header_of_each_family_has_the_length_that_the_protocol_names() {
     ] {
         let source = source.map(|text| text.parse().unwrap());
         let datagram = [&header[..], &[0xC1; 1_200]].concat();
-        let read = ProxyHeader::read(&datagram);
-        assert_eq!(read, Ok(Some(ProxyHeader { source, len })));
+        assert_eq!(read_header(&datagram), Ok(Some((source, len))));
     }
 }
 
 #[test]
 fn bytes_without_the_signature_are_no_header() {
     for datagram in [&[][..], &[0xC1; 1_200], &[0x40], &[0x0A, 0x0D]] {
-        assert_eq!(ProxyHeader::read(datagram), Ok(None));
+        assert_eq!(read_header(datagram), Ok(None));
     }
 }
 
@@ -233,7 +232,7 @@ fn a_header_that_is_cut_off_or_not_for_datagrams_is_refused() {
         header(0x21, 0x22, &v6("2001:db8::9")),
     ] {
         for len in 1..whole.len() {
-            assert_eq!(ProxyHeader::read(&whole[..len]), Err(BadHeader), "{len}");
+            assert!(read_header(&whole[..len]).is_err(), "{len}");
         }
     }
     for refused in [
@@ -241,12 +240,13 @@ fn a_header_that_is_cut_off_or_not_for_datagrams_is_refused() {
         header(0x22, 0x12, &V4),
         header(0x21, 0x11, &V4),
         header(0x21, 0x31, &[0; 216]),
+        header(0x21, 0x32, &[0; 216]),
         header(0x21, 0x12, &V4[..11]),
         header(0x21, 0x22, &V4),
         header(0x21, 0x12, &[0; 12]),
         header(0x21, 0x12, &[224, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
         header(0x21, 0x12, &[&V4[..], &[0; 229]].concat()),
     ] {
-        assert_eq!(ProxyHeader::read(&refused), Err(BadHeader), "{refused:?}");
+        assert!(read_header(&refused).is_err(), "{refused:?}");
     }
 }
