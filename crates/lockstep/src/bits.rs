@@ -323,7 +323,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_field_is_the_same_wherever_it_lies() {
+    fn a_field_is_read_alike_at_any_bit_offset() {
         let bytes: Vec<u8> = (0..20)
             .map(|byte: u8| byte.wrapping_mul(37) ^ 0x5a)
             .collect();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_refused() {
+    fn reserved_encodings_are_refused() {
         let shape = shape(2, 8);
         assert_eq!(check(&[0b1110_0000], shape), Err(Malformed), "extension");
         // Extension 0, run of 0, origin changed, by nothing.

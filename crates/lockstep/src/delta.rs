@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_write_does_not_write() {
+    fn refuses_encodings_that_write_does_not_produce() {
         let width = Width::bits::<17>();
         let cases: [(&[(u64, u32)], &str); 4] = [
             (&[(0, 1), (17, 5)], "index past the end"),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn more_sections_leave_what_was_kept_as_it_was() {
+    fn adding_sections_keeps_earlier_hashes() {
         let mut hash_history = HashHistory::new(4);
         push(&mut hash_history, 0, 0, 0);
         push(&mut hash_history, 1, 10, 1);

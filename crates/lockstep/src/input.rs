@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_has_both_ends() {
+    fn widths_are_accepted_from_minimum_to_maximum() {
         assert_eq!(Width::new(0), None);
         assert_eq!(Width::new(2_049), None);
         assert_eq!(Width::new(2_048).map(Width::byte_len), Some(256));

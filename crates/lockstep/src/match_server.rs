@@ -30,7 +30,7 @@ use crate::tick::{PeerId, Tick};
 use close::{Forwarding, Player, PlayerState, SeatState, player_mut};
 use pace::Stretch;
 use snapshots::Snapshots;
-use spectators::{SpectatorDelay, spectator_set};
+use spectators::{SpectatorView, spectator_set};
 
 /// One match: takes inputs, closes ticks, sends them to all clients, compares state hashes.
 ///
@@ -47,37 +47,52 @@ pub struct MatchServer<I> {
     neutral: Vec<u8>,
     seats: Vec<SeatState>,
     peers: BTreeMap<PeerId, Seat>,
-    /// Former players: their close reason, and whether to send it now. At most one per seat.
+    /// Former players: why they left, and whether that is still to be sent to them. At most one
+    /// per seat.
     departed: BTreeMap<PeerId, (CloseReason, bool)>,
+    /// The last closed ticks, encoded.
     chain: Chain,
     /// When each tick of the chain closed, at slot `tick % CHAIN_LEN`.
     closed_at: Vec<Instant>,
+    /// First tick that has not closed.
     end: Tick,
     /// First tick that this server closes: 0, unless it took over a match.
     base: Tick,
     /// When tick `base` begins, once running.
     origin: Instant,
-    /// Deadline of the next tick while it waits for players.
+    /// When tick `end` closes at the latest, while it waits for inputs.
     waits_until: Option<Instant>,
-    pulse_at: Option<Instant>,
+    /// When keep-alives, repairs and checks for silent players are next due, while tick `end` waits.
+    keepalive_at: Option<Instant>,
     /// Latest start, while ready players wait for others.
     start_at: Option<Instant>,
+    /// Inputs of the tick closed last.
     before: Row,
+    /// Inputs of the tick that is being closed.
     after: Row,
+    /// Buffer for one encoded bundle.
     scratch: Vec<u8>,
+    /// Buffer for the ticks of one datagram.
     body: EncodedTicks,
+    /// How much longer than configured ticks are, for slow players.
     stretch: Stretch,
+    /// Position of [`poll_turn`](Self::poll_turn).
     reader: ChainReader,
     hash_comparator: HashComparator,
+    /// Searches for the tick and the section in which players diverged.
     bisect: DesyncBisect,
     limits: RepairLimits,
+    /// Inputs to forward to other players before their tick closes.
     forwarding: Forwarding,
     snapshots: Snapshots,
     spectators: SpectatorSet,
-    show: SpectatorDelay,
+    /// The part of the match that spectators may see.
+    spectator_view: SpectatorView,
+    /// Seat from which [`poll_transmit`](Self::poll_transmit) looks for the next datagram.
     transmit_from: usize,
     events: VecDeque<ServerEvent>,
     stats: ServerStats,
+    /// The latest time that the driver passed.
     now: Instant,
     input: PhantomData<fn(I)>,
 }
@@ -135,7 +150,7 @@ impl<I: Input> MatchServer<I> {
             base: Tick(0),
             origin: now,
             waits_until: None,
-            pulse_at: None,
+            keepalive_at: None,
             start_at: None,
             before: initial.clone(),
             after: initial,
@@ -153,7 +168,7 @@ impl<I: Input> MatchServer<I> {
             forwarding: Forwarding::new(&config, shape),
             snapshots: Snapshots::default(),
             spectators,
-            show: SpectatorDelay::default(),
+            spectator_view: SpectatorView::default(),
             transmit_from: 0,
             events: VecDeque::new(),
             stats: ServerStats::default(),
@@ -224,11 +239,11 @@ impl<I: Input> MatchServer<I> {
         self.phase = Phase::Closed;
         self.start_at = None;
         self.waits_until = None;
-        self.pulse_at = None;
+        self.keepalive_at = None;
         for seat in (0..self.shape.seats).map(Seat) {
             self.remove(seat, LeaveReason::Finished, CloseReason::Ended);
         }
-        self.end_show();
+        self.end_for_spectators();
     }
 
     /// Returns the next closed tick, for a server that simulates too.
@@ -247,7 +262,7 @@ impl<I: Input> MatchServer<I> {
     ///
     /// [`ReportError`] if it is of another tick.
     pub fn report(&mut self, tick: Tick, state_hash: u64) -> Result<(), ReportError> {
-        self.take_report(tick, state_hash, None)
+        self.record_report(tick, state_hash, None)
     }
 
     /// Handles one datagram.
@@ -263,10 +278,10 @@ impl<I: Input> MatchServer<I> {
         let now = self.advance(now);
         self.start_if_overdue(now);
         self.repeat_welcomes(now);
-        self.run_show(now);
+        self.poll_spectator_delay(now);
         self.close_due(now);
         self.poll_donation(now);
-        self.count_waiting(now);
+        self.handle_waiting(now);
     }
 
     /// Appends the next datagram to `buf`; `None` if there is none.
@@ -298,8 +313,11 @@ impl<I: Input> MatchServer<I> {
         let snapshots = (self.phase == Phase::Running)
             .then(|| self.snapshot_timeout())
             .flatten();
-        let others = close.into_iter().chain(self.pulse_at).chain(self.start_at);
-        let others = others.chain(snapshots).chain(self.show_timeout());
+        let others = close
+            .into_iter()
+            .chain(self.keepalive_at)
+            .chain(self.start_at);
+        let others = others.chain(snapshots).chain(self.spectator_timeout());
         others.chain(welcomes).min()
     }
 
@@ -364,6 +382,7 @@ impl<I: Input> MatchServer<I> {
         self.now
     }
 
+    /// Removes the player of `seat`, if any. It is sent `close` unless it left by itself.
     fn remove(&mut self, seat: Seat, reason: LeaveReason, close: CloseReason) {
         let Some(entry) = self.seats.get_mut(usize::from(seat.0)) else {
             return;
@@ -380,9 +399,9 @@ impl<I: Input> MatchServer<I> {
         if self.departed.len() >= self.seats.len() {
             self.departed.pop_first();
         }
-        let wants_word = reason != LeaveReason::Quit;
-        self.departed.insert(peer, (close, wants_word));
-        self.on_donor_gone(seat);
+        let is_due = reason != LeaveReason::Quit;
+        self.departed.insert(peer, (close, is_due));
+        self.on_donor_left(seat);
         self.events.push_back(ServerEvent::Left {
             seat,
             peer,
@@ -391,6 +410,7 @@ impl<I: Input> MatchServer<I> {
         });
     }
 
+    /// Returns when `tick` closed, if the chain still has it.
     fn closed_at(&self, tick: Tick) -> Option<Instant> {
         let is_known = tick < self.end && self.end.since(tick) <= CHAIN_LEN;
         is_known
@@ -500,7 +520,7 @@ impl<I: Input> MatchServer<I> {
         next <= self.end && self.end.since(next) <= REACH
     }
 
-    pub(crate) fn is_everybody_ready(&self) -> bool {
+    pub(crate) fn are_all_ready(&self) -> bool {
         let mut players = self.seats.iter().filter_map(|seat| seat.player.as_ref());
         players.all(Player::is_ready)
     }
@@ -559,6 +579,7 @@ impl<I: Input> MatchServer<I> {
     }
 }
 
+/// The ticks that another server of the match closed before this one takes over.
 #[derive(Debug)]
 pub(crate) struct Past<'a> {
     pub(crate) chain: &'a Chain,
@@ -592,7 +613,7 @@ impl<I: Input> MatchServer<I> {
             .resume_from(end, &past.reader.row, past.reader.log);
         let step = server.step_after(end);
         server.hash_comparator.begin_at(step);
-        server.skip_show();
+        server.skip_shown();
         Ok(server)
     }
 

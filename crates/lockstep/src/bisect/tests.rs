@@ -78,7 +78,7 @@ impl Search {
             if !self.silent.contains(&seat) {
                 let hash_history = &self.players[usize::from(seat.0)];
                 let datagram = answer(hash_history, question);
-                assert!(self.say(seat, &datagram), "{question:?}");
+                assert!(self.answer(seat, &datagram), "{question:?}");
             }
         }
         while let Some(found) = self.bisect.poll_found() {
@@ -87,7 +87,7 @@ impl Search {
     }
 
     /// Delivers an answer from `seat`; returns whether it was accepted.
-    fn say(&mut self, seat: Seat, datagram: &[u8]) -> bool {
+    fn answer(&mut self, seat: Seat, datagram: &[u8]) -> bool {
         let Ok(message::Up::Answer(answer)) = decode_up(datagram, Width::bits::<8>()) else {
             panic!("no answer: {datagram:?}");
         };
@@ -163,7 +163,7 @@ fn ticks_between_hash_steps_take_two_questions_each() {
 }
 
 #[test]
-fn what_lies_far_back_is_found_255_ticks_at_a_time() {
+fn old_ticks_are_searched_255_at_a_time() {
     for (from, windows) in [(1_000, 1), (747, 1), (746, 2), (745, 2), (100, 4), (3, 4)] {
         let players = vec![hashes(from, 0, 0..1_001), right(0..1_001)];
         let mut search = Search::new(players, 1, 1_000);
@@ -178,7 +178,7 @@ fn what_lies_far_back_is_found_255_ticks_at_a_time() {
 }
 
 #[test]
-fn ticks_that_were_not_reported_are_passed_over() {
+fn unreported_ticks_are_skipped() {
     // Every seventh tick was reported; of the newest window only the last.
     let some = |from| {
         hashes(
@@ -224,7 +224,7 @@ fn a_game_without_sections_has_its_tick_named() {
 }
 
 #[test]
-fn a_section_that_one_alone_has_is_named() {
+fn a_section_that_only_one_peer_has_is_named() {
     let fewer = hashes(u32::MAX, 0, 0..60);
     let mut more = HashHistory::new(1_024);
     for tick in 0..60 {
@@ -277,8 +277,8 @@ fn questions_are_repeated_when_an_answer_takes_too_long() {
     // One player answers; only the other is asked again.
     let sections = Question::Sections { tick_low: 50 };
     let datagram = answer(&search.players[1], sections);
-    assert!(search.say(Seat(1), &datagram));
-    assert!(!search.say(Seat(1), &datagram), "a second copy");
+    assert!(search.answer(Seat(1), &datagram));
+    assert!(!search.answer(Seat(1), &datagram), "a second copy");
     search.pass(130);
     assert_eq!(search.asked[4..], [(Seat(0), sections)]);
 }
@@ -303,7 +303,7 @@ fn a_witness_that_does_not_answer_is_replaced() {
 }
 
 #[test]
-fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
+fn a_witness_that_no_longer_has_the_tick_is_replaced() {
     let players = vec![hashes(50, 1, 0..60), right(0..60), right(0..60)];
     let mut search = Search::new(players, 50, 50);
     search.players[1] = HashHistory::new(0);
@@ -319,7 +319,7 @@ fn a_witness_that_keeps_the_tick_no_more_is_replaced() {
 }
 
 #[test]
-fn a_peer_that_never_answers_is_given_up_in_bounded_time() {
+fn a_peer_that_never_answers_is_abandoned_in_bounded_time() {
     // Silent: the player; all witnesses; all players once the tick is known.
     for (silent, limit) in [(&[0][..], 4), (&[1, 2, 3], 12), (&[0, 1, 2, 3], 4)] {
         let players = vec![
@@ -356,7 +356,7 @@ fn a_found_tick_is_reported_even_without_its_sections() {
     for seat in [0, 1] {
         let question = Question::Ticks { first_low, count };
         let datagram = answer(&search.players[usize::from(seat)], question);
-        assert!(search.say(Seat(seat), &datagram));
+        assert!(search.answer(Seat(seat), &datagram));
     }
     while search.found.is_empty() {
         search.pass(16);
@@ -378,26 +378,26 @@ fn unasked_or_contradictory_answers_change_nothing() {
     let truth = answer(&search.players[0], ticks);
     // Rejected answers: from a player that was not asked; for another range; for a later stage;
     // contradicting the report.
-    assert!(!search.say(Seat(2), &truth));
+    assert!(!search.answer(Seat(2), &truth));
     let first_low = 40;
     let elsewhere = answer(&search.players[0], Question::Ticks { first_low, count });
-    assert!(!search.say(Seat(0), &elsewhere));
+    assert!(!search.answer(Seat(0), &elsewhere));
     let sections = answer(&search.players[0], Question::Sections { tick_low: 45 });
-    assert!(!search.say(Seat(0), &sections));
+    assert!(!search.answer(Seat(0), &sections));
     let (tick_low, seat) = (50, Seat(0));
-    let mut heard = Vec::new();
-    write_acknowledged(&mut heard, tick_low, seat);
-    assert!(!search.say(Seat(0), &heard));
+    let mut acknowledged = Vec::new();
+    write_acknowledged(&mut acknowledged, tick_low, seat);
+    assert!(!search.answer(Seat(0), &acknowledged));
     let lie = answer(&search.players[1], ticks);
     assert!(
-        !search.say(Seat(0), &lie),
+        !search.answer(Seat(0), &lie),
         "it reported something else of tick 50"
     );
     let mut nothing = Vec::new();
     write_ticks(&mut nothing, &right(0..1), (Some(Tick(41)), 41), 10);
-    assert!(!search.say(Seat(0), &nothing), "it reported something");
-    assert!(search.say(Seat(0), &truth));
-    assert!(search.say(Seat(1), &lie), "who says so truly");
+    assert!(!search.answer(Seat(0), &nothing), "it reported something");
+    assert!(search.answer(Seat(0), &truth));
+    assert!(search.answer(Seat(1), &lie), "who says so truly");
     search.silent.clear();
     search.exchange();
     let units = Some("units".to_owned());
@@ -437,7 +437,7 @@ fn a_leaving_player_is_not_waited_for() {
 }
 
 #[test]
-fn a_player_loads_another_state_when_its_own_was_searched() {
+fn a_state_loaded_during_the_search_ends_it() {
     let mut search = Search::new(vec![hashes(45, 1, 0..60), right(0..60)], 41, 50);
     assert!(search.bisect.reload_after(Seat(0)));
     assert!(
@@ -465,7 +465,7 @@ fn memory_is_bounded_by_what_two_answers_can_hold() {
     search.exchange();
     let before = search.bisect.memory_len();
     let datagram = answer(&search.players[0], Question::Sections { tick_low: 50 });
-    assert!(search.say(Seat(0), &datagram));
+    assert!(search.answer(Seat(0), &datagram));
     let held = search.bisect.memory_len() - before;
     assert!((64 * 36..=64 * 40).contains(&held), "{held}");
     while !search.bisect.inquiries.is_empty() {

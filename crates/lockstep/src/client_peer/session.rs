@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ls_16_what_another_server_took_back_is_no_promise() {
+    fn ls_16_ticks_revoked_by_a_new_host_are_not_final() {
         let mut promised = PromisedTicks::default();
         for tick in 10..30 {
             promised.add(Tick(tick));
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn l9_servers_that_take_over_again_and_again_leave_one_range() {
+    fn l9_repeated_migrations_leave_one_revoked_range() {
         let mut promised = PromisedTicks::default();
         for next in (0..1_000).map(|number| number * 10) {
             promised.revoke(Tick(next), Tick(next));

@@ -38,7 +38,7 @@ fn counts(compared: u64, missing: u64) -> Counts {
 }
 
 #[test]
-fn waits_for_everybody_and_names_the_minority_once() {
+fn waits_for_all_hashes_and_names_the_minority_once() {
     let mut hash_comparator = hash_comparator();
     assert!(hash_comparator.insert(Seat(0), 0, 7));
     assert!(hash_comparator.insert(Seat(2), 0, 7));
@@ -88,7 +88,7 @@ fn the_servers_hash_outvotes_all_and_waits_for_none() {
 }
 
 #[test]
-fn what_the_server_leaves_out_is_left_to_the_players() {
+fn without_a_server_hash_the_majority_decides() {
     let mut hash_comparator = hash_comparator();
     assert!(hash_comparator.insert_server(0, 5));
     assert!(hash_comparator.insert_server(2, 5));
@@ -179,7 +179,7 @@ fn a_late_vote_is_counted_in_the_order_of_steps() {
 }
 
 #[test]
-fn of_two_hashes_with_one_player_silent_neither_is_trusted() {
+fn with_one_player_silent_two_different_hashes_are_undecided() {
     let mut hash_comparator = hash_comparator();
     hash_comparator.exclude(Seat(2));
     hash_comparator.expire();
@@ -230,13 +230,16 @@ fn a_slot_of_the_ring_is_reused_for_another_step_only_when_empty() {
     while hash_comparator.settle(3 * STEPS).is_some() {}
     assert_eq!(hash_comparator.review(Seat(2)), None);
     let all = u64::from(STEPS) * 3;
-    let unsaid = u64::from(STEPS) * 3 / 2;
-    assert_eq!(hash_comparator.counts.compared, 2 * all + all - unsaid);
-    assert_eq!(hash_comparator.counts.missing, unsaid);
+    let missing_hashes = u64::from(STEPS) * 3 / 2;
+    assert_eq!(
+        hash_comparator.counts.compared,
+        2 * all + all - missing_hashes
+    );
+    assert_eq!(hash_comparator.counts.missing, missing_hashes);
 }
 
 #[test]
-fn a_hole_is_asked_for_once_a_round_trip() {
+fn a_missing_hash_is_requested_once_a_round_trip() {
     let mut hash_comparator = hash_comparator();
     let now = Instant::from_millis(100);
     assert!(hash_comparator.insert(Seat(0), 0, 1));
@@ -274,7 +277,7 @@ fn findings(hash_comparator: &mut HashComparator) -> Vec<Finding> {
 }
 
 #[test]
-fn a_lost_hash_holds_no_divergence_back() {
+fn a_lost_hash_delays_no_divergence_report() {
     let mut hash_comparator = hash_comparator();
     insert(&mut hash_comparator, 0, [1, 1, 1]);
     // Seat 0's hash of step 1 and seat 1's hash of step 3 are lost.
@@ -351,7 +354,7 @@ fn a_player_with_a_lost_hash_is_compared_with_the_server_at_once() {
 
 /// Five players: two report the same wrong hash from step 1 on, and one joins late. The seats in
 /// `ready` reported step 1.
-fn two_liars(ready: &[u16]) -> HashComparator {
+fn two_diverging(ready: &[u16]) -> HashComparator {
     let mut hash_comparator = HashComparator::new(6, SettlePolicy::Early);
     let reported = |seat: u16, step: u32| {
         if seat < 3 || step == 0 {
@@ -377,9 +380,9 @@ fn two_liars(ready: &[u16]) -> HashComparator {
 }
 
 #[test]
-fn a_step_with_too_few_votes_convicts_no_late_player() {
+fn a_step_with_too_few_votes_names_no_late_player() {
     for ready in [&[3, 4][..], &[0, 3, 4], &[3], &[0, 1, 3, 4]] {
-        let mut hash_comparator = two_liars(ready);
+        let mut hash_comparator = two_diverging(ready);
         for step in 0..3 {
             assert!(hash_comparator.insert(Seat(5), step, step));
             assert_eq!(hash_comparator.review(Seat(5)), None, "{ready:?} at {step}");
@@ -390,12 +393,12 @@ fn a_step_with_too_few_votes_convicts_no_late_player() {
 }
 
 #[test]
-fn a_hash_reported_by_one_player_proves_none_right() {
-    let mut hash_comparator = two_liars(&[3, 4]);
+fn the_hash_of_a_single_player_is_no_reference() {
+    let mut hash_comparator = two_diverging(&[3, 4]);
     assert!(hash_comparator.insert(Seat(5), 0, 7) && hash_comparator.insert(Seat(5), 1, 7));
     let difference = differs(0, &[Seat(5)], Verdict::Minority);
     assert_eq!(hash_comparator.review(Seat(5)), Some(difference));
-    let mut hash_comparator = two_liars(&[3, 4]);
+    let mut hash_comparator = two_diverging(&[3, 4]);
     hash_comparator.admit_late(Seat(5), 1);
     assert!(hash_comparator.insert(Seat(5), 1, 7));
     assert_eq!(hash_comparator.review(Seat(5)), None);
@@ -403,7 +406,7 @@ fn a_hash_reported_by_one_player_proves_none_right() {
 }
 
 #[test]
-fn the_server_is_believed_also_where_a_later_step_differs() {
+fn the_servers_hash_decides_also_if_a_later_step_differs() {
     let mut hash_comparator = hash_comparator();
     for (step, hash) in [(1, 2), (2, 3)] {
         assert!(hash_comparator.insert_server(step, hash));

@@ -320,7 +320,7 @@ impl<I: Input> HostedPeer<I> {
             return;
         };
         let is_overdue = now.saturating_since(since) > self.config.half_timeout();
-        if is_enough && (is_overdue || server.is_everybody_ready()) {
+        if is_enough && (is_overdue || server.are_all_ready()) {
             let started = server.start(now);
             debug_assert!(started.is_ok(), "it gathers until then");
             self.state = State::Playing;

@@ -39,7 +39,7 @@ fn shown(others: &mut Interpolation<i64>, now: u64) -> i64 {
 }
 
 #[test]
-fn b1_the_two_around_the_moment_are_returned_and_how_far_between_it_is() {
+fn b1_the_two_surrounding_states_and_the_fraction_are_returned() {
     let mut others = fed(fixed(100), 4);
     // A state that arrives at 1,040 is shown 100 ms later.
     for (now, from, to, ratio) in [
@@ -59,7 +59,7 @@ fn b1_the_two_around_the_moment_are_returned_and_how_far_between_it_is() {
 }
 
 #[test]
-fn before_the_first_and_with_one_there_is_no_way_to_go() {
+fn before_the_first_state_or_with_one_state_that_one_is_returned() {
     let mut others = Interpolation::new(fixed(100));
     assert_eq!(others.between(at(5)), None);
     others.push(at(1_040), at(1_000), 7);
@@ -74,7 +74,7 @@ fn before_the_first_and_with_one_there_is_no_way_to_go() {
 }
 
 #[test]
-fn past_the_newest_state_it_extrapolates_for_a_while_and_stops() {
+fn past_the_newest_state_extrapolation_is_limited() {
     let mut others = fed(fixed(100), 3);
     // The newest state is that of 1,100, shown at 1,240.
     for (now, moment) in [
@@ -93,7 +93,7 @@ fn past_the_newest_state_it_extrapolates_for_a_while_and_stops() {
 }
 
 #[test]
-fn what_is_late_or_doubled_is_dropped_and_what_is_in_time_is_put_in_order() {
+fn late_and_duplicate_states_are_dropped_and_others_ordered() {
     let mut others = Interpolation::new(fixed(100));
     for sent in [1_000, 1_100, 1_050, 1_100, 1_000, 1_200] {
         others.push(
@@ -117,7 +117,7 @@ fn what_is_late_or_doubled_is_dropped_and_what_is_in_time_is_put_in_order() {
 }
 
 #[test]
-fn what_it_holds_is_bounded() {
+fn the_buffer_is_bounded() {
     for (asked, held) in [(0, 2), (1, 2), (64, 64), (u16::MAX, 1_024)] {
         let mut config = fixed(100);
         config.states = asked;
@@ -134,7 +134,7 @@ fn what_it_holds_is_bounded() {
 }
 
 #[test]
-fn an_older_state_pushes_no_newer_one_out() {
+fn an_older_state_evicts_no_newer_one() {
     let mut config = fixed(100);
     config.states = 3;
     let mut others = Interpolation::new(config);

@@ -53,11 +53,11 @@ impl<I: Input> MatchServer<I> {
     }
 
     /// While a tick waits: keep-alives, repairs and checks for silent players.
-    pub(super) fn count_waiting(&mut self, now: Instant) {
-        if self.pulse_at.is_none_or(|at| now < at) {
+    pub(super) fn handle_waiting(&mut self, now: Instant) {
+        if self.keepalive_at.is_none_or(|at| now < at) {
             return;
         }
-        self.pulse_at = Some(now + Duration::from_nanos(self.limits.period_nanos));
+        self.keepalive_at = Some(now + Duration::from_nanos(self.limits.period_nanos));
         self.transmit_from = 0;
         for entry in &mut self.seats {
             if let Some(player) = &mut entry.player {
@@ -77,7 +77,7 @@ impl<I: Input> MatchServer<I> {
             let skipped = Duration::from_nanos(late.saturating_mul(period));
             self.origin += skipped;
             self.waits_until = None;
-            self.pulse_at = None;
+            self.keepalive_at = None;
             self.extend_deadline(skipped);
             self.stats.pauses = self.stats.pauses.saturating_add(1);
         }
@@ -111,7 +111,7 @@ impl<I: Input> MatchServer<I> {
         let is_complete = self.is_complete(self.end);
         if !is_complete && now < until {
             if self.waits_until.is_none() {
-                self.pulse_at = Some(now);
+                self.keepalive_at = Some(now);
                 self.count_awaited();
             }
             self.waits_until = Some(until);
@@ -120,7 +120,7 @@ impl<I: Input> MatchServer<I> {
         if !is_complete {
             self.give_up_on_missing();
         }
-        self.pulse_at = None;
+        self.keepalive_at = None;
         if self.waits_until.take().is_some() {
             // All later ticks move with it, so none gets shorter.
             let waited = now.min(until).saturating_since(due);
@@ -223,7 +223,7 @@ impl<I: Input> MatchServer<I> {
         self.on_tick_closed();
         self.judge_pace(now);
         self.stretch_ticks(now);
-        self.show_closed(now);
+        self.show_closed_tick(now);
         if tick >= Tick::LAST {
             self.close(now);
         }

@@ -146,10 +146,10 @@ impl<I: Input> MatchServer<I> {
     ///
     /// [`ReportError`] if it is of another tick.
     pub fn report_state(&mut self, tick: Tick, state: &StateHasher) -> Result<(), ReportError> {
-        self.take_report(tick, state.finish(), Some(state))
+        self.record_report(tick, state.finish(), Some(state))
     }
 
-    pub(super) fn take_report(
+    pub(super) fn record_report(
         &mut self,
         tick: Tick,
         root: u64,

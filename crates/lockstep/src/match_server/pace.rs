@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_given_back_in_ten_times_the_time() {
+    fn a_stretch_is_recovered_in_ten_times_its_duration() {
         let second = Duration::from_secs(1);
         let mut need = StretchNeed::default();
         assert_eq!(need.spend(second, 1), Duration::ZERO, "it needs nothing");

@@ -446,7 +446,7 @@ impl<I: Input> MatchServer<I> {
         }
     }
 
-    pub(super) fn on_donor_gone(&mut self, seat: Seat) {
+    pub(super) fn on_donor_left(&mut self, seat: Seat) {
         // The seat's next player starts with a clean record.
         self.snapshots.failed_donors.retain(|other| *other != seat);
         if self

@@ -18,11 +18,14 @@ use crate::tick::{PeerId, Tick};
 /// Ticks between the last tick of a delayed match and its end, in which lost ticks are repaired.
 const CLOSING_TICKS: u32 = 60;
 
+/// The part of the match that spectators may see.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SpectatorDelay {
+pub(super) struct SpectatorView {
+    /// First tick that they may not see yet.
     end: Tick,
     /// When the next tick is shown, after the end of a delayed match.
     next_at: Option<Instant>,
+    /// Ticks since all were shown, up to [`CLOSING_TICKS`].
     closing_ticks: u32,
 }
 
@@ -51,7 +54,7 @@ macro_rules! shown_ticks {
         ShownTicks {
             chain: &$server.chain,
             begin: Tick(0),
-            end: $server.show.end,
+            end: $server.spectator_view.end,
         }
     };
 }
@@ -143,47 +146,50 @@ impl<I: Input> MatchServer<I> {
         spectators!(self.transmit(now, buf))
     }
 
-    pub(super) fn show_closed(&mut self, now: Instant) {
+    pub(super) fn show_closed_tick(&mut self, now: Instant) {
         let end = self.end.minus(self.config.spectator_delay.into());
         self.show_until(now, end);
     }
 
     /// Marks all ticks that are old enough as shown.
-    pub(super) fn skip_show(&mut self) {
-        self.show.end = self.end.minus(self.config.spectator_delay.into());
+    pub(super) fn skip_shown(&mut self) {
+        self.spectator_view.end = self.end.minus(self.config.spectator_delay.into());
     }
 
     /// After the end: shows the remaining ticks to delayed spectators, at the usual pace.
-    pub(super) fn run_show(&mut self, now: Instant) {
+    pub(super) fn poll_spectator_delay(&mut self, now: Instant) {
         self.spectators.on_timeout(now, &mut self.generator);
         self.report_departures();
-        if self.show.next_at.is_none_or(|at| at > now) {
+        if self.spectator_view.next_at.is_none_or(|at| at > now) {
             return;
         }
         let period = Duration::from_nanos(self.limits.period_nanos);
-        self.show.next_at = Some(now + period);
-        if self.show.end < self.end {
-            self.show_until(now, self.show.end.plus(1));
-        } else if self.show.closing_ticks < CLOSING_TICKS && self.spectators.len() > 0 {
-            self.show.closing_ticks = self.show.closing_ticks.saturating_add(1);
+        self.spectator_view.next_at = Some(now + period);
+        if self.spectator_view.end < self.end {
+            self.show_until(now, self.spectator_view.end.plus(1));
+        } else if self.spectator_view.closing_ticks < CLOSING_TICKS && self.spectators.len() > 0 {
+            self.spectator_view.closing_ticks = self.spectator_view.closing_ticks.saturating_add(1);
             self.spectators.mark_due(&shown_ticks!(self));
         } else {
-            self.show.next_at = None;
+            self.spectator_view.next_at = None;
             self.close_spectators();
         }
     }
 
-    pub(super) fn end_show(&mut self) {
+    pub(super) fn end_for_spectators(&mut self) {
         if self.config.spectator_delay > 0 && self.spectators.len() > 0 {
-            self.show.next_at = Some(self.now);
+            self.spectator_view.next_at = Some(self.now);
         } else {
             self.close_spectators();
         }
     }
 
-    pub(super) fn show_timeout(&self) -> Option<Instant> {
+    pub(super) fn spectator_timeout(&self) -> Option<Instant> {
         let spectators = self.spectators.poll_timeout();
-        spectators.into_iter().chain(self.show.next_at).min()
+        spectators
+            .into_iter()
+            .chain(self.spectator_view.next_at)
+            .min()
     }
 
     pub(super) fn spectators_want_snapshot(&self) -> bool {
@@ -215,7 +221,7 @@ impl<I: Input> MatchServer<I> {
     }
 
     fn show_until(&mut self, now: Instant, end: Tick) {
-        let shown = core::mem::replace(&mut self.show.end, end);
+        let shown = core::mem::replace(&mut self.spectator_view.end, end);
         spectators!(self.on_shown(now, shown));
         self.report_departures();
         self.serve_spectators(now);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_is_made_up_and_a_hold_is_not() {
+    fn a_late_timer_is_recovered_and_a_hold_is_not() {
         let mut clock = MeshClock::new(millis(0), PERIOD);
         let passed = (0..100).take_while(|_| clock.pass(millis(500), 99, 4, 0).is_some());
         assert_eq!(passed.count(), 5, "four that were missed, and the one due");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_difference_of_what_both_see_is_the_difference() {
+    fn the_clock_offset_is_half_the_difference_of_both_measurements() {
         // One is 2 ticks ahead of the other; the latency is 3 ticks each way.
         let (mut one, mut other) = (ClockOffset::default(), ClockOffset::default());
         let far = 70_000 * UNITS;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_or_lead_is_out_of_range() {
+    fn every_seat_and_lead_is_in_range() {
         for (clock, lead) in [(0, i16::MIN), (0xff_ffff, i16::MAX), (0x80_0000, -32_767)] {
             for ours in [0, 1, i64::from(u32::MAX) * UNITS] {
                 let mut offset = ClockOffset::default();

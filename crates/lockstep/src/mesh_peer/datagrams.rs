@@ -26,7 +26,7 @@ impl<I: Input> MeshPeer<I> {
         let known = |first_low, index| queue?.received.bundle_near(first_low, index);
         if let Some(bytes) = play_bytes(datagram) {
             match &decode_known_play(bytes, self.shape, known) {
-                Ok(play) if self.accept_from(now, from) => self.on_bare_play(now, from, play),
+                Ok(play) if self.accept_from(now, from) => self.on_plain_play(now, from, play),
                 Ok(_) => {}
                 Err(error) => self.on_malformed(from, *error),
             }
@@ -62,7 +62,7 @@ impl<I: Input> MeshPeer<I> {
 
     fn on_message(&mut self, now: Instant, from: u16, message: &MeshMessage<'_>) {
         match message {
-            MeshMessage::Play(play) => self.on_bare_play(now, from, play),
+            MeshMessage::Play(play) => self.on_plain_play(now, from, play),
             MeshMessage::Committed(commitment, play) => {
                 self.on_committed(now, from, commitment, play);
             }
@@ -115,7 +115,7 @@ impl<I: Input> MeshPeer<I> {
         }
     }
 
-    fn on_bare_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
+    fn on_plain_play(&mut self, now: Instant, from: u16, play: &Play<'_>) {
         if self.committing.is_some() {
             self.stats.dropped_malformed = self.stats.dropped_malformed.saturating_add(1);
         } else {

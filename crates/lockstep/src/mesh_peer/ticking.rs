@@ -24,14 +24,14 @@ impl<I: Input> MeshPeer<I> {
             has_passed = true;
             self.on_boundary(now, index);
         }
-        let is_beat = self.clock.is_held && self.resend_at <= now;
+        let is_resend = self.clock.is_held && self.resend_at <= now;
         if has_passed {
             self.on_resumed();
-        } else if is_beat {
+        } else if is_resend {
             self.stats.holds = self.stats.holds.saturating_add(1);
             self.on_held();
         }
-        if has_passed || is_beat {
+        if has_passed || is_resend {
             self.resend_at = now + self.period();
             self.reveal(now);
             self.due.play = self.others();

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_come_back_as_they_were_kept() {
+    fn kept_hashes_are_returned_unchanged() {
         let hash_history = hash_history(10..300, &[]);
         for (first, count) in [(10, 255), (0, 20), (290, 17), (299, 1), (400, 8)] {
             let mut out = Vec::new();

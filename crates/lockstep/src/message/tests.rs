@@ -155,7 +155,7 @@ fn committed() -> Vec<u8> {
 }
 
 #[test]
-fn the_examples_of_the_page_are_what_is_written_and_what_it_explains() {
+fn the_examples_of_the_page_are_the_encodings_it_explains() {
     let examples = [
         ("up", up()),
         ("down", down()),
@@ -217,7 +217,7 @@ fn the_examples_of_the_page_say_what_it_explains() {
 
 /// The page lists exactly the kinds that decode.
 #[test]
-fn the_page_has_a_row_for_each_kind_that_is_read() {
+fn the_page_has_a_row_for_each_message_kind() {
     let shape = Shape {
         seats: 4,
         width: PAD,
@@ -259,7 +259,7 @@ fn the_page_has_a_row_for_each_kind_that_is_read() {
 
 /// Numbers and codes in the page that must follow changes of the code.
 #[test]
-fn the_page_has_the_bounds_and_codes_that_are_enforced() {
+fn the_page_has_the_enforced_bounds_and_codes() {
     let fragments = crate::state_channel::FRAGMENTS_MAX;
     let bounds = [
         format!("| inputs in one report | {INPUTS_MAX}, "),

@@ -22,7 +22,7 @@ fn run(delay: &mut PlayoutDelay, now: &mut Instant, count: u32, late: Duration) 
 }
 
 #[test]
-fn what_is_fixed_stays() {
+fn a_fixed_delay_stays() {
     let mut delay = PlayoutDelay::new(Playout::Fixed(millis(7)));
     run(&mut delay, &mut Instant::ZERO.clone(), 2_000, millis(90));
     assert_eq!(delay.get(), millis(7));
@@ -30,7 +30,7 @@ fn what_is_fixed_stays() {
 }
 
 #[test]
-fn it_rises_at_once_and_falls_slowly() {
+fn the_delay_rises_at_once_and_falls_slowly() {
     let (mut delay, mut now) = (adaptive(200), Instant::ZERO);
     run(&mut delay, &mut now, 2, millis(30));
     assert!(delay.get() >= millis(30));
@@ -55,7 +55,7 @@ fn it_rises_at_once_and_falls_slowly() {
 }
 
 #[test]
-fn an_outage_changes_next_to_nothing() {
+fn an_outage_barely_changes_the_delay() {
     let (mut delay, mut now) = (adaptive(100), Instant::ZERO);
     run(&mut delay, &mut now, 2_000, millis(10));
     assert_eq!(delay.get(), millis(10));
@@ -84,7 +84,7 @@ fn an_outage_changes_next_to_nothing() {
 }
 
 #[test]
-fn it_never_exceeds_its_maximum() {
+fn the_delay_never_exceeds_its_maximum() {
     for max in [0, 1, 25, 1_000] {
         let (mut delay, mut now) = (adaptive(max), Instant::ZERO);
         for late in 0..3_000 {
@@ -101,7 +101,7 @@ fn it_never_exceeds_its_maximum() {
 }
 
 #[test]
-fn what_is_missed_in_the_long_run_is_a_tenth_of_a_millisecond_a_second() {
+fn long_run_misses_cost_a_tenth_of_a_millisecond_a_second() {
     // 2 % of datagrams are lost and each tick is in four of them: one tick in 50 arrives one tick
     // late, one in 2,500 two ticks late, each with up to 10 ms of jitter.
     let mut generator = wire::Seed::from_number(1).generator(0);
@@ -156,7 +156,7 @@ fn play_times_follow_the_fastest_recent_arrival() {
 }
 
 #[test]
-fn no_number_is_a_trap() {
+fn extreme_values_do_not_overflow() {
     let far = Instant::from_nanos(u64::MAX);
     for sent in [Instant::ZERO, far] {
         for now in [Instant::ZERO, far] {

@@ -23,7 +23,7 @@ fn after(state: u64, inputs: &[u8]) -> u64 {
 }
 
 #[test]
-fn b1_an_input_shows_at_once_and_a_right_guess_is_no_correction() {
+fn b1_an_input_shows_at_once_and_a_right_prediction_is_not_corrected() {
     let mut prediction = Prediction::new(7, 16);
     for (index, number) in (0..10_u8).zip(1..) {
         assert_eq!(prediction.predict(index, step), Ok(number));
@@ -34,9 +34,12 @@ fn b1_an_input_shows_at_once_and_a_right_guess_is_no_correction() {
     );
     for number in 1..=10_u8 {
         let inputs: Vec<u8> = (0..number).collect();
-        let said = after(7, &inputs);
-        assert_eq!(prediction.reconcile(number.into(), &said, step), None);
-        assert_eq!(*prediction.acknowledged(), said);
+        let authoritative = after(7, &inputs);
+        assert_eq!(
+            prediction.reconcile(number.into(), &authoritative, step),
+            None
+        );
+        assert_eq!(*prediction.acknowledged(), authoritative);
     }
     assert_eq!(prediction.unacknowledged().count(), 0);
     let stats = prediction.stats();
@@ -80,7 +83,7 @@ fn b1_a_misprediction_is_corrected_with_unprocessed_inputs() {
 }
 
 #[test]
-fn what_was_overtaken_or_never_was_is_dropped_and_counted() {
+fn stale_and_unknown_numbers_are_dropped_and_counted() {
     let mut prediction = Prediction::new(0, 16);
     // Before the first input a state is accepted, but no input number is.
     assert!(prediction.reconcile(0, &1, step).is_some());
@@ -99,7 +102,7 @@ fn what_was_overtaken_or_never_was_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_is_past_the_history_is_handed_back_and_counted() {
+fn inputs_beyond_the_history_are_returned_and_counted() {
     for (asked, held) in [(0, 1), (5, 5), (1_024, 1_024), (u16::MAX, 1_024)] {
         let mut prediction = Prediction::new(0, asked);
         for _ in 0..held {
@@ -132,15 +135,15 @@ fn what_is_past_the_history_is_handed_back_and_counted() {
 fn numbers_may_wrap() {
     let mut prediction = Prediction::new(0, 64);
     let mut state = 0;
-    let mut said = std::collections::VecDeque::new();
+    let mut authoritative = std::collections::VecDeque::new();
     for count in 0..200_000_u32 {
         let input = u8::try_from(count % 251).unwrap();
         let number = prediction.predict(input, step).unwrap();
         assert_eq!(u32::from(number), (count + 1) % 65_536);
         step(&mut state, &input);
-        said.push_back((number, state));
-        if said.len() == 64 {
-            let (number, state) = said.pop_front().unwrap();
+        authoritative.push_back((number, state));
+        if authoritative.len() == 64 {
+            let (number, state) = authoritative.pop_front().unwrap();
             assert_eq!(prediction.reconcile(number, &state, step), None);
         }
     }
@@ -166,7 +169,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn b1_agrees_with_a_model_that_makes_every_step_again(
+    fn b1_agrees_with_a_model_that_repeats_every_step(
         history in 1_u16..9,
         acts in proptest::collection::vec((any::<bool>(), any::<u8>(), 0_u16..12, 0_u64..3), 0..300),
     ) {
@@ -187,12 +190,12 @@ proptest! {
                 let known = usize::from(number) <= newest && usize::from(number) >= model.acknowledged;
                 let to = if known { usize::from(number) } else { newest };
                 let thought = after(model.base, &model.inputs[model.acknowledged..to]);
-                let said = thought.wrapping_add(push);
+                let authoritative = thought.wrapping_add(push);
                 let old = model.state();
-                let found = prediction.reconcile(number, &said, step).map(|it| (*it.before, *it.after));
+                let found = prediction.reconcile(number, &authoritative, step).map(|it| (*it.before, *it.after));
                 if known {
                     model.acknowledged = to;
-                    model.base = said;
+                    model.base = authoritative;
                 }
                 let expected = (known && push > 0).then(|| (old, model.state()));
                 prop_assert_eq!(found, expected);

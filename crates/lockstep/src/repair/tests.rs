@@ -57,7 +57,7 @@ fn slice_with(repair: &mut Repair, now: u32, limits: &RepairLimits) -> (Range<u3
 }
 
 #[test]
-fn the_last_few_go_out_and_nothing_that_is_acknowledged() {
+fn the_last_few_ticks_are_sent_unless_acknowledged() {
     let mut repair = Repair::new(&LIMITS);
     assert_eq!(slice(&mut repair, 3), (0..3, false));
     ack(&mut repair, 4, 2, false);
@@ -66,7 +66,7 @@ fn the_last_few_go_out_and_nothing_that_is_acknowledged() {
 }
 
 #[test]
-fn a_short_run_holds_older_ones_that_are_not_acknowledged() {
+fn a_short_run_includes_older_unacknowledged_ticks() {
     let limits = RepairLimits {
         reserved_len: 0,
         len_small: 6,
@@ -86,14 +86,14 @@ fn a_short_run_holds_older_ones_that_are_not_acknowledged() {
 }
 
 #[test]
-fn ticks_closed_in_a_burst_all_go_out() {
+fn ticks_closed_in_a_burst_are_all_sent() {
     let mut repair = Repair::new(&LIMITS);
     assert_eq!(slice(&mut repair, 2), (0..2, false));
     assert_eq!(slice(&mut repair, 10), (2..10, false), "more than four");
 }
 
 #[test]
-fn a_gap_gets_the_oldest_first_once_a_round_trip() {
+fn a_gap_is_repaired_oldest_first_once_a_round_trip() {
     let mut repair = Repair::new(&LIMITS);
     ack(&mut repair, 12, 10, false);
     // A round trip of 3 ticks is measured, and all ticks were sent once.

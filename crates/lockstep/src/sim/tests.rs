@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_oldest_makes_room_and_a_rewind_forgets_what_is_newer() {
+fn a_save_evicts_the_oldest_and_a_rewind_drops_newer_ones() {
     let mut saves = Saves::<u32>::new(3);
     for tick in 0..5 {
         *saves.slot(Tick(tick)).unwrap() = tick * 10;

@@ -78,7 +78,7 @@ impl Room {
         }
     }
 
-    fn say(&mut self, datagram: &[u8]) {
+    fn receive(&mut self, datagram: &[u8]) {
         let shown_ticks = ShownTicks {
             chain: &self.chain,
             begin: self.begin,
@@ -109,7 +109,7 @@ impl Room {
             .on_shown(self.now, &shown_ticks, shown, stats);
         // Acknowledges all of them.
         let [.., high, low] = end.to_be_bytes();
-        self.say(&[0x02, high, low, 0x70]);
+        self.receive(&[0x02, high, low, 0x70]);
     }
 
     fn offer_snapshot(&mut self, next: u32, byte: u8) {
@@ -155,7 +155,7 @@ impl Room {
         buf.clear();
         while self.incoming.poll_ack(self.now, &mut buf) {
             let ack = core::mem::take(&mut buf);
-            self.say(&ack);
+            self.receive(&ack);
         }
     }
 }
@@ -165,15 +165,15 @@ const READY_AT_0: [u8; 6] = [0x01, 2, 0, 0, 0, 0];
 const ASK: [u8; 1] = [0x0b];
 
 #[test]
-fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
+fn a_needed_newer_snapshot_replaces_a_relays_running_transfer() {
     let mut room = Room::new(50_000);
     room.spectators
         .admit(room.now, PEER, SpectatorKind::Relay)
         .unwrap();
-    room.say(&READY_AT_0);
+    room.receive(&READY_AT_0);
     room.show(100);
     // The snapshot is for the spectators that it serves.
-    room.say(&ASK);
+    room.receive(&ASK);
     room.offer_snapshot(90, 1);
     room.show(101);
     room.run_for(Duration::from_millis(400));
@@ -202,14 +202,14 @@ fn a_snapshot_under_way_to_a_fan_makes_room_for_a_newer_one_that_it_needs() {
 }
 
 #[test]
-fn a_late_snapshot_is_given_to_all_who_wait_and_kept_for_a_while() {
+fn a_late_snapshot_is_sent_to_all_waiting_and_kept_for_a_while() {
     let mut room = Room::new(1_250_000);
     room.spectators
         .admit(room.now, PEER, SpectatorKind::Relay)
         .unwrap();
-    room.say(&READY_AT_0);
+    room.receive(&READY_AT_0);
     room.show(1_000);
-    room.say(&ASK);
+    room.receive(&ASK);
     // The snapshot is 300 ticks old.
     room.offer_snapshot(700, 1);
     room.show(1_001);
@@ -226,13 +226,13 @@ fn a_late_snapshot_is_given_to_all_who_wait_and_kept_for_a_while() {
     // 256 ticks later it is too old for new requests, although 50 kB would still arrive in time.
     room.spectators.members[0].snapshot_from = Instant::ZERO;
     room.show(1_001 + KEEP_TICKS);
-    room.say(&ASK);
+    room.receive(&ASK);
     assert!(!wants(&room));
     room.run_for(Duration::from_millis(100));
     assert_eq!(room.whole, [1, 1]);
     room.spectators.members[0].snapshot_from = Instant::ZERO;
     room.show(1_002 + KEEP_TICKS);
-    room.say(&ASK);
+    room.receive(&ASK);
     assert!(wants(&room));
     // A snapshot that would arrive too late is not sent.
     room.offer_snapshot(400, 2);

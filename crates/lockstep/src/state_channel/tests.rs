@@ -5,7 +5,7 @@ use wire::Seed;
 use super::*;
 
 #[test]
-fn they_are_a_set_of_256_numbers() {
+fn the_window_agrees_with_a_set_of_256_numbers() {
     let mut draw = Seed::from_number(1).generator(0);
     let (mut set, mut model) = (FragmentSet::default(), BTreeSet::new());
     assert_eq!(set.used(), [0; 0]);

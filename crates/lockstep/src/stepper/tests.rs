@@ -163,7 +163,7 @@ fn any_log(generator: &mut Generator, ticks: u32, chance: u32) -> Vec<Row> {
 const POLICIES: [SavePolicy; 3] = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
 
 #[test]
-fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
+fn ls_2_final_states_stay_and_ls_3_equal_those_of_lockstep() {
     for seed in 0..300 {
         let mut generator = Seed::from_number(seed).generator(0);
         let window = u8::try_from(generator.below(33)).unwrap();
@@ -217,7 +217,7 @@ fn ls_2_what_is_final_stays_and_ls_3_is_what_lockstep_makes_of_it() {
 }
 
 #[test]
-fn a_prediction_repeats_what_is_known_and_looks_like_a_closed_tick() {
+fn a_prediction_repeats_known_inputs_in_the_form_of_a_closed_tick() {
     let mut stepper = Stepper::new(SHAPE, &[0], 8, SavePolicy::Dense);
     let origins = [Origin::Confirmed, Origin::Substituted, Origin::Absent];
     stepper.confirm(&row([5, 6, 0], origins));
@@ -261,7 +261,7 @@ const fn predicted(tick: u32) -> StepAction {
 }
 
 #[test]
-fn a_wrong_value_is_returned_and_a_right_one_accepted() {
+fn a_wrong_prediction_is_returned_and_a_right_one_accepted() {
     for wrong in [
         confirmed([0, 1, 0]),
         row(
@@ -328,7 +328,7 @@ fn without_a_window_it_is_lockstep() {
 }
 
 #[test]
-fn the_window_bounds_what_is_predicted() {
+fn predictions_are_bounded_by_the_window() {
     for window in [1, 8, 32] {
         for policy in POLICIES {
             let mut game = Game::new(window, policy);

@@ -68,7 +68,7 @@ impl Group {
     }
 
     /// One peer's periodic work.
-    fn beat(&mut self, me: u16) {
+    fn send_heartbeat(&mut self, me: u16) {
         let peer = &mut self.peers[usize::from(me)];
         if peer.is_over {
             return;
@@ -159,7 +159,7 @@ impl Group {
             }
             14..40 => {
                 let me = self.any();
-                self.beat(me);
+                self.send_heartbeat(me);
             }
             _ => {
                 if !self.mail.is_empty() {
@@ -186,7 +186,7 @@ impl Group {
                 if !peer.is_over {
                     peer.view.suspect(silent);
                 }
-                self.beat(me);
+                self.send_heartbeat(me);
             }
             for (from, to, mail) in core::mem::take(&mut self.mail) {
                 self.arrive(from, to, &mail);
@@ -208,7 +208,7 @@ impl Group {
 }
 
 #[test]
-fn ls_1_no_two_groups_play_on_apart_whatever_is_lost_or_cut_off() {
+fn ls_1_no_two_groups_continue_apart_under_any_loss_or_partition() {
     let (mut decided, mut apart, mut outs) = (0, 0, 0);
     for seed in 0..20_000 {
         let mut group = Group::new(seed);
@@ -271,7 +271,7 @@ fn inputs_of_a_peer_that_left_count_if_any_remaining_peer_has_them() {
 }
 
 #[test]
-fn two_against_two_the_lowest_seat_stays_and_the_others_are_too_few() {
+fn of_two_pairs_the_one_with_the_lowest_seat_continues() {
     let mut with_lowest = View::new(1, 4);
     with_lowest.suspect(0b1100);
     assert!(!with_lowest.is_too_few());
@@ -343,7 +343,7 @@ fn a_decision_must_match_this_view_and_its_statements() {
 }
 
 #[test]
-fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
+fn a_decision_without_us_on_our_own_view_evicts_us() {
     let ours = held(&[0, 0, 60]);
     let decision = |members, next, cuts: [u32; 3]| Decision {
         members,
@@ -373,15 +373,15 @@ fn a_decision_without_us_of_the_view_that_ours_was_made_of_puts_us_out() {
     assert!(!view.conflicts(&made), "we are in it");
     // Ours counts up to the first tick at which a removed member counts.
     for (cuts, tick) in [([0, 50, 60], 50), ([0, 70, 60], 60)] {
-        let rival = decision(0b111, 0b001, cuts);
-        assert!(view.conflicts(&rival));
-        let outcome = view.on_decision(0, &rival, &ours);
+        let conflicting = decision(0b111, 0b001, cuts);
+        assert!(view.conflicts(&conflicting));
+        let outcome = view.on_decision(0, &conflicting, &ours);
         assert_eq!(outcome, DecisionOutcome::Out(Tick(tick)));
     }
 }
 
 #[test]
-fn a_view_is_enough_with_more_than_half_or_half_with_the_lowest() {
+fn a_quorum_is_more_than_half_or_half_with_the_lowest_seat() {
     let mut view = View::new(1, 4);
     for seats in 0_u16..16 {
         let count = seats.count_ones();

@@ -81,14 +81,14 @@ where
     for player in &world.players {
         assert!(player.states.len() > 300, "{}", player.states.len());
         for (tick, (input, origin)) in (0..).map(Tick).zip(&player.own) {
-            let told = ClientEvent::Substituted { tick };
-            let is_told = player.events.contains(&told);
+            let reported = ClientEvent::Substituted { tick };
+            let is_reported = player.events.contains(&reported);
             match (origin, player.submitted.get(&tick)) {
                 (Origin::Confirmed, Some(submitted)) => {
                     assert_eq!(input, submitted, "{tick}");
-                    assert!(!is_told, "never both");
+                    assert!(!is_reported, "never both");
                 }
-                (Origin::Substituted, Some(_)) => assert!(is_told, "never neither: {tick}"),
+                (Origin::Substituted, Some(_)) => assert!(is_reported, "never neither: {tick}"),
                 (Origin::Confirmed | Origin::Substituted, None) => {}
                 (Origin::Absent | Origin::Server, _) => panic!("nobody left"),
             }
@@ -127,7 +127,7 @@ fn sim_ls_1_flipped_bits_affect_only_their_own_player() {
 }
 
 #[test]
-fn ls_5_ticks_close_on_time_whatever_clients_do() {
+fn ls_5_ticks_close_on_time_with_any_clients() {
     let mut config = config(3);
     config.close = ClosePolicy::Clock {
         grace: Duration::from_millis(3),
@@ -248,7 +248,7 @@ fn playout_evens_out_jitter() {
 }
 
 #[test]
-fn a_match_runs_at_the_rate_and_with_the_copies_it_is_given() {
+fn a_match_uses_the_configured_rate_and_repair_copies() {
     assert_eq!((TickRate::new(0), TickRate::new(1_001)), (None, None));
     assert_eq!((Repair::new(0), Repair::new(9)), (None, None));
     for hz in [1, 20, 1_000] {

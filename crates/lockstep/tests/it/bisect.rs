@@ -48,7 +48,7 @@ impl Table {
         table
     }
 
-    fn say(&mut self, peer: u16, mut datagram: Vec<u8>) {
+    fn answer(&mut self, peer: u16, mut datagram: Vec<u8>) {
         let arrival = Arrival::from(PeerId(peer.into()));
         self.server
             .handle_datagram(self.now, arrival, &mut datagram);
@@ -58,7 +58,7 @@ impl Table {
     fn report(&mut self, peer: u16, hash: u64) {
         let forged = Forge::new(2).bits(2, 16).bits(0, 1).gamma(0);
         let forged = forged.gamma(1).gamma(1).bits(hash, 32).gamma(0);
-        self.say(peer, forged.0);
+        self.answer(peer, forged.0);
     }
 
     fn pass(&mut self, span: Duration) {
@@ -105,7 +105,7 @@ impl Table {
 }
 
 #[test]
-fn who_never_answers_delays_nobody_and_costs_few_questions() {
+fn a_peer_that_never_answers_delays_no_other_and_costs_few_questions() {
     for simulates in [false, true] {
         let mut table = Table::new(3);
         table.simulates = simulates;
@@ -153,26 +153,26 @@ fn unrequested_answers_are_counted_and_use_no_memory() {
         [&head[..], &[len], name].concat()
     };
     let ticks = vec![6, 0, 0, 0, 1, 0x80, 0, 0, 0, 7];
-    let heard = vec![6, 2, 0, 0, 0, 1];
+    let acknowledged = vec![6, 2, 0, 0, 0, 1];
     let before = held();
     let refused = table.server.stats().bisect_refused;
     for _ in 0..1_000 {
         // Answers for another tick, of another form, and from a player that was not asked.
-        table.say(1, sections(1, b"units"));
-        table.say(1, ticks.clone());
-        table.say(1, heard.clone());
-        table.say(2, sections(0, b"units"));
+        table.answer(1, sections(1, b"units"));
+        table.answer(1, ticks.clone());
+        table.answer(1, acknowledged.clone());
+        table.answer(2, sections(0, b"units"));
     }
     assert_eq!(table.server.stats().bisect_refused, refused + 4_000);
     assert_eq!(held(), before);
     assert_eq!(table.found(), []);
     // Names must be printable UTF-8.
     let malformed = table.server.stats().dropped_malformed;
-    table.say(1, sections(0, b"\x1b[2J"));
+    table.answer(1, sections(0, b"\x1b[2J"));
     assert_eq!(table.server.stats().dropped_malformed, malformed + 1);
     // The first valid answer counts once.
     for _ in 0..3 {
-        table.say(1, sections(0, b"units"));
+        table.answer(1, sections(0, b"units"));
     }
     assert_eq!(table.server.stats().bisect_answers, 1);
     assert_eq!(table.server.stats().bisect_refused, refused + 4_002);
@@ -203,7 +203,7 @@ fn all_seats_at_once_are_bounded() {
         let mut datagram = vec![6, 1, 0, 0, 1, 0, 0, 0, 9, 64];
         datagram.extend([0xaa; 256]);
         datagram.extend([0; 64]);
-        table.say(peer, datagram);
+        table.answer(peer, datagram);
     }
     table.pass(Duration::ZERO);
     let grown = table.server.memory_len() - before;

@@ -68,7 +68,7 @@ fn ls_10_an_announcement_costs_nothing_until_its_bytes_arrive() {
 }
 
 #[test]
-fn ls_9_a_transfer_takes_memory_at_its_start_and_for_what_arrives() {
+fn ls_9_a_transfer_allocates_at_its_start_and_for_received_bytes() {
     let len = 2_000_000;
     let bytes: Arc<[u8]> = vec![3; len].into();
     let start = held();
@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn l8_ls_10_any_bytes_are_a_chunk_or_not(kind in prop::sample::select(vec![0x05_u8, 0x0a, 0x87, 0x8c]), tail in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 0x80, 0xff]), 0..60)) {
+    fn l8_ls_10_any_bytes_decode_to_a_chunk_or_not(kind in prop::sample::select(vec![0x05_u8, 0x0a, 0x87, 0x8c]), tail in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 0x80, 0xff]), 0..60)) {
         let datagram = [&[kind][..], &tail].concat();
         let before = allocations();
         for direction in [Direction::Up, Direction::Down] {

@@ -39,7 +39,7 @@ fn delays(world: &World<u16>, player: usize) -> Vec<u8> {
 }
 
 #[test]
-fn sim_ls_13_a_delay_that_changes_breaks_no_promise() {
+fn sim_ls_13_delay_changes_revoke_no_accepted_input() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut generator = seed.generator(13);
         let mut world = adaptive(seed, Link::lossy(2));

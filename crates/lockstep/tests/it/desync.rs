@@ -53,7 +53,7 @@ fn assert_named(
 
 /// Ticks at which one of `seats` was reported to differ.
 fn began(world: &World<u16>, seats: &[Seat]) -> Vec<Tick> {
-    let told = world.server_events.iter().filter_map(|event| {
+    let reported = world.server_events.iter().filter_map(|event| {
         if let ServerEvent::Divergence { seat, tick, .. } = event
             && seats.contains(seat)
         {
@@ -62,7 +62,7 @@ fn began(world: &World<u16>, seats: &[Seat]) -> Vec<Tick> {
             None
         }
     });
-    told.collect()
+    reported.collect()
 }
 
 fn draw(seed: Seed) -> (Generator, Link) {
@@ -80,11 +80,11 @@ fn sim_ls_12_an_injected_desync_is_reported_by_player_and_tick() {
             [usize::try_from(generator.below(4)).unwrap()];
         let interval = u32::from(config.hash_interval.get());
         let mut world = World::seeded(seed, config, link, pad);
-        let culprit = usize::try_from(generator.below(5)).unwrap();
+        let diverging = usize::try_from(generator.below(5)).unwrap();
         let tick = u32::try_from(generator.between(1, 250)).unwrap();
-        world.players[culprit].diverges_at = Some(Tick(tick));
+        world.players[diverging].diverges_at = Some(Tick(tick));
         world.run(300);
-        let seat = crate::world::seat(culprit);
+        let seat = crate::world::seat(diverging);
         let expected = [(Tick(tick), vec![seat], Verdict::Minority)];
         assert_named(&mut world, &expected, (interval, link.loss));
     });
@@ -157,7 +157,7 @@ fn sim_ls_12_clean_matches_with_rollback_raise_no_alarm() {
 }
 
 #[test]
-fn of_two_players_neither_is_believed() {
+fn of_two_players_both_are_reported() {
     let mut world = World::new(1, config(2), Link::lossy(5), pad);
     world.players[1].diverges_at = Some(Tick(77));
     world.run(150);
@@ -233,7 +233,7 @@ fn run_until_closed(world: &mut World<u16>, ticks: u32) {
 }
 
 #[test]
-fn sim_ls_12_hashes_that_are_left_out_raise_no_alarm() {
+fn sim_ls_12_omitted_hashes_raise_no_alarm() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut world = World::seeded(seed, config(3), Link::lossy(5), pad);
         // After the ring has wrapped, a gap could be mistaken for old hashes.

@@ -51,15 +51,15 @@ impl Bench {
         self.client.submit(self.now, &input).ok();
         self.client.handle_timeout(self.now);
         while self.client.poll_turn(self.now).is_some() {}
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         while self.client.poll_transmit(self.now, &mut buf).is_some() {
-            said.push(core::mem::take(&mut buf));
+            sent.push(core::mem::take(&mut buf));
         }
-        said
+        sent
     }
 
-    fn deliver(&mut self, said: &[Vec<u8>]) {
-        for datagram in said {
+    fn deliver(&mut self, sent: &[Vec<u8>]) {
+        for datagram in sent {
             let arrival = Arrival::from(PeerId(1));
             let mut datagram = datagram.clone();
             self.server
@@ -81,8 +81,8 @@ fn gnet_g3_an_ack_of_six_of_ten_leaves_four() {
     // removed none after a full one.
     let mut bench = Bench::new();
     for _ in 0..100 {
-        let said = bench.step(7);
-        bench.deliver(&said);
+        let sent = bench.step(7);
+        bench.deliver(&sent);
     }
     let held: Vec<_> = (0..10).map(|_| bench.step(7)).collect();
     let newest = inputs(held[9].last().unwrap());
@@ -93,12 +93,12 @@ fn gnet_g3_an_ack_of_six_of_ten_leaves_four() {
     );
     // The server receives the sixth of them, and acknowledges it.
     bench.deliver(&held[5]);
-    let said = bench.step(7);
-    assert_eq!(inputs(said.last().unwrap()), newest + 1 - 6);
+    let sent = bench.step(7);
+    assert_eq!(inputs(sent.last().unwrap()), newest + 1 - 6);
     // A full acknowledgement leaves only the input submitted since.
-    bench.deliver(&said);
-    let said = bench.step(7);
-    assert_eq!(inputs(said.last().unwrap()), 1);
+    bench.deliver(&sent);
+    let sent = bench.step(7);
+    assert_eq!(inputs(sent.last().unwrap()), 1);
 }
 
 #[test]
@@ -106,16 +106,16 @@ fn gnet_g4_overlapping_reports_make_one_history() {
     // `game_network` merged ten ticks and ten more from the eighth on into twelve instead of
     // eighteen.
     let mut bench = Bench::new();
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     for tick in 0..60_u16 {
         // Each report overlaps the previous ones, and every second one is lost.
         let report = bench.step(tick);
         if tick % 2 == 0 {
             bench.deliver(&report);
         }
-        said.push(report);
+        sent.push(report);
     }
-    for report in &said {
+    for report in &sent {
         bench.deliver(report);
     }
     let mut played = Vec::new();
@@ -133,7 +133,7 @@ fn gnet_g4_overlapping_reports_make_one_history() {
 }
 
 #[test]
-fn gnet_g5_a_quick_client_takes_nothing_from_a_slow_one() {
+fn gnet_g5_a_fast_client_delays_no_slow_one() {
     // `game_network` used one counter for the inputs of all clients.
     let mut world = World::new(5, config(3), Link::perfect(), pad);
     world.links[0].latency = Duration::from_millis(55);
@@ -148,7 +148,7 @@ fn gnet_g5_a_quick_client_takes_nothing_from_a_slow_one() {
 }
 
 #[test]
-fn gnet_g10_a_client_speaks_once_a_tick_however_often_it_is_polled() {
+fn gnet_g10_a_client_sends_once_a_tick_at_any_poll_rate() {
     let mut config = Config::default();
     config.seats = 1;
     config.start = StartPolicy::ByHand;
@@ -175,6 +175,6 @@ fn gnet_g10_a_client_speaks_once_a_tick_however_often_it_is_polled() {
         while client.poll_turn(now).is_some() {}
     }
     // Two seconds at 60 Hz, polled 10,000 times per second.
-    let said = client.stats().datagrams_sent;
-    assert!((115..=125).contains(&said), "{said}");
+    let sent = client.stats().datagrams_sent;
+    assert!((115..=125).contains(&sent), "{sent}");
 }

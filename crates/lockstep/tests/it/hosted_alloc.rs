@@ -97,7 +97,7 @@ fn ls_9_hosted_allocates_nothing_in_10_000_ticks_with_either_host() {
 }
 
 #[test]
-fn ls_9_hosted_memory_is_a_clients_and_of_a_host_a_servers_too() {
+fn ls_9_hosted_memory_is_a_clients_and_for_the_host_also_a_servers() {
     let mut bench = Bench::new(8);
     bench.run(100, 0);
     for player in &bench.players {

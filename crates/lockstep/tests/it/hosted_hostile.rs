@@ -27,23 +27,23 @@ fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u
         0 => vec![0x50, VERSION, epoch, high, low, 1],
         1 | 2 => {
             let [suspects_high, suspects] = (any & !ours).to_be_bytes();
-            let mut said = vec![0x52, epoch, high, low, suspects_high, suspects, 0, 0];
-            ticks(&mut said, generator, out(members & !any | ours));
-            said
+            let mut message = vec![0x52, epoch, high, low, suspects_high, suspects, 0, 0];
+            ticks(&mut message, generator, out(members & !any | ours));
+            message
         }
         3 | 4 => {
             let next = any | ours;
             let [next_high, next_low] = next.to_be_bytes();
-            let mut said = vec![0x53, epoch + 1, high, low, next_high, next_low, 0, 0];
-            ticks(&mut said, generator, out(next));
-            said
+            let mut message = vec![0x53, epoch + 1, high, low, next_high, next_low, 0, 0];
+            ticks(&mut message, generator, out(next));
+            message
         }
         // Four ticks without changes from some host, forwarded.
         _ => {
-            let mut said = vec![0x55, 0, 0];
-            said.extend_from_slice(&u16::try_from(generator.below(500)).unwrap().to_be_bytes());
-            said.extend_from_slice(&[0x20; 4]);
-            said
+            let mut message = vec![0x55, 0, 0];
+            message.extend_from_slice(&u16::try_from(generator.below(500)).unwrap().to_be_bytes());
+            message.extend_from_slice(&[0x20; 4]);
+            message
         }
     }
 }
@@ -57,18 +57,18 @@ fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
         let mut world = HostedWorld::new(seed, &hosted(6, host), Link::lossy(3), pad);
         world.run_for(Duration::from_secs(2));
         let liar = usize::try_from(generator.below(6)).unwrap();
-        let is_hurt = generator.chance(500_000);
-        if is_hurt {
+        let is_affected = generator.chance(500_000);
+        if is_affected {
             let host = world.host();
             world.players[host].is_paused = host != liar;
         }
         for _ in 0..generator.between(1, 40) {
             let machine = &world.players[liar].machine;
             let members = machine.members().fold(0, |all, seat| all | 1 << seat.0);
-            let said = lie(&mut generator, machine.epoch(), members, liar);
+            let message = lie(&mut generator, machine.epoch(), members, liar);
             let to = usize::try_from(generator.below(6)).unwrap();
             if to != liar {
-                world.send(liar, to, &said);
+                world.send(liar, to, &message);
             }
             world.run_for(Duration::from_millis(generator.below(150)));
         }
@@ -97,7 +97,7 @@ fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
         let is_believed = (0..6)
             .filter(|index| *index != liar)
             .any(|index| is_changed(&index));
-        believed += u32::from(!is_hurt && is_believed);
+        believed += u32::from(!is_affected && is_believed);
         for on in &moving {
             let (one, other) = (&world.players[moving[0]], &world.players[*on]);
             assert_eq!(one.machine.host(), other.machine.host());
@@ -114,7 +114,7 @@ fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
 }
 
 #[test]
-fn ls_16_one_alone_ousts_no_host_by_doubt() {
+fn ls_16_the_suspicion_of_one_player_evicts_no_host() {
     let mut world = HostedWorld::new(Seed::from_number(3), &hosted(4, 0), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(1));
     for _ in 0..200 {

@@ -15,22 +15,22 @@ use crate::mesh_world::peer;
 use crate::world::{Link, MATCH, pad};
 
 /// The host's id for a peer that is no player.
-const GUEST: PeerId = PeerId(700);
+const SPECTATOR: PeerId = PeerId(700);
 
 /// A match whose players offer and load snapshots, optionally with a guest of its host.
-struct Crowd {
+struct Harness {
     world: HostedWorld<u16>,
     /// Number of events handled, by player.
-    heard: Vec<usize>,
+    events_seen: Vec<usize>,
     /// Whether each player must offer its state.
     owed: Vec<bool>,
     /// First tick that a player simulated after each state that it loaded.
     loads: Vec<Vec<usize>>,
-    guest: Option<Guest>,
+    spectator: Option<LateSpectator>,
 }
 
 /// A peer that is no player, connected to `host` only.
-struct Guest {
+struct LateSpectator {
     client: ClientPeer<u16>,
     host: usize,
     state: u64,
@@ -41,7 +41,7 @@ struct Guest {
     events: Vec<ClientEvent>,
 }
 
-impl Guest {
+impl LateSpectator {
     fn new(world: &HostedWorld<u16>, host: usize) -> Self {
         let now = world.local(host);
         let seed = Seed::from_number(30);
@@ -67,7 +67,7 @@ impl Guest {
         let mut buf = Vec::new();
         while self.client.poll_transmit(now, &mut buf).is_some() {
             let machine = &mut world.players[self.host].machine;
-            machine.handle_datagram(now, Arrival::from(GUEST), &mut buf);
+            machine.handle_datagram(now, Arrival::from(SPECTATOR), &mut buf);
             buf.clear();
         }
         self.events
@@ -101,16 +101,16 @@ impl Guest {
     }
 }
 
-impl Crowd {
+impl Harness {
     fn new(config: &HostedConfig) -> Self {
         let world = HostedWorld::new(Seed::from_number(31), config, Link::lossy(2), pad);
         let count = world.players.len();
         Self {
             world,
-            heard: vec![0; count],
+            events_seen: vec![0; count],
             owed: vec![false; count],
             loads: vec![Vec::new(); count],
-            guest: None,
+            spectator: None,
         }
     }
 
@@ -118,23 +118,23 @@ impl Crowd {
         let end = self.world.now + span;
         while self.world.now < end {
             self.world.step();
-            (0..self.heard.len()).for_each(|index| self.hear(index));
-            if let Some(guest) = &mut self.guest {
-                guest.step(&mut self.world);
+            (0..self.events_seen.len()).for_each(|index| self.handle_events(index));
+            if let Some(spectator) = &mut self.spectator {
+                spectator.step(&mut self.world);
             }
         }
     }
 
-    fn hear(&mut self, index: usize) {
+    fn handle_events(&mut self, index: usize) {
         let events = &self.world.players[index].events;
         let mut next = None;
-        for event in events.iter().skip(self.heard[index]) {
+        for event in events.iter().skip(self.events_seen[index]) {
             if let HostedEvent::Client(ClientEvent::Snapshot { next: first }) = event {
                 next = Some(*first);
             }
             self.owed[index] |= *event == HostedEvent::Client(ClientEvent::SnapshotWanted);
         }
-        self.heard[index] = events.len();
+        self.events_seen[index] = events.len();
         if let Some(next) = next {
             self.load(index, next);
         }
@@ -180,45 +180,49 @@ fn ls_16_a_late_spectator_gets_a_players_snapshot() {
     for (window, is_watching) in [(0, false), (9, false), (0, true), (9, true)] {
         let mut config = hosted(3, 0);
         config.client.window = window;
-        let mut crowd = Crowd::new(&config);
-        crowd.run_for(Duration::from_secs(1));
-        let now = crowd.world.local(2);
-        crowd.world.players[2].machine.leave(now, LeaveReason::Quit);
-        crowd.run_for(Duration::from_secs(19));
-        assert!(crowd.world.players[0].states.len() > 1_100);
-        crowd.guest = Some(Guest::new(&crowd.world, 0));
-        let now = crowd.world.local(0);
-        let machine = &mut crowd.world.players[0].machine;
+        let mut harness = Harness::new(&config);
+        harness.run_for(Duration::from_secs(1));
+        let now = harness.world.local(2);
+        harness.world.players[2]
+            .machine
+            .leave(now, LeaveReason::Quit);
+        harness.run_for(Duration::from_secs(19));
+        assert!(harness.world.players[0].states.len() > 1_100);
+        harness.spectator = Some(LateSpectator::new(&harness.world, 0));
+        let now = harness.world.local(0);
+        let machine = &mut harness.world.players[0].machine;
         let let_in = if is_watching {
-            machine.watch(now, GUEST)
+            machine.watch(now, SPECTATOR)
         } else {
-            machine.join(now, GUEST, Seat(2))
+            machine.join(now, SPECTATOR, Seat(2))
         };
         assert_eq!(let_in, Ok(()));
-        crowd.run_for(Duration::from_secs(4));
-        let guest = crowd.guest.as_ref().unwrap();
-        guest.assert_saw(150, &crowd.world.players[0].states);
-        let first = guest.states.first_key_value().unwrap().0;
+        harness.run_for(Duration::from_secs(4));
+        let spectator = harness.spectator.as_ref().unwrap();
+        spectator.assert_saw(150, &harness.world.players[0].states);
+        let first = spectator.states.first_key_value().unwrap().0;
         assert!(*first > 1_000, "{first}");
         let last = if is_watching {
             (0, Origin::Absent)
         } else {
             (7, Origin::Confirmed)
         };
-        assert_eq!(guest.last, Some(last));
-        crowd.world.assert_progress(&[0, 1]);
+        assert_eq!(spectator.last, Some(last));
+        harness.world.assert_progress(&[0, 1]);
     }
 }
 
 #[test]
 fn ls_16_a_spectator_is_evicted_and_no_player_admitted_as_one() {
-    let mut crowd = Crowd::new(&hosted(4, 0));
-    crowd.run_for(Duration::from_secs(1));
-    let now = crowd.world.local(2);
-    crowd.world.players[2].machine.leave(now, LeaveReason::Quit);
-    crowd.run_for(Duration::from_secs(1));
-    let now = crowd.world.local(0);
-    let machine = &mut crowd.world.players[0].machine;
+    let mut harness = Harness::new(&hosted(4, 0));
+    harness.run_for(Duration::from_secs(1));
+    let now = harness.world.local(2);
+    harness.world.players[2]
+        .machine
+        .leave(now, LeaveReason::Quit);
+    harness.run_for(Duration::from_secs(1));
+    let now = harness.world.local(0);
+    let machine = &mut harness.world.players[0].machine;
     // A player, a removed player, and the host's own id.
     for known in [peer(1), peer(2), PeerId(u32::MAX)] {
         let refused = Err(JoinError::PeerTaken);
@@ -226,80 +230,80 @@ fn ls_16_a_spectator_is_evicted_and_no_player_admitted_as_one() {
         assert_eq!(machine.watch(now, known), refused);
         machine.kick(now, known);
     }
-    assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
-    crowd.guest = Some(Guest::new(&crowd.world, 0));
-    crowd.run_for(Duration::from_secs(2));
-    let guest = crowd.guest.as_ref().unwrap();
-    assert_eq!(guest.last, Some((7, Origin::Confirmed)));
-    let now = crowd.world.local(0);
-    crowd.world.players[0].machine.kick(now, GUEST);
-    crowd.run_for(Duration::from_secs(1));
+    assert_eq!(machine.join(now, SPECTATOR, Seat(2)), Ok(()));
+    harness.spectator = Some(LateSpectator::new(&harness.world, 0));
+    harness.run_for(Duration::from_secs(2));
+    let spectator = harness.spectator.as_ref().unwrap();
+    assert_eq!(spectator.last, Some((7, Origin::Confirmed)));
+    let now = harness.world.local(0);
+    harness.world.players[0].machine.kick(now, SPECTATOR);
+    harness.run_for(Duration::from_secs(1));
     let closed = ClientEvent::Closed(CloseReason::Removed);
-    let guest = crowd.guest.as_ref().unwrap();
-    assert_eq!(guest.events.last(), Some(&closed));
-    crowd.world.assert_progress(&[0, 1, 3]);
-    let (_, origin) = crowd.world.players[0].turns.last().unwrap()[2];
+    let spectator = harness.spectator.as_ref().unwrap();
+    assert_eq!(spectator.events.last(), Some(&closed));
+    harness.world.assert_progress(&[0, 1, 3]);
+    let (_, origin) = harness.world.players[0].turns.last().unwrap()[2];
     assert_eq!(origin, Origin::Absent);
     // Other peers may join, and a spectator may be removed.
-    let now = crowd.world.local(0);
-    let machine = &mut crowd.world.players[0].machine;
-    assert_eq!(machine.watch(now, GUEST), Ok(()));
-    machine.kick(now, GUEST);
-    assert_eq!(machine.join(now, GUEST, Seat(2)), Ok(()));
+    let now = harness.world.local(0);
+    let machine = &mut harness.world.players[0].machine;
+    assert_eq!(machine.watch(now, SPECTATOR), Ok(()));
+    machine.kick(now, SPECTATOR);
+    assert_eq!(machine.join(now, SPECTATOR, Seat(2)), Ok(()));
 }
 
 #[test]
 fn ls_16_only_a_spectator_relay_may_request_snapshots() {
-    for is_fan in [false, true] {
-        let mut crowd = Crowd::new(&hosted(3, 0));
-        crowd.run_for(Duration::from_secs(1));
-        let now = crowd.world.local(0);
-        let machine = &mut crowd.world.players[0].machine;
-        let let_in = if is_fan {
-            machine.watch_as_relay(now, GUEST)
+    for is_relay in [false, true] {
+        let mut harness = Harness::new(&hosted(3, 0));
+        harness.run_for(Duration::from_secs(1));
+        let now = harness.world.local(0);
+        let machine = &mut harness.world.players[0].machine;
+        let let_in = if is_relay {
+            machine.watch_as_relay(now, SPECTATOR)
         } else {
-            machine.watch(now, GUEST)
+            machine.watch(now, SPECTATOR)
         };
         assert_eq!(let_in, Ok(()));
-        crowd.guest = Some(Guest::new(&crowd.world, 0));
-        crowd.run_for(Duration::from_secs(1));
+        harness.spectator = Some(LateSpectator::new(&harness.world, 0));
+        harness.run_for(Duration::from_secs(1));
         // It keeps a snapshot only for peers that it serves.
-        crowd.guest = None;
-        let now = crowd.world.local(0);
-        let machine = &mut crowd.world.players[0].machine;
-        machine.handle_datagram(now, Arrival::from(GUEST), &mut [0x0b]);
-        crowd.run_for(Duration::from_secs(1));
+        harness.spectator = None;
+        let now = harness.world.local(0);
+        let machine = &mut harness.world.players[0].machine;
+        machine.handle_datagram(now, Arrival::from(SPECTATOR), &mut [0x0b]);
+        harness.run_for(Duration::from_secs(1));
         let wanted = HostedEvent::Client(ClientEvent::SnapshotWanted);
-        let mut players = crowd.world.players.iter();
+        let mut players = harness.world.players.iter();
         assert_eq!(
             players.any(|player| player.events.contains(&wanted)),
-            is_fan
+            is_relay
         );
     }
 }
 
 #[test]
-fn ls_16_snapshots_of_the_next_host_are_none_of_the_former_ones() {
+fn ls_16_a_new_host_does_not_continue_the_old_hosts_snapshots() {
     let mut config = hosted(4, 1);
     config.server.recovery = Recovery::Reload;
-    let mut crowd = Crowd::new(&config);
-    let assert_repaired = |crowd: &Crowd, loads: usize| {
-        let [other, wrong] = [2, 3].map(|index| &crowd.world.players[index].states);
-        let begun = crowd.loads[3].get(loads - 1);
+    let mut harness = Harness::new(&config);
+    let assert_repaired = |harness: &Harness, loads: usize| {
+        let [other, wrong] = [2, 3].map(|index| &harness.world.players[index].states);
+        let begun = harness.loads[3].get(loads - 1);
         let begun = *begun.expect("it loaded a state");
         let len = other.len().min(wrong.len());
         assert!(len > begun + 100 && other[begun..len] == wrong[begun..len]);
-        assert_eq!(crowd.loads[3].len(), loads);
+        assert_eq!(harness.loads[3].len(), loads);
     };
-    crowd.run_for(Duration::from_secs(2));
-    crowd.world.players[3].state ^= 1;
-    crowd.run_for(Duration::from_secs(4));
-    assert_repaired(&crowd, 1);
+    harness.run_for(Duration::from_secs(2));
+    harness.world.players[3].state ^= 1;
+    harness.run_for(Duration::from_secs(4));
+    assert_repaired(&harness, 1);
     // The host asks the lowest seat first.
-    crowd.world.players[1].is_paused = true;
-    crowd.run_for(Duration::from_secs(3));
-    assert_eq!(crowd.world.players[3].machine.host(), Seat(0));
-    crowd.world.players[3].state ^= 1;
-    crowd.run_for(Duration::from_secs(5));
-    assert_repaired(&crowd, 2);
+    harness.world.players[1].is_paused = true;
+    harness.run_for(Duration::from_secs(3));
+    assert_eq!(harness.world.players[3].machine.host(), Seat(0));
+    harness.world.players[3].state ^= 1;
+    harness.run_for(Duration::from_secs(5));
+    assert_repaired(&harness, 2);
 }

@@ -197,12 +197,12 @@ impl<I: Input + Clone> HostedPlayer<I> {
         }
         for (tick, turn) in (0..).map(Tick).zip(&self.turns) {
             let (input, origin) = &turn[own];
-            let is_told = |event: &HostedEvent| {
+            let is_reported = |event: &HostedEvent| {
                 *event == HostedEvent::Client(ClientEvent::Substituted { tick })
             };
             match (origin, self.submitted.get(&tick)) {
                 (Origin::Confirmed, Some(submitted)) => assert_eq!(input, submitted, "{tick}"),
-                (Origin::Substituted, Some(_)) => assert!(self.events.iter().any(is_told)),
+                (Origin::Substituted, Some(_)) => assert!(self.events.iter().any(is_reported)),
                 _ => {}
             }
         }

@@ -68,7 +68,7 @@ fn low(tick: u32) -> u16 {
 }
 
 #[test]
-fn l8_the_longest_run_costs_64_inputs_of_256_bytes_and_no_memory() {
+fn l8_the_longest_run_is_64_inputs_of_256_bytes_and_needs_no_memory() {
     // A 14-byte report that expands to the maximum of 64 inputs of 256 bytes each.
     #[derive(Default)]
     struct Big;

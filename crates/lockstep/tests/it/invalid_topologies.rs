@@ -9,13 +9,13 @@ use lockstep::{
 };
 use wire::{Arrival, Instant, Seat, Seed};
 
-use crate::snapshots::{Crowd, LATE, is_desync};
+use crate::snapshots::{Harness, LATE, is_desync};
 use crate::tree::{SERVER, Tree};
 use crate::world::{Link, MATCH, World, config, pad};
 
 /// Two relays, each of which is the other's parent.
 struct Ring {
-    fans: [SpectatorRelay; 2],
+    relays: [SpectatorRelay; 2],
     now: Instant,
     /// Datagrams between the two relays.
     sent: u32,
@@ -37,23 +37,23 @@ impl Ring {
         welcome.extend_from_slice(&16_666_666_u32.to_be_bytes());
         welcome.extend_from_slice(&[6, 6, 4, 1]);
         welcome.extend_from_slice(&MATCH.0);
-        let fans = ticks.map(|ticks| {
+        let relays = ticks.map(|ticks| {
             let config = SpectatorRelayConfig::default();
-            let mut fan = SpectatorRelay::new(config, ABOVE, Seed::from_number(1), now);
-            fan.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
+            let mut relay = SpectatorRelay::new(config, ABOVE, Seed::from_number(1), now);
+            relay.handle_datagram(now, Arrival::from(ABOVE), &mut welcome.clone());
             for tick in 0..ticks {
                 let [.., high, low] = tick.to_be_bytes();
                 // A tick in which no seat changes.
                 let mut turns = [0x82, 0, 0, 0x80, high, low, 0x30];
-                fan.handle_datagram(now, Arrival::from(ABOVE), &mut turns);
+                relay.handle_datagram(now, Arrival::from(ABOVE), &mut turns);
             }
-            assert_eq!(fan.ticks_confirmed(), ticks);
-            fan.reconnect(now, ABOVE);
-            fan.watch_as_relay(now, BELOW).unwrap();
-            fan
+            assert_eq!(relay.ticks_confirmed(), ticks);
+            relay.reconnect(now, ABOVE);
+            relay.watch_as_relay(now, BELOW).unwrap();
+            relay
         });
         Self {
-            fans,
+            relays,
             now,
             sent: 0,
             shown: Vec::new(),
@@ -65,9 +65,9 @@ impl Ring {
         while self.now < end {
             self.now += Duration::from_millis(5);
             for index in 0..2 {
-                self.fans[index].handle_timeout(self.now);
+                self.relays[index].handle_timeout(self.now);
                 let mut buf = Vec::new();
-                while let Some(to) = self.fans[index].poll_transmit(self.now, &mut buf) {
+                while let Some(to) = self.relays[index].poll_transmit(self.now, &mut buf) {
                     let from = if to.destination == ABOVE {
                         BELOW
                     } else {
@@ -77,7 +77,7 @@ impl Ring {
                         self.shown.push(buf.clone());
                     } else {
                         self.sent += 1;
-                        let other = &mut self.fans[1 - index];
+                        let other = &mut self.relays[1 - index];
                         other.handle_datagram(self.now, Arrival::from(from), &mut buf);
                     }
                     buf.clear();
@@ -91,7 +91,7 @@ impl Ring {
 const REPORTS: u32 = 30;
 
 #[test]
-fn ls_10_fans_in_a_loop_say_no_more_than_others() {
+fn ls_10_relays_in_a_loop_send_no_more_than_others() {
     for ticks in [[100, 100], [100, 60], [0, 100], [1_000, 10], [2_000, 2_000]] {
         let mut ring = Ring::new(ticks);
         ring.run_for(Duration::from_secs(60));
@@ -100,9 +100,9 @@ fn ls_10_fans_in_a_loop_say_no_more_than_others() {
         let steady = ring.sent - sent;
         assert!(steady <= 60 * REPORTS, "{ticks:?}: {sent}, {steady}");
         assert!(sent <= 3 * 60 * REPORTS, "{ticks:?}: {sent}");
-        for fan in &ring.fans {
+        for relay in &ring.relays {
             let most = ticks[0].max(ticks[1]);
-            assert!(fan.ticks_confirmed() <= most, "nothing is made up");
+            assert!(relay.ticks_confirmed() <= most, "nothing is made up");
         }
     }
 }
@@ -111,9 +111,9 @@ fn ls_10_fans_in_a_loop_say_no_more_than_others() {
 fn ls_10_a_snapshot_requested_in_a_loop_blocks_no_other() {
     let mut ring = Ring::new([2_000, 2_000]);
     let now = ring.now;
-    ring.fans[0].watch(now, CHILD).unwrap();
+    ring.relays[0].watch(now, CHILD).unwrap();
     let ready = &mut [0x01, 2, 0, 0, 0, 0];
-    ring.fans[0].handle_datagram(now, Arrival::from(CHILD), ready);
+    ring.relays[0].handle_datagram(now, Arrival::from(CHILD), ready);
     ring.run_for(Duration::from_secs(22));
     let bye = [0x84, CloseReason::Behind.code()];
     assert!(ring.shown.iter().any(|datagram| datagram == &bye));
@@ -122,9 +122,9 @@ fn ls_10_a_snapshot_requested_in_a_loop_blocks_no_other() {
     ring.run_for(Duration::from_secs(60));
     let said = ring.sent - sent;
     assert!(said <= 60 * (REPORTS + 4), "{said}");
-    let memory = ring.fans[0].memory_len();
+    let memory = ring.relays[0].memory_len();
     ring.run_for(Duration::from_secs(60));
-    assert_eq!(ring.fans[0].memory_len(), memory);
+    assert_eq!(ring.relays[0].memory_len(), memory);
 }
 
 #[test]
@@ -159,20 +159,20 @@ fn ls_6_a_client_with_a_clock_10_percent_off_affects_itself_only() {
 }
 
 #[test]
-fn ls_14_two_contradicting_donors_are_both_found() {
+fn ls_14_two_contradicting_donors_are_both_detected() {
     let config = {
         let mut config = config(4);
         config.snapshots = SnapshotSource::Players;
         config.recovery = Recovery::Reload;
         config
     };
-    let mut crowd = Crowd::with_config(Seed::from_number(71), config, Link::lossy(1));
-    crowd.run(LATE);
-    crowd.liars = vec![0, 1];
-    crowd.world.rejoin(3);
-    crowd.run(LATE + 600);
+    let mut harness = Harness::with_config(Seed::from_number(71), config, Link::lossy(1));
+    harness.run(LATE);
+    harness.liars = vec![0, 1];
+    harness.world.rejoin(3);
+    harness.run(LATE + 600);
     let refuted = |donor| {
-        crowd.count(|event| {
+        harness.count(|event| {
             *event
                 == ServerEvent::SnapshotRefuted {
                     donor: Seat(donor),
@@ -181,10 +181,10 @@ fn ls_14_two_contradicting_donors_are_both_found() {
         })
     };
     assert_eq!((refuted(0), refuted(1), refuted(2)), (1, 1, 0));
-    assert_eq!(crowd.count(is_desync), 0);
+    assert_eq!(harness.count(is_desync), 0);
     let (own, others) = (
-        &crowd.world.players[3].states,
-        &crowd.world.players[2].states,
+        &harness.world.players[3].states,
+        &harness.world.players[2].states,
     );
     let len = own.len().min(others.len());
     assert!(len > places(LATE + 550) && own[len - 100..len] == others[len - 100..len]);
@@ -195,14 +195,14 @@ fn places(tick: u32) -> usize {
 }
 
 #[test]
-fn ls_1_a_lying_fan_among_five_levels_deceives_only_those_below_it() {
+fn ls_1_a_lying_relay_affects_only_its_own_subtree() {
     let mut tree = Tree::new(Seed::from_number(72), config(2), Link::lossy(2));
-    let mut levels = vec![tree.fan(SERVER, SpectatorRelayConfig::default())];
+    let mut levels = vec![tree.relay(SERVER, SpectatorRelayConfig::default())];
     for _ in 0..4 {
         let parent = *levels.last().unwrap();
-        levels.push(tree.fan(parent, SpectatorRelayConfig::default()));
+        levels.push(tree.relay(parent, SpectatorRelayConfig::default()));
     }
-    let early: Vec<_> = levels.iter().map(|fan| tree.watch(*fan)).collect();
+    let early: Vec<_> = levels.iter().map(|relay| tree.watch(*relay)).collect();
     tree.run(LATE);
     // With a snapshot that all levels forward.
     let late = tree.watch(levels[4]);

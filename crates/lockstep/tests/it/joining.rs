@@ -162,7 +162,7 @@ fn a_silent_member_is_removed() {
 }
 
 #[test]
-fn what_a_seat_sent_before_is_not_the_next_holders() {
+fn inputs_of_a_seats_former_player_are_not_its_successors() {
     let mut config = config(3);
     config.input_delay = lockstep::InputDelay::fixed(30).unwrap();
     let mut world = World::new(6, config, Link::perfect(), |_, _| 0xffff_u16);

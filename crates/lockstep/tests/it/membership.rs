@@ -134,7 +134,7 @@ fn the_end_is_sent_to_all() {
 }
 
 #[test]
-fn a_seat_is_given_once() {
+fn a_seat_is_assigned_once() {
     let now = Instant::from_millis(1);
     let mut by_hand = config(2);
     by_hand.start = StartPolicy::ByHand;
@@ -164,7 +164,7 @@ fn a_seat_is_given_once() {
 }
 
 #[test]
-fn a_match_that_cannot_be_is_refused() {
+fn an_impossible_match_configuration_is_refused() {
     let refused = |change: fn(&mut Config)| {
         let mut config = config(2);
         change(&mut config);
@@ -198,7 +198,7 @@ fn a_match_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_client_refuses_what_it_cannot_hold() {
+fn a_client_refuses_a_match_beyond_its_limits() {
     let now = Instant::from_millis(1);
     let refusal = |seats: u16, client: ClientConfig| {
         let mut server =
@@ -284,7 +284,7 @@ fn ls_9_a_client_with_a_hanging_game_keeps_at_most_1_024_turns() {
 }
 
 #[test]
-fn a_player_gives_no_reason_that_is_the_servers_to_give() {
+fn a_player_cannot_send_close_reasons_of_the_server() {
     let mut world = World::new(10, config(2), Link::perfect(), pad);
     world.run(20);
     for code in [2, 3, 5, 6, 255] {
@@ -323,20 +323,24 @@ fn gather(ready_at: &[(u32, u64)], millis: u64) -> (MatchServer<u16>, Vec<Server
         server.join(now, peer, seat).unwrap();
     }
     let end = Instant::from_millis(1_000 + millis);
-    let mut said: Vec<_> = ready_at.to_vec();
+    let mut ready_events: Vec<_> = ready_at.to_vec();
     let (mut events, mut buf) = (Vec::new(), Vec::new());
     while let Some(now) = server
         .poll_timeout()
         .into_iter()
-        .chain(said.first().map(|(_, at)| Instant::from_millis(*at)))
+        .chain(
+            ready_events
+                .first()
+                .map(|(_, at)| Instant::from_millis(*at)),
+        )
         .min()
         .filter(|at| *at <= end)
     {
-        if let Some((peer, at)) = said.first().copied()
+        if let Some((peer, at)) = ready_events.first().copied()
             && Instant::from_millis(at) <= now
         {
             server.handle_datagram(now, Arrival::from(PeerId(peer)), &mut READY.clone());
-            said.remove(0);
+            ready_events.remove(0);
         }
         server.handle_timeout(now);
         while server.poll_transmit(now, &mut buf).is_some() {}

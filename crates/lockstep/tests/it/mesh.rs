@@ -230,7 +230,7 @@ fn sim_ls_g16_mesh_begins_within_two_round_trips() {
 }
 
 #[test]
-fn mesh_clocks_keep_together_though_they_drift() {
+fn mesh_clocks_stay_synchronized_despite_drift() {
     let mut world = MeshWorld::new(Seed::from_number(4), &mesh(4), Link::lossy(2), pad);
     for (player, drift) in world.players.iter_mut().zip([200, -200, 150, -50]) {
         player.drift_ppm = drift;
@@ -247,7 +247,7 @@ fn mesh_clocks_keep_together_though_they_drift() {
 }
 
 #[test]
-fn mesh_a_pause_of_one_is_attributed_and_made_up() {
+fn mesh_a_paused_peer_is_named_and_the_ticks_are_recovered() {
     let mut world = MeshWorld::new(Seed::from_number(8), &mesh(4), clean(30), pad);
     world.run_for(Duration::from_secs(3));
     world.players[2].is_paused = true;
@@ -301,7 +301,7 @@ fn sim_ls_13_mesh_delays_change_while_ticks_run() {
             assert_eq!(machine.input_delay(), delay);
             world.run_for(Duration::from_millis(40));
             let events = &world.players[index].events;
-            let told = events.iter().rev().find_map(|event| {
+            let reported = events.iter().rev().find_map(|event| {
                 if let MeshEvent::InputDelay {
                     delay,
                     repeated,
@@ -315,8 +315,8 @@ fn sim_ls_13_mesh_delays_change_while_ticks_run() {
                 }
             });
             if delay != before {
-                let (told, repeated, dropped) = told.unwrap();
-                assert_eq!(told, delay);
+                let (reported, repeated, dropped) = reported.unwrap();
+                assert_eq!(reported, delay);
                 assert!(repeated == 0 || delay > before);
                 assert!(dropped == 0 || repeated == 0);
             }

@@ -39,7 +39,7 @@ pub(crate) fn ends(datagram: &[u8], seats: u16, about: Tick) -> Option<(Tick, Ti
 }
 
 /// No input was revealed for a tick before a commitment to it had arrived from all others.
-fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
+fn assert_no_peer_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
     let begin = Tick(delay.into());
     let count = usize::from(seats);
     // By sender and receiver: first tick without a commitment in the datagrams so far.
@@ -67,7 +67,7 @@ fn assert_nobody_saw_first(world: &MeshWorld<u16>, seats: u16, delay: u8) {
 }
 
 #[test]
-fn sim_mesh_commit_nobody_sees_an_input_before_committing_to_its_own() {
+fn sim_mesh_commit_no_peer_sees_an_input_before_committing_to_its_own() {
     for_each_seed(&test_site!(), 12, |seed| {
         let mut generator = seed.generator(9);
         let seats = 2 + u16::try_from(generator.below(4)).unwrap();
@@ -83,7 +83,7 @@ fn sim_mesh_commit_nobody_sees_an_input_before_committing_to_its_own() {
         world.record = Some(Vec::new());
         world.run(300);
         assert_agreement(&all(&world));
-        assert_nobody_saw_first(&world, seats, config.input_delay);
+        assert_no_peer_saw_first(&world, seats, config.input_delay);
         for player in &world.players {
             let breach = |event: &MeshEvent| matches!(event, MeshEvent::CommitViolation { .. });
             assert!(!player.events.iter().any(breach), "{:?}", player.events);
@@ -119,7 +119,7 @@ fn sim_mesh_commit_remaining_peers_agree_when_one_is_cut_off() {
 }
 
 #[test]
-fn mesh_commit_costs_one_more_way_and_no_ticks() {
+fn mesh_commit_costs_one_more_one_way_delay_and_no_ticks() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(50);
     // Twice the latency is 6 ticks. Stamping and revealing each wait for a boundary.
@@ -206,7 +206,7 @@ fn mesh_commit_a_peer_that_shows_other_inputs_is_excluded() {
 }
 
 #[test]
-fn mesh_commit_holding_back_a_commitment_shows_nothing_and_is_named() {
+fn mesh_commit_a_withheld_commitment_reveals_nothing_and_is_reported() {
     let mut world = MeshWorld::new(Seed::from_number(5), &committing(3), Link::perfect(), pad);
     world.run_for(Duration::from_secs(2));
     // From now on seat 2 receives everything and sends nothing.

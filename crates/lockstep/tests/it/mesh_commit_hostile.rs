@@ -104,7 +104,7 @@ fn mesh_commit_a_peer_that_cannot_reveal_is_removed() {
 }
 
 #[test]
-fn mesh_commit_unproved_inputs_of_a_removed_peer_count_for_nobody() {
+fn mesh_commit_unproved_inputs_of_a_removed_peer_are_discarded() {
     let mut world = MeshWorld::new(Seed::from_number(8), &committing(3), link(20), pad);
     world.run_for(Duration::from_secs(2));
     // Seat 1 receives more of seat 2 than seat 0 does.

@@ -39,7 +39,7 @@ fn play(next: u32, first: u32, bundles: &[u8]) -> Vec<u8> {
 
 /// Three peers: seat 1 announces to seat 0 at once that ticks begin in `starts_in` microseconds,
 /// and seat 0 receives seat 2 only after `late`. Returns the number of ticks within 4 s.
-fn told_a_start(starts_in: i32, late: Duration) -> usize {
+fn ticks_before_start(starts_in: i32, late: Duration) -> usize {
     let mut near = Link::perfect();
     near.latency = Duration::from_millis(20);
     let mut world = MeshWorld::new(Seed::from_number(2), &mesh(3), near, pad);
@@ -63,7 +63,7 @@ fn told_a_start(starts_in: i32, late: Duration) -> usize {
 fn mesh_no_peer_begins_too_early_or_too_late() {
     for starts_in in [i32::MIN + 1, 0, 1_800_000_000] {
         for late in [Duration::ZERO, Duration::from_millis(500)] {
-            let ticks = told_a_start(starts_in, late);
+            let ticks = ticks_before_start(starts_in, late);
             assert!(ticks > 150, "{starts_in} {late:?}: {ticks}");
         }
     }
@@ -179,7 +179,7 @@ fn mesh_unanswered_input_requests_end_the_match() {
 }
 
 #[test]
-fn mesh_what_cannot_be_played_is_refused() {
+fn mesh_impossible_configurations_are_refused() {
     let refusal = |change: fn(&mut lockstep::MeshConfig), seats: usize| {
         let mut config = mesh(u16::try_from(seats).unwrap());
         change(&mut config);

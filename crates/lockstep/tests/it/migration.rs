@@ -95,7 +95,7 @@ fn sim_ls_16_killing_the_host_at_any_tick_keeps_agreement_and_finality() {
 }
 
 #[test]
-fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
+fn sim_ls_16_the_next_host_is_killed_too_at_once_or_later() {
     for_each_seed(&test_site!(), 40, |seed| {
         let mut generator = seed.generator(31);
         let count = usize::try_from(generator.between(5, 7)).unwrap();
@@ -121,7 +121,7 @@ fn sim_ls_16_the_next_host_is_killed_too_later_or_at_once() {
 }
 
 #[test]
-fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
+fn sim_ls_16_a_paused_or_partitioned_host_learns_of_its_removal() {
     for_each_seed(&test_site!(), 40, |seed| {
         let mut generator = seed.generator(32);
         let count = usize::try_from(generator.between(3, 6)).unwrap();
@@ -154,7 +154,7 @@ fn sim_ls_16_a_host_that_sleeps_or_is_cut_off_finds_itself_out() {
 }
 
 #[test]
-fn sim_ls_16_a_short_sleep_of_the_host_changes_nothing() {
+fn sim_ls_16_a_short_pause_of_the_host_changes_nothing() {
     for_each_seed(&test_site!(), 20, |seed| {
         let mut generator = seed.generator(33);
         let count = usize::try_from(generator.between(2, 6)).unwrap();
@@ -172,7 +172,7 @@ fn sim_ls_16_a_short_sleep_of_the_host_changes_nothing() {
 }
 
 #[test]
-fn sim_ls_16_any_one_way_outages_and_sleeps_never_make_two_matches() {
+fn sim_ls_16_one_way_outages_and_pauses_never_make_two_matches() {
     let (mut seeds, mut survived) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let mut generator = seed.generator(36);
@@ -240,7 +240,7 @@ fn ls_16_a_host_that_leaves_is_replaced_at_once() {
 }
 
 #[test]
-fn ls_16_a_migration_takes_its_patience_and_three_round_trips() {
+fn ls_16_a_migration_takes_the_host_timeout_and_three_round_trips() {
     for (latency, loss) in [(10, 0), (50, 0), (50, 2), (100, 2)] {
         let mut gaps = Vec::new();
         for seed in 0..20 {
@@ -284,7 +284,7 @@ fn ls_16_a_player_returns_after_its_own_link_was_down() {
 }
 
 #[test]
-fn ls_16_a_player_gone_for_good_is_not_counted() {
+fn ls_16_a_removed_player_does_not_count_for_the_majority() {
     let mut world = HostedWorld::new(Seed::from_number(9), &hosted(5, 0), Link::lossy(2), pad);
     world.run_for(Duration::from_secs(2));
     for index in [3, 4] {
@@ -350,7 +350,7 @@ fn ls_16_the_match_ends_for_all_when_its_host_ends_it() {
 }
 
 #[test]
-fn ls_16_a_removed_player_is_out_and_the_others_play_on() {
+fn ls_16_after_a_removal_the_others_continue() {
     let mut world = HostedWorld::new(Seed::from_number(12), &hosted(4, 0), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
     let now = world.local(0);
@@ -365,14 +365,17 @@ fn ls_16_a_removed_player_is_out_and_the_others_play_on() {
 fn ls_16_a_new_player_takes_the_seat_of_a_lost_host() {
     let mut world = HostedWorld::new(Seed::from_number(13), &hosted(3, 0), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
-    let guest = PeerId(700);
+    let new_player = PeerId(700);
     let now = world.local(1);
-    let refused = world.players[1].machine.join(now, guest, Seat(0));
+    let refused = world.players[1].machine.join(now, new_player, Seat(0));
     assert_eq!(refused, Err(JoinError::NotHost));
     world.players[0].is_paused = true;
     world.run_for(Duration::from_secs(3));
     let now = world.local(1);
-    world.players[1].machine.join(now, guest, Seat(0)).unwrap();
+    world.players[1]
+        .machine
+        .join(now, new_player, Seat(0))
+        .unwrap();
     let seed = Seed::from_number(14);
     let mut client = ClientPeer::<u16>::new(ClientConfig::default(), PeerId(0), seed, now);
     let (mut turns, mut buf) = (Vec::new(), Vec::new());
@@ -387,7 +390,7 @@ fn ls_16_a_new_player_takes_the_seat_of_a_lost_host() {
         client.submit(now, &7).ok();
         while client.poll_transmit(now, &mut buf).is_some() {
             let machine = &mut world.players[1].machine;
-            machine.handle_datagram(now, Arrival::from(guest), &mut buf);
+            machine.handle_datagram(now, Arrival::from(new_player), &mut buf);
             buf.clear();
         }
         while let Some(turn) = client.poll_turn(now) {

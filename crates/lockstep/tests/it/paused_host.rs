@@ -9,7 +9,7 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::world::{Link, pad};
 
 #[test]
-fn ls_16_a_host_that_all_leave_while_paused_plays_on_alone() {
+fn ls_16_a_paused_host_that_all_players_left_continues_alone() {
     // Datagrams stay in order: after a player's leave, its other datagrams are ignored.
     let link = Link {
         latency: Duration::from_millis(20),

@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_nanos(16_666_667);
 
 /// Steps may be further apart than a tick by this much without a stall: the clock follows the
 /// lowest latency.
-const WOBBLE: Duration = Duration::from_millis(1);
+const TOLERANCE: Duration = Duration::from_millis(1);
 
 /// Results over all players.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ fn find(seed: u64, loss_percent: u32, playout: Playout) -> Found {
         let at = &player.turned_at[from..];
         let gaps = at.windows(2).map(|pair| pair[1].saturating_since(pair[0]));
         stalls.extend(gaps.map(|gap| {
-            if gap > TICK + WOBBLE {
+            if gap > TICK + TOLERANCE {
                 gap.saturating_sub(TICK)
             } else {
                 Duration::ZERO
@@ -109,9 +109,9 @@ fn a_player_that_withholds_turns_is_not_slow() {
     // 200 ms are 12 turns.
     world.set_playout(Playout::Fixed(Duration::from_millis(200)));
     world.run_for(Duration::from_secs(25));
-    let is_told =
+    let is_reported =
         |event: &&ServerEvent| matches!(event, ServerEvent::Slow { .. } | ServerEvent::Left { .. });
-    assert_eq!(world.server_events.iter().find(is_told), None);
+    assert_eq!(world.server_events.iter().find(is_reported), None);
     world.reconnect(1);
     world.run_for(Duration::from_secs(2));
     let is_entered =

@@ -50,7 +50,7 @@ fn missed(world: &World<u16>) -> Vec<Seat> {
 }
 
 #[test]
-fn sim_ls_4_where_all_are_waited_for_no_input_is_filled_in() {
+fn sim_ls_4_with_close_policy_all_no_input_is_substituted() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut world = world(
             seed,
@@ -111,7 +111,7 @@ fn a_tick_that_waited_moves_all_later_ones() {
 }
 
 #[test]
-fn a_quorum_waits_for_no_more_than_it_needs() {
+fn a_quorum_waits_for_its_number_of_inputs_only() {
     let close = ClosePolicy::Quorum { seats: 3, cap: CAP };
     let mut world = world(Seed::from_number(7), close, 0);
     world.run(120);
@@ -196,7 +196,7 @@ fn resumed(world: &World<u16>, player: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn a_stall_is_put_down_to_link_or_server() {
+fn a_stall_is_attributed_to_link_or_server() {
     let mut world = world(Seed::from_number(9), ClosePolicy::WaitAll { cap: CAP }, 0);
     world.run(120);
     let outage = Duration::from_millis(500);
@@ -245,7 +245,7 @@ fn a_player_that_ticks_wait_for_is_reported_as_slow() {
 }
 
 #[test]
-fn a_silent_player_is_named_also_where_ticks_wait_for_ever() {
+fn a_silent_player_is_named_even_if_ticks_wait_without_limit() {
     let close = ClosePolicy::WaitAll { cap: Duration::MAX };
     let mut world = world(Seed::from_number(15), close, 0);
     world.run(120);
@@ -268,7 +268,7 @@ fn a_silent_player_is_named_also_where_ticks_wait_for_ever() {
 }
 
 #[test]
-fn a_slow_player_is_named_with_what_is_slow() {
+fn a_slow_player_is_reported_with_the_cause() {
     let clock = ClosePolicy::Clock {
         grace: Duration::ZERO,
     };
@@ -346,7 +346,7 @@ fn a_player_with_a_slow_simulation_becomes_a_spectator_if_configured() {
 }
 
 #[test]
-fn a_slow_player_is_removed_where_it_may_not_watch() {
+fn a_slow_player_is_removed_if_spectators_are_not_allowed() {
     for (most, delay) in [(0, 0), (8, 60)] {
         let mut config = config(3);
         config.slow = SlowPolicy::Demote;

@@ -67,7 +67,7 @@ fn ls_g12_64_players_fit_one_datagram_a_tick() {
 }
 
 #[test]
-fn ls_8_repair_is_bounded_whatever_is_lost() {
+fn ls_8_repair_is_bounded_under_any_loss() {
     let mut config = config(8);
     config.catch_up_rate = 12_000;
     config.catch_up_burst = 4_000;
@@ -106,7 +106,7 @@ fn ls_8_repair_is_bounded_whatever_is_lost() {
 }
 
 #[test]
-fn ls_7_what_arrives_is_kept_and_counts() {
+fn ls_7_every_input_that_arrives_counts() {
     // Most round trips are lost: every tick that arrived once is used.
     let mut world = World::new(14, config(2), Link::lossy(40), pad);
     world.run(600);
@@ -124,7 +124,7 @@ fn ls_7_what_arrives_is_kept_and_counts() {
 }
 
 #[test]
-fn a_client_that_sees_a_gap_need_not_be_found_behind() {
+fn a_client_requests_a_gap_before_the_server_detects_it() {
     // The first ticks are lost, so no round trip is measured: by age alone it would take 433 ms.
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(10);

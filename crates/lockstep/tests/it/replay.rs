@@ -169,7 +169,7 @@ fn ls_9_recording_and_playing_allocate_nothing() {
 }
 
 #[test]
-fn ls_10_no_file_makes_a_reader_hold_more_than_its_limits() {
+fn ls_10_no_file_makes_a_reader_exceed_its_limits() {
     let mut bench = Bench::new(8, 0);
     let mut config = ReplayConfig::new(MATCH, 8);
     config.keyframe_interval = 1;

@@ -47,7 +47,7 @@ fn any_link(generator: &mut Generator) -> Link {
 }
 
 #[test]
-fn sim_ls_2_what_is_final_stays_and_ls_3_rollback_equals_lockstep() {
+fn sim_ls_2_final_states_stay_and_ls_3_rollback_equals_lockstep() {
     for_each_seed(&test_site!(), 24, |seed| {
         let mut generator = seed.generator(77);
         let policies = [SavePolicy::Dense, SavePolicy::Sparse, SavePolicy::Auto];
@@ -92,7 +92,7 @@ fn ls_3_every_window_from_0_to_32_gives_the_same_states() {
         let mut world = RollbackWorld::new(seed, delayed(8), &clients, Link::lossy(5));
         world.run(240);
         world.assert_final(240);
-        world.assert_nobody_silent();
+        world.assert_none_silent();
         let loads = world.players[0].rollback.steps().loads.len();
         assert_eq!(loads > 0, window > 0, "{window}");
     }
@@ -139,7 +139,7 @@ fn sim_ls_own_inputs_show_in_their_frame_with_a_window_of_8_at_50_ms() {
         let mut world = RollbackWorld::new(seed, delayed(7), &clients, Link::lossy(2));
         world.run(600);
         world.assert_final(600);
-        world.assert_nobody_silent();
+        world.assert_none_silent();
         let late = late_per_mille(&world);
         eprintln!("{late} of 1,000 frames wait for a tick");
         assert!(late <= 40, "{late}");
@@ -147,7 +147,7 @@ fn sim_ls_own_inputs_show_in_their_frame_with_a_window_of_8_at_50_ms() {
 }
 
 #[test]
-fn a_window_that_is_too_small_shows_own_inputs_later_and_evenly() {
+fn with_too_small_a_window_own_inputs_show_later_at_a_steady_delay() {
     let clients = [dense(5), dense(5)];
     let mut world = RollbackWorld::new(Seed::from_number(5), delayed(7), &clients, quiet(50));
     world.run(600);
@@ -157,21 +157,21 @@ fn a_window_that_is_too_small_shows_own_inputs_later_and_evenly() {
 }
 
 #[test]
-fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
+fn ls_4_a_substituted_own_input_causes_a_rollback() {
     let clients = [dense(8), dense(8)];
     let mut world = RollbackWorld::new(Seed::from_number(6), delayed(7), &clients, quiet(50));
     world.run(120);
     let loads = |world: &RollbackWorld| world.players[0].rollback.steps().loads.clone();
     let before = loads(&world).len();
     // Only its own inputs can be mispredicted.
-    world.players[1].is_mute = true;
+    world.players[1].sends_nothing = true;
     world.run_for(Duration::from_secs(1));
     let settled = loads(&world).len();
-    world.players[0].is_mute = true;
+    world.players[0].sends_nothing = true;
     world.run_for(Duration::from_millis(300));
-    world.players[0].is_mute = false;
+    world.players[0].sends_nothing = false;
     world.run_for(Duration::from_secs(1));
-    let told: Vec<_> = world.players[0]
+    let reported: Vec<_> = world.players[0]
         .events
         .iter()
         .filter_map(|event| {
@@ -183,10 +183,10 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
         })
         .filter(|tick| *tick > Tick(100))
         .collect();
-    assert!(told.len() >= 10, "{told:?}");
+    assert!(reported.len() >= 10, "{reported:?}");
     assert!(settled > before);
     let back = loads(&world);
-    for tick in &told {
+    for tick in &reported {
         assert!(
             back[settled..].contains(tick),
             "{tick} was simulated with what its owner did"
@@ -197,7 +197,7 @@ fn ls_4_an_own_input_that_is_substituted_takes_its_owner_back() {
 }
 
 #[test]
-fn costs_given_before_the_match_choose_what_is_saved() {
+fn costs_given_before_the_match_choose_the_save_policy() {
     let saves = |save: u64, step: u64| {
         let auto = client(10, SavePolicy::Auto);
         let seed = Seed::from_number(8);
@@ -215,7 +215,7 @@ fn costs_given_before_the_match_choose_what_is_saved() {
 }
 
 #[test]
-fn costs_measured_while_it_runs_choose_what_is_saved() {
+fn costs_measured_during_the_match_choose_the_save_policy() {
     let saves = |save: u64, step: u64| {
         let auto = client(10, SavePolicy::Auto);
         let seed = Seed::from_number(8);
@@ -293,7 +293,7 @@ fn sim_ls_12_a_desync_is_named_by_tick_and_section() {
 }
 
 #[test]
-fn sim_ls_14_games_with_rollback_give_and_load_snapshots() {
+fn sim_ls_14_games_with_rollback_offer_and_load_snapshots() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut generator = seed.generator(79);
         let mut config = delayed(7);
@@ -308,7 +308,7 @@ fn sim_ls_14_games_with_rollback_give_and_load_snapshots() {
         world.run_for(Duration::from_millis(400));
         world.server.start(world.now).unwrap();
         world.run(1_100);
-        world.come(2);
+        world.reconnect(2);
         world.run_for(Duration::from_secs(6));
         world.assert_final(1_400);
         let late = world.players[2].rollback.steps();
@@ -322,7 +322,7 @@ fn sim_ls_14_games_with_rollback_give_and_load_snapshots() {
 }
 
 #[test]
-fn inputs_sent_early_are_predicted_right() {
+fn forwarded_early_inputs_are_predicted_correctly() {
     let steps_again = |forward_inputs: bool| {
         let mut config = delayed(9);
         config.forward_inputs = forward_inputs;
@@ -334,9 +334,9 @@ fn inputs_sent_early_are_predicted_right() {
         world.run(1_200);
         world.assert_final(1_200);
         let stats = *world.players[0].machine().stats();
-        let told = world.server.stats().inputs_forwarded;
-        assert_eq!(told > 0, forward_inputs);
-        assert!(told < 1_200, "what repeats is left out: {told}");
+        let reported = world.server.stats().inputs_forwarded;
+        assert_eq!(reported > 0, forward_inputs);
+        assert!(reported < 1_200, "what repeats is left out: {reported}");
         stats.steps - stats.turns
     };
     let (without, with) = (steps_again(false), steps_again(true));
@@ -344,7 +344,7 @@ fn inputs_sent_early_are_predicted_right() {
 }
 
 #[test]
-fn ls_10_early_inputs_of_a_lying_server_cost_at_most_one_way_back_each() {
+fn ls_10_each_false_early_input_costs_at_most_one_rollback() {
     let clients = [dense(8), dense(8)];
     let mut world = RollbackWorld::new(Seed::from_number(9), delayed(7), &clients, quiet(50));
     world.run(60);
@@ -415,7 +415,7 @@ fn early_inputs_never_make_a_datagram_too_long() {
 }
 
 #[test]
-fn hashes_between_hash_steps_are_asked_for_where_they_are_kept() {
+fn hashes_between_hash_steps_are_requested_if_kept() {
     for (kept, is_wanted) in [(1_024, true), (0, false)] {
         let mut client = dense(8);
         client.hashes_kept = kept;

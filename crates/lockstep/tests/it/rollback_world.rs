@@ -134,14 +134,14 @@ pub(crate) struct Player {
     pub(crate) rollback: Rollback<Game, Watched>,
     pub(crate) events: Vec<ClientEvent>,
     /// Number of events handled.
-    heard: usize,
+    events_seen: usize,
     pub(crate) link: Link,
     /// Whether its uplink drops everything.
-    pub(crate) is_mute: bool,
+    pub(crate) sends_nothing: bool,
     /// Whether it receives nothing.
-    is_away: bool,
+    receives_nothing: bool,
     /// Its random source, and its current input.
-    whims: (Generator, u16),
+    choices: (Generator, u16),
     /// By how many ticks the game was behind the newest input stamped, at each boundary.
     pub(crate) behind: Vec<u32>,
     /// The tick that the next boundary stamps.
@@ -151,8 +151,8 @@ pub(crate) struct Player {
 impl Player {
     /// Offers a snapshot if one is wanted, and loads received ones.
     fn exchange_snapshots(&mut self, now: Instant) {
-        let heard = core::mem::replace(&mut self.heard, self.events.len());
-        for event in &self.events[heard..] {
+        let events_seen = core::mem::replace(&mut self.events_seen, self.events.len());
+        for event in &self.events[events_seen..] {
             if *event == ClientEvent::SnapshotWanted {
                 let (tick, (state, at)) = self.rollback.final_save().unwrap();
                 assert_eq!(tick, Tick(*at));
@@ -239,11 +239,11 @@ impl RollbackWorld {
             Player {
                 rollback: Rollback::new(Game::default(), watched),
                 events: Vec::new(),
-                heard: 0,
+                events_seen: 0,
                 link,
-                is_mute: false,
-                is_away: false,
-                whims: (seeds.seed().generator(0), 0),
+                sends_nothing: false,
+                receives_nothing: false,
+                choices: (seeds.seed().generator(0), 0),
                 behind: Vec::new(),
                 promised: None,
             }
@@ -278,19 +278,19 @@ impl RollbackWorld {
         }
     }
 
-    /// Keeps a player out until [`come`](Self::come); call before the first step.
+    /// Keeps a player out until [`reconnect`](Self::come); call before the first step.
     pub(crate) fn keep_out(&mut self, index: usize) {
         let peer = PeerId(u32::try_from(index).unwrap());
         self.server.leave(self.now, peer);
-        self.players[index].is_away = true;
+        self.players[index].receives_nothing = true;
     }
 
     /// Has a player join that was kept out.
-    pub(crate) fn come(&mut self, index: usize) {
+    pub(crate) fn reconnect(&mut self, index: usize) {
         let peer = PeerId(u32::try_from(index).unwrap());
         let seat = Seat(u16::try_from(index).unwrap());
         self.server.join(self.now, peer, seat).unwrap();
-        self.players[index].is_away = false;
+        self.players[index].receives_nothing = false;
     }
 
     /// Makes the game of a player diverge in `tick`.
@@ -331,7 +331,7 @@ impl RollbackWorld {
             let peer = PeerId(u32::try_from(arrival.player).unwrap());
             self.server
                 .handle_datagram(self.now, Arrival::from(peer), &mut arrival.datagram);
-        } else if !self.players[arrival.player].is_away {
+        } else if !self.players[arrival.player].receives_nothing {
             let rollback = &mut self.players[arrival.player].rollback;
             let machine = &mut rollback.steps_mut().machine;
             let from = Arrival::from(PeerId(9_999));
@@ -341,7 +341,7 @@ impl RollbackWorld {
 
     fn read_pads(&mut self) {
         for player in &mut self.players {
-            let (generator, held) = &mut player.whims;
+            let (generator, held) = &mut player.choices;
             *held = pad(generator, held);
             let machine = &mut player.rollback.steps_mut().machine;
             player.promised = machine.submit(self.now, held).ok();
@@ -408,8 +408,12 @@ impl RollbackWorld {
 
     fn send(&mut self, player: usize, to: End, datagram: &[u8]) {
         self.longest = self.longest.max(datagram.len());
-        let Player { link, is_mute, .. } = self.players[player];
-        let is_lost = self.network.chance(link.loss) || (is_mute && to == End::Server);
+        let Player {
+            link,
+            sends_nothing,
+            ..
+        } = self.players[player];
+        let is_lost = self.network.chance(link.loss) || (sends_nothing && to == End::Server);
         let jitter = u64::try_from(link.jitter.as_nanos()).unwrap().max(1);
         let delay = link.latency + Duration::from_nanos(self.network.below(jitter));
         self.sent += 1;
@@ -438,7 +442,7 @@ impl RollbackWorld {
     }
 
     /// No player was reported as silent: ticks that were predicted right are hashed too.
-    pub(crate) fn assert_nobody_silent(&self) {
+    pub(crate) fn assert_none_silent(&self) {
         let is_silent = |event: &&ServerEvent| matches!(event, ServerEvent::Silent { .. });
         assert_eq!(self.server_events.iter().find(is_silent), None);
         let stats = self.server.stats();

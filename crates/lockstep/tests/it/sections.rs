@@ -134,10 +134,11 @@ impl Match {
         }
     }
 
-    /// Runs until the result is known and `told` players were notified, for at most `limit`.
-    pub(crate) fn run(&mut self, told: usize, limit: Duration) {
+    /// Runs until the result is known and `reported` players were notified, for at most `limit`.
+    pub(crate) fn run(&mut self, reported: usize, limit: Duration) {
         let end = self.world.now + limit;
-        while self.world.now < end && (self.found_at.is_none() || told_of(&self.world).len() < told)
+        while self.world.now < end
+            && (self.found_at.is_none() || reports_of(&self.world).len() < reported)
         {
             self.step();
         }
@@ -209,7 +210,7 @@ fn alarms(world: &World<u16>) -> usize {
 }
 
 /// Players that were notified, with the contents.
-fn told_of(world: &World<u16>) -> Vec<(usize, Seat, Tick, Cause, Option<&'static str>)> {
+fn reports_of(world: &World<u16>) -> Vec<(usize, Seat, Tick, Cause, Option<&'static str>)> {
     let mut all = Vec::new();
     for (index, player) in world.players.iter().enumerate() {
         for event in &player.events {
@@ -262,14 +263,14 @@ fn sim_ls_12_a_flipped_bit_is_reported_with_tick_and_section() {
     for_each_seed(&test_site!(), 48, |seed| {
         let (mut generator, mut game) = draw(seed);
         let players = game.games.len();
-        let culprit = usize::try_from(generator.below(players as u64)).unwrap();
+        let diverging = usize::try_from(generator.below(players as u64)).unwrap();
         let sections = game.games[0].parts.len();
         let flip = flip(&mut generator, sections);
-        game.games[culprit].flip = Some(flip);
+        game.games[diverging].flip = Some(flip);
         let simulates = game.server_game.is_some();
         // The diverging player and, without a simulating server, its witness.
-        let told = if simulates { 1 } else { 2 };
-        game.run(told, Duration::from_secs(20));
+        let reported = if simulates { 1 } else { 2 };
+        game.run(reported, Duration::from_secs(20));
 
         let found = divergences(&game.world);
         assert_eq!(found.len(), 1, "{flip:?}: {:?}", game.world.server_events);
@@ -280,19 +281,23 @@ fn sim_ls_12_a_flipped_bit_is_reported_with_tick_and_section() {
         );
         assert_eq!((tick, cause), (flip.tick, Cause::State));
         assert_eq!(section, Some(named));
-        let culprit = crate::world::seat(culprit);
+        let diverging = crate::world::seat(diverging);
         assert_eq!(simulates, against.is_none());
         if simulates || players > 2 {
-            assert_eq!(seat, culprit);
+            assert_eq!(seat, diverging);
         } else {
-            assert!(seat == culprit || against == Some(culprit));
+            assert!(seat == diverging || against == Some(diverging));
         }
-        let mut heard = told_of(&game.world);
-        heard.sort_by_key(|(index, ..)| *index != usize::from(seat.0));
+        let mut reports = reports_of(&game.world);
+        reports.sort_by_key(|(index, ..)| *index != usize::from(seat.0));
         let expected = [Some(seat), against].into_iter().flatten();
         let name = Some(NAMES[flip.section]);
         let expected = expected.map(|who| (who.0.into(), seat, flip.tick, Cause::State, name));
-        assert!(heard.into_iter().eq(expected), "{:?}", told_of(&game.world));
+        assert!(
+            reports.into_iter().eq(expected),
+            "{:?}",
+            reports_of(&game.world)
+        );
     });
 }
 
@@ -329,7 +334,7 @@ fn players_that_diverge_in_one_step_are_each_reported() {
             });
         }
         game.run_for(Duration::from_secs(4));
-        let told: Vec<_> = divergences(&game.world)
+        let reported: Vec<_> = divergences(&game.world)
             .into_iter()
             .map(|(seat, _, tick, cause, section)| (seat, tick, cause, section.unwrap()))
             .collect();
@@ -337,14 +342,14 @@ fn players_that_diverge_in_one_step_are_each_reported() {
             let name = NAMES[usize::from(section)].to_owned();
             (Seat(seat), Tick(tick), Cause::State, (section, name))
         };
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.contains(&expected(1, 42, 7)), "{told:?}");
-        assert!(told.contains(&expected(3, 46, 2)), "{told:?}");
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert!(reported.contains(&expected(1, 42, 7)), "{reported:?}");
+        assert!(reported.contains(&expected(3, 46, 2)), "{reported:?}");
     }
 }
 
 #[test]
-fn a_state_that_was_replaced_has_its_next_divergence_found_as_well() {
+fn the_next_divergence_of_a_replaced_state_is_found() {
     let mut config = config(4);
     config.hash_interval = 8.try_into().unwrap();
     config.recovery = Recovery::Reload;

@@ -8,7 +8,7 @@ use lockstep::{
 };
 use wire::{Seat, Seed};
 
-use crate::snapshots::{Crowd, LATE, is_desync};
+use crate::snapshots::{Harness, LATE, is_desync};
 use crate::world::{Link, config, peer};
 
 /// A match of four with snapshots from `source`, otherwise mostly with defaults.
@@ -23,20 +23,20 @@ fn ls_14_the_longest_snapshot_that_defaults_allow_arrives() {
     for source in [SnapshotSource::Server, SnapshotSource::Players] {
         let config = given_by(source);
         let len = usize::try_from(config.snapshot_len_max).unwrap();
-        let mut crowd = Crowd::with_config(Seed::from_number(20), config, Link::lossy(2));
-        crowd.ballast = len - 8;
-        crowd.run(LATE);
-        crowd.world.rejoin(3);
-        crowd.run(LATE + 1_100);
-        assert!(crowd.entered().is_some(), "{source:?}: {len} bytes");
-        crowd.assert_agreement();
-        let wanted = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+        let mut harness = Harness::with_config(Seed::from_number(20), config, Link::lossy(2));
+        harness.padding_len = len - 8;
+        harness.run(LATE);
+        harness.world.rejoin(3);
+        harness.run(LATE + 1_100);
+        assert!(harness.entered().is_some(), "{source:?}: {len} bytes");
+        harness.assert_agreement();
+        let wanted = harness.count(|event| *event == ServerEvent::SnapshotWanted);
         assert_eq!(
             wanted,
             usize::from(source == SnapshotSource::Server),
             "once"
         );
-        assert_eq!(crowd.count(is_desync), 0);
+        assert_eq!(harness.count(is_desync), 0);
     }
 }
 
@@ -44,10 +44,10 @@ fn ls_14_the_longest_snapshot_that_defaults_allow_arrives() {
 fn a_snapshot_that_would_come_too_late_is_refused() {
     let mut config = given_by(SnapshotSource::Server);
     config.transfer.rate_bytes_per_s = 100_000;
-    let mut crowd = Crowd::with_config(Seed::from_number(21), config, Link::perfect());
-    crowd.run(100);
-    let now = crowd.world.now;
-    let server = &mut crowd.world.server;
+    let mut harness = Harness::with_config(Seed::from_number(21), config, Link::perfect());
+    harness.run(100);
+    let now = harness.world.now;
+    let server = &mut harness.world.server;
     // 768 ticks are 12.8 s, in which 1.28 MB are sent; one datagram in nine may be lost.
     let long = vec![0; 1_200_000];
     assert_eq!(
@@ -58,17 +58,17 @@ fn a_snapshot_that_would_come_too_late_is_refused() {
 }
 
 #[test]
-fn a_player_whose_snapshot_would_be_too_late_is_not_asked_again() {
+fn a_donor_with_a_too_late_snapshot_is_not_asked_again() {
     let mut config = given_by(SnapshotSource::Players);
     config.transfer.rate_bytes_per_s = 100_000;
-    let mut crowd = Crowd::with_config(Seed::from_number(22), config, Link::perfect());
-    crowd.ballast = 1_200_000;
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
+    let mut harness = Harness::with_config(Seed::from_number(22), config, Link::perfect());
+    harness.padding_len = 1_200_000;
+    harness.run(LATE);
+    harness.world.rejoin(3);
     // Each of the three is known to be too late from its first chunk.
-    crowd.run_for(Duration::from_secs(1));
+    harness.run_for(Duration::from_secs(1));
     let closed = ClientEvent::Closed(CloseReason::Behind);
-    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert_eq!(harness.world.players[3].events.last(), Some(&closed));
 }
 
 fn is_behind(event: &ServerEvent) -> bool {
@@ -83,115 +83,115 @@ fn is_behind(event: &ServerEvent) -> bool {
 }
 
 #[test]
-fn ls_14_a_newcomer_that_takes_no_snapshot_loses_its_seat() {
+fn ls_14_a_player_that_accepts_no_snapshot_loses_its_seat() {
     let config = given_by(SnapshotSource::Server);
-    let mut crowd = Crowd::with_config(Seed::from_number(23), config, Link::perfect());
-    crowd.ballast = 1_000_000;
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_millis(300));
-    crowd.world.players[3].is_paused = true;
-    crowd.run_for(Duration::from_millis(4_500));
-    assert_eq!(crowd.count(is_behind), 0);
-    crowd.run_for(Duration::from_secs(1));
-    assert_eq!(crowd.count(is_behind), 1);
+    let mut harness = Harness::with_config(Seed::from_number(23), config, Link::perfect());
+    harness.padding_len = 1_000_000;
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_millis(300));
+    harness.world.players[3].is_paused = true;
+    harness.run_for(Duration::from_millis(4_500));
+    assert_eq!(harness.count(is_behind), 0);
+    harness.run_for(Duration::from_secs(1));
+    assert_eq!(harness.count(is_behind), 1);
     // Another client takes the seat.
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(4));
-    assert!(crowd.entered().is_some());
-    crowd.assert_agreement();
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(4));
+    assert!(harness.entered().is_some());
+    harness.assert_agreement();
 }
 
 #[test]
-fn ls_14_a_snapshot_that_was_refused_is_asked_for_again() {
+fn ls_14_a_refused_snapshot_is_requested_again() {
     let mut config = given_by(SnapshotSource::Server);
     config.snapshot_len_max = 10_000;
-    let mut crowd = Crowd::with_config(Seed::from_number(27), config, Link::perfect());
-    crowd.ballast = 10_000;
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_millis(3_500));
-    assert_eq!(crowd.refused.len(), 4, "each second");
-    let mut pairs = crowd.refused.windows(2);
+    let mut harness = Harness::with_config(Seed::from_number(27), config, Link::perfect());
+    harness.padding_len = 10_000;
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_millis(3_500));
+    assert_eq!(harness.refused.len(), 4, "each second");
+    let mut pairs = harness.refused.windows(2);
     assert!(pairs.all(|pair| pair[1].saturating_since(pair[0]) >= Duration::from_secs(1)));
-    assert_eq!(crowd.count(is_behind), 0);
-    crowd.ballast -= 8;
-    crowd.run_for(Duration::from_secs(2));
-    assert!(crowd.entered().is_some());
+    assert_eq!(harness.count(is_behind), 0);
+    harness.padding_len -= 8;
+    harness.run_for(Duration::from_secs(2));
+    assert!(harness.entered().is_some());
     // No further snapshot is requested.
     let wanted = |event: &ServerEvent| *event == ServerEvent::SnapshotWanted;
-    assert_eq!(crowd.count(wanted), 5);
-    crowd.run_for(Duration::from_secs(25));
-    assert_eq!((crowd.count(wanted), crowd.count(is_behind)), (5, 0));
-    crowd.refused.clear();
-    crowd.assert_agreement();
+    assert_eq!(harness.count(wanted), 5);
+    harness.run_for(Duration::from_secs(25));
+    assert_eq!((harness.count(wanted), harness.count(is_behind)), (5, 0));
+    harness.refused.clear();
+    harness.assert_agreement();
 }
 
 #[test]
-fn ls_14_a_newcomer_without_a_snapshot_from_the_server_loses_its_seat() {
+fn ls_14_a_player_that_gets_no_snapshot_loses_its_seat() {
     let config = given_by(SnapshotSource::Server);
-    let mut crowd = Crowd::with_config(Seed::from_number(28), config, Link::perfect());
-    crowd.is_stingy = true;
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_millis(19_900));
-    assert_eq!(crowd.count(is_behind), 0);
-    crowd.run_for(Duration::from_millis(300));
-    assert_eq!(crowd.count(is_behind), 1);
+    let mut harness = Harness::with_config(Seed::from_number(28), config, Link::perfect());
+    harness.withholds_snapshots = true;
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_millis(19_900));
+    assert_eq!(harness.count(is_behind), 0);
+    harness.run_for(Duration::from_millis(300));
+    assert_eq!(harness.count(is_behind), 1);
     let closed = ClientEvent::Closed(CloseReason::Behind);
-    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert_eq!(harness.world.players[3].events.last(), Some(&closed));
     assert_eq!(
-        crowd.count(|event| *event == ServerEvent::SnapshotWanted),
+        harness.count(|event| *event == ServerEvent::SnapshotWanted),
         1
     );
     // The seat's new client has its own time limit.
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(5));
-    assert_eq!(crowd.count(is_behind), 1);
-    crowd.is_stingy = false;
-    crowd.world.players[3].is_paused = true;
-    crowd.world.server.leave(crowd.world.now, peer(3));
-    crowd.run_for(Duration::from_secs(1));
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(2));
-    assert!(crowd.entered().is_some());
-    crowd.assert_agreement();
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(5));
+    assert_eq!(harness.count(is_behind), 1);
+    harness.withholds_snapshots = false;
+    harness.world.players[3].is_paused = true;
+    harness.world.server.leave(harness.world.now, peer(3));
+    harness.run_for(Duration::from_secs(1));
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(2));
+    assert!(harness.entered().is_some());
+    harness.assert_agreement();
 }
 
 #[test]
 fn ls_14_each_waits_20_s_for_a_snapshot_even_after_another() {
     for gives in [true, false] {
         let config = given_by(SnapshotSource::Server);
-        let mut crowd = Crowd::with_config(Seed::from_number(29), config, Link::perfect());
-        crowd.is_stingy = true;
-        crowd.world.keep_out(2);
-        crowd.run(LATE);
-        crowd.world.rejoin(3);
-        crowd.run_for(Duration::from_millis(19_500));
-        crowd.world.rejoin(2);
-        crowd.run_for(Duration::from_millis(300));
-        crowd.is_stingy = !gives;
-        crowd.run_for(Duration::from_secs(2));
+        let mut harness = Harness::with_config(Seed::from_number(29), config, Link::perfect());
+        harness.withholds_snapshots = true;
+        harness.world.keep_out(2);
+        harness.run(LATE);
+        harness.world.rejoin(3);
+        harness.run_for(Duration::from_millis(19_500));
+        harness.world.rejoin(2);
+        harness.run_for(Duration::from_millis(300));
+        harness.withholds_snapshots = !gives;
+        harness.run_for(Duration::from_secs(2));
         let closed = ClientEvent::Closed(CloseReason::Behind);
-        assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
-        assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
+        assert_eq!(harness.world.players[3].events.last(), Some(&closed));
+        assert_ne!(harness.world.players[2].events.last(), Some(&closed));
         // The application is asked again for clients that still wait.
-        let wanted = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+        let wanted = harness.count(|event| *event == ServerEvent::SnapshotWanted);
         assert_eq!(wanted, 2);
         if gives {
-            let begun = crowd.begun[2];
+            let begun = harness.begun[2];
             let (own, others) = (
-                &crowd.world.players[2].states,
-                &crowd.world.players[0].states,
+                &harness.world.players[2].states,
+                &harness.world.players[0].states,
             );
             let len = own.len().min(others.len());
             assert!(begun > 0 && len > begun + 60);
             assert!(own[begun..len] == others[begun..len]);
         } else {
-            crowd.run_for(Duration::from_secs(17));
-            assert_ne!(crowd.world.players[2].events.last(), Some(&closed));
-            crowd.run_for(Duration::from_secs(1));
-            assert_eq!(crowd.world.players[2].events.last(), Some(&closed));
+            harness.run_for(Duration::from_secs(17));
+            assert_ne!(harness.world.players[2].events.last(), Some(&closed));
+            harness.run_for(Duration::from_secs(1));
+            assert_eq!(harness.world.players[2].events.last(), Some(&closed));
         }
     }
 }
@@ -200,59 +200,62 @@ fn ls_14_each_waits_20_s_for_a_snapshot_even_after_another() {
 fn ls_14_a_snapshot_that_takes_too_long_is_sent_four_times_and_no_more() {
     let mut config = given_by(SnapshotSource::Server);
     config.transfer.rate_bytes_per_s = 100_000;
-    let mut crowd = Crowd::with_config(Seed::from_number(24), config, Link::perfect());
-    crowd.ballast = 1_000_000;
+    let mut harness = Harness::with_config(Seed::from_number(24), config, Link::perfect());
+    harness.padding_len = 1_000_000;
     // The whole transfer may take 10 s, and half of the datagrams are lost.
-    crowd.world.links[3].loss = 500_000;
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(50));
-    assert_eq!(crowd.count(is_behind), 0);
-    crowd.run_for(Duration::from_secs(4));
-    assert_eq!(crowd.count(is_behind), 1);
+    harness.world.links[3].loss = 500_000;
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(50));
+    assert_eq!(harness.count(is_behind), 0);
+    harness.run_for(Duration::from_secs(4));
+    assert_eq!(harness.count(is_behind), 1);
     let closed = ClientEvent::Closed(CloseReason::Behind);
-    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert_eq!(harness.world.players[3].events.last(), Some(&closed));
 }
 
 #[test]
 fn ls_12_a_player_that_diverges_repeatedly_gets_a_state_each_time() {
     let mut config = given_by(SnapshotSource::Players);
     config.recovery = Recovery::Reload;
-    let mut crowd = Crowd::with_config(Seed::from_number(25), config, Link::lossy(1));
-    crowd.run(200);
+    let mut harness = Harness::with_config(Seed::from_number(25), config, Link::lossy(1));
+    harness.run(200);
     for round in 1..=6 {
-        let wrong = crowd.world.server.ticks_closed() + 20;
-        crowd.world.players[1].diverges_at = Some(Tick(wrong));
-        crowd.run(wrong + 780);
-        assert_eq!(crowd.count(is_desync), round);
-        assert!(crowd.begun[1] > usize::try_from(wrong).unwrap(), "{round}");
+        let wrong = harness.world.server.ticks_closed() + 20;
+        harness.world.players[1].diverges_at = Some(Tick(wrong));
+        harness.run(wrong + 780);
+        assert_eq!(harness.count(is_desync), round);
+        assert!(
+            harness.begun[1] > usize::try_from(wrong).unwrap(),
+            "{round}"
+        );
     }
-    crowd.assert_agreement();
+    harness.assert_agreement();
 }
 
 #[test]
 fn a_donor_that_failed_once_is_asked_again_after_another_succeeded() {
-    let asked = |crowd: &Crowd, player: usize| {
-        let events = crowd.world.players[player].events.iter();
+    let asked = |harness: &Harness, player: usize| {
+        let events = harness.world.players[player].events.iter();
         events
             .filter(|event| **event == ClientEvent::SnapshotWanted)
             .count()
     };
     let config = given_by(SnapshotSource::Players);
-    let mut crowd = Crowd::with_config(Seed::from_number(26), config, Link::perfect());
+    let mut harness = Harness::with_config(Seed::from_number(26), config, Link::perfect());
     // Seat 0 is asked first, because no player has pending turns.
-    crowd.miser = Some(0);
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(14));
-    assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (1, 1));
-    assert!(crowd.entered().is_some());
-    crowd.run_for(Duration::from_secs(11));
-    crowd.miser = None;
-    crowd.world.server.leave(crowd.world.now, peer(3));
-    crowd.run_for(Duration::from_secs(1));
-    crowd.world.rejoin(3);
-    crowd.run_for(Duration::from_secs(4));
-    assert_eq!((asked(&crowd, 0), asked(&crowd, 1)), (2, 1));
-    crowd.assert_agreement();
+    harness.withholding_seat = Some(0);
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(14));
+    assert_eq!((asked(&harness, 0), asked(&harness, 1)), (1, 1));
+    assert!(harness.entered().is_some());
+    harness.run_for(Duration::from_secs(11));
+    harness.withholding_seat = None;
+    harness.world.server.leave(harness.world.now, peer(3));
+    harness.run_for(Duration::from_secs(1));
+    harness.world.rejoin(3);
+    harness.run_for(Duration::from_secs(4));
+    assert_eq!((asked(&harness, 0), asked(&harness, 1)), (2, 1));
+    harness.assert_agreement();
 }

@@ -18,31 +18,31 @@ pub(crate) const LATE: u32 = 1_100;
 const LEN_MAX: u32 = 1 << 20;
 
 /// A match with snapshots from the players, and optionally from the server.
-pub(crate) struct Crowd {
+pub(crate) struct Harness {
     pub(crate) world: World<u16>,
     /// The server's own game, if it simulates.
     state: Option<u64>,
     /// Size of a snapshot without the state, bytes.
-    pub(crate) ballast: usize,
+    pub(crate) padding_len: usize,
     /// Number of server events handled.
     seen: usize,
     /// Number of events handled, by player.
-    heard: Vec<usize>,
+    events_seen: Vec<usize>,
     /// Whether the server, and each player, must offer its state after its next turn.
     owed: (bool, Vec<bool>),
     /// Seats that offer wrong snapshots.
     pub(crate) liars: Vec<usize>,
     /// A seat that offers no snapshot when it is asked.
-    pub(crate) miser: Option<usize>,
+    pub(crate) withholding_seat: Option<usize>,
     /// Whether the server offers no snapshots.
-    pub(crate) is_stingy: bool,
+    pub(crate) withholds_snapshots: bool,
     /// When the server's offers were refused.
     pub(crate) refused: Vec<Instant>,
     /// First tick that each player simulated.
     pub(crate) begun: Vec<usize>,
 }
 
-impl Crowd {
+impl Harness {
     fn new(seed: Seed, source: SnapshotSource, recovery: Recovery, link: Link) -> Self {
         let mut config = config(4);
         config.snapshots = source;
@@ -62,13 +62,13 @@ impl Crowd {
         Self {
             world,
             state: (source == SnapshotSource::Server).then_some(0),
-            ballast: 20_000,
+            padding_len: 20_000,
             seen: 0,
-            heard: vec![0; 4],
+            events_seen: vec![0; 4],
             owed: (false, vec![false; 4]),
             liars: Vec::new(),
-            miser: None,
-            is_stingy: false,
+            withholding_seat: None,
+            withholds_snapshots: false,
             refused: Vec::new(),
             begun: vec![0; 4],
         }
@@ -95,8 +95,11 @@ impl Crowd {
             self.seen += 1;
         }
         for player in 0..4 {
-            while let Some(event) = self.world.players[player].events.get(self.heard[player]) {
-                self.heard[player] += 1;
+            while let Some(event) = self.world.players[player]
+                .events
+                .get(self.events_seen[player])
+            {
+                self.events_seen[player] += 1;
                 if *event == ClientEvent::SnapshotWanted {
                     self.owed.1[player] = true;
                 } else if let ClientEvent::Snapshot { next } = *event {
@@ -123,8 +126,8 @@ impl Crowd {
             *state = hasher.finish();
             self.world.server.report(tick, *state).unwrap();
         }
-        if core::mem::take(&mut self.owed.0) && !self.is_stingy {
-            let bytes = snapshot(*state, self.ballast);
+        if core::mem::take(&mut self.owed.0) && !self.withholds_snapshots {
+            let bytes = snapshot(*state, self.padding_len);
             let now = self.world.now;
             if self.world.server.offer_snapshot(now, &bytes).is_err() {
                 self.refused.push(now);
@@ -135,13 +138,13 @@ impl Crowd {
     fn give(&mut self, player: usize) {
         let machine = &mut self.world.players[player];
         if machine.states.is_empty()
-            || self.miser == Some(player)
+            || self.withholding_seat == Some(player)
             || !core::mem::take(&mut self.owed.1[player])
         {
             return;
         }
         let lie = u64::from(self.liars.contains(&player));
-        let bytes = snapshot(machine.state ^ lie, self.ballast);
+        let bytes = snapshot(machine.state ^ lie, self.padding_len);
         let now = self.world.now;
         machine.machine.offer_snapshot(now, &bytes).unwrap();
     }
@@ -152,7 +155,7 @@ impl Crowd {
         let others = self.world.players[(index + 1) % 3].states.clone();
         let player = &mut self.world.players[index];
         let bytes = player.machine.take_snapshot().unwrap();
-        assert_eq!(bytes.len(), self.ballast + 8);
+        assert_eq!(bytes.len(), self.padding_len + 8);
         player.state = u64::from_be_bytes(bytes[..8].try_into().unwrap());
         let was = player.states.len();
         player.states.truncate(first);
@@ -206,9 +209,9 @@ impl Crowd {
     }
 }
 
-fn snapshot(state: u64, ballast: usize) -> Vec<u8> {
+fn snapshot(state: u64, padding_len: usize) -> Vec<u8> {
     let mut bytes = state.to_be_bytes().to_vec();
-    bytes.resize(ballast + 8, 0x5a);
+    bytes.resize(padding_len + 8, 0x5a);
     bytes
 }
 
@@ -226,20 +229,20 @@ fn sim_ls_14_joining_past_the_chain_loads_a_snapshot() {
         } else {
             SnapshotSource::Players
         };
-        let mut crowd = Crowd::new(seed, source, Recovery::Report, Link::lossy(percent));
-        crowd.run(LATE + u32::try_from(generator.below(500)).unwrap());
-        crowd.world.rejoin(3);
-        let joined = crowd.world.server.ticks_closed();
-        crowd.run(joined + 400);
-        let tick = crowd.entered().unwrap();
+        let mut harness = Harness::new(seed, source, Recovery::Report, Link::lossy(percent));
+        harness.run(LATE + u32::try_from(generator.below(500)).unwrap());
+        harness.world.rejoin(3);
+        let joined = harness.world.server.ticks_closed();
+        harness.run(joined + 400);
+        let tick = harness.entered().unwrap();
         assert!(tick.since(Tick(joined)) < 180, "{joined} {tick}");
-        crowd.assert_agreement();
-        assert!(crowd.begun[3] >= usize::try_from(LATE).unwrap());
-        assert_eq!(crowd.count(is_desync), 0);
+        harness.assert_agreement();
+        assert!(harness.begun[3] >= usize::try_from(LATE).unwrap());
+        assert_eq!(harness.count(is_desync), 0);
         // The new player's hashes are compared from then on.
-        crowd.world.players[3].diverges_at = Some(Tick(joined + 450));
-        crowd.run(joined + 550);
-        assert_eq!(crowd.count(is_desync), 1);
+        harness.world.players[3].diverges_at = Some(Tick(joined + 450));
+        harness.run(joined + 550);
+        assert_eq!(harness.count(is_desync), 1);
     });
 }
 
@@ -250,19 +253,19 @@ fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_in_1_4_s_and_stalls_no_player() {
     let mut waits = Vec::new();
     for seed in 0..5 {
         let seed = Seed::from_number(seed);
-        let mut crowd = Crowd::new(seed, SnapshotSource::Server, Recovery::Report, link);
-        crowd.ballast = (1 << 20) - 8;
-        crowd.run(LATE);
-        let from = crowd.world.players[0].turned_at.len();
-        let joined = crowd.world.now;
-        crowd.world.rejoin(3);
-        while crowd.entered().is_none() {
-            crowd.step();
+        let mut harness = Harness::new(seed, SnapshotSource::Server, Recovery::Report, link);
+        harness.padding_len = (1 << 20) - 8;
+        harness.run(LATE);
+        let from = harness.world.players[0].turned_at.len();
+        let joined = harness.world.now;
+        harness.world.rejoin(3);
+        while harness.entered().is_none() {
+            harness.step();
         }
-        waits.push(crowd.world.now.saturating_since(joined));
-        crowd.run_for(Duration::from_secs(1));
-        crowd.assert_agreement();
-        for player in &crowd.world.players[..3] {
+        waits.push(harness.world.now.saturating_since(joined));
+        harness.run_for(Duration::from_secs(1));
+        harness.assert_agreement();
+        for player in &harness.world.players[..3] {
             let mut pairs = player.turned_at[from..].windows(2);
             let period = Duration::from_nanos(16_666_667);
             assert!(pairs.all(|pair| pair[1].saturating_since(pair[0]) <= period));
@@ -278,7 +281,7 @@ fn ls_g14_a_mebibyte_at_10_mbit_is_in_step_in_1_4_s_and_stalls_no_player() {
 }
 
 #[test]
-fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
+fn sim_ls_12_a_diverged_state_is_replaced() {
     for_each_seed(&test_site!(), 8, |seed| {
         let mut generator = seed.generator(43);
         let source = if generator.chance(500_000) {
@@ -286,44 +289,49 @@ fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
         } else {
             SnapshotSource::Players
         };
-        let mut crowd = Crowd::new(seed, source, Recovery::Reload, Link::lossy(3));
-        crowd.run(200);
+        let mut harness = Harness::new(seed, source, Recovery::Reload, Link::lossy(3));
+        harness.run(200);
         let wrong = usize::try_from(generator.below(3)).unwrap();
-        crowd.world.players[wrong].diverges_at = Some(Tick(250));
-        crowd.run(700);
-        let desyncs: Vec<_> = crowd
+        harness.world.players[wrong].diverges_at = Some(Tick(250));
+        harness.run(700);
+        let desyncs: Vec<_> = harness
             .world
             .server_events
             .iter()
             .filter(|e| is_desync(e))
             .collect();
-        assert_eq!(crowd.count(is_desync), 1, "{desyncs:?} {:?}", crowd.begun);
-        assert!(crowd.begun[wrong] > 250, "it loaded a state");
+        assert_eq!(
+            harness.count(is_desync),
+            1,
+            "{desyncs:?} {:?}",
+            harness.begun
+        );
+        assert!(harness.begun[wrong] > 250, "it loaded a state");
         let reference = (wrong + 1) % 3;
-        let own = &crowd.world.players[wrong].states;
-        let others = &crowd.world.players[reference].states;
+        let own = &harness.world.players[wrong].states;
+        let others = &harness.world.players[reference].states;
         let len = own.len().min(others.len());
         assert_eq!(
-            own[crowd.begun[wrong]..len],
-            others[crowd.begun[wrong]..len]
+            own[harness.begun[wrong]..len],
+            others[harness.begun[wrong]..len]
         );
         assert!(len > 650);
         // Its inputs counted during the replacement.
-        let substituted = crowd.world.players[wrong].own[300..].iter();
+        let substituted = harness.world.players[wrong].own[300..].iter();
         let substituted =
             substituted.filter(|(_, origin)| *origin == lockstep::Origin::Substituted);
         assert!(substituted.count() < 60);
         // Its hashes are compared again.
-        let again = crowd.world.server.ticks_closed() + 20;
-        crowd.world.players[wrong].diverges_at = Some(Tick(again));
-        crowd.run(again + 100);
-        let desyncs = crowd
+        let again = harness.world.server.ticks_closed() + 20;
+        harness.world.players[wrong].diverges_at = Some(Tick(again));
+        harness.run(again + 100);
+        let desyncs = harness
             .world
             .server_events
             .iter()
             .filter(|event| is_desync(event));
         assert_eq!(
-            crowd.count(is_desync),
+            harness.count(is_desync),
             2,
             "{again} {:?}",
             desyncs.collect::<Vec<_>>()
@@ -334,30 +342,30 @@ fn sim_ls_12_a_state_that_went_wrong_is_replaced() {
 #[test]
 fn sim_ls_14_a_donor_of_a_wrong_state_is_detected_and_skipped() {
     for_each_seed(&test_site!(), 4, |seed| {
-        let mut crowd = Crowd::new(
+        let mut harness = Harness::new(
             seed,
             SnapshotSource::Players,
             Recovery::Report,
             Link::lossy(2),
         );
-        crowd.run(LATE);
+        harness.run(LATE);
         // Seat 0 is the first donor, because no player has pending turns.
-        crowd.liars = vec![0];
-        crowd.world.rejoin(3);
-        let joined = crowd.world.server.ticks_closed();
-        crowd.run(joined + 400);
+        harness.liars = vec![0];
+        harness.world.rejoin(3);
+        let joined = harness.world.server.ticks_closed();
+        harness.run(joined + 400);
         let refuted = ServerEvent::SnapshotRefuted {
             donor: Seat(0),
             seat: Seat(3),
         };
-        let lied = crowd.count(|event| *event == refuted);
+        let lied = harness.count(|event| *event == refuted);
         assert!(lied <= 1);
-        assert_eq!(crowd.count(is_desync), 0, "nobody is called wrong for it");
-        let player = &crowd.world.players[3];
-        let others = &crowd.world.players[1].states;
+        assert_eq!(harness.count(is_desync), 0, "nobody is called wrong for it");
+        let player = &harness.world.players[3];
+        let others = &harness.world.players[1].states;
         let own = player.states.len().min(others.len());
         assert_eq!(player.states[own - 50..own], others[own - 50..own]);
-        assert!(lied == 1 || crowd.begun[3] > 0);
+        assert!(lied == 1 || harness.begun[3] > 0);
     });
 }
 
@@ -365,81 +373,81 @@ fn sim_ls_14_a_donor_of_a_wrong_state_is_detected_and_skipped() {
 fn sim_ls_14_a_wrong_state_is_detected_though_first_hashes_are_lost() {
     for_each_seed(&test_site!(), 30, |seed| {
         let (source, link) = (SnapshotSource::Players, Link::lossy(2));
-        let mut crowd = Crowd::new(seed, source, Recovery::Report, link);
-        crowd.run(LATE);
-        crowd.liars = vec![0];
-        crowd.world.links[3].loss = 400_000;
-        crowd.world.rejoin(3);
-        let joined = crowd.world.server.ticks_closed();
-        crowd.run(joined + 500);
-        assert_eq!(crowd.count(is_desync), 0, "nobody is called wrong for it");
+        let mut harness = Harness::new(seed, source, Recovery::Report, link);
+        harness.run(LATE);
+        harness.liars = vec![0];
+        harness.world.links[3].loss = 400_000;
+        harness.world.rejoin(3);
+        let joined = harness.world.server.ticks_closed();
+        harness.run(joined + 500);
+        assert_eq!(harness.count(is_desync), 0, "nobody is called wrong for it");
     });
 }
 
 #[test]
-fn a_pause_of_the_process_is_not_time_in_which_a_snapshot_was_due() {
+fn a_process_pause_does_not_count_against_snapshot_deadlines() {
     let seed = Seed::from_number(8);
     let (source, link) = (SnapshotSource::Server, Link::lossy(1));
-    let mut crowd = Crowd::new(seed, source, Recovery::Report, link);
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
-    while !crowd
+    let mut harness = Harness::new(seed, source, Recovery::Report, link);
+    harness.run(LATE);
+    harness.world.rejoin(3);
+    while !harness
         .world
         .server_events
         .contains(&ServerEvent::SnapshotWanted)
     {
-        crowd.world.step();
+        harness.world.step();
     }
-    crowd.world.now += Duration::from_secs(30);
-    crowd.run_for(Duration::from_secs(5));
-    assert!(crowd.begun[3] > 0);
+    harness.world.now += Duration::from_secs(30);
+    harness.run_for(Duration::from_secs(5));
+    assert!(harness.begun[3] > 0);
     let left = |event: &ServerEvent| matches!(event, ServerEvent::Left { seat: Seat(3), .. });
-    let asked = crowd.count(|event| *event == ServerEvent::SnapshotWanted);
+    let asked = harness.count(|event| *event == ServerEvent::SnapshotWanted);
     // It left once, before the match began.
-    assert_eq!((crowd.count(left), asked), (1, 1));
+    assert_eq!((harness.count(left), asked), (1, 1));
 }
 
 #[test]
-fn a_newcomer_without_a_donor_is_notified() {
+fn a_new_player_without_a_donor_is_notified() {
     let seed = Seed::from_number(6);
-    let mut crowd = Crowd::new(
+    let mut harness = Harness::new(
         seed,
         SnapshotSource::Players,
         Recovery::Report,
         Link::lossy(1),
     );
-    crowd.run(LATE);
-    crowd.world.rejoin(3);
+    harness.run(LATE);
+    harness.world.rejoin(3);
     // No donor answers: three are asked for 10 s each.
-    let end = crowd.world.now + Duration::from_millis(30_300);
-    while crowd.world.now < end {
-        crowd.world.step();
+    let end = harness.world.now + Duration::from_millis(30_300);
+    while harness.world.now < end {
+        harness.world.step();
     }
     let closed = ClientEvent::Closed(CloseReason::Behind);
-    assert_eq!(crowd.world.players[3].events.last(), Some(&closed));
+    assert_eq!(harness.world.players[3].events.last(), Some(&closed));
     assert!(
-        crowd.world.players[0].states.len() > 2_800,
+        harness.world.players[0].states.len() > 2_800,
         "the others play on"
     );
 }
 
 #[test]
-fn a_snapshot_is_given_when_it_is_wanted_and_in_bounds() {
+fn a_snapshot_is_accepted_if_requested_and_within_bounds() {
     let seed = Seed::from_number(7);
-    let mut crowd = Crowd::new(
+    let mut harness = Harness::new(
         seed,
         SnapshotSource::Server,
         Recovery::Report,
         Link::perfect(),
     );
-    let now = crowd.world.now;
+    let now = harness.world.now;
     assert_eq!(
-        crowd.world.server.offer_snapshot(now, &[]),
+        harness.world.server.offer_snapshot(now, &[]),
         Err(SnapshotError::NotCurrent)
     );
-    crowd.run(100);
-    let now = crowd.world.now;
-    let client = &mut crowd.world.players[0].machine;
+    harness.run(100);
+    let now = harness.world.now;
+    let client = &mut harness.world.players[0].machine;
     assert_eq!(
         client.offer_snapshot(now, &[]),
         Err(SnapshotError::NotWanted)
@@ -447,8 +455,8 @@ fn a_snapshot_is_given_when_it_is_wanted_and_in_bounds() {
     assert_eq!(client.take_snapshot(), None);
     let long = vec![0; (1 << 20) + 1];
     assert_eq!(
-        crowd.world.server.offer_snapshot(now, &long),
+        harness.world.server.offer_snapshot(now, &long),
         Err(SnapshotError::TooLong)
     );
-    assert_eq!(crowd.world.server.offer_snapshot(now, &long[1..]), Ok(()));
+    assert_eq!(harness.world.server.offer_snapshot(now, &long[1..]), Ok(()));
 }

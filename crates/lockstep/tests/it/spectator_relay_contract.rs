@@ -15,7 +15,7 @@ use crate::world::{MATCH, config};
 enum Role {
     Server(Box<MatchServer<u16>>),
     Client(Box<ClientPeer<u16>>),
-    Fan(Box<SpectatorRelay>),
+    Relay(Box<SpectatorRelay>),
 }
 
 /// Calls the same method of any role.
@@ -24,7 +24,7 @@ macro_rules! any {
         match $role {
             Role::Server($machine) => $call,
             Role::Client($machine) => $call,
-            Role::Fan($machine) => $call,
+            Role::Relay($machine) => $call,
         }
     };
 }
@@ -87,13 +87,13 @@ impl ContractSubject for Branches {
         for (place, parent) in PARENTS.into_iter().enumerate().skip(1) {
             let (seed, up) = (seeds.seed(), peer(parent));
             group.push(if matches!(place, 2 | 3) {
-                let mut fan = SpectatorRelay::new(SpectatorRelayConfig::default(), up, seed, now);
+                let mut relay = SpectatorRelay::new(SpectatorRelayConfig::default(), up, seed, now);
                 if place == 2 {
-                    fan.watch_as_relay(now, PeerId(3)).unwrap();
+                    relay.watch_as_relay(now, PeerId(3)).unwrap();
                 } else {
-                    fan.watch(now, PeerId(5)).unwrap();
+                    relay.watch(now, PeerId(5)).unwrap();
                 }
-                Role::Fan(Box::new(fan))
+                Role::Relay(Box::new(relay))
             } else {
                 let config = ClientConfig::default();
                 Role::Client(Box::new(ClientPeer::new(config, up, seed, now)))
@@ -138,15 +138,15 @@ impl ContractSubject for Branches {
                     client.leave(now, LeaveReason::Quit);
                 }
             }
-            Role::Fan(fan) => match number {
-                0 => fan.leave(now, PeerId(5)),
+            Role::Relay(relay) => match number {
+                0 => relay.leave(now, PeerId(5)),
                 1..=10 => {
-                    fan.watch(now, PeerId(77)).ok();
+                    relay.watch(now, PeerId(77)).ok();
                 }
                 11..=20 => {
-                    fan.watch_as_relay(now, PeerId(77)).ok();
+                    relay.watch_as_relay(now, PeerId(77)).ok();
                 }
-                21 => fan.close(now),
+                21 => relay.close(now),
                 _ => {}
             },
         }
@@ -195,17 +195,20 @@ impl ContractSubject for Branches {
                     let watched = if client.is_spectator() { turns } else { 0 };
                     reached.note("a spectator sees turns", watched);
                 }
-                Role::Fan(fan) => {
-                    let stats = fan.stats();
-                    let is_closed = u64::from(fan.phase() == Phase::Closed);
+                Role::Relay(relay) => {
+                    let stats = relay.stats();
+                    let is_closed = u64::from(relay.phase() == Phase::Closed);
                     for (point, count) in [
-                        ("a fan passes ticks on", stats.ticks),
-                        ("a fan's child gets turns", stats.children.turns_sent),
-                        ("a fan has bundles twice", stats.bundles_repeated),
-                        ("a fan drops malformed", stats.dropped_malformed),
-                        ("a fan drops a stranger's", stats.dropped_unknown_peer),
+                        ("a relay passes ticks on", stats.ticks),
+                        ("a relay's child gets turns", stats.children.turns_sent),
+                        ("a relay has bundles twice", stats.bundles_repeated),
+                        ("a relay drops malformed", stats.dropped_malformed),
+                        (
+                            "a relay drops an unknown peer's",
+                            stats.dropped_unknown_peer,
+                        ),
                         ("a child's input is dropped", stats.children.dropped_inputs),
-                        ("a fan goes", is_closed),
+                        ("a relay leaves", is_closed),
                     ] {
                         reached.note(point, count);
                     }
@@ -220,6 +223,6 @@ fn peer(place: usize) -> PeerId {
 }
 
 #[test]
-fn sim_contract_fan() {
+fn sim_contract_spectator_relay() {
     check_contract(&netsim::test_site!(), 100, &Branches);
 }

@@ -35,16 +35,16 @@ fn left(tree: &Tree) -> Vec<(PeerId, LeaveReason)> {
 }
 
 #[test]
-fn sim_ls_1_spectators_see_what_players_play_whenever_they_come() {
+fn sim_ls_1_spectators_see_the_players_match_at_any_join_time() {
     for_each_seed(&test_site!(), 10, |seed| {
-        let mut whims = seed.generator(50);
-        let delay = u16::try_from(whims.below(2) * whims.below(120)).unwrap();
-        let loss = u32::try_from(whims.below(12)).unwrap();
+        let mut choices = seed.generator(50);
+        let delay = u16::try_from(choices.below(2) * choices.below(120)).unwrap();
+        let loss = u32::try_from(choices.below(12)).unwrap();
         let mut tree = Tree::new(seed, watched(3, delay), Link::lossy(loss));
         tree.watch(SERVER);
         let mut comes = 0;
         for _ in 0..4 {
-            comes += u32::try_from(whims.below(400)).unwrap();
+            comes += u32::try_from(choices.below(400)).unwrap();
             tree.run(comes);
             tree.watch(SERVER);
         }
@@ -79,7 +79,7 @@ fn ls_14_spectators_change_nothing_for_players() {
 }
 
 #[test]
-fn a_delay_is_kept_and_the_end_is_shown_as_much_later() {
+fn a_delay_holds_and_also_applies_to_the_end() {
     // The world checks each sent datagram against the delay.
     let mut tree = Tree::new(Seed::from_number(2), watched(2, 300), Link::lossy(5));
     let early = tree.watch(SERVER);
@@ -122,7 +122,7 @@ fn a_delay_longer_than_the_chain_costs_a_bundle_a_tick() {
 }
 
 #[test]
-fn a_spectator_plays_no_seat() {
+fn inputs_of_a_spectator_count_for_no_seat() {
     let mut tree = Tree::new(Seed::from_number(4), config(2), Link::perfect());
     let node = tree.watch(SERVER);
     tree.run(60);
@@ -183,7 +183,7 @@ fn a_silent_spectator_is_evicted_and_delays_no_other() {
 }
 
 #[test]
-fn ls_6_a_spectator_makes_up_an_outage() {
+fn ls_6_a_spectator_recovers_from_an_outage() {
     let mut tree = Tree::new(Seed::from_number(6), config(8), Link::lossy(2));
     let node = tree.watch(SERVER);
     tree.run(100);
@@ -245,14 +245,14 @@ fn without_a_snapshot_a_player_that_left_cannot_watch_later() {
     tree.run(150);
     assert_eq!(left(&tree), [(peer(node), LeaveReason::Quit)]);
     // Without a snapshot the late spectator waits, and the others continue.
-    tree.is_stingy = true;
+    tree.withholds_snapshots = true;
     tree.run(LATE);
     let late = tree.watch(SERVER);
     tree.run(LATE + 200);
     assert!(tree.viewer(late).states.is_empty());
     let is_wanted = |event: &&ServerEvent| **event == ServerEvent::SnapshotWanted;
     assert_eq!(tree.events.iter().filter(is_wanted).count(), 1, "once");
-    tree.is_stingy = false;
+    tree.withholds_snapshots = false;
     tree.run(LATE + 500);
     tree.assert_saw(late, LATE + 460);
 }
@@ -260,7 +260,7 @@ fn without_a_snapshot_a_player_that_left_cannot_watch_later() {
 #[test]
 fn ls_14_late_spectators_are_evicted_if_the_server_gives_no_snapshot() {
     let mut tree = Tree::new(Seed::from_number(10), config(2), Link::lossy(1));
-    tree.is_stingy = true;
+    tree.withholds_snapshots = true;
     let early = tree.watch(SERVER);
     tree.run(LATE);
     let late = tree.watch(SERVER);
@@ -283,14 +283,14 @@ fn ls_14_late_spectators_are_evicted_if_the_server_gives_no_snapshot() {
 type LetIn = fn(&mut MatchServer<u16>, Instant, PeerId) -> Result<(), JoinError>;
 
 /// A server without players, and `count` spectators that send prepared datagrams.
-struct Hall {
+struct ManySpectators {
     server: MatchServer<u16>,
     now: Instant,
     count: u32,
     buf: Vec<u8>,
 }
 
-impl Hall {
+impl ManySpectators {
     fn new(count: u32) -> Self {
         Self::with(count, MatchServer::watch)
     }
@@ -340,47 +340,50 @@ impl Hall {
 
 #[test]
 fn ls_9_nothing_is_allocated_for_spectators() {
-    let mut hall = Hall::new(200);
-    hall.run(1_000);
+    let mut spectators = ManySpectators::new(200);
+    spectators.run(1_000);
     let (before, bytes) = (allocations(), held());
-    let turns = hall.server.stats().spectators.turns_sent;
-    hall.run(3_000);
+    let turns = spectators.server.stats().spectators.turns_sent;
+    spectators.run(3_000);
     assert_eq!((allocations() - before, held() - bytes), (0, 0));
-    let turns = hall.server.stats().spectators.turns_sent - turns;
+    let turns = spectators.server.stats().spectators.turns_sent - turns;
     assert_eq!(turns, 3_000 * 200, "a datagram a tick each");
-    assert_eq!(hall.server.stats().spectators.dropped_malformed, 0);
-    assert_eq!(hall.server.stats().spectators.dropped_ack, 0);
+    assert_eq!(spectators.server.stats().spectators.dropped_malformed, 0);
+    assert_eq!(spectators.server.stats().spectators.dropped_ack, 0);
 }
 
 #[test]
 fn ls_9_a_spectator_costs_some_200_bytes() {
-    let (few, many) = (Hall::new(100), Hall::new(4_196));
+    let (few, many) = (ManySpectators::new(100), ManySpectators::new(4_196));
     let cost = (many.server.memory_len() - few.server.memory_len()) / 4_096;
     assert!(cost <= 400, "{cost}");
     let before = held();
-    let hall = Hall::new(2_000);
-    let (bytes, counted) = (held() - before, hall.server.memory_len());
+    let spectators = ManySpectators::new(2_000);
+    let (bytes, counted) = (held() - before, spectators.server.memory_len());
     let counted = i64::try_from(counted).unwrap();
     assert!(counted.abs_diff(bytes) < 200_000, "{counted} {bytes}");
 }
 
 #[test]
 fn ls_10_hostile_spectators_cost_bounded_memory_and_eight_transfers() {
-    let mut hall = Hall::with(64, MatchServer::watch_as_relay);
-    hall.run(LATE);
-    let now = hall.now;
+    let mut spectators = ManySpectators::with(64, MatchServer::watch_as_relay);
+    spectators.run(LATE);
+    let now = spectators.now;
     // All claim to have restarted, and request a snapshot as often as they can.
-    hall.server.offer_snapshot(now, &vec![7; 100_000]).unwrap();
+    spectators
+        .server
+        .offer_snapshot(now, &vec![7; 100_000])
+        .unwrap();
     let before = held();
     for _ in 0..50 {
         for peer in 0..64 {
             let arrival = Arrival::from(PeerId(100 + peer));
-            hall.server.handle_datagram(now, arrival, &mut [0x0b]);
+            spectators.server.handle_datagram(now, arrival, &mut [0x0b]);
             let mut ready = [0x01, 2, 0, 0, 0, 0];
-            hall.server.handle_datagram(now, arrival, &mut ready);
+            spectators.server.handle_datagram(now, arrival, &mut ready);
         }
     }
-    assert_eq!(hall.server.stats().spectators.snapshots_begun, 8);
+    assert_eq!(spectators.server.stats().spectators.snapshots_begun, 8);
     let bytes = held() - before;
     assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
     let mut generator = Seed::from_number(3).generator(0);
@@ -393,16 +396,17 @@ fn ls_10_hostile_spectators_cost_bounded_memory_and_eight_transfers() {
             *kind %= 12;
         }
         let peer = PeerId(100 + u32::try_from(generator.below(64)).unwrap());
-        hall.server
+        spectators
+            .server
             .handle_datagram(now, Arrival::from(peer), &mut datagram);
     }
-    while hall.server.poll_event().is_some() {}
+    while spectators.server.poll_event().is_some() {}
     let bytes = held() - before;
     assert!(bytes < 8 * 70_000 + 20_000, "{bytes}");
 }
 
 #[test]
-fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
+fn ls_10_a_spectator_that_needs_no_snapshot_gets_none() {
     let mut config = config(2);
     config.snapshots = lockstep::SnapshotSource::Players;
     let mut tree = Tree::new(Seed::from_number(8), config, Link::perfect());
@@ -424,9 +428,9 @@ fn ls_10_a_spectator_that_needs_no_snapshot_is_given_none() {
 }
 
 #[test]
-fn ls_14_eight_spectators_that_take_no_snapshot_do_not_block_a_ninth() {
+fn ls_14_eight_spectators_with_stalled_transfers_do_not_block_a_ninth() {
     let mut tree = Tree::new(Seed::from_number(9), config(2), Link::perfect());
-    tree.ballast = 500_000;
+    tree.padding_len = 500_000;
     tree.run(LATE);
     let silent: Vec<_> = (0..8).map(|_| tree.watch(SERVER)).collect();
     while tree.server.stats().spectators.snapshots_begun < 8 {

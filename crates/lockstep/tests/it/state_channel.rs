@@ -249,7 +249,7 @@ fn sim_l6_after_an_outage_the_newest_arrives_within_a_second() {
 }
 
 #[test]
-fn l6_a_newer_state_takes_the_place_of_one_that_was_not_begun() {
+fn l6_a_newer_state_replaces_one_that_was_not_begun() {
     let mut limits = StateLimits::default();
     // One datagram at once, then one per 100 ms.
     (limits.burst_bytes, limits.rate_bytes_per_s) = (1_000, 10_000);
@@ -294,7 +294,7 @@ fn l6_at_60_hz_a_small_state_costs_a_datagram_and_an_ack_in_20_ms() {
 }
 
 #[test]
-fn l6_a_state_that_is_not_taken_holds_newer_ones_up_for_32_gaps_at_most() {
+fn l6_a_blocked_state_delays_newer_ones_for_32_intervals_at_most() {
     let mut limits = StateLimits::default();
     limits.gap_max = Duration::from_millis(100);
     let mut pair = Pair::new(Seed::from_number(1), limits, &link(0));
@@ -375,7 +375,7 @@ fn states_of_any_length_arrive_up_to_the_longest() {
 }
 
 #[test]
-fn nothing_is_sent_where_the_rate_is_nothing() {
+fn nothing_is_sent_at_rate_0() {
     let mut limits = StateLimits::default();
     (limits.rate_bytes_per_s, limits.burst_bytes) = (0, 0);
     limits.datagram_len_max = 0;
@@ -401,7 +401,7 @@ fn vector(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn state_vectors_mean_what_they_meant() {
+fn state_vectors_are_unchanged() {
     let mut sender = StateSender::new(&StateLimits::default(), START);
     sender.push(START, b"hi".as_slice().into()).unwrap();
     let mut sent = Vec::new();
@@ -441,7 +441,7 @@ fn state_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn a_state_vector_cut_short_or_longer_or_with_other_values_is_refused() {
+fn state_vectors_truncated_extended_or_changed_are_refused() {
     let (part, ack) = (vector("fragment"), vector("ack"));
     let good = |len: &usize| decode_state_part(&part[..*len]).is_ok();
     assert_eq!(

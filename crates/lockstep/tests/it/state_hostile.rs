@@ -31,7 +31,7 @@ fn fragment(number: u32, total: u32, count: u16, index: u16) -> Vec<u8> {
 }
 
 #[test]
-fn l6_a_receiver_holds_three_states_of_its_longest_and_no_more() {
+fn l6_a_receiver_holds_at_most_three_longest_states() {
     const LEN_MAX: u32 = 20_000;
     let mut draw = Seed::from_number(1).generator(0);
     let before = held();
@@ -66,7 +66,7 @@ fn l6_a_receiver_holds_three_states_of_its_longest_and_no_more() {
 }
 
 #[test]
-fn l6_a_flood_is_answered_50_times_a_second() {
+fn l6_a_flood_is_acknowledged_at_most_50_times_a_second() {
     let mut receiver = StateReceiver::new(1_000);
     let (mut said, mut out) = (0, Vec::new());
     for micros in 0..1_000_000 / 50 {
@@ -80,7 +80,7 @@ fn l6_a_flood_is_answered_50_times_a_second() {
 }
 
 #[test]
-fn l6_a_lying_receiver_changes_nothing_for_itself_but_what_it_gets() {
+fn l6_false_acks_affect_only_the_lying_receiver() {
     let mut sender = StateSender::new(&StateLimits::default(), NOW);
     let state: Arc<[u8]> = vec![1; 3_000].into();
     let number = sender.push(NOW, Arc::clone(&state)).unwrap();
@@ -114,7 +114,7 @@ fn l6_a_lying_receiver_changes_nothing_for_itself_but_what_it_gets() {
 }
 
 #[test]
-fn l6_both_ends_allocate_nothing_once_they_are_warm() {
+fn l6_both_ends_allocate_nothing_after_warm_up() {
     let limits = StateLimits::default();
     let mut sender = StateSender::new(&limits, NOW);
     let mut receiver = StateReceiver::new(10_000);
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_make_up_the_whole(total in any::<u32>(), count in 1_u16..=256) {
+    fn fragments_reassemble_in_any_order(total in any::<u32>(), count in 1_u16..=256) {
         let mut end = 0;
         for index in 0..count {
             let range = part_range(total, count, index);

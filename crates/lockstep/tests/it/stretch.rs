@@ -56,17 +56,17 @@ fn is_left(event: &ServerEvent) -> bool {
 }
 
 #[test]
-fn sim_ls_5_ticks_are_longer_while_somebody_is_slow_and_all_stay_in_step() {
+fn sim_ls_5_ticks_stretch_while_a_player_is_slow_and_all_stay_in_step() {
     for_each_seed(&test_site!(), 4, |seed| {
-        let mut whims = seed.generator(60);
+        let mut choices = seed.generator(60);
         let mut config = stretching(40, Duration::from_mins(5));
         let mut link = Link::lossy(1);
-        if whims.chance(500_000) {
+        if choices.chance(500_000) {
             let cap = Duration::from_millis(300);
             config.close = ClosePolicy::WaitAll { cap };
             link.loss = 0;
         }
-        config.forward_inputs = whims.chance(500_000);
+        config.forward_inputs = choices.chance(500_000);
         let mut world = World::seeded(seed, config, link, pad);
         world.run_for(Duration::from_secs(10));
         assert_eq!(world.server.stats().ticks_stretched, 0);
@@ -164,7 +164,7 @@ fn ls_10_a_silent_player_delays_no_other() {
 }
 
 #[test]
-fn ls_10_a_player_that_left_while_behind_lengthens_no_tick() {
+fn ls_10_a_player_that_left_while_lagging_stretches_no_tick() {
     let hold = Duration::from_secs(60);
     let mut world = World::<u16>::new(68, stretching(100, hold), Link::perfect(), pad);
     world.run_for(Duration::from_secs(5));
@@ -214,7 +214,7 @@ fn ls_8_no_datagram_with_a_tick_length_exceeds_the_limit() {
 }
 
 #[test]
-fn ls_10_a_removed_player_lengthens_no_tick() {
+fn ls_10_a_removed_player_stretches_no_tick() {
     let hold = Duration::from_secs(5);
     let mut world = World::<u16>::new(69, stretching(100, hold), Link::perfect(), pad);
     world.run_for(Duration::from_secs(5));
@@ -230,7 +230,7 @@ fn ls_10_a_removed_player_lengthens_no_tick() {
 }
 
 #[test]
-fn a_short_pause_makes_no_tick_longer() {
+fn a_short_pause_stretches_no_tick() {
     let config = stretching(40, Duration::from_secs(60));
     let mut world = World::<u16>::seeded(Seed::from_number(63), config, Link::lossy(1), pad);
     for _ in 0..5 {
@@ -243,7 +243,7 @@ fn a_short_pause_makes_no_tick_longer() {
 }
 
 /// Player 3 is behind for `behind` seconds, and keeps up for `through` seconds.
-fn dawdle(world: &mut World<u16>, behind: u64, through: u64) {
+fn simulate_slowly(world: &mut World<u16>, behind: u64, through: u64) {
     world.players[3].is_frozen = true;
     world.run_for(Duration::from_secs(behind));
     world.players[3].is_frozen = false;
@@ -257,7 +257,7 @@ fn ls_10_an_occasionally_slow_player_delays_no_longer_than_a_slow_one() {
         let mut world = World::<u16>::new(64, stretching(40, hold), Link::lossy(1), pad);
         world.run_for(Duration::from_secs(5));
         for _ in 0..150 / (behind + through) {
-            dawdle(&mut world, behind, through);
+            simulate_slowly(&mut world, behind, through);
         }
         world.run_for(Duration::from_secs(50));
         let left = world.server_events.iter().filter(|event| is_left(event));
@@ -276,7 +276,7 @@ fn ls_10_a_new_player_on_a_slow_players_seat_is_not_removed() {
     let hold = Duration::from_secs(8);
     let mut world = World::<u16>::new(65, stretching(40, hold), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(5));
-    dawdle(&mut world, 8, 0);
+    simulate_slowly(&mut world, 8, 0);
     assert!(!world.server_events.iter().any(is_left));
     world.server.leave(world.now, peer(3));
     world.rejoin(3);
@@ -295,7 +295,7 @@ fn ls_10_a_new_player_on_a_slow_players_seat_is_not_removed() {
 }
 
 #[test]
-fn a_pause_in_a_stretched_match_hurries_no_player() {
+fn a_pause_in_a_stretched_match_speeds_up_no_player() {
     for pause in [Duration::from_secs(1), Duration::from_hours(1)] {
         let mut config = stretching(40, Duration::from_mins(5));
         let cap = Duration::from_millis(200);

@@ -66,7 +66,7 @@ fn made_again(seed: u64, window: u8) -> (u64, u64) {
 }
 
 #[test]
-fn ls_16_what_was_foreseen_of_a_former_hosts_ticks_is_forgotten() {
+fn ls_16_predictions_from_a_former_hosts_ticks_are_dropped() {
     for window in [4, 9] {
         for seed in 0..4 {
             let (after, before) = made_again(seed, window);
@@ -79,7 +79,7 @@ fn ls_16_what_was_foreseen_of_a_former_hosts_ticks_is_forgotten() {
 }
 
 #[test]
-fn ls_16_a_next_host_that_fetches_for_long_is_waited_for() {
+fn ls_16_a_next_host_that_fetches_for_long_is_not_replaced() {
     let mut link = Link::lossy(2);
     link.latency = Duration::from_millis(100);
     let mut world = HostedWorld::new(Seed::from_number(22), &hosted(4, 0), link, commands);
@@ -138,14 +138,14 @@ fn asleep_in_an_election(span: Duration) -> HostedWorld<u16> {
 }
 
 #[test]
-fn ls_16_a_player_asleep_during_an_election_rejoins() {
+fn ls_16_a_player_paused_during_an_election_rejoins() {
     let mut world = asleep_in_an_election(Duration::from_secs(4));
     world.assert_progress(&[1, 2, 3, 4]);
     assert_eq!(world.players[4].machine.epoch(), 1);
 }
 
 #[test]
-fn ls_16_who_sleeps_through_an_election_is_told_of_its_removal() {
+fn ls_16_a_player_paused_during_an_election_is_notified_of_its_removal() {
     let mut world = asleep_in_an_election(Duration::from_secs(14));
     world.assert_progress(&[1, 2, 3]);
     let closed = world.players[4].closed();

@@ -103,7 +103,7 @@ fn the_first_divergent_tick_is_named_whatever_it_is() {
 }
 
 #[test]
-fn given_inputs_are_played_and_missing_ones_are_the_default() {
+fn given_inputs_are_used_and_missing_ones_are_the_default() {
     /// The sum of all inputs, by seat.
     #[derive(Default)]
     struct Sum([u64; 3]);

@@ -205,7 +205,7 @@ fn ls_g14_a_mebibyte_arrives_in_840_ms_and_one_and_a_half_round_trips() {
 }
 
 #[test]
-fn sim_ls_14_transfer_arrives_whole_whatever_the_link_does() {
+fn sim_ls_14_a_transfer_completes_under_any_link_faults() {
     for_each_seed(&test_site!(), 60, |seed| {
         let mut draw = seed.generator(3);
         let loss = u32::try_from(draw.below(31)).unwrap();
@@ -258,7 +258,7 @@ fn sim_ls_14_transfer_resumes_after_outages() {
 }
 
 #[test]
-fn ls_14_a_transfer_delays_no_input_by_more_than_its_burst() {
+fn ls_14_a_transfer_delays_an_input_by_at_most_its_burst() {
     // A 12 Mbit/s link with 60 Hz inputs and a snapshot at 10 Mbit/s.
     let rate = Rate {
         bytes_per_second: NonZeroU64::new(1_500_000).unwrap(),
@@ -294,7 +294,7 @@ fn snapshots_of_any_length_arrive() {
 }
 
 #[test]
-fn nothing_is_sent_where_the_rate_is_nothing() {
+fn nothing_is_sent_at_rate_0() {
     let mut limits = TransferLimits::default();
     limits.rate_bytes_per_s = 0;
     limits.burst_bytes = 0;

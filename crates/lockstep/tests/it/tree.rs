@@ -28,7 +28,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Role {
     Client(Box<Viewer>),
-    Fan(Box<SpectatorRelay>, Vec<SpectatorRelayEvent>),
+    Relay(Box<SpectatorRelay>, Vec<SpectatorRelayEvent>),
 }
 
 /// A client with its game.
@@ -54,13 +54,13 @@ pub(crate) struct Tree {
     /// Periods in which a node's uplink drops everything.
     pub(crate) outages: Vec<(usize, Instant, Instant)>,
     /// Size of a snapshot without the state, bytes.
-    pub(crate) ballast: usize,
+    pub(crate) padding_len: usize,
     /// Bytes sent by each node; the server is 0.
     pub(crate) sent_bytes: BTreeMap<usize, usize>,
     /// A relay that forges the inputs that it forwards.
     pub(crate) liar: Option<usize>,
     /// Whether the server offers no snapshots.
-    pub(crate) is_stingy: bool,
+    pub(crate) withholds_snapshots: bool,
     state: u64,
     owes_snapshot: bool,
     delay: u32,
@@ -89,10 +89,10 @@ impl Tree {
             truth: Vec::new(),
             link,
             outages: Vec::new(),
-            ballast: 5_000,
+            padding_len: 5_000,
             sent_bytes: BTreeMap::new(),
             liar: None,
-            is_stingy: false,
+            withholds_snapshots: false,
             state: 0,
             owes_snapshot: false,
             delay,
@@ -124,24 +124,24 @@ impl Tree {
     }
 
     /// Adds a spectator relay below `parent`.
-    pub(crate) fn fan(&mut self, parent: usize, config: SpectatorRelayConfig) -> usize {
-        let fan = SpectatorRelay::new(config, UP, self.seeds.seed(), self.now);
-        let node = self.add(Role::Fan(Box::new(fan), Vec::new()), parent);
+    pub(crate) fn relay(&mut self, parent: usize, config: SpectatorRelayConfig) -> usize {
+        let relay = SpectatorRelay::new(config, UP, self.seeds.seed(), self.now);
+        let node = self.add(Role::Relay(Box::new(relay), Vec::new()), parent);
         self.let_watch(parent, node);
         node
     }
 
     pub(crate) fn let_watch(&mut self, parent: usize, node: usize) {
         let (now, peer) = (self.now, peer(node));
-        let is_fan = matches!(self.nodes[node].role, Role::Fan(..));
-        if parent == SERVER && is_fan {
+        let is_relay = matches!(self.nodes[node].role, Role::Relay(..));
+        if parent == SERVER && is_relay {
             self.server.watch_as_relay(now, peer).unwrap();
         } else if parent == SERVER {
             self.server.watch(now, peer).unwrap();
-        } else if is_fan {
-            self.as_fan(parent).watch_as_relay(now, peer).unwrap();
+        } else if is_relay {
+            self.as_relay(parent).watch_as_relay(now, peer).unwrap();
         } else {
-            self.as_fan(parent).watch(now, peer).unwrap();
+            self.as_relay(parent).watch(now, peer).unwrap();
         }
     }
 
@@ -170,14 +170,14 @@ impl Tree {
     pub(crate) fn viewer(&mut self, node: usize) -> &mut Viewer {
         match &mut self.nodes[node].role {
             Role::Client(viewer) => viewer,
-            Role::Fan(..) => panic!("{node} is a fan"),
+            Role::Relay(..) => panic!("{node} is a relay"),
         }
     }
 
-    pub(crate) fn as_fan(&mut self, node: usize) -> &mut SpectatorRelay {
+    pub(crate) fn as_relay(&mut self, node: usize) -> &mut SpectatorRelay {
         match &mut self.nodes[node].role {
-            Role::Client(_) => panic!("{node} is no fan"),
-            Role::Fan(fan, _) => fan,
+            Role::Client(_) => panic!("{node} is no relay"),
+            Role::Relay(relay, _) => relay,
         }
     }
 
@@ -225,7 +225,7 @@ impl Tree {
         let timers = self.nodes.iter().filter(|node| !node.is_paused);
         let timers = timers.filter_map(|node| match &node.role {
             Role::Client(viewer) => viewer.machine.poll_timeout(),
-            Role::Fan(fan, _) => fan.poll_timeout(),
+            Role::Relay(relay, _) => relay.poll_timeout(),
         });
         let timers = timers.chain(self.server.poll_timeout());
         let arrivals = self.in_flight.keys().next().map(|(at, _)| *at);
@@ -262,7 +262,7 @@ impl Tree {
                 let arrival = Arrival::from(source);
                 viewer.machine.handle_datagram(now, arrival, datagram);
             }
-            Role::Fan(fan, _) => fan.handle_datagram(now, Arrival::from(source), datagram),
+            Role::Relay(relay, _) => relay.handle_datagram(now, Arrival::from(source), datagram),
         }
     }
 
@@ -290,8 +290,8 @@ impl Tree {
                 Role::Client(viewer) if is_due(viewer.machine.poll_timeout()) => {
                     viewer.machine.handle_timeout(now);
                 }
-                Role::Fan(fan, _) if is_due(fan.poll_timeout()) => fan.handle_timeout(now),
-                Role::Client(_) | Role::Fan(..) => {}
+                Role::Relay(relay, _) if is_due(relay.poll_timeout()) => relay.handle_timeout(now),
+                Role::Client(_) | Role::Relay(..) => {}
             }
         }
     }
@@ -314,7 +314,7 @@ impl Tree {
                 let sent = match &mut node.role {
                     _ if node.is_paused => None,
                     Role::Client(viewer) => viewer.machine.poll_transmit(now, &mut buf),
-                    Role::Fan(fan, _) => fan.poll_transmit(now, &mut buf),
+                    Role::Relay(relay, _) => relay.poll_transmit(now, &mut buf),
                 };
                 let Some(sent) = sent else {
                     break;
@@ -336,7 +336,9 @@ impl Tree {
                         .events
                         .extend(core::iter::from_fn(|| viewer.machine.poll_event()));
                 }
-                Role::Fan(fan, events) => events.extend(core::iter::from_fn(|| fan.poll_event())),
+                Role::Relay(relay, events) => {
+                    events.extend(core::iter::from_fn(|| relay.poll_event()));
+                }
             }
         }
     }
@@ -386,9 +388,12 @@ impl Tree {
             self.truth.push(self.state);
             self.server.report(tick, self.state).unwrap();
         }
-        if !self.truth.is_empty() && !self.is_stingy && core::mem::take(&mut self.owes_snapshot) {
+        if !self.truth.is_empty()
+            && !self.withholds_snapshots
+            && core::mem::take(&mut self.owes_snapshot)
+        {
             let mut bytes = self.state.to_be_bytes().to_vec();
-            bytes.resize(self.ballast + 8, 0x5a);
+            bytes.resize(self.padding_len + 8, 0x5a);
             self.server.offer_snapshot(now, &bytes).unwrap();
         }
         for node in self.nodes.iter_mut().filter(|node| !node.is_paused) {
@@ -396,7 +401,7 @@ impl Tree {
                 continue;
             };
             if let Some(bytes) = viewer.machine.take_snapshot() {
-                assert_eq!(bytes.len(), self.ballast + 8);
+                assert_eq!(bytes.len(), self.padding_len + 8);
                 viewer.state = u64::from_be_bytes(bytes[..8].try_into().unwrap());
                 viewer.states.clear();
             }

@@ -54,7 +54,7 @@ fn inputs(datagram: &[u8], width: Width, before: u32) -> Vec<u32> {
 }
 
 #[test]
-fn up_vectors_mean_what_they_meant() {
+fn up_vectors_are_unchanged() {
     let up = |name| vector(UP, name);
     let next = Tick(0x0001_2345);
     assert_eq!(decode_up(&up("ready"), PAD), Ok(Up::Ready { next }));
@@ -105,7 +105,7 @@ fn up_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn down_vectors_mean_what_they_meant() {
+fn down_vectors_are_unchanged() {
     let down = |name| vector(DOWN, name);
     let welcome = Welcome {
         mode: Mode::Quorum,
@@ -176,7 +176,7 @@ fn down_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn vectors_of_snapshots_mean_what_they_meant() {
+fn snapshot_vectors_are_unchanged() {
     // The second chunk of a 70-byte snapshot, and the acknowledgement of that chunk alone.
     let datagram = vector(DOWN, "chunk");
     let mut limits = TransferLimits::default();
@@ -236,7 +236,7 @@ fn vectors_of_snapshots_mean_what_they_meant() {
 }
 
 #[test]
-fn ladder_vectors_mean_what_they_meant() {
+fn bisect_vectors_are_unchanged() {
     let question = |name| match decode_down(&vector(DOWN, name), None) {
         Ok(Down::Question(question)) => question,
         other => panic!("{name}: {other:?}"),
@@ -282,13 +282,13 @@ fn ladder_vectors_mean_what_they_meant() {
     let known = None;
     let unknown = Ok(Up::Answer(Answer::Sections { tick_low, known }));
     assert_eq!(decode_up(&vector(UP, "answer_unknown"), PAD), unknown);
-    let heard = Ok(Up::Answer(Answer::Acknowledged { tick_low, seat }));
-    assert_eq!(decode_up(&vector(UP, "answer_heard"), PAD), heard);
+    let events_seen = Ok(Up::Answer(Answer::Acknowledged { tick_low, seat }));
+    assert_eq!(decode_up(&vector(UP, "answer_heard"), PAD), events_seen);
 }
 
 /// Values that no sender writes.
 #[test]
-fn ladder_vectors_with_other_values_are_refused() {
+fn bisect_vectors_with_other_values_are_refused() {
     // Form; no tick; bits past the count; known; sections; a long name; a name that is not UTF-8.
     for (name, at, value) in [
         ("answer_ticks", 1, 3),

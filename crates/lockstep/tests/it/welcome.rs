@@ -99,7 +99,7 @@ fn is_refused(change: fn(&mut MatchParameters, u32), value: u32) -> bool {
 }
 
 #[test]
-fn what_no_sender_writes_is_no_welcome() {
+fn invalid_welcomes_are_refused() {
     let period = |parameters: &mut MatchParameters, value| parameters.period_nanos = value;
     let delay = |parameters: &mut MatchParameters, value| {
         parameters.input_delay = u8::try_from(value).unwrap();
@@ -126,7 +126,7 @@ fn what_no_sender_writes_is_no_welcome() {
 }
 
 #[test]
-fn no_welcome_makes_a_client_spin() {
+fn no_welcome_causes_a_busy_loop() {
     // For any accepted welcome, five minutes cause at most one wake and one datagram per
     // millisecond, within the 2 % by which a tick may be shorter.
     let span = Duration::from_secs(300);
@@ -149,7 +149,7 @@ fn no_welcome_makes_a_client_spin() {
 }
 
 #[test]
-fn a_client_that_slept_for_years_wakes_in_a_few_steps() {
+fn a_client_paused_for_years_resumes_in_a_few_steps() {
     // Beyond the last tick number at 1,000 ticks per second, and beyond 63 bits.
     for millis in [60_000, 50 * 86_400_000, u64::MAX / 1_000_000] {
         let beginning = Instant::from_millis(1);

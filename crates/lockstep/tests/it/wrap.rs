@@ -121,7 +121,7 @@ fn ls_14_a_player_that_rejoins_at_tick_65_536_catches_up() {
 }
 
 #[test]
-fn ls_1_fans_and_late_spectators_see_tick_65_536_as_it_was() {
+fn ls_1_relays_and_late_spectators_see_tick_65_536_unchanged() {
     let mut config = config(1);
     config.spectator_delay = 30;
     let mut tree = Tree::new(Seed::from_number(2), config, quiet());
@@ -132,7 +132,7 @@ fn ls_1_fans_and_late_spectators_see_tick_65_536_as_it_was() {
         }
     };
     run(&mut tree, NEAR - 1_100);
-    let root = tree.fan(SERVER, SpectatorRelayConfig::default());
+    let root = tree.relay(SERVER, SpectatorRelayConfig::default());
     let early = tree.watch(root);
     run(&mut tree, NEAR);
     tree.link = lossy();
@@ -220,14 +220,14 @@ fn mesh_across(config: &MeshConfig) {
 }
 
 #[test]
-fn ls_1_a_mesh_passes_tick_65_536_and_loses_one_there() {
+fn ls_1_a_mesh_passes_tick_65_536_and_loses_a_peer_there() {
     let mut config = mesh(3);
     config.window = 4;
     mesh_across(&config);
 }
 
 #[test]
-fn mesh_commit_a_mesh_passes_tick_65_536_and_loses_one_there() {
+fn mesh_commit_a_mesh_passes_tick_65_536_and_loses_a_peer_there() {
     let mut config = committing(3);
     config.window = 4;
     mesh_across(&config);

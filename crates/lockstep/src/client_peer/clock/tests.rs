@@ -7,7 +7,7 @@ fn millis(millis: u64) -> Instant {
 }
 
 #[test]
-fn boundaries_follow_the_quickest_arrival() {
+fn boundaries_follow_the_earliest_arrival() {
     let mut clock = TickClock::new(millis(1_050), PERIOD, Tick(100));
     assert_eq!(clock.deadline(), millis(1_060));
     assert_eq!(clock.pass(millis(1_059)), None);
@@ -24,7 +24,7 @@ fn boundaries_follow_the_quickest_arrival() {
 }
 
 #[test]
-fn slow_arrivals_count_after_a_window_without_quick_ones() {
+fn late_arrivals_count_after_a_window_without_early_ones() {
     let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
     for tick in 1..=63 {
         clock.on_arrival(millis(u64::from(tick) * 10 + 5), Tick(tick));
@@ -58,7 +58,7 @@ fn arrivals_that_are_all_later_than_a_jump_count_after_48() {
 }
 
 #[test]
-fn boundaries_go_later_slowly_and_sooner_at_once() {
+fn boundaries_move_later_slowly_and_earlier_at_once() {
     let mut clock = TickClock::new(millis(1_050), PERIOD, Tick(100));
     clock.set_phase(Duration::from_millis(1));
     assert_eq!(clock.pass(millis(1_060)), Some(101));
@@ -79,7 +79,7 @@ fn boundaries_go_later_slowly_and_sooner_at_once() {
 }
 
 #[test]
-fn a_long_pause_is_a_jump_and_a_short_one_is_made_up() {
+fn after_a_long_pause_ticks_jump_and_after_a_short_one_catch_up() {
     let mut clock = TickClock::new(millis(0), PERIOD, Tick(0));
     let mut passed = 0;
     while clock.pass(millis(150)).is_some() {
@@ -119,7 +119,7 @@ fn longer_ticks_move_no_boundary_by_more_than_2_percent_of_one() {
 }
 
 #[test]
-fn ls_10_changing_tick_lengths_wake_nobody_more_often_than_told() {
+fn ls_10_changing_tick_lengths_cause_no_extra_wakeups() {
     let mut clock = TickClock::new(millis(1_000), PERIOD, Tick(1_000));
     let mut passed = 0;
     for step in 1..10_000_u32 {
@@ -138,7 +138,7 @@ fn ls_10_changing_tick_lengths_wake_nobody_more_often_than_told() {
 }
 
 #[test]
-fn the_last_number_is_no_trap() {
+fn the_last_tick_number_does_not_overflow() {
     let mut clock = TickClock::new(millis(1_000), 1_000_000, Tick(u32::MAX - 3));
     for later in [10, 100, 100_000, u64::MAX / 1_000_000] {
         let now = millis(1_000 + later.min(u64::MAX / 1_000_000 - 1_000));

@@ -42,7 +42,7 @@ fn each_is_sent_once_and_again_on_request() {
 }
 
 #[test]
-fn what_was_left_out_is_never_sent() {
+fn omitted_hashes_are_never_sent() {
     // Fill the ring first, so that a gap could be mistaken for old hashes.
     let mut hashes = pushed(0..1_100);
     while !steps(&mut hashes).is_empty() {}
@@ -70,7 +70,7 @@ fn what_was_left_out_is_never_sent() {
 }
 
 #[test]
-fn one_is_retransmitted_except_where_many_are_missing() {
+fn one_missing_hash_is_retransmitted_unless_many_are() {
     let mut hashes = pushed(0..100);
     while !steps(&mut hashes).is_empty() {}
     for (wanted, sent) in [

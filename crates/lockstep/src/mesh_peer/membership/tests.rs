@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn each_number_has_its_seat_also_where_low_bits_are_the_same() {
+fn peer_numbers_with_equal_low_bits_have_distinct_seats() {
     let numbers = [7, 1_000, 39, u32::MAX, 71, 0].map(PeerId);
     let seats = || numbers.into_iter().zip([0_u16, 1, 2, 4, 5, 6]);
     let of = |seat| seats().find(|(_, its)| *its == seat).map(|(peer, _)| peer);

@@ -56,7 +56,7 @@ fn ticks() -> Ticks {
 }
 
 #[test]
-fn hosted_vectors_mean_what_they_meant() {
+fn hosted_vectors_are_unchanged() {
     let (members, next, leaving) = (0x0e, 0x06, 0x08);
     let meanings = [
         (
@@ -121,7 +121,7 @@ fn hosted_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn what_no_player_of_a_hosted_match_writes_is_refused() {
+fn invalid_hosted_messages_are_refused() {
     for name in [
         "presence",
         "presence_doubt",

@@ -75,7 +75,7 @@ fn assert_means(name: &str, message: &MeshMessage<'_>) {
 }
 
 #[test]
-fn mesh_vectors_mean_what_they_meant() {
+fn mesh_vectors_are_unchanged() {
     let hello = Hello {
         parameters: MatchParameters {
             seats: 4,
@@ -126,7 +126,7 @@ fn mesh_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn mesh_play_vectors_mean_what_they_meant() {
+fn mesh_play_vectors_are_unchanged() {
     let bytes = vector("play");
     let Ok(MeshMessage::Play(play)) = decode_mesh(&bytes, SHAPE) else {
         panic!("no play");
@@ -164,7 +164,7 @@ fn mesh_play_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn mesh_committed_vectors_mean_what_they_meant() {
+fn mesh_committed_vectors_are_unchanged() {
     let bytes = vector("committed");
     let message = decode_mesh(&bytes, SHAPE).unwrap();
     let MeshMessage::Committed(commitment, play) = message else {
@@ -181,7 +181,7 @@ fn mesh_committed_vectors_mean_what_they_meant() {
 }
 
 #[test]
-fn what_no_mesh_peer_writes_is_refused() {
+fn invalid_mesh_messages_are_refused() {
     let refused = |bytes: &[u8], why: &str| {
         let decoded = decode_mesh(bytes, SHAPE);
         assert!(decoded.is_err(), "{why}: {decoded:?}");

@@ -75,7 +75,7 @@ fn a_late_arrival_is_dropped_and_lengthens_the_delay() {
 }
 
 #[test]
-fn what_it_holds_is_bounded() {
+fn the_buffer_is_bounded() {
     for (asked, held) in [(0, 1), (1, 1), (64, 64), (u16::MAX, 1_024)] {
         let mut buffer = JitterBuffer::new(Playout::NONE, asked);
         let slots = buffer.items.capacity();

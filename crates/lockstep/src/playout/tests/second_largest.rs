@@ -1,7 +1,7 @@
 use super::super::*;
 
 #[test]
-fn one_outlier_counts_for_nothing_and_two_do() {
+fn one_outlier_is_ignored_and_two_are_not() {
     let mut largest = SecondLargest::new();
     largest.add(3);
     assert_eq!(largest.need(), None);
@@ -14,7 +14,7 @@ fn one_outlier_counts_for_nothing_and_two_do() {
 }
 
 #[test]
-fn what_was_is_forgotten_after_two_windows() {
+fn values_expire_after_two_windows() {
     let mut largest = SecondLargest::new();
     for need in [90, 80].into_iter().chain([0; 598]) {
         largest.add(need);

@@ -3,7 +3,7 @@ use crate::bundle::Shape;
 use crate::input::Width;
 
 #[test]
-fn what_is_laid_out_is_what_the_chain_holds() {
+fn the_encoded_body_equals_the_chain() {
     let shape = Shape {
         seats: 1,
         width: Width::bits::<16>(),

@@ -5,7 +5,7 @@ use crate::message::PERIOD_NANOS;
 use crate::tick::TickRate;
 
 #[test]
-fn what_cannot_be_recorded_is_refused() {
+fn invalid_recordings_are_refused() {
     let begin = |config| ReplayWriter::<Pad>::new(config, &mut Vec::new()).map(|_| ());
     let mut long = config(2, 8, 0);
     long.game = vec![0; 65];
@@ -23,7 +23,7 @@ fn what_cannot_be_recorded_is_refused() {
 }
 
 #[test]
-fn what_arrives_out_of_order_changes_nothing() {
+fn turns_out_of_order_change_nothing() {
     let rows = rows(2, 20, 31);
     let (mut writer, _, mut file) = recording(config(2, 8, 10), &rows[..10], &[]);
     let before = (writer.head(), file.len());
@@ -96,7 +96,7 @@ fn forged(header: &ReplayHeader, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_no_writer_writes_is_refused_though_its_checksums_are_right() {
+fn invalid_records_with_valid_checksums_are_refused() {
     let plain = file(config(2, 4, 8), &rows(2, 1, 33));
     let header = open(&plain).header().clone();
     // Eight ticks without changes, and two hashes.
@@ -138,7 +138,7 @@ fn what_no_writer_writes_is_refused_though_its_checksums_are_right() {
 }
 
 #[test]
-fn headers_that_no_writer_writes_are_refused() {
+fn invalid_headers_are_refused() {
     let good = open(&file(config(2, 4, 8), &[])).header().clone();
     let refused = |change: fn(&mut ReplayHeader)| {
         let mut header = good.clone();

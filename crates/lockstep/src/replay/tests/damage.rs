@@ -70,7 +70,7 @@ fn ls_15_a_changed_byte_anywhere_is_reported() {
 }
 
 #[test]
-fn ls_15_a_truncated_file_plays_to_its_last_whole_tick() {
+fn ls_15_a_truncated_file_plays_to_its_last_complete_tick() {
     let (file, rows) = small();
     let ends = bundle_ends(&file);
     assert_eq!(ends.len(), rows.len());
@@ -112,7 +112,7 @@ fn ls_15_a_truncated_file_plays_to_its_last_whole_tick() {
 }
 
 #[test]
-fn records_left_out_doubled_or_moved_are_found() {
+fn omitted_duplicated_and_moved_records_are_detected() {
     let (file, _) = small();
     let records = records(&file);
     let header = &file[..54];
@@ -159,7 +159,7 @@ fn assert_checksum(file: &[u8]) {
 }
 
 #[test]
-fn seals_stay_with_the_head_they_speak_of() {
+fn a_seal_is_valid_for_its_own_head_only() {
     let rows = rows(2, 60, 12);
     let (mut writer, _, mut file) = recording(config(2, 8, 25), &rows, &[0, 40]);
     writer.seal(b"the end", &mut file).unwrap();

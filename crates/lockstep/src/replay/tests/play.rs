@@ -15,7 +15,7 @@ fn linear(replay: &ReplayReader<'_>) -> Vec<u64> {
 }
 
 #[test]
-fn ls_15_seek_equals_linear_play_for_every_tick_from_anywhere() {
+fn ls_15_seeking_equals_linear_play_for_every_tick() {
     let rows = mixed_rows(4, 230, 1);
     for interval in [0_u32, 1, 7, 50, 115, 400] {
         let file = file(config(4, 8, interval), &rows);
@@ -101,7 +101,7 @@ fn verify_finds_a_keyframe_that_is_another_state() {
 }
 
 #[test]
-fn a_keyframe_that_the_game_does_not_read_is_named() {
+fn a_keyframe_that_the_game_rejects_is_named() {
     let rows = rows(2, 40, 5);
     let mut file = Vec::new();
     let mut writer = ReplayWriter::<Pad>::new(config(2, 0, 20), &mut file).unwrap();
@@ -138,7 +138,7 @@ fn another_games_replay_is_not_played() {
 }
 
 #[test]
-fn two_replays_differ_first_where_they_say() {
+fn the_first_difference_of_two_replays_is_named() {
     let rows = mixed_rows(3, 90, 7);
     let first = file(config(3, 8, 0), &rows);
     let compare = |other: &[u8]| first_difference(&open(&first), &open(other));
@@ -189,7 +189,7 @@ fn ls_g19_an_hour_of_eight_pads_takes_at_most_a_megabyte() {
 
 proptest! {
     #[test]
-    fn whatever_is_recorded_is_played(
+    fn any_recording_is_played_back_unchanged(
         seed: u64,
         seats in 1_u16..9,
         ticks in 0_u32..150,

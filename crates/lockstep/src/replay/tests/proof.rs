@@ -17,7 +17,7 @@ fn all_recordings_of_a_match_have_the_same_head() {
 }
 
 #[test]
-fn any_other_input_origin_or_match_is_another_head() {
+fn any_change_of_input_origin_or_match_changes_the_head() {
     let rows = mixed_rows(4, 60, 22);
     let head = |config: ReplayConfig, rows: &[Row]| recording(config, rows, &[]).0.head();
     let first = head(config(4, 8, 0), &rows);

@@ -36,7 +36,7 @@ fn says(incoming: &mut Incoming, now: u64) -> Option<(u8, u32, u32, Vec<u32>)> {
 }
 
 #[test]
-fn it_answers_after_20_ms_or_16_chunks_and_at_once_when_whole() {
+fn acks_are_sent_after_20_ms_or_16_chunks_and_at_once_when_complete() {
     let mut incoming = receiver();
     assert_eq!(incoming.poll_timeout(), None);
     take(&mut incoming, 0, 1, 41, 0);
@@ -68,7 +68,7 @@ fn it_answers_after_20_ms_or_16_chunks_and_at_once_when_whole() {
 }
 
 #[test]
-fn the_missing_chunk_has_room_when_all_after_it_are_there() {
+fn the_missing_chunk_has_room_if_all_later_ones_arrived() {
     let mut incoming = receiver();
     let total = 2 * (AHEAD_MAX + 10);
     for index in 1..=AHEAD_MAX + 1 {
@@ -132,7 +132,7 @@ fn ls_14_a_number_far_from_the_last_is_a_later_one_after_a_silence() {
 }
 
 #[test]
-fn ls_10_what_contradicts_the_first_chunk_changes_nothing() {
+fn ls_10_chunks_that_contradict_the_first_change_nothing() {
     let mut incoming = receiver();
     take(&mut incoming, 0, 1, 10_001, 0);
     assert_eq!(incoming.stats().oversize, 1);
@@ -179,7 +179,7 @@ fn an_empty_snapshot_is_one_chunk() {
 }
 
 #[test]
-fn what_is_kept_is_returned_and_its_room_reused() {
+fn received_bytes_are_returned_and_their_memory_reused() {
     let mut ahead = Ahead::new();
     for round in 0..100_u32 {
         let first = round * 700;

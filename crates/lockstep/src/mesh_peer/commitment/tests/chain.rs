@@ -3,7 +3,7 @@ use super::super::*;
 const MATCH: MatchId = MatchId([7; 16]);
 
 #[test]
-fn a_head_is_over_every_input_before_it_and_over_match_and_seat() {
+fn a_head_covers_all_earlier_inputs_match_and_seat() {
     let heads = |match_id, seat, bundles: [&[u8]; 3]| {
         let first = first_head(match_id, Seat(seat));
         bundles
@@ -47,7 +47,7 @@ fn salts_differ_by_secret_match_seat_and_tick_and_nothing_prints_them() {
 }
 
 #[test]
-fn heads_and_salts_are_what_another_program_makes() {
+fn heads_and_salts_agree_with_an_independent_implementation() {
     // Computed by Python's hashlib.
     let head = first_head(MatchId(*b"AAAAAAAAAAAAAAAA"), Seat(1));
     let next = next_head(&head, *b"saltsalt", b"\x20");

@@ -45,7 +45,7 @@ fn inputs_are_proved_by_the_next_head() {
 }
 
 #[test]
-fn the_first_head_for_a_tick_counts_and_all_bind_the_peer() {
+fn the_first_head_of_a_tick_counts_and_each_head_is_binding() {
     let (mut committed, chain, heads) = quiet(6);
     committed.on_head(5, &heads[2], FAR);
     committed.on_head(5, &OTHER, FAR);
@@ -60,7 +60,7 @@ fn the_first_head_for_a_tick_counts_and_all_bind_the_peer() {
 }
 
 #[test]
-fn a_head_over_less_than_one_that_came_proves_nothing() {
+fn a_head_that_covers_less_than_an_earlier_one_proves_nothing() {
     let (mut committed, chain, heads) = quiet(6);
     assert!(committed.on_head(7, &heads[4], FAR));
     assert!(committed.on_head(5, &heads[2], FAR));
@@ -80,7 +80,7 @@ fn a_head_over_less_than_one_that_came_proves_nothing() {
 }
 
 #[test]
-fn no_head_counts_that_is_over_more_than_we_can_commit_to() {
+fn a_head_beyond_our_own_commitments_is_ignored() {
     let (mut committed, _, _) = quiet(1);
     assert!(!committed.on_head(8, &OTHER, Tick(7)), "four at a time");
     assert_eq!(committed.end, Tick(3));

@@ -13,7 +13,7 @@ fn shape() -> Shape {
 }
 
 #[test]
-fn what_is_known_changes_nothing_of_what_is_read() {
+fn known_turns_are_decoded_alike() {
     let bundles: Vec<_> = (0..40)
         .map(|index| if index % 3 == 1 { GOES } else { QUIET })
         .collect();

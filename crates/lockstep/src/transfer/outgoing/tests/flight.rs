@@ -42,7 +42,7 @@ fn a_chunk_is_lost_when_three_later_ones_arrived() {
 }
 
 #[test]
-fn a_second_transmission_is_not_taken_for_the_first() {
+fn an_ack_of_a_retransmission_is_not_taken_for_the_first() {
     let mut flight = Flight::new(100);
     (0..6).for_each(|now| assert_eq!(send(&mut flight, now, 1).len(), 1));
     hear(&mut flight, 10, 0, 5, &[1, 2, 3, 4, 5]);
@@ -59,7 +59,7 @@ fn a_second_transmission_is_not_taken_for_the_first() {
 }
 
 #[test]
-fn an_eighth_of_the_round_trip_may_pass_between_them() {
+fn reordering_within_an_eighth_of_the_round_trip_is_no_loss() {
     let mut flight = Flight::new(1_000);
     for now in 0..15 {
         send(&mut flight, now, 2);
@@ -72,7 +72,7 @@ fn an_eighth_of_the_round_trip_may_pass_between_them() {
 }
 
 #[test]
-fn where_the_path_reorders_it_waits_for_longer() {
+fn on_a_reordering_path_loss_detection_waits_longer() {
     let mut flight = Flight::new(1_000);
     for now in 0..60 {
         send(&mut flight, now, 1);
@@ -91,7 +91,7 @@ fn where_the_path_reorders_it_waits_for_longer() {
 }
 
 #[test]
-fn what_is_overtaken_by_a_round_trip_is_lost() {
+fn a_chunk_overtaken_by_a_round_trip_is_lost() {
     let mut flight = Flight::new(2_000);
     for now in 0..900 {
         send(&mut flight, now, 1);
@@ -110,7 +110,7 @@ fn what_is_overtaken_by_a_round_trip_is_lost() {
 }
 
 #[test]
-fn the_last_chunks_go_out_twice_and_no_more() {
+fn the_last_chunks_are_probed_twice_at_most() {
     let mut flight = Flight::new(100);
     (0..10).for_each(|now| assert_eq!(send(&mut flight, now, 10).len(), 10));
     let copies = send(&mut flight, 10, 1_000);
@@ -126,7 +126,7 @@ fn the_last_chunks_go_out_twice_and_no_more() {
 }
 
 #[test]
-fn without_answers_two_are_sent_at_ever_longer_intervals() {
+fn without_acks_two_chunks_are_sent_with_backoff() {
     let mut flight = Flight::new(100);
     send(&mut flight, 0, 10);
     hear(&mut flight, 100, 1, 0, &[]);
@@ -157,7 +157,7 @@ fn without_answers_two_are_sent_at_ever_longer_intervals() {
 }
 
 #[test]
-fn one_that_is_late_after_a_later_one_came_is_lost_by_time() {
+fn a_chunk_is_lost_by_time_once_a_later_one_is_acked() {
     let mut flight = Flight::new(5);
     assert_eq!(send(&mut flight, 0, 5).len(), 5);
     let copies = send(&mut flight, 0, 9);
@@ -175,7 +175,7 @@ fn one_that_is_late_after_a_later_one_came_is_lost_by_time() {
 }
 
 #[test]
-fn it_runs_no_further_ahead_than_a_receiver_keeps() {
+fn sending_stays_within_the_receivers_window() {
     let mut flight = Flight::new(u32::MAX);
     (0..41).for_each(|now| assert_eq!(send(&mut flight, now, 25).len(), 25));
     assert_eq!(send(&mut flight, 41, 5_000), [0; 0]);
@@ -186,7 +186,7 @@ fn it_runs_no_further_ahead_than_a_receiver_keeps() {
 }
 
 #[test]
-fn votes_that_no_receiver_sends_change_nothing() {
+fn invalid_acks_change_nothing() {
     let mut flight = Flight::new(100);
     send(&mut flight, 0, 10);
     hear(&mut flight, 1, 11, 9, &[]);

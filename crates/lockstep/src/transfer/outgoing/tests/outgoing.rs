@@ -18,7 +18,7 @@ fn the_probe_timeout_follows_the_round_trip() {
 }
 
 #[test]
-fn it_is_exact_and_holds_no_more_than_its_burst() {
+fn the_rate_is_exact_and_saves_up_no_more_than_a_burst() {
     let mut rate = Rate::new(3, 10, Instant::ZERO);
     rate.spend(10);
     assert_eq!(rate.holds_at(1), Some(Instant::from_nanos(333_333_334)));

@@ -36,8 +36,8 @@ fn assert_one_match(world: &MeshWorld<u16>) {
         if let Some(MeshClose::Excluded { tick }) = player.closed() {
             let is_absent = |turn: &Vec<(u16, Origin)>| turn[index].1 == Origin::Absent;
             let cut = first.turns.iter().position(is_absent).unwrap_or(usize::MAX);
-            let told = usize::try_from(tick.0).unwrap();
-            let shared = told.min(cut).min(player.states.len());
+            let reported = usize::try_from(tick.0).unwrap();
+            let shared = reported.min(cut).min(player.states.len());
             assert!(player.turns[..shared] == first.turns[..shared]);
         }
     }
@@ -74,7 +74,7 @@ fn cut_off(world: &mut MeshWorld<u16>, generator: &mut Generator, index: usize, 
 }
 
 #[test]
-fn sim_ls_1_mesh_survivors_agree_on_the_inputs_of_one_cut_off_mid_stream() {
+fn sim_ls_1_mesh_survivors_agree_on_the_inputs_of_a_lost_peer() {
     for_each_seed(&test_site!(), 40, |seed| {
         let mut generator = seed.generator(20);
         let mut config = mesh(u16::try_from(generator.between(3, 6)).unwrap());
@@ -106,7 +106,7 @@ fn sim_ls_1_mesh_survivors_agree_on_the_inputs_of_one_cut_off_mid_stream() {
 }
 
 #[test]
-fn sim_ls_1_mesh_two_leave_at_once_or_one_while_the_other_is_agreed_upon() {
+fn sim_ls_1_mesh_two_peers_leave_at_once_or_during_the_others_removal() {
     for_each_seed(&test_site!(), 40, |seed| {
         let mut generator = seed.generator(21);
         let config = mesh(u16::try_from(generator.between(5, 7)).unwrap());
@@ -164,7 +164,7 @@ fn sim_ls_1_mesh_a_partition_leaves_one_match() {
 }
 
 #[test]
-fn mesh_two_against_two_the_side_of_the_lowest_seat_plays_on() {
+fn mesh_of_two_pairs_the_one_with_the_lowest_seat_continues() {
     let mut world = MeshWorld::new(Seed::from_number(1), &mesh(4), Link::lossy(1), pad);
     world.run_for(Duration::from_secs(2));
     world.part(&[1, 3], &[0, 2], Duration::from_secs(60));
@@ -179,7 +179,7 @@ fn mesh_two_against_two_the_side_of_the_lowest_seat_plays_on() {
 }
 
 #[test]
-fn sim_ls_1_mesh_any_one_way_outages_never_make_two_matches() {
+fn sim_ls_1_mesh_one_way_outages_never_make_two_matches() {
     for_each_seed(&test_site!(), 80, |seed| {
         let mut generator = seed.generator(23);
         let count = usize::try_from(generator.between(3, 6)).unwrap();
@@ -259,7 +259,7 @@ fn mesh_a_player_that_leaves_is_removed_at_once() {
 }
 
 #[test]
-fn mesh_a_peer_that_slept_too_long_learns_how_far_it_was_in_the_match() {
+fn mesh_a_peer_paused_too_long_learns_its_last_common_tick() {
     let mut config = mesh(3);
     config.peer_timeout = Duration::from_millis(700);
     let mut world = MeshWorld::new(Seed::from_number(7), &config, Link::lossy(1), pad);

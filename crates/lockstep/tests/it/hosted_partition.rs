@@ -52,7 +52,7 @@ fn sim_ls_16_a_partition_leaves_one_match() {
 }
 
 #[test]
-fn ls_16_a_host_that_gives_up_notifies_reachable_peers() {
+fn ls_16_a_host_that_resigns_notifies_reachable_peers() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = HostedWorld::new(Seed::from_number(5), &hosted(5, 4), link, pad);
@@ -96,7 +96,7 @@ fn sim_ls_16_a_short_partition_costs_no_player_the_match() {
 }
 
 #[test]
-fn ls_16_a_player_that_follows_a_peer_which_gave_it_up_is_notified() {
+fn ls_16_a_player_evicted_by_its_host_is_notified() {
     let mut link = Link::perfect();
     link.latency = Duration::from_millis(25);
     let mut world = HostedWorld::new(Seed::from_number(7), &hosted(3, 2), link, pad);
