@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod field;
+pub mod game;
 mod hub;
 pub mod join_file;
 pub mod log;
