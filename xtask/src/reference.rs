@@ -10,6 +10,8 @@
 //! | `counters` | counters of a struct, with the prefix that follows the struct's name in the mark |
 //! | `graph crates` | no table: the picture of the crates and their imports |
 //! | `codes` | 0 for success, and the variants of an enum with their numbers |
+//! | `variants` | variants of an enum |
+//! | `limits` | constants of a crate, `NAME` or `TYPE::NAME`, all in the mark |
 
 use std::fs;
 use std::path::Path;
@@ -95,7 +97,16 @@ fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
     let (Some(kind), Some(owner), Some(name)) = (words.next(), words.next(), words.next()) else {
         return Err("names no kind, crate and struct".to_owned());
     };
-    let item = if kind == "codes" { "enum" } else { "struct" };
+    if kind == "limits" {
+        let rows: Result<Vec<String>, String> = core::iter::once(name)
+            .chain(words)
+            .map(|name| limit(view, owner, name))
+            .collect();
+        let head = "| constant | value | meaning |\n|---|---|---|".to_owned();
+        return Ok(format!("{head}\n{}\n", rows?.join("\n")));
+    }
+    let is_enum = matches!(kind, "codes" | "variants");
+    let item = if is_enum { "enum" } else { "struct" };
     let body = body(view, owner, &format!("pub {item} {name} {{"))
         .ok_or_else(|| format!("crate {owner} has no `pub {item} {name}`"))?;
     let mut lines = Vec::new();
@@ -118,6 +129,10 @@ fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
         "codes" => {
             lines.push("| code | meaning |\n|---|---|".to_owned());
             lines.extend(codes(body));
+        }
+        "variants" => {
+            lines.push("| variant | meaning |\n|---|---|".to_owned());
+            lines.extend(variants(body));
         }
         other => return Err(format!("has the unknown kind {other}")),
     }
@@ -255,6 +270,55 @@ fn codes(body: &str) -> Vec<String> {
     rows
 }
 
+/// Returns the rows of an enum.
+fn variants(body: &str) -> Vec<String> {
+    let (mut rows, mut docs) = (Vec::new(), Vec::new());
+    // Deeper lines are fields of a variant.
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    for line in lines.filter(|line| !line.starts_with(' ')) {
+        if let Some(doc) = line.strip_prefix("///") {
+            docs.push(doc.trim());
+            continue;
+        }
+        let end = line.find(|char: char| !char.is_alphanumeric());
+        let name = line.get(..end.unwrap_or(line.len())).unwrap_or_default();
+        if !name.is_empty() {
+            rows.push(format!("| `{name}` | {} |", meaning(&docs)));
+            docs.clear();
+        }
+    }
+    rows
+}
+
+/// Returns the row of a constant, or why there is none.
+fn limit(view: &View<'_>, owner: &str, name: &str) -> Result<String, String> {
+    let folder = format!("crates/{owner}/src/");
+    let sources = view.sources.iter();
+    let sources = sources.filter(|source| source.path.starts_with(&folder));
+    let (text, constant) = match name.split_once("::") {
+        None => (None, name),
+        Some((of, constant)) => (body(view, owner, &format!("impl {of} {{")), constant),
+    };
+    let is_of_type = name != constant;
+    // The constants of a type are indented.
+    let indent = if is_of_type { "    " } else { "" };
+    let head = format!("\n{indent}pub const {constant}: ");
+    sources
+        .map(|source| text.unwrap_or(source.text))
+        .filter(|_| is_of_type == text.is_some())
+        .find_map(|text| {
+            let (before, rest) = text.split_once(&head)?;
+            let (_, rest) = rest.split_once(" = ")?;
+            let (value, _) = rest.split_once(';')?;
+            let docs = before.trim_end().lines().rev();
+            let docs = docs.map_while(|line| line.trim().strip_prefix("///"));
+            let mut docs: Vec<&str> = docs.map(str::trim).collect();
+            docs.reverse();
+            Some(format!("| `{name}` | `{value}` | {} |", meaning(&docs)))
+        })
+        .ok_or_else(|| format!("crate {owner} has no `pub const {name}`"))
+}
+
 /// Returns the first paragraph of docs in one line; links are replaced by their texts.
 fn meaning(docs: &[&str]) -> String {
     let paragraph: Vec<_> = docs
@@ -314,9 +378,30 @@ pub struct Inner {
     pub dropped_long: u64,
 }
 
+impl Inner {
+    /// Longest name.
+    pub const LEN_MAX: usize = 64;
+}
+
+/// Most of them.
+///
+/// More.
+pub const INNER_MAX: u32 = 1 << 7;
+
 pub enum Code {
     /// It failed.
     Failed = 1,
+}
+
+pub enum Cause {
+    /// It is full.
+    Full {
+        /// How full.
+        by: u8,
+    },
+    /// See [`Code`].
+    #[default]
+    Other(u8),
 }
 ";
 
@@ -378,8 +463,31 @@ pub enum Code {
     }
 
     #[test]
+    fn variants_have_their_meaning() {
+        let page = page("variants a Cause");
+        let rows = "| `Full` | It is full. |\n| `Other` | See `Code`. |\n\n";
+        assert!(page.contains(rows), "{page}");
+    }
+
+    #[test]
+    fn limits_are_constants_of_a_crate_or_a_type() {
+        let page = page("limits a INNER_MAX Inner::LEN_MAX");
+        let rows = "| `INNER_MAX` | `1 << 7` | Most of them. |\n\
+                    | `Inner::LEN_MAX` | `64` | Longest name. |\n";
+        assert!(page.contains(rows), "{page}");
+    }
+
+    #[test]
     fn a_mark_that_names_nothing_is_a_fault() {
-        for mark in ["file a Gone", "file b Sample", "other a Sample", "file a"] {
+        for mark in [
+            "file a Gone",
+            "file b Sample",
+            "other a Sample",
+            "file a",
+            "variants a Sample",
+            "limits a GONE_MAX",
+            "limits a Code::LEN_MAX",
+        ] {
             let found = filled_with(&format!("# A\n{MARK}{mark} -->\n{END}\n"));
             assert_eq!(found.unwrap_err().0, 2, "{mark}");
         }

@@ -267,7 +267,7 @@ fn exit_statuses_are_those_of_the_page() {
         assert_eq!(end.code, *code, "{words:?}: {}", end.stderr);
     }
     // The page lists exactly these.
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/codes.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("## Exit status of `tickwire`\n").unwrap();
     let section = section.split("\n## ").next().unwrap();

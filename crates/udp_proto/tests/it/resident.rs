@@ -22,7 +22,7 @@ const SESSIONS_SET: &str = "TICKWIRE_TEST_SESSIONS";
 const FORM: &str = "TICKWIRE_TEST_FORM";
 
 /// 4,096 sessions with valid keys fill what they may with unread data and leave messages
-/// incomplete. They stay within the gibibyte that docs/operations.md promises.
+/// incomplete. They stay within the gibibyte that docs/guides/deploy.md promises.
 #[test]
 fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
     let mut failed = Vec::new();

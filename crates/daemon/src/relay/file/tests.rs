@@ -319,13 +319,28 @@ fn the_rations_of_a_file_are_those_of_its_games() {
 fn the_configurations_in_the_docs_are_valid() {
     let page = include_str!("../../../../../docs/mesh.md");
     let blocks = page.split("```json\n").skip(1);
-    let files: Vec<FileConfig> = blocks
-        .filter_map(|rest| rest.split_once("```"))
-        // The other blocks are parts of files.
-        .filter(|(block, _)| block.contains("identity_file"))
-        .map(|(block, _)| serde_json::from_str(block).unwrap())
-        .collect();
-    assert_eq!(files.len(), 3);
+    let blocks = blocks.filter_map(|rest| Some(rest.split_once("```")?.0));
+    let (files, parts): (Vec<&str>, Vec<&str>) =
+        blocks.partition(|block| block.contains("identity_file"));
+    assert_eq!((files.len(), parts.len()), (3, 3));
+    // A part replaces fields of one of the files.
+    let object = |text: &str| {
+        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).unwrap()
+    };
+    for part in parts {
+        let fault_with = |file: &&str| {
+            let mut merged = object(file);
+            merged.append(&mut object(part));
+            let merged: FileConfig = serde_json::from_value(merged.into()).unwrap();
+            merged.fault()
+        };
+        assert!(
+            files.iter().any(|file| fault_with(file).is_none()),
+            "{part}"
+        );
+    }
+    let files = files.iter().map(|text| serde_json::from_str(text).unwrap());
+    let files: Vec<FileConfig> = files.collect();
     let page = include_str!("../../../../../docs/operations.md");
     let (_, rest) = page.split_once("```json\n").unwrap();
     let (lisbon, _) = rest.split_once("```").unwrap();
