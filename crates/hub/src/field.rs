@@ -50,9 +50,19 @@ numbers! {
     RequestId(u64);
     /// The counting node's number of a batch: 1 for the first of its run.
     BatchSeq(u64);
+    /// The sender's number of a live message: 1 for the first of its run.
+    LiveSeq(u64);
 }
 
 impl SenderSeq {
+    /// Returns the number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl LiveSeq {
     /// Returns the number after this one.
     #[must_use]
     pub const fn next(self) -> Self {

@@ -6,6 +6,7 @@ mod link;
 mod membership;
 mod message;
 mod table;
+mod topics;
 
 use core::fmt;
 use core::ops::Bound;
@@ -27,6 +28,7 @@ pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
 use link::{Link, LinkState, Member, Watchers};
 use membership::Sweep;
 use table::{Calls, Claims, OpenCall, Ops, Pending};
+use topics::Topics;
 
 /// The message switch that nodes join.
 ///
@@ -54,6 +56,7 @@ pub struct Hub {
     calls: Calls,
     claims: Claims,
     watchers: Watchers,
+    topics: Topics,
     /// Unfinished work for players of disconnected nodes.
     sweeps: VecDeque<Sweep>,
     next_sweep: Instant,
@@ -116,6 +119,7 @@ impl Hub {
             calls: Calls::default(),
             claims: Claims::default(),
             watchers: Watchers::default(),
+            topics: Topics::default(),
             sweeps: VecDeque::new(),
             next_sweep: now,
             lease_ends: BTreeMap::new(),
@@ -177,6 +181,8 @@ impl Hub {
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
             ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
+            ToHub::Cancel { call } => self.on_cancel(id, call),
+            ToHub::Live(record) => self.on_live(id, record),
         }
     }
 
@@ -509,6 +515,7 @@ impl Hub {
             self.ops.memory_bytes(),
             self.events.len().saturating_mul(size_of::<HubEvent>()),
             self.services.len().saturating_mul(64 + ENTRY_BYTES),
+            self.topics.memory_bytes(),
             self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
         ];

@@ -12,13 +12,14 @@ pub mod record;
 pub mod store;
 
 pub use field::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, Lease, LogId,
-    MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, Lease,
+    LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError, SenderSeq,
 };
 pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats};
 pub use join_file::JoinFile;
 pub use node::{
-    ClaimId, DialError, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
+    ClaimId, DialError, LiveOverflow, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats,
+    PlayerMessage, SendError, Ticket,
 };
 pub use store::{
     Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp,

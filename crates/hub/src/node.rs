@@ -2,6 +2,7 @@
 
 mod config;
 mod link;
+mod live;
 mod queue;
 
 use core::fmt;
@@ -15,8 +16,8 @@ use wire::{
 };
 
 use crate::field::{
-    Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted, Role,
-    SenderSeq,
+    Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, Redacted,
+    Role, SenderSeq,
 };
 use crate::join_file::JoinFile;
 use crate::record::{
@@ -27,6 +28,8 @@ pub use config::{
     ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
 };
 use link::LinkState;
+use live::LiveQueues;
+pub use live::{LiveOverflow, PlayerMessage};
 use queue::{ClaimedPlayers, Counter, Delivered, Outgoing};
 
 /// A client of the hub. It joins, and rejoins whenever the link closes.
@@ -64,6 +67,9 @@ pub struct Node {
     call_deadlines: BTreeSet<(Instant, CallId)>,
     players: ClaimedPlayers,
     outgoing: Outgoing,
+    live: LiveQueues,
+    /// The last live message sent, and the last with a known outcome.
+    live_sent: (LiveSeq, LiveSeq),
     counter: Counter,
     next_counts: Instant,
     events: VecDeque<NodeEvent>,
@@ -111,6 +117,8 @@ impl Node {
             call_deadlines: BTreeSet::new(),
             players: ClaimedPlayers::default(),
             outgoing: Outgoing::default(),
+            live: LiveQueues::default(),
+            live_sent: (LiveSeq(0), LiveSeq(0)),
             counter: Counter::default(),
             next_counts,
             events: VecDeque::new(),
@@ -137,14 +145,13 @@ impl Node {
         }
         let call = CallId(self.last_call.0.saturating_add(1));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send_live(body, |body| {
-            ToHub::Call(CallRequest {
-                call,
-                timeout_ms,
-                to,
-                body,
-            })
-        })?;
+        let body = self.check_live(body)?;
+        self.push(&ToHub::Call(CallRequest {
+            call,
+            timeout_ms,
+            to,
+            body: Redacted(&body),
+        }));
         self.last_call = call;
         let deadline = self.now + timeout;
         self.calls.insert(call, deadline);
@@ -152,9 +159,15 @@ impl Node {
         Ok(call)
     }
 
-    /// Cancels a call: its reply is counted and dropped. Returns whether it was open.
-    pub fn cancel(&mut self, call: CallId) -> bool {
-        self.end_call(call)
+    /// Cancels a call: its reply is counted and dropped, and the callee gets
+    /// [`NodeEvent::Cancelled`] if it has the request. Returns whether the call was open.
+    pub fn cancel(&mut self, now: Instant, call: CallId) -> bool {
+        self.advance(now);
+        let was_open = self.end_call(call);
+        if was_open && self.up().is_some() {
+            self.push(&ToHub::Cancel { call });
+        }
+        was_open
     }
 
     /// Replies to a request. If its link has closed, the reply is counted and dropped.
@@ -174,16 +187,14 @@ impl Node {
             return Ok(());
         }
         let request = ticket.request;
-        match result {
-            Ok(body) => self.send_live(body, |body| {
-                let result = Ok(body);
-                ToHub::Reply { request, result }
-            }),
-            Err(error) => self.send_live(Bytes::new(), |_| {
-                let result = Err(error);
-                ToHub::Reply { request, result }
-            }),
-        }
+        let (body, error) = match result {
+            Ok(body) => (body, None),
+            Err(error) => (Bytes::new(), Some(error)),
+        };
+        let body = self.check_live(body)?;
+        let result = error.map_or(Ok(Redacted(&body[..])), Err);
+        self.push(&ToHub::Reply { request, result });
+        Ok(())
     }
 
     /// Sends `body` to the mailbox of `player`, which keeps it for `ttl`; if that is zero, for the
@@ -221,7 +232,12 @@ impl Node {
     /// [`SendError`] returns `body` if no link is up, the outbox is full, or it exceeds 64 KiB.
     pub fn broadcast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<(), SendError> {
         self.advance(now);
-        self.send_live(body, |body| ToHub::Broadcast { topic, body })
+        let body = self.check_live(body)?;
+        self.push(&ToHub::Broadcast {
+            topic,
+            body: Redacted(&body),
+        });
+        Ok(())
     }
 
     /// Claims `player` for this node, and renews the claim until it is released or lost. It
@@ -250,13 +266,20 @@ impl Node {
         if self.players.len() >= self.config.players_max {
             return Err(SendError::Full(meta.into()));
         }
-        Ok(self.players.claim(player, delivered, meta))
+        self.end_session(player);
+        let claim = self.players.claim(player, delivered, meta);
+        self.live.start(claim);
+        Ok(claim)
     }
 
     /// Releases a claim. Returns whether it was still held.
     pub fn release(&mut self, now: Instant, claim: ClaimId) -> bool {
         self.advance(now);
-        self.players.is_current(claim) && self.players.release(claim.player())
+        if !self.players.is_current(claim) {
+            return false;
+        }
+        self.end_session(claim.player());
+        self.players.release(claim.player())
     }
 
     /// Acknowledges all mail up to `upto`. Returns whether the claim is still held.
@@ -306,11 +329,8 @@ impl Node {
         self.up().is_some()
     }
 
-    fn send_live<'b>(
-        &mut self,
-        body: Bytes,
-        record: impl for<'a> FnOnce(Redacted<&'a [u8]>) -> ToHub<'a> + 'b,
-    ) -> Result<(), SendError> {
+    /// Returns `body` if a live record with it may be pushed.
+    fn check_live(&self, body: Bytes) -> Result<Bytes, SendError> {
         if body.len() > BODY_BYTES_MAX {
             return Err(SendError::TooLong(body.into()));
         }
@@ -320,8 +340,7 @@ impl Node {
         if self.outbox_bytes.saturating_add(body.len()) > self.config.outbox_bytes_max {
             return Err(SendError::Full(body.into()));
         }
-        self.push(&record(Redacted(&body)));
-        Ok(())
+        Ok(body)
     }
 
     fn push(&mut self, record: &ToHub<'_>) {
@@ -440,6 +459,7 @@ impl Node {
             self.outbox.len().saturating_mul(size_of::<Bytes>()),
             self.outgoing.memory_bytes(),
             self.players.memory_bytes(),
+            self.live.memory_bytes(),
             self.calls.len().saturating_mul(CALL),
             self.counter.len().saturating_mul(COUNT),
             events,
@@ -457,6 +477,7 @@ const fn event_bytes(event: &NodeEvent) -> usize {
     | NodeEvent::Request { body, .. }
     | NodeEvent::Mail { body, .. }
     | NodeEvent::Broadcast { body, .. }
+    | NodeEvent::Kicked { reason: body, .. }
     | NodeEvent::PlayerPresence(_, Some((_, body))) = event
     {
         body.0.len()
@@ -545,6 +566,17 @@ impl Node {
                     .push_back(NodeEvent::PlayerPresence(player, holder));
             }
             ToNode::PresenceComplete => self.events.push_back(NodeEvent::PresenceComplete),
+            ToNode::Cancelled { request } => {
+                let link = connection;
+                let ticket = Ticket { link, request };
+                self.events.push_back(NodeEvent::Cancelled(ticket));
+            }
+            ToNode::MailboxEmpty {
+                player,
+                claim,
+                settled,
+            } => self.on_mailbox_empty(player, claim, settled),
+            ToNode::Live(record) => self.on_live_record(record),
             ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
         }
     }
@@ -601,12 +633,21 @@ impl Node {
     fn on_delivery(&mut self, delivery: &Delivery<'_>) {
         let (player, claim) = (delivery.player, delivery.claim);
         match self.players.deliver(player, claim, delivery.seq) {
-            Delivered::New(claim) => self.events.push_back(NodeEvent::Mail {
-                claim,
-                seq: delivery.seq,
-                from: delivery.from,
-                body: delivery.body.to_bytes(),
-            }),
+            Delivered::New(claim) => {
+                let (seq, from, body) = (delivery.seq, delivery.from, delivery.body.to_bytes());
+                // A mail that was spilled must not overtake the live messages before it.
+                let mail = PlayerMessage::Mail { seq, from, body };
+                if let Some(PlayerMessage::Mail { seq, from, body }) =
+                    self.live.push_mail(player, mail)
+                {
+                    self.events.push_back(NodeEvent::Mail {
+                        claim,
+                        seq,
+                        from,
+                        body,
+                    });
+                }
+            }
             Delivered::Repeated => {
                 self.stats.mail_repeated = self.stats.mail_repeated.saturating_add(1);
             }
@@ -628,6 +669,7 @@ impl Node {
             .get_mut(player, number)
             .map(|entry| entry.claim);
         if let Some(claim) = claim {
+            self.end_session(player);
             self.players.remove(player);
             self.events.push_back(NodeEvent::ClaimLost(claim, reason));
         }

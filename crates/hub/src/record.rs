@@ -4,6 +4,7 @@
 //! big-endian; a body is the rest of the record. If a record has an unknown code, a field out of
 //! range or trailing bytes, it is rejected and its link closed.
 
+mod live;
 mod to_hub;
 mod to_node;
 
@@ -12,13 +13,14 @@ use core::fmt;
 use wire::{Encode, Reader, Writer};
 
 use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
+pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerList};
 pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
 /// Version of these records, as sent in the first record of a link.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
-/// Longest body of a call, mail or broadcast, bytes.
+/// Longest body of a message, bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1_024;
 
 /// Longest record, bytes: the longest body, and 1 KiB for the fields before it. A batch of counts
@@ -30,6 +32,9 @@ pub const META_BYTES_MAX: usize = 256;
 
 /// Most services of one node.
 pub const SERVICES_MAX: usize = 16;
+
+/// Most topics that one node subscribes to.
+pub const TOPICS_MAX: usize = 1_024;
 
 /// Most keys in one batch of counts.
 pub const COUNTS_MAX: usize = 64;
@@ -228,6 +233,18 @@ pub mod code {
     pub const BROADCAST: u8 = 0x0a;
     /// Node: a batch of counts.
     pub const COUNTS: u8 = 0x0b;
+    /// Node: a live message to one or more players.
+    pub const FORWARD: u8 = 0x10;
+    /// Node: cancels a call.
+    pub const CANCEL: u8 = 0x13;
+    /// Node: subscribes to a topic.
+    pub const SUBSCRIBE: u8 = 0x14;
+    /// Node: ends a subscription.
+    pub const UNSUBSCRIBE: u8 = 0x15;
+    /// Node: a live message to the subscribers of a topic.
+    pub const CAST: u8 = 0x16;
+    /// Node: requests that a player is disconnected.
+    pub const KICK: u8 = 0x17;
 
     /// Hub: accepts the join.
     pub const JOINED: u8 = 0x41;
@@ -259,31 +276,40 @@ pub mod code {
     pub const PRESENCE_PLAYER: u8 = 0x4e;
     /// Hub: the snapshot is complete.
     pub const PRESENCE_COMPLETE: u8 = 0x4f;
+    /// Hub: a live message for players of this node.
+    pub const HUB_FORWARD: u8 = 0x50;
+    /// Hub: the outcome of a run of live messages.
+    pub const LIVE_SENT: u8 = 0x51;
+    /// Hub: the caller has cancelled a request.
+    pub const CANCELLED: u8 = 0x52;
+    /// Hub: a live message to subscribers of a topic.
+    pub const HUB_CAST: u8 = 0x53;
+    /// Hub: all mail of a player was delivered.
+    pub const MAILBOX_EMPTY: u8 = 0x54;
+    /// Hub: broadcasts or casts to this node were dropped.
+    pub const MISSED: u8 = 0x55;
+    /// Hub: a player of this node is to be disconnected.
+    pub const HUB_KICK: u8 = 0x56;
 
     /// Codes reserved for later records; a decoder rejects them.
     ///
     /// | code | record |
     /// |---|---|
-    /// | 0x10 | forward to a player's node |
-    /// | 0x11 | multicast to a list of players |
     /// | 0x12 | mail to a list of players, body stored once |
-    /// | 0x13 | cancel a call |
     /// | 0x18-0x1d | KV: get, put, compare-and-swap, delete, lease, watch |
     /// | 0x20-0x23 | groups: join, leave, list, send |
     /// | 0x28 | query of counts |
     /// | 0x30-0x37 | hub to hub |
-    /// | 0x50 | forwarded message |
     /// | 0x58-0x5d | KV answers |
     /// | 0x60-0x63 | group answers |
     /// | 0x68 | answer to a query of counts |
     /// | 0x70-0x77 | hub to hub |
-    pub const RESERVED: [(u8, u8); 11] = [
-        (0x10, 0x13),
+    pub const RESERVED: [(u8, u8); 10] = [
+        (0x12, 0x12),
         (0x18, 0x1d),
         (0x20, 0x23),
         (0x28, 0x28),
         (0x30, 0x37),
-        (0x50, 0x50),
         (0x58, 0x5d),
         (0x60, 0x63),
         (0x68, 0x68),

@@ -58,6 +58,8 @@ pub struct HubConfig {
     pub retry_after: Duration,
     /// What happens when a second node claims a player.
     pub duplicate_claim: DuplicateClaim,
+    /// Roles that may disconnect a player of another node. Default: admins and matchmakers.
+    pub kick_roles: Vec<Role>,
     /// Presence changes queued for one watcher. Default 4,096. Beyond it, the stream restarts with
     /// a snapshot.
     pub watch_changes_max: usize,
@@ -97,6 +99,7 @@ impl Default for HubConfig {
             clock_step_wait: Duration::from_secs(6 * 3_600),
             retry_after: Duration::from_millis(100),
             duplicate_claim: DuplicateClaim::NewestWins,
+            kick_roles: vec![Role::Admin, Role::Matchmaker],
             watch_changes_max: 4_096,
             events_max: 1_024,
         }
@@ -173,10 +176,26 @@ pub struct HubStats {
     /// Acknowledgements of ended claims that were dropped, since the store is too slow. That mail
     /// is delivered again.
     pub acks_dropped: u64,
+    /// Calls that their caller cancelled.
+    pub calls_cancelled: u64,
     /// Broadcasts forwarded, counted per receiver.
     pub broadcasts: u64,
     /// Broadcasts dropped because a receiver reads too slowly.
     pub broadcasts_dropped: u64,
+    /// Live messages forwarded, counted per player.
+    pub forwards: u64,
+    /// Live messages to players that no connected node holds.
+    pub forwards_offline: u64,
+    /// Live messages dropped because the player's node reads too slowly.
+    pub forwards_dropped: u64,
+    /// Messages to topics forwarded, counted per receiving node.
+    pub casts: u64,
+    /// Messages to topics dropped because a receiving node reads too slowly.
+    pub casts_dropped: u64,
+    /// Players that were to be disconnected, at the request of another node.
+    pub kicks: u64,
+    /// Such requests from roles that may not.
+    pub kicks_refused: u64,
     /// Batches of counts stored on disk.
     pub batches: u64,
     /// Completions of commands that are unknown or already completed.

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use bytes::Bytes;
 use wire::{ClientId, ConnectionId, Instant, NodeId};
 
-use crate::field::{Epoch, RequestId, SenderSeq};
-use crate::record::{DownReason, Join, MailVerdict, ToNode, code};
+use crate::field::{Epoch, LiveSeq, Name, RequestId, SenderSeq};
+use crate::record::{DownReason, Join, LiveOutcome, LiveToNode, MailVerdict, ToNode, code};
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -22,14 +22,20 @@ pub(super) struct Link {
     heartbeat: bool,
     /// A run of mails with the same verdict that is not in the outbox yet.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
+    /// A run of live messages with the same outcome that is not in the outbox yet.
+    sent: Option<(LiveSeq, LiveSeq, LiveOutcome)>,
     /// One presence record that is not in the outbox yet.
     presence: Option<Bytes>,
+    /// The kind of priority record that is taken next.
+    turn: PriorityKind,
+    /// Broadcasts and casts that were dropped and not reported yet.
+    missed: u64,
     front: Front,
     /// Sent with `Busy`: how long to wait before a retry, milliseconds.
     retry_ms: u32,
 }
 
-/// Which record is written next: verdicts and presence alternate with the outbox.
+/// Which record is written next: priority records alternate with the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
     /// The outbox; a priority record only if the outbox is empty.
@@ -38,6 +44,26 @@ enum Front {
     PriorityNext,
     /// The front of the outbox is a priority record.
     PriorityQueued,
+}
+
+/// Kinds of priority records; they take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PriorityKind {
+    /// Verdicts on mail.
+    Verdict,
+    /// Outcomes of live messages.
+    Outcome,
+    Presence,
+}
+
+impl PriorityKind {
+    const fn next(self) -> Self {
+        match self {
+            Self::Verdict => Self::Outcome,
+            Self::Outcome => Self::Presence,
+            Self::Presence => Self::Verdict,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -55,6 +81,10 @@ pub(super) enum LinkState {
 pub(super) struct Member {
     pub(super) join: Join,
     pub(super) epoch: Epoch,
+    /// The last mail of the node with a verdict.
+    pub(super) settled: SenderSeq,
+    /// Topics that the node subscribes to.
+    pub(super) topics: BTreeSet<Name>,
     pub(super) watch: Watch,
     /// Mail delivered and not acknowledged, bytes.
     pub(super) unacknowledged: usize,
@@ -86,7 +116,10 @@ impl Link {
             outbox_bytes: 0,
             heartbeat: false,
             settled: None,
+            sent: None,
             presence: None,
+            turn: PriorityKind::Verdict,
+            missed: 0,
             front: Front::Outbox,
             retry_ms,
         }
@@ -144,6 +177,46 @@ impl Link {
         }
     }
 
+    /// Queues the outcome of a live message; consecutive messages with equal outcomes share a
+    /// record.
+    pub(super) fn push_outcome(&mut self, live: LiveSeq, outcome: LiveOutcome) {
+        match &mut self.sent {
+            Some((_, last, known)) if *known == outcome && last.next() == live => *last = live,
+            _ => {
+                if let Some(record) = self.take_sent() {
+                    self.push(record, None);
+                }
+                self.sent = Some((live, live, outcome));
+            }
+        }
+    }
+
+    /// Appends a record that may be dropped if the outbox would exceed `bytes_max`; returns whether
+    /// it was appended. The node is told how many were dropped, before the next that is not.
+    pub(super) fn push_lossy(&mut self, record: Bytes, bytes_max: usize) -> bool {
+        if self.outbox_bytes.saturating_add(record.len()) > bytes_max {
+            self.missed = self.missed.saturating_add(1);
+            return false;
+        }
+        if let Some(missed) = self.take_missed() {
+            self.push(missed, None);
+        }
+        self.push(record, None);
+        true
+    }
+
+    /// Removes a request that is not written yet; returns whether it was there.
+    pub(super) fn remove_request(&mut self, request: RequestId) -> bool {
+        let mut outbox = self.outbox.iter();
+        let Some(at) = outbox.position(|(_, queued)| *queued == Some(request)) else {
+            return false;
+        };
+        if let Some((record, _)) = self.outbox.remove(at) {
+            self.outbox_bytes = self.outbox_bytes.saturating_sub(record.len());
+        }
+        true
+    }
+
     pub(super) const fn answer_heartbeat(&mut self) {
         self.heartbeat = true;
     }
@@ -153,12 +226,13 @@ impl Link {
         self.outbox.clear();
         self.outbox_bytes = 0;
         self.settled = None;
+        self.sent = None;
         self.presence = None;
+        self.missed = 0;
         self.heartbeat = false;
         if let Some(reason) = reason {
-            let mut encoded = Vec::new();
-            ToNode::Down(reason).encode(&mut encoded);
-            self.outbox.push_back((encoded.into(), None));
+            let record = encode(&ToNode::Down(reason));
+            self.outbox.push_back((record, None));
         }
         self.state = LinkState::Closing;
     }
@@ -168,6 +242,11 @@ impl Link {
         if self.heartbeat && !self.is_closing() {
             self.heartbeat = false;
             self.push_front(Bytes::from_static(&[code::HUB_HEARTBEAT]));
+        }
+        if self.outbox.is_empty()
+            && let Some(missed) = self.take_missed()
+        {
+            self.push_front(missed);
         }
         self.queue_priority_record();
         let (record, _) = self.outbox.front()?;
@@ -205,7 +284,7 @@ impl Link {
         self.presence = Some(record);
     }
 
-    /// Moves a verdict or presence record to the front, so that a full outbox delays neither.
+    /// Moves a priority record to the front, so that a full outbox delays none of them.
     fn queue_priority_record(&mut self) {
         let may = match self.front {
             Front::Outbox => self.outbox.is_empty(),
@@ -215,11 +294,35 @@ impl Link {
         if !may {
             return;
         }
-        let settled = self.take_settled();
-        if let Some(record) = settled.or_else(|| self.presence.take()) {
-            self.push_front(record);
-            self.front = Front::PriorityQueued;
+        for _ in 0..3 {
+            let kind = self.turn;
+            self.turn = kind.next();
+            let record = match kind {
+                PriorityKind::Verdict => self.take_settled(),
+                PriorityKind::Outcome => self.take_sent(),
+                PriorityKind::Presence => self.presence.take(),
+            };
+            if let Some(record) = record {
+                self.push_front(record);
+                self.front = Front::PriorityQueued;
+                return;
+            }
         }
+    }
+
+    fn take_sent(&mut self) -> Option<Bytes> {
+        let (first, last, outcome) = self.sent.take()?;
+        let record = ToNode::Live(LiveToNode::Sent {
+            first,
+            last,
+            outcome,
+        });
+        Some(encode(&record))
+    }
+
+    fn take_missed(&mut self) -> Option<Bytes> {
+        let count = core::mem::take(&mut self.missed);
+        (count > 0).then(|| encode(&ToNode::Live(LiveToNode::Missed(count))))
     }
 
     fn push_front(&mut self, record: Bytes) {
@@ -233,16 +336,20 @@ impl Link {
             MailVerdict::Busy => self.retry_ms,
             MailVerdict::Stored | MailVerdict::Refused(_) => 0,
         };
-        let mut encoded = Vec::new();
         let record = ToNode::MailSettled {
             first,
             last,
             verdict,
             retry_ms,
         };
-        record.encode(&mut encoded);
-        Some(encoded.into())
+        Some(encode(&record))
     }
+}
+
+fn encode(record: &ToNode<'_>) -> Bytes {
+    let mut encoded = Vec::new();
+    record.encode(&mut encoded);
+    encoded.into()
 }
 
 /// Presence updates for one watcher.

@@ -9,7 +9,7 @@ use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
 use super::table::{Claim, Generation, Pending, Reading};
 use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
-use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted};
+use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted, SenderSeq};
 use crate::join_file::JoinFile;
 use crate::record::{ClaimRequest, DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
 use crate::store::{Completed, Outcome, StoreOp};
@@ -55,6 +55,7 @@ impl Hub {
             acknowledged: request.acknowledged,
             acknowledging: None,
             reading: Reading::Done,
+            reports_empty: true,
         };
         if let Some(old) = self.claims.insert(player, new) {
             self.revoke(id, player, &old);
@@ -355,7 +356,7 @@ impl Hub {
             self.close(id, DownReason::Fenced);
             return;
         }
-        self.begin(id, node, join, epoch);
+        self.begin(id, node, join, (epoch, mail_mark));
         self.send(
             id,
             &ToNode::Joined {
@@ -390,12 +391,16 @@ impl Hub {
             return;
         };
         let (epoch, services) = (member.epoch, member.join.services.clone());
+        let topics = member.topics.clone();
         link.state = LinkState::Closing;
         if self.joined.get(&node) == Some(&id) {
             self.joined.remove(&node);
         }
         for service in services {
             self.services.remove(&(service, node));
+        }
+        for topic in topics {
+            self.topics.unsubscribe(id, topic);
         }
         self.watchers.remove(id);
         self.sweep(Sweep::unlink(node, id));
@@ -418,7 +423,13 @@ impl Hub {
         true
     }
 
-    fn begin(&mut self, id: ConnectionId, node: NodeId, join: Join, epoch: Epoch) {
+    fn begin(
+        &mut self,
+        id: ConnectionId,
+        node: NodeId,
+        join: Join,
+        (epoch, settled): (Epoch, SenderSeq),
+    ) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
@@ -437,6 +448,8 @@ impl Hub {
             epoch,
             watch: Watch::new(join.watch, self.config.watch_changes_max),
             join,
+            settled,
+            topics: BTreeSet::new(),
             unacknowledged: 0,
             reading: 0,
             counting: false,

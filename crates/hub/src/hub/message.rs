@@ -1,7 +1,7 @@
 //! Messages: calls and broadcasts between links, mail through the store, counts.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{ClientId, ConnectionId, NodeId};
 
@@ -9,10 +9,11 @@ use super::link::Link;
 use super::table::{Claim, Generation, MailRead, OpenCall, Pending, Reading};
 use super::{Hub, encode, round_robin};
 use crate::field::{
-    Addr, BatchSeq, CallId, CountKey, MailSeq, Name, Redacted, RequestId, SenderSeq,
+    Addr, BatchSeq, CallId, CountKey, LiveSeq, MailSeq, Name, Redacted, RequestId, SenderSeq,
 };
 use crate::record::{
-    CallError, CallRequest, Delivery, DownReason, MailSubmission, MailVerdict, Request, ToNode,
+    CallError, CallRequest, Delivery, DownReason, LiveOutcome, LiveToHub, LiveToNode,
+    MailSubmission, MailVerdict, PlayerList, Request, TOPICS_MAX, ToNode,
 };
 use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
 
@@ -30,6 +31,10 @@ fn take_round_robin(players: &mut BTreeSet<ClientId>, last: ClientId) -> Option<
 
 impl Hub {
     pub(super) fn on_call(&mut self, caller: ConnectionId, request: CallRequest<'_>) {
+        if self.calls.is_open(caller, request.call) {
+            self.close(caller, DownReason::Protocol);
+            return;
+        }
         match self.forward_call(caller, request) {
             Ok(()) => self.stats.calls = self.stats.calls.saturating_add(1),
             Err(error) => {
@@ -132,17 +137,210 @@ impl Hub {
             let Some(link) = self.links.get_mut(id) else {
                 continue;
             };
-            let waiting = link.outbox_bytes().saturating_add(record.len());
-            // At most half of the outbox limit, so that broadcasts leave room for requests and
-            // replies.
-            if waiting > self.config.link_bytes_max / 2 {
-                self.stats.broadcasts_dropped = self.stats.broadcasts_dropped.saturating_add(1);
-            } else {
-                self.stats.broadcasts = self.stats.broadcasts.saturating_add(1);
-                link.push(record.clone(), None);
+            let count = if link.push_lossy(record.clone(), self.config.link_bytes_max / 2) {
                 self.ready.insert(*id);
+                &mut self.stats.broadcasts
+            } else {
+                &mut self.stats.broadcasts_dropped
+            };
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// Cancels a call. The callee is told, if it has the request.
+    pub(super) fn on_cancel(&mut self, caller: ConnectionId, call: CallId) {
+        let Some((request, call)) = self.calls.cancel(caller, call) else {
+            // The reply is on its way.
+            return;
+        };
+        self.stats.calls_cancelled = self.stats.calls_cancelled.saturating_add(1);
+        let Some(callee) = self.links.get_mut(&call.callee) else {
+            return;
+        };
+        if callee.remove_request(request) {
+            self.calls.on_written(request);
+        } else {
+            self.send(call.callee, &ToNode::Cancelled { request });
+        }
+    }
+
+    pub(super) fn on_live(&mut self, id: ConnectionId, record: LiveToHub<'_>) {
+        match record {
+            LiveToHub::Forward {
+                live,
+                players,
+                body,
+            } => self.on_forward(id, live, players, body),
+            LiveToHub::Cast { live, topic, body } => self.on_cast(id, (live, topic), body),
+            LiveToHub::Kick {
+                live,
+                player,
+                reason,
+            } => self.on_kick(id, (live, player), reason),
+            LiveToHub::Subscribe(topic) => self.on_subscribe(id, topic),
+            LiveToHub::Unsubscribe(topic) => self.on_unsubscribe(id, topic),
+        }
+    }
+
+    fn on_forward(
+        &mut self,
+        from: ConnectionId,
+        live: LiveSeq,
+        players: PlayerList<'_>,
+        body: Redacted<&[u8]>,
+    ) {
+        let Some(node) = self.links.get(&from).map(|link| link.node) else {
+            return;
+        };
+        let mut outcome = LiveOutcome::default();
+        // One record a node, however many of its players are addressed.
+        let mut receivers: BTreeMap<ConnectionId, Vec<ClientId>> = BTreeMap::new();
+        for player in players.iter() {
+            let claim = self.claims.get(player);
+            match claim.and_then(|claim| self.live_link(claim)) {
+                Some(link) => receivers.entry(link).or_default().push(player),
+                None => outcome.offline = outcome.offline.saturating_add(1),
             }
         }
+        let mut ids = Vec::new();
+        for (link, players) in receivers {
+            let Some(players) = PlayerList::encode_into(&players, &mut ids) else {
+                continue;
+            };
+            let count = u16::try_from(players.len()).unwrap_or(u16::MAX);
+            let record = ToNode::Live(LiveToNode::Forward {
+                from: node,
+                players,
+                body,
+            });
+            let sum = if self.send_live(link, &record) {
+                &mut outcome.reached
+            } else {
+                &mut outcome.busy
+            };
+            *sum = sum.saturating_add(count);
+        }
+        let stats = &mut self.stats;
+        for (sum, count) in [
+            (&mut stats.forwards, outcome.reached),
+            (&mut stats.forwards_offline, outcome.offline),
+            (&mut stats.forwards_dropped, outcome.busy),
+        ] {
+            *sum = sum.saturating_add(count.into());
+        }
+        self.send_outcome(from, live, outcome);
+    }
+
+    /// Sends a live record; returns false if the outbox has no room for it.
+    fn send_live(&mut self, id: ConnectionId, record: &ToNode<'_>) -> bool {
+        let Some(link) = self.links.get_mut(&id) else {
+            return false;
+        };
+        let record = encode(record, &mut self.scratch);
+        // At most half of the outbox limit, so that requests and replies have room.
+        if link.outbox_bytes().saturating_add(record.len()) > self.config.link_bytes_max / 2 {
+            return false;
+        }
+        link.push(record, None);
+        self.ready.insert(id);
+        true
+    }
+
+    fn send_outcome(&mut self, id: ConnectionId, live: LiveSeq, outcome: LiveOutcome) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.push_outcome(live, outcome);
+            self.ready.insert(id);
+            if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
+                self.close(id, DownReason::Overrun);
+            }
+        }
+    }
+
+    fn on_subscribe(&mut self, id: ConnectionId, topic: Name) {
+        let Some(member) = self.member_mut(id) else {
+            return;
+        };
+        member.topics.insert(topic);
+        // A node limits itself to as many.
+        if member.topics.len() > TOPICS_MAX {
+            self.close(id, DownReason::Protocol);
+            return;
+        }
+        self.topics.subscribe(id, topic);
+    }
+
+    fn on_unsubscribe(&mut self, id: ConnectionId, topic: Name) {
+        if let Some(member) = self.member_mut(id) {
+            member.topics.remove(&topic);
+        }
+        self.topics.unsubscribe(id, topic);
+    }
+
+    /// Forwards a message to the other nodes that subscribe to its topic.
+    fn on_cast(
+        &mut self,
+        from: ConnectionId,
+        (live, topic): (LiveSeq, Name),
+        body: Redacted<&[u8]>,
+    ) {
+        let Some(node) = self.links.get(&from).map(|link| link.node) else {
+            return;
+        };
+        let record = ToNode::Live(LiveToNode::Cast {
+            from: node,
+            topic,
+            body,
+        });
+        let record = encode(&record, &mut self.scratch);
+        let mut outcome = LiveOutcome::default();
+        for id in self.topics.subscribers(topic).filter(|id| *id != from) {
+            let Some(link) = self.links.get_mut(&id) else {
+                continue;
+            };
+            let sum = if link.push_lossy(record.clone(), self.config.link_bytes_max / 2) {
+                self.ready.insert(id);
+                &mut outcome.reached
+            } else {
+                &mut outcome.busy
+            };
+            *sum = sum.saturating_add(1);
+        }
+        let stats = &mut self.stats;
+        stats.casts = stats.casts.saturating_add(outcome.reached.into());
+        stats.casts_dropped = stats.casts_dropped.saturating_add(outcome.busy.into());
+        self.send_outcome(from, live, outcome);
+    }
+
+    fn on_kick(
+        &mut self,
+        from: ConnectionId,
+        (live, player): (LiveSeq, ClientId),
+        reason: Redacted<&[u8]>,
+    ) {
+        let Some(link) = self.links.get(&from) else {
+            return;
+        };
+        let (node, role) = (link.node, link.member().map(|member| member.join.role));
+        let mut outcome = LiveOutcome::default();
+        let holder = self.claims.get(player);
+        let holder = holder.and_then(|claim| Some((self.live_link(claim)?, claim.number)));
+        if role.is_none_or(|role| !self.config.kick_roles.contains(&role)) {
+            outcome.refused = 1;
+            self.stats.kicks_refused = self.stats.kicks_refused.saturating_add(1);
+        } else if let Some((holder, claim)) = holder {
+            outcome.reached = 1;
+            self.stats.kicks = self.stats.kicks.saturating_add(1);
+            let record = ToNode::Live(LiveToNode::Kick {
+                player,
+                claim,
+                from: node,
+                reason,
+            });
+            self.send(holder, &record);
+        } else {
+            outcome.offline = 1;
+        }
+        self.send_outcome(from, live, outcome);
     }
 
     /// Returns the link of the node that answers at `to`.
@@ -216,6 +414,12 @@ impl Hub {
                 self.settle(id, one.seq, one.verdict);
             }
             if let (Addr::Player(player), MailVerdict::Stored) = (one.to, one.verdict) {
+                // A node that mails to its own player may wait until that is delivered.
+                if let Some(claim) = self.claims.get_mut(player)
+                    && claim.node == one.node
+                {
+                    claim.reports_empty = true;
+                }
                 self.request_read(player);
             }
         }
@@ -290,6 +494,7 @@ impl Hub {
             return;
         }
         member.reading = member.reading.saturating_add(READ_BYTES_MAX);
+        let settled = member.settled;
         claim.reading = Reading::InFlight;
         let op = StoreOp::Read {
             player,
@@ -307,6 +512,7 @@ impl Hub {
             player,
             generation,
             link: id,
+            settled,
         };
         self.ops.push(op, Pending::Read(read));
     }
@@ -315,15 +521,16 @@ impl Hub {
         if let Some(member) = self.member_mut(read.link) {
             member.reading = member.reading.saturating_sub(READ_BYTES_MAX);
         }
-        self.take_mails(read.player, read.generation, outcome);
+        self.take_mails(read, outcome);
         self.on_capacity_freed(read.link);
     }
 
-    fn take_mails(&mut self, player: ClientId, generation: Generation, outcome: Outcome) {
+    fn take_mails(&mut self, read: MailRead, outcome: Outcome) {
+        let player = read.player;
         let Some(claim) = self.claims.get_mut(player) else {
             return;
         };
-        if claim.generation != generation
+        if claim.generation != read.generation
             || !matches!(claim.reading, Reading::InFlight | Reading::InFlightAndDue)
         {
             return;
@@ -343,6 +550,27 @@ impl Hub {
         }
         if more || wanted {
             self.request_read(player);
+        } else {
+            self.report_empty(player, read.settled);
+        }
+    }
+
+    fn report_empty(&mut self, player: ClientId, settled: SenderSeq) {
+        let Some(claim) = self.claims.get_mut(player) else {
+            return;
+        };
+        if let Some(id) = claim.link
+            && core::mem::take(&mut claim.reports_empty)
+        {
+            let claim = claim.number;
+            self.send(
+                id,
+                &ToNode::MailboxEmpty {
+                    player,
+                    claim,
+                    settled,
+                },
+            );
         }
     }
 
@@ -502,6 +730,11 @@ impl Hub {
         *count = count.saturating_add(1);
         if let Some(link) = self.links.get_mut(&id) {
             link.settle(seq, verdict);
+            if let Some(member) = link.member_mut()
+                && verdict != MailVerdict::Busy
+            {
+                member.settled = member.settled.max(seq);
+            }
             self.ready.insert(id);
             if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
                 self.close(id, DownReason::Overrun);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
 
 use super::ENTRY_BYTES;
-use crate::field::{BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId};
+use crate::field::{BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId, SenderSeq};
 use crate::record::MailVerdict;
 use crate::store::{Command, NewMail, Settled, StoreOp};
 
@@ -18,8 +18,10 @@ pub(super) struct Calls {
     open: BTreeMap<RequestId, OpenCall>,
     /// Earliest deadline first.
     deadlines: BTreeSet<(Instant, RequestId)>,
-    /// Each call once under the caller's link and once under the callee's.
-    by_link: BTreeSet<(ConnectionId, RequestId)>,
+    /// Open calls by the caller's link and number.
+    by_caller: BTreeMap<(ConnectionId, CallId), RequestId>,
+    /// Open calls by the callee's link.
+    by_callee: BTreeSet<(ConnectionId, RequestId)>,
     /// Calls per link, as caller or callee.
     load: Usage<ConnectionId>,
     load_by_caller: BTreeMap<NodeId, CallLoad>,
@@ -44,20 +46,34 @@ pub(super) struct OpenCall {
     pub(super) deadline: Instant,
 }
 
+impl OpenCall {
+    /// Returns the links that the call is charged to: one, if a node calls itself.
+    fn links(&self) -> impl Iterator<Item = ConnectionId> + use<> {
+        let callee = (self.callee != self.caller).then_some(self.callee);
+        [self.caller].into_iter().chain(callee)
+    }
+}
+
 impl Calls {
+    /// Returns whether the caller has an open call with this number.
+    pub(super) fn is_open(&self, caller: ConnectionId, call: CallId) -> bool {
+        self.by_caller.contains_key(&(caller, call))
+    }
+
+    /// Opens a call, whose number the caller has not [open](Self::is_open).
     pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
         self.last = RequestId(self.last.0.saturating_add(1));
         let request = self.last;
         self.open.insert(request, call);
+        self.by_caller.insert((call.caller, call.call), request);
+        self.by_callee.insert((call.callee, request));
         self.deadlines.insert((call.deadline, request));
         self.unwritten.insert(request, None);
         let load = self.load_by_caller.entry(call.from).or_default();
         load.count = load.count.saturating_add(1);
         load.bytes = load.bytes.saturating_add(call.len);
-        for link in [call.caller, call.callee] {
-            if self.by_link.insert((link, request)) {
-                self.load.add(link, 1);
-            }
+        for link in call.links() {
+            self.load.add(link, 1);
         }
         request
     }
@@ -77,6 +93,16 @@ impl Calls {
         }
     }
 
+    /// Closes the caller's call, if it is open.
+    pub(super) fn cancel(
+        &mut self,
+        caller: ConnectionId,
+        call: CallId,
+    ) -> Option<(RequestId, OpenCall)> {
+        let request = *self.by_caller.get(&(caller, call))?;
+        Some((request, self.close(request)?))
+    }
+
     /// Closes the first call with a deadline at or before `now`.
     pub(super) fn time_out(&mut self, now: Instant) -> Option<OpenCall> {
         let (deadline, request) = *self.deadlines.first()?;
@@ -88,9 +114,11 @@ impl Calls {
     }
 
     pub(super) fn close_one_of(&mut self, link: ConnectionId) -> Option<OpenCall> {
-        let first = (link, RequestId(0));
-        let last = (link, RequestId(u64::MAX));
-        let (_, request) = *self.by_link.range(first..=last).next()?;
+        let called = (link, CallId(0))..=(link, CallId(u64::MAX));
+        let called = self.by_caller.range(called).map(|(_, request)| *request);
+        let answers = (link, RequestId(0))..=(link, RequestId(u64::MAX));
+        let answers = self.by_callee.range(answers).map(|(_, request)| *request);
+        let request = called.chain(answers).next()?;
         self.close(request)
     }
 
@@ -126,14 +154,14 @@ impl Calls {
     fn close(&mut self, request: RequestId) -> Option<OpenCall> {
         let call = self.open.remove(&request)?;
         self.deadlines.remove(&(call.deadline, request));
+        self.by_caller.remove(&(call.caller, call.call));
+        self.by_callee.remove(&(call.callee, request));
         match self.unwritten.get_mut(&request) {
             Some(charge) => *charge = Some((call.from, call.len)),
             None => self.discharge(call.from, call.len),
         }
-        for link in [call.caller, call.callee] {
-            if self.by_link.remove(&(link, request)) {
-                self.load.subtract(link, 1);
-            }
+        for link in call.links() {
+            self.load.subtract(link, 1);
         }
         Some(call)
     }
@@ -172,6 +200,8 @@ pub(super) struct Claim {
     pub(super) acknowledged: MailSeq,
     pub(super) acknowledging: Option<MailSeq>,
     pub(super) reading: Reading,
+    /// Whether to report to the node when no mail is left to deliver.
+    pub(super) reports_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -321,6 +351,8 @@ pub(super) struct MailRead {
     pub(super) generation: Generation,
     /// The link with the reserved room.
     pub(super) link: ConnectionId,
+    /// The last mail of the reading node with a verdict when the read was issued.
+    pub(super) settled: SenderSeq,
 }
 
 impl Ops {

@@ -6,10 +6,12 @@ use core::time::Duration;
 use bytes::Bytes;
 use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 
+use super::live::LiveOverflow;
 use crate::field::{
-    Addr, CallId, ClaimNumber, Epoch, LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq,
+    Addr, CallId, ClaimNumber, Epoch, LiveSeq, LogId, MailSeq, Name, Redacted, RequestId, Role,
+    SenderSeq,
 };
-use crate::record::{CallError, DownReason, MailRefusal, NodeInfo, RevokeReason};
+use crate::record::{CallError, DownReason, LiveOutcome, MailRefusal, NodeInfo, RevokeReason};
 
 /// Role, limits and timeouts of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,17 @@ pub struct NodeConfig {
     pub events_max: usize,
     /// Claimed players. Default 65,536.
     pub players_max: usize,
+    /// Live messages that wait for one player. Default 256.
+    pub live_queue_max: usize,
+    /// Bytes of these messages. Default 64 KiB; a body is shared by its receivers, and counts for
+    /// each.
+    pub live_queue_bytes_max: usize,
+    /// Bytes of the live messages that wait for all players. Default 64 MiB.
+    pub live_bytes_max: usize,
+    /// What happens if the queue of a player is full. Default: the message is dropped.
+    pub live_overflow: LiveOverflow,
+    /// How long a message that was mailed since the queue was full is kept. Default 1 day.
+    pub spill_ttl: Duration,
     /// Interval at which counts are sent. Default 1 s.
     pub counts_interval: Duration,
     /// Keys counted per interval. Default 1,024. Increases of further keys are dropped and counted.
@@ -75,6 +88,11 @@ impl Default for NodeConfig {
             calls_max: 1_024,
             events_max: 16_384,
             players_max: 65_536,
+            live_queue_max: 256,
+            live_queue_bytes_max: 64 << 10,
+            live_bytes_max: 64 << 20,
+            live_overflow: LiveOverflow::DropNewest,
+            spill_ttl: Duration::from_secs(86_400),
             counts_interval: Duration::from_secs(1),
             count_keys_max: 1_024,
         }
@@ -147,6 +165,38 @@ pub enum NodeEvent {
         /// The payload.
         body: Redacted<Bytes>,
     },
+    /// Live messages of this node have an outcome.
+    LiveSent {
+        /// The first of a run with equal outcomes.
+        first: LiveSeq,
+        /// The last of the run.
+        last: LiveSeq,
+        /// The outcome of each; `None` if the link closed before the hub reported it.
+        outcome: Option<LiveOutcome>,
+    },
+    /// A message waits for a player whose queue was empty; take it with
+    /// [`Node::next_message`](crate::Node::next_message).
+    MessageReady(ClaimId),
+    /// The queue of a player is full, and [`LiveOverflow::Kick`] is configured: disconnect the
+    /// player and release the claim. Reported once for each claim.
+    SlowPlayer(ClaimId),
+    /// All mail that was stored for the player was delivered to this node. Reported after a claim,
+    /// and after mail that this node sent to the player.
+    MailboxEmpty(ClaimId),
+    /// The hub has dropped this many broadcasts and messages to topics, since this node reads too
+    /// slowly. They would have arrived before the next one.
+    Missed(u64),
+    /// A player of this node is to be disconnected. The claim stays until it is released.
+    Kicked {
+        /// The claim.
+        claim: ClaimId,
+        /// The node that requests it.
+        from: NodeId,
+        /// The reason, as given to [`Node::kick`](crate::Node::kick).
+        reason: Redacted<Bytes>,
+    },
+    /// The caller has cancelled a request; a reply is ignored.
+    Cancelled(Ticket),
     /// All presence received so far is void; a snapshot follows.
     PresenceReset,
     /// State of a node; `None` if it is not joined.
@@ -217,8 +267,11 @@ pub enum SendError {
     HubDown(Redacted<Bytes>),
     /// A limit is reached.
     Full(Redacted<Bytes>),
-    /// The body exceeds 64 KiB, or the note 256 bytes.
+    /// The body exceeds 64 KiB (less 8 bytes for each player of a multicast), or the note or
+    /// reason 256 bytes.
     TooLong(Redacted<Bytes>),
+    /// No player, or more than [`PlayerList::LEN_MAX`](crate::record::PlayerList::LEN_MAX).
+    Players(Redacted<Bytes>),
 }
 
 impl fmt::Display for SendError {
@@ -227,6 +280,7 @@ impl fmt::Display for SendError {
             Self::HubDown(_) => f.write_str("no link to the hub is up"),
             Self::Full(_) => f.write_str("what waits has reached its bound"),
             Self::TooLong(body) => write!(f, "{} bytes are over the limit", body.len()),
+            Self::Players(_) => f.write_str("a message needs 1 to 4096 players"),
         }
     }
 }
@@ -255,6 +309,16 @@ pub struct NodeStats {
     pub requests_refused: u64,
     /// Broadcasts dropped, since the event queue was full.
     pub broadcasts_dropped: u64,
+    /// Live messages queued for players.
+    pub live_queued: u64,
+    /// Live messages dropped, since the queue of the player was full.
+    pub live_dropped: u64,
+    /// Live messages mailed to the player, since its queue was full.
+    pub live_spilled: u64,
+    /// Live messages for players that are not claimed here.
+    pub live_stray: u64,
+    /// Broadcasts and messages to topics that the hub dropped, since this node reads too slowly.
+    pub missed: u64,
     /// Increases dropped, since too many keys were counted.
     pub counts_dropped: u64,
     /// Completions of commands that are unknown or already completed.

@@ -109,6 +109,7 @@ impl Node {
         };
         self.outgoing.rewind();
         self.players.reclaim();
+        self.subscribe_again();
         self.counter.on_interval();
     }
 
@@ -124,6 +125,7 @@ impl Node {
             let result = Err(CallError::HubDown);
             self.events.push_back(NodeEvent::Reply { call, result });
         }
+        self.on_live_lost();
         if was_up {
             self.events.push_back(NodeEvent::HubDown);
         }

@@ -2,7 +2,7 @@
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
-use super::{BODY_BYTES_MAX, CallError, META_BYTES_MAX, code};
+use super::{BODY_BYTES_MAX, CallError, LiveToHub, META_BYTES_MAX, code};
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
@@ -59,6 +59,13 @@ pub enum ToHub<'a> {
         /// Keys and their increases.
         entries: Vec<(CountKey, u64)>,
     },
+    /// `code 1, call 8`
+    Cancel {
+        /// The caller's number of the call.
+        call: CallId,
+    },
+    /// A live message, or a subscription.
+    Live(LiveToHub<'a>),
 }
 
 /// Identifies a node.
@@ -177,7 +184,10 @@ impl<'a> ToHub<'a> {
                 batch: BatchSeq(reader.u64()?),
                 entries: super::decode_counts(&mut reader)?,
             },
-            code => return Err(DecodeError::Code(code)),
+            code::CANCEL => Self::Cancel {
+                call: CallId(reader.u64()?),
+            },
+            code => Self::Live(LiveToHub::decode(code, &mut reader)?),
         };
         reader.finish(DecodeError::Trailing)?;
         Ok(decoded)
@@ -212,6 +222,8 @@ impl<'a> ToHub<'a> {
                 out.fields(&[&code::COUNTS, batch]);
                 super::encode_counts(entries, &mut out);
             }
+            Self::Cancel { call } => out.fields(&[&code::CANCEL, call]),
+            Self::Live(it) => it.encode(&mut out),
         }
     }
 }

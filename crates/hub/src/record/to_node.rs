@@ -3,7 +3,8 @@
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::{
-    BODY_BYTES_MAX, CallError, DownReason, META_BYTES_MAX, MailVerdict, RevokeReason, code,
+    BODY_BYTES_MAX, CallError, DownReason, LiveToNode, META_BYTES_MAX, MailVerdict, RevokeReason,
+    code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
@@ -104,6 +105,22 @@ pub enum ToNode<'a> {
     },
     /// `code 1`
     PresenceComplete,
+    /// `code 1, request 8`
+    Cancelled {
+        /// The hub's number of the request.
+        request: RequestId,
+    },
+    /// `code 1, player 8, claim 8, settled 8`
+    MailboxEmpty {
+        /// The player.
+        player: ClientId,
+        /// The session.
+        claim: ClaimNumber,
+        /// The last mail of this node with a verdict when the mailbox was read.
+        settled: SenderSeq,
+    },
+    /// A live message, or what became of one.
+    Live(LiveToNode<'a>),
 }
 
 /// A run of a node, as shown to watchers.
@@ -218,7 +235,16 @@ impl<'a> ToNode<'a> {
             code::COUNTED => Self::Counted {
                 upto: BatchSeq(reader.u64()?),
             },
-            code => Self::decode_presence(code, &mut reader)?,
+            code::CANCELLED => Self::Cancelled {
+                request: RequestId(reader.u64()?),
+            },
+            code::MAILBOX_EMPTY => Self::MailboxEmpty {
+                player: ClientId(reader.u64()?),
+                claim: ClaimNumber(reader.u64()?),
+                settled: SenderSeq(reader.u64()?),
+            },
+            code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
+            code => Self::Live(LiveToNode::decode(code, &mut reader)?),
         };
         reader.finish(DecodeError::Trailing)?;
         Ok(decoded)
@@ -307,6 +333,13 @@ impl<'a> ToNode<'a> {
                 }
             }
             Self::PresenceComplete => out.u8(code::PRESENCE_COMPLETE),
+            Self::Cancelled { request } => out.fields(&[&code::CANCELLED, request]),
+            Self::MailboxEmpty {
+                player,
+                claim,
+                settled,
+            } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
+            Self::Live(it) => it.encode(&mut out),
         }
     }
 }

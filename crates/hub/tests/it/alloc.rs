@@ -201,7 +201,7 @@ fn call(bench: &mut Bench) {
 }
 
 #[test]
-fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
+fn a_call_and_its_answer_allocate_12_times_and_nothing_grows() {
     let mut bench = Bench::new();
     // Other calls are open, so no table is empty.
     for _ in 0..32 {
@@ -214,7 +214,7 @@ fn a_call_and_its_answer_allocate_11_times_and_nothing_grows() {
     let [hub, nodes, store] = per_100;
     // The hub allocates the request and the reply once each. The nodes also allocate them for the
     // application. The rest are leaves of ordered tables that were empty or full.
-    assert!(hub <= 500, "{hub} per 100 calls");
+    assert!(hub <= 600, "{hub} per 100 calls");
     assert!(nodes <= 600, "{nodes} per 100 calls");
     assert_eq!(store, 0, "a call never meets the store");
     assert_eq!(held, 0, "bytes more after 100,000 calls");

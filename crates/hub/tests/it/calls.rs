@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::record::CallError;
-use hub::{Addr, MailSeq, Name, NodeEvent, Redacted, SendError};
+use hub::record::{CallError, CallRequest, DownReason, ToHub};
+use hub::{Addr, CallId, HubConfig, MailSeq, Name, NodeEvent, Redacted, SendError};
 use wire::ClientId;
 
+use crate::bare::{LINK, OTHER, down, three};
 use crate::world::{Power, World, body, node_id, server, set, topic};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PLAYER: ClientId = ClientId(7);
 
-fn call(world: &mut World, from: usize, to: Addr) -> hub::CallId {
+fn call(world: &mut World, from: usize, to: Addr) -> CallId {
     let now = world.now;
     world
         .node(from)
@@ -109,13 +110,67 @@ fn a_cancelled_call_is_forgotten() {
     world.take_events();
     let id = call(&mut world, 0, Addr::Node(node_id(1)));
     world.run_ms(100);
-    assert!(world.node(0).cancel(id));
-    assert!(!world.node(0).cancel(id));
+    let now = world.now;
+    assert!(world.node(0).cancel(now, id));
+    assert!(!world.node(0).cancel(now, id));
+    world.run_ms(100);
     let asked = world.take_events();
+    let cancelled = asked.iter().find_map(|(index, event)| match event {
+        NodeEvent::Cancelled(ticket) => Some((*index, *ticket)),
+        _ => None,
+    });
+    let request = asked.iter().find_map(|(index, event)| match event {
+        NodeEvent::Request { ticket, .. } => Some((*index, *ticket)),
+        _ => None,
+    });
+    assert_eq!(cancelled, request);
     answer_all(&mut world, asked);
     world.run_ms(2_000);
     assert_eq!(replies(&world.take_events()), []);
-    assert_eq!(world.node(0).stats().replies_unknown, 1);
+    // The hub has closed the call, so the reply reaches nobody.
+    assert_eq!(world.node(0).stats().replies_unknown, 0);
+    let stats = world.hub().machine.stats();
+    assert_eq!((stats.calls_cancelled, stats.replies_unknown), (1, 1));
+}
+
+#[test]
+fn h2_a_call_that_is_cancelled_before_it_is_written_costs_the_callee_nothing() {
+    let mut bare = three(HubConfig::default());
+    bare.send(
+        LINK,
+        &ToHub::Call(CallRequest {
+            call: CallId(1),
+            timeout_ms: 1_000,
+            to: Addr::Node(node_id(1)),
+            body: Redacted(b"slow"),
+        }),
+    );
+    let before = bare.hub.memory_bytes();
+    bare.send(LINK, &ToHub::Cancel { call: CallId(1) });
+    assert!(bare.hub.memory_bytes() < before);
+    let (records, _) = bare.written(OTHER);
+    assert_eq!(records, Vec::<Vec<u8>>::new());
+    // A call that is not open is ignored.
+    bare.send(LINK, &ToHub::Cancel { call: CallId(1) });
+    bare.send(LINK, &ToHub::Cancel { call: CallId(7) });
+    assert_eq!(bare.hub.stats().calls_cancelled, 1);
+    assert_eq!(bare.written(LINK), (Vec::new(), false));
+}
+
+#[test]
+fn a_call_with_the_number_of_an_open_one_closes_the_link() {
+    let mut bare = three(HubConfig::default());
+    let call = ToHub::Call(CallRequest {
+        call: CallId(1),
+        timeout_ms: 1_000,
+        to: Addr::Node(node_id(1)),
+        body: Redacted(b"?"),
+    });
+    bare.send(LINK, &call);
+    bare.send(LINK, &call);
+    let (records, closed) = bare.written(LINK);
+    assert!(closed);
+    assert_eq!(down(&records), Some(DownReason::Protocol));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod flood;
 mod hostile;
 mod limit;
 mod live;
+mod live_messages;
 mod mail;
 mod properties;
 mod redact;

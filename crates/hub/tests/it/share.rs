@@ -187,13 +187,15 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
         bare.drain_commands();
         bare.join(again, 0, 0);
         bare.hub.handle_credit(NOW, again, 1 << 30);
-        let late = ToHub::Call(CallRequest {
-            call: CallId(1),
-            timeout_ms: 1_000,
-            to: Addr::Node(node_id(1)),
-            body: Redacted(&[0; 10_000]),
-        });
-        bare.send(again, &late);
+        let late = |call| {
+            ToHub::Call(CallRequest {
+                call: CallId(call),
+                timeout_ms: 1_000,
+                to: Addr::Node(node_id(1)),
+                body: Redacted(&[0; 10_000]),
+            })
+        };
+        bare.send(again, &late(1));
         let long = vec![0; 30_000];
         let other = ToHub::Call(CallRequest {
             call: CallId(1),
@@ -216,7 +218,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
         );
         assert_eq!(bare.hub.stats().calls, asked as u64);
         // Written calls no longer count.
-        bare.send(again, &late);
+        bare.send(again, &late(2));
         assert_eq!(requests(&bare.written(OTHER).0), 1, "{timeout_ms} ms");
     }
 }

@@ -6,12 +6,13 @@ use std::fmt::Write;
 use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
 use hub::log::{SegmentId, format};
 use hub::record::{
-    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, MailRefusal, MailSubmission,
-    MailVerdict, NodeInfo, Request, RevokeReason, ToHub, ToNode, code,
+    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, LiveOutcome, LiveToHub,
+    LiveToNode, MailRefusal, MailSubmission, MailVerdict, NodeInfo, PlayerList, Request,
+    RevokeReason, ToHub, ToNode, code,
 };
 use hub::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted,
-    RequestId, Role, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name,
+    Redacted, RequestId, Role, SenderSeq,
 };
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
@@ -142,7 +143,45 @@ fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
                 entries: vec![(key(), 2)],
             },
         ),
+        ("cancel", ToHub::Cancel { call: CallId(5) }),
+        (
+            "live_forward",
+            ToHub::Live(LiveToHub::Forward {
+                live: LiveSeq(4),
+                players: players(),
+                body: Redacted(b"gg"),
+            }),
+        ),
+        (
+            "live_cast",
+            ToHub::Live(LiveToHub::Cast {
+                live: LiveSeq(5),
+                topic: name("guild.7"),
+                body: Redacted(b"raid"),
+            }),
+        ),
+        (
+            "live_kick",
+            ToHub::Live(LiveToHub::Kick {
+                live: LiveSeq(6),
+                player: PLAYER,
+                reason: Redacted(b"cheat"),
+            }),
+        ),
+        (
+            "live_subscribe",
+            ToHub::Live(LiveToHub::Subscribe(name("guild.7"))),
+        ),
+        (
+            "live_unsubscribe",
+            ToHub::Live(LiveToHub::Unsubscribe(name("guild.7"))),
+        ),
     ]
+}
+
+fn players() -> PlayerList<'static> {
+    let buf = Box::leak(Box::new(Vec::new()));
+    PlayerList::encode_into(&[PLAYER, ClientId(3)], buf).unwrap()
 }
 
 #[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
@@ -263,7 +302,64 @@ fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
             },
         ),
         ("presence_complete", ToNode::PresenceComplete),
+        (
+            "cancelled",
+            ToNode::Cancelled {
+                request: RequestId(6),
+            },
+        ),
+        (
+            "mailbox_empty",
+            ToNode::MailboxEmpty {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                settled: SenderSeq(8),
+            },
+        ),
+        (
+            "live_forward",
+            ToNode::Live(LiveToNode::Forward {
+                from: NODE,
+                players: players(),
+                body: Redacted(b"gg"),
+            }),
+        ),
+        (
+            "live_cast",
+            ToNode::Live(LiveToNode::Cast {
+                from: NODE,
+                topic: name("guild.7"),
+                body: Redacted(b"raid"),
+            }),
+        ),
+        (
+            "live_kick",
+            ToNode::Live(LiveToNode::Kick {
+                player: PLAYER,
+                claim: ClaimNumber(1),
+                from: NODE,
+                reason: Redacted(b"cheat"),
+            }),
+        ),
+        (
+            "live_sent",
+            ToNode::Live(LiveToNode::Sent {
+                first: LiveSeq(4),
+                last: LiveSeq(5),
+                outcome: outcome(),
+            }),
+        ),
+        ("live_missed", ToNode::Live(LiveToNode::Missed(3))),
     ]
+}
+
+fn outcome() -> LiveOutcome {
+    let mut outcome = LiveOutcome::default();
+    outcome.reached = 2;
+    outcome.offline = 1;
+    outcome.busy = 3;
+    outcome.refused = 4;
+    outcome
 }
 
 fn kept() -> Vec<(&'static str, LogRecord<'static>)> {

@@ -1,12 +1,13 @@
 //! Random records of a hostile peer, and their parts.
 
 use hub::record::{
-    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, MailSubmission, MailVerdict,
-    Request, RevokeReason, ToHub, ToNode, VERSION,
+    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, LiveOutcome, LiveToHub,
+    LiveToNode, MailSubmission, MailVerdict, PlayerList, Request, RevokeReason, ToHub, ToNode,
+    VERSION,
 };
 use hub::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LogId, MailSeq, Name, Redacted,
-    RequestId, Role, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name,
+    Redacted, RequestId, Role, SenderSeq,
 };
 use wire::{ClientId, Generator, InstanceId};
 
@@ -16,9 +17,77 @@ pub(super) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+/// One of a few topics.
+fn topic_of(number: u64) -> Name {
+    name(&format!("topic-{}", number % 5))
+}
+
 /// One of a few players, so that collisions occur.
 pub(super) fn player(generator: &mut Generator) -> ClientId {
     ClientId(generator.below(40))
+}
+
+fn two_players<'a>(generator: &mut Generator, ids: &'a mut Vec<u8>) -> PlayerList<'a> {
+    PlayerList::encode_into(&[player(generator), player(generator)], ids).unwrap()
+}
+
+fn live_to_hub<'a>(
+    generator: &mut Generator,
+    body: &'a [u8],
+    ids: &'a mut Vec<u8>,
+) -> LiveToHub<'a> {
+    let (live, topic) = (LiveSeq(number(generator)), topic_of(generator.below(5)));
+    match generator.below(5) {
+        0 => LiveToHub::Forward {
+            live,
+            players: two_players(generator, ids),
+            body: Redacted(body),
+        },
+        1 => LiveToHub::Cast {
+            live,
+            topic,
+            body: Redacted(body),
+        },
+        2 => LiveToHub::Kick {
+            live,
+            player: player(generator),
+            reason: Redacted(b"cheat"),
+        },
+        3 => LiveToHub::Subscribe(topic),
+        _ => LiveToHub::Unsubscribe(topic),
+    }
+}
+
+fn live_to_node<'a>(
+    generator: &mut Generator,
+    body: &'a [u8],
+    ids: &'a mut Vec<u8>,
+) -> LiveToNode<'a> {
+    let from = node_id(0);
+    match generator.below(5) {
+        0 => LiveToNode::Forward {
+            from,
+            players: two_players(generator, ids),
+            body: Redacted(body),
+        },
+        1 => LiveToNode::Cast {
+            from,
+            topic: topic_of(generator.below(5)),
+            body: Redacted(body),
+        },
+        2 => LiveToNode::Kick {
+            player: player(generator),
+            claim: ClaimNumber(generator.below(9)),
+            from,
+            reason: Redacted(b"cheat"),
+        },
+        3 => LiveToNode::Sent {
+            first: LiveSeq(number(generator)),
+            last: LiveSeq(number(generator)),
+            outcome: LiveOutcome::default(),
+        },
+        _ => LiveToNode::Missed(number(generator)),
+    }
 }
 
 /// Small, close to the maximum, or any number.
@@ -50,7 +119,8 @@ pub(super) fn address(generator: &mut Generator) -> Addr {
 pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
     let (player, to) = (player(generator), address(generator));
     let (one, two, three) = (number(generator), number(generator), number(generator));
-    let record = match generator.below(12) {
+    let mut ids = Vec::new();
+    let record = match generator.below(18) {
         0 => ToHub::Join(Join {
             version: VERSION,
             role: Role::GameNode,
@@ -93,6 +163,8 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
             topic: name("news"),
             body: Redacted(body),
         },
+        11 => ToHub::Cancel { call: CallId(one) },
+        12..17 => ToHub::Live(live_to_hub(generator, body, &mut ids)),
         _ => ToHub::Counts {
             batch: BatchSeq(one),
             entries: vec![(CountKey::from(name("kills")), two)],
@@ -106,9 +178,10 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
 pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
     let (player, to) = (player(generator), address(generator));
     let (one, two) = (number(generator), number(generator));
+    let mut ids = Vec::new();
     let claim = ClaimNumber(generator.below(9));
     let from = node_id(0);
-    let record = match generator.below(10) {
+    let record = match generator.below(16) {
         0 => ToNode::Joined {
             epoch: Epoch(generator.next_u32()),
             boot: 1,
@@ -154,6 +227,15 @@ pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8>
             topic: name("news"),
             body: Redacted(body),
         },
+        9 => ToNode::Cancelled {
+            request: RequestId(one),
+        },
+        10 => ToNode::MailboxEmpty {
+            player,
+            claim,
+            settled: SenderSeq(one),
+        },
+        11..16 => ToNode::Live(live_to_node(generator, body, &mut ids)),
         _ => ToNode::Counted {
             upto: BatchSeq(one),
         },

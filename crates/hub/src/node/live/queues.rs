@@ -1,0 +1,343 @@
+//! A bounded queue of live messages for each claimed player, and topics.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use wire::{ClientId, NodeId};
+
+use super::super::{ClaimId, NodeConfig};
+use crate::field::{MailSeq, Name, Redacted, SenderSeq};
+
+/// A message for a player, from [`Node::next_message`](crate::Node::next_message).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlayerMessage {
+    /// A message to this player, see [`Node::forward`](crate::Node::forward).
+    Forward {
+        /// The sending node.
+        from: NodeId,
+        /// The payload.
+        body: Redacted<Bytes>,
+    },
+    /// A message to a topic that the player subscribes to.
+    Cast {
+        /// The sending node; `None` for this node.
+        from: Option<NodeId>,
+        /// The topic.
+        topic: Name,
+        /// The payload.
+        body: Redacted<Bytes>,
+    },
+    /// A message to all players of this node.
+    Local(Redacted<Bytes>),
+    /// A mail that arrived behind live messages; confirm it with
+    /// [`Node::acknowledge`](crate::Node::acknowledge).
+    Mail {
+        /// Its number in the mailbox.
+        seq: MailSeq,
+        /// The sending node.
+        from: NodeId,
+        /// The payload.
+        body: Redacted<Bytes>,
+    },
+}
+
+impl PlayerMessage {
+    /// Returns the payload.
+    #[must_use]
+    pub const fn body(&self) -> &Bytes {
+        match self {
+            Self::Forward { body, .. }
+            | Self::Cast { body, .. }
+            | Self::Local(body)
+            | Self::Mail { body, .. } => &body.0,
+        }
+    }
+
+    const fn bytes(&self) -> usize {
+        self.body().len().saturating_add(size_of::<Self>())
+    }
+}
+
+/// What happens to a live message if the player's queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LiveOverflow {
+    /// The message is dropped.
+    DropNewest,
+    /// The oldest live messages of the queue are dropped.
+    DropOldest,
+    /// The message is mailed to the player. All later ones are mailed too, until that mail was
+    /// delivered, so the order stays.
+    Spill,
+    /// The message is dropped, and [`NodeEvent::SlowPlayer`](crate::NodeEvent::SlowPlayer) asks
+    /// the application to disconnect the player.
+    Kick,
+}
+
+/// Result of queueing a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Queued {
+    /// It is the first of the queue.
+    First(ClaimId),
+    Behind,
+    /// This many messages were dropped.
+    Dropped(u64),
+    /// Dropped; the first one of this session.
+    Slow(ClaimId),
+    /// To be mailed, see [`LiveQueues::on_spilled`].
+    Spill,
+    /// The player is not claimed here.
+    Unclaimed,
+}
+
+/// Queues of live messages, and the topics that their players subscribe to.
+#[derive(Debug, Default)]
+pub(in crate::node) struct LiveQueues {
+    queues: BTreeMap<ClientId, LiveQueue>,
+    topics: BTreeMap<Name, BTreeSet<ClientId>>,
+    /// Size of all messages, bytes.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct LiveQueue {
+    claim: ClaimId,
+    messages: VecDeque<PlayerMessage>,
+    bytes: usize,
+    topics: BTreeSet<Name>,
+    /// The last message that was mailed, until the mailbox is empty.
+    spilled: Option<SenderSeq>,
+    /// Whether the application knows that the player is slow.
+    is_slow: bool,
+}
+
+/// Most topics of one player.
+pub(in crate::node) const PLAYER_TOPICS_MAX: usize = 32;
+
+impl LiveQueues {
+    /// Starts an empty queue for a new session.
+    pub(in crate::node) fn start(&mut self, claim: ClaimId) {
+        self.queues.insert(
+            claim.player,
+            LiveQueue {
+                claim,
+                messages: VecDeque::new(),
+                bytes: 0,
+                topics: BTreeSet::new(),
+                spilled: None,
+                is_slow: false,
+            },
+        );
+    }
+
+    /// Ends a session; returns the topics without a subscriber now.
+    pub(in crate::node) fn end(&mut self, player: ClientId) -> Vec<Name> {
+        let Some(queue) = self.queues.remove(&player) else {
+            return Vec::new();
+        };
+        self.bytes = self.bytes.saturating_sub(queue.bytes);
+        let mut ended = Vec::new();
+        for topic in queue.topics {
+            if self.leave_topic(player, topic) {
+                ended.push(topic);
+            }
+        }
+        ended
+    }
+
+    /// Queues a message within the limits of `config`.
+    pub(in crate::node) fn push(
+        &mut self,
+        player: ClientId,
+        message: PlayerMessage,
+        config: &NodeConfig,
+    ) -> Queued {
+        let total = self.bytes;
+        let Some(queue) = self.queues.get_mut(&player) else {
+            return Queued::Unclaimed;
+        };
+        let before = queue.bytes;
+        let queued = queue.push(message, total, config);
+        self.bytes = total.saturating_sub(before).saturating_add(queue.bytes);
+        queued
+    }
+
+    /// Queues a mail behind live messages, if there are any; else returns it.
+    ///
+    /// The hub limits the mails of a player that are not acknowledged, so these need no other limit.
+    pub(in crate::node) fn push_mail(
+        &mut self,
+        player: ClientId,
+        mail: PlayerMessage,
+    ) -> Option<PlayerMessage> {
+        let Some(queue) = self.queues.get_mut(&player) else {
+            return Some(mail);
+        };
+        if queue.messages.is_empty() {
+            return Some(mail);
+        }
+        let bytes = mail.bytes();
+        queue.add(mail);
+        self.bytes = self.bytes.saturating_add(bytes);
+        None
+    }
+
+    pub(in crate::node) fn pop(&mut self, claim: ClaimId) -> Option<PlayerMessage> {
+        let queue = self.queues.get_mut(&claim.player);
+        let queue = queue.filter(|queue| queue.claim == claim)?;
+        let message = queue.messages.pop_front()?;
+        let bytes = message.bytes();
+        queue.bytes = queue.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Some(message)
+    }
+
+    /// Records that a message was mailed as `seq`.
+    pub(in crate::node) fn on_spilled(&mut self, player: ClientId, seq: SenderSeq) {
+        if let Some(queue) = self.queues.get_mut(&player) {
+            queue.spilled = Some(seq);
+        }
+    }
+
+    /// Ends spilling if all mail up to `settled` was delivered, and none was spilled after.
+    pub(in crate::node) fn on_mailbox_empty(&mut self, claim: ClaimId, settled: SenderSeq) {
+        if let Some(queue) = self.queues.get_mut(&claim.player)
+            && queue.claim == claim
+            && queue.spilled.is_some_and(|spilled| spilled <= settled)
+        {
+            queue.spilled = None;
+        }
+    }
+
+    /// Subscribes a player; returns whether it is the topic's first subscriber, or `None` if the
+    /// claim is not current or a limit is reached.
+    pub(in crate::node) fn subscribe(
+        &mut self,
+        claim: ClaimId,
+        topic: Name,
+        topics_max: usize,
+    ) -> Option<bool> {
+        let is_new = !self.topics.contains_key(&topic);
+        if is_new && self.topics.len() >= topics_max {
+            return None;
+        }
+        let queue = self.queues.get_mut(&claim.player);
+        let queue = queue.filter(|queue| queue.claim == claim)?;
+        if !queue.topics.contains(&topic) && queue.topics.len() >= PLAYER_TOPICS_MAX {
+            return None;
+        }
+        queue.topics.insert(topic);
+        self.topics.entry(topic).or_default().insert(claim.player);
+        Some(is_new)
+    }
+
+    /// Ends a subscription; returns whether it was the topic's last one.
+    pub(in crate::node) fn unsubscribe(&mut self, claim: ClaimId, topic: Name) -> bool {
+        let queue = self.queues.get_mut(&claim.player);
+        let Some(queue) = queue.filter(|queue| queue.claim == claim) else {
+            return false;
+        };
+        queue.topics.remove(&topic) && self.leave_topic(claim.player, topic)
+    }
+
+    fn leave_topic(&mut self, player: ClientId, topic: Name) -> bool {
+        let Some(players) = self.topics.get_mut(&topic) else {
+            return false;
+        };
+        players.remove(&player);
+        let is_last = players.is_empty();
+        if is_last {
+            self.topics.remove(&topic);
+        }
+        is_last
+    }
+
+    pub(in crate::node) fn topics(&self) -> impl Iterator<Item = Name> {
+        self.topics.keys().copied()
+    }
+
+    pub(in crate::node) fn subscribers(&self, topic: Name) -> Vec<ClientId> {
+        self.topics
+            .get(&topic)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    pub(in crate::node) fn players(&self) -> Vec<ClientId> {
+        self.queues.keys().copied().collect()
+    }
+
+    pub(in crate::node) fn len(&self, claim: ClaimId) -> usize {
+        let queue = self.queues.get(&claim.player);
+        let queue = queue.filter(|queue| queue.claim == claim);
+        queue.map_or(0, |queue| queue.messages.len())
+    }
+
+    pub(in crate::node) fn memory_bytes(&self) -> usize {
+        let topics: usize = self.queues.values().map(|queue| queue.topics.len()).sum();
+        let queues = self.queues.len().saturating_mul(QUEUE_BYTES);
+        self.bytes
+            .saturating_add(queues)
+            // Each subscription is in the queue's set and in the topic's.
+            .saturating_add(topics.saturating_mul(SUBSCRIPTION_BYTES))
+    }
+}
+
+const QUEUE_BYTES: usize = size_of::<LiveQueue>() + 32;
+const SUBSCRIPTION_BYTES: usize = size_of::<Name>() + 80;
+
+impl LiveQueue {
+    fn push(&mut self, message: PlayerMessage, total: usize, config: &NodeConfig) -> Queued {
+        if self.spilled.is_some() {
+            return Queued::Spill;
+        }
+        let bytes = message.bytes();
+        let has_total_room = total.saturating_add(bytes) <= config.live_bytes_max;
+        let mut dropped = 0_u64;
+        while !(has_total_room && self.has_room(bytes, config)) {
+            match config.live_overflow {
+                LiveOverflow::DropOldest if has_total_room && self.drop_oldest() => {
+                    dropped = dropped.saturating_add(1);
+                }
+                LiveOverflow::Spill => return Queued::Spill,
+                LiveOverflow::Kick if !core::mem::replace(&mut self.is_slow, true) => {
+                    return Queued::Slow(self.claim);
+                }
+                LiveOverflow::DropNewest | LiveOverflow::DropOldest | LiveOverflow::Kick => {
+                    return Queued::Dropped(dropped.saturating_add(1));
+                }
+            }
+        }
+        self.add(message);
+        match self.messages.len() {
+            _ if dropped > 0 => Queued::Dropped(dropped),
+            1 => Queued::First(self.claim),
+            _ => Queued::Behind,
+        }
+    }
+
+    fn has_room(&self, bytes: usize, config: &NodeConfig) -> bool {
+        self.messages.len() < config.live_queue_max
+            && self.bytes.saturating_add(bytes) <= config.live_queue_bytes_max
+    }
+
+    fn add(&mut self, message: PlayerMessage) {
+        self.bytes = self.bytes.saturating_add(message.bytes());
+        self.messages.push_back(message);
+    }
+
+    /// Drops the oldest message that is no mail; returns false if there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let is_live = |message: &PlayerMessage| !matches!(message, PlayerMessage::Mail { .. });
+        let Some(at) = self.messages.iter().position(is_live) else {
+            return false;
+        };
+        if let Some(message) = self.messages.remove(at) {
+            self.bytes = self.bytes.saturating_sub(message.bytes());
+        }
+        true
+    }
+}
