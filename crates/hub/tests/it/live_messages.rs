@@ -376,6 +376,64 @@ fn sim_h7_what_is_spilled_while_links_and_hub_fail_keeps_its_order() {
 }
 
 #[test]
+fn h7_a_queue_and_all_queues_of_a_node_are_bounded_in_bytes() {
+    let mut config = NodeConfig::default();
+    config.live_queue_bytes_max = 10_000;
+    config.live_bytes_max = 25_000;
+    let mut world = World::joined(1, 2);
+    world.crash_node(1);
+    world.start_node(1, config);
+    world.run_ms(1_000);
+    let claims: Vec<_> = (0..4)
+        .map(|id| claim(&mut world, 1, ClientId(id)))
+        .collect();
+    world.run_ms(100);
+    let empty = world.node(1).memory_bytes();
+    let now = world.now;
+    for _ in 0..100 {
+        let players: Vec<_> = claims.iter().map(|held| held.player()).collect();
+        let kilobyte = Bytes::from(vec![0; 1_000]);
+        world.node(0).multicast(now, &players, kilobyte).unwrap();
+    }
+    world.run_ms(500);
+    let node = world.node(1);
+    let counts: Vec<_> = claims
+        .iter()
+        .map(|held| node.message_count(*held))
+        .collect();
+    assert!(counts[0] >= 5 && counts[0] < 10, "{counts:?}");
+    assert!(counts.iter().sum::<usize>() <= 25, "{counts:?}");
+    assert!(node.memory_bytes() <= empty + 30_000);
+    // What a session takes with it is free for others.
+    let now = world.now;
+    for held in claims {
+        world.node(1).release(now, held);
+    }
+    assert!(world.node(1).memory_bytes() <= empty);
+}
+
+#[test]
+fn h7_what_is_spilled_expires_after_the_configured_time() {
+    let mut config = NodeConfig::default();
+    config.live_queue_max = 1;
+    config.live_overflow = LiveOverflow::Spill;
+    config.spill_ttl = Duration::from_secs(60);
+    let mut world = World::joined(1, 2);
+    world.crash_node(1);
+    world.start_node(1, config);
+    world.run_ms(1_000);
+    claim(&mut world, 1, PLAYER);
+    world.run_ms(100);
+    let now = world.now;
+    world.node(0).forward(now, PLAYER, body("one")).unwrap();
+    world.node(0).forward(now, PLAYER, body("two")).unwrap();
+    world.run_ms(200);
+    assert_eq!(world.hub().store.mail_count(), 1);
+    world.run_ms(120_000);
+    assert_eq!(world.hub().store.mail_count(), 0);
+}
+
+#[test]
 fn an_outcome_that_a_link_took_with_it_is_unknown() {
     let mut world = World::joined(1, 2);
     claim(&mut world, 1, PLAYER);
@@ -514,6 +572,25 @@ fn h9_a_kick_reaches_the_holder_if_the_role_permits_it() {
     );
     let stats = world.hub().machine.stats();
     assert_eq!((stats.kicks, stats.kicks_refused), (1, 1));
+}
+
+#[test]
+fn kick_roles_decide_which_nodes_may_kick() {
+    for (roles, refused) in [(vec![Role::GameNode], 0), (vec![], 1)] {
+        let mut config = HubConfig::default();
+        config.kick_roles = roles;
+        let mut bare = three(config);
+        bare.send(OTHER, &claim_record(1));
+        bare.send(
+            LINK,
+            &ToHub::Live(LiveToHub::Kick {
+                live: LiveSeq(1),
+                player: ClientId(1),
+                reason: Redacted(b"cheat"),
+            }),
+        );
+        assert_eq!(bare.hub.stats().kicks_refused, refused);
+    }
 }
 
 #[test]
