@@ -21,7 +21,8 @@ use crate::control::spawn;
 use crate::exit::{Failure, print_error};
 use crate::relay::StopOn;
 use crate::role::hub::{HubOptions, HubProcess};
-use crate::{relay, trust};
+use crate::signals::Signal;
+use crate::{relay, signals, trust};
 pub use admin::{
     AdminCommand, CheckedDocument, GetConfig, GraphArgs, HealthArgs, ImportedGames, NodeArgs,
     PutConfig, RouteArgs, SignedDocument,
@@ -107,6 +108,28 @@ pub fn parse<T: Parser>() -> T {
     error.exit()
 }
 
+/// Requests from outside to end or to reload.
+struct Requests {
+    signals: Receiver<Signal>,
+    stdin: Option<StdinEnd>,
+}
+
+impl Requests {
+    /// Watches signals, and the end of stdin if `stdin` is set.
+    fn watch(stdin: Option<StdinEnd>) -> Result<Self, Failure> {
+        let (sender, signals) = mpsc::channel();
+        signals::watch(move |signal| sender.send(signal).is_ok()).map_err(Failure::thread)?;
+        Ok(Self { signals, stdin })
+    }
+
+    /// Returns the next request, if there is one.
+    fn next(&self) -> Option<Signal> {
+        let closed = self.stdin.as_ref().is_some_and(StdinEnd::has_come);
+        let closed = closed.then_some(Signal::Stop);
+        closed.or_else(|| self.signals.try_recv().ok())
+    }
+}
+
 struct StdinEnd(Receiver<()>);
 
 impl StdinEnd {
@@ -137,10 +160,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Longest time that a hub waits for open calls and slow nodes.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Commands of a hub.
 #[derive(Clone, Debug, Subcommand)]
 pub enum HubCommand {
-    /// Runs a hub until it is killed, which loses no acknowledged message.
+    /// Runs a hub until SIGTERM or SIGINT; SIGHUP makes it read the join file again. Even if it is
+    /// killed, no acknowledged mail is lost.
     Run(RunHub),
 }
 
@@ -186,12 +213,28 @@ impl RunHub {
             hub.address()
         ))
         .ok();
-        let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
-        while !end.as_ref().is_some_and(StdinEnd::has_come) {
-            hub.wait(POLL_INTERVAL)?;
+        let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        let requests = Requests::watch(stdin)?;
+        loop {
+            match requests.next() {
+                Some(Signal::Stop) => break,
+                Some(Signal::HangUp) => self.reload(&hub),
+                None => hub.wait(POLL_INTERVAL)?,
+            }
         }
-        hub.shutdown(SHUTDOWN_TIMEOUT);
-        Ok(())
+        tracing::info!("shutting down");
+        hub.shutdown(DRAIN_TIMEOUT)
+    }
+
+    /// Reads the join file again. If it is invalid, the one in use stays.
+    fn reload(&self, hub: &HubProcess) {
+        let read = trust::read_join_file(&self.join_file);
+        match read.and_then(|join_file| hub.set_join_file(join_file)) {
+            Ok(()) => tracing::info!("the join file was read again"),
+            Err(Failure { sentence, .. }) => {
+                tracing::error!("the join file is not reloaded: {sentence}");
+            }
+        }
     }
 }
 

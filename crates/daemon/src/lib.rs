@@ -13,4 +13,5 @@ pub mod link;
 mod matchmaking;
 pub mod relay;
 pub mod role;
+mod signals;
 pub mod trust;

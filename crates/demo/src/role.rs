@@ -179,7 +179,7 @@ fn run_hub(options: &RunOptions, parent: &Parent, events: &EventWriter) -> Resul
     while parent.next(Duration::ZERO).is_ok() {
         hub.wait(CHECK_INTERVAL)?;
     }
-    hub.shutdown(HUB_SHUTDOWN_TIMEOUT);
+    hub.shutdown(HUB_SHUTDOWN_TIMEOUT)?;
     Ok(())
 }
 

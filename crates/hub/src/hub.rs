@@ -81,7 +81,18 @@ pub struct Hub {
     next_expiry: Instant,
     scratch: Vec<u8>,
     health: Health,
+    drain: Drain,
     stats: HubStats,
+}
+
+/// Progress of a shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    Off,
+    /// Waits for open calls and store commands; not longer than until this time.
+    Waiting(Instant),
+    /// All links are closing.
+    Closing,
 }
 
 /// Whether the store has failed. A failure is permanent, and reported even if `events` is full.
@@ -136,7 +147,48 @@ impl Hub {
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
             health: Health::Healthy,
+            drain: Drain::Off,
             stats: HubStats::default(),
+        }
+    }
+
+    /// Starts a shutdown: accepts no new node, call or mail, finishes open calls and store commands
+    /// until `deadline`, then closes all links with [`DownReason::Draining`]. It cannot be undone.
+    pub fn drain(&mut self, now: Instant, deadline: Instant) {
+        self.advance(now);
+        if self.drain == Drain::Off {
+            self.drain = Drain::Waiting(deadline);
+            self.advance_drain();
+        }
+    }
+
+    /// Returns whether a shutdown has ended: no link is left, and the store has executed every
+    /// command.
+    pub fn is_drained(&self) -> bool {
+        let is_stored = self.has_failed() || self.ops.is_empty();
+        self.drain == Drain::Closing && self.links.is_empty() && is_stored
+    }
+
+    const fn is_draining(&self) -> bool {
+        !matches!(self.drain, Drain::Off)
+    }
+
+    /// Closes all links once a shutdown has nothing to wait for.
+    fn advance_drain(&mut self) {
+        let Drain::Waiting(deadline) = self.drain else {
+            return;
+        };
+        let is_idle = self.calls.len() == 0
+            && self.ops.is_empty()
+            && self.acknowledging.is_empty()
+            && self.retry_acks.is_empty()
+            && self.final_acks.is_empty();
+        if is_idle || deadline <= self.now {
+            self.drain = Drain::Closing;
+            let links: Vec<_> = self.links.keys().copied().collect();
+            for id in links {
+                self.close(id, DownReason::Draining);
+            }
         }
     }
 
@@ -266,6 +318,7 @@ impl Hub {
     fn expire(&mut self) {
         if let Some(now) = self.unix_now()
             && !self.has_failed()
+            && !self.is_draining()
             && !self.expiring
         {
             self.expiring = true;
@@ -409,6 +462,7 @@ impl StreamMachine for Hub {
             self.stats.malformed = self.stats.malformed.saturating_add(1);
             self.close(connection, DownReason::Protocol);
         }
+        self.advance_drain();
     }
 
     fn handle_credit(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
@@ -424,6 +478,7 @@ impl StreamMachine for Hub {
         self.detach(connection);
         self.links.remove(&connection);
         self.ready.remove(&connection);
+        self.advance_drain();
     }
 
     fn poll_outbound(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
@@ -450,6 +505,7 @@ impl StreamMachine for Hub {
             self.next_tick = self.now + TICK;
             self.on_tick();
         }
+        self.advance_drain();
     }
 
     fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
@@ -461,6 +517,7 @@ impl StreamMachine for Hub {
                 self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
             }
         }
+        self.advance_drain();
     }
 
     fn set_unix_time(&mut self, now: Instant, unix: UnixTime) {
@@ -492,7 +549,11 @@ impl StreamMachine for Hub {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let sweep = (!self.sweeps.is_empty()).then_some(self.next_sweep);
-        let deadlines = [Some(self.next_tick), self.calls.deadline(), sweep];
+        let drain = match self.drain {
+            Drain::Waiting(deadline) => Some(deadline),
+            Drain::Off | Drain::Closing => None,
+        };
+        let deadlines = [Some(self.next_tick), self.calls.deadline(), sweep, drain];
         deadlines.into_iter().flatten().min()
     }
 }

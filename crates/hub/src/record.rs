@@ -97,6 +97,8 @@ choices! {
         Silent = 10, "nothing came for too long";
         /// The node reads too slowly.
         Overrun = 11, "the node reads too slowly";
+        /// The hub is shutting down; the node may rejoin once it is back.
+        Draining = 12, "the hub is shutting down";
     }
 }
 

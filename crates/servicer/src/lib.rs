@@ -67,9 +67,10 @@ pub use storage::{
 #[cfg(feature = "tcp")]
 pub use tcp::{
     Admission, Authorities, AuthoritiesError, BadHostName, CertificateFault, Dial, DialError,
-    DialPeer, Host, HostCertificate, HostCertificateError, KeyRefused, ListenError, OpenConnection,
-    StreamApplication, StreamConfig, StreamCounters, StreamDriver, StreamHandle, StreamListener,
-    StreamReport, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
+    DialPeer, Host, HostCertificate, HostCertificateError, KeyRefused, ListenError, NodeList,
+    OpenConnection, StreamApplication, StreamConfig, StreamCounters, StreamDriver, StreamHandle,
+    StreamListener, StreamReport, StreamRequests, StreamServicer, TlsIdentity,
+    raise_descriptor_limit,
 };
 #[cfg(feature = "udp")]
 pub use udp::{Handle, Report, Shards, UdpServicer};

@@ -124,7 +124,7 @@ pub use counters::StreamCounters;
 pub use crypto::tls::{KeyRefused, TlsIdentity};
 pub use driver::{StreamDriver, StreamRequests};
 pub use listener::{ListenError, StreamListener, raise_descriptor_limit};
-pub use tls::Admission;
+pub use tls::{Admission, NodeList};
 pub use x509::{
     Authorities, AuthoritiesError, BadHostName, CertificateFault, Host, HostCertificate,
     HostCertificateError,

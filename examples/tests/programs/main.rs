@@ -209,7 +209,7 @@ fn the_hub_page_shows_a_node_that_sends_mail_and_one_that_reads_it() {
     };
     assert_eq!(mail("writer", &["42", "see you at nine"]), "stored\n");
     assert_eq!(mail("reader", &["42"]), "see you at nine\n");
-    hub.shutdown(Duration::from_secs(1));
+    hub.shutdown(Duration::from_secs(1)).unwrap();
     fs::remove_dir_all(&folder).unwrap();
 }
 

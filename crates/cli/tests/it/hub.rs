@@ -6,11 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use daemon::exit::Exit;
 use daemon::role::hub::{HubOptions, HubProcess};
-use hub::{MailSeq, NodeEvent, Redacted};
+use daemon::trust;
+use hub::join_file::Grant;
+use hub::record::DownReason;
+use hub::{MailSeq, NodeEvent, Redacted, Role};
 use wire::ClientId;
 
 use crate::http::raw;
-use crate::net::{Net, PATIENCE};
+use crate::net::{Net, PATIENCE, until};
 use crate::node::{NodeRequest, Talker};
 
 const PLAYER: ClientId = ClientId(9);
@@ -153,7 +156,7 @@ fn junk_at_the_hubs_port_closes_only_its_connection() {
         stranger.soon(Duration::from_millis(50)),
         Some(NodeEvent::Joined { .. })
     ));
-    hub.shutdown(PATIENCE);
+    hub.shutdown(PATIENCE).unwrap();
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn unusable_ports_and_folders_are_reported_in_one_sentence() {
         })
         .is_err()
     );
-    hub.shutdown(PATIENCE);
+    hub.shutdown(PATIENCE).unwrap();
 }
 
 #[test]
@@ -266,4 +269,63 @@ fn hub_1_a_disk_failure_ends_the_hub_and_loses_no_acknowledged_mail() {
         }
     }
     assert!(seen.iter().all(|number| *number <= mails));
+}
+
+#[test]
+fn h13_sigterm_notifies_nodes_keeps_mail_and_ends_the_hub_with_0() {
+    let mut net = Net::new();
+    for signal in ["-TERM", "-INT"] {
+        let hub = net.hub_process();
+        let sender = Talker::start(&net, "server-0");
+        sender.wait_joined();
+        sender.tell(NodeRequest::Mail(PLAYER, Bytes::from_static(b"kept")));
+        while !matches!(sender.next(), NodeEvent::MailStored(_)) {}
+        hub.signal(signal);
+        while sender.next() != NodeEvent::Refused(DownReason::Draining) {}
+        assert_eq!(hub.wait_end(), Some(0), "{signal}");
+    }
+    let log = std::fs::read_to_string(net.path("hub.log")).unwrap();
+    for line in ["shutting down", "all accepted mail is on disk"] {
+        assert_eq!(log.matches(line).count(), 2, "{log}");
+    }
+    let _hub = net.hub_process();
+    let receiver = Talker::start(&net, "server-1");
+    receiver.wait_joined();
+    receiver.tell(NodeRequest::Claim(PLAYER));
+    let mut mails = 0;
+    while mails < 2 {
+        if let NodeEvent::Mail { body, .. } = receiver.next() {
+            assert_eq!(body, Redacted(Bytes::from_static(b"kept")));
+            mails += 1;
+        }
+    }
+}
+
+#[test]
+fn h15_sighup_admits_and_removes_nodes_by_the_join_file() {
+    let mut net = Net::new();
+    let mut changed = net.join_file();
+    let hub = net.hub_process();
+    let server = Talker::start(&net, "server-0");
+    server.wait_joined();
+    let guest = Talker::start(&net, "guest");
+
+    // A file that does not parse changes nothing.
+    std::fs::write(net.join_path(), "neither this nor that").unwrap();
+    hub.signal("-HUP");
+    until("the invalid file is reported", || {
+        let log = std::fs::read_to_string(net.path("hub.log")).unwrap();
+        log.contains("the join file is not reloaded").then_some(())
+    });
+
+    let gone = net.identity("server-0").node_id();
+    changed.grants.retain(|grant| grant.node != gone);
+    let new = net.identity("guest").node_id();
+    changed.grants.push(Grant::new(Role::GameNode, new));
+    std::fs::remove_file(net.join_path()).unwrap();
+    trust::write_new_join_file(&net.join_path(), &changed).unwrap();
+    hub.signal("-HUP");
+    guest.wait_joined();
+    while server.next() != NodeEvent::Refused(DownReason::NotListed) {}
+    hub.kill();
 }

@@ -244,6 +244,13 @@ impl Program {
         self.child.wait().unwrap();
     }
 
+    /// Sends the signal, as `kill` names it.
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(status.success());
+    }
+
     /// Waits for its exit; returns the status.
     pub(crate) fn wait_end(mut self) -> Option<i32> {
         until("the program has ended", || self.child.try_wait().unwrap()).code()

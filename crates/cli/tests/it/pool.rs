@@ -77,6 +77,17 @@ fn a_matchmaker_ends_its_servers_when_its_stdin_closes() {
 }
 
 #[test]
+fn a_matchmaker_ends_its_servers_at_sigterm() {
+    let mut net = Net::new();
+    let _hub = net.hub();
+    let matchmaker = matchmaker_process(&net);
+    let child = until("a server is warm", || notes(&net).pop());
+    matchmaker.signal("-TERM");
+    assert_eq!(matchmaker.wait_end(), Some(0));
+    assert!(!is_alive(child.pid));
+}
+
+#[test]
 fn a_superseded_matchmaker_ends_its_servers_first() {
     let mut net = Net::new();
     let _hub = net.hub();

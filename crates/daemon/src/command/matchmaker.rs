@@ -13,13 +13,14 @@ use matchmaker_core::{MatchEnd, Rule, TeamSize};
 use serde_json::{Value, json};
 
 use super::host::HostPort;
-use super::{POLL_INTERVAL, SHUTDOWN_TIMEOUT, StdinEnd, log, print_line};
+use super::{POLL_INTERVAL, Requests, SHUTDOWN_TIMEOUT, StdinEnd, log, print_line};
 use crate::allocator::{ChildOutput, LocalProcessConfig, PortRange};
 use crate::edge::Transport;
 use crate::exit::{Exit, Failure};
 use crate::http::client;
 use crate::http::client::Request;
 use crate::role::matchmaker::{MatchResult, MatchmakerOptions, MatchmakerProcess};
+use crate::signals::Signal;
 use crate::{hex, trust};
 use limit::{EdgeLimits, MatchLimits};
 
@@ -154,9 +155,11 @@ impl RunMatchmaker {
         ))
         .ok();
         let results = self.results.then(|| matchmaker.results()).transpose()?;
-        let end = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        let requests = Requests::watch(stdin)?;
         let result = loop {
-            if end.as_ref().is_some_and(StdinEnd::has_come) {
+            // There is nothing to reload.
+            if requests.next() == Some(Signal::Stop) {
                 break Ok(());
             }
             let waited = matchmaker.wait(POLL_INTERVAL);

@@ -7,7 +7,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use servicer::Clock;
-use tokio::runtime::Builder;
 
 use super::emulation::Emulation;
 use super::file::{FileConfig, NodeName};
@@ -16,6 +15,7 @@ use super::running::Relay;
 use super::stdio::{ProcessCommand, ProcessEvent};
 use crate::control::spawn;
 use crate::exit::{Exit, Failure, print_error};
+use crate::signals;
 
 /// What stops a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,8 @@ fn run_with_names(
 
     let (input_sender, commands) = mpsc::sync_channel(COMMANDS_MAX);
     if stop_on == StopOn::Signal {
-        watch_signals(input_sender.clone()).map_err(Failure::thread)?;
+        let sender = input_sender.clone();
+        signals::watch(move |_| sender.send(Input::Signal).is_ok()).map_err(Failure::thread)?;
     }
     read_on_a_thread(input, input_sender).map_err(Failure::thread)?;
     let drain = config.limits.drain_secs.map(Duration::from_secs);
@@ -298,53 +299,6 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Seed streams below this are those of the file's links.
 const FIRST_LATER_LINK: u64 = 1 << 32;
-
-/// Starts the thread that waits for signals, which no longer end the process.
-#[cfg(unix)]
-fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let (mut terminate, mut interrupt, mut hang_up) = {
-        let _context = runtime.enter();
-        (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-        )
-    };
-    let wait = move || {
-        runtime.block_on(async move {
-            loop {
-                tokio::select! {
-                    Some(()) = terminate.recv() => {}
-                    Some(()) = interrupt.recv() => {}
-                    Some(()) = hang_up.recv() => {}
-                    else => return,
-                }
-                if input_sender.send(Input::Signal).is_err() {
-                    return;
-                }
-            }
-        });
-    };
-    spawn("signals", wait)?;
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn watch_signals(input_sender: SyncSender<Input>) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let wait = move || {
-        runtime.block_on(async move {
-            while tokio::signal::ctrl_c().await.is_ok() && input_sender.send(Input::Signal).is_ok()
-            {
-            }
-        });
-    };
-    spawn("signals", wait)?;
-    Ok(())
-}
 
 #[cfg(test)]
 mod tests {

@@ -9,14 +9,15 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::{Identity, Ring};
 use hub::log::{FileSegments, Recovery};
+use hub::record::DownReason;
 use hub::{
     Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
     StoreConfig, StoreError,
 };
 use servicer::{
-    Admission, Clock, Dial, Jobs, RequestError, StorageConfig, StorageThread, StreamApplication,
-    StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer, TlsIdentity,
-    raise_descriptor_limit,
+    Admission, Clock, Dial, End, Jobs, NodeList, RequestError, StorageConfig, StorageThread,
+    StreamApplication, StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer,
+    TlsIdentity, raise_descriptor_limit,
 };
 use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
 
@@ -62,10 +63,15 @@ pub struct HubProcess {
     storage: StorageThread,
     failed: Receiver<()>,
     address: SocketAddr,
+    node: NodeId,
+    admitted: NodeList,
 }
 
 #[derive(Debug)]
-struct HubRequest(Vec<(CommandId, Outcome)>);
+enum HubRequest {
+    Completed(Vec<(CommandId, Outcome)>),
+    JoinFile(JoinFile),
+}
 
 impl HubProcess {
     /// Opens the store and the port, and accepts nodes.
@@ -80,14 +86,10 @@ impl HubProcess {
             Some(listen) => listen,
             None => listed_address(&options.join_file, node)?,
         };
-        if options.join_file.grant(node, Role::Hub).is_none() {
-            return Err(Failure::usage(format_args!(
-                "the join file does not list node {node} as a hub"
-            )));
-        }
+        check_listed(&options.join_file, node)?;
         let tls = TlsIdentity::new(options.identity).map_err(Failure::usage)?;
-        let listed = options.join_file.grants.iter().map(|grant| grant.node);
-        let admission = Admission::Only(listed.collect());
+        let admitted: NodeList = listed_nodes(&options.join_file).collect();
+        let admission = Admission::Only(admitted.clone());
         let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
         let address = listener.local_address();
         let store = open_store(options.data, options.store)?;
@@ -105,13 +107,16 @@ impl HubProcess {
             .spawn(vec![listener], machine, application)
             .map_err(Failure::refused)?;
         let requests = handle.requests();
-        let storage = StorageThread::spawn("hub store", queue, store, requests, HubRequest)
-            .map_err(Failure::refused)?;
+        let storage =
+            StorageThread::spawn("hub store", queue, store, requests, HubRequest::Completed)
+                .map_err(Failure::refused)?;
         Ok(Self {
             handle,
             storage,
             failed,
             address,
+            node,
+            admitted,
         })
     }
 
@@ -144,11 +149,60 @@ impl HubProcess {
         Err(Failure::new(Exit::CheckFailed, sentence))
     }
 
-    /// Ends in order; what was accepted is written to disk.
-    pub fn shutdown(self, within: Duration) {
-        self.handle.shutdown(within);
-        self.storage.shutdown(within);
+    /// Replaces the join file: admits the nodes that it lists, and closes links without a grant.
+    ///
+    /// # Errors
+    ///
+    /// The file does not list this hub, or the hub is too busy; the one in use stays.
+    pub fn set_join_file(&self, join_file: JoinFile) -> Result<(), Failure> {
+        check_listed(&join_file, self.node)?;
+        let nodes: Vec<_> = listed_nodes(&join_file).collect();
+        let request = HubRequest::JoinFile(join_file);
+        let sent = self.handle.requests().send(request);
+        sent.map_err(|_| Failure::refused("the hub has no room for the request; send it again"))?;
+        self.admitted.replace(nodes);
+        Ok(())
     }
+
+    /// Ends in order, within about `within`: notifies the nodes, answers open calls, and writes to
+    /// disk what was accepted.
+    ///
+    /// # Errors
+    ///
+    /// The hub's thread or the storage thread did not end in time, or had ended before.
+    pub fn shutdown(self, within: Duration) -> Result<(), Failure> {
+        let hub = self.handle.shutdown(within);
+        let storage = self.storage.shutdown(within);
+        for (end, thread) in [(hub.end, "hub"), (storage.end, "storage")] {
+            match end {
+                End::Stopped | End::Drained => {}
+                End::DeadlinePassed => {
+                    tracing::warn!(thread, "nodes or calls were not waited for any longer");
+                }
+                End::Failed(_) | End::Panicked(_) | End::Stuck | _ => {
+                    let sentence = format_args!(
+                        "the {thread} thread did not end in order: {end}; acknowledged mail is kept"
+                    );
+                    return Err(Failure::new(Exit::CheckFailed, sentence));
+                }
+            }
+        }
+        tracing::info!("all accepted mail is on disk");
+        Ok(())
+    }
+}
+
+fn check_listed(join_file: &JoinFile, node: NodeId) -> Result<(), Failure> {
+    let grant = join_file.grant(node, Role::Hub);
+    grant.map(drop).ok_or_else(|| {
+        Failure::usage(format_args!(
+            "the join file does not list node {node} as a hub"
+        ))
+    })
+}
+
+fn listed_nodes(join_file: &JoinFile) -> impl Iterator<Item = NodeId> {
+    join_file.grants.iter().map(|grant| grant.node)
 }
 
 struct HubApplication {
@@ -160,9 +214,19 @@ struct HubApplication {
 impl StreamApplication<Hub> for HubApplication {
     type Request = HubRequest;
 
-    fn apply_request(&mut self, now: Instant, hub: &mut Hub, done: HubRequest) -> ControlFlow<()> {
-        for (id, outcome) in done.0 {
-            hub.handle_completed(now, id, outcome);
+    fn apply_request(
+        &mut self,
+        now: Instant,
+        hub: &mut Hub,
+        request: HubRequest,
+    ) -> ControlFlow<()> {
+        match request {
+            HubRequest::Completed(outcomes) => {
+                for (id, outcome) in outcomes {
+                    hub.handle_completed(now, id, outcome);
+                }
+            }
+            HubRequest::JoinFile(join_file) => hub.set_join_file(join_file),
         }
         ControlFlow::Continue(())
     }
@@ -171,6 +235,10 @@ impl StreamApplication<Hub> for HubApplication {
         match event {
             HubEvent::NodeUp { node, role, .. } => tracing::info!(%node, %role, "joined"),
             HubEvent::NodeDown { node, .. } => tracing::info!(%node, "left"),
+            HubEvent::Refused {
+                reason: DownReason::Draining,
+                ..
+            } => {}
             HubEvent::Refused { node, reason } => {
                 let node = node.map(tracing::field::display);
                 tracing::warn!(node, %reason, "refused");
@@ -207,6 +275,16 @@ impl StreamApplication<Hub> for HubApplication {
             Err(RequestError::Ended(_)) => hub.handle_completed(now, id, Err(StoreError::Failed)),
         }
         None
+    }
+
+    fn begin_shutdown(&mut self, now: Instant, hub: &mut Hub, deadline: Instant) {
+        // The rest of the time is for the records that close the links.
+        let waits = deadline.saturating_since(now).div_f32(2.0);
+        hub.drain(now, now + waits);
+    }
+
+    fn is_drained(&self, hub: &Hub) -> bool {
+        hub.is_drained()
     }
 
     fn on_unknown_node(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {

@@ -271,6 +271,7 @@ impl Hub {
     pub(super) fn on_opened(&mut self, id: ConnectionId, peer: &PeerIdentity) {
         let (node, refusal) = match peer {
             PeerIdentity::Node(node) if self.has_failed() => (*node, Some(DownReason::StoreFailed)),
+            PeerIdentity::Node(node) if self.is_draining() => (*node, Some(DownReason::Draining)),
             PeerIdentity::Node(node) if !self.has_link_room(*node) => {
                 (*node, Some(DownReason::Busy))
             }
@@ -302,6 +303,8 @@ impl Hub {
             Some(DownReason::Protocol)
         } else if join.version != VERSION {
             Some(DownReason::Version)
+        } else if self.is_draining() {
+            Some(DownReason::Draining)
         } else {
             let is_full = self.ops.len() >= self.config.ops_in_flight;
             let refusal = self.check_grant(node, &join);

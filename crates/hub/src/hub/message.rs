@@ -63,6 +63,9 @@ impl Hub {
         caller: ConnectionId,
         request: CallRequest<'_>,
     ) -> Result<(), CallError> {
+        if self.is_draining() {
+            return Err(CallError::HubDown);
+        }
         let callee = self.route(request.to)?;
         if request.timeout_ms == 0 {
             return Err(CallError::TimedOut);
@@ -383,7 +386,8 @@ impl Hub {
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
         // All mail expires, so none is accepted without a wall clock.
-        let Some(now) = self.unix_now().filter(|_| has_room) else {
+        let may_store = has_room && !self.is_draining();
+        let Some(now) = self.unix_now().filter(|_| may_store) else {
             self.settle(id, mail.seq, MailVerdict::Busy);
             return;
         };
@@ -436,6 +440,10 @@ impl Hub {
             if let Some((player, upto)) = self.final_acks.pop_first() {
                 self.ops.push(StoreOp::Ack { player, upto }, Pending::Part);
                 continue;
+            }
+            // Mail that is delivered during a shutdown would be delivered again.
+            if self.is_draining() {
+                return;
             }
             let Some(player) = take_round_robin(&mut self.mail_ready, self.last_read) else {
                 return;
@@ -695,10 +703,11 @@ impl Hub {
             return;
         };
         let node = link.node;
-        let has_room = self.ops.len() < self.config.ops_in_flight;
+        let may_store =
+            self.ops.len() < self.config.ops_in_flight && matches!(self.drain, super::Drain::Off);
         // A node has one batch in flight, and resends one that was not accepted.
         if let Some(member) = link.member_mut()
-            && has_room
+            && may_store
             && !core::mem::replace(&mut member.counting, true)
         {
             let op = StoreOp::Count {

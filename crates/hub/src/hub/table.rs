@@ -398,6 +398,11 @@ impl Ops {
         self.in_flight.len()
     }
 
+    /// Returns whether no command is in flight, and no mail waits for the next one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty() && self.staged.is_empty()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.in_flight
             .len()

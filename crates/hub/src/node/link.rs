@@ -152,7 +152,8 @@ impl Node {
             DownReason::StoreFailed
             | DownReason::Busy
             | DownReason::Silent
-            | DownReason::Overrun => {}
+            | DownReason::Overrun
+            | DownReason::Draining => {}
         }
     }
 

@@ -11,6 +11,7 @@ mod calls;
 mod claims;
 mod clock;
 mod contract;
+mod drain;
 mod flood;
 mod hostile;
 mod limit;

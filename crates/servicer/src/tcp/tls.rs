@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crypto::tls::{KeyRefused, NodeVerifier, TlsIdentity, client_config, node_of, server_config};
 use rustls::pki_types::ServerName;
@@ -18,7 +18,7 @@ pub(super) const PROTOCOL: &[u8] = b"tickwire-records/1";
 
 /// Which peers a listener admits. All others are rejected in the TLS handshake, and the machine
 /// does not see them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Admission {
     /// All peers, with or without an identity key.
@@ -26,14 +26,38 @@ pub enum Admission {
     /// All peers that prove an identity key. The machine may reject them later.
     AnyNode,
     /// Only these nodes.
-    Only(BTreeSet<NodeId>),
+    Only(NodeList),
+}
+
+/// Nodes that a listener admits. Clones share the list, so it can change while the listener runs.
+#[derive(Clone, Debug, Default)]
+pub struct NodeList(Arc<RwLock<BTreeSet<NodeId>>>);
+
+impl NodeList {
+    /// Replaces the nodes. Connections that were admitted stay; the machine may close them.
+    pub fn replace(&self, nodes: impl IntoIterator<Item = NodeId>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = nodes.into_iter().collect();
+    }
+
+    /// Returns whether `node` is listed.
+    #[must_use]
+    pub fn contains(&self, node: NodeId) -> bool {
+        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        nodes.contains(&node)
+    }
+}
+
+impl FromIterator<NodeId> for NodeList {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        Self(Arc::new(RwLock::new(nodes.into_iter().collect())))
+    }
 }
 
 impl Admission {
     pub(super) fn admits(&self, peer: &PeerIdentity) -> bool {
         match (self, peer) {
             (Self::Anyone, _) | (Self::AnyNode, PeerIdentity::Node(_)) => true,
-            (Self::Only(nodes), PeerIdentity::Node(node)) => nodes.contains(node),
+            (Self::Only(nodes), PeerIdentity::Node(node)) => nodes.contains(*node),
             (Self::AnyNode | Self::Only(_), _) => false,
         }
     }

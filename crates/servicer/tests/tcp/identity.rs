@@ -1,11 +1,10 @@
 //! No peer can impersonate another.
 
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crypto::{Identity, Ring};
-use servicer::{Admission, DialError, TlsIdentity};
+use servicer::{Admission, DialError, NodeList, TlsIdentity};
 use wire::PeerIdentity;
 
 use crate::harness::{Node, Setup, TalkerEvent, identity};
@@ -66,7 +65,7 @@ fn a_public_key_without_its_private_key_is_no_proof() {
     assert_eq!(one.handle.counters().failed_identity, 1);
     // Towards the dialing end, with a key that would be accepted.
     let server = Setup {
-        admission: Admission::Only(BTreeSet::from([victim.node_id()])),
+        admission: Admission::Only(NodeList::from_iter([victim.node_id()])),
         ..Setup::default()
     }
     .start();
@@ -89,7 +88,7 @@ fn a_public_key_without_its_private_key_is_no_proof() {
 fn only_listed_nodes_are_admitted() {
     let (friend, raw_client) = (identity(), identity());
     let server = Setup {
-        admission: Admission::Only(BTreeSet::from([friend.node_id()])),
+        admission: Admission::Only(NodeList::from_iter([friend.node_id()])),
         ..Setup::default()
     }
     .start();
