@@ -101,7 +101,7 @@ impl HubProcess {
         let application = HubApplication {
             jobs,
             failure,
-            unlisted: UnlistedNodes::default(),
+            logged: Logged::default(),
         };
         let handle = StreamServicer::named("hub")
             .spawn(vec![listener], machine, application)
@@ -208,7 +208,15 @@ fn listed_nodes(join_file: &JoinFile) -> impl Iterator<Item = NodeId> {
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
-    unlisted: UnlistedNodes,
+    logged: Logged,
+}
+
+/// Limits the log lines that nodes can cause.
+#[derive(Debug, Default)]
+struct Logged {
+    unlisted: LogLimiter<NodeId>,
+    refused: LogLimiter<(Option<NodeId>, DownReason)>,
+    taken: LogLimiter<NodeId>,
 }
 
 impl StreamApplication<Hub> for HubApplication {
@@ -231,7 +239,7 @@ impl StreamApplication<Hub> for HubApplication {
         ControlFlow::Continue(())
     }
 
-    fn on_event(&mut self, _now: Instant, _hub: &mut Hub, event: HubEvent) {
+    fn on_event(&mut self, now: Instant, _hub: &mut Hub, event: HubEvent) {
         match event {
             HubEvent::NodeUp { node, role, .. } => tracing::info!(%node, %role, "joined"),
             HubEvent::NodeDown { node, .. } => tracing::info!(%node, "left"),
@@ -240,8 +248,16 @@ impl StreamApplication<Hub> for HubApplication {
                 ..
             } => {}
             HubEvent::Refused { node, reason } => {
-                let node = node.map(tracing::field::display);
-                tracing::warn!(node, %reason, "refused");
+                if let Some(suppressed) = self.logged.refused.admit(now, (node, reason)) {
+                    let node = node.map(tracing::field::display);
+                    tracing::warn!(node, %reason, suppressed, "refused");
+                }
+            }
+            HubEvent::PlayerTaken { player, from, by } => {
+                if let Some(suppressed) = self.logged.taken.admit(now, by) {
+                    let player = player.0;
+                    tracing::info!(player, %from, %by, suppressed, "a node took a player over");
+                }
             }
             HubEvent::ClockRejected { read, believed } => {
                 let read = read.as_millis();
@@ -288,7 +304,13 @@ impl StreamApplication<Hub> for HubApplication {
     }
 
     fn on_unknown_node(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
-        self.unlisted.on_unknown_node(now, claimed);
+        if let Some(suppressed) = self.logged.unlisted.admit(now, claimed) {
+            tracing::warn!(
+                node = %claimed,
+                suppressed,
+                "rejected a node that the join file does not list"
+            );
+        }
     }
 
     fn on_dialled(
@@ -374,38 +396,37 @@ fn check_descriptors(connections_max: usize) {
 /// Descriptors for segments, folder, lock, ports and poll.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Logs rejected nodes that the join file does not list, at a bounded rate.
-#[derive(Debug, Default)]
-struct UnlistedNodes {
-    last_logged: Option<(NodeId, Instant)>,
+/// Admits a log line each 10 s, and one with the same subject each 60 s.
+#[derive(Debug)]
+struct LogLimiter<K> {
+    last: Option<(K, Instant)>,
     suppressed: u64,
 }
 
-impl UnlistedNodes {
-    fn on_unknown_node(&mut self, now: Instant, node: NodeId) {
-        if let Some(suppressed) = self.should_log(now, node) {
-            tracing::warn!(
-                %node,
-                suppressed,
-                "rejected a node that the join file does not list"
-            );
+impl<K> Default for LogLimiter<K> {
+    fn default() -> Self {
+        Self {
+            last: None,
+            suppressed: 0,
         }
     }
+}
 
-    /// Returns the number of suppressed rejections if this one is to be logged.
-    fn should_log(&mut self, now: Instant, node: NodeId) -> Option<u64> {
-        if let Some((last_logged, at)) = self.last_logged {
-            let pause = if last_logged == node {
+impl<K: PartialEq> LogLimiter<K> {
+    /// Returns how many lines were suppressed since the last one, if this one is to be logged.
+    fn admit(&mut self, now: Instant, subject: K) -> Option<u64> {
+        if let Some((last, at)) = &self.last {
+            let pause = if *last == subject {
                 REPEAT_INTERVAL
             } else {
                 INTERVAL
             };
-            if now.saturating_since(at) < pause {
+            if now.saturating_since(*at) < pause {
                 self.suppressed = self.suppressed.saturating_add(1);
                 return None;
             }
         }
-        self.last_logged = Some((node, now));
+        self.last = Some((subject, now));
         Some(std::mem::take(&mut self.suppressed))
     }
 }
@@ -434,7 +455,7 @@ mod tests {
         let mut application = HubApplication {
             jobs,
             failure,
-            unlisted: UnlistedNodes::default(),
+            logged: Logged::default(),
         };
         hub.handle_opened(now, link, &PeerIdentity::Node(node));
         let mut join = Vec::new();
@@ -458,11 +479,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_refused_all_the_time_logs_a_line_a_minute() {
+        let mut refused = LogLimiter::default();
+        let subject = (Some(NodeId([1; 32])), DownReason::Protocol);
+        let lines = (0..15_000_u64).filter(|step| {
+            let now = Instant::from_millis(step * 50);
+            refused.admit(now, subject).is_some()
+        });
+        assert_eq!(lines.count(), 13, "750 s");
+    }
+
+    #[test]
     fn unlisted_nodes_are_logged_at_a_bounded_rate() {
-        let mut unlisted = UnlistedNodes::default();
+        let mut unlisted = LogLimiter::default();
         let [one, other] = [1, 2].map(|byte| NodeId([byte; 32]));
         let mut at =
-            |seconds, node| unlisted.should_log(Instant::ZERO + Duration::from_secs(seconds), node);
+            |seconds, node| unlisted.admit(Instant::ZERO + Duration::from_secs(seconds), node);
         assert_eq!(at(0, one), Some(0));
         assert_eq!(at(59, one), None);
         assert_eq!(at(60, one), Some(1));

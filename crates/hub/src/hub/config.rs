@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::{InstanceId, NodeId, UnixTime};
+use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
 use crate::field::{Epoch, Role};
 use crate::record::DownReason;
@@ -135,6 +135,15 @@ pub enum HubEvent {
         /// The reason.
         reason: DownReason,
     },
+    /// A node has taken a player over from another node.
+    PlayerTaken {
+        /// The player.
+        player: ClientId,
+        /// The node that held it.
+        from: NodeId,
+        /// The node that holds it now.
+        by: NodeId,
+    },
     /// A wall-clock reading was rejected: it deviates by more than a minute, or is earlier than the
     /// newest time in the log. It is accepted once it has persisted for
     /// [`HubConfig::clock_step_wait`](super::HubConfig::clock_step_wait). Until then mail expires
@@ -176,6 +185,8 @@ pub struct HubStats {
     /// Acknowledgements of ended claims that were dropped, since the store is too slow. That mail
     /// is delivered again.
     pub acks_dropped: u64,
+    /// Players that a node has taken over from another node.
+    pub players_taken: u64,
     /// Calls that their caller cancelled.
     pub calls_cancelled: u64,
     /// Broadcasts forwarded, counted per receiver.

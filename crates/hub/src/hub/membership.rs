@@ -59,6 +59,11 @@ impl Hub {
         };
         if let Some(old) = self.claims.insert(player, new) {
             self.revoke(id, player, &old);
+            if old.node != node {
+                self.stats.players_taken = self.stats.players_taken.saturating_add(1);
+                let (from, by) = (old.node, node);
+                self.event(HubEvent::PlayerTaken { player, from, by });
+            }
         }
         self.send(
             id,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hub::record::RevokeReason;
-use hub::{DuplicateClaim, MailSeq, NodeConfig, NodeEvent};
+use hub::{DuplicateClaim, HubEvent, MailSeq, NodeConfig, NodeEvent};
 use wire::ClientId;
 
 use crate::world::{Power, World, node_id};
@@ -24,6 +24,14 @@ fn hub_8_the_later_claim_wins_also_after_a_reconnect() {
     assert!(events.contains(&(0, lost)));
     assert!(events.contains(&(1, NodeEvent::Claimed(second.unwrap()))));
     assert_eq!(world.hub().machine.holder(PLAYER), Some(node_id(1)));
+    let taken = HubEvent::PlayerTaken {
+        player: PLAYER,
+        from: node_id(0),
+        by: node_id(1),
+    };
+    let reports = world.hub_events.iter().filter(|event| **event == taken);
+    assert_eq!(reports.count(), 1);
+    assert_eq!(world.hub().machine.stats().players_taken, 1);
     // Node 0 claims the player while node 1 is disconnected. Node 1 returns with an older lease.
     let away = Duration::from_millis(1);
     world.node(1);
