@@ -21,6 +21,7 @@ mod peers;
 mod picture;
 mod process;
 mod reference;
+mod servers;
 mod sim;
 mod soak;
 mod source;
@@ -58,6 +59,14 @@ enum Command {
         /// them.
         #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD")]
         changed: Option<String>,
+    },
+    /// Find the servers that some tests and comparisons need, and print paths and versions.
+    ///
+    /// Missing ones are unpacked from Debian packages under `target/servers`. Nothing is installed.
+    Servers {
+        /// Fetch nothing.
+        #[arg(long)]
+        offline: bool,
     },
     /// Run every CI gate, as `.ci/run` does.
     Ci,
@@ -128,6 +137,8 @@ fn run(command: &Command) -> Result<(), Failure> {
                 None => test::run(absent),
             }
         }
+        Command::Servers { offline: true } => servers::run(Absent::LeaveOut),
+        Command::Servers { offline: false } => servers::run(Absent::Install),
         Command::Ci => ci::run(),
         Command::TreeCheck => tree_check::run(&Workspace::load()?),
         Command::Locks => locks::check(&Workspace::load()?),

@@ -1,7 +1,8 @@
 //! Real servers which some tests need: names, Debian packages, and the tests.
 //!
 //! A test declares its need with `#[ignore = "needs chocolate-doom"]` or `"needs ip, nft"`. Plain
-//! `cargo test` skips it, and `cargo xtask test` finds and runs it.
+//! `cargo test` skips it, and `cargo xtask test` finds and runs it. Tools of which a version is needed
+//! are in [`servers`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::process;
+use crate::servers;
 use crate::source::{leading_name, line_of, words};
 use crate::tree::{Finding, View, Workspace};
 
@@ -69,7 +71,9 @@ pub(crate) fn server_tests(view: &View<'_>) -> (Vec<ServerTest>, Vec<Finding>) {
                 .strip_prefix("needs ")
                 .map(|tools| tools.split(", ").map(str::to_owned).collect())
                 .unwrap_or_default();
-            let is_known = |tool: &String| TOOLS.iter().any(|(known, _)| known == tool);
+            let is_known = |tool: &String| {
+                TOOLS.iter().any(|(known, _)| known == tool) || servers::named(tool).is_some()
+            };
             let are_known = !tools.is_empty() && tools.iter().all(is_known);
             let code = source.code.get(offset..).unwrap_or("");
             let function = code
@@ -98,7 +102,7 @@ fn folder_of(path: &str) -> Option<&str> {
     path.get(..end)
 }
 
-/// Decides which tests run.
+/// Decides which tests run. A server that could not be fetched is not present.
 pub(crate) fn plan(
     tests: &[ServerTest],
     is_present: impl Fn(&str) -> bool,
@@ -112,8 +116,11 @@ pub(crate) fn plan(
         }
     }
     for test in tests {
-        let lacking = test.tools.iter().find(|tool| !is_present(tool));
-        if let Some(tool) = lacking.filter(|_| absent == Absent::LeaveOut) {
+        let is_lacking = |tool: &&String| {
+            let is_final = absent == Absent::LeaveOut || servers::named(tool).is_some();
+            is_final && !is_present(tool)
+        };
+        if let Some(tool) = test.tools.iter().find(is_lacking) {
             *plan.left_out.entry(tool.clone()).or_default() += 1;
         } else {
             let functions = plan.run.entry(test.folder.clone()).or_default();
@@ -127,6 +134,7 @@ pub(crate) fn plan(
 pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Failure> {
     let (tests, findings) = server_tests(&workspace.view());
     crate::tree::report("test", &findings)?;
+    fetch(&tests, absent);
     let plan = plan(&tests, |tool| find(tool).is_some(), absent);
     println!(
         "servers: {} tests need one; {} to install",
@@ -137,20 +145,53 @@ pub(crate) fn prepare(workspace: &Workspace, absent: Absent) -> Result<Plan, Fai
         install(tool, package)?;
     }
     for (tool, count) in &plan.left_out {
-        println!("offline: {count} tests not run: {tool} is not here");
+        println!("servers: {count} tests not run: {tool} is not here");
     }
     Ok(plan)
 }
 
-/// Returns the path of the program `tool`.
+/// Fetches the servers that `tests` need, unless that is not wanted. Tests of a server that cannot be
+/// had do not run.
+fn fetch(tests: &[ServerTest], absent: Absent) {
+    for server in servers::SERVERS {
+        let name = server.name();
+        let is_needed = tests
+            .iter()
+            .any(|test| test.tools.iter().any(|it| it == name));
+        if !is_needed || absent == Absent::LeaveOut {
+            continue;
+        }
+        match server.ensure(absent) {
+            Ok(found) => println!("servers: {name} is {}", found.path.display()),
+            Err(failure) => println!("servers: {name} is not available: {failure}"),
+        }
+    }
+}
+
+/// Returns the path of the program `tool`. A server of too old a version is not found.
 pub(crate) fn find(tool: &str) -> Option<PathBuf> {
-    std::env::split_paths(&search_path())
+    match servers::named(tool) {
+        Some(server) => server.find().map(|found| found.path),
+        None => find_installed(tool),
+    }
+}
+
+/// Returns the path of the program `tool` on `PATH` or in one of Debian's other folders.
+pub(crate) fn find_installed(tool: &str) -> Option<PathBuf> {
+    std::env::split_paths(&installed_path())
         .map(|folder| folder.join(tool))
         .find(|path| path.is_file())
 }
 
-/// Returns `PATH` followed by Debian's other folders.
+/// Returns the folder of unpacked servers, then `PATH`, then Debian's other folders.
 pub(crate) fn search_path() -> OsString {
+    let installed = installed_path();
+    let folders = [servers::programs()].into_iter();
+    let folders = folders.chain(std::env::split_paths(&installed));
+    std::env::join_paths(folders).unwrap_or(installed)
+}
+
+fn installed_path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
     std::env::join_paths(folders).unwrap_or(path)
@@ -241,6 +282,20 @@ mod tests {
         let offline = plan(&tests, has_ip, Absent::LeaveOut);
         assert_eq!(offline.left_out["nft"], 1);
         assert!(offline.run.is_empty());
+    }
+
+    #[test]
+    fn tests_of_a_server_that_cannot_be_had_are_left_out_and_counted() {
+        let text = "#[test]\n#[ignore = \"needs nats-server\"]\nfn a() {}\n\
+                    #[test]\n#[ignore = \"needs redis-server, curl\"]\nfn b() {}\n";
+        let workspace = Workspace::of(&[("crates/hub_nats/tests/it/a.rs", text)]);
+        let (tests, findings) = server_tests(&workspace.view());
+        assert!(findings.is_empty(), "{findings:?}");
+        let has_redis = |tool: &str| tool == "redis-server";
+        let online = plan(&tests, has_redis, Absent::Install);
+        assert_eq!(online.left_out["nats-server"], 1);
+        assert_eq!(online.install, [("curl", "curl")]);
+        assert_eq!(online.run["crates/hub_nats"], ["b"]);
     }
 
     #[test]
