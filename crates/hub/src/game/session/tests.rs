@@ -202,6 +202,28 @@ fn gonet_h4_a_save_that_never_ends_stops_neither_requests_nor_timers() {
 }
 
 #[test]
+fn gonet_h11_events_that_are_not_polled_stop_no_session() {
+    let mut sessions = machine(|config| {
+        config.events_max = 4;
+        config.save_after_changes = 1;
+    });
+    let ids: Vec<_> = (0..4)
+        .map(|player| sessions.login(secs(0), ClientId(player)).unwrap())
+        .collect();
+    complete(&mut sessions, secs(0), Ok(()));
+    assert_eq!(sessions.login(secs(0), PLAYER), Err(LoginError::Full));
+    for id in ids {
+        sessions.request(secs(1), id).unwrap();
+        sessions.mark_changed(secs(1), id).unwrap();
+        assert_eq!(complete(&mut sessions, secs(1), Ok(())), 1);
+        sessions.logout(secs(1), id).unwrap();
+    }
+    assert!(sessions.is_empty());
+    assert_eq!(events(&mut sessions).len(), 8);
+    log_in(&mut sessions, secs(2), PLAYER);
+}
+
+#[test]
 fn h13_timers_are_due_once_in_order_and_bounded() {
     let mut sessions = machine(|config| config.timers_max = 3);
     let id = log_in(&mut sessions, secs(0), PLAYER);
