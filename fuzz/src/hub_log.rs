@@ -35,7 +35,7 @@ pub fn recovery(data: &[u8]) {
     let store = match open(disk) {
         Ok(store) => store,
         Err(
-            OpenError::Rotten(_) | OpenError::Missing(_) | OpenError::Foreign(_) | OpenError::Full,
+            OpenError::Corrupt(_) | OpenError::Missing(_) | OpenError::Foreign(_) | OpenError::Full,
         ) => return,
         Err(error) => panic!("nothing failed: {error}"),
     };
@@ -163,11 +163,11 @@ mod tests {
     fn the_corpus_reaches_records_of_both_ages_and_holes() {
         let store = open(fill(include_bytes!("../corpus/hub_recovery/two_segments"))).unwrap();
         assert_eq!(store.recovery().segments, 2);
-        assert_eq!(store.recovery().rotten, 0);
+        assert_eq!(store.recovery().corrupt, 0);
         assert_eq!(store.totals().count(), 1);
         let rot = include_bytes!("../corpus/hub_recovery/rot_in_an_older_one");
         let store = open(fill(rot)).unwrap();
-        assert_eq!(store.recovery().rotten, 1);
+        assert_eq!(store.recovery().corrupt, 1);
         assert!(store.recovery().records > 8, "and what is behind it");
         let begun = include_bytes!("../corpus/hub_recovery/never_begun");
         assert_eq!(open(fill(begun)).unwrap().recovery().segments, 1);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_wipes_the_source() {
+    fn take_wipes_the_source() {
         let mut bytes = [7; 32];
         let secret = Secret32::take(&mut bytes);
         assert_eq!(bytes, [0; 32]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_looks_at_every_byte_and_at_the_length() {
+    fn equality_compares_every_byte_and_the_length() {
         let a = [5; 32];
         assert!(equal(&a, &a));
         assert!(!equal(&a, &a[..31]));

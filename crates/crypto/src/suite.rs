@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_read_as_written_and_others_refused() {
+    fn codes_round_trip_and_others_are_refused() {
         for code in 0..=u8::MAX {
             match Suite::from_code(code) {
                 Some(suite) => assert_eq!(suite.code(), code),

@@ -542,7 +542,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_1_to_32_characters() {
+    fn names_have_1_to_32_characters() {
         assert_eq!(Name::new(""), Err(NameError::Length(0)));
         assert_eq!(Name::new(&"a".repeat(33)), Err(NameError::Length(33)));
         assert_eq!(Name::new(&"a".repeat(300)), Err(NameError::Length(300)));

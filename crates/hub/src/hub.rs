@@ -40,32 +40,39 @@ pub struct Hub {
     config: HubConfig,
     join_file: JoinFile,
     now: Instant,
+    /// The wall clock, checked against the times in the store's log.
     clock: WallClock,
-    /// Starts of the hub, as the store reports with the first join.
+    /// Number of starts of the hub, which the store reports with the first join; 0 before.
     boot: u32,
     /// Leases granted since this start.
     leases: u32,
     links: BTreeMap<ConnectionId, Link>,
     /// The link of each node that has joined.
     joined: BTreeMap<NodeId, ConnectionId>,
+    /// Services, each with a node that offers it.
     services: BTreeSet<(Name, NodeId)>,
     /// Links that may have a record within their credit.
     ready: BTreeSet<ConnectionId>,
-    /// Position of the round robin over links.
+    /// The link written last: the round robin over links continues after it.
     last_written: ConnectionId,
+    /// Open calls.
     calls: Calls,
+    /// Which node holds each player.
     claims: Claims,
+    /// Links that subscribe to presence.
     watchers: Watchers,
     topics: Topics,
     /// Unfinished work for players of disconnected nodes.
     sweeps: VecDeque<Sweep>,
+    /// When the next part of a sweep is due.
     next_sweep: Instant,
     /// Disconnected nodes, and when the lease of their players ends.
     lease_ends: BTreeMap<NodeId, Instant>,
+    /// Commands that the store has not completed, and those not issued yet.
     ops: Ops,
     /// Players with a mailbox to read.
     mail_ready: BTreeSet<ClientId>,
-    /// Position of the round robin over mailboxes.
+    /// The mailbox read last: the round robin over mailboxes continues after it.
     last_read: ClientId,
     /// Players with an acknowledgement for the store.
     acknowledging: BTreeSet<ClientId>,
@@ -75,10 +82,14 @@ pub struct Hub {
     retry_acks: BTreeSet<ClientId>,
     /// Last acknowledgements of claims that have ended.
     final_acks: BTreeMap<ClientId, MailSeq>,
-    expiring: bool,
+    /// Whether the store is still removing expired mail.
+    is_expiring: bool,
     events: VecDeque<HubEvent>,
+    /// When timeouts and leases are checked next.
     next_tick: Instant,
+    /// When expired mail is removed next.
     next_expiry: Instant,
+    /// Buffer for one encoded record.
     scratch: Vec<u8>,
     health: Health,
     drain: Drain,
@@ -109,6 +120,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Pause between two parts of a sweep.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
+/// Interval of the removal of expired mail.
 const EXPIRY: Duration = Duration::from_secs(1);
 
 impl Hub {
@@ -141,7 +153,7 @@ impl Hub {
             retry_reads: BTreeSet::new(),
             retry_acks: BTreeSet::new(),
             final_acks: BTreeMap::new(),
-            expiring: false,
+            is_expiring: false,
             events: VecDeque::new(),
             next_tick: now + TICK,
             next_expiry: now + EXPIRY,
@@ -254,7 +266,7 @@ impl Hub {
             }
             (Pending::Count(id, batch), outcome) => self.on_counted(id, batch, &outcome),
             (Pending::Expire, outcome) => {
-                self.expiring = false;
+                self.is_expiring = false;
                 if let Ok(Completed::Expired { count: count @ 1.. }) = outcome {
                     self.stats.mail_expired = self.stats.mail_expired.saturating_add(count.into());
                     self.expire();
@@ -319,9 +331,9 @@ impl Hub {
         if let Some(now) = self.unix_now()
             && !self.has_failed()
             && !self.is_draining()
-            && !self.expiring
+            && !self.is_expiring
         {
-            self.expiring = true;
+            self.is_expiring = true;
             self.ops.push(StoreOp::Expire { now }, Pending::Expire);
         }
     }

@@ -62,7 +62,7 @@ pub struct StoreStats {
     /// Mails deleted because they expired.
     pub expired: u64,
     /// Mails that failed their checksum: the disk has lost synced data.
-    pub rotten: u64,
+    pub corrupt: u64,
     /// Reads that failed. The mail is kept, and read again.
     pub unreadable: u64,
     /// Acknowledgements of mails that are not in this log; they are ignored.
@@ -342,7 +342,7 @@ impl<F: SegmentFile> Store<F> {
         }
         for seq in corrupt {
             self.log.index.remove(player, seq);
-            self.stats.rotten = self.stats.rotten.saturating_add(1);
+            self.stats.corrupt = self.stats.corrupt.saturating_add(1);
         }
         if mails.is_empty() && more {
             return Err(StoreError::Busy);

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_takes_nothing() {
+    fn a_failed_read_consumes_nothing() {
         let mut reader = BitReader::new(&[0b1010_0000]);
         assert_eq!(reader.bits(3), Ok(0b101));
         assert_eq!(reader.bits(6), Err(Malformed));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_deadline_takes_the_place_of_the_old_one() {
+    fn a_new_deadline_replaces_the_old_one() {
         let mut timers = Timers::default();
         timers.set(Timer::Ended, Instant::from_millis(5));
         timers.set(Timer::Ended, Instant::from_millis(9));

@@ -104,7 +104,7 @@ pub trait ContractSubject {
     );
 
     /// Returns the source of a forged datagram to machine `index`: sometimes a peer, sometimes not.
-    fn stranger(&self, index: usize, generator: &mut Generator) -> PeerOf<Self>;
+    fn unknown_peer(&self, index: usize, generator: &mut Generator) -> PeerOf<Self>;
 
     /// Returns a well-formed malicious datagram, in addition to random bytes and damaged copies.
     fn hostile(&self, _index: usize, _generator: &mut Generator) -> Option<Vec<u8>> {
@@ -155,7 +155,7 @@ pub trait StreamContractSubject {
     fn identity(&self, index: usize) -> PeerIdentity;
 
     /// Returns the identity of an unknown peer.
-    fn stranger(&self, _generator: &mut Generator) -> PeerIdentity {
+    fn unknown_peer(&self, _generator: &mut Generator) -> PeerIdentity {
         PeerIdentity::Anonymous
     }
 

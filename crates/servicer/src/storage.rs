@@ -337,9 +337,9 @@ impl<F: SegmentFile> Storage for Store<F> {
         let before = self.stats();
         Self::execute(self, jobs, outcomes);
         let after = self.stats();
-        if after.rotten > before.rotten {
-            let mails = after.rotten.saturating_sub(before.rotten);
-            let all = after.rotten;
+        if after.corrupt > before.corrupt {
+            let mails = after.corrupt.saturating_sub(before.corrupt);
+            let all = after.corrupt;
             tracing::error!(
                 mails,
                 all,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_is_no_point_is_refused() {
+    fn a_key_that_is_no_curve_point_is_refused() {
         assert_eq!("04".repeat(65).parse::<ServerKey>(), Err(KeyError));
         assert_eq!("".parse::<ServerKey>(), Err(KeyError));
         assert!(format!("{KeyError:?}").starts_with("a server key has 130 "));

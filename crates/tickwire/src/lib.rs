@@ -61,7 +61,7 @@ mod tests {
     use super::{HZ_20, HZ_30, HZ_60, HZ_128};
 
     #[test]
-    fn tick_rates_are_what_their_names_say() {
+    fn tick_rates_match_their_names() {
         assert_eq!(
             [HZ_20, HZ_30, HZ_60, HZ_128].map(u8::from),
             [20, 30, 60, 128]

@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn u18_1_024_may_wait_for_a_report() {
+    fn u18_1_024_report_requests_may_wait() {
         let requests = ReportRequests::default();
         let add = || requests.add(ReportCallback(Box::new(drop)));
         for _ in 0..REPORTS_MAX {

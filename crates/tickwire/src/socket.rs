@@ -202,7 +202,7 @@ impl Socket {
     }
 
     pub(crate) fn poll(&mut self) -> Vec<Event> {
-        self.note_game();
+        self.record_game_time();
         self.turn();
         self.take()
     }
@@ -227,7 +227,7 @@ impl Socket {
 
     /// Like [`wait_tick`](Self::wait_tick), and returns the time since the last tick.
     pub(crate) fn wait_tick_since(&mut self, hz: NonZeroU8) -> io::Result<(Vec<Event>, Duration)> {
-        self.note_game();
+        self.record_game_time();
         let span = Duration::from_secs(1) / u32::from(hz.get());
         let since = self
             .driver
@@ -267,7 +267,7 @@ impl Socket {
         events
     }
 
-    fn note_game(&mut self) {
+    fn record_game_time(&mut self) {
         let left_at = self.left_at.take();
         self.driver.act(|now, _, host| {
             host.recorder

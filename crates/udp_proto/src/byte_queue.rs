@@ -129,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn grows_by_half_of_what_is_held_and_not_of_what_was_released() {
+    fn capacity_grows_by_half_of_the_held_bytes() {
         let mut queue = ByteQueue::default();
         queue.push(&[1; 1_000]);
         queue.release_first(900);
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_vector_that_forgets_nothing(
+        fn agrees_with_an_unbounded_vector(
             steps in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..40), 0_u64..60), 0..60),
             probe: u64,

@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_near_the_ends_is_widened_without_overflow() {
+    fn numbers_near_both_ends_are_widened_without_overflow() {
         assert_eq!(widen(0, 0xffff), 0xffff);
         assert_eq!(widen(3, 0xffff), 0xffff);
         assert_eq!(widen(0x1_0000, 0xffff), 0xffff);
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_message_of_a_window_costs_what_it_holds() {
+    fn the_longest_message_of_a_window_costs_its_length() {
         assert_eq!(message_credit(0), FRAME_CREDIT_MIN);
         assert_eq!(message_credit(WHOLE_MAX), WHOLE_MAX);
         assert_eq!(message_credit(262_080), 262_080);

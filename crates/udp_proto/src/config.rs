@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_held_by_type() {
+    fn the_types_hold_ranges() {
         assert_eq!(Mtu::new(1_199), None);
         assert_eq!(Mtu::new(1_453), None);
         assert_eq!(Mtu::new(1_280), Some(Mtu::MESH));
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_held() {
+    fn ranges_are_checked() {
         let limits = KeyLimits::default();
         assert_eq!(
             (limits.phase_packets(), limits.seals_max()),

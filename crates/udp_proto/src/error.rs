@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_read_as_they_are_written() {
+    fn codes_round_trip() {
         for code in 0..=u16::MAX {
             assert_eq!(CloseCode::from_wire(code).to_wire(), code);
         }

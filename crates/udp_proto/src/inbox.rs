@@ -87,7 +87,7 @@ impl Inbox {
                 return Err(ChannelError::Frame);
             }
             self.store
-                .stock()
+                .buffers()
                 .unread
                 .push_unreliable(channel, |queue| queue.push(frame.data));
             return Ok(Reception::Taken);
@@ -125,15 +125,15 @@ impl Inbox {
 
     /// Moves the oldest message to `out`, replacing its content, and returns its channel.
     pub fn recv(&mut self, out: &mut Vec<u8>) -> Option<ChannelId> {
-        let taken = self.store.stock.as_mut()?.unread.take(out)?;
+        let taken = self.store.buffers.as_mut()?.unread.take(out)?;
         self.store.credit.on_read(taken.credit);
         Some(taken.channel)
     }
 
     /// Drops unreliable messages with overdue fragments.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if let Some(stock) = &mut self.store.stock {
-            self.reassembly.expire(now, &mut stock.reassembler);
+        if let Some(buffers) = &mut self.store.buffers {
+            self.reassembly.expire(now, &mut buffers.reassembler);
         }
     }
 
@@ -174,9 +174,9 @@ impl Inbox {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.store
-            .stock
+            .buffers
             .as_ref()
-            .is_none_or(|stock| stock.unread.is_empty())
+            .is_none_or(|buffers| buffers.unread.is_empty())
     }
 
     /// Returns when to call [`handle_timeout`](Self::handle_timeout).

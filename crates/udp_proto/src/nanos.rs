@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_the_same_as_a_duration_in_half_the_room() {
+    fn agrees_with_a_duration_at_half_the_size() {
         assert_eq!(size_of::<Nanos>() * 2, size_of::<Duration>());
         let start = Instant::from_millis(7);
         for duration in [
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_an_option_in_half_the_room() {
+    fn agrees_with_an_option_at_half_the_size() {
         assert_eq!(size_of::<Deadline>() * 2, size_of::<Option<Instant>>());
         let points = [0, 7, u64::MAX - 1].map(Instant::from_nanos);
         for at in points.map(Some).into_iter().chain([None]) {

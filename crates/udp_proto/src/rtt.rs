@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_counts_up_to_the_announced_one_and_down_to_the_smallest_sample() {
+    fn the_ack_delay_is_bounded_by_the_announced_one_and_the_minimum_rtt() {
         let mut rtt = RttEstimator::new(MAX_ACK_DELAY);
         rtt.on_sample(ms(80), Duration::ZERO);
         // 185 less 25, not less 100.

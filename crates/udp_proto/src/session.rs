@@ -53,42 +53,56 @@ pub(crate) use receive::{Opened, open};
 
 /// Keys and state shared with one peer, from the end of the handshake to the last CLOSE.
 pub(crate) struct Session<A: Aead> {
+    /// Open, closing or draining.
     phase: Phase,
     path: Path,
     /// `PATH_CHALLENGE` and `PATH_RESPONSE` tokens of both sides.
     tokens: Tokens,
+    /// The connection id of packets to the peer.
     peer_cid: Cid,
+    /// Whether this end dialled or accepted.
     pub(crate) role: Role,
     /// The low 7 bytes of the peer's instance id.
     pub(crate) boot_id: [u8; 7],
+    /// The token of the peer's stateless reset, if it has one.
     reset_token: Option<ResetToken>,
+    /// What the peer has proved.
     pub(crate) proof: Proof,
     /// The address that the endpoint counts this session against.
     pub(crate) counted_source: Option<IpAddr>,
 
     sealing: SealingKey<A>,
+    /// The key phase of `sealing`, and its limits.
     sealing_phase: SealingPhase,
     opening: OpeningKeys<A>,
     pub(crate) exporter: Exporter,
+    /// Packet numbers received, and the ACKs due for them.
     received: Received,
+    /// Packets in flight, and what they contain.
     sent: SentPackets<Content>,
+    /// Chooses the packet numbers that are skipped against optimistic ACKs.
     skips: SkipPolicy,
     rtt: RttEstimator,
     channels: ChannelTable,
     /// Bit n is set if channel n is reliable.
     reliable_channels: u32,
+    /// Messages to send.
     outbox: Outbox,
+    /// Received messages, until the application reads them.
     inbox: Inbox,
+    /// Congestion control, pacing and send limits.
     flow: Flow,
+    /// Limits what the peer can make this end decrypt.
     limiter: InboundLimiter,
 
     /// CONFIRM and IDENTITY. Every packet carries them until one of those packets is acknowledged.
     confirm: Option<(Box<Confirm>, Sending)>,
     ack_deferral: AckDeferral,
+    /// Whether the next packet must ask for an acknowledgement.
     ping: Ping,
     mtu: MtuProbing,
-    silence: Silence,
-    /// Deadline for the next packet of ours.
+    idle_timeouts: IdleTimeouts,
+    /// When a packet must be sent to keep the session alive.
     keepalive_at: Instant,
     /// Neither end has sent a message for at least one keepalive interval.
     is_idle: bool,
@@ -108,6 +122,7 @@ pub(crate) struct Session<A: Aead> {
     checked_at: Instant,
     /// `Readable` was reported, and the application has not read everything since.
     is_readable_reported: bool,
+    /// What the endpoint has not taken yet.
     events: SessionEvents,
     /// The counters that no component keeps.
     tally: SessionStats,
@@ -115,6 +130,7 @@ pub(crate) struct Session<A: Aead> {
 
 pub(crate) type Confirm = ([u8; CONFIRM_LEN], Option<[u8; IDENTITY_LEN]>);
 
+/// Whether to send a PING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ping {
     None,
@@ -124,6 +140,7 @@ enum Ping {
     Alone,
 }
 
+/// The state of a frame that is repeated until it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Due,
@@ -140,9 +157,11 @@ enum AckDeferral {
     NextPacket,
 }
 
+/// What a sent packet contains, for the report that it was acknowledged or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Message(MessageContent),
+    /// The window granted to the peer, in bytes.
     Window(u64),
     /// CONFIRM, and IDENTITY in peer mode.
     Confirm,
@@ -150,23 +169,27 @@ pub(crate) enum Content {
     MtuProbe(Mtu),
 }
 
+/// Events for the endpoint, until it takes them.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEvents {
     /// Messages wait, and the application was not notified.
     pub(crate) is_readable: bool,
     /// The session ended, with this reason and the peer's text. Reported once.
     pub(crate) closed: Option<Box<(CloseReason, Box<[u8]>)>>,
+    /// The session migrated to another path.
     pub(crate) moved: Option<path::Span>,
+    /// A check of the MTU has ended.
     pub(crate) mtu_checked: Option<Outcome>,
     /// The realtime rate changed; bytes per second.
     pub(crate) realtime_rate: Option<u32>,
-    pub(crate) is_gone: bool,
+    /// The session may be removed.
+    pub(crate) has_ended: bool,
 }
 
 impl SessionEvents {
     /// Returns whether there is any event except `is_readable`.
     const fn is_any(&self) -> bool {
-        self.is_gone
+        self.has_ended
             || self.closed.is_some()
             || self.moved.is_some()
             || self.mtu_checked.is_some()
@@ -334,7 +357,7 @@ impl<A: Aead> Session<A> {
             self.opening.drop_expanded();
             self.outbox.compact();
             self.sent.shrink_memory();
-            self.compact_at = now + self.silence.keepalive.divided(2);
+            self.compact_at = now + self.idle_timeouts.keepalive.divided(2);
         }
     }
 
@@ -402,7 +425,7 @@ impl<A: Aead> Session<A> {
         if let Some(round_trip) = start.round_trip {
             rtt.on_sample(round_trip, Duration::ZERO);
         }
-        let silence = Silence::new(
+        let idle_timeouts = IdleTimeouts::new(
             &start.timeouts,
             start.peer_params.idle_timeout,
             start.peer_params.keepalive,
@@ -451,8 +474,8 @@ impl<A: Aead> Session<A> {
             confirm,
             ack_deferral: AckDeferral::None,
             mtu: MtuProbing::new(config, start.peer_params.datagram_max),
-            silence,
-            keepalive_at: now + silence.keepalive,
+            idle_timeouts,
+            keepalive_at: now + idle_timeouts.keepalive,
             is_idle: false,
             message_at: now,
             compact_at: now,
@@ -473,11 +496,11 @@ impl<A: Aead> Session<A> {
         match &self.phase {
             Phase::Open => Some(self.first_deadline()),
             Phase::Flushing { until, .. } => Some(self.first_deadline().min(*until)),
-            Phase::Closing { gone_at, closes } => closes
+            Phase::Closing { ends_at, closes } => closes
                 .next_at
                 .filter(pending)
-                .map_or(Some(*gone_at), |next| Some(next.min(*gone_at))),
-            Phase::Draining { gone_at } => Some(*gone_at),
+                .map_or(Some(*ends_at), |next| Some(next.min(*ends_at))),
+            Phase::Draining { ends_at } => Some(*ends_at),
             Phase::Gone => None,
         }
     }
@@ -519,7 +542,7 @@ impl<A: Aead> Session<A> {
         if now >= self.received_at + self.idle_span() {
             self.end(CloseReason::Timeout, Box::default());
             self.phase = Phase::Gone;
-            self.events.is_gone = true;
+            self.events.has_ended = true;
             return;
         }
         self.outbox.handle_timeout(now);
@@ -566,10 +589,13 @@ impl<A: Aead> Session<A> {
         now: Instant,
         timeouts: &Timeouts,
     ) -> (Duration, Duration) {
-        self.silence.set(timeouts);
+        self.idle_timeouts.set(timeouts);
         // Earlier than before; a longer keepalive takes effect with the next packet.
-        self.keepalive_at = self.keepalive_at.min(now + self.silence.keepalive);
-        (self.silence.idle.get(), self.silence.keepalive.get())
+        self.keepalive_at = self.keepalive_at.min(now + self.idle_timeouts.keepalive);
+        (
+            self.idle_timeouts.idle.get(),
+            self.idle_timeouts.keepalive.get(),
+        )
     }
 
     pub(crate) fn set_ttl(&mut self, channel: ChannelId, ttl: Duration) -> bool {
@@ -583,7 +609,7 @@ impl<A: Aead> Session<A> {
 
     /// Returns the idle timeout, which is at least three probe timeouts.
     fn idle_span(&self) -> Nanos {
-        self.silence.idle.max(self.rtt.ptos(3)) + self.idle_grace
+        self.idle_timeouts.idle.max(self.rtt.ptos(3)) + self.idle_grace
     }
 }
 
@@ -602,18 +628,22 @@ pub(crate) struct SessionStart {
     pub(crate) timeouts: Timeouts,
 }
 
+/// The idle timeout and the keepalive interval of a session, within what both ends announced.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct IdleTimeouts {
+    /// The smaller of both ends' idle timeouts; the longest possible one.
     agreed: Nanos,
     /// The peer's longest keepalive interval.
     theirs: Nanos,
-    /// Ours, as announced.
+    /// Our keepalive interval, as announced; the longest possible one.
     announced: Nanos,
+    /// The session ends after this time without a packet from the peer.
     pub(crate) idle: Nanos,
+    /// Time between our packets if nothing else is sent.
     pub(crate) keepalive: Nanos,
 }
 
-impl Silence {
+impl IdleTimeouts {
     /// Negotiates with a peer that announced these.
     pub(crate) fn new(ours: &Timeouts, their_idle: Duration, their_keepalive: Duration) -> Self {
         let agreed = ours.idle.get().min(their_idle);

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_id_names_its_slot_until_it_is_freed() {
+    fn a_connection_id_is_valid_until_its_slot_is_freed() {
         let mut slots = Slots::new(2);
         let mut generator = generator();
         let now = Instant::ZERO;
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_early() {
+    fn no_timer_fires_early() {
         let mut timers = Timers::default();
         timers.set(3, Some(Instant::from_nanos(10)));
         assert_eq!(timers.pop_due(Instant::from_nanos(9)), None);

@@ -246,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_failed_read_takes_nothing() {
+    fn a_failed_read_consumes_nothing() {
         let mut reader = Reader::new(&[1, 2, 3]);
         assert_eq!(reader.u32(), Err(Truncated));
         assert_eq!(reader.bytes(4), Err(Truncated));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_its_count_in_front() {
+    fn a_list_is_prefixed_with_its_count() {
         let mut out = vec![9];
         Writer::new(&mut out).list([1_u16, 2].into_iter(), Writer::u16);
         assert_eq!(out, [9, 0, 2, 0, 1, 0, 2]);

@@ -144,7 +144,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn a_node_id_is_read_as_it_is_written() {
+    fn a_node_id_round_trips_as_text() {
         let id = NodeId(core::array::from_fn(|index| {
             u8::try_from(index * 7).unwrap()
         }));

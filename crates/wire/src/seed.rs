@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below_and_reaches_both_ends() {
+    fn below_returns_every_value_of_its_range() {
         let mut generator = Seed::from_number(3).generator(0);
         let mut seen = [false; 5];
         for _ in 0..1_000 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_met() {
+    fn chances_match_their_probability() {
         let mut generator = Seed::from_number(4).generator(0);
         let hits = (0..100_000).filter(|_| generator.chance(250_000)).count();
         assert!((24_000..26_000).contains(&hits), "{hits}");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_takes_nothing_of_the_rate() {
+    fn a_refusal_uses_none_of_the_rate() {
         let bucket = TokenBucket::new(1, 2, NOW);
         let mut limiter = SourceLimiter::new(4, 1).with_rate(bucket);
         assert_eq!(limiter.take(NOW, 1), Ok(()));

@@ -151,7 +151,7 @@ mod tests {
 
     /// This fails if [`Instant`] has a niche; see its documentation.
     #[test]
-    fn two_missing_points_stay_missing() {
+    fn two_missing_points_remain_missing() {
         let other = core::hint::black_box(Instant::from_millis(6));
         for point in [None, Some(Instant::ZERO)].map(core::hint::black_box) {
             let earlier = point.map(|point| point.min(other));

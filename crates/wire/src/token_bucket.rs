@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_steps_back_gains_nothing() {
+    fn a_clock_step_back_adds_no_tokens() {
         let mut bucket = TokenBucket::new(1_000, 1, Instant::from_millis(10));
         assert!(bucket.take(Instant::from_millis(10), 1));
         for _ in 0..10 {

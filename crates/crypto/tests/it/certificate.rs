@@ -126,7 +126,7 @@ for_each_provider!(
 );
 
 #[test]
-fn the_latest_end_there_is_can_be_written() {
+fn the_latest_possible_end_is_encoded() {
     let mut provider = crypto::Ring::new();
     let root = Identity::generate(&mut provider).unwrap();
     let subject = Subject {

@@ -23,7 +23,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn longer_text_is_refused_unread() {
+fn too_long_text_is_refused_before_parsing() {
     let text = format!("{}A", *grant_of_all().to_text());
     assert_eq!(
         ClientGrant::from_text(&text),
@@ -50,7 +50,7 @@ fn any_change_of_a_character_is_refused() {
 }
 
 #[test]
-fn errors_name_what_is_wrong() {
+fn errors_name_the_fault() {
     let error = |text: &str| ClientGrant::from_text(text).unwrap_err();
     assert_eq!(error(""), GrantError::Prefix);
     assert_eq!(error("TWG2AAAA"), GrantError::Prefix);
@@ -107,12 +107,12 @@ fn twp_k12_a_grant_prints_no_secret() {
 
 proptest! {
     #[test]
-    fn any_text_is_refused_or_written_the_same(text in "(TWG1)?[A-Za-z0-9_-]{0,400}") {
+    fn any_text_is_refused_or_reencoded_unchanged(text in "(TWG1)?[A-Za-z0-9_-]{0,400}") {
         prop_assert!(ClientGrant::from_text(&text).is_err());
     }
 
     #[test]
-    fn any_fields_with_a_right_sum_are_refused_or_written_the_same(
+    fn any_fields_with_a_valid_checksum_are_refused_or_reencoded(
         changes in prop::collection::vec((0_usize..280, any::<u8>()), 0..4),
         cut in 0_usize..3,
     ) {

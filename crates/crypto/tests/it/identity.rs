@@ -31,7 +31,7 @@ fn a_node_id_is_the_hash_of_the_key() {
 }
 
 #[test]
-fn what_is_written_is_read_and_still_signs() {
+fn a_saved_identity_is_loaded_and_still_signs() {
     let mut provider = Ring::new();
     let identity = Identity::generate(&mut provider).unwrap();
     let text = identity.to_pem();
@@ -74,8 +74,8 @@ fn bad_pem_gives_an_error() {
 }
 
 #[test]
-fn halves_that_do_not_belong_together_are_refused() {
-    let mine = Identity::from_pem(PKCS8).unwrap();
+fn mismatched_public_and_private_keys_are_refused() {
+    let identity = Identity::from_pem(PKCS8).unwrap();
     // Each changed base64 digit of the body fails to parse, or is padding of the last group.
     let body = PKCS8.find('\n').unwrap() + 1..PKCS8.rfind("\n-----END").unwrap();
     let mut refused = 0;
@@ -86,7 +86,7 @@ fn halves_that_do_not_belong_together_are_refused() {
         }
         text[index] = if text[index] == b'A' { b'B' } else { b'A' };
         match Identity::from_pem(core::str::from_utf8(&text).unwrap()) {
-            Ok(read) => assert_eq!(read.public_key(), mine.public_key()),
+            Ok(read) => assert_eq!(read.public_key(), identity.public_key()),
             Err(error) => {
                 assert_eq!(error, PemError::Malformed);
                 refused += 1;

@@ -21,7 +21,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn either_form_is_written_whole_and_read() {
+fn either_format_round_trips() {
     let directory = Directory::new("sec1");
     let path = directory.path("server.pem");
     let identity = identity();
@@ -65,7 +65,7 @@ fn a_file_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn a_file_is_never_written_over() {
+fn an_existing_file_is_never_overwritten() {
     let directory = Directory::new("exists");
     let path = directory.path("server.pem");
     fs::write(&path, "precious").unwrap();
@@ -77,7 +77,7 @@ fn a_file_is_never_written_over() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_nowhere_is_not_followed() {
+fn a_dangling_symlink_is_not_followed() {
     let directory = Directory::new("dangling");
     let path = directory.path("server.pem");
     std::os::unix::fs::symlink(directory.path("elsewhere"), &path).unwrap();
@@ -87,7 +87,7 @@ fn a_link_to_nowhere_is_not_followed() {
 }
 
 #[test]
-fn the_first_run_makes_an_identity_and_later_ones_keep_it() {
+fn the_first_run_creates_an_identity_and_later_ones_keep_it() {
     let directory = Directory::new("first_run");
     let path = directory.path("server.pem");
     let made = read_or_create(&path, &mut Ring::new()).unwrap();
@@ -96,7 +96,7 @@ fn the_first_run_makes_an_identity_and_later_ones_keep_it() {
 }
 
 #[test]
-fn first_runs_side_by_side_end_with_one_identity() {
+fn concurrent_first_runs_create_one_identity() {
     let directory = Directory::new("race");
     let path = directory.path("server.pem");
     let keys = std::thread::scope(|scope| {
@@ -115,7 +115,7 @@ fn first_runs_side_by_side_end_with_one_identity() {
 }
 
 #[test]
-fn errors_name_what_is_wrong() {
+fn errors_name_the_fault() {
     let directory = Directory::new("errors");
     let missing = directory.path("missing.pem");
     let error = |path: &Path| read(path).unwrap_err();

@@ -8,7 +8,7 @@ use crypto::{
 use crate::token::smallest;
 
 #[test]
-fn nothing_is_made_without_entropy() {
+fn no_key_is_generated_without_entropy() {
     let mut silent = Faulty(None);
     assert_eq!(Identity::generate(&mut silent).err(), Some(NoEntropy));
     assert_eq!(Secret32::random(&mut silent).err(), Some(NoEntropy));
@@ -21,7 +21,7 @@ fn nothing_is_made_without_entropy() {
 }
 
 #[test]
-fn a_source_stuck_outside_the_scalars_does_not_hang() {
+fn a_random_source_without_valid_scalars_does_not_hang() {
     for byte in [0x00, 0xFF] {
         let mut stuck = Faulty(Some(byte));
         assert_eq!(Identity::generate(&mut stuck).err(), Some(NoEntropy));
@@ -31,7 +31,7 @@ fn a_source_stuck_outside_the_scalars_does_not_hang() {
 
 #[cfg(feature = "rustcrypto")]
 #[test]
-fn rustcrypto_makes_no_key_without_entropy() {
+fn rustcrypto_generates_no_key_without_entropy() {
     for source in [Faulty(None), Faulty(Some(0x00)), Faulty(Some(0xFF))] {
         let mut provider = crypto::RustCrypto::with_entropy(source);
         for role in [Role::Dialler, Role::Accepter] {

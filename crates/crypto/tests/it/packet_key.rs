@@ -43,7 +43,7 @@ fn numbers_end_at_2_to_the_62<P: Provider>(provider: &mut P) {
 
 /// Only with ring: it takes 2^23 seals.
 #[test]
-fn a_key_seals_2_to_the_23_packets_and_an_update_brings_more() {
+fn a_key_seals_2_to_the_23_packets_and_more_after_an_update() {
     let provider = &crypto::Ring::new();
     let mut key = traffic().into_sealing_key(provider, Suite::Aes128Gcm);
     let mut tag = [0; 16];

@@ -16,7 +16,7 @@ crate::for_each_provider!(
     chacha20_poly1305_matches_rfc_8439,
     sha256_and_hmac_match_published_vectors,
     signatures_verify_and_changed_ones_do_not,
-    verify_takes_rfc_6979_and_its_twin,
+    verify_accepts_rfc_6979_and_its_negation,
     opening_refuses_another_key,
     a_refused_body_shows_no_plaintext,
     packets_of_every_length_open,
@@ -54,8 +54,8 @@ fn a_dialler_survives_bad_points<P: Provider>(provider: &mut P) {
     for (_, point) in invalid_points() {
         assert_eq!(provider.agree(&mut dialler, &point), Err(BadPoint));
     }
-    let (_, stranger) = provider.ephemeral(Role::Accepter).unwrap();
-    assert_ne!(provider.agree(&mut dialler, &stranger).unwrap(), expected);
+    let (_, other) = provider.ephemeral(Role::Accepter).unwrap();
+    assert_ne!(provider.agree(&mut dialler, &other).unwrap(), expected);
     for _ in 0..2 {
         assert_eq!(provider.agree(&mut dialler, &se).unwrap(), expected);
     }
@@ -197,13 +197,13 @@ fn sha256_and_hmac_match_published_vectors<P: Provider>(provider: &mut P) {
 
 fn signatures_verify_and_changed_ones_do_not<P: Provider>(provider: &mut P) {
     let identity = Identity::generate(provider).unwrap();
-    let stranger = Identity::generate(provider).unwrap();
+    let other = Identity::generate(provider).unwrap();
     let key = provider.signing_key(&identity).unwrap();
     let signature = provider.sign(&key, b"a message").unwrap();
     let public = identity.public_key();
     assert!(provider.verify(public, b"a message", &signature));
     assert!(!provider.verify(public, b"b message", &signature));
-    assert!(!provider.verify(stranger.public_key(), b"a message", &signature));
+    assert!(!provider.verify(other.public_key(), b"a message", &signature));
     for byte in 0..signature.len() {
         let mut changed = signature;
         changed[byte] ^= 0x10;
@@ -214,7 +214,7 @@ fn signatures_verify_and_changed_ones_do_not<P: Provider>(provider: &mut P) {
 }
 
 /// RFC 6979, appendix A.2.5: P-256 with SHA-256, message "sample".
-fn verify_takes_rfc_6979_and_its_twin<P: Provider>(provider: &mut P) {
+fn verify_accepts_rfc_6979_and_its_negation<P: Provider>(provider: &mut P) {
     let public = PublicKey::parse(&unhex(RFC_6979_PUBLIC)).unwrap();
     let signature: [u8; 64] = unhex_array(RFC_6979_SAMPLE);
     assert!(provider.verify(&public, b"sample", &signature));

@@ -13,7 +13,7 @@ use crypto::reset_file::{
 use crate::identity_file::Directory;
 
 #[test]
-fn each_address_has_a_random_secret_of_its_own_that_outlives_a_restart() {
+fn each_address_has_a_random_secret_that_survives_a_restart() {
     let directory = Directory::new("reset");
     let identity = directory.path("server.pem");
     let mut secrets = Vec::new();
@@ -72,7 +72,7 @@ fn a_copied_file_gives_other_secrets_on_another_machine_or_address() {
 }
 
 #[test]
-fn the_secret_outlives_a_restart_and_differs_from_the_file() {
+fn the_secret_survives_a_restart_and_differs_from_the_file() {
     let directory = Directory::new("reset_place");
     let identity = directory.path("server.pem");
     let address: SocketAddr = "127.0.0.1:7777".parse().unwrap();
@@ -94,7 +94,7 @@ fn the_secret_outlives_a_restart_and_differs_from_the_file() {
 
 #[cfg(unix)]
 #[test]
-fn the_file_is_for_its_owner_and_one_that_others_may_read_is_refused() {
+fn the_file_has_mode_0600_and_one_readable_by_others_is_refused() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new("reset_mode");
@@ -113,7 +113,7 @@ fn the_file_is_for_its_owner_and_one_that_others_may_read_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_secret_is_refused_and_stays_as_it_is() {
+fn an_invalid_secret_file_is_refused_and_left_unchanged() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = Directory::new("reset_text");

@@ -119,7 +119,7 @@ fn each_kind_of_call_is_counted_once() {
 }
 
 #[test]
-fn twp_k1_a_recorder_sees_what_a_sealing_key_never_does() {
+fn twp_k1_a_recorder_detects_nonce_reuse() {
     let log = NonceLog::default();
     let provider = Recording::new(sim(1), &log);
     let mut key = traffic(1).into_sealing_key(&provider, Suite::Aes128Gcm);

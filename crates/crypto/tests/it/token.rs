@@ -38,7 +38,7 @@ fn what_is_sealed_opens<P: Provider>(provider: &mut P) {
 }
 
 #[test]
-fn sizes_are_those_of_the_paper() {
+fn sizes_are_those_of_the_specification() {
     let (mut provider, key) = ring();
     let len = |grant: &TokenGrant, provider: &mut Ring| {
         key.seal(provider, APP, grant).unwrap().as_bytes().len()
@@ -174,7 +174,7 @@ fn a_token_is_for_one_game_one_instance_and_one_key() {
 }
 
 #[test]
-fn broken_contents_under_a_genuine_seal_are_refused() {
+fn malformed_contents_under_a_valid_seal_are_refused() {
     let (provider, key) = ring();
     let open = |body: &[u8]| {
         let token = seal_by_hand(&provider, &key, smallest().expires_at, body);
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_under_a_genuine_seal_open_to_themselves_or_not_at_all(
+    fn any_bytes_under_a_valid_seal_open_unchanged_or_are_refused(
         mut body in prop::collection::vec(any::<u8>(), 98..743),
         count in 0_u8..10,
         user_len: u16,

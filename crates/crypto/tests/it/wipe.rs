@@ -60,7 +60,7 @@ fn twp_k12_rustcrypto_wipes_all_its_keys_on_drop() {
 }
 
 #[test]
-fn twp_k12_no_byte_of_a_secret_remains_where_it_stood() {
+fn twp_k12_no_byte_of_a_secret_remains_in_memory() {
     let provider = &crypto::Ring::new();
     let initial = || Initial::new(provider, Some(&Secret32::new([7; 32])));
     let agreed = || initial().agree(provider, &Secret32::new([8; 32]));

@@ -368,8 +368,8 @@ fn log_recovery(found: &Recovery) {
     } = *found;
     let torn_bytes = found.torn_bytes;
     tracing::info!(segments, records, torn_bytes, "the store is open");
-    if found.rotten > 0 {
-        let holes = found.rotten;
+    if found.corrupt > 0 {
+        let holes = found.corrupt;
         tracing::error!(
             holes,
             "the disk has lost records that it had confirmed; mail that was acknowledged to its \

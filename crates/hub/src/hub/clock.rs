@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn small_corrections_are_taken_and_steps_are_not() {
+    fn small_corrections_are_accepted_and_steps_are_not() {
         let mut clock = clock();
         assert_eq!(read(&mut clock, 0, START + 5), ClockVerdict::Accepted);
         assert_eq!(read(&mut clock, 10, START + 60), ClockVerdict::Accepted);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proved_step_is_accepted_in_the_end() {
+    fn a_confirmed_step_is_accepted() {
         for step in [START + 40 * 365 * DAY, START + DAY, START - DAY] {
             let mut clock = clock();
             read(&mut clock, 0, START);

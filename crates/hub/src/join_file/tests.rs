@@ -89,7 +89,7 @@ fn errors_name_the_line_and_the_fault() {
 }
 
 #[test]
-fn errors_say_what_to_write() {
+fn errors_name_the_valid_form() {
     let text = |text: &str| JoinFile::parse(text).unwrap_err().to_string();
     for (file, expected) in [
         (
@@ -152,7 +152,7 @@ fn size_and_grants_are_bounded() {
 }
 
 #[test]
-fn no_secret_is_in_what_debug_or_an_error_prints() {
+fn debug_and_errors_print_no_secret() {
     let file = JoinFile::parse(&with("")).unwrap();
     let shown = format!("{file:?}");
     assert!(shown.contains("NetworkSecret(..)"), "{shown}");
@@ -161,7 +161,7 @@ fn no_secret_is_in_what_debug_or_an_error_prints() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in ".{0,300}", line in "(hub|admin|network-secret) [0-9a-f]{60,66}( [a-z]{4,8}=.{0,9}){0,3}") {
+    fn no_text_makes_the_parser_panic(text in ".{0,300}", line in "(hub|admin|network-secret) [0-9a-f]{60,66}( [a-z]{4,8}=.{0,9}){0,3}") {
         drop(JoinFile::parse(&text));
         if let Ok(file) = JoinFile::parse(&with(&line)) {
             prop_assert!(JoinFile::parse(&file.to_text()).is_ok());

@@ -31,7 +31,7 @@ impl<F: SegmentFile> Log<F> {
                 .map_err(|_| OpenError::Foreign(segment))?;
             // Continuing would remove a file that only seems to hold no mail.
             if recovery.records == before && !is_zero(&bytes) {
-                return Err(OpenError::Rotten(segment));
+                return Err(OpenError::Corrupt(segment));
             }
             recovery.segments = recovery.segments.saturating_add(1);
             self.segments.insert(segment, len);
@@ -59,7 +59,7 @@ impl<F: SegmentFile> Log<F> {
             // A segment follows only after its state is on disk: this one was complete, and is not
             // any more.
             if read(Age::Older)?.used || is_mixed_up(*segment, &bytes) {
-                return Err(OpenError::Rotten(*segment));
+                return Err(OpenError::Corrupt(*segment));
             }
         }
         Ok(None)
@@ -109,7 +109,7 @@ pub struct Recovery {
     /// written and never acknowledged; corruption there cannot be told apart.
     pub torn_bytes: u64,
     /// Corrupt ranges in older segments, of one record or more: the disk has lost synced data.
-    pub rotten: u64,
+    pub corrupt: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ fn scan(
             Err(ReadError::End | ReadError::Broken) if age == Age::Newest => return Ok(scan),
             Err(ReadError::End) if is_zero(rest) => return Ok(scan),
             Err(ReadError::End | ReadError::Broken) => {
-                recovery.rotten = recovery.rotten.saturating_add(1);
+                recovery.corrupt = recovery.corrupt.saturating_add(1);
                 let next = skip(rest, place).or_else(|| search(rest, place, &mut budget));
                 let Some(next) = next else {
                     // What was not searched may hold anything.
@@ -294,7 +294,7 @@ pub enum OpenError {
     /// The state at the start of this segment, or all of it, is corrupt: the disk has lost data, or
     /// the file belongs to another log. Continuing would lose acknowledged mail, so an operator
     /// must decide.
-    Rotten(SegmentId),
+    Corrupt(SegmentId),
     /// This segment is missing between older and newer ones; only the oldest is ever removed.
     Missing(SegmentId),
     /// This segment holds a record that this release cannot read.
@@ -306,7 +306,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Full => f.write_str("no room on the disk for a first segment"),
             Self::Failed => f.write_str("the disk failed"),
-            Self::Rotten(segment) => {
+            Self::Corrupt(segment) => {
                 write!(
                     f,
                     "the disk has lost the beginning of segment {}",

@@ -191,7 +191,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
 }
 
 #[test]
-fn hub_2_a_mail_sent_again_is_stored_once_and_one_out_of_turn_waits() {
+fn hub_2_a_repeated_mail_is_stored_once_and_one_out_of_order_waits() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     assert_eq!(
@@ -223,7 +223,7 @@ fn hub_2_a_mail_sent_again_is_stored_once_and_one_out_of_turn_waits() {
 }
 
 #[test]
-fn hub_4_what_expires_is_counted_and_frees_its_segment() {
+fn hub_4_expired_mail_is_counted_and_frees_its_segment() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
@@ -350,7 +350,7 @@ fn waiting_mail_is_copied_so_that_the_disk_stays_bounded() {
 }
 
 #[test]
-fn hub_2_a_mail_of_an_earlier_run_makes_the_store_forget_no_refusal() {
+fn hub_2_mail_of_an_earlier_run_removes_no_recorded_refusal() {
     let mut config = small();
     config.mailbox_mails_max = 0;
     let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();

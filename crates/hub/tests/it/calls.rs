@@ -44,7 +44,7 @@ fn replies(events: &[(usize, NodeEvent)]) -> Vec<Result<Bytes, CallError>> {
 }
 
 #[test]
-fn a_call_reaches_a_node_a_player_and_a_service_and_brings_the_answer() {
+fn a_call_reaches_a_node_a_player_and_a_service_and_is_answered() {
     let mut world = World::joined(1, 3);
     world.crash_node(2);
     world.start_node(2, server("matchmaker"));
@@ -73,14 +73,14 @@ fn a_call_reaches_a_node_a_player_and_a_service_and_brings_the_answer() {
     }
     answer_all(&mut world, asked);
     world.run_ms(100);
-    let told = set(replies(&world.take_events())
+    let reported = set(replies(&world.take_events())
         .into_iter()
         .map(Result::unwrap));
-    assert_eq!(told, set([body("1"), body("2")]));
+    assert_eq!(reported, set([body("1"), body("2")]));
 }
 
 #[test]
-fn gonet_h8_calls_without_an_answer_end_in_time_and_leave_nothing() {
+fn gonet_h8_unanswered_calls_time_out_and_leave_no_state() {
     let mut world = World::joined(1, 2);
     world.take_events();
     for _ in 0..100 {

@@ -49,7 +49,7 @@ fn hub_8_the_later_claim_wins_also_after_a_reconnect() {
 }
 
 #[test]
-fn a_second_claim_is_refused_where_the_operator_wants_that() {
+fn a_second_claim_is_refused_if_configured() {
     let mut world = World::new(1, 2);
     world.hub_config.duplicate_claim = DuplicateClaim::Refuse;
     world.start_hub();

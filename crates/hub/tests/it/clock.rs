@@ -35,7 +35,7 @@ fn run_secs(world: &mut World, secs: u64) {
 }
 
 #[test]
-fn hub_8_a_clock_that_steps_drops_no_mail_and_keeps_none_longer() {
+fn hub_8_a_clock_step_neither_drops_mail_nor_extends_its_life() {
     for (step, back) in [(DAY_MS, false), (DAY_MS, true), (40 * 365 * DAY_MS, false)] {
         let mut world = World::joined(1, 1);
         send(&mut world);
@@ -57,7 +57,7 @@ fn hub_8_a_clock_that_steps_drops_no_mail_and_keeps_none_longer() {
 }
 
 #[test]
-fn clock_step_wait_is_how_long_a_step_lasts_until_mail_expires_by_it() {
+fn clock_step_wait_is_the_time_until_mail_expires_by_a_stepped_clock() {
     let mut world = World::new(1, 1);
     world.hub_config.clock_step_wait = Duration::from_secs(100);
     world.start_hub();

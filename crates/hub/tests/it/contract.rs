@@ -19,7 +19,7 @@ use wire::{
 };
 
 use crate::world::{HUB, join_file, node_id};
-use records::{address, body, name, number, player, said_by_a_node, said_by_the_hub};
+use records::{address, body, name, node_records, number, player, records_of_hub};
 
 /// A hub or a node, so that both fit in one group.
 enum Part {
@@ -286,7 +286,7 @@ impl StreamContractSubject for Switch {
         })
     }
 
-    fn stranger(&self, generator: &mut Generator) -> PeerIdentity {
+    fn unknown_peer(&self, generator: &mut Generator) -> PeerIdentity {
         match generator.below(6) {
             0 => PeerIdentity::Anonymous,
             1 => PeerIdentity::Node(HUB),
@@ -309,8 +309,8 @@ impl StreamContractSubject for Switch {
     fn hostile(&self, index: usize, generator: &mut Generator) -> Option<Vec<u8>> {
         let body = body(generator);
         Some(match index {
-            0 => said_by_a_node(generator, &body),
-            _ => said_by_the_hub(generator, &body),
+            0 => node_records(generator, &body),
+            _ => records_of_hub(generator, &body),
         })
     }
 

@@ -48,7 +48,7 @@ fn requests(records: &[Vec<u8>]) -> Vec<RequestId> {
 }
 
 #[test]
-fn hub_6_claims_that_come_and_go_leave_bounded_commands() {
+fn hub_6_repeated_claims_and_releases_leave_bounded_commands() {
     let mut config = HubConfig::default();
     config.ops_in_flight = 10;
     config.players_max = 100;
@@ -109,7 +109,7 @@ fn a_last_acknowledgement_is_stored_even_if_its_claim_has_ended() {
 }
 
 #[test]
-fn hub_6_a_store_that_answers_nothing_gets_the_time_once() {
+fn hub_6_an_unresponsive_store_gets_the_time_once() {
     let mut config = HubConfig::default();
     config.silence_max = Duration::MAX;
     let mut bare = Bare::new(config);
@@ -177,7 +177,7 @@ fn hub_5_a_flood_of_calls_leaves_room_for_calls_of_others() {
 }
 
 #[test]
-fn hub_6_one_node_has_one_batch_of_counts_under_way() {
+fn hub_6_one_node_has_one_batch_of_counts_in_flight() {
     let mut bare = three(HubConfig::default());
     for batch in 1..=1_000 {
         let entries = Vec::new();
@@ -223,7 +223,7 @@ fn hub_5_a_flood_of_mail_leaves_room_for_mail_of_others() {
 }
 
 #[test]
-fn hub_5_mailboxes_that_are_read_leave_room_for_joins_and_mail() {
+fn hub_5_mailbox_reads_leave_room_for_joins_and_mail() {
     let mut config = HubConfig::default();
     config.ops_in_flight = 10;
     let mut bare = three(config);
@@ -281,7 +281,7 @@ fn hub_6_mail_being_read_counts_before_it_arrives() {
 }
 
 #[test]
-fn hub_6_mails_given_to_one_player_are_bounded() {
+fn hub_6_unacknowledged_mails_of_one_player_are_bounded() {
     let mut config = HubConfig::default();
     config.unacknowledged_mails_max = 3;
     let mut bare = three(config);

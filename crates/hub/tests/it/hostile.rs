@@ -38,7 +38,7 @@ fn gonet_h12_an_unlisted_node_is_closed_before_it_sends() {
 }
 
 #[test]
-fn a_record_that_is_none_ends_its_link_and_no_other() {
+fn a_malformed_record_ends_its_link_and_no_other() {
     let records: [&[u8]; 6] = [b"", &[0xee], &[0x10], &[1], &[4, 0], &[2, 0]];
     for record in records {
         let mut bare = Bare::new(HubConfig::default());
@@ -374,7 +374,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
     let file = join_file(1);
     let mut node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();
     node.handle_opened(NOW, LINK, &PeerIdentity::Node(HUB));
-    let hear = |node: &mut Node, record: ToNode<'_>| {
+    let receive = |node: &mut Node, record: ToNode<'_>| {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         node.handle_frame(NOW, LINK, &bytes);
@@ -386,7 +386,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
         mail_mark: SenderSeq(0),
         count_mark: BatchSeq(0),
     };
-    hear(&mut node, joined);
+    receive(&mut node, joined);
     let hundred = || Bytes::from_static(&[1; 100]);
     let topic = Name::new("news").unwrap();
     assert_eq!(node.broadcast(NOW, topic, hundred()), Ok(()));
@@ -417,7 +417,7 @@ fn hub_6_queues_of_a_node_are_bounded() {
             topic,
             body: Redacted(b"x"),
         };
-        hear(&mut node, news);
+        receive(&mut node, news);
     }
     let request = ToNode::Request(Request {
         request: RequestId(1),
@@ -427,14 +427,14 @@ fn hub_6_queues_of_a_node_are_bounded() {
         to: Addr::Node(node_id(0)),
         body: Redacted(b""),
     });
-    hear(&mut node, request);
+    receive(&mut node, request);
     assert_eq!(node.stats().broadcasts_dropped, 5);
     assert_eq!(node.stats().requests_refused, 1);
     assert_eq!(std::iter::from_fn(|| node.poll_event()).count(), 5);
 }
 
 #[test]
-fn a_node_talks_to_its_hub_only() {
+fn a_node_ignores_connections_of_other_peers() {
     let file = join_file(1);
     let config = NodeConfig::default();
     let mut node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();

@@ -28,7 +28,7 @@ fn run(machine: &mut impl StreamMachine, end: Instant) {
 }
 
 #[test]
-fn call_timeout_max_ends_a_call_that_wants_to_wait_longer() {
+fn call_timeout_max_caps_the_timeout_of_a_call() {
     let mut config = HubConfig::default();
     config.call_timeout_max = ms(700);
     let mut bare = Bare::new(config);
@@ -56,7 +56,7 @@ fn call_timeout_max_ends_a_call_that_wants_to_wait_longer() {
 }
 
 #[test]
-fn join_timeout_ends_who_does_not_join_and_silence_max_who_has() {
+fn join_timeout_ends_links_without_join_and_silence_max_silent_links() {
     let mut config = HubConfig::default();
     config.join_timeout = ms(1_000);
     config.silence_max = ms(3_000);
@@ -80,7 +80,7 @@ fn join_timeout_ends_who_does_not_join_and_silence_max_who_has() {
 }
 
 #[test]
-fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
+fn mail_ttl_is_the_default_and_the_maximum() {
     let mut config = HubConfig::default();
     config.mail_ttl = Duration::from_secs(100);
     let mut bare = Bare::new(config);
@@ -99,7 +99,7 @@ fn mail_ttl_is_what_a_mail_gets_and_the_most_it_gets() {
 }
 
 #[test]
-fn retry_after_is_what_a_sender_without_room_gets() {
+fn retry_after_is_returned_to_a_refused_sender() {
     let mut config = HubConfig::default();
     config.retry_after = ms(1_234);
     config.store_bytes_in_flight = 0;
@@ -119,7 +119,7 @@ fn retry_after_is_what_a_sender_without_room_gets() {
 }
 
 #[test]
-fn watch_changes_max_bounds_what_waits_for_a_watcher() {
+fn watch_changes_max_bounds_the_queue_of_a_watcher() {
     let mut config = HubConfig::default();
     config.watch_changes_max = 10;
     let mut bare = Bare::new(config);
@@ -152,21 +152,21 @@ fn watch_changes_max_bounds_what_waits_for_a_watcher() {
     let each = (bare.hub.memory_bytes() - few) / 990;
     assert!(each < 500, "{each} bytes for each player are its claim's");
     bare.hub.handle_credit(NOW, OTHER, 1 << 20);
-    let told: Vec<_> = bare.written(OTHER).0;
-    let resets = told
+    let reported: Vec<_> = bare.written(OTHER).0;
+    let resets = reported
         .iter()
         .filter(|record| matches!(ToNode::decode(record), Ok(ToNode::PresenceReset)));
     assert_eq!(resets.count(), 1, "it starts over");
-    assert!(told.len() > 1_000, "and hears of all");
+    assert!(reported.len() > 1_000, "and hears of all");
 }
 
 /// A node and its driver, in virtual time.
-struct Lone {
+struct SingleNode {
     node: Node,
     now: Instant,
 }
 
-impl Lone {
+impl SingleNode {
     fn new(config: NodeConfig) -> Self {
         let file = join_file(1);
         let node = Node::new(config, &file, InstanceId(1), Seed([1; 32]), NOW).unwrap();
@@ -190,7 +190,7 @@ impl Lone {
         panic!("it does not dial");
     }
 
-    fn hear(&mut self, link: ConnectionId, record: &ToNode<'_>) {
+    fn receive(&mut self, link: ConnectionId, record: &ToNode<'_>) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         self.node.handle_frame(self.now, link, &bytes);
@@ -207,7 +207,7 @@ impl Lone {
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };
-        self.hear(link, &record);
+        self.receive(link, &record);
         assert!(self.node.is_joined());
     }
 
@@ -226,22 +226,22 @@ fn heartbeat_and_silence_max_keep_and_end_the_link_of_a_node() {
     let mut config = NodeConfig::default();
     config.heartbeat = ms(400);
     config.silence_max = ms(1_000);
-    let mut lone = Lone::new(config);
-    lone.dialled();
-    lone.joined(LINK);
-    lone.written();
-    let start = lone.now;
+    let mut node = SingleNode::new(config);
+    node.dialled();
+    node.joined(LINK);
+    node.written();
+    let start = node.now;
     for beat in 1..=5 {
-        assert_eq!(lone.step(), start + ms(400) * beat);
-        let records = lone.written();
+        assert_eq!(node.step(), start + ms(400) * beat);
+        let records = node.written();
         assert_eq!(ToHub::decode(&records[0]), Ok(ToHub::Heartbeat));
-        lone.hear(LINK, &ToNode::Heartbeat);
+        node.receive(LINK, &ToNode::Heartbeat);
     }
-    let heard = lone.now;
-    while lone.node.is_joined() {
-        lone.step();
+    let received = node.now;
+    while node.node.is_joined() {
+        node.step();
     }
-    assert_eq!(lone.now, heard + ms(1_000));
+    assert_eq!(node.now, received + ms(1_000));
 }
 
 #[test]
@@ -256,12 +256,12 @@ fn silence_max_requires_no_more_of_a_link_than_documented() {
 #[test]
 fn hub_5_a_refused_sender_probes_with_one_mail_and_backs_off() {
     const MAILS: u64 = 100;
-    let mut lone = Lone::new(NodeConfig::default());
-    lone.dialled();
-    lone.joined(LINK);
+    let mut node = SingleNode::new(NodeConfig::default());
+    node.dialled();
+    node.joined(LINK);
     for _ in 0..MAILS {
-        lone.node
-            .mail(lone.now, ClientId(1), Bytes::new(), Duration::ZERO)
+        node.node
+            .mail(node.now, ClientId(1), Bytes::new(), Duration::ZERO)
             .unwrap();
     }
     let settled = |last, verdict| ToNode::MailSettled {
@@ -274,23 +274,23 @@ fn hub_5_a_refused_sender_probes_with_one_mail_and_backs_off() {
         let is_mail = |record: &&Vec<u8>| matches!(ToHub::decode(record), Ok(ToHub::Mail(_)));
         records.iter().filter(is_mail).count() as u64
     };
-    assert_eq!(mails(lone.written()), MAILS);
+    assert_eq!(mails(node.written()), MAILS);
     // One batch, which the hub acknowledges in parts.
     for last in [3, 50, MAILS] {
-        lone.hear(LINK, &settled(last, MailVerdict::Busy));
+        node.receive(LINK, &settled(last, MailVerdict::Busy));
     }
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let refused = lone.now;
+        let refused = node.now;
         let mut sent = 0;
         while sent == 0 {
-            lone.step();
-            lone.hear(LINK, &ToNode::Heartbeat);
-            sent = mails(lone.written());
+            node.step();
+            node.receive(LINK, &ToNode::Heartbeat);
+            sent = mails(node.written());
         }
         assert_eq!(sent, 1, "alone");
-        pauses.push(lone.now.saturating_since(refused));
-        lone.hear(LINK, &settled(1, MailVerdict::Busy));
+        pauses.push(node.now.saturating_since(refused));
+        node.receive(LINK, &settled(1, MailVerdict::Busy));
     }
     let mut least = ms(100);
     for pause in &pauses {
@@ -299,19 +299,19 @@ fn hub_5_a_refused_sender_probes_with_one_mail_and_backs_off() {
     }
     let rest = pauses.last().unwrap();
     assert!(*rest >= Duration::from_secs(5));
-    while mails(lone.written()) == 0 {
-        lone.step();
-        lone.hear(LINK, &ToNode::Heartbeat);
+    while mails(node.written()) == 0 {
+        node.step();
+        node.receive(LINK, &ToNode::Heartbeat);
     }
-    lone.hear(LINK, &settled(1, MailVerdict::Stored));
-    assert_eq!(mails(lone.written()), MAILS - 1, "all at once again");
-    lone.hear(LINK, &settled(MAILS, MailVerdict::Busy));
-    let refused = lone.now;
-    while mails(lone.written()) == 0 {
-        lone.step();
+    node.receive(LINK, &settled(1, MailVerdict::Stored));
+    assert_eq!(mails(node.written()), MAILS - 1, "all at once again");
+    node.receive(LINK, &settled(MAILS, MailVerdict::Busy));
+    let refused = node.now;
+    while mails(node.written()) == 0 {
+        node.step();
     }
     assert!(
-        lone.now.saturating_since(refused) <= ms(150),
+        node.now.saturating_since(refused) <= ms(150),
         "and the pause is short again"
     );
 }
@@ -322,12 +322,12 @@ fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
     config.redial_min = ms(100);
     config.redial_max = ms(800);
     config.dial_timeout = ms(3_000);
-    let mut lone = Lone::new(config);
-    let (mut before, mut id) = lone.dialled();
+    let mut node = SingleNode::new(config);
+    let (mut before, mut id) = node.dialled();
     assert_eq!(before, NOW, "at once");
     for most in [100, 200, 400, 800, 800, 800] {
-        lone.node.handle_completed(lone.now, id, Err(DialError));
-        let (at, next) = lone.dialled();
+        node.node.handle_completed(node.now, id, Err(DialError));
+        let (at, next) = node.dialled();
         let wait = at.saturating_since(before);
         assert!(
             wait >= ms(most / 2) && wait <= ms(most),
@@ -336,12 +336,12 @@ fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
         (before, id) = (at, next);
     }
     // A dial that never completes is abandoned, and so is a join without an answer.
-    let (at, _) = lone.dialled();
+    let (at, _) = node.dialled();
     let wait = at.saturating_since(before);
     assert!(wait >= ms(3_400) && wait <= ms(3_800), "{wait:?}");
-    lone.node
-        .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
-    let (again, _) = lone.dialled();
+    node.node
+        .handle_opened(node.now, LINK, &PeerIdentity::Node(HUB));
+    let (again, _) = node.dialled();
     let wait = again.saturating_since(at);
     assert!(wait >= ms(3_400) && wait <= ms(3_800), "{wait:?}");
 }
@@ -350,13 +350,13 @@ fn redial_min_redial_max_and_dial_timeout_space_the_dials() {
 fn refused_wait_spaces_the_dials_of_a_rejected_node() {
     let mut config = NodeConfig::default();
     config.refused_wait = ms(20_000);
-    let mut lone = Lone::new(config);
-    lone.dialled();
-    lone.node
-        .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
-    let refused = lone.now;
-    lone.hear(LINK, &ToNode::Down(DownReason::NotListed));
-    let (at, _) = lone.dialled();
+    let mut node = SingleNode::new(config);
+    node.dialled();
+    node.node
+        .handle_opened(node.now, LINK, &PeerIdentity::Node(HUB));
+    let refused = node.now;
+    node.receive(LINK, &ToNode::Down(DownReason::NotListed));
+    let (at, _) = node.dialled();
     let wait = at.saturating_since(refused);
     assert!(wait >= ms(10_000) && wait <= ms(20_000), "{wait:?}");
 }
@@ -367,16 +367,16 @@ fn counts_interval_spaces_batches_and_a_key_costs_one_entry() {
     config.counts_interval = ms(2_000);
     config.heartbeat = Duration::from_secs(100);
     config.silence_max = Duration::from_secs(100);
-    let mut lone = Lone::new(config);
-    lone.dialled();
-    lone.joined(LINK);
-    lone.written();
+    let mut node = SingleNode::new(config);
+    node.dialled();
+    node.joined(LINK);
+    node.written();
     for _ in 0..1_000 {
-        lone.node.count(Name::new("kills").unwrap().into(), 2);
+        node.node.count(Name::new("kills").unwrap().into(), 2);
     }
-    assert!(lone.written().is_empty(), "not before its time");
-    assert_eq!(lone.step(), NOW + ms(2_000));
-    let records = lone.written();
+    assert!(node.written().is_empty(), "not before its time");
+    assert_eq!(node.step(), NOW + ms(2_000));
+    let records = node.written();
     assert_eq!(records.len(), 1);
     let Ok(ToHub::Counts { entries, .. }) = ToHub::decode(&records[0]) else {
         panic!("{records:?}");
@@ -386,17 +386,17 @@ fn counts_interval_spaces_batches_and_a_key_costs_one_entry() {
 }
 
 #[test]
-fn watch_nodes_and_watch_players_are_what_a_node_subscribes_to() {
+fn watch_nodes_and_watch_players_select_the_subscription() {
     for (watch_nodes, watch_players) in [(false, false), (true, false), (false, true)] {
         let mut config = NodeConfig::default();
         config.watch_nodes = watch_nodes;
         config.watch_players = watch_players;
-        let mut lone = Lone::new(config);
-        lone.dialled();
-        lone.node
-            .handle_opened(lone.now, LINK, &PeerIdentity::Node(HUB));
-        lone.node.handle_credit(lone.now, LINK, 1_000);
-        let records = lone.written();
+        let mut node = SingleNode::new(config);
+        node.dialled();
+        node.node
+            .handle_opened(node.now, LINK, &PeerIdentity::Node(HUB));
+        node.node.handle_credit(node.now, LINK, 1_000);
+        let records = node.written();
         let Ok(ToHub::Join(join)) = ToHub::decode(&records[0]) else {
             panic!("{records:?}");
         };
@@ -406,51 +406,53 @@ fn watch_nodes_and_watch_players_are_what_a_node_subscribes_to() {
         bare.join(LINK, 0, 0);
         bare.send(LINK, &claim(1));
         let (records, _) = bare.written(OTHER);
-        let is_told = |wanted: fn(&ToNode<'_>) -> bool| {
+        let is_reported = |wanted: fn(&ToNode<'_>) -> bool| {
             records
                 .iter()
                 .any(|record| ToNode::decode(record).is_ok_and(|record| wanted(&record)))
         };
-        let nodes = is_told(|record| matches!(record, ToNode::PresenceNode { .. }));
-        let players = is_told(|record| matches!(record, ToNode::PresencePlayer { .. }));
+        let nodes = is_reported(|record| matches!(record, ToNode::PresenceNode { .. }));
+        let players = is_reported(|record| matches!(record, ToNode::PresencePlayer { .. }));
         assert_eq!((nodes, players), (watch_nodes, watch_players));
     }
 }
 
 #[test]
-fn hub_6_a_mail_that_came_before_the_hub_went_is_in_its_senders_queue() {
+fn hub_6_mail_accepted_before_a_hub_failure_stays_in_its_senders_queue() {
     let mut config = NodeConfig::default();
     config.mails_max = 3;
-    let mut lone = Lone::new(config);
+    let mut node = SingleNode::new(config);
     for seq in 1..=3 {
-        let sent = lone
+        let sent = node
             .node
             .mail(NOW, ClientId(1), Bytes::new(), Duration::ZERO);
         assert_eq!(sent, Ok(SenderSeq(seq)));
     }
-    let full = lone
+    let full = node
         .node
         .mail(NOW, ClientId(1), Bytes::new(), Duration::ZERO);
     assert!(full.is_err());
-    lone.dialled();
+    node.dialled();
     for link in 1..=5 {
         let link = ConnectionId(link);
-        lone.joined(link);
-        let mails = lone
+        node.joined(link);
+        let mails = node
             .written()
             .into_iter()
             .filter(|record| matches!(ToHub::decode(record), Ok(ToHub::Mail(_))));
         assert_eq!(mails.count(), 3, "all again over each link");
-        lone.node
-            .handle_closed(lone.now, link, wire::CloseCause::Failed);
-        lone.dialled();
+        node.node
+            .handle_closed(node.now, link, wire::CloseCause::Failed);
+        node.dialled();
     }
     assert!(
-        lone.node
-            .claim(lone.now, ClientId(1), MailSeq(0), Bytes::new())
+        node.node
+            .claim(node.now, ClientId(1), MailSeq(0), Bytes::new())
             .is_ok()
     );
-    let told: Vec<_> = std::iter::from_fn(|| lone.node.poll_event()).collect();
-    let downs = told.iter().filter(|event| **event == NodeEvent::HubDown);
+    let reported: Vec<_> = std::iter::from_fn(|| node.node.poll_event()).collect();
+    let downs = reported
+        .iter()
+        .filter(|event| **event == NodeEvent::HubDown);
     assert_eq!(downs.count(), 5);
 }

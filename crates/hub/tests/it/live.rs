@@ -12,7 +12,7 @@ use crate::world::{Power, World, body, join_file, node_id, seeds, server, set, t
 const PLAYER: ClientId = ClientId(7);
 
 #[test]
-fn hub_7_presence_is_whole_within_a_second_of_the_hubs_return() {
+fn hub_7_presence_is_complete_within_a_second_of_the_hubs_return() {
     for seed in seeds(30) {
         let mut world = World::joined(seed, 4);
         let now = world.now;
@@ -58,7 +58,7 @@ fn a_broadcast_reaches_every_other_node_once() {
         .broadcast(now, topic(), body("hello"))
         .unwrap();
     world.run_ms(100);
-    let heard: Vec<_> = world
+    let received: Vec<_> = world
         .take_events()
         .into_iter()
         .map(|(index, event)| {
@@ -71,8 +71,8 @@ fn a_broadcast_reaches_every_other_node_once() {
             index
         })
         .collect();
-    assert_eq!(set(heard.clone()), set([1, 2]));
-    assert_eq!(heard.len(), 2);
+    assert_eq!(set(received.clone()), set([1, 2]));
+    assert_eq!(received.len(), 2);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_watcher_gets_the_present_state_and_then_changes() {
     watcher.watch_players = true;
     world.start_node(1, watcher);
     world.run_ms(1_000);
-    let heard: Vec<_> = world
+    let received: Vec<_> = world
         .take_events()
         .into_iter()
         .filter(|(index, _)| *index == 1)
@@ -103,9 +103,9 @@ fn a_watcher_gets_the_present_state_and_then_changes() {
         NodeEvent::NodePresence(second, Some(own)),
         NodeEvent::PlayerPresence(PLAYER, Some(holder)),
         NodeEvent::PresenceComplete,
-    ] = &heard[..]
+    ] = &received[..]
     else {
-        panic!("{heard:?}");
+        panic!("{received:?}");
     };
     assert_eq!((*first, *second), (node_id(0), node_id(1)));
     assert_eq!(own.services, [Name::new("matchmaker").unwrap()]);
@@ -114,16 +114,16 @@ fn a_watcher_gets_the_present_state_and_then_changes() {
     let now = world.now;
     world.node(0).leave(now);
     world.run_ms(100);
-    let told = set(world
+    let reported = set(world
         .take_events()
         .into_iter()
         .filter(|(index, _)| *index == 1)
         .map(|(_, event)| format!("{event:?}")));
-    let gone = [
+    let removed = [
         NodeEvent::NodePresence(node_id(0), None),
         NodeEvent::PlayerPresence(PLAYER, None),
     ];
-    assert_eq!(told, set(gone.map(|event| format!("{event:?}"))));
+    assert_eq!(reported, set(removed.map(|event| format!("{event:?}"))));
     assert_eq!(world.hub().machine.player_count(), 0);
 }
 
@@ -153,8 +153,8 @@ fn hub_8_a_later_run_of_a_node_fences_the_earlier_one() {
     world.nodes[0] = first;
     world.take_events();
     world.run_ms(10_000);
-    let told = world.take_events();
-    assert!(told.contains(&(0, NodeEvent::Refused(DownReason::Fenced))));
+    let reported = world.take_events();
+    assert!(reported.contains(&(0, NodeEvent::Refused(DownReason::Fenced))));
     let dials = world.node(0).stats().dials;
     world.run_ms(60_000);
     assert_eq!(world.node(0).stats().dials, dials);
@@ -248,12 +248,12 @@ fn an_unlisted_or_overreaching_node_is_reported_and_refused() {
     world.hub().machine.set_join_file(join_file(0));
     world.drain_all();
     world.run_ms(100);
-    let told = world.take_events();
-    assert!(told.contains(&(0, NodeEvent::Refused(DownReason::NotListed))));
+    let reported = world.take_events();
+    assert!(reported.contains(&(0, NodeEvent::Refused(DownReason::NotListed))));
 }
 
 #[test]
-fn hub_10_counts_are_added_once_though_batches_are_sent_again() {
+fn hub_10_counts_are_added_once_though_batches_are_repeated() {
     for seed in seeds(30) {
         let mut world = World::joined(seed, 2);
         let key = hub::CountKey::from(Name::new("kill").unwrap());

@@ -117,14 +117,14 @@ fn h6_a_multicast_costs_one_record_a_node_and_reaches_each_player_once() {
     bare.send(LINK, &record);
     let mut buf = Vec::new();
     let mut received: Vec<_> = Vec::new();
-    let mut told = None;
+    let mut reported = None;
     while let Some(outbound) = bare.hub.poll_outbound(NOW, &mut buf) {
         match ToNode::decode(&buf).unwrap() {
             ToNode::Live(hub::record::LiveToNode::Forward { players, from, .. }) => {
                 assert_eq!(from, node_id(0));
                 received.push((outbound.connection, players.iter().collect::<Vec<_>>()));
             }
-            ToNode::Live(hub::record::LiveToNode::Sent { outcome, .. }) => told = Some(outcome),
+            ToNode::Live(hub::record::LiveToNode::Sent { outcome, .. }) => reported = Some(outcome),
             _ => {}
         }
         buf.clear();
@@ -135,7 +135,7 @@ fn h6_a_multicast_costs_one_record_a_node_and_reaches_each_player_once() {
     };
     received.sort();
     assert_eq!(received, [(OTHER, of(&[0])), (THIRD, of(&[1, 2]))]);
-    assert_eq!(told, Some(outcome(300, 1, 0)));
+    assert_eq!(reported, Some(outcome(300, 1, 0)));
 }
 
 #[test]
@@ -448,8 +448,8 @@ fn an_outcome_that_a_link_took_with_it_is_unknown() {
     let now = world.now;
     world.node(0).forward(now, PLAYER, body("three")).unwrap();
     world.run_ms(100);
-    let told = outcomes(&world.take_events());
-    assert_eq!(told, [(3, 3, Some(outcome(1, 0, 0)))]);
+    let reported = outcomes(&world.take_events());
+    assert_eq!(reported, [(3, 3, Some(outcome(1, 0, 0)))]);
 }
 
 #[test]
@@ -559,12 +559,12 @@ fn h9_a_kick_reaches_the_holder_if_the_role_permits_it() {
         matches!(event, NodeEvent::LiveSent { outcome: Some(outcome), .. } if *index == 0 && outcome.refused == 1)
     });
     assert!(refused, "{events:?}");
-    let told: Vec<_> = events
+    let reported: Vec<_> = events
         .into_iter()
         .filter(|(index, _)| *index == 2)
         .collect();
     assert_eq!(
-        outcomes(&told),
+        outcomes(&reported),
         [
             (1, 1, Some(outcome(1, 0, 0))),
             (2, 2, Some(outcome(0, 1, 0)))

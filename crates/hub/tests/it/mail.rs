@@ -268,7 +268,7 @@ impl Game {
 }
 
 #[test]
-fn sim_hub_2_every_acknowledged_mail_is_handled_once_whatever_dies() {
+fn sim_hub_2_every_acknowledged_mail_is_handled_once_under_any_failures() {
     let (mut mails, mut starts) = (0, 0);
     for seed in seeds(60) {
         let mut game = Game::new(seed);

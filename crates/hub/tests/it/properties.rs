@@ -39,7 +39,7 @@ fn to_node(record: &ToNode<'_>) {
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_decoder_panic_and_what_it_takes_it_would_write(
+    fn no_bytes_make_a_decoder_panic_and_decoded_records_reencode(
         code in any::<u8>(),
         mut rest in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_record_reads_only_where_it_was_written(
+    fn a_log_record_decodes_only_at_its_own_position(
         player: u64, upto: u64, segment in 0_u64..1_000, offset in 0_u64..1_000, flip in 0_usize..200,
     ) {
         let record = format::LogRecord::Ack { player: ClientId(player), upto: MailSeq(upto) };

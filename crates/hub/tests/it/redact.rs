@@ -168,7 +168,7 @@ fn commands_events_and_errors_print_the_lengths_of_bodies_only() {
 }
 
 #[test]
-fn a_hub_and_its_nodes_print_nothing_of_what_is_under_way() {
+fn a_hub_and_its_nodes_print_no_bodies_in_flight() {
     let mut bare = Bare::new(hub::HubConfig::default());
     bare.join(LINK, 0, 0);
     bare.join(OTHER, 1, 0);
@@ -202,16 +202,16 @@ fn call_bodies_reach_no_disk() {
     world.node(0).mail(now, ClientId(1), other, wait).unwrap();
     world.run_ms(500);
     let asked = world.take_events();
-    let mut heard = 0;
+    let mut received = 0;
     for (index, event) in asked {
         check(&event);
         if let NodeEvent::Request { ticket, body, .. } = event {
-            heard += 1;
+            received += 1;
             world.node(index).reply(now, ticket, Ok(body.0)).unwrap();
         }
     }
     world.run_ms(500);
-    assert_eq!(heard, 1);
+    assert_eq!(received, 1);
     let disk = world.hub().store.files_mut().contents();
     let holds = |text: &[u8]| disk.windows(text.len()).any(|bytes| bytes == text);
     assert!(holds(b"for comparison"));

@@ -17,7 +17,7 @@ fn revoked(records: &[Vec<u8>], reason: RevokeReason) -> usize {
     records
         .iter()
         .filter(|record| {
-            matches!(ToNode::decode(record), Ok(ToNode::Revoked { reason: said, .. }) if said == reason)
+            matches!(ToNode::decode(record), Ok(ToNode::Revoked { reason: found, .. }) if found == reason)
         })
         .count()
 }
@@ -70,7 +70,7 @@ fn hub_5_players_that_acknowledge_nothing_do_not_block_other_players() {
 }
 
 #[test]
-fn unacknowledged_player_bytes_max_bounds_what_one_player_is_given() {
+fn unacknowledged_player_bytes_max_bounds_the_bytes_of_one_player() {
     let mut config = HubConfig::default();
     config.unacknowledged_player_bytes_max = 10_000;
     let mut bare = three(config);
@@ -136,7 +136,7 @@ fn hub_4_each_sender_is_notified_of_a_full_store() {
 }
 
 #[test]
-fn a_store_that_cannot_read_now_is_asked_again_with_the_next_tick() {
+fn a_failed_read_is_retried_at_the_next_tick() {
     let mut bare = three(HubConfig::default());
     bare.send(LINK, &claim(1));
     for tick in 1..4 {
@@ -224,7 +224,7 @@ fn hub_5_calls_that_have_timed_out_count_until_they_are_written() {
 }
 
 #[test]
-fn what_a_caller_asked_of_a_link_that_ended_counts_no_more() {
+fn calls_to_an_ended_link_no_longer_count() {
     let mut config = HubConfig::default();
     config.calls_max = 4;
     let mut bare = three(config);
@@ -248,7 +248,7 @@ fn what_a_caller_asked_of_a_link_that_ended_counts_no_more() {
 }
 
 #[test]
-fn a_call_that_waits_no_time_at_all_is_over() {
+fn a_call_with_timeout_0_ends_at_once() {
     let mut bare = three(HubConfig::default());
     let call = ToHub::Call(CallRequest {
         call: CallId(1),
@@ -266,7 +266,7 @@ fn a_call_that_waits_no_time_at_all_is_over() {
 }
 
 #[test]
-fn node_players_max_leaves_players_to_other_nodes() {
+fn node_players_max_bounds_the_players_of_one_node() {
     let mut config = HubConfig::default();
     config.players_max = 100;
     config.node_players_max = 60;
@@ -316,20 +316,20 @@ fn hub_5_players_of_a_disconnected_node_are_freed_in_steps() {
     bare.hub.handle_closed(NOW, LINK, CloseCause::Failed);
     // The node's players are released at once, with or without a notification.
     assert_eq!(bare.hub.holder(ClientId(PLAYERS - 1)), None);
-    let gone = |records: &[Vec<u8>]| {
-        let is_gone = |record: &&Vec<u8>| {
+    let removed = |records: &[Vec<u8>]| {
+        let is_removal = |record: &&Vec<u8>| {
             let record = ToNode::decode(record);
             matches!(record, Ok(ToNode::PresencePlayer { holder: None, .. }))
         };
-        records.iter().filter(is_gone).count() as u64
+        records.iter().filter(is_removal).count() as u64
     };
-    let (mut now, mut told, mut turns) = (NOW, 0, 0);
-    while told < PLAYERS {
-        let part = gone(&bare.written(OTHER).0);
+    let (mut now, mut reported, mut turns) = (NOW, 0, 0);
+    while reported < PLAYERS {
+        let part = removed(&bare.written(OTHER).0);
         assert!(part <= 2_048, "{part} in one turn");
-        told += part;
+        reported += part;
         turns += 1;
-        assert!(turns < 100, "{told} are told of");
+        assert!(turns < 100, "{reported} are told of");
         now = bare.hub.poll_timeout().unwrap();
         bare.hub.handle_timeout(now);
         assert!(bare.hub.poll_timeout().unwrap() > now);
@@ -385,7 +385,9 @@ fn hub_1_a_failed_store_is_reported_even_if_events_wait() {
     bare.send(LINK, &claim(1));
     let (id, _): (CommandId, Command) = bare.hub.poll_command().unwrap();
     bare.hub.handle_completed(NOW, id, Err(StoreError::Failed));
-    let told: Vec<_> = core::iter::from_fn(|| bare.hub.poll_event()).collect();
-    let failures = told.iter().filter(|event| **event == HubEvent::StoreFailed);
-    assert_eq!(failures.count(), 1, "{told:?}");
+    let reported: Vec<_> = core::iter::from_fn(|| bare.hub.poll_event()).collect();
+    let failures = reported
+        .iter()
+        .filter(|event| **event == HubEvent::StoreFailed);
+    assert_eq!(failures.count(), 1, "{reported:?}");
 }

@@ -56,7 +56,7 @@ fn key() -> CountKey {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
-fn said_by_nodes() -> Vec<(&'static str, ToHub<'static>)> {
+fn records_of_nodes() -> Vec<(&'static str, ToHub<'static>)> {
     vec![
         (
             "join",
@@ -185,7 +185,7 @@ fn players() -> PlayerList<'static> {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
-fn said_by_the_hub() -> Vec<(&'static str, ToNode<'static>)> {
+fn records_of_hub() -> Vec<(&'static str, ToNode<'static>)> {
     vec![
         (
             "joined",
@@ -436,7 +436,7 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
 #[test]
 fn records_of_nodes_are_frozen() {
     let mut encoded = Vec::new();
-    for (name, record) in said_by_nodes() {
+    for (name, record) in records_of_nodes() {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         assert_eq!(ToHub::decode(&bytes), Ok(record));
@@ -452,7 +452,7 @@ fn records_of_nodes_are_frozen() {
 #[test]
 fn records_of_the_hub_are_frozen() {
     let mut encoded = Vec::new();
-    for (name, record) in said_by_the_hub() {
+    for (name, record) in records_of_hub() {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         assert_eq!(ToNode::decode(&bytes), Ok(record));

@@ -137,7 +137,7 @@ impl ContractSubject for Match {
         }
     }
 
-    fn stranger(&self, _: usize, generator: &mut Generator) -> PeerId {
+    fn unknown_peer(&self, _: usize, generator: &mut Generator) -> PeerId {
         PeerId(generator.next_u32() % 5)
     }
 
@@ -197,7 +197,10 @@ fn note_server(stats: &ServerStats, reached: &mut Reached) {
         ("an answer comes twice", stats.bisect_refused),
         ("inputs are told early", stats.inputs_forwarded),
         ("the server drops malformed", stats.dropped_malformed),
-        ("the server drops a stranger's", stats.dropped_unknown_peer),
+        (
+            "the server drops an unknown peer's",
+            stats.dropped_unknown_peer,
+        ),
         ("the server drops a false ack", stats.dropped_ack),
     ] {
         reached.note(point, count);
@@ -213,7 +216,10 @@ fn note_client(stats: &ClientStats, reached: &mut Reached) {
         ("bundles come twice", stats.bundles_repeated),
         ("bundles come early", stats.bundles_early),
         ("a client drops malformed", stats.dropped_malformed),
-        ("a client drops a stranger's", stats.dropped_unknown_peer),
+        (
+            "a client drops an unknown peer's",
+            stats.dropped_unknown_peer,
+        ),
         ("a client drops what is far off", stats.dropped_window),
     ] {
         reached.note(point, count);

@@ -55,7 +55,7 @@ impl ContractSubject for Group {
         }
     }
 
-    fn stranger(&self, _: usize, generator: &mut Generator) -> PeerId {
+    fn unknown_peer(&self, _: usize, generator: &mut Generator) -> PeerId {
         PeerId(99 + generator.next_u32() % 6)
     }
 
@@ -109,7 +109,7 @@ impl ContractSubject for Group {
                 ("a host takes over", stats.migrations),
                 ("a host stands still", stats.holds),
                 ("malformed is dropped", stats.dropped_malformed),
-                ("a stranger's is dropped", stats.dropped_unknown_peer),
+                ("an unknown peer's is dropped", stats.dropped_unknown_peer),
                 ("a former host's is dropped", stats.dropped_stale),
                 ("what is of no view is dropped", stats.dropped_view),
                 ("one is over", (machine.phase() == Phase::Closed).into()),

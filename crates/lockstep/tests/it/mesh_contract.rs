@@ -55,7 +55,7 @@ impl ContractSubject for Group {
         }
     }
 
-    fn stranger(&self, _: usize, generator: &mut Generator) -> PeerId {
+    fn unknown_peer(&self, _: usize, generator: &mut Generator) -> PeerId {
         PeerId(99 + generator.next_u32() % 5)
     }
 
@@ -100,7 +100,7 @@ impl ContractSubject for Group {
                 ("bundles come early", stats.bundles_early),
                 ("a peer catches up", stats.catch_up_datagrams),
                 ("malformed is dropped", stats.dropped_malformed),
-                ("a stranger's is dropped", stats.dropped_unknown_peer),
+                ("an unknown peer's is dropped", stats.dropped_unknown_peer),
                 ("what is far off is dropped", stats.dropped_window),
                 ("ticks are confirmed", machine.ticks_confirmed().into()),
                 ("one is over", (machine.phase() == Phase::Closed).into()),

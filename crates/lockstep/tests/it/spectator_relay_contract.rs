@@ -152,7 +152,7 @@ impl ContractSubject for Branches {
         }
     }
 
-    fn stranger(&self, _: usize, generator: &mut Generator) -> PeerId {
+    fn unknown_peer(&self, _: usize, generator: &mut Generator) -> PeerId {
         PeerId(generator.next_u32() % 8)
     }
 

@@ -85,7 +85,7 @@ impl ContractSubject for Subject {
         }
     }
 
-    fn stranger(&self, _index: usize, generator: &mut Generator) -> Caller {
+    fn unknown_peer(&self, _index: usize, generator: &mut Generator) -> Caller {
         let mut link = self.server(generator).link;
         if generator.chance(300_000) {
             link = ServerLink {

@@ -94,7 +94,7 @@ impl Harness {
     }
 
     /// Advances the time while the holders of these tickets poll them.
-    pub(crate) fn pass_asking(&mut self, span: Duration, tickets: &[TicketId]) {
+    pub(crate) fn pass_with_requests(&mut self, span: Duration, tickets: &[TicketId]) {
         let end = self.now + span;
         while self.now < end {
             for ticket in tickets {

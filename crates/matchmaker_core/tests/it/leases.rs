@@ -35,12 +35,12 @@ fn an_instance_lives_as_long_as_it_renews_its_lease() {
 }
 
 #[test]
-fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
-    let (mut server, gone) = (Server::new(1, 2), Server::new(2, 2));
-    let mut harness = Harness::with_slots(Config::default(), (2, 1), &[&gone], &[&server]);
+fn no_lease_ends_while_the_matchmaker_is_unreachable() {
+    let (mut server, left) = (Server::new(1, 2), Server::new(2, 2));
+    let mut harness = Harness::with_slots(Config::default(), (2, 1), &[&left], &[&server]);
     harness.command();
     server.join(&mut harness);
-    gone.join(&mut harness);
+    left.join(&mut harness);
     let tickets = harness.play(0..2, &mut server);
     let seat = harness.assignment(tickets[0]).clone();
     // 25 s into the leases, the hub is down for a minute.
@@ -48,7 +48,7 @@ fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
     harness.commands.clear();
     harness.machine.handle_link_down(harness.now);
     let waiting = [harness.submit(2), harness.submit(3)];
-    harness.pass_asking(secs(60), &waiting);
+    harness.pass_with_requests(secs(60), &waiting);
     harness.machine.handle_link_up(harness.now);
     assert_eq!(harness.assignment(tickets[0]), &seat);
     // No match was ended or made, and no server was started.
@@ -67,13 +67,13 @@ fn no_lease_ends_while_the_matchmaker_cannot_be_called() {
     assert_eq!(release, []);
     harness.pass(core::time::Duration::from_millis(1));
     assert_eq!(harness.machine.servers().collect::<Vec<_>>(), [server.link]);
-    assert_eq!(gone.register(&mut harness), Reply::Retired);
+    assert_eq!(left.register(&mut harness), Reply::Retired);
     harness.pass_alive(secs(60), &[&server]);
     assert_eq!(harness.assignment(tickets[0]), &seat);
 }
 
 #[test]
-fn a_lease_that_was_all_but_over_has_the_time_to_come_back() {
+fn an_almost_expired_lease_is_extended_after_an_outage() {
     let server = Server::new(1, 2);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -110,7 +110,7 @@ fn mm_4_a_matchmaker_without_a_link_waits_for_it_to_recover() {
         .set_unix_time(harness.now, crate::harness::UNIX);
     harness.machine.handle_link_down(harness.now);
     let ticket = harness.submit(0);
-    harness.pass_asking(secs(100), &[ticket]);
+    harness.pass_with_requests(secs(100), &[ticket]);
     harness.machine.handle_link_up(harness.now);
     harness.pass(secs(1));
     harness.drain();
@@ -192,8 +192,8 @@ fn no_match_is_made_while_servers_register_again() {
 
 #[test]
 fn a_server_cannot_claim_players_once_every_old_lease_is_over() {
-    let (honest, mut thief) = (Server::new(1, 4), Server::new(2, 100));
-    let mut harness = Harness::new(Config::default(), (2, 1), &[&honest, &thief]);
+    let (honest, mut impostor) = (Server::new(1, 4), Server::new(2, 100));
+    let mut harness = Harness::new(Config::default(), (2, 1), &[&honest, &impostor]);
     harness.pass(secs(28));
     let ticket = harness.submit(7);
     let seated = matchmaker_core::Seated {
@@ -201,8 +201,8 @@ fn a_server_cannot_claim_players_once_every_old_lease_is_over() {
         seat: wire::Seat(0),
         team: wire::Team(0),
     };
-    thief.matches.insert(MatchId([9; 16]), vec![seated]);
-    let Reply::Renewed { release, .. } = thief.register(&mut harness) else {
+    impostor.matches.insert(MatchId([9; 16]), vec![seated]);
+    let Reply::Renewed { release, .. } = impostor.register(&mut harness) else {
         panic!("not renewed");
     };
     assert_eq!(release, [MatchId([9; 16])]);
@@ -240,10 +240,10 @@ fn an_adopted_match_needs_room_and_its_players_are_in_one_match_only() {
 
 #[test]
 fn only_servers_of_the_join_file_register() {
-    let (known, stranger) = (Server::new(1, 2), Server::new(2, 2));
+    let (known, other_server) = (Server::new(1, 2), Server::new(2, 2));
     let mut harness = Harness::new(Config::default(), (2, 1), &[&known]);
     assert_eq!(
-        stranger.register(&mut harness),
+        other_server.register(&mut harness),
         Reply::Refused(RefuseReason::NotAllowed)
     );
     let mut other_app = known.record();
@@ -251,7 +251,7 @@ fn only_servers_of_the_join_file_register() {
     let reply = known.call(&mut harness, &other_app.encode().unwrap());
     assert_eq!(reply, Reply::Refused(RefuseReason::OtherApp));
     let mut other_identity = known.record();
-    other_identity.identity_keys = stranger.identity_keys.clone();
+    other_identity.identity_keys = other_server.identity_keys.clone();
     let reply = known.call(&mut harness, &other_identity.encode().unwrap());
     assert_eq!(reply, Reply::Refused(RefuseReason::OtherIdentity));
     let reply = known.call(&mut harness, b"\x01\x09");
@@ -337,7 +337,7 @@ fn a_match_without_players_ends_when_its_tokens_have_expired() {
 }
 
 #[test]
-fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
+fn an_entered_match_never_times_out() {
     let mut server = Server::new(1, 2);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -354,7 +354,7 @@ fn a_match_that_somebody_entered_stays_however_long_it_lasts() {
 }
 
 #[test]
-fn a_server_that_takes_no_more_gets_no_more() {
+fn a_server_at_capacity_gets_no_matches() {
     let (mut closed, mut open) = (Server::new(1, 8), Server::new(2, 8));
     let mut harness = Harness::new(Config::default(), (1, 1), &[&closed, &open]);
     closed.join(&mut harness);
@@ -415,7 +415,7 @@ fn mm_9_a_server_that_does_not_answer_delays_its_own_match_only() {
 }
 
 #[test]
-fn a_server_that_refuses_is_left_alone_until_its_next_heartbeat() {
+fn a_refusing_server_is_not_asked_until_its_next_heartbeat() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
     server.join(&mut harness);

@@ -48,7 +48,7 @@ fn ended_max_forgets_the_oldest() {
 }
 
 #[test]
-fn servers_max_refuses_but_a_restart_takes_the_old_place() {
+fn servers_max_refuses_new_servers_but_not_a_restarted_one() {
     let mut config = Config::default();
     config.servers_max = 1;
     let (one, two) = (Server::new(1, 1), Server::new(2, 1));
@@ -111,7 +111,7 @@ fn an_instance_runs_256_matches_at_most() {
 }
 
 #[test]
-fn attempts_max_ends_a_ticket_at_once_where_it_is_one() {
+fn attempts_max_of_1_ends_a_ticket_at_once() {
     let mut config = Config::default();
     config.attempts_max = NonZeroU8::MIN;
     let mut harness = Harness::new(config, (1, 1), &[]);
@@ -140,7 +140,7 @@ fn events_max_drops_the_oldest_and_reports_it() {
 }
 
 #[test]
-fn replies_max_drops_replies_that_are_not_taken() {
+fn replies_max_drops_replies_that_are_not_polled() {
     let mut config = Config::default();
     config.replies_max = 2;
     let server = Server::new(1, 1);
@@ -198,7 +198,7 @@ fn a_record_too_long_or_with_too_many_matches_is_refused() {
 }
 
 #[test]
-fn memory_stays_under_its_bound_whatever_players_do() {
+fn memory_stays_bounded_under_any_requests() {
     let mut config = Config::default();
     (config.tickets_max, config.ended_max, config.events_max) = (50, 50, 50);
     let mut harness = Harness::new(config, (8, 8), &[]);

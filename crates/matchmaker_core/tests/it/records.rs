@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_decoded_encodes_to_the_same_bytes(bytes: Vec<u8>, head in 0_u8..20) {
+    fn decoded_records_encode_to_the_same_bytes(bytes: Vec<u8>, head in 0_u8..20) {
         let bytes = [&[1, head], bytes.as_slice()].concat();
         let mut again = Vec::new();
         if let Ok(assign) = Assign::decode(&bytes) {

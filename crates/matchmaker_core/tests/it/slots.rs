@@ -167,10 +167,10 @@ fn a_lost_lease_ends_the_process() {
 fn mm_9_a_spawn_that_is_never_answered_blocks_no_other_slot() {
     let mut config = Config::default();
     config.warm = 0;
-    let (mute, mut server) = (Server::new(1, 1), Server::new(2, 1));
-    let mut harness = Harness::with_slots(config, (1, 1), &[], &[&mute, &server]);
+    let (silent, mut server) = (Server::new(1, 1), Server::new(2, 1));
+    let mut harness = Harness::with_slots(config, (1, 1), &[], &[&silent, &server]);
     let first = harness.submit(0);
-    spawned(&mut harness, &mute);
+    spawned(&mut harness, &silent);
     let second = harness.submit(1);
     // The capacity of a server is unknown before the first one registers, which is late here.
     harness.pass(Duration::from_millis(4_999));

@@ -79,7 +79,7 @@ fn bgx4_the_same_idempotency_key_gives_the_same_ticket() {
 }
 
 #[test]
-fn bgx4_a_key_whose_ticket_has_ended_is_not_queued_again() {
+fn bgx4_the_key_of_an_ended_ticket_is_not_queued_again() {
     let mut config = Config::default();
     config.ended_kept = secs(100);
     let mut server = Server::new(1, 8);
@@ -145,7 +145,7 @@ fn a_second_request_is_refused_if_configured() {
 }
 
 #[test]
-fn mm_1_a_player_in_a_live_match_gets_back_to_it() {
+fn mm_1_a_player_in_a_live_match_is_returned_to_it() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
@@ -213,7 +213,7 @@ fn an_assigned_ticket_cannot_be_cancelled() {
 fn a_ticket_expires_and_is_forgotten() {
     let mut harness = Harness::new(Config::default(), (2, 1), &[]);
     let ticket = harness.submit(1);
-    harness.pass_asking(secs(599), &[ticket]);
+    harness.pass_with_requests(secs(599), &[ticket]);
     assert_eq!(harness.state(ticket), &TicketState::Queued);
     harness.pass(secs(1));
     assert_eq!(harness.state(ticket), &TicketState::Ended(Ending::Expired));
@@ -230,19 +230,19 @@ fn an_abandoned_ticket_ends_and_is_not_matched() {
     let server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);
-    let gone = harness.submit(1);
+    let left = harness.submit(1);
     harness.pass_alive(secs(59), &[&server]);
-    assert_eq!(harness.state(gone), &TicketState::Queued);
+    assert_eq!(harness.state(left), &TicketState::Queued);
     harness.pass_alive(secs(1), &[&server]);
-    assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
+    assert_eq!(harness.state(left), &TicketState::Ended(Ending::Abandoned));
     // A player that polls keeps its ticket, and is not matched with one that left.
     let patient = harness.submit(2);
-    harness.pass_asking(secs(120), &[patient]);
+    harness.pass_with_requests(secs(120), &[patient]);
     assert_eq!(harness.state(patient), &TicketState::Queued);
     // Polling does not affect a ticket that is assigned or has ended.
-    harness.machine.keep_ticket(harness.now, gone);
+    harness.machine.keep_ticket(harness.now, left);
     harness.pass(secs(1));
-    assert_eq!(harness.state(gone), &TicketState::Ended(Ending::Abandoned));
+    assert_eq!(harness.state(left), &TicketState::Ended(Ending::Abandoned));
 }
 
 #[test]
@@ -250,16 +250,16 @@ fn mm_5_a_failed_allocation_returns_tickets_to_the_queue_then_ends_them() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     let old = [harness.submit(0), harness.submit(1)];
-    harness.pass_asking(secs(60), &old);
+    harness.pass_with_requests(secs(60), &old);
     let young = [harness.submit(2), harness.submit(3)];
     let all = [old, young].concat();
-    harness.pass_asking(secs(59), &all);
+    harness.pass_with_requests(secs(59), &all);
     // Both pairs have failed once or twice, and still wait as pairs in their original order.
     let TicketState::Allocating { match_id } = *harness.state(old[0]) else {
         panic!("{:?}", harness.state(old[0]));
     };
     assert_eq!(harness.state(old[1]), &TicketState::Allocating { match_id });
-    harness.pass_asking(secs(61), &all);
+    harness.pass_with_requests(secs(61), &all);
     let ended = TicketState::Ended(Ending::Failed(FailReason::NoServer));
     assert_eq!([harness.state(old[0]), harness.state(old[1])], [&ended; 2]);
     server.join(&mut harness);
@@ -348,7 +348,7 @@ fn no_match_is_made_before_the_time_is_known() {
     let mut harness = Harness::start(Config::default(), game, wire::Instant::ZERO, 1);
     server.join(&mut harness);
     let ticket = harness.submit(1);
-    harness.pass_asking(secs(500), &[ticket]);
+    harness.pass_with_requests(secs(500), &[ticket]);
     assert_eq!(harness.state(ticket), &TicketState::Queued);
     harness
         .machine
@@ -365,7 +365,7 @@ fn no_match_is_made_before_the_time_is_known() {
 }
 
 #[test]
-fn a_match_on_its_way_is_broken_by_a_cancel_and_the_late_answer_ignored() {
+fn a_cancel_ends_a_pending_match_and_its_late_answer_is_ignored() {
     let mut server = Server::new(1, 2);
     let mut harness = Harness::new(Config::default(), (2, 1), &[&server]);
     server.join(&mut harness);

@@ -46,17 +46,17 @@ fn allocate_timeout_and_call_timeout() {
     let mut config = Config::default();
     config.attempts_max = NonZeroU8::MIN;
     (config.allocate_timeout, config.call_timeout) = (secs(8), secs(3));
-    let mute = Server::new(1, 8);
-    let mut harness = Harness::new(config, (1, 1), &[&mute]);
-    mute.join(&mut harness);
+    let silent = Server::new(1, 8);
+    let mut harness = Harness::new(config, (1, 1), &[&silent]);
+    silent.join(&mut harness);
     let ticket = harness.submit(0);
     let (_, command) = harness.command();
     assert!(matches!(command, Command::Call { timeout, .. } if timeout == secs(3)));
     harness.pass(secs(2));
-    mute.heartbeat(&mut harness);
+    silent.heartbeat(&mut harness);
     assert!(harness.commands.is_empty());
     harness.pass(secs(1));
-    mute.heartbeat(&mut harness);
+    silent.heartbeat(&mut harness);
     harness.command();
     harness.pass(secs(4));
     assert!(matches!(

@@ -35,8 +35,8 @@ fn mm_6_a_token_opens_at_its_instance_and_names_its_seat() {
 
         // Neither another server nor the next run of this one opens it.
         let restarted = Server::run(1, 8, 1);
-        for stranger in [&other, &restarted] {
-            let refused = stranger.open(seat.grant.expose(), UNIX + secs(2));
+        for other_server in [&other, &restarted] {
+            let refused = other_server.open(seat.grant.expose(), UNIX + secs(2));
             assert_eq!(refused, Err(TokenError::Forged));
         }
     }
@@ -58,7 +58,7 @@ fn mm_6_a_token_ends() {
 }
 
 #[test]
-fn asking_again_gives_the_same_grant_and_a_reissue_another() {
+fn repeated_polls_return_the_same_grant_and_a_reissue_another() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
     server.join(&mut harness);
@@ -109,7 +109,7 @@ fn no_token_is_made_twice() {
 }
 
 #[test]
-fn mm_7_a_new_key_takes_over_and_an_old_one_does_not_come_back() {
+fn mm_7_a_new_key_replaces_the_old_one_for_good() {
     let mut server = Server::new(1, 8);
     let mut harness = Harness::new(Config::default(), (1, 1), &[&server]);
     server.join(&mut harness);

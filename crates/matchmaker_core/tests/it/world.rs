@@ -131,7 +131,7 @@ struct World {
     calls: Vec<(Instant, u64, CommandId, ServerLink, Vec<u8>)>,
     tickets: BTreeMap<ClientId, TicketId>,
     /// Players that left without notice and do not poll their tickets.
-    gone: BTreeSet<ClientId>,
+    left: BTreeSet<ClientId>,
     /// When the hub returns.
     outage_until: Option<Instant>,
     /// All tokens seen: player, server and match.
@@ -159,7 +159,7 @@ impl World {
             outcomes: Vec::new(),
             calls: Vec::new(),
             tickets: BTreeMap::new(),
-            gone: BTreeSet::new(),
+            left: BTreeSet::new(),
             outage_until: None,
             tokens: BTreeMap::new(),
             psks: BTreeSet::new(),
@@ -178,7 +178,7 @@ impl World {
         self.harness.now += STEP;
         let now = self.harness.now;
         if faults == Faults::On {
-            self.break_something();
+            self.inject_fault();
         }
         if self.outage_until.is_some_and(|until| until <= now) {
             self.outage_until = None;
@@ -223,13 +223,13 @@ impl World {
             call_at: now,
             must_register: true,
             cut_until: now,
-            unheard: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             ends: BTreeMap::new(),
             wanted_at: BTreeMap::new(),
         });
     }
 
-    fn break_something(&mut self) {
+    fn inject_fault(&mut self) {
         let now = self.harness.now;
         if self.generator.chance(3_000) && !self.processes.is_empty() {
             let index = self.below(self.processes.len());
@@ -243,7 +243,7 @@ impl World {
             process.cut_until = now + span;
             // The current matchmaker may not know of it.
             if process.must_register {
-                process.unheard.extend(process.server.matches.keys());
+                process.unreported.extend(process.server.matches.keys());
             }
         }
         if self.generator.chance(1_500) {
@@ -298,7 +298,7 @@ impl World {
             process.must_register = true;
             process.call_at = self.harness.now;
             if process.cut_until > self.harness.now {
-                process.unheard.extend(process.server.matches.keys());
+                process.unreported.extend(process.server.matches.keys());
                 self.seen.missed_restarts += 1;
             }
         }
@@ -307,20 +307,20 @@ impl World {
     fn players(&mut self, faults: Faults) {
         let now = self.harness.now;
         for (client, ticket) in &self.tickets {
-            if !self.gone.contains(client) {
+            if !self.left.contains(client) {
                 self.harness.machine.keep_ticket(now, *ticket);
             }
         }
         if faults == Faults::On && self.generator.chance(20_000) {
             let client = ClientId(self.generator.below(CLIENTS));
             // Players that left return.
-            if !self.gone.remove(&client) {
-                self.gone.insert(client);
+            if !self.left.remove(&client) {
+                self.left.insert(client);
             }
         }
         for _ in 0..2 {
             let client = ClientId(self.generator.below(CLIENTS));
-            if self.gone.contains(&client) {
+            if self.left.contains(&client) {
                 continue;
             }
             let ticket = self.tickets.get(&client).copied();
@@ -360,7 +360,7 @@ impl World {
             if let Some(process) = process
                 && process.lets_in(token.client, token.match_id)
                 && token.expires_at > unix
-                && !self.gone.contains(&token.client)
+                && !self.left.contains(&token.client)
                 // Some matches are never entered.
                 && token.match_id.0[0] >= 64
                 && self.generator.chance(20_000)

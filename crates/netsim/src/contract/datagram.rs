@@ -103,7 +103,7 @@ impl<S: ContractSubject> Group for DatagramGroup<'_, S> {
         script: &mut Generator,
         _post: &mut Post<Input<S>>,
     ) {
-        let peer = self.subject.stranger(index, script);
+        let peer = self.subject.unknown_peer(index, script);
         let crafted = script
             .chance(CRAFTED_PER_MILLION)
             .then(|| self.subject.hostile(index, script))

@@ -199,8 +199,8 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         }
     }
 
-    /// Performs an attack: a hostile record on an open connection, a failed connection, or a
-    /// stranger's connection.
+    /// Performs an attack: a hostile record on an open connection, a failed connection, or an
+    /// unknown peer's connection.
     fn attack(
         &mut self,
         index: usize,
@@ -221,7 +221,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
                     connection: self.next_id(),
                     pair: None,
                     peer: None,
-                    identity: self.subject.stranger(script),
+                    identity: self.subject.unknown_peer(script),
                 };
                 self.open(index, now, &opened);
             }
@@ -342,9 +342,9 @@ pub(super) enum Input<S: StreamContractSubject> {
 
 pub(super) struct Opened {
     connection: ConnectionId,
-    /// Index of the pair; `None` for a stranger.
+    /// Index of the pair; `None` for an unknown peer.
     pair: Option<usize>,
-    /// The machine at the other end; `None` for a stranger.
+    /// The machine at the other end; `None` for an unknown peer.
     peer: Option<usize>,
     identity: PeerIdentity,
 }

@@ -107,7 +107,7 @@ impl ContractSubject for Peaceful {
 
     fn poke(&self, _: usize, _: &mut Pinger, _: Instant, _: &mut Generator) {}
 
-    fn stranger(&self, _: usize, _: &mut Generator) -> SocketAddr {
+    fn unknown_peer(&self, _: usize, _: &mut Generator) -> SocketAddr {
         address(0)
     }
 
@@ -151,7 +151,7 @@ impl ContractSubject for Pingers {
         }
     }
 
-    fn stranger(&self, _index: usize, generator: &mut Generator) -> SocketAddr {
+    fn unknown_peer(&self, _index: usize, generator: &mut Generator) -> SocketAddr {
         address(usize::try_from(generator.below(5)).unwrap())
     }
 

@@ -148,7 +148,7 @@ impl ContractSubject for Trio {
         machine.handle_datagram(now, leg.into(), &mut datagram);
     }
 
-    fn stranger(&self, index: usize, generator: &mut Generator) -> Leg {
+    fn unknown_peer(&self, index: usize, generator: &mut Generator) -> Leg {
         let drawn = usize::try_from(generator.below(5)).unwrap();
         match drawn {
             0..COUNT if drawn != index => Leg::mesh(mesh_address(drawn)),
@@ -228,7 +228,7 @@ impl ContractSubject for Trio {
             ("flows move", entry.route_changes.saturating_sub(1)),
             ("too big", entry.too_big + exit.too_big),
             ("duplicate", entry.flow_duplicates + exit.flow_duplicates),
-            ("stranger at an upstream socket", exit.strangers),
+            ("unknown peer at an upstream socket", exit.strangers),
             ("stray completion", entry.stray_completions),
             ("truncated frame", all(|frames| frames.truncated)),
             ("unknown kind of frame", all(|frames| frames.unknown_kind)),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_within_reason() {
+    fn the_default_limits_are_reasonable() {
         let config = LockoutConfig::default();
         let mut failures = Failures::default();
         // Guesses possible in a day without pauses.

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn u21_a_hash_describes_itself_and_knows_its_password() {
+    fn u21_a_hash_contains_its_parameters_and_verifies_its_password() {
         let password = Password::new("correct horse").unwrap();
         let hash = cheap().hash(&mut Ring::new(), &password).unwrap();
         let text = hash.to_string();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_cost_is_the_advised_one() {
+    fn the_default_cost_is_the_recommended_one() {
         let password = Password::new("correct horse").unwrap();
         let hash = Cost::default().hash(&mut Ring::new(), &password).unwrap();
         assert!(hash.to_string().contains("$m=19456,t=2,p=1$"));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_that_would_cost_too_much_is_not_paid_for() {
+    fn a_hash_with_excessive_cost_is_not_computed() {
         let with = |algorithm: &str, version: u32, cost: &str| {
             let text = format!(
                 "${algorithm}$v={version}${cost}$c29tZXNhbHQ\
@@ -386,15 +386,15 @@ mod tests {
     fn neither_password_nor_hash_is_printed() {
         let password = Password::new("correct horse").unwrap();
         let hash = cheap().hash(&mut Ring::new(), &password).unwrap();
-        let said = format!("{password:?} {hash:?}");
+        let printed = format!("{password:?} {hash:?}");
         assert!(
-            !said.contains("horse") && !said.contains("argon2"),
-            "{said}"
+            !printed.contains("horse") && !printed.contains("argon2"),
+            "{printed}"
         );
     }
 
     #[test]
-    fn a_password_is_neither_short_nor_endless() {
+    fn a_password_has_a_minimum_and_a_maximum_length() {
         for len in [Password::LEN_MIN, Password::LEN_MAX] {
             assert!(Password::new("a".repeat(len)).is_ok());
         }
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn capitals_are_small_letters_and_what_only_looks_alike_is_refused() {
+    fn names_are_lower_cased_and_confusable_characters_refused() {
         let name: AccountName = "Ann.B+game@Example.org".parse().unwrap();
         assert_eq!(name.as_str(), "ann.b+game@example.org");
         assert_eq!("ANN".parse::<AccountName>(), "ann".parse());

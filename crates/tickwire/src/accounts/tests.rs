@@ -23,7 +23,7 @@ fn password(text: &str) -> Password {
 }
 
 #[test]
-fn u21_b10_an_account_is_made_once_and_knows_its_password() {
+fn u21_b10_an_account_is_created_once_and_verifies_its_password() {
     let mut accounts = accounts();
     let ann = name("ann");
     let right = password("correct horse");
@@ -52,49 +52,52 @@ fn u21_b10_an_account_is_made_once_and_knows_its_password() {
 }
 
 #[test]
-fn b10_failures_lock_a_name_whether_or_not_somebody_has_it() {
+fn b10_failures_lock_a_name_with_or_without_an_account() {
     let mut accounts = accounts();
     let right = password("correct horse");
     accounts.create(&name("ann"), &right).unwrap();
-    let mut told = Vec::new();
-    for who in ["ann", "nobody"] {
-        let who = name(who);
+    let mut answers = Vec::new();
+    for account in ["ann", "nobody"] {
+        let account = name(account);
         let before = accounts.hashes();
-        let mut heard = Vec::new();
+        let mut results = Vec::new();
         for _ in 0..7 {
-            heard.push(accounts.verify(START, &who, &password("a wrong one")));
+            results.push(accounts.verify(START, &account, &password("a wrong one")));
         }
         // An attempt on a locked name costs no hash.
         assert_eq!(accounts.hashes() - before, 5);
-        told.push(heard);
+        answers.push(results);
     }
-    assert_eq!(told[0], told[1]);
+    assert_eq!(answers[0], answers[1]);
     let until = START + Duration::from_secs(30);
     let locked = Err(AccountError::Locked { until });
-    assert_eq!(told[0][4..], [Err(AccountError::Refused), locked, locked]);
+    assert_eq!(
+        answers[0][4..],
+        [Err(AccountError::Refused), locked, locked]
+    );
     // The right password has to wait too, and then resets the count.
     assert_eq!(accounts.verify(START, &name("ann"), &right), locked);
     assert_eq!(accounts.verify(until, &name("ann"), &right), Ok(()));
     for _ in 0..4 {
-        let heard = accounts.verify(until, &name("ann"), &password("a wrong one"));
-        assert_eq!(heard, Err(AccountError::Refused));
+        let results = accounts.verify(until, &name("ann"), &password("a wrong one"));
+        assert_eq!(results, Err(AccountError::Refused));
     }
     assert_eq!(accounts.verify(until, &name("ann"), &right), Ok(()));
 }
 
 #[test]
-fn b10_an_operator_unlocks() {
+fn b10_an_operator_can_unlock_a_name() {
     let mut accounts = accounts();
     let (ann, right) = (name("ann"), password("correct horse"));
     accounts.create(&ann, &right).unwrap();
     for _ in 0..5 {
-        let heard = accounts.change(START, &ann, [&password("a wrong one"), &right]);
-        assert_eq!(heard, Err(AccountError::Refused));
+        let results = accounts.change(START, &ann, [&password("a wrong one"), &right]);
+        assert_eq!(results, Err(AccountError::Refused));
     }
-    let heard = accounts.verify(START, &ann, &right);
+    let results = accounts.verify(START, &ann, &right);
     assert!(
-        matches!(heard, Err(AccountError::Locked { .. })),
-        "{heard:?}"
+        matches!(results, Err(AccountError::Locked { .. })),
+        "{results:?}"
     );
     let new = password("battery staple");
     assert_eq!(accounts.reset(&ann, &new), Ok(()));
@@ -127,7 +130,7 @@ fn u21_a_login_upgrades_the_hash_to_the_current_cost() {
 }
 
 #[test]
-fn a_full_store_takes_no_more() {
+fn a_full_store_accepts_no_account() {
     let store = MemoryStore::new(2);
     let mut accounts = Accounts::new(store, cheap(), LockoutConfig::default()).unwrap();
     let right = password("correct horse");
@@ -160,7 +163,7 @@ impl AccountStore for FullDisk {
 }
 
 #[test]
-fn b10_a_store_that_takes_nothing_does_not_make_guessing_free() {
+fn b10_a_failing_store_still_limits_guesses() {
     let mut accounts = accounts();
     let (ann, right) = (name("ann"), password("correct horse"));
     accounts.create(&ann, &right).unwrap();
@@ -172,9 +175,9 @@ fn b10_a_store_that_takes_nothing_does_not_make_guessing_free() {
     for _ in 0..5 {
         assert_eq!(accounts.verify(START, &ann, &password("a wrong one")), full);
     }
-    let heard = accounts.verify(START, &ann, &right);
+    let results = accounts.verify(START, &ann, &right);
     assert!(
-        matches!(heard, Err(AccountError::Locked { .. })),
-        "{heard:?}"
+        matches!(results, Err(AccountError::Locked { .. })),
+        "{results:?}"
     );
 }

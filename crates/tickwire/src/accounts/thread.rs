@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn u21_an_end_leaves_undone_what_waits() {
+    fn u21_requests_queued_at_the_end_are_not_executed() {
         let (called, calls) = channel();
         let (let_go, go) = channel();
         let mut thread =
             AccountThread::start(Gate(called, go), AccountThreadConfig::default()).unwrap();
-        for who in ["a", "b", "c", "d"] {
+        for name in ["a", "b", "c", "d"] {
             let request = Request::Create {
-                name: who.parse().unwrap(),
+                name: name.parse().unwrap(),
                 password: Password::new("correct horse").unwrap(),
             };
             thread.submit(request).unwrap();

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn u17_the_drivers_queue_has_room_for_all_that_there_is_allowance_for() {
+    fn u17_the_driver_queue_has_room_for_the_whole_allowance() {
         let allowance = Allowance::new(Side::Client);
         let orders = core::iter::repeat_with(|| allowance.take(1, 0)).take_while(|taken| *taken);
         let requests_max = servicer::Config::default().requests_max.get();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_however_many_sessions_take_nothing_there_is_room_for_another() {
+    fn u17_stalled_sessions_leave_room_for_another() {
         for (len, sessions) in [(0, 24), (1_000, 24), (60_000, 12)] {
             let allowance = Allowance::new(Side::Server);
             let mut taken = 0;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_long_messages_leave_room_to_short_ones() {
+    fn u17_long_messages_leave_room_for_short_ones() {
         let allowance = Allowance::new(Side::Server);
         let long = (0..9).filter(|session| allowance.take(*session, 1_500_000));
         assert_eq!(long.count(), 2);

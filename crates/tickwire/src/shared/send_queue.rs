@@ -160,7 +160,7 @@ mod tests {
     use crate::shared::Side;
 
     #[test]
-    fn u17_what_waits_keeps_its_order_and_its_channel_alone() {
+    fn u17_queued_messages_keep_their_order_per_channel() {
         let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Client));
         let (first, other) = (ChannelId(1), ChannelId(2));
         let session = 7;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_what_waits_for_a_session_that_ends_is_dropped_and_its_room_is_free() {
+    fn u17_messages_queued_for_an_ended_session_are_dropped_and_free_room() {
         let (mut queues, allowance) = (SendQueues::default(), Allowance::new(Side::Client));
         let mut count = 0;
         while allowance.take(7, 1_000) {

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn u17_however_many_sessions_track_all_they_may_there_is_room_for_another() {
+    fn u17_sessions_at_their_tracking_limit_leave_room_for_another() {
         let tracked = TrackedMessages::new();
         let channel = ChannelId(1);
         let mut open = Vec::new();

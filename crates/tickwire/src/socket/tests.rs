@@ -88,7 +88,7 @@ fn u1_a_target_that_cannot_answer_is_refused_with_address_and_reason() {
 }
 
 #[test]
-fn u1_targets_that_cannot_answer_are_passed_over_where_others_can() {
+fn u1_unusable_targets_are_skipped_if_others_are_usable() {
     let mut server = Server::bind(address("127.0.0.1:0"), AppId(5)).unwrap();
     let target = Target {
         addresses: vec![address("[::]:1"), address("127.0.0.1:0"), server.address()],
@@ -211,7 +211,7 @@ fn pair(config: &Config) -> (Server, Client) {
     (server, client)
 }
 
-fn unhurried() -> Config {
+fn without_rate_limits() -> Config {
     let mut config = Config::default();
     config.inbound.packets = u32::MAX;
     config.inbound.packets_burst = u32::MAX;
@@ -227,7 +227,7 @@ fn serve(server: &mut Server, game: &Game) {
 
 #[test]
 fn u17_credit_for_what_was_read_is_sent_before_waiting() {
-    let mut config = unhurried();
+    let mut config = without_rate_limits();
     config.receive_window = 256 << 10;
     let mut rows = [
         ChannelConfig::unreliable(),
@@ -265,7 +265,7 @@ fn u17_credit_for_what_was_read_is_sent_before_waiting() {
 
 #[test]
 fn u17_waiting_events_are_bounded_in_bytes_and_continue_when_taken() {
-    let (mut server, mut client) = pair(&unhurried());
+    let (mut server, mut client) = pair(&without_rate_limits());
     let shared = server.socket.share();
     let game = Game::default();
     let (mut sent, mut idle) = (0, 0);
@@ -299,18 +299,18 @@ fn u17_waiting_events_are_bounded_in_bytes_and_continue_when_taken() {
 
 #[test]
 fn a_players_last_messages_before_its_silence_precede_its_end() {
-    let mut config = unhurried();
+    let mut config = without_rate_limits();
     config.idle_timeout = IdleTimeout::new(Duration::from_secs(2)).unwrap();
     config.keepalive = Keepalive::new(Duration::from_millis(200)).unwrap();
     let (mut server, mut client) = pair(&config);
-    let mut is_said = false;
+    let mut is_sent = false;
     let mut acknowledged = 0;
     while server.socket.driver.application().readable.is_empty() || acknowledged == 0 {
         client.wait_tick(NonZeroU8::MAX).unwrap();
         let stats = server.sessions().next().and_then(|it| server.stats(it));
         acknowledged = stats.map_or(0, |stats| stats.packets_acknowledged);
-        if !is_said {
-            is_said = client.send(RELIABLE, b"last words").is_ok();
+        if !is_sent {
+            is_sent = client.send(RELIABLE, b"last words").is_ok();
         }
         client.poll();
         server.socket.turn();
@@ -342,7 +342,7 @@ fn a_players_last_messages_before_its_silence_precede_its_end() {
 /// The game's queue had no room: outcomes known when the thread ended are reported all the same.
 #[test]
 fn u17_a_delivered_message_is_not_reported_dropped_if_the_thread_ends() {
-    let (mut server, mut client) = pair(&unhurried());
+    let (mut server, mut client) = pair(&without_rate_limits());
     let shared = server.socket.share();
     let mut arrived = Vec::new();
     let mut sent = Vec::new();
@@ -369,7 +369,7 @@ fn u17_a_delivered_message_is_not_reported_dropped_if_the_thread_ends() {
     let lost = shared.send_tracked(session, &message).unwrap();
     shared.stop(Duration::ZERO);
     server.socket.serve(&shared, &Asleep);
-    let told = core::iter::from_fn(|| shared.last_event()).map(|event| {
+    let answers = core::iter::from_fn(|| shared.last_event()).map(|event| {
         let Event::Settled {
             message, outcome, ..
         } = event
@@ -383,7 +383,7 @@ fn u17_a_delivered_message_is_not_reported_dropped_if_the_thread_ends() {
         .map(|message| (message, MessageOutcome::Delivered))
         .collect();
     expected.push((lost, MessageOutcome::Dropped));
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(answers.collect::<Vec<_>>(), expected);
 }
 
 /// Nobody has polled for the session's end when the socket moves to its thread.
@@ -407,8 +407,8 @@ fn u15_a_session_that_ended_before_the_thread_began_can_be_muted() {
     }
     let mut server = server.in_background().unwrap();
     server.kick(come.unwrap(), b"").unwrap();
-    let mut told = core::iter::from_fn(|| server.wait_event(Duration::from_secs(20)));
-    assert!(matches!(told.next(), Some(Event::Connected { .. })));
-    let end = told.next();
+    let mut answers = core::iter::from_fn(|| server.wait_event(Duration::from_secs(20)));
+    assert!(matches!(answers.next(), Some(Event::Connected { .. })));
+    let end = answers.next();
     assert!(matches!(end, Some(Event::Disconnected { .. })), "{end:?}");
 }

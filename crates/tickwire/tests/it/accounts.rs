@@ -23,16 +23,16 @@ fn name(text: &str) -> AccountName {
     text.parse().unwrap()
 }
 
-fn verify(who: &str, password: &str) -> Request {
+fn verify(account: &str, password: &str) -> Request {
     Request::Verify {
-        name: name(who),
+        name: name(account),
         password: Password::new(password).unwrap(),
     }
 }
 
-fn create(who: &str) -> Request {
+fn create(account: &str) -> Request {
     Request::Create {
-        name: name(who),
+        name: name(account),
         password: Password::new("correct horse").unwrap(),
     }
 }
@@ -70,7 +70,7 @@ impl AccountStore for Gate {
 }
 
 #[test]
-fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
+fn u21_a_tick_does_not_wait_for_a_hash_and_the_queue_is_bounded() {
     let (gate, calls, go) = Gate::new();
     let mut thread = AccountThread::start(gate, config(3)).unwrap();
     // The thread is blocked on the first; calls of the tick still return.
@@ -86,7 +86,7 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
     let SubmitError::Busy(request) = refused else {
         panic!("{refused}");
     };
-    assert!(matches!(*request, Request::Verify { name: who, .. } if who == name("bob")));
+    assert!(matches!(*request, Request::Verify { name: account, .. } if account == name("bob")));
     // Answers that are not taken count, too.
     for _ in 0..3 {
         go.send(()).unwrap();
@@ -95,22 +95,22 @@ fn u21_a_tick_does_not_wait_for_a_hash_and_what_waits_is_bounded() {
         calls.recv_timeout(PATIENCE).unwrap();
     }
     assert!(matches!(thread.submit(*request), Err(SubmitError::Busy(_))));
-    let heard: Vec<_> = (0..3)
+    let received: Vec<_> = (0..3)
         .map(|_| thread.wait(PATIENCE).unwrap())
         .map(
             |Answer {
                  id,
-                 name: who,
+                 name: account,
                  outcome,
              }| {
-                assert_eq!(who, name("ann"));
+                assert_eq!(account, name("ann"));
                 (id, outcome)
             },
         )
         .collect();
     let outcomes = [Ok(()), Err(AccountError::Refused), Ok(())];
     let ids = [first, others[0], others[1]];
-    assert_eq!(heard, ids.into_iter().zip(outcomes).collect::<Vec<_>>());
+    assert_eq!(received, ids.into_iter().zip(outcomes).collect::<Vec<_>>());
     assert_eq!(thread.open_requests(), 0);
     assert!(thread.submit(create("bob")).is_ok());
     drop(go);
@@ -143,22 +143,22 @@ fn a_panic_of_the_store_is_reported_and_contained() {
 }
 
 #[test]
-fn b10_an_account_thread_locks_names_that_are_guessed() {
+fn b10_an_account_thread_locks_guessed_names() {
     let mut thread = AccountThread::start(MemoryStore::new(10), config(100)).unwrap();
     thread.submit(create("ann")).unwrap();
     for _ in 0..6 {
         thread.submit(verify("ann", "a wrong one")).unwrap();
     }
     thread.submit(verify("ann", "correct horse")).unwrap();
-    let heard: Vec<_> = (0..8)
+    let received: Vec<_> = (0..8)
         .map(|_| thread.wait(PATIENCE).unwrap().outcome)
         .collect();
-    assert_eq!(heard[0], Ok(()));
+    assert_eq!(received[0], Ok(()));
     assert!(
-        heard[1..6]
+        received[1..6]
             .iter()
             .all(|it| *it == Err(AccountError::Refused))
     );
     let is_locked = |it: &Result<(), AccountError>| matches!(it, Err(AccountError::Locked { .. }));
-    assert!(heard[6..].iter().all(is_locked), "{heard:?}");
+    assert!(received[6..].iter().all(is_locked), "{received:?}");
 }

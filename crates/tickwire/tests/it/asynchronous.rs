@@ -32,7 +32,7 @@ async fn echo(mut server: AsyncServer) -> usize {
 }
 
 #[test]
-fn u17_a_task_sends_more_than_there_is_room_for_and_waits_in_between() {
+fn u17_a_task_waits_for_room_to_send() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
@@ -97,14 +97,14 @@ fn u15_a_task_gets_only_the_end_of_a_kicked_player() {
             server.next_event().await,
             Some(Event::Disconnected { .. })
         ));
-        let told = loop {
+        let reported = loop {
             match client.next_event().await {
                 Some(Event::Disconnected { text, .. }) => break text,
                 Some(_) => {}
                 None => panic!("he is not told"),
             }
         };
-        assert_eq!(*told, *b"cheating");
+        assert_eq!(*reported, *b"cheating");
     };
     assert_eq!(
         runtime.block_on(async { timeout(LONG * 3, play).await }),
@@ -140,14 +140,14 @@ fn u17_each_tracked_message_is_reported_once_if_the_thread_has_ended() {
             }
         }
         assert!(sent.len() >= 300);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some(event) = client.next_event().await {
             if let Event::Settled { message, .. } = event {
-                told.push(message);
+                reported.push(message);
             }
         }
-        told.sort();
-        assert_eq!(told, sent);
+        reported.sort();
+        assert_eq!(reported, sent);
         assert!(client.report().await.is_none());
         drop(server);
     };

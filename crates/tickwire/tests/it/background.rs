@@ -44,7 +44,7 @@ fn message(event: Option<Event>) -> (ChannelId, Vec<u8>) {
 }
 
 #[test]
-fn u17_two_threads_talk_while_the_game_does_something_else() {
+fn u17_messages_pass_while_the_game_thread_is_busy() {
     let (mut server, mut client, session) = connected();
     for channel in [RELIABLE, UNRELIABLE] {
         client.send(channel, b"up").unwrap();
@@ -87,7 +87,7 @@ fn u17_messages_beyond_a_channels_queue_wait_and_arrive_in_order() {
 }
 
 #[test]
-fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
+fn u17_without_room_a_message_is_refused_at_once() {
     let (mut server, client, _) = connected();
     let mut taken = 0_u32;
     // The other side's game takes no events, so this ends: 4 MiB and what is in flight.
@@ -115,7 +115,7 @@ fn u17_what_finds_no_room_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn u17_events_that_are_not_taken_wait_in_bounded_queues() {
+fn u17_unread_events_wait_in_bounded_queues() {
     let (mut server, mut client, session) = connected();
     // Far more than the event queue holds.
     let count = 12_000_u32;
@@ -224,7 +224,7 @@ fn u17_messages_that_wait_on_the_thread_arrive_before_a_shutdown() {
 }
 
 /// A server with a session whose client does not read, and one whose client does.
-fn with_a_sleeper() -> (
+fn with_a_blocked_client() -> (
     BackgroundServer,
     Client,
     SessionId,
@@ -242,9 +242,9 @@ fn with_a_sleeper() -> (
         }
     };
     let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
-    let mut sleeper = Client::connect(at, APP, key).unwrap();
+    let mut blocked = Client::connect(at, APP, key).unwrap();
     let asleep = join(&mut || {
-        sleeper
+        blocked
             .wait_tick(core::num::NonZeroU8::MAX)
             .unwrap()
             .iter()
@@ -256,12 +256,12 @@ fn with_a_sleeper() -> (
         .in_background()
         .unwrap();
     let awake = join(&mut || other.wait_event(LONG).as_ref().is_some_and(is_connected));
-    (server, sleeper, asleep, other, awake)
+    (server, blocked, asleep, other, awake)
 }
 
 #[test]
-fn u17_a_peer_that_acknowledges_nothing_keeps_no_other_from_being_sent_to() {
-    let (server, _sleeper, asleep, mut other, awake) = with_a_sleeper();
+fn u17_an_unresponsive_peer_blocks_no_other() {
+    let (server, _sleeper, asleep, mut other, awake) = with_a_blocked_client();
     let mut taken = 0;
     while server.send(asleep, RELIABLE, &[7; 10_000]).is_ok() {
         taken += 1;
@@ -281,8 +281,8 @@ fn u17_a_peer_that_acknowledges_nothing_keeps_no_other_from_being_sent_to() {
 }
 
 #[test]
-fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger() {
-    let (mut server, _sleeper, asleep, _other, _) = with_a_sleeper();
+fn u17_an_unresponsive_peer_delays_an_end_by_the_linger_time() {
+    let (mut server, _sleeper, asleep, _other, _) = with_a_blocked_client();
     for index in 0..300 {
         server.send(asleep, RELIABLE, &number(index)).unwrap();
     }
@@ -303,14 +303,14 @@ fn u17_a_peer_that_acknowledges_nothing_delays_an_end_by_the_linger() {
 
 /// The outcome of each message that a client reports until its session ends, its own close
 /// included.
-fn fates_until_the_end(client: &mut BackgroundClient) -> Vec<(MessageId, MessageOutcome)> {
-    let mut fates = Vec::new();
+fn outcomes_until_the_end(client: &mut BackgroundClient) -> Vec<(MessageId, MessageOutcome)> {
+    let mut outcomes = Vec::new();
     loop {
         match client.wait_event(LONG) {
             Some(Event::Settled {
                 message, outcome, ..
-            }) => fates.push((message, outcome)),
-            Some(Event::Disconnected { .. }) => return fates,
+            }) => outcomes.push((message, outcome)),
+            Some(Event::Disconnected { .. }) => return outcomes,
             Some(Event::Message { .. }) => {}
             other => panic!("{other:?}"),
         }
@@ -325,7 +325,7 @@ fn u17_the_outcome_of_a_tracked_message_is_reported() {
         let message = Message::new(channel, b"up");
         (client.send_tracked(&message).unwrap(), channel)
     });
-    let mut told = [0; 2].map(|_| match client.wait_event(LONG) {
+    let mut reported = [0; 2].map(|_| match client.wait_event(LONG) {
         Some(Event::Settled {
             session,
             channel,
@@ -337,12 +337,12 @@ fn u17_the_outcome_of_a_tracked_message_is_reported() {
         }
         other => panic!("{other:?}"),
     });
-    told.sort();
-    assert_eq!(told, sent);
-    let mut heard = sent.map(|_| message(server.wait_event(LONG)));
-    heard.sort();
+    reported.sort();
+    assert_eq!(reported, sent);
+    let mut received = sent.map(|_| message(server.wait_event(LONG)));
+    received.sort();
     let expected = [UNRELIABLE, RELIABLE].map(|channel| (channel, b"up".to_vec()));
-    assert_eq!(heard, expected, "each channel for itself");
+    assert_eq!(received, expected, "each channel for itself");
     let unknown = Message::new(ChannelId(9), b"");
     assert_eq!(
         server.send_tracked(session, &unknown),
@@ -361,17 +361,17 @@ fn u17_each_tracked_message_is_reported_once_and_before_an_end() {
         .map(|_| client.send_tracked(&message).unwrap())
         .collect();
     server.disconnect(session).unwrap();
-    let fates = fates_until_the_end(&mut client);
-    let mut told: Vec<MessageId> = fates.iter().map(|(number, _)| *number).collect();
-    told.sort();
-    assert_eq!(told, sent, "each once");
+    let outcomes = outcomes_until_the_end(&mut client);
+    let mut reported: Vec<MessageId> = outcomes.iter().map(|(number, _)| *number).collect();
+    reported.sort();
+    assert_eq!(reported, sent, "each once");
     // A message sent afterwards gets an outcome, too, and no error.
     let late = client.send_tracked(&message).unwrap();
-    let told = client.wait_event(LONG);
+    let reported = client.wait_event(LONG);
     assert!(
-        matches!(told, Some(Event::Settled { message, outcome: MessageOutcome::Dropped, .. })
+        matches!(reported, Some(Event::Settled { message, outcome: MessageOutcome::Dropped, .. })
             if message == late),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 

@@ -85,7 +85,7 @@ fn u9_each_tracked_message_has_one_outcome() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut client = Client::connect(server.address(), APP, server.key()).unwrap();
     let mut sent = Vec::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..20_000 {
         server.poll();
         for event in client.wait_tick(FAST).unwrap() {
@@ -97,7 +97,7 @@ fn u9_each_tracked_message_has_one_outcome() {
             } = event
             {
                 assert_eq!(outcome, MessageOutcome::Delivered);
-                told.push((channel, message));
+                reported.push((channel, message));
                 continue;
             }
             assert!(matches!(event, Event::Connected { .. }), "{event:?}");
@@ -106,16 +106,16 @@ fn u9_each_tracked_message_has_one_outcome() {
                 sent.push((channel, client.send_tracked(&message).unwrap()));
             }
         }
-        if told.len() == 2 {
+        if reported.len() == 2 {
             break;
         }
     }
-    told.sort_unstable_by_key(|(channel, _)| core::cmp::Reverse(*channel));
-    assert_eq!(told, sent);
+    reported.sort_unstable_by_key(|(channel, _)| core::cmp::Reverse(*channel));
+    assert_eq!(reported, sent);
 }
 
 #[test]
-fn a_server_with_another_key_is_not_believed() {
+fn a_server_with_another_key_is_rejected() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let other = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let mut config = Config::default();
@@ -165,7 +165,7 @@ fn a_busy_port_is_one_sentence() {
 }
 
 #[test]
-fn ticks_are_counted_not_guessed() {
+fn the_tick_count_is_exact() {
     const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let clock = Clock::new();
@@ -182,11 +182,11 @@ fn ticks_are_counted_not_guessed() {
     // of one if a tick was late. The first may be late, too.
     let spans = clock.now().saturating_since(start).as_millis() / 10;
     let load = server.report().load;
-    let told = u128::from(load.ticks + load.ticks_missed);
+    let reported = u128::from(load.ticks + load.ticks_missed);
     assert_eq!(load.ticks, 20);
     assert!(load.ticks_missed >= 2, "{load:?}");
     assert!(
-        (spans / 2..=spans + 2).contains(&told),
+        (spans / 2..=spans + 2).contains(&reported),
         "{load:?} in {spans}"
     );
 }
@@ -290,21 +290,21 @@ const FLOOD: usize = 30_000;
 fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let (at, key) = (server.address(), server.key());
-    let said = AtomicUsize::new(0);
+    let text = AtomicUsize::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = Client::connect(at, APP, key).unwrap();
-            while said.load(Ordering::Relaxed) < FLOOD {
+            while text.load(Ordering::Relaxed) < FLOOD {
                 client.wait_tick(FAST).unwrap();
                 // Until the channel is full; more would overflow the socket.
                 let taken = (0..500).take_while(|_| client.send(channel, &[7]).is_ok());
-                said.fetch_add(taken.count(), Ordering::Relaxed);
+                text.fetch_add(taken.count(), Ordering::Relaxed);
             }
         });
         let mut counts = Vec::new();
         // However long a loaded machine takes.
-        while said.load(Ordering::Relaxed) < FLOOD {
-            assert!(counts.len() < 100, "{said:?} are no flood: {counts:?}");
+        while text.load(Ordering::Relaxed) < FLOOD {
+            assert!(counts.len() < 100, "{text:?} are no flood: {counts:?}");
             let events = server.wait_tick(NonZeroU8::MIN).unwrap();
             let is_message = |event: &&Event| matches!(event, Event::Message { .. });
             counts.push(events.iter().filter(is_message).count());
@@ -314,7 +314,7 @@ fn handed_out_once_a_second(channel: ChannelId) -> Vec<usize> {
 }
 
 #[test]
-fn what_a_player_can_have_a_server_hold_within_a_tick_is_bounded() {
+fn the_memory_for_one_player_within_a_tick_is_bounded() {
     // At most 64 KiB of unreliable messages are buffered, with a record of some 30 bytes each.
     let unreliable = handed_out_once_a_second(UNRELIABLE);
     assert!(
@@ -363,7 +363,7 @@ fn a_players_last_messages_precede_its_end_however_long_the_tick() {
         while !matches!(seen.last(), Some(Event::Disconnected { .. })) {
             seen.append(&mut server.wait_tick(NonZeroU8::MIN).unwrap());
         }
-        let said: Vec<_> = seen
+        let text: Vec<_> = seen
             .iter()
             .filter_map(|event| {
                 if let Event::Message { bytes, .. } = event {
@@ -373,6 +373,6 @@ fn a_players_last_messages_precede_its_end_however_long_the_tick() {
                 }
             })
             .collect();
-        assert_eq!(said, [b"first", b"later"]);
+        assert_eq!(text, [b"first", b"later"]);
     });
 }

@@ -16,7 +16,7 @@ use crate::exchange::{APP, address};
 const HZ: NonZeroU8 = NonZeroU8::MIN.saturating_add(99);
 
 /// Records its calls and echoes messages.
-struct Diary {
+struct CallLog {
     calls: Vec<String>,
     since: Vec<Duration>,
     threads: Vec<ThreadId>,
@@ -24,7 +24,7 @@ struct Diary {
     ticks_max: usize,
 }
 
-impl Diary {
+impl CallLog {
     fn until(ticks_max: usize) -> Self {
         Self {
             calls: Vec::new(),
@@ -40,7 +40,7 @@ impl Diary {
     }
 }
 
-impl Game for Diary {
+impl Game for CallLog {
     fn start(&mut self, _: &mut Server) {
         self.note("start");
     }
@@ -98,7 +98,7 @@ impl Game for Diary {
 /// A client that sends `words` and reads until its session ends; returns the messages and the close
 /// reason. `stopper` is used when all words were echoed.
 fn talk(mut client: Client, words: &[&str], stopper: &Stopper) -> (Vec<String>, CloseReason) {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         for event in client.wait_tick(HZ).unwrap() {
             match event {
@@ -108,13 +108,13 @@ fn talk(mut client: Client, words: &[&str], stopper: &Stopper) -> (Vec<String>, 
                     }
                 }
                 Event::Message { bytes, .. } => {
-                    heard.push(String::from_utf8(bytes).unwrap());
+                    received.push(String::from_utf8(bytes).unwrap());
                     // The welcome, and all words.
-                    if heard.len() == words.len() + 1 {
+                    if received.len() == words.len() + 1 {
                         stopper.stop();
                     }
                 }
-                Event::Disconnected { reason, .. } => return (heard, reason),
+                Event::Disconnected { reason, .. } => return (received, reason),
                 other @ (Event::Unreachable { .. } | Event::Settled { .. } | _) => {
                     panic!("{other:?}")
                 }
@@ -128,41 +128,41 @@ fn u16_a_game_is_called_in_order_on_one_thread_and_once_at_the_end() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
     let client = Client::connect(server.address(), APP, server.key()).unwrap();
     let stopper = server.stopper();
-    let mut diary = Diary::until(usize::MAX);
-    let (heard, reason) = thread::scope(|scope| {
+    let mut log = CallLog::until(usize::MAX);
+    let (received, reason) = thread::scope(|scope| {
         let client = scope.spawn(|| talk(client, &["one", "two"], &stopper));
-        server.run(HZ, &mut diary).unwrap();
+        server.run(HZ, &mut log).unwrap();
         client.join().unwrap()
     });
-    assert_eq!(heard, ["welcome", "one", "two", "goodbye"]);
+    assert_eq!(received, ["welcome", "one", "two", "goodbye"]);
     assert_eq!(reason, CloseReason::Peer(CloseCode::Shutdown));
-    let calls = diary.calls.iter().filter(|call| *call != "settled");
+    let calls = log.calls.iter().filter(|call| *call != "settled");
     let calls: Vec<_> = calls.map(String::as_str).collect();
     assert_eq!(
         calls,
         ["start", "connect", "one", "two", "stop", "Local(Shutdown)"]
     );
-    assert_eq!(diary.calls.len(), calls.len() + 1, "{:?}", diary.calls);
+    assert_eq!(log.calls.len(), calls.len() + 1, "{:?}", log.calls);
     let here = thread::current().id();
-    assert!(diary.threads.iter().all(|thread| *thread == here));
+    assert!(log.threads.iter().all(|thread| *thread == here));
 }
 
 #[test]
-fn u16_a_game_ends_itself_after_as_many_ticks_as_it_counted() {
+fn u16_a_game_ends_itself_after_its_number_of_ticks() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
-    let mut diary = Diary::until(5);
-    server.run(HZ, &mut diary).unwrap();
-    assert_eq!(diary.calls, ["start", "stop"]);
+    let mut log = CallLog::until(5);
+    server.run(HZ, &mut log).unwrap();
+    assert_eq!(log.calls, ["start", "stop"]);
     let span = Duration::from_secs(1) / 100;
-    assert_eq!(diary.since.len(), 5);
+    assert_eq!(log.since.len(), 5);
     // A late tick skips others and reports them; none is early.
-    assert!(diary.since.iter().all(|since| *since >= span));
-    assert_eq!(diary.since[0], span);
+    assert!(log.since.iter().all(|since| *since >= span));
+    assert_eq!(log.since[0], span);
     assert_eq!(server.report().load.ticks, 5);
 }
 
 /// Takes two and a half ticks for its second tick.
-struct Slow(Diary);
+struct Slow(CallLog);
 
 impl Game for Slow {
     fn message(&mut self, _: &mut Server, _: SessionId, _: ChannelId, _: &[u8]) {}
@@ -180,7 +180,7 @@ impl Game for Slow {
 #[test]
 fn u16_a_slow_tick_skips_others_and_the_next_reports_it() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
-    let mut slow = Slow(Diary::until(3));
+    let mut slow = Slow(CallLog::until(3));
     server
         .run(NonZeroU8::MIN.saturating_add(19), &mut slow)
         .unwrap();
@@ -195,13 +195,13 @@ fn u16_a_slow_tick_skips_others_and_the_next_reports_it() {
 /// Kicks every player that sends a message.
 #[derive(Default)]
 struct Quiet {
-    heard: usize,
+    received: usize,
     is_over: bool,
 }
 
 impl Game for Quiet {
     fn message(&mut self, server: &mut Server, session: SessionId, _: ChannelId, _: &[u8]) {
-        self.heard += 1;
+        self.received += 1;
         server.disconnect(session).unwrap();
     }
 
@@ -230,20 +230,20 @@ fn u15_a_game_gets_no_more_messages_of_a_session_it_ended_in_the_tick() {
         client.join().unwrap()
     });
     assert_eq!(reason, CloseReason::Peer(CloseCode::Kicked));
-    assert_eq!(quiet.heard, 1);
+    assert_eq!(quiet.received, 1);
 }
 
 /// Kicks every player that sends a message; its one player sends two and leaves, all between two
 /// ticks.
-struct Bouncer {
+struct KickAll {
     player: Client,
-    heard: usize,
+    received: usize,
     ended: Option<CloseReason>,
 }
 
-impl Game for Bouncer {
+impl Game for KickAll {
     fn message(&mut self, server: &mut Server, session: SessionId, _: ChannelId, _: &[u8]) {
-        self.heard += 1;
+        self.received += 1;
         // The session has ended already, so the result does not matter.
         server.kick(session, b"").ok();
     }
@@ -272,13 +272,13 @@ impl Game for Bouncer {
 #[test]
 fn u15_a_game_gets_no_more_messages_of_a_session_that_left_in_the_tick() {
     let mut server = Server::bind(address("127.0.0.1:0"), APP).unwrap();
-    let mut bouncer = Bouncer {
+    let mut game = KickAll {
         player: Client::connect(server.address(), APP, server.key()).unwrap(),
-        heard: 0,
+        received: 0,
         ended: None,
     };
-    server.run(HZ, &mut bouncer).unwrap();
+    server.run(HZ, &mut game).unwrap();
     // The cause is not the kick, which was later.
-    assert_eq!(bouncer.ended, Some(CloseReason::Peer(CloseCode::NoError)));
-    assert_eq!(bouncer.heard, 1);
+    assert_eq!(game.ended, Some(CloseReason::Peer(CloseCode::NoError)));
+    assert_eq!(game.received, 1);
 }

@@ -33,7 +33,7 @@ struct LobbyMachine {
     offer: Vec<u8>,
     /// Dials to make.
     calls: VecDeque<(CommandId, Call)>,
-    guests: VecDeque<ConnectionId>,
+    players: VecDeque<ConnectionId>,
     received: VecDeque<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl StreamMachine for LobbyMachine {
 
     fn handle_opened(&mut self, _: Instant, id: ConnectionId, peer: &PeerIdentity) {
         match peer {
-            PeerIdentity::Anonymous => self.guests.push_back(id),
+            PeerIdentity::Anonymous => self.players.push_back(id),
             PeerIdentity::Host => {}
             PeerIdentity::Node(_) | _ => panic!("{peer:?}"),
         }
@@ -61,7 +61,7 @@ impl StreamMachine for LobbyMachine {
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
     fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {}
     fn poll_outbound(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Outbound> {
-        let connection = self.guests.pop_front()?;
+        let connection = self.players.pop_front()?;
         buf.extend_from_slice(&self.offer);
         Some(Outbound {
             connection,
@@ -176,7 +176,7 @@ fn game(identity: &Identity) -> Server {
 }
 
 #[test]
-fn b4_the_games_keys_are_handed_over_by_a_host_with_a_certificate() {
+fn b4_a_certified_host_hands_over_the_keys_of_the_game() {
     let (certificate, trusted) = lobby_certificate();
     let [old, new] = [(); 2].map(|()| Identity::generate(&mut Ring::new()).unwrap());
     // Both keys are handed over, because the game switches from one to the other.

@@ -73,11 +73,11 @@ fn until_the_end(server: &mut BackgroundServer) -> (Vec<Event>, CloseReason) {
 #[test]
 fn u15_a_kick_does_not_wait_for_a_blocked_peer() {
     let server = patient();
-    let mut sleeper = Client::connect(server.address(), APP, server.key()).unwrap();
+    let mut blocked = Client::connect(server.address(), APP, server.key()).unwrap();
     let mut server = server.in_background().unwrap();
     let mut is_connected = false;
     while !is_connected {
-        let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
+        let events = blocked.wait_tick(NonZeroU8::MAX).unwrap();
         is_connected = events
             .iter()
             .any(|it| matches!(it, Event::Connected { .. }));
@@ -95,7 +95,7 @@ fn u15_a_kick_does_not_wait_for_a_blocked_peer() {
     server.kick(session, &reason).unwrap();
     let (events, why) = until_the_end(&mut server);
     assert_eq!(why, CloseReason::Local(CloseCode::Kicked));
-    let mut told: Vec<_> = events
+    let mut reported: Vec<_> = events
         .iter()
         .filter_map(|event| {
             let Event::Settled {
@@ -107,11 +107,11 @@ fn u15_a_kick_does_not_wait_for_a_blocked_peer() {
             (*outcome != MessageOutcome::Delivered).then_some(*message)
         })
         .collect();
-    told.sort();
-    assert_eq!(told, sent, "each is told of, and before the end");
+    reported.sort();
+    assert_eq!(reported, sent, "each is told of, and before the end");
     // The player gets the text when he reads.
     let text = loop {
-        let events = sleeper.wait_tick(NonZeroU8::MAX).unwrap();
+        let events = blocked.wait_tick(NonZeroU8::MAX).unwrap();
         let mut events = events.into_iter();
         if let Some(Event::Disconnected { text, .. }) = events.next_back() {
             break text;
@@ -122,7 +122,7 @@ fn u15_a_kick_does_not_wait_for_a_blocked_peer() {
 }
 
 #[test]
-fn u15_a_disconnected_session_delivers_nothing_whatever_waits() {
+fn u15_a_disconnected_session_delivers_nothing_more() {
     for (is_kicked, join) in [
         (false, joined as fn() -> _),
         (true, joined),

@@ -34,8 +34,8 @@ const NAMES: [&str; 4] = ["ann", "bob", "eve", "zoe"];
 
 #[test]
 fn l1_players_join_over_tcp_and_play_over_udp_from_several_addresses() {
-    for house in ["127.0.0.1", "127.0.0.9", "::1"] {
-        play(house.parse().unwrap(), || {}, || {});
+    for host in ["127.0.0.1", "127.0.0.9", "::1"] {
+        play(host.parse().unwrap(), || {}, || {});
     }
 }
 
@@ -62,60 +62,64 @@ fn l1_gnet_g11_players_join_and_play_from_another_network_namespace() {
         eprintln!("not available here: it takes the right to make network namespaces");
         return;
     }
-    let (tell, told) = channel();
+    let (tell, reported) = channel();
     let (ready, is_ready) = channel();
-    let enter_house = move || {
+    let enter_host_namespace = move || {
         assert!(leave());
-        let guests: nix::unistd::Pid = told.recv().unwrap();
+        let players: nix::unistd::Pid = reported.recv().unwrap();
         assert!(ip(&format!(
-            "link add tw0 type veth peer name tw1 netns {guests}"
+            "link add tw0 type veth peer name tw1 netns {players}"
         )));
         assert!(ip("addr add 198.51.100.1/24 dev tw0") && ip("link set tw0 up"));
         ready.send(()).unwrap();
     };
-    let enter_guests = move || {
+    let enter_player_namespace = move || {
         assert!(leave());
         tell.send(nix::unistd::gettid()).unwrap();
         is_ready.recv().unwrap();
         assert!(ip("addr add 198.51.100.2/24 dev tw1") && ip("link set tw1 up"));
     };
-    play("198.51.100.1".parse().unwrap(), enter_house, enter_guests);
+    play(
+        "198.51.100.1".parse().unwrap(),
+        enter_host_namespace,
+        enter_player_namespace,
+    );
 }
 
 /// Players join, chat and play at a house of this address; each closure first runs on the thread
 /// that starts its side.
 fn play(
-    house: IpAddr,
-    enter_house: impl FnOnce() + Send + 'static,
-    enter_guests: impl FnOnce() + Send + 'static,
+    host: IpAddr,
+    enter_host_namespace: impl FnOnce() + Send + 'static,
+    enter_player_namespace: impl FnOnce() + Send + 'static,
 ) {
-    let (tell, told) = channel();
-    let house = thread::spawn(move || {
-        enter_house();
-        let mut house = House::open(house);
-        tell.send(house.place).unwrap();
-        house.serve();
+    let (tell, reported) = channel();
+    let host = thread::spawn(move || {
+        enter_host_namespace();
+        let mut host = GameHost::open(host);
+        tell.send(host.place).unwrap();
+        host.serve();
     });
-    let guests = thread::spawn(move || {
-        enter_guests();
-        let place = told.recv().unwrap();
+    let players = thread::spawn(move || {
+        enter_player_namespace();
+        let place = reported.recv().unwrap();
         let mut liar = join(place, "ann:guessed");
         let refused = ClientClose::Refused(Bytes::from_static(b"wrong password"));
         assert_eq!(liar.wait_event(LONG), Some(ClientEvent::Closed(refused)));
-        let guests = NAMES.map(|name| thread::spawn(move || visit(place, name)));
-        for guest in guests {
-            guest.join().unwrap();
+        let players = NAMES.map(|name| thread::spawn(move || visit(place, name)));
+        for player in players {
+            player.join().unwrap();
         }
     });
-    guests.join().unwrap();
-    house.join().unwrap();
+    players.join().unwrap();
+    host.join().unwrap();
 }
 
 /// Address of a house, and the node id expected there.
 type Place = (SocketAddr, NodeId);
 
 /// A server: one thread for UDP, one acceptor, and one for each member.
-struct House {
+struct GameHost {
     place: Place,
     tcp: ReliableServer,
     udp: BackgroundServer,
@@ -128,7 +132,7 @@ struct House {
     ends: usize,
 }
 
-impl House {
+impl GameHost {
     fn open(ip: IpAddr) -> Self {
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         let keys = ServerKeys::new(&[*identity.public_key()]).unwrap();
@@ -161,10 +165,10 @@ impl House {
     fn serve(&mut self) {
         while self.ends < 2 * NAMES.len() {
             if let Some(event) = self.tcp.wait_event(Duration::from_millis(1)) {
-                self.hear_tcp(event);
+                self.on_tcp_event(event);
             }
             while let Some(event) = self.udp.next_event() {
-                self.hear_udp(event);
+                self.on_udp_event(event);
             }
         }
         let report = self.tcp.shutdown(LONG, Bytes::new());
@@ -174,12 +178,12 @@ impl House {
         );
     }
 
-    fn hear_tcp(&mut self, event: ServerEvent) {
+    fn on_tcp_event(&mut self, event: ServerEvent) {
         match event {
             ServerEvent::Join(request) => self.judge(request),
             ServerEvent::Message { from, payload } => {
-                let said = String::from_utf8_lossy(&payload);
-                let line = format!("{}: {said}", self.names[&from]);
+                let text = String::from_utf8_lossy(&payload);
+                let line = format!("{}: {text}", self.names[&from]);
                 self.tell_all(line);
             }
             ServerEvent::Left { member, .. } => {
@@ -241,7 +245,7 @@ impl House {
         self.tcp.send(Dest::All, Bytes::from(line)).unwrap();
     }
 
-    fn hear_udp(&mut self, event: Event) {
+    fn on_udp_event(&mut self, event: Event) {
         match event {
             Event::Connected { session, peer } => {
                 let Proof::Token(grant) = &peer.proof else {

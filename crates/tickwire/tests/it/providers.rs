@@ -15,18 +15,18 @@ fn listens<P: Provider>(mut provider: P) {
 }
 
 #[test]
-fn ring_is_there() {
+fn the_provider_ring_is_available() {
     listens(crypto::Ring::new());
 }
 
 #[cfg(feature = "aws-lc-rs")]
 #[test]
-fn the_feature_aws_lc_rs_brings_its_provider() {
+fn the_feature_aws_lc_rs_provides_its_provider() {
     listens(crypto::AwsLcRs::new());
 }
 
 #[cfg(feature = "rustcrypto")]
 #[test]
-fn the_feature_rustcrypto_brings_its_provider() {
+fn the_feature_rustcrypto_provides_its_provider() {
     listens(crypto::RustCrypto::new());
 }

@@ -26,52 +26,50 @@ const LONG: Duration = Duration::from_secs(30);
 const SHARDS: usize = 3;
 
 #[test]
-fn players_are_served_by_the_shard_of_their_token_wherever_they_come_from() {
-    let house = House::open();
+fn players_are_served_by_the_shard_of_their_token_from_any_address() {
+    let host = GameHost::open();
     for round in 0..4 {
-        for (place, key) in house.token_keys.iter().enumerate() {
+        for (place, key) in host.token_keys.iter().enumerate() {
             // The system chooses a socket by the player's port: seldom the right one.
             let mut player = Player::new();
-            player
-                .enter(house.target(&house.grant(key, place)))
-                .unwrap();
+            player.enter(host.target(&host.grant(key, place))).unwrap();
             assert_eq!(player.ask("who?"), format!("{place}: who?"));
             // A new port each time, as after NAT rebinding.
             for number in 0..5 {
                 player.socket = PlainSocket::bind("127.0.0.1:0").unwrap();
-                let said = format!("{round}, {number}");
-                assert_eq!(player.ask(&said), format!("{place}: {said}"));
+                let text = format!("{round}, {number}");
+                assert_eq!(player.ask(&text), format!("{place}: {text}"));
             }
         }
     }
-    assert!(house.shards.passed_on() > 0);
-    assert_eq!(house.shards.dropped(), 0);
-    let turns = house.shards.handles().iter().map(|it| it.counters().turns);
+    assert!(host.shards.passed_on() > 0);
+    assert_eq!(host.shards.dropped(), 0);
+    let turns = host.shards.handles().iter().map(|it| it.counters().turns);
     assert!(turns.min() > Some(0), "each has had something to do");
-    assert_eq!(house.shards.shutdown(Duration::ZERO).len(), SHARDS);
+    assert_eq!(host.shards.shutdown(Duration::ZERO).len(), SHARDS);
 }
 
 #[test]
 fn a_token_opens_one_session_on_any_shard() {
-    let house = House::open();
-    let grant = house.grant(&house.token_keys[1], 1);
+    let host = GameHost::open();
+    let grant = host.grant(&host.token_keys[1], 1);
     let (mut first, mut others) = (Player::new(), [(); 2].map(|()| Player::new()));
-    first.enter(house.target(&grant)).unwrap();
+    first.enter(host.target(&grant)).unwrap();
     for other in &mut others {
-        assert!(other.enter(house.target(&grant)).is_none());
+        assert!(other.enter(host.target(&grant)).is_none());
         assert_eq!(first.ask("still in?"), "1: still in?");
     }
 }
 
 /// A server of several shards.
-struct House {
+struct GameHost {
     shards: Shards<()>,
     address: SocketAddr,
     key: PublicKey,
     token_keys: Vec<TokenKey>,
 }
 
-impl House {
+impl GameHost {
     fn open() -> Self {
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         let ids = 1..=u32::try_from(SHARDS).unwrap();
@@ -151,9 +149,9 @@ impl Application<Endpoint<Ring>> for Answering {
 
     fn on_event(&mut self, now: Instant, endpoint: &mut Endpoint<Ring>, event: Event) {
         if let Event::Readable { session } = event {
-            let mut said = Vec::new();
-            while let Some(channel) = endpoint.receive(now, session, &mut said) {
-                let answer = format!("{}: {}", self.0, String::from_utf8_lossy(&said));
+            let mut text = Vec::new();
+            while let Some(channel) = endpoint.receive(now, session, &mut text) {
+                let answer = format!("{}: {}", self.0, String::from_utf8_lossy(&text));
                 endpoint
                     .send(now, session, channel, answer.as_bytes())
                     .unwrap();

@@ -21,7 +21,7 @@ fn u13_a_prefix_parses_as_it_prints_with_a_zero_rest() {
 }
 
 #[test]
-fn u13_what_is_no_prefix_or_holds_too_much_is_refused() {
+fn u13_invalid_and_too_large_prefixes_are_refused() {
     for text in ["", "/8", "10.0.0.0/", "10.0.0.0/a", "10.0.0/8", "::/200000"] {
         assert_eq!(text.parse::<Prefix>(), Err(BlockError::Text), "{text}");
     }
@@ -73,7 +73,7 @@ fn u13_blocks_a_prefix_and_no_more() {
 }
 
 #[test]
-fn u13_an_entry_ends_at_its_end_and_a_later_call_moves_it() {
+fn u13_an_entry_expires_and_a_later_call_extends_it() {
     let mut list = BlockList::default();
     let (one, other) = (prefix("192.0.2.1"), prefix("192.0.2.2"));
     let at = Instant::from_millis;
@@ -92,7 +92,7 @@ fn u13_an_entry_ends_at_its_end_and_a_later_call_moves_it() {
 
 /// If many entries end at once, a lookup removes 64 of them, and none of the rest blocks.
 #[test]
-fn u13_many_ends_at_once_cost_a_look_up_no_more_than_64() {
+fn u13_a_look_up_removes_at_most_64_expired_entries() {
     let mut list = BlockList::default();
     for index in 0..1_000 {
         let host = Prefix::of_host(IpAddr::V4(core::net::Ipv4Addr::from_bits(index)));
@@ -125,7 +125,7 @@ fn u13_a_look_up_tries_each_length_in_use_once() {
 }
 
 #[test]
-fn u13_is_full_at_65_536_and_what_has_ended_makes_place() {
+fn u13_the_list_holds_65_536_and_expired_entries_are_replaced() {
     let mut list = BlockList::default();
     let end = Some(Instant::from_millis(2_000));
     for index in 0..PREFIXES_MAX {

@@ -147,7 +147,7 @@ fn twp_f1_one_prefix_gets_an_eighth_at_once_and_over_time() {
 }
 
 #[test]
-fn all_prefixes_together_get_the_whole() {
+fn all_prefixes_together_get_the_full_budget() {
     let mut budget = rationed(500, 100);
     let mut granted = 0;
     let mut remembered = 0;

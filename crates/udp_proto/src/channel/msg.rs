@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_frame() {
+    fn malformed_frames_are_refused() {
         for bytes in [
             &[][..],
             &[0x07],                         // another type

@@ -484,7 +484,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// Lifts the ban of a player by [`Config::block_breaches`](crate::Config::block_breaches).
     /// Returns whether the player was banned.
-    pub fn pardon(&mut self, player: ClientId) -> bool {
+    pub fn unban(&mut self, player: ClientId) -> bool {
         self.bans.until.remove(&player).is_some()
     }
 
@@ -584,9 +584,9 @@ impl<P: Provider> Endpoint<P> {
                 text,
             });
         }
-        if session_events.is_gone {
+        if session_events.has_ended {
             match self.ended.get_mut(&id) {
-                Some(is_gone) => *is_gone = true,
+                Some(has_ended) => *has_ended = true,
                 None => self.remove(now, id),
             }
         }

@@ -455,12 +455,12 @@ impl<P: Provider> Endpoint<P> {
         } else {
             &mut listener.budgets.ec_unvalidated
         };
-        let ration = if is_exempt(&self.config, candidate.source) {
+        let allowance = if is_exempt(&self.config, candidate.source) {
             budget.take_exempt(candidate.now)
         } else {
             budget.take(candidate.now, NetworkKey::of(candidate.source.ip()))
         };
-        if ration.is_err() {
+        if allowance.is_err() {
             return HelloOutcome::OverAcceptBudget;
         }
         if let Some((token, forget_at)) = token {
@@ -548,19 +548,19 @@ impl<P: Provider> Endpoint<P> {
     /// Connects a player: consumes the token, and replaces the player's older session.
     pub(super) fn on_player_connected(&mut self, now: Instant, id: SessionId, grant: &Grant) {
         self.tokens.consume(grant.token_id);
-        let rivals: Vec<SessionId> = self
+        let duplicates: Vec<SessionId> = self
             .slots
             .ids()
             .filter(|other| match self.slots.get(*other) {
                 Some(Slot::HalfOpen(half_open)) => matches!(
                     &half_open.grant,
-                    Admitted::Token(rival) if rival.token_id == grant.token_id
+                    Admitted::Token(duplicate) if duplicate.token_id == grant.token_id
                 ),
                 _ => false,
             })
             .collect();
-        for rival in rivals {
-            self.remove(now, rival);
+        for duplicate in duplicates {
+            self.remove(now, duplicate);
         }
         if !self.session(id).is_some_and(Session::is_open) {
             // Its first packet violated the protocol, so it replaces nothing.
@@ -628,11 +628,11 @@ impl<P: Provider> Endpoint<P> {
             self.nodes.insert(node, new);
             return;
         };
-        let traits = |id| {
+        let attributes = |id| {
             let session = self.session(id)?;
             Some((session.boot_id, session.role, session.may_cross(began)))
         };
-        let keeps_new = match (traits(old), traits(new)) {
+        let keeps_new = match (attributes(old), attributes(new)) {
             (Some((old_boot, old_role, may_cross)), Some((new_boot, new_role, _))) => {
                 old_boot != new_boot
                     || old_role == new_role

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_v6_by_64_and_v4_alone() {
+    fn sources_are_ipv6_64_prefixes_and_single_ipv4_addresses() {
         let mut sources = SourceLimiter::new(u32::MAX, u32::MAX);
         let key = |text: &str| SourceKey::of(text.parse::<IpAddr>().unwrap());
         for source in ["2001:db8::1", "2001:db8::2", "192.0.2.1"] {

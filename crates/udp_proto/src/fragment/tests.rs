@@ -47,7 +47,7 @@ fn refuses_headers_and_lengths_that_make_no_message() {
 }
 
 #[test]
-fn a_repeat_is_ignored_and_a_contradiction_refused() {
+fn a_duplicate_is_ignored_and_a_contradiction_refused() {
     let full = [7; FRAGMENT_LEN];
     let mut reassembler = Reassembler::new();
     let key = reassembler.begin(3);
@@ -85,7 +85,7 @@ fn memory_follows_received_and_not_announced_bytes() {
 }
 
 #[test]
-fn a_place_does_not_keep_the_list_of_a_long_message() {
+fn a_reused_slot_frees_the_list_of_a_long_message() {
     let mut reassembler = Reassembler::new();
     let data = [1; FRAGMENT_LEN];
     let keys: Vec<Key> = (0..16).map(|_| reassembler.begin(200)).collect();
@@ -139,7 +139,7 @@ type Model = (Key, u16, BTreeMap<u16, Vec<u8>>);
 
 proptest! {
     #[test]
-    fn twp_m5_agrees_with_a_map_of_fragments_and_mixed_ids_never_join(steps in steps()) {
+    fn twp_m5_agrees_with_a_map_and_fragments_of_different_ids_never_mix(steps in steps()) {
         let mut reassembler = Reassembler::new();
         let mut model: BTreeMap<usize, Model> = BTreeMap::new();
         for (number, step) in (0_u8..).zip(steps) {
@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn gives_back_what_was_stored_and_reuses_what_was_released() {
+fn returns_stored_fragments_and_reuses_released_memory() {
     let mut blocks = Blocks::<56>::new();
     let strings: Vec<Vec<u8>> = [0_u8, 1, 55, 56, 57, 112, 200]
         .iter()

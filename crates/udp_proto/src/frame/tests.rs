@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn varints_come_back(value in 0..=0x3FFF_u16) {
+    fn varints_round_trip(value in 0..=0x3FFF_u16) {
         let mut out = Vec::new();
         encode_length(value.into(), &mut Writer::new(&mut out));
         prop_assert_eq!(out.len(), length_len(value.into()));

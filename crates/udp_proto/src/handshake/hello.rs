@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn hello0_does_not_see_the_cookie() {
+    fn hello0_does_not_depend_on_the_cookie() {
         let mut bytes = encoded(&sample(&[1; 100]));
         let before = Hello0::new(&bytes).unwrap().parts().concat();
         set_cookie(&mut bytes, &[0xAA; 32]);

@@ -321,7 +321,7 @@ mod tests {
     use crate::config::{VERSION_1, VERSION_TRIAL};
 
     #[test]
-    fn replies_are_read_as_they_are_written() {
+    fn replies_round_trip() {
         let retry = Retry {
             version: VERSION_1,
             hello_id: 1,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_more_or_less_is_refused() {
+    fn replies_of_another_length_are_refused() {
         let mut out = Vec::new();
         Versions::encode(5, &[VERSION_1], &mut out);
         out.push(0);

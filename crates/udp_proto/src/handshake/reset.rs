@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_looks_like_a_packet_and_is_known_by_its_end() {
+    fn a_reset_looks_like_a_packet_and_is_recognised_by_its_last_bytes() {
         let token = token(1, 2, &[3; 8]).unwrap();
         let mut generator = Seed::from_number(1).generator(0);
         let mut first_bytes = std::collections::BTreeSet::new();

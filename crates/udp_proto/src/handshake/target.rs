@@ -235,7 +235,7 @@ mod tests {
     fn twp_k4_a_certificate_is_useless_without_its_key() {
         let mut provider = Ring::new();
         let identities = [(); 3].map(|()| Identity::generate(&mut provider).unwrap());
-        let [root, server, thief] = &identities;
+        let [root, server, other_key] = &identities;
         let subject = Subject {
             key: *server.public_key(),
             server_id: InstanceId(1),
@@ -274,10 +274,10 @@ mod tests {
         let certified = IdentityForm::Certified(certificate);
         assert_eq!(sign(server, certified), Ok(*server.public_key()));
         for (signer, identity) in [
-            (thief, certified),
+            (other_key, certified),
             (root, certified),
             (root, IdentityForm::RawKey(*root.public_key())),
-            (thief, IdentityForm::RawKey(*thief.public_key())),
+            (other_key, IdentityForm::RawKey(*other_key.public_key())),
             (server, IdentityForm::Pinned),
         ] {
             assert_eq!(sign(signer, identity), Err(VerifyError::Signature));

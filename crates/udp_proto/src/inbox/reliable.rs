@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::store::{Stock, Store};
+use super::store::{Buffers, Store};
 use crate::byte_queue::deque_memory;
 use crate::channel::{
     ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, frame_credit, widen,
@@ -85,7 +85,7 @@ impl Inbound {
             Some(ArrivalState::Missing) | None => None,
         };
         if let Some(held) = known
-            && store.stock().reassembler.admit(held.key, &fragment)? == Admission::Repeated
+            && store.buffers().reassembler.admit(held.key, &fragment)? == Admission::Repeated
         {
             return Ok(false);
         }
@@ -95,7 +95,7 @@ impl Inbound {
         if place == 0 && fragment.count() == 1 && self.early.is_empty() {
             // The common case: deliver directly.
             store
-                .stock()
+                .buffers()
                 .unread
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
             self.next = self.next.saturating_add(1);
@@ -104,22 +104,22 @@ impl Inbound {
         let is_in_turn = place == 0 || self.order == Order::Arrival;
         let state = if fragment.count() == 1 && is_in_turn {
             store
-                .stock()
+                .buffers()
                 .unread
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
             ArrivalState::Delivered
         } else {
             let held = known.unwrap_or_else(|| Held {
-                key: store.stock().reassembler.begin(fragment.count()),
+                key: store.buffers().reassembler.begin(fragment.count()),
                 credit: 0,
             });
-            store.stock().reassembler.insert(held.key, &fragment);
+            store.buffers().reassembler.insert(held.key, &fragment);
             let credit = u32::try_from(credit).unwrap_or(u32::MAX);
             let held = Held {
                 credit: held.credit.saturating_add(credit),
                 ..held
             };
-            if is_in_turn && store.stock().reassembler.is_complete(held.key) {
+            if is_in_turn && store.buffers().reassembler.is_complete(held.key) {
                 held.deliver(channel, store);
                 ArrivalState::Delivered
             } else {
@@ -156,7 +156,7 @@ impl Inbound {
             match self.early.front() {
                 Some(ArrivalState::Delivered) => {}
                 Some(ArrivalState::Held(held))
-                    if store.stock().reassembler.is_complete(held.key) =>
+                    if store.buffers().reassembler.is_complete(held.key) =>
                 {
                     held.deliver(channel, store);
                 }
@@ -176,10 +176,10 @@ const _: () = assert!(
 impl Held {
     /// Delivers the complete message to the application.
     fn deliver(self, channel: ChannelId, store: &mut Store) {
-        let Stock {
+        let Buffers {
             reassembler,
             unread,
-        } = store.stock();
+        } = store.buffers();
         let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
         unread.push_reliable(channel, credit, |queue| {
             reassembler.take(self.key, &mut |bytes| queue.push(bytes));

@@ -10,7 +10,7 @@ use crate::fragment::{Reassembler, UNRELIABLE_BUDGET};
 #[derive(Debug)]
 pub(super) struct Store {
     /// `None` while nothing is held and nothing has arrived for long.
-    pub(super) stock: Option<Box<Stock>>,
+    pub(super) buffers: Option<Box<Buffers>>,
     pub(super) credit: Credit,
     /// Unreliable messages dropped by earlier stocks.
     dropped: u64,
@@ -18,7 +18,7 @@ pub(super) struct Store {
 
 /// Messages between packets and the application.
 #[derive(Debug, Default)]
-pub(super) struct Stock {
+pub(super) struct Buffers {
     /// Incomplete or out of order.
     pub(super) reassembler: Reassembler,
     pub(super) unread: Unread,
@@ -27,15 +27,15 @@ pub(super) struct Stock {
 impl Store {
     pub(super) const fn new(window: u64) -> Self {
         Self {
-            stock: None,
+            buffers: None,
             credit: Credit::new(window),
             dropped: 0,
         }
     }
 
     #[inline]
-    pub(super) fn stock(&mut self) -> &mut Stock {
-        self.stock.get_or_insert_default()
+    pub(super) fn buffers(&mut self) -> &mut Buffers {
+        self.buffers.get_or_insert_default()
     }
 
     /// Shrinks sparse parts once all together keep more than one part alone could: a peer that
@@ -43,10 +43,10 @@ impl Store {
     pub(super) fn tidy(&mut self) {
         let window = usize::try_from(self.credit.window).unwrap_or(usize::MAX);
         let alone = window.saturating_add(window / 2).max(UNRELIABLE_MEMORY_MAX);
-        let Stock {
+        let Buffers {
             reassembler,
             unread,
-        } = self.stock();
+        } = self.buffers();
         let kept = reassembler.stores_memory();
         if kept.saturating_add(unread.memory()) > alone {
             reassembler.tidy();
@@ -55,30 +55,30 @@ impl Store {
     }
 
     pub(super) fn shrink(&mut self) {
-        let Some(stock) = &mut self.stock else {
+        let Some(buffers) = &mut self.buffers else {
             return;
         };
-        stock.unread.shrink();
-        stock.reassembler.shrink();
-        if stock.unread.is_empty() && stock.reassembler.is_empty() {
+        buffers.unread.shrink();
+        buffers.reassembler.shrink();
+        if buffers.unread.is_empty() && buffers.reassembler.is_empty() {
             self.dropped = self.dropped();
-            self.stock = None;
+            self.buffers = None;
         }
     }
 
     pub(super) fn dropped(&self) -> u64 {
         let of_this = self
-            .stock
+            .buffers
             .as_ref()
-            .map_or(0, |stock| stock.unread.dropped());
+            .map_or(0, |buffers| buffers.unread.dropped());
         self.dropped.saturating_add(of_this)
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.stock.as_ref().map_or(0, |stock| {
-            size_of::<Stock>()
-                .saturating_add(stock.reassembler.memory())
-                .saturating_add(stock.unread.memory())
+        self.buffers.as_ref().map_or(0, |buffers| {
+            size_of::<Buffers>()
+                .saturating_add(buffers.reassembler.memory())
+                .saturating_add(buffers.unread.memory())
         })
     }
 }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_was_never_granted_changes_nothing() {
+    fn an_acknowledgement_of_an_unsent_grant_changes_nothing() {
         let mut credit = Credit::new(400);
         credit.on_acknowledged(u64::MAX);
         credit.on_read(100);

@@ -2,7 +2,7 @@
 
 use wire::Instant;
 
-use super::store::{Stock, Store};
+use super::store::{Buffers, Store};
 use crate::channel::{
     ChannelConfig, ChannelError, ChannelId, Delivery, ID_WINDOW, MsgFrame, widen,
 };
@@ -273,10 +273,10 @@ impl Unreliable<'_> {
         let Some(fragment) = fragment else {
             return self.on_whole(name, note, frame.data);
         };
-        let Stock {
+        let Buffers {
             reassembler,
             unread,
-        } = self.store.stock();
+        } = self.store.buffers();
         if matches!(note, Note::First(_)) {
             self.reassembly
                 .begin(expires_at, name, fragment.count(), reassembler);
@@ -310,7 +310,7 @@ impl Unreliable<'_> {
             return Ok(Frame::Repeated);
         }
         self.store
-            .stock()
+            .buffers()
             .unread
             .push_unreliable(name.channel, |queue| queue.push(data));
         self.on_delivered(name);
@@ -320,7 +320,7 @@ impl Unreliable<'_> {
     fn on_delivered(&mut self, name: SplitMessage) {
         if self.inbound.on_delivered(name.id) {
             self.reassembly
-                .overtake(name.channel, name.id, &mut self.store.stock().reassembler);
+                .overtake(name.channel, name.id, &mut self.store.buffers().reassembler);
         }
     }
 }

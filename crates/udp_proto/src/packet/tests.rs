@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn headers_come_back(
+    fn headers_round_trip(
         cid in prop::collection::vec(any::<u8>(), 0..=8),
         value in 0..1_u64 << 62,
         odd: bool,
@@ -139,7 +139,7 @@ fn numbers_end_below_two_to_the_62nd() {
 }
 
 #[test]
-fn the_form_grows_with_what_is_unacknowledged() {
+fn the_number_length_grows_with_unacknowledged_packets() {
     let base = number(1 << 40);
     let at = |distance: u64| number(base.get() + distance).form_after(base);
     assert_eq!(at(0), Some(Form::Two));

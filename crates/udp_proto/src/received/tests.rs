@@ -68,27 +68,27 @@ proptest! {
             let b = order.rotate_right(swap * 3) % len;
             arrivals.swap(usize::try_from(a).unwrap(), usize::try_from(b).unwrap());
         }
-        let (mut noted, mut told) = (BTreeSet::new(), BTreeSet::new());
+        let (mut recorded, mut reported) = (BTreeSet::new(), BTreeSet::new());
         for (value, turn) in arrivals.into_iter().zip(0_u32..) {
             // A packet below the window when it arrived was not recorded.
-            let is_noted = noted.last().is_none_or(|&largest| value + 1_024 > largest);
+            let is_recorded = recorded.last().is_none_or(|&largest| value + 1_024 > largest);
             if withheld.rotate_left(turn) & 5 == 5 {
                 received.withhold(number(value));
             } else {
                 received.on_packet(at(0), number(value), Elicits::Ack);
-                told.extend(is_noted.then_some(value));
+                reported.extend(is_recorded.then_some(value));
             }
-            noted.extend(is_noted.then_some(value));
+            recorded.extend(is_recorded.then_some(value));
             // No packet is accepted twice, and a withheld packet stays withheld.
             let before = received.clone();
             received.on_packet(at(0), number(value), Elicits::Ack);
             prop_assert_eq!(received.check(number(value)), before.check(number(value)));
             prop_assert_ne!(received.check(number(value)), Verdict::Fresh);
         }
-        prop_assume!(!told.is_empty());
-        let largest = *told.last().unwrap();
+        prop_assume!(!reported.is_empty());
+        let largest = *reported.last().unwrap();
         let wanted: BTreeSet<u64> =
-            told.into_iter().filter(|value| value + 1_024 > largest).collect();
+            reported.into_iter().filter(|value| value + 1_024 > largest).collect();
 
         let mut cut = Vec::new();
         let written = received.clone().write_ack(at(0), room, &mut cut);
@@ -111,12 +111,12 @@ proptest! {
     /// Two sides of a pipe that loses and delays ACKs and their confirmations. A received packet
     /// within the window is known to the peer or still reported.
     #[test]
-    fn twp_a2_no_report_is_dropped_before_the_peer_has_it(
+    fn twp_a2_no_report_is_dropped_before_it_is_confirmed(
         start in starts(),
         steps in prop::collection::vec((0_u64..30, 0_u8..8, any::<prop::sample::Index>()), 1..300),
     ) {
         let mut received = Received::new(number(start), MAX_ACK_DELAY);
-        let mut noted = BTreeSet::new();
+        let mut recorded = BTreeSet::new();
         let mut known = BTreeSet::new();
         // Complete ACKs that were written and are not yet confirmed.
         let mut under_way: Vec<(BTreeSet<u64>, Described)> = Vec::new();
@@ -126,12 +126,12 @@ proptest! {
                 0..=2 => {
                     newest += step;
                     received.on_packet(at(0), number(newest), Elicits::Ack);
-                    noted.insert(newest);
+                    recorded.insert(newest);
                 }
                 3..=4 => {
                     let late = newest.saturating_sub(step * 3).max(start);
                     received.on_packet(at(0), number(late), Elicits::Ack);
-                    noted.insert(late);
+                    recorded.insert(late);
                 }
                 5..=6 => {
                     let room = if step % 4 == 0 { 9 } else { ROOM };
@@ -149,14 +149,14 @@ proptest! {
                 }
                 _ => {}
             }
-            let Some(&largest) = noted.last() else { continue };
+            let Some(&largest) = recorded.last() else { continue };
             let mut out = Vec::new();
             received.clone().write_ack(at(0), ROOM, &mut out);
-            let told = reported(&out, number(largest));
-            prop_assert!(told.is_subset(&noted));
-            for value in noted.iter().filter(|&value| value + 1_024 > largest) {
+            let reported = reported(&out, number(largest));
+            prop_assert!(reported.is_subset(&recorded));
+            for value in recorded.iter().filter(|&value| value + 1_024 > largest) {
                 prop_assert!(
-                    known.contains(value) || told.contains(value),
+                    known.contains(value) || reported.contains(value),
                     "{} of {} is forgotten", value, largest
                 );
             }
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn an_ack_leaves_after_the_delay_or_at_the_tenth_packet() {
+fn an_ack_is_sent_after_the_delay_or_at_the_tenth_packet() {
     let mut received = fresh();
     assert_eq!(received.poll_timeout(), None);
     for value in 0..9 {
@@ -200,7 +200,7 @@ fn a_gap_is_reported_at_once_when_it_opens_and_closes() {
 }
 
 #[test]
-fn twp_a5_packets_without_need_of_an_ack_never_make_one_leave() {
+fn twp_a5_non_eliciting_packets_cause_no_ack() {
     let mut received = fresh();
     for value in [0, 1, 5, 3, 900, 901] {
         received.on_packet(at(value), number(value), Elicits::Nothing);
@@ -268,7 +268,7 @@ fn without_room_or_arrivals_nothing_is_written() {
 }
 
 #[test]
-fn a_far_unconfirmed_largest_takes_four_bytes() {
+fn a_far_unconfirmed_largest_is_encoded_in_four_bytes() {
     let mut received = fresh();
     let mut out = Vec::new();
     received.on_packet(at(0), number(0x3FFF), Elicits::Ack);
@@ -287,7 +287,7 @@ fn a_far_unconfirmed_largest_takes_four_bytes() {
 }
 
 #[test]
-fn of_two_acks_the_later_covers_more_in_any_order() {
+fn a_reordered_older_ack_changes_nothing() {
     let mut received = fresh();
     let mut described = [1, 2].map(|value| {
         received.on_packet(at(0), number(value), Elicits::Ack);
@@ -306,7 +306,7 @@ fn of_two_acks_the_later_covers_more_in_any_order() {
 #[test]
 fn the_delay_counts_from_the_arrival_of_the_largest() {
     let mut received = fresh();
-    for (millis, value, told) in [(0, 5, 10), (10, 3, 20), (30, 6, 10)] {
+    for (millis, value, reported) in [(0, 5, 10), (10, 3, 20), (30, 6, 10)] {
         received.on_packet(at(millis), number(value), Elicits::Ack);
         let mut out = Vec::new();
         received.write_ack(at(millis + 10), ROOM, &mut out).unwrap();
@@ -314,7 +314,11 @@ fn the_delay_counts_from_the_arrival_of_the_largest() {
         let Some(Ok(Frame::Ack(ack))) = Frames::new(&out, &table).next() else {
             panic!("{out:?} is no ACK");
         };
-        assert_eq!(ack.delay(), Some(Duration::from_millis(told)), "{value}");
+        assert_eq!(
+            ack.delay(),
+            Some(Duration::from_millis(reported)),
+            "{value}"
+        );
     }
     assert_eq!(received.largest(), Some(number(6)));
 }

@@ -85,7 +85,7 @@ fn twp_r1_top_of_the_range_is_marked_once() {
 }
 
 #[test]
-fn twp_r1_every_jump_length_clears_what_it_passes() {
+fn twp_r1_a_jump_of_any_length_clears_the_skipped_numbers() {
     for jump in 1..=1_100_u64 {
         let mut window = ReplayWindow::new();
         for value in 0..1_024 {
@@ -106,7 +106,7 @@ fn twp_r1_every_jump_length_clears_what_it_passes() {
 
 proptest! {
     #[test]
-    fn agrees_with_bits_one_by_one_and_touches_17_words_at_most(
+    fn agrees_with_single_bits_and_touches_17_words_at_most(
         start in prop_oneof![Just(2_000_u64), Just((1 << 32) - 7), Just(u64::MAX - 90_000)],
         steps in prop::collection::vec((0_u64..1_300, 0_u64..1_300, any::<bool>()), 1..60),
     ) {

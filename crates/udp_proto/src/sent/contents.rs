@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_do_not_mix(
+        fn content_lists_of_packets_are_separate(
             steps in prop::collection::vec((0_usize..6, 0_u8..8), 1..500),
         ) {
             let mut contents = Contents::new();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_grows_by_64_and_is_given_back_when_nothing_uses_it() {
+    fn the_store_grows_by_64_and_is_freed_when_unused() {
         let mut contents = Contents::new();
         let mut chain = Chain::EMPTY;
         for value in 0..64_u64 {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_with_mistakes_and_halves_without() {
+    fn slack_grows_with_spurious_losses_and_halves_without() {
         let rtt = RttEstimator::new(Duration::ZERO);
         let mut tolerance = Tolerance::new();
         tolerance.decay(secs(1_000_000));

@@ -445,7 +445,7 @@ mod tests {
     proptest! {
         /// ACKs arrive in any order and with any delay; widened numbers are exact.
         #[test]
-        fn twp_a1_no_held_back_ack_reads_as_another_number(
+        fn twp_a1_no_delayed_ack_is_read_as_another_number(
             start in prop_oneof![Just(0), Just((1_u64 << 32) - 9_000), Just(1_u64 << 61)],
             steps in prop::collection::vec((0_u64..16_384, 0_usize..600), 1..300),
         ) {

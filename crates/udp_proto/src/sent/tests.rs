@@ -15,7 +15,7 @@ use crate::received::{Received, Written};
 struct Sender {
     sent: SentPackets<u64>,
     rtt: RttEstimator,
-    told: Vec<(u64, Outcome)>,
+    reported: Vec<(u64, Outcome)>,
     ack_packet: u64,
 }
 
@@ -24,7 +24,7 @@ impl Sender {
         Self {
             sent: SentPackets::new(number(first)),
             rtt: RttEstimator::new(Duration::from_millis(25)),
-            told: Vec::new(),
+            reported: Vec::new(),
             ack_packet: 0,
         }
     }
@@ -70,19 +70,19 @@ impl Sender {
             },
         };
         self.sent.on_ack(ack, &mut self.rtt, |content, outcome| {
-            self.told.push((content, outcome));
+            self.reported.push((content, outcome));
         })
     }
 
     fn timeout(&mut self, millis: u64) -> Timeout {
         self.sent
             .on_timeout(at(millis), &self.rtt, |content, outcome| {
-                self.told.push((content, outcome));
+                self.reported.push((content, outcome));
             })
     }
 
-    fn told(&mut self) -> Vec<(u64, Outcome)> {
-        core::mem::take(&mut self.told)
+    fn reported(&mut self) -> Vec<(u64, Outcome)> {
+        core::mem::take(&mut self.reported)
     }
 }
 
@@ -109,7 +109,7 @@ fn acked_and_lost_contents_are_reported_once_in_order() {
         (2, Outcome::Lost),
         (5, Outcome::Acked),
     ];
-    assert_eq!(sender.told(), expected);
+    assert_eq!(sender.reported(), expected);
     assert_eq!((summary.acked_packets, summary.lost_packets), (2, 2));
     assert_eq!(summary.rtt_sample, Some(Duration::from_millis(45)));
     assert_eq!(sender.sent.in_flight_packets(), 2);
@@ -117,7 +117,7 @@ fn acked_and_lost_contents_are_reported_once_in_order() {
     // A repeated ACK reports nothing new and gives no RTT sample.
     let again = sender.ack(51, 5, 0, &[0b100]).unwrap();
     assert_eq!((again.acked_packets, again.rtt_sample), (0, None));
-    assert_eq!(sender.told(), []);
+    assert_eq!(sender.reported(), []);
 }
 
 #[test]
@@ -130,37 +130,43 @@ fn a_packet_is_lost_nine_eighths_of_a_round_trip_after_it_left() {
     assert_eq!(sender.sent.loss_deadline(), Some(at(90)));
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), Some(at(90)));
     assert_eq!(sender.timeout(89), Timeout::Checked(Summary::default()));
-    sender.told();
+    sender.reported();
     assert!(matches!(sender.timeout(90), Timeout::Checked(summary) if summary.lost_packets == 1));
-    assert_eq!(sender.told(), [(0, Outcome::Lost)]);
+    assert_eq!(sender.reported(), [(0, Outcome::Lost)]);
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), None);
 }
 
 #[test]
-fn a_late_ack_of_a_lost_packet_is_counted_and_makes_the_sender_patient() {
+fn a_late_ack_of_a_lost_packet_is_counted_and_adds_slack() {
     let mut sender = Sender::new(0);
     for _ in 0..30 {
         sender.send(0, Elicits::Ack);
     }
     sender.ack(80, 20, 9, &[]).unwrap();
-    sender.told();
+    sender.reported();
     // 11..=20 had arrived; now 10 arrives, ten below the previous largest.
     let summary = sender.ack(81, 21, 11, &[]).unwrap();
     assert_eq!(summary.spurious_packets, 1);
     // Its content need not be retransmitted.
-    assert_eq!(sender.told(), [(10, Outcome::Acked), (21, Outcome::Acked)]);
+    assert_eq!(
+        sender.reported(),
+        [(10, Outcome::Acked), (21, Outcome::Acked)]
+    );
     assert_eq!(sender.sent.reorder_threshold(), 11);
 }
 
 #[test]
-fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
+fn lost_packets_are_evicted_for_new_ones() {
     let mut sender = Sender::new(0);
     for _ in 0..10 {
         sender.send(0, Elicits::Ack);
     }
     sender.ack(80, 9, 0, &[]).unwrap();
     let lost = [0, 1, 2, 3, 4, 5, 6].map(|content| (content, Outcome::Lost));
-    assert_eq!(sender.told(), [&lost[..], &[(9, Outcome::Acked)]].concat());
+    assert_eq!(
+        sender.reported(),
+        [&lost[..], &[(9, Outcome::Acked)]].concat()
+    );
     // 7 and 8 are in flight; 7 lost packets also use room.
     let room = sender.sent.contents_room();
     assert_eq!(room, SentPackets::<u64>::CONTENTS_MAX - 2);
@@ -173,7 +179,10 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
     assert_eq!(sender.sent.contents_room(), room);
     // They arrive late, and only those in flight are reported.
     assert_eq!(sender.ack(81, 9, 9, &[]).unwrap().spurious_packets, 7);
-    assert_eq!(sender.told(), [(7, Outcome::Acked), (8, Outcome::Acked)]);
+    assert_eq!(
+        sender.reported(),
+        [(7, Outcome::Acked), (8, Outcome::Acked)]
+    );
     assert_eq!(
         sender.sent.contents_room(),
         SentPackets::<u64>::CONTENTS_MAX
@@ -182,7 +191,7 @@ fn lost_packets_are_forgotten_to_make_room_for_new_ones() {
 
 /// An ACK covers 1,023 numbers below its largest.
 #[test]
-fn no_packet_is_sent_whose_ack_would_not_cover_the_oldest_in_flight() {
+fn no_packet_is_sent_so_far_ahead_that_its_ack_misses_the_oldest() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     sender.ack(1, 0, 0, &[]).unwrap();
@@ -237,7 +246,7 @@ fn probes_double_up_to_half_a_second_and_an_ack_resets_them() {
 }
 
 #[test]
-fn twp_a4_acks_of_what_was_never_sent_are_refused_and_change_nothing() {
+fn twp_a4_acks_of_unsent_packets_are_refused_and_change_nothing() {
     let first = 1 << 32;
     let mut sender = Sender::new(first);
     for _ in 0..5 {
@@ -247,7 +256,7 @@ fn twp_a4_acks_of_what_was_never_sent_are_refused_and_change_nothing() {
     for _ in 0..5 {
         sender.send(0, Elicits::Ack);
     }
-    let lies: [(u64, u16, &[u8]); 6] = [
+    let report_false_delays: [(u64, u16, &[u8]); 6] = [
         // Not yet sent; skipped as the largest, in the run, in the bits; before the first number in
         // the run and in the bits.
         (first + 11, 0, &[]),
@@ -257,18 +266,18 @@ fn twp_a4_acks_of_what_was_never_sent_are_refused_and_change_nothing() {
         (first + 3, 4, &[]),
         (first + 3, 0, &[0b100]),
     ];
-    for (largest, run, bits) in lies {
+    for (largest, run, bits) in report_false_delays {
         assert_eq!(
             sender.ack(50, largest, run, bits),
             Err(AckUnsent),
             "{largest} {run} {bits:?}"
         );
         assert_eq!(sender.sent.in_flight_packets(), 10);
-        assert_eq!(sender.told(), []);
+        assert_eq!(sender.reported(), []);
     }
     sender.ack(50, first + 10, 4, &[0b1_1111]).unwrap();
     assert_eq!(sender.sent.in_flight_packets(), 0);
-    assert_eq!(sender.told().len(), 10);
+    assert_eq!(sender.reported().len(), 10);
 }
 
 #[test]
@@ -291,7 +300,7 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2048_packets() {
 }
 
 #[test]
-fn numbers_passed_over_count_as_skipped() {
+fn skipped_numbers_are_recorded() {
     let mut sender = Sender::new(0);
     sender.sent.on_sent(&SentPacket {
         number: number(3),
@@ -308,7 +317,7 @@ fn numbers_passed_over_count_as_skipped() {
 }
 
 #[test]
-fn a_full_ring_gives_the_oldest_up_as_lost() {
+fn a_full_ring_declares_the_oldest_lost() {
     let mut sender = Sender::new(0);
     sender.send(0, Elicits::Ack);
     for _ in 1..SentPackets::<u64>::SLOTS_MAX {
@@ -319,12 +328,12 @@ fn a_full_ring_gives_the_oldest_up_as_lost() {
     assert_eq!(sender.sent.in_flight_packets(), 0);
     assert_eq!(sender.sent.loss_deadline(), Some(at(0)));
     assert!(matches!(sender.timeout(1), Timeout::Checked(summary) if summary.lost_packets == 1));
-    assert_eq!(sender.told(), [(0, Outcome::Lost)]);
+    assert_eq!(sender.reported(), [(0, Outcome::Lost)]);
     assert_eq!(sender.sent.poll_timeout(&sender.rtt), None);
 }
 
 #[test]
-fn memory_and_work_stay_bounded_whatever_is_acked() {
+fn memory_and_work_stay_bounded_for_any_acks() {
     let mut sender = Sender::new(0);
     for round in 0..5_000 {
         sender.send(round, Elicits::Ack);
@@ -368,10 +377,10 @@ fn a_delayed_ack_counts_while_its_number_is_unambiguous() {
     }
     sender.ack_packet = 5;
     sender.ack(40, 9, 1, &[]).unwrap();
-    sender.told();
+    sender.reported();
     sender.ack_packet = 2;
     let summary = sender.ack(41, 7, 0, &[]).unwrap();
-    assert_eq!(sender.told(), [(7, Outcome::Acked)]);
+    assert_eq!(sender.reported(), [(7, Outcome::Acked)]);
     assert_eq!(summary.rtt_sample, Some(Duration::from_millis(41)));
     // An honest receiver never acknowledges more in an older packet than in a newer one.
     sender.ack_packet = 3;
@@ -416,7 +425,7 @@ proptest! {
                     }
                 }
             }
-            for (content, outcome) in sender.told() {
+            for (content, outcome) in sender.reported() {
                 let is_late = outcome == Outcome::Acked && lost.remove(&content);
                 prop_assert!(is_late || open.remove(&content), "{} is reported twice", content);
                 if outcome == Outcome::Lost {
@@ -444,7 +453,7 @@ proptest! {
 }
 
 #[test]
-fn a_confirmed_ack_of_ours_is_handed_back() {
+fn a_confirmed_ack_is_returned() {
     let mut received = Received::new(PacketNumber::ZERO, Duration::from_millis(25));
     let mut describe = |value: u64| {
         received.on_packet(at(0), number(value), Elicits::Ack);
@@ -516,7 +525,7 @@ fn lost_packets_are_remembered_by_the_current_rtt() {
         let run = u16::try_from(step - 1).unwrap();
         sender.ack(step * 16 + 10, step, run, &[]).unwrap();
     }
-    assert!(sender.told().contains(&(0, Outcome::Lost)));
+    assert!(sender.reported().contains(&(0, Outcome::Lost)));
     let last = sender.send(100, Elicits::Ack);
     let summary = sender.ack(700, last, 4, &[]).unwrap();
     assert_eq!((last, summary.lost_packets), (5, 0));
@@ -527,7 +536,7 @@ fn lost_packets_are_remembered_by_the_current_rtt() {
 
 /// Packets that elicit no ACK are never acknowledged: later ones replace them, and no memory grows.
 #[test]
-fn packets_that_elicit_nothing_are_forgotten_without_acknowledgements() {
+fn non_eliciting_packets_expire_without_acknowledgements() {
     let mut sender = Sender::new(0);
     for step in 0..1_000 {
         sender.send(step * 100, Elicits::Nothing);
@@ -535,12 +544,12 @@ fn packets_that_elicit_nothing_are_forgotten_without_acknowledgements() {
     }
     let last = sender.send(200_000, Elicits::Ack);
     sender.ack(200_010, last, 0, &[]).unwrap();
-    assert_eq!(sender.told(), [(last, Outcome::Acked)]);
+    assert_eq!(sender.reported(), [(last, Outcome::Acked)]);
 }
 
 /// The path changes between a packet and its acknowledgement.
 #[test]
-fn a_packet_from_before_a_change_of_path_measures_nothing() {
+fn a_packet_sent_before_a_path_change_gives_no_sample() {
     let mut sender = Sender::new(0);
     for millis in [0, 10, 20] {
         sender.send(millis, Elicits::Ack);
@@ -558,7 +567,7 @@ fn a_packet_from_before_a_change_of_path_measures_nothing() {
 }
 
 #[test]
-fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
+fn shrinking_frees_memory_that_packets_in_flight_do_not_need() {
     let mut sender = Sender::new(10);
     for _ in 0..200 {
         sender.send(0, Elicits::Ack);
@@ -576,10 +585,10 @@ fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
     let after = sender.sent.memory();
     assert!(after < before && after >= 3 * size_of::<Slot>(), "{after}");
     // Both still count, and nothing else is reported.
-    sender.told();
+    sender.reported();
     sender.ack(51, 209, 2, &[]).unwrap();
     let both = [207, 208].map(|number| (number, Outcome::Acked));
-    assert_eq!(sender.told(), both);
+    assert_eq!(sender.reported(), both);
     assert_eq!(
         sender.sent.contents_room(),
         SentPackets::<u64>::CONTENTS_MAX
@@ -587,7 +596,7 @@ fn shrinking_gives_back_what_the_packets_in_flight_do_not_need() {
 }
 
 #[test]
-fn a_session_that_has_ended_forgets_what_is_in_flight() {
+fn an_ended_session_drops_its_packets_in_flight() {
     let mut sender = Sender::new(0);
     for _ in 0..100 {
         sender.send(0, Elicits::Ack);
@@ -601,7 +610,7 @@ fn a_session_that_has_ended_forgets_what_is_in_flight() {
     // Numbering continues, and late acknowledgements give no sample.
     assert_eq!(sender.send(1, Elicits::Ack), 100);
     let summary = sender.ack(2, 99, 99, &[]).unwrap();
-    assert_eq!((summary.acked_packets, sender.told()), (0, vec![]));
+    assert_eq!((summary.acked_packets, sender.reported()), (0, vec![]));
 }
 
 #[test]
@@ -647,16 +656,16 @@ fn packets_evicted_from_a_full_record_count_as_lost() {
     };
     assert_eq!((summary.lost_packets, summary.untracked_lost), (3, 21));
     assert_eq!(
-        sender.told(),
+        sender.reported(),
         [0, 1, 2].map(|number| (number, Outcome::Lost))
     );
     let summary = sender.ack(1, places + 2, 1_023, &[]).unwrap();
     assert_eq!(summary.acked_packets, 1_024);
-    assert!(sender.told().iter().all(|(number, _)| *number > 2));
+    assert!(sender.reported().iter().all(|(number, _)| *number > 2));
 }
 
 #[test]
-fn unreliable_packets_alone_may_not_fill_the_flight() {
+fn unreliable_packets_leave_room_in_the_flight() {
     let mut sender = Sender::new(0);
     let mut count = 0;
     while !sender.sent.is_full_for_unreliable() {
@@ -706,7 +715,7 @@ fn only_packets_sent_after_a_reduction_grow_the_window() {
 }
 
 #[test]
-fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
+fn packets_above_the_minimum_mtu_are_long_except_probes() {
     for (len, kind, is_long) in [
         (MIN - 1, SentKind::Bulk, false),
         (MIN, SentKind::Bulk, false),
@@ -727,8 +736,11 @@ fn long_packets_are_those_that_not_every_path_carries_and_no_probes() {
         let long = u32::from(is_long);
         assert_eq!((summary.acked_packets, summary.long_acked), (3, long));
         assert_eq!((summary.lost_packets, summary.long_lost), (2, 2 * long));
-        let told = (kind != SentKind::MtuProbe).then_some(at(0));
-        assert_eq!(summary.lost_sent_at, told, "a lost probe does not count");
+        let reported = (kind != SentKind::MtuProbe).then_some(at(0));
+        assert_eq!(
+            summary.lost_sent_at, reported,
+            "a lost probe does not count"
+        );
     }
 }
 
@@ -746,7 +758,7 @@ fn the_newest_lost_packet_gives_the_send_time() {
 }
 
 #[test]
-fn packets_that_ask_for_nothing_are_forgotten_when_they_are_acknowledged() {
+fn non_eliciting_packets_are_removed_when_acknowledged() {
     let mut sender = Sender::new(0);
     for millis in 0..10 {
         sender.send(millis, Elicits::Nothing);

@@ -311,7 +311,7 @@ mod tests {
     };
 
     #[test]
-    fn a_window_leaves_in_four_fifths_of_a_round_trip_after_a_burst_of_five() {
+    fn a_window_is_paced_over_four_fifths_of_a_round_trip() {
         let (mut now, mut sent) = (Instant::from_millis(5), 0);
         let mut pacer = Pacer::new(Instant::ZERO);
         while now < Instant::from_millis(85) {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_saves_up_no_more_than_a_burst() {
+    fn idle_time_accumulates_at_most_a_burst() {
         let mut pacer = Pacer::new(Instant::ZERO);
         let now = Instant::from_millis(60_000);
         let mut sent = 0;

@@ -233,15 +233,15 @@ impl Path {
             migration.on_current_answer(token);
             return None;
         }
-        let won = migration.on_candidate_answer(now, from, token)?;
-        migration.move_to(now, (self.route, is_proved), (won.route, pto));
-        let span = self.route.span(won.route);
-        self.route = won.route;
+        let validated = migration.on_candidate_answer(now, from, token)?;
+        migration.move_to(now, (self.route, is_proved), (validated.route, pto));
+        let span = self.route.span(validated.route);
+        self.route = validated.route;
         self.stage = Stage::Proved;
         Some(Move {
-            address: won.address,
+            address: validated.address,
             span,
-            round_trip: won.round_trip,
+            round_trip: validated.round_trip,
         })
     }
 

@@ -136,7 +136,7 @@ impl<A: Aead> Session<A> {
 
     /// Handles a PING. If the peer's keepalives arrive before ours are due, the session is idle.
     fn on_ping(&mut self, now: Instant) {
-        if !self.is_idle && now >= self.message_at + self.silence.keepalive {
+        if !self.is_idle && now >= self.message_at + self.idle_timeouts.keepalive {
             self.is_idle = true;
             self.shrink(now);
         }
@@ -295,12 +295,12 @@ pub(super) enum Phase {
     },
     /// CLOSE is sent three times, and in answer to packets.
     Closing {
-        gone_at: Instant,
+        ends_at: Instant,
         closes: Box<Closes>,
     },
     /// The peer closed it; nothing is sent.
     Draining {
-        gone_at: Instant,
+        ends_at: Instant,
     },
     Gone,
 }
@@ -378,7 +378,7 @@ impl<A: Aead> Session<A> {
         if !matches!(self.phase, Phase::Draining { .. } | Phase::Gone) {
             self.forget_outbound();
             self.phase = Phase::Draining {
-                gone_at: now + self.closing_span(),
+                ends_at: now + self.closing_span(),
             };
         }
     }
@@ -397,7 +397,7 @@ impl<A: Aead> Session<A> {
         }
         self.forget_outbound();
         self.phase = Phase::Gone;
-        self.events.is_gone = true;
+        self.events.has_ended = true;
         true
     }
 
@@ -419,9 +419,9 @@ impl<A: Aead> Session<A> {
                 self.end(CloseReason::Local(code), Box::default());
                 self.begin_closing(now, code, reason);
             }
-            Phase::Closing { gone_at, .. } | Phase::Draining { gone_at } if now >= *gone_at => {
+            Phase::Closing { ends_at, .. } | Phase::Draining { ends_at } if now >= *ends_at => {
                 self.phase = Phase::Gone;
-                self.events.is_gone = true;
+                self.events.has_ended = true;
             }
             Phase::Open
             | Phase::Flushing { .. }
@@ -458,7 +458,7 @@ impl<A: Aead> Session<A> {
         let code = if is_own { CloseCode::NoError } else { code };
         self.forget_outbound();
         self.phase = Phase::Closing {
-            gone_at: now + self.closing_span(),
+            ends_at: now + self.closing_span(),
             closes: Box::new(Closes {
                 close_frame: CloseFrame { code, reason },
                 next_at: Some(now),

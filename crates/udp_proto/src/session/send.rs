@@ -158,7 +158,12 @@ impl<A: Aead> Session<A> {
         self.on_sent(now, &sent, body.messages.frames);
         // Up to 20 % jitter, so that many sessions do not send at once.
         let part = generator.between(800, 1_000);
-        self.keepalive_at = now + self.silence.keepalive.saturating_mul(part).divided(1_000);
+        self.keepalive_at = now
+            + self
+                .idle_timeouts
+                .keepalive
+                .saturating_mul(part)
+                .divided(1_000);
         Some(())
     }
 
@@ -199,7 +204,7 @@ impl<A: Aead> Session<A> {
         self.flow.on_sent(&moment, kind, frames);
         self.tally.packets_sent = self.tally.packets_sent.saturating_add(1);
         self.tally.bytes_sent = self.tally.bytes_sent.saturating_add(u64::from(packet.len));
-        self.keepalive_at = now + self.silence.keepalive;
+        self.keepalive_at = now + self.idle_timeouts.keepalive;
     }
 
     /// Computes when the channels outside `open` may send, if they wait for a rate or the window.

@@ -47,13 +47,13 @@ impl Pair {
         self.line.now += Duration::from_millis(16);
         let (now, payload) = (self.line.now, [7; 100]);
         let Line { client, server, .. } = &mut self.line;
-        let parties = [
+        let endpoints = [
             (&mut *client, self.sessions.0),
             (&mut *server, self.sessions.1),
         ];
-        for (party, session) in parties {
-            party.wake(now);
-            party
+        for (endpoint, session) in endpoints {
+            endpoint.wake(now);
+            endpoint
                 .machine
                 .send(now, session, channel, &payload)
                 .expect("there is room");
@@ -65,10 +65,10 @@ impl Pair {
                 break;
             }
         }
-        for (party, session) in [(client, self.sessions.0), (server, self.sessions.1)] {
-            while let Some(event) = party.machine.poll_event() {
+        for (endpoint, session) in [(client, self.sessions.0), (server, self.sessions.1)] {
+            while let Some(event) = endpoint.machine.poll_event() {
                 assert_eq!(event, Event::Readable { session });
-                while party
+                while endpoint
                     .machine
                     .receive(now, session, &mut self.message)
                     .is_some()

@@ -8,7 +8,7 @@ use wire::Seed;
 
 use crate::direct::{Line, Sent};
 use crate::harness::RELIABLE;
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 use crate::rogue::Rogue;
 
 /// An address that is never validated gets, at any moment, less than 0.35 of the bytes sent from it
@@ -18,7 +18,7 @@ fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
     for number in 0..8 {
         let mut line = Line::with(
             100 + number,
-            crate::direct::unhurried(),
+            crate::direct::without_rate_limits(),
             Listen::with_open_mode,
         );
         let mut generator = Seed::from_number(number).generator(5);
@@ -33,7 +33,7 @@ fn twp_k6_an_unvalidated_address_gets_at_most_a_third_of_its_bytes() {
         store.extend((0..10).map(|n| Rogue::new(n, &unused).hello));
         store.extend((10..20).map(|n| Rogue::new(n, &Credentials::Open).hello));
         store.push(Rogue::with(20, &unused, |hello| hello.version = 7).hello);
-        let victim = stranger(7);
+        let victim = unknown_address(7);
         let (mut got, mut gave) = ((0, 0), (0, 0));
         for step in 0..2_000 {
             if step == 500 {
@@ -106,7 +106,7 @@ fn drain_server(line: &mut Line, victim: SocketAddr) -> usize {
 #[test]
 fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
     let mut line = Line::new(17);
-    let victim = stranger(3);
+    let victim = unknown_address(3);
     let (session, first) = open_by_a_copy(&mut line, victim);
     let theirs = line.server.machine.sessions().next().unwrap();
     // The server has much to send, and its probes repeat it.
@@ -149,9 +149,9 @@ fn twp_k6_a_copied_first_packet_amplifies_by_at_most_one_datagram() {
 /// An attacker who wins some races moves the session's address, but not permanently. A copied
 /// acknowledgement does not validate his address.
 #[test]
-fn twp_k6_a_copied_acknowledgement_proves_no_address() {
+fn twp_k6_a_copied_acknowledgement_validates_no_address() {
     let mut line = Line::new(18);
-    let victim = stranger(3);
+    let victim = unknown_address(3);
     let (_, first) = open_by_a_copy(&mut line, victim);
     let theirs = line.server.machine.sessions().next().unwrap();
     line.server
@@ -207,7 +207,7 @@ fn flood(line: &mut Line, to: SocketAddr) -> usize {
 
 /// The ACCEPT was sent to one address only, so keys in a first packet from there validate it.
 #[test]
-fn a_token_session_is_sent_all_at_once_where_its_accept_went() {
+fn a_token_session_has_no_limit_at_the_address_of_its_accept() {
     let mut line = Line::new(20);
     line.join(1);
     let at = line.client.at;
@@ -219,9 +219,9 @@ fn a_token_session_is_sent_all_at_once_where_its_accept_went() {
 /// client's own follows. His copy of the first packet is first, too. The victim's address is still
 /// not validated by an ACCEPT that the client received at another address.
 #[test]
-fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
+fn twp_k6_a_copied_hello_and_first_packet_validate_no_address() {
     let mut line = Line::new(21);
-    let victim = stranger(3);
+    let victim = unknown_address(3);
     let credentials = line.token(1);
     line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
@@ -254,9 +254,9 @@ fn twp_k6_a_copied_hello_and_first_packet_prove_no_address() {
 /// An attacker relays the only HELLO and its ACCEPT from his own address. He has no keys, so the
 /// session belongs to the client with its first packet.
 #[test]
-fn an_attacker_that_relays_the_hello_does_not_get_the_session() {
+fn an_attacker_that_forwards_the_hello_gets_no_session() {
     let mut line = Line::new(22);
-    let copier = stranger(4);
+    let copier = unknown_address(4);
     let credentials = line.token(1);
     line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
@@ -277,8 +277,12 @@ fn an_attacker_that_relays_the_hello_does_not_get_the_session() {
 }
 
 #[test]
-fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
-    let mut line = Line::with(19, crate::direct::unhurried(), Listen::with_open_mode);
+fn an_address_validated_by_cookie_has_no_limit() {
+    let mut line = Line::with(
+        19,
+        crate::direct::without_rate_limits(),
+        Listen::with_open_mode,
+    );
     line.client.dial(line.now, &line.keys, Credentials::Open);
     while line.server.sessions().is_empty() {
         for Sent { bytes, .. } in line.client.drain(line.now) {
@@ -287,7 +291,7 @@ fn an_address_that_showed_a_cookie_is_sent_all_at_once() {
         if line.server.machine.stats().sessions_opened > 0 {
             break;
         }
-        drain_server(&mut line, stranger(1));
+        drain_server(&mut line, unknown_address(1));
     }
     let theirs = line.server.machine.sessions().next().unwrap();
     line.server

@@ -10,7 +10,7 @@ use wire::{Instant, Seed, UnixTime};
 
 use crate::direct::{CLIENT, Line, Party, START, UNIX, again};
 use crate::harness::{Keys, SERVER, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 use crate::rogue::{Rogue, confirm, no_point};
 
 /// A server with counted crypto calls, and a hand-written client's HELLO for it.
@@ -48,11 +48,11 @@ fn twp_k8_a_repeated_hello_gets_the_same_accept_for_no_further_work() {
         assert_eq!(again, accept);
     }
     // From another address a cookie is needed; then the answer is the same.
-    let retry = answer(&mut server, START, stranger(1), &rogue.hello).unwrap();
+    let retry = answer(&mut server, START, unknown_address(1), &rogue.hello).unwrap();
     assert_eq!((retry[0], retry.len()), (0xC2, 45));
     rogue.follow(&retry);
     for _ in 0..2 {
-        let again = answer(&mut server, START, stranger(1), &rogue.hello).unwrap();
+        let again = answer(&mut server, START, unknown_address(1), &rogue.hello).unwrap();
         assert_eq!(again, accept);
     }
     let calls = counts.now() - before;
@@ -91,7 +91,7 @@ fn twp_k5_rejected_hellos_cost_no_curve_operation_and_no_slot() {
     let now = START + Duration::from_secs(11);
     for hello in &hellos {
         for source in 0..50 {
-            answer(&mut server, now, stranger(source << 8), hello);
+            answer(&mut server, now, unknown_address(source << 8), hello);
         }
     }
     assert_eq!((counts.now() - before).elliptic_curve(), 0);
@@ -103,7 +103,7 @@ fn twp_k5_rejected_hellos_cost_no_curve_operation_and_no_slot() {
 /// A token allows four attempts at a time. A fifth, tenth or thirtieth spends nothing of the shared
 /// budget: an eighth per network is 12 at once.
 #[test]
-fn twp_k5_an_attempt_that_may_not_begin_spends_no_budget() {
+fn twp_k5_a_rejected_attempt_uses_no_budget() {
     let (mut server, mut keys, counts) = counted(26, Config::default());
     let greedy = keys.token(UNIX, 1, address(SERVER));
     let accepted = (0..40).filter(|number| {
@@ -127,7 +127,8 @@ fn twp_k5_a_replayed_hello_adds_nothing_and_its_owner_connects() {
     let hello = line.client.drain(line.now).remove(0).bytes;
     // The attacker is first, from one address, and then from a hundred more.
     for source in 0..100 {
-        line.server.take(line.now, stranger(source << 8), &hello);
+        line.server
+            .take(line.now, unknown_address(source << 8), &hello);
     }
     line.server.drain(line.now);
     assert_eq!(line.server.machine.session_count(), 1);
@@ -139,7 +140,8 @@ fn twp_k5_a_replayed_hello_adds_nothing_and_its_owner_connects() {
     assert_eq!(line.server.machine.stats().accepted, 1);
     // After that the token opens nothing.
     for source in 0..100 {
-        line.server.take(line.now, stranger(source << 8), &hello);
+        line.server
+            .take(line.now, unknown_address(source << 8), &hello);
     }
     line.server.take(line.now, line.client.at, &hello);
     assert_eq!(line.server.machine.stats().dropped_token_used, 101);
@@ -147,7 +149,7 @@ fn twp_k5_a_replayed_hello_adds_nothing_and_its_owner_connects() {
 }
 
 #[test]
-fn a_key_that_is_no_point_costs_one_try_and_no_slot() {
+fn a_key_that_is_no_curve_point_costs_one_check_and_no_slot() {
     let (mut server, mut keys, _) = counted(13, Config::default());
     let token = keys.token(UNIX, 1, address(SERVER));
     for number in 0..6 {
@@ -176,7 +178,7 @@ fn two_attempts(config: &Config, number: u64) -> (Party, [Vec<u8>; 2]) {
         let issued = UnixTime::from_secs(1_735_689_595 + age);
         let token = keys.token(issued, 1, address(SERVER));
         let mut rogue = Rogue::new(age, &token);
-        let from = stranger(u32::try_from(age).unwrap());
+        let from = unknown_address(u32::try_from(age).unwrap());
         let accept = answer(&mut server, START, from, &rogue.hello).unwrap();
         rogue.accept(&accept).packet(&confirm(config))
     });
@@ -189,8 +191,8 @@ fn two_half_open_attempts_of_a_player_do_not_both_open() {
         let mut config = Config::default();
         config.duplicate = policy;
         let (mut server, [newer, older]) = two_attempts(&config, 20);
-        server.take(START, stranger(5), &newer);
-        server.take(START, stranger(0), &older);
+        server.take(START, unknown_address(5), &newer);
+        server.take(START, unknown_address(0), &older);
         server.drain(START);
         assert_eq!(server.sessions().len(), 1);
         assert!(server.closes().is_empty(), "the newer one stays");
@@ -200,8 +202,8 @@ fn two_half_open_attempts_of_a_player_do_not_both_open() {
         let mut config = Config::default();
         config.duplicate = policy;
         let (mut server, [newer, older]) = two_attempts(&config, 21);
-        server.take(START, stranger(0), &older);
-        server.take(START, stranger(5), &newer);
+        server.take(START, unknown_address(0), &older);
+        server.take(START, unknown_address(5), &newer);
         server.drain(START);
         assert_eq!(server.sessions().len(), sessions);
         assert_eq!(server.closes().len(), sessions - 1);
@@ -209,15 +211,15 @@ fn two_half_open_attempts_of_a_player_do_not_both_open() {
 }
 
 #[test]
-fn a_shut_down_endpoint_accepts_no_one() {
+fn a_shut_down_endpoint_accepts_no_session() {
     let (mut server, [newer, _]) = two_attempts(&Config::default(), 22);
     assert_eq!(server.machine.session_count(), 2);
     server.machine.shutdown(START);
     assert_eq!(server.machine.session_count(), 0);
-    server.take(START, stranger(5), &newer);
+    server.take(START, unknown_address(5), &newer);
     let mut keys = Keys::new(Seed::from_number(22));
     let hello = Rogue::new(7, &keys.token(UNIX, 9, address(SERVER))).hello;
-    assert_eq!(answer(&mut server, START, stranger(9), &hello), None);
+    assert_eq!(answer(&mut server, START, unknown_address(9), &hello), None);
     assert_eq!(server.machine.stats().dropped_mode, 1);
     assert!(server.sessions().is_empty());
 }

@@ -43,11 +43,11 @@ impl Scenario {
     }
 
     pub(crate) fn open_with(number: u64, config: Config) -> Self {
-        let mut bout = Self::half_open_with(number, config);
+        let mut scenario = Self::half_open_with(number, config);
         let first = confirm(&Config::default());
-        bout.say(&first);
-        assert_eq!(bout.server().sessions().len(), 1);
-        bout
+        scenario.send_plaintext(&first);
+        assert_eq!(scenario.server().sessions().len(), 1);
+        scenario
     }
 
     pub(crate) fn server(&self) -> &Party {
@@ -55,7 +55,7 @@ impl Scenario {
     }
 
     /// Sends a packet with this plaintext; returns the plaintexts of the answers.
-    pub(crate) fn say(&mut self, plaintext: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn send_plaintext(&mut self, plaintext: &[u8]) -> Vec<Vec<u8>> {
         let packet = self.session.packet(plaintext);
         let now = self.line.now;
         self.line.server.take(now, address(CLIENT), &packet);
@@ -104,7 +104,7 @@ fn varint(len: usize) -> Vec<u8> {
 
 /// 350 empty messages fill a packet.
 #[test]
-fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
+fn a_packet_with_too_many_messages_or_frames_ends_the_session() {
     let messages = |count: usize| message(0, 0, &[]).repeat(count);
     let pings = |count: usize| vec![0x01; count];
     for (plaintext, taken, is_breach) in [
@@ -116,11 +116,11 @@ fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
         (pings(1_100), 0, true),
         ([vec![0x00; 1_000], messages(30)].concat(), 30, false),
     ] {
-        let mut bout = Scenario::open(2);
-        bout.say(&plaintext);
+        let mut scenario = Scenario::open(2);
+        scenario.send_plaintext(&plaintext);
         let expected = is_breach.then_some(CloseReason::Local(CloseCode::Frame));
-        assert_eq!(bout.end(), expected, "{} bytes", plaintext.len());
-        assert_eq!(bout.server().messages.len(), taken);
+        assert_eq!(scenario.end(), expected, "{} bytes", plaintext.len());
+        assert_eq!(scenario.server().messages.len(), taken);
     }
 }
 
@@ -131,24 +131,24 @@ fn a_packet_of_more_messages_or_frames_than_one_may_hold_ends_the_session() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the real time it takes is shown")]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
-fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
+fn inbound_frames_bounds_the_cost_of_packets_of_empty_messages() {
     let mut config = Config::for_server();
     let limit = usize::try_from(config.inbound.frames).unwrap();
     assert_eq!(limit, 6_000);
     config.block_breaches = None;
-    let mut bout = Scenario::open_with(3, config);
+    let mut scenario = Scenario::open_with(3, config);
     let full = message(0, 0, &[]).repeat(30);
     let mut packets = 0_u64;
     let mut spent = Duration::ZERO;
     for _ in 0..5_000 {
         // 1,000 packets per second, each as full as possible.
-        bout.line.now += Duration::from_millis(1);
-        let packet = bout.session.packet(&full);
-        let now = bout.line.now;
+        scenario.line.now += Duration::from_millis(1);
+        let packet = scenario.session.packet(&full);
+        let now = scenario.line.now;
         let start = std::time::Instant::now();
-        bout.line.server.take(now, address(CLIENT), &packet);
-        bout.line.server.drain(now);
-        bout.line.server.wake(now);
+        scenario.line.server.take(now, address(CLIENT), &packet);
+        scenario.line.server.drain(now);
+        scenario.line.server.wake(now);
         spent += start.elapsed();
         packets += 1;
     }
@@ -158,21 +158,21 @@ fn inbound_frames_bounds_what_full_packets_of_empty_messages_cost() {
         "32 sessions of 30,000 empty messages a second: {:.1} % of a core",
         share * 32.0
     );
-    let taken = bout.server().messages.len();
+    let taken = scenario.server().messages.len();
     // A burst of half a second, and five seconds at the limit.
     assert!(taken <= limit / 2 + 5 * limit, "{taken} messages");
     assert!(taken >= 5 * limit, "{taken} messages");
-    let stats = bout.server().machine.stats();
-    assert_eq!(bout.end(), None);
+    let stats = scenario.server().machine.stats();
+    assert_eq!(scenario.end(), None);
     assert!(stats.dropped_over_limit > 3_500, "{stats:?}");
     assert!(stats.packets + stats.dropped_over_limit >= packets);
 }
 
 #[test]
 fn a_hand_written_client_connects_and_sends() {
-    let mut bout = Scenario::open(1);
-    bout.say(&message(1, 0, b"by hand"));
-    let [(channel, text)] = &bout.server().messages[..] else {
+    let mut scenario = Scenario::open(1);
+    scenario.send_plaintext(&message(1, 0, b"by hand"));
+    let [(channel, text)] = &scenario.server().messages[..] else {
         panic!("one message");
     };
     assert_eq!((channel.0, text.as_slice()), (1, &b"by hand"[..]));
@@ -180,10 +180,10 @@ fn a_hand_written_client_connects_and_sends() {
 
 /// Padding is allowed anywhere; a frame behind it is parsed as usual.
 #[test]
-fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
-    let mut bout = Scenario::open(1);
+fn a_message_after_padding_is_accepted_and_an_invalid_one_closes() {
+    let mut scenario = Scenario::open(1);
     let ping = [0, 1, 0, 0];
-    bout.say(
+    scenario.send_plaintext(
         &[
             &[0, 0][..],
             &message(1, 0, b"one"),
@@ -193,26 +193,33 @@ fn a_message_behind_padding_is_taken_and_one_in_breach_ends_the_session() {
         .concat(),
     );
     let messages = [b"one", b"two"].map(|data| (RELIABLE, data.to_vec()));
-    assert_eq!(bout.server().messages, messages);
+    assert_eq!(scenario.server().messages, messages);
     let fragment = fragment(1, 2, (2, 2), &[5; FRAGMENT_LEN]);
-    bout.say(&[&[0, 0, 0][..], &fragment].concat());
-    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Fragment)));
+    scenario.send_plaintext(&[&[0, 0, 0][..], &fragment].concat());
+    assert_eq!(
+        scenario.end(),
+        Some(CloseReason::Local(CloseCode::Fragment))
+    );
 }
 
 #[test]
 fn nothing_is_delivered_or_acknowledged_before_confirm() {
-    let mut bout = Scenario::half_open(2);
-    assert!(bout.say(&message(1, 0, b"too soon")).is_empty());
-    assert!(bout.say(&[0x01]).is_empty());
+    let mut scenario = Scenario::half_open(2);
+    assert!(
+        scenario
+            .send_plaintext(&message(1, 0, b"too soon"))
+            .is_empty()
+    );
+    assert!(scenario.send_plaintext(&[0x01]).is_empty());
     // A CONFIRM behind an unreadable frame does not count.
     let garbled = [&[0x10][..], &confirm(&Config::default())].concat();
-    assert!(bout.say(&garbled).is_empty());
-    assert_eq!(bout.server().machine.stats().dropped_unconfirmed, 3);
-    assert!(bout.server().events.is_empty() && bout.server().messages.is_empty());
-    let answers = bout.say(&confirm(&Config::default()));
-    assert_eq!(bout.server().sessions().len(), 1);
+    assert!(scenario.send_plaintext(&garbled).is_empty());
+    assert_eq!(scenario.server().machine.stats().dropped_unconfirmed, 3);
+    assert!(scenario.server().events.is_empty() && scenario.server().messages.is_empty());
+    let answers = scenario.send_plaintext(&confirm(&Config::default()));
+    assert_eq!(scenario.server().sessions().len(), 1);
     assert_eq!(answers.len(), 1);
-    assert!(bout.server().messages.is_empty(), "it was not kept");
+    assert!(scenario.server().messages.is_empty(), "it was not kept");
 }
 
 /// A CLOSE with valid keys ends the attempt at once: its slot is freed, no session is reported or
@@ -224,15 +231,18 @@ fn a_close_before_or_with_confirm_ends_the_attempt() {
         close.to_vec(),
         [&confirm(&Config::default())[..], &close].concat(),
     ] {
-        let mut bout = Scenario::half_open(8);
-        assert!(bout.say(&first).is_empty());
-        assert_eq!(bout.server().machine.session_count(), 0);
-        assert!(bout.server().events.is_empty());
+        let mut scenario = Scenario::half_open(8);
+        assert!(scenario.send_plaintext(&first).is_empty());
+        assert_eq!(scenario.server().machine.session_count(), 0);
+        assert!(scenario.server().events.is_empty());
         for number in 30..34 {
-            let rogue = Rogue::new(number, &bout.credentials);
-            let now = bout.line.now;
-            bout.line.server.take(now, address(CLIENT), &rogue.hello);
-            assert_eq!(bout.line.server.drain(now)[0].bytes[0], 0xC3);
+            let rogue = Rogue::new(number, &scenario.credentials);
+            let now = scenario.line.now;
+            scenario
+                .line
+                .server
+                .take(now, address(CLIENT), &rogue.hello);
+            assert_eq!(scenario.line.server.drain(now)[0].bytes[0], 0xC3);
         }
     }
 }
@@ -259,11 +269,11 @@ fn a_first_packet_with_a_violation_replaces_no_session() {
 /// The text of the peer's CLOSE is reported after the messages before it.
 #[test]
 fn the_text_of_a_close_and_preceding_messages_are_delivered() {
-    let mut bout = Scenario::open(10);
-    bout.line.server.events.clear();
+    let mut scenario = Scenario::open(10);
+    scenario.line.server.events.clear();
     let close = [&[0x04, 0, 1, 5][..], b"later"].concat();
-    bout.say(&[message(1, 0, b"last words"), close].concat());
-    let server = bout.server();
+    scenario.send_plaintext(&[message(1, 0, b"last words"), close].concat());
+    let server = scenario.server();
     assert_eq!(server.messages.len(), 1);
     let [Event::Closed { reason, text, .. }] = &server.events[..] else {
         panic!("{:?}", server.events);
@@ -283,27 +293,33 @@ fn wrong_channels_or_parameters_end_the_attempt_and_not_the_token() {
         (confirm_with(&Config::default(), &params), CloseCode::Params),
     ];
     for (first, code) in firsts {
-        let mut bout = Scenario::half_open(3);
-        let answers = bout.say(&first);
+        let mut scenario = Scenario::half_open(3);
+        let answers = scenario.send_plaintext(&first);
         let [0x04, high, low, ..] = answers[0][..] else {
             panic!("a CLOSE: {answers:?}");
         };
         assert_eq!(u16::from_be_bytes([high, low]), code.to_wire());
-        assert!(bout.server().events.is_empty(), "it never was a session");
+        assert!(
+            scenario.server().events.is_empty(),
+            "it never was a session"
+        );
         // The token's owner retries correctly.
-        let mut rogue = Rogue::new(4, &bout.credentials);
-        let now = bout.line.now;
-        bout.line.server.take(now, address(CLIENT), &rogue.hello);
-        let sent = bout.line.server.drain(now);
+        let mut rogue = Rogue::new(4, &scenario.credentials);
+        let now = scenario.line.now;
+        scenario
+            .line
+            .server
+            .take(now, address(CLIENT), &rogue.hello);
+        let sent = scenario.line.server.drain(now);
         let accept = sent.iter().find(|sent| sent.bytes[0] == 0xC3).unwrap();
-        bout.session = rogue.accept(&accept.bytes);
-        bout.say(&confirm(&Config::default()));
-        assert_eq!(bout.server().sessions().len(), 1);
+        scenario.session = rogue.accept(&accept.bytes);
+        scenario.send_plaintext(&confirm(&Config::default()));
+        assert_eq!(scenario.server().sessions().len(), 1);
     }
 }
 
 #[test]
-fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
+fn each_protocol_violation_ends_the_session_with_its_code() {
     let ack = |largest: u16| {
         let [high, low] = largest.to_be_bytes();
         vec![0x02, high, low, 0xFF, 0xFF, 0, 0]
@@ -363,77 +379,77 @@ fn each_breach_of_the_protocol_ends_the_session_with_its_code() {
         ),
     ];
     for (name, plaintexts, code) in breaches {
-        let mut bout = Scenario::open(5);
+        let mut scenario = Scenario::open(5);
         for plaintext in plaintexts {
-            bout.say(&plaintext);
+            scenario.send_plaintext(&plaintext);
         }
-        assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{name}");
+        assert_eq!(scenario.end(), Some(CloseReason::Local(code)), "{name}");
     }
 }
 
 /// Reliable bytes beyond the window, all behind a gap, so that none can be read.
 #[test]
 fn sending_beyond_the_window_ends_the_session_and_memory_stays_below_it() {
-    let mut bout = Scenario::open(6);
-    let before = bout.server().machine.memory();
+    let mut scenario = Scenario::open(6);
+    let before = scenario.server().machine.memory();
     let window = usize::try_from(Config::default().receive_window).unwrap();
     let mut sent = 0;
     for id in 1..1_024 {
         for index in 0..2 {
-            bout.say(&fragment(1, id, (index, 3), &[7; 1_120]));
+            scenario.send_plaintext(&fragment(1, id, (index, 3), &[7; 1_120]));
             sent += 1_120;
-            let held = bout.server().machine.memory() - before;
+            let held = scenario.server().machine.memory() - before;
             assert!(held <= window + (window >> 1), "{held} of {window}");
         }
-        if bout.end().is_some() {
+        if scenario.end().is_some() {
             break;
         }
     }
-    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Flow)));
+    assert_eq!(scenario.end(), Some(CloseReason::Local(CloseCode::Flow)));
     assert!(sent > window, "{sent}");
 }
 
 #[test]
 fn unreliable_fragments_hold_a_bounded_memory() {
-    let mut bout = Scenario::open(7);
-    let before = bout.server().machine.memory();
+    let mut scenario = Scenario::open(7);
+    let before = scenario.server().machine.memory();
     for id in 0..2_000 {
-        bout.say(&fragment(0, id, (0, 16), &[7; 1_120]));
-        bout.line.now += Duration::from_millis(1);
-        let held = bout.server().machine.memory() - before;
+        scenario.send_plaintext(&fragment(0, id, (0, 16), &[7; 1_120]));
+        scenario.line.now += Duration::from_millis(1);
+        let held = scenario.server().machine.memory() - before;
         assert!(held <= 160 << 10, "{held}");
     }
-    assert_eq!(bout.end(), None);
+    assert_eq!(scenario.end(), None);
 }
 
 /// Random plaintext in valid packets: each is accepted or ends the session.
 #[test]
-fn sim_any_plaintext_is_taken_or_ends_the_session() {
+fn sim_any_plaintext_is_accepted_or_ends_the_session() {
     netsim::for_each_seed(&netsim::test_site!(), 60, |seed: Seed| {
         let mut generator = seed.generator(3);
-        let mut bout = Scenario::open(generator.below(u64::MAX));
+        let mut scenario = Scenario::open(generator.below(u64::MAX));
         for _ in 0..200 {
             let mut plaintext = Vec::new();
             for _ in 0..generator.between(1, 6) {
                 plaintext.extend_from_slice(&some_frame(&mut generator));
             }
             plaintext.truncate(1_170);
-            bout.say(&plaintext);
-            let server = bout.server();
+            scenario.send_plaintext(&plaintext);
+            let server = scenario.server();
             assert!(server.machine.memory() < 4 << 20);
-            if bout.end().is_some() {
+            if scenario.end().is_some() {
                 break;
             }
-            bout.line.now += Duration::from_micros(generator.below(5_000));
-            bout.line.server.wake(bout.line.now);
+            scenario.line.now += Duration::from_micros(generator.below(5_000));
+            scenario.line.server.wake(scenario.line.now);
         }
         // At the end all sessions are closed, and the server accepts new ones.
-        bout.line.run(13_000);
+        scenario.line.run(13_000);
         let connected = |event: &Event| matches!(event, Event::Connected { .. });
-        assert_eq!(bout.server().events.len(), 2);
-        assert!(connected(&bout.server().events[0]));
-        assert_eq!(bout.server().machine.session_count(), 0);
-        bout.line.join(2);
+        assert_eq!(scenario.server().events.len(), 2);
+        assert!(connected(&scenario.server().events[0]));
+        assert_eq!(scenario.server().machine.session_count(), 0);
+        scenario.line.join(2);
     });
 }
 
@@ -479,23 +495,24 @@ fn some_frame(generator: &mut wire::Generator) -> Vec<u8> {
 #[test]
 fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
     for number in 20..30 {
-        let mut bout = Scenario::open(number);
-        let theirs = bout.server().sessions()[0];
+        let mut scenario = Scenario::open(number);
+        let theirs = scenario.server().sessions()[0];
         let mut sent = 0;
         let mut newest = vec![0, 0];
-        while bout.end().is_none() {
-            let now = bout.line.now;
-            bout.line
+        while scenario.end().is_none() {
+            let now = scenario.line.now;
+            scenario
+                .line
                 .server
                 .machine
                 .send(now, theirs, crate::harness::UNRELIABLE, &[1; 600])
                 .unwrap();
-            let packets = bout.line.server.drain(now);
+            let packets = scenario.line.server.drain(now);
             sent += packets.len();
             let Some(last) = packets.last() else {
                 // An honest ACK validates the address.
-                bout.say(&[&[0x02][..], &newest, &[0xFF, 0xFF, 0, 0]].concat());
-                bout.line.now += Duration::from_millis(1);
+                scenario.send_plaintext(&[&[0x02][..], &newest, &[0xFF, 0xFF, 0, 0]].concat());
+                scenario.line.now += Duration::from_millis(1);
                 continue;
             };
             let last = &last.bytes;
@@ -503,11 +520,14 @@ fn twp_a4_an_optimistic_acker_is_caught_within_2_048_packets() {
             // The newest and 30 below it, received or not.
             let ack = [&[0x02][..], &last[5..7], &[0xFF, 0xFF, 30, 0]].concat();
             if sent > 40 && sent % 20 == 0 {
-                bout.say(&ack);
+                scenario.send_plaintext(&ack);
             }
-            bout.line.now += Duration::from_millis(1);
+            scenario.line.now += Duration::from_millis(1);
             assert!(sent <= 2_048, "not caught");
         }
-        assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::AckUnsent)));
+        assert_eq!(
+            scenario.end(),
+            Some(CloseReason::Local(CloseCode::AckUnsent))
+        );
     }
 }

@@ -25,19 +25,24 @@ fn prefix(text: &str) -> Prefix {
 fn server(number: u64, config: Config) -> (Party, Keys) {
     let seed = Seed::from_number(number);
     let keys = Keys::new(seed);
-    let party = Party::server(config, &keys, SimProvider::new(seed), |listen| {
+    let endpoint = Party::server(config, &keys, SimProvider::new(seed), |listen| {
         listen.with_open_mode()
     });
-    (party, keys)
+    (endpoint, keys)
 }
 
-fn hear(party: &mut Party, now: Instant, (peer, real_source): (&str, Option<&str>), bytes: &[u8]) {
+fn receive_from(
+    endpoint: &mut Party,
+    now: Instant,
+    (peer, real_source): (&str, Option<&str>),
+    bytes: &[u8],
+) {
     let arrival = Arrival {
         real_source: real_source.map(address),
         ..Arrival::from(address(peer))
     };
     let mut copy = bytes.to_vec();
-    party.machine.handle_datagram(now, arrival, &mut copy);
+    endpoint.machine.handle_datagram(now, arrival, &mut copy);
 }
 
 /// Datagrams from a blocked prefix are dropped before their length and first byte are checked.
@@ -55,7 +60,7 @@ fn u13_datagrams_from_a_blocked_prefix_are_not_read() {
         "[::ffff:203.0.113.9]:1",
     ] {
         for bytes in sent {
-            hear(&mut server, START, (from, None), bytes);
+            receive_from(&mut server, START, (from, None), bytes);
         }
     }
     let stats = *server.machine.stats();
@@ -64,7 +69,7 @@ fn u13_datagrams_from_a_blocked_prefix_are_not_read() {
         (15, 15)
     );
     assert!(server.drain(START).is_empty());
-    hear(&mut server, START, ("203.0.114.9:1", None), &hello);
+    receive_from(&mut server, START, ("203.0.114.9:1", None), &hello);
     assert_eq!(server.machine.stats().accepted, 1);
 }
 
@@ -119,11 +124,11 @@ fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
         server.machine.block(START, prefix(blocked), None).unwrap();
     }
     let mut number = 0;
-    let mut is_heard = |peer, told| {
+    let mut is_heard = |peer, reported| {
         number += 1;
         let before = server.machine.stats().dropped_blocked;
         let rogue = Rogue::new(number, &keys.token(UNIX, number, address(SERVER)));
-        hear(&mut server, START, (peer, told), &rogue.hello);
+        receive_from(&mut server, START, (peer, reported), &rogue.hello);
         server.machine.stats().dropped_blocked == before
     };
     assert!(is_heard(exit, None));
@@ -138,10 +143,10 @@ fn u13_behind_a_trusted_exit_the_players_own_address_counts() {
 fn u13_block_breaches_bans_a_player_after_a_violation() {
     for span in [None, Some(SPAN)] {
         let config = config(|config| config.block_breaches = span);
-        let mut bout = Scenario::open_with(4, config);
-        bout.say(&BREACH);
-        assert!(bout.end().is_some());
-        let line = &mut bout.line;
+        let mut scenario = Scenario::open_with(4, config);
+        scenario.send_plaintext(&BREACH);
+        assert!(scenario.end().is_some());
+        let line = &mut scenario.line;
         assert_eq!(
             line.server.machine.stats().blocked_for_breaches,
             u64::from(span.is_some())
@@ -158,8 +163,8 @@ fn u13_block_breaches_bans_a_player_after_a_violation() {
         assert_eq!(is_let_in(line, 1, network(5)), span.is_none());
         assert!(is_let_in(line, 2, address(CLIENT)), "another from there");
         if span.is_some() {
-            assert!(line.server.machine.pardon(ClientId(1)));
-            assert!(!line.server.machine.pardon(ClientId(1)));
+            assert!(line.server.machine.unban(ClientId(1)));
+            assert!(!line.server.machine.unban(ClientId(1)));
             line.run(6_000);
             assert!(is_let_in(line, 1, network(5)));
         }
@@ -169,7 +174,7 @@ fn u13_block_breaches_bans_a_player_after_a_violation() {
 /// Two attempts of one player: the first opens and violates the protocol. The second, accepted
 /// before that, no longer opens.
 #[test]
-fn u13_block_breaches_meets_an_attempt_that_has_not_opened() {
+fn u13_block_breaches_applies_to_half_open_attempts() {
     for span in [None, Some(SPAN)] {
         let config = config(|config| config.block_breaches = span);
         let (mut server, mut keys) = server(8, config);
@@ -196,11 +201,11 @@ fn u13_block_breaches_meets_an_attempt_that_has_not_opened() {
 }
 
 #[test]
-fn u13_block_breaches_ends() {
+fn u13_a_ban_by_block_breaches_expires() {
     let config = config(|config| config.block_breaches = Some(Duration::from_secs(5)));
-    let mut bout = Scenario::open_with(5, config);
-    bout.say(&BREACH);
-    let line = &mut bout.line;
+    let mut scenario = Scenario::open_with(5, config);
+    scenario.send_plaintext(&BREACH);
+    let line = &mut scenario.line;
     for (millis, accepted) in [(4_900, 1), (200, 2)] {
         line.run(millis);
         let rogue = Rogue::new(millis, &line.token(1));
@@ -212,7 +217,7 @@ fn u13_block_breaches_ends() {
 /// In open mode only the address identifies a peer, and it counts only once validated: a first
 /// packet with a forged source blocks nobody.
 #[test]
-fn u13_an_address_is_blocked_only_where_its_owner_has_answered() {
+fn u13_only_validated_addresses_are_blocked() {
     for has_answered in [false, true] {
         let config = config(|config| config.block_breaches = Some(SPAN));
         let (mut server, _) = server(6, config);
@@ -260,10 +265,10 @@ fn u13_a_regular_end_and_silence_block_no_address() {
 fn u13_only_peers_with_a_session_are_listed() {
     let (mut server, _) = server(8, Config::default());
     let from = address(CLIENT);
-    let told = |server: &Party| {
-        let mut told = Vec::new();
-        wire::Machine::tell_peers(&server.machine, &mut |peer| told.push(peer));
-        told
+    let reported = |server: &Party| {
+        let mut reported = Vec::new();
+        wire::Machine::tell_peers(&server.machine, &mut |peer| reported.push(peer));
+        reported
     };
     let mut rogue = Rogue::new(8, &Credentials::Open);
     server.take(START, from, &rogue.hello);
@@ -271,15 +276,15 @@ fn u13_only_peers_with_a_session_are_listed() {
     rogue.follow(&retry);
     server.take(START, from, &rogue.hello);
     let accept = server.drain(START).remove(0).bytes;
-    assert_eq!(told(&server), []);
+    assert_eq!(reported(&server), []);
     let mut session = rogue.accept(&accept);
     server.take(START, from, &session.packet(&confirm(&Config::default())));
-    assert_eq!(told(&server), [from]);
+    assert_eq!(reported(&server), [from]);
     server.drain(START);
     let session = server.sessions()[0];
     server.machine.kick(START, session, b"").unwrap();
     server.drain(START);
     server.wake(START + SPAN);
     server.drain(START + SPAN);
-    assert_eq!(told(&server), []);
+    assert_eq!(reported(&server), []);
 }

@@ -25,10 +25,10 @@ fn root(number: u64) -> PublicKey {
 
 /// A certificate for `key`, signed by root key `number`.
 pub(crate) fn certificate(number: u64, key: PublicKey) -> Certificate {
-    vouch(number, APP.0, (key, INSTANCE, END))
+    issue(number, APP.0, (key, INSTANCE, END))
 }
 
-fn vouch(
+fn issue(
     number: u64,
     app_id: u64,
     (key, server_id, not_after): (PublicKey, InstanceId, UnixTime),
@@ -149,7 +149,7 @@ fn twp_k4_b4_each_rejected_certificate_has_its_own_failure() {
             Some(CertificateError::Expired),
         ),
     ] {
-        let mut line = line(2, |key| vouch(signer, app_id, (key, server_id, end)));
+        let mut line = line(2, |key| issue(signer, app_id, (key, server_id, end)));
         let failure = fault.map(ConnectFailure::Certificate);
         assert_eq!(attempt(&mut line, server), failure, "{fault:?}");
         assert_eq!(line.server.sessions().len(), usize::from(fault.is_none()));
@@ -157,7 +157,7 @@ fn twp_k4_b4_each_rejected_certificate_has_its_own_failure() {
 }
 
 #[test]
-fn twp_k4_a_client_without_a_wall_clock_believes_no_certificate() {
+fn twp_k4_a_client_without_a_wall_clock_accepts_no_certificate() {
     let mut line = line(3, |key| certificate(90, key));
     let provider = SimProvider::new(Seed::from_number(77));
     line.client = Party::without_clock(CLIENT, Config::default(), provider);
@@ -226,7 +226,7 @@ fn b4_identity_keys_rotate_with_two() {
 #[test]
 fn b4_a_certificate_is_renewed_while_the_server_runs() {
     let end = |seconds| UnixTime::from_secs(UNIX.as_secs() + seconds);
-    let mut line = line(7, |key| vouch(90, APP.0, (key, INSTANCE, end(10))));
+    let mut line = line(7, |key| issue(90, APP.0, (key, INSTANCE, end(10))));
     let tell = |line: &mut Line| {
         let unix = UNIX + line.now.saturating_since(START);
         line.client.machine.set_unix_time(line.now, unix);
@@ -238,19 +238,19 @@ fn b4_a_certificate_is_renewed_while_the_server_runs() {
         attempt(&mut line, roots(&[90])),
         Some(ConnectFailure::Certificate(CertificateError::Expired))
     );
-    let renewed = vouch(90, APP.0, (line.keys.public(), INSTANCE, end(3_600)));
+    let renewed = issue(90, APP.0, (line.keys.public(), INSTANCE, end(3_600)));
     assert!(line.server.machine.set_certificate(Some(renewed)));
     tell(&mut line);
     assert_eq!(attempt(&mut line, roots(&[90])), None);
 }
 
 #[test]
-fn a_server_shows_no_certificate_of_another_key_or_instance() {
+fn a_server_presents_no_certificate_of_another_key_or_instance() {
     let mut line = Line::new(8);
     let own = line.keys.public();
     let foreign = [
-        vouch(90, APP.0, (root(91), INSTANCE, END)),
-        vouch(90, APP.0, (own, InstanceId(1), END)),
+        issue(90, APP.0, (root(91), INSTANCE, END)),
+        issue(90, APP.0, (own, InstanceId(1), END)),
     ];
     for certificate in foreign {
         assert!(!line.server.machine.set_certificate(Some(certificate)));

@@ -22,7 +22,7 @@ struct Link {
     contents: Vec<Content>,
     message: Vec<u8>,
     tracking: Tracking,
-    told: u64,
+    reported: u64,
     packets: u64,
     read: u64,
 }
@@ -47,7 +47,7 @@ impl Link {
             contents: Vec::with_capacity(64),
             message: Vec::with_capacity(65_536),
             tracking,
-            told: 0,
+            reported: 0,
             packets: 0,
             read: 0,
         }
@@ -73,7 +73,7 @@ impl Link {
         }
         self.outbox.handle_timeout(now);
         while self.outbox.poll_settled().is_some() {
-            self.told += 1;
+            self.reported += 1;
         }
         if let Some(grant) = self.inbox.window_to_send() {
             self.inbox.on_window_sent(grant);
@@ -132,10 +132,10 @@ fn run(tracking: Tracking) {
         assert_eq!(allocations, 0, "channel {channel}, one of {lost} lost");
         assert!(link.read > 50_000, "{}", link.read);
         assert_eq!(
-            link.told > 100_000,
+            link.reported > 100_000,
             tracking == Tracking::On,
             "{}",
-            link.told
+            link.reported
         );
     }
 }

@@ -11,9 +11,9 @@ use crate::direct::{Line, Party, Sent};
 use crate::harness::SERVER;
 use crate::harness::{RELIABLE, UNRELIABLE, address};
 
-/// The text of the only `Closed` event of `party`.
-fn text(party: &Party) -> Vec<u8> {
-    let texts = party.events.iter().filter_map(|event| match event {
+/// The text of the only `Closed` event of `endpoint`.
+fn text(endpoint: &Party) -> Vec<u8> {
+    let texts = endpoint.events.iter().filter_map(|event| match event {
         Event::Closed { text, .. } => Some(text.to_vec()),
         _ => None,
     });
@@ -81,7 +81,7 @@ fn u15_a_kick_does_not_wait_for_a_close_that_waits() {
 }
 
 #[test]
-fn u15_a_dial_is_kicked_like_it_is_closed() {
+fn u15_kicking_a_dial_is_like_closing_it() {
     let mut line = Line::new(3);
     let credentials = line.token(1);
     let dial = line.client.dial(line.now, &line.keys, credentials);
@@ -130,20 +130,21 @@ fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
 /// 4th ... packet.
 #[test]
 fn u15_close_answers_the_first_second_fourth_and_so_on_packet() {
-    let mut bout = Scenario::open_with(9, udp_proto::Config::default());
-    let theirs = bout.server().sessions()[0];
-    let now = bout.line.now;
-    bout.line
+    let mut scenario = Scenario::open_with(9, udp_proto::Config::default());
+    let theirs = scenario.server().sessions()[0];
+    let now = scenario.line.now;
+    scenario
+        .line
         .server
         .machine
         .kick(now, theirs, b"reason")
         .unwrap();
-    let first = bout.line.server.drain(now).remove(0).bytes;
+    let first = scenario.line.server.drain(now).remove(0).bytes;
     let close = [&[0x04, 0, 13, 6][..], b"reason"].concat();
-    assert_eq!(bout.session.open(&first), Some(close));
+    assert_eq!(scenario.session.open(&first), Some(close));
     let mut answered = Vec::new();
     for count in 1..=40 {
-        let answers = bout.say(&[0x01]);
+        let answers = scenario.send_plaintext(&[0x01]);
         assert!(answers.len() <= 1);
         for answer in answers {
             assert_eq!(answer, [0x04, 0, 13, 0], "no text");
@@ -157,23 +158,27 @@ fn u15_close_answers_the_first_second_fourth_and_so_on_packet() {
 type Lives = BTreeMap<(bool, SessionId), Vec<&'static str>>;
 
 /// Drains what a party has to send and records its events, `Readable` included.
-fn drain(party: &mut Party, now: Instant, lives: &mut Lives) -> Vec<Sent> {
-    let is_client = party.at != address(SERVER);
+fn drain(endpoint: &mut Party, now: Instant, lives: &mut Lives) -> Vec<Sent> {
+    let is_client = endpoint.at != address(SERVER);
     let mut sent = Vec::new();
     let mut buffer = Vec::new();
-    while let Some(transmit) = party.machine.poll_transmit(now, &mut buffer) {
+    while let Some(transmit) = endpoint.machine.poll_transmit(now, &mut buffer) {
         let to = transmit.destination;
         let bytes = core::mem::take(&mut buffer);
         sent.push(Sent { to, bytes });
     }
-    while let Some(event) = party.machine.poll_event() {
+    while let Some(event) = endpoint.machine.poll_event() {
         let (session, name) = match event {
             Event::Connected { session, .. } => (session, "connected"),
             Event::Closed { session, .. } => (session, "closed"),
             Event::ConnectFailed { session, .. } => (session, "failed"),
             Event::Readable { session } => {
                 let mut message = Vec::new();
-                while party.machine.receive(now, session, &mut message).is_some() {}
+                while endpoint
+                    .machine
+                    .receive(now, session, &mut message)
+                    .is_some()
+                {}
                 (session, "readable")
             }
             Event::AddressChanged { session, .. }
@@ -238,21 +243,21 @@ fn storm(number: u64) -> Lives {
         queue = later;
         let due: Vec<(Instant, bool, Vec<u8>)> = due;
         for (_, to_client, bytes) in due {
-            let (party, from) = if to_client {
+            let (endpoint, from) = if to_client {
                 (&mut line.client, address(SERVER))
             } else {
                 (&mut line.server, address(crate::direct::CLIENT))
             };
-            party.take(now, from, &bytes);
+            endpoint.take(now, from, &bytes);
         }
         for is_client in [true, false] {
-            let party = if is_client {
+            let endpoint = if is_client {
                 &mut line.client
             } else {
                 &mut line.server
             };
-            party.wake(now);
-            for Sent { bytes, .. } in drain(party, now, &mut lives) {
+            endpoint.wake(now);
+            for Sent { bytes, .. } in drain(endpoint, now, &mut lives) {
                 for _ in 0..[0, 1, 1, 1, 2][usize::try_from(generator.below(5)).unwrap()] {
                     let delay = Duration::from_millis(generator.below(150));
                     queue.push((now + delay, !is_client, bytes.clone()));
@@ -264,13 +269,13 @@ fn storm(number: u64) -> Lives {
     for _ in 0..60 {
         line.now += Duration::from_secs(1);
         for is_client in [true, false] {
-            let party = if is_client {
+            let endpoint = if is_client {
                 &mut line.client
             } else {
                 &mut line.server
             };
-            party.wake(line.now);
-            drain(party, line.now, &mut lives);
+            endpoint.wake(line.now);
+            drain(endpoint, line.now, &mut lives);
         }
     }
     lives

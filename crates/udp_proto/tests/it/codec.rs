@@ -47,9 +47,9 @@ impl Typed for Chat {
 
 /// Has the id of [`Chat`].
 #[derive(Debug, Serialize, Deserialize)]
-struct Impostor;
+struct DuplicateId;
 
-impl Typed for Impostor {
+impl Typed for DuplicateId {
     const ID: u16 = Chat::ID;
     const VERSION: u16 = 1;
 }
@@ -80,56 +80,56 @@ struct Handled {
 
 fn registry<C: Codec>() -> Registry<C, Handled> {
     Registry::new()
-        .takes(|heard: &mut Handled, _, step: Step| heard.steps.push(step))
+        .takes(|handled: &mut Handled, _, step: Step| handled.steps.push(step))
         .unwrap()
-        .takes(|heard: &mut Handled, _, chat: Chat| heard.chats.push(chat))
+        .takes(|handled: &mut Handled, _, chat: Chat| handled.chats.push(chat))
         .unwrap()
 }
 
 fn round_trip<C: Codec>() {
     let registry = registry::<C>();
-    let (mut heard, mut bytes) = (Handled::default(), vec![1, 2, 3]);
+    let (mut handled, mut bytes) = (Handled::default(), vec![1, 2, 3]);
     let from = SessionId::default();
     for kind in [Kind::Idle, Kind::Jump(0.5), step().kind] {
-        let said = Step { kind, ..step() };
-        registry.encode(&said, &mut bytes).unwrap();
+        let sent_text = Step { kind, ..step() };
+        registry.encode(&sent_text, &mut bytes).unwrap();
         assert_eq!(bytes[..2], [2, 3]);
-        assert_eq!(registry.dispatch(&mut heard, from, &bytes), Ok(Step::ID));
-        assert_eq!(heard.steps.pop(), Some(said));
+        assert_eq!(registry.dispatch(&mut handled, from, &bytes), Ok(Step::ID));
+        assert_eq!(handled.steps.pop(), Some(sent_text));
     }
     registry.encode(&Chat("hi".to_owned()), &mut bytes).unwrap();
-    assert_eq!(registry.dispatch(&mut heard, from, &bytes), Ok(Chat::ID));
-    assert_eq!(heard.chats, [Chat("hi".to_owned())]);
+    assert_eq!(registry.dispatch(&mut handled, from, &bytes), Ok(Chat::ID));
+    assert_eq!(handled.chats, [Chat("hi".to_owned())]);
 
     // Each truncation and each extra byte is rejected and reaches no handler.
     registry.encode(&step(), &mut bytes).unwrap();
-    let mut heard = Handled::default();
+    let mut handled = Handled::default();
     for len in 0..bytes.len() {
-        let refused = registry.dispatch(&mut heard, from, &bytes[..len]);
+        let refused = registry.dispatch(&mut handled, from, &bytes[..len]);
         assert!(refused.is_err(), "{len}");
     }
     bytes.push(0);
     let error = DecodeError::Trailing;
     assert_eq!(
-        registry.dispatch(&mut heard, from, &bytes),
+        registry.dispatch(&mut handled, from, &bytes),
         Err(DispatchError::Undecodable {
             id: Step::ID,
             error
         })
     );
-    assert_eq!(heard, Handled::default());
+    assert_eq!(handled, Handled::default());
 }
 
 #[test]
-fn u22_what_is_written_is_read_and_dispatched_by_its_id() {
+fn u22_messages_round_trip_and_are_dispatched_by_id() {
     round_trip::<Postcard>();
     #[cfg(feature = "bincode")]
     round_trip::<Bincode>();
 }
 
 #[test]
-fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
-    let twice = registry::<Postcard>().takes(|_, _, _: Impostor| {});
+fn u22_ids_are_explicit_and_unique_and_unknown_ones_are_dropped() {
+    let twice = registry::<Postcard>().takes(|_, _, _: DuplicateId| {});
     assert_eq!(twice.err(), Some(TakenId(9)));
     let twice = registry::<Postcard>().sends::<Chat>();
     assert_eq!(twice.err(), Some(TakenId(9)));
@@ -137,9 +137,10 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
     let sender = Registry::<Postcard, Handled>::new()
         .sends::<Chat>()
         .unwrap();
-    let (mut heard, mut bytes) = (Handled::default(), Vec::new());
+    let (mut handled, mut bytes) = (Handled::default(), Vec::new());
     sender.encode(&Chat("hi".to_owned()), &mut bytes).unwrap();
-    let mut dispatch = |message: &[u8]| sender.dispatch(&mut heard, SessionId::default(), message);
+    let mut dispatch =
+        |message: &[u8]| sender.dispatch(&mut handled, SessionId::default(), message);
     assert_eq!(dispatch(&bytes), Err(DispatchError::NotTaken(9)));
     assert_eq!(dispatch(&[2, 3]), Err(DispatchError::UnknownId(0x0203)));
     assert_eq!(dispatch(&[2]), Err(DispatchError::NoId));
@@ -149,7 +150,7 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
     );
     // Whether an end sends or receives a type is local; all else must match.
     let taker = Registry::<Postcard, Handled>::new()
-        .takes(|heard: &mut Handled, _, chat: Chat| heard.chats.push(chat))
+        .takes(|handled: &mut Handled, _, chat: Chat| handled.chats.push(chat))
         .unwrap();
     assert_eq!(sender.catalogue(), taker.catalogue());
     assert_ne!(sender.catalogue(), registry::<Postcard>().catalogue());
@@ -166,7 +167,7 @@ fn u22_ids_are_explicit_and_unique_and_others_go_nowhere() {
 type Table<K, V> = std::collections::HashMap<K, V>;
 
 /// One byte on the wire and 400 in memory.
-type Fat = Option<[[u64; 10]; 5]>;
+type LargeMessage = Option<[[u64; 10]; 5]>;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Tree {
@@ -216,17 +217,23 @@ fn bounded<C: Codec>() {
     // A claimed length is never allocated up front, whatever the element type.
     check("text", decode::<C, String>(&short, usual));
     check("bytes", decode::<C, Vec<u8>>(&short, usual));
-    check("fat", decode::<C, Vec<Fat>>(&short, usual));
-    check("map", decode::<C, BTreeMap<u32, Fat>>(&short, usual));
+    check("fat", decode::<C, Vec<LargeMessage>>(&short, usual));
+    check(
+        "map",
+        decode::<C, BTreeMap<u32, LargeMessage>>(&short, usual),
+    );
     check("lists", decode::<C, Vec<Vec<Vec<u8>>>>(&short, usual));
     // Values that are short on the wire are charged by their size in memory.
     let long = claim::<C>(0, 30_000);
     assert_eq!(
-        decode::<C, Vec<Fat>>(&long, usual).0,
+        decode::<C, Vec<LargeMessage>>(&long, usual).0,
         Err(DecodeError::TooLarge)
     );
-    check("many fat", decode::<C, Vec<Fat>>(&long, usual));
-    check("many boxed", decode::<C, Vec<Box<Fat>>>(&long, usual));
+    check("many fat", decode::<C, Vec<LargeMessage>>(&long, usual));
+    check(
+        "many boxed",
+        decode::<C, Vec<Box<LargeMessage>>>(&long, usual),
+    );
     // A map of one entry has a node for eleven, and so has a set.
     let mut maps = Vec::new();
     C::encode(
@@ -234,22 +241,40 @@ fn bounded<C: Codec>() {
         &mut maps,
     )
     .unwrap();
-    check("maps", decode::<C, Vec<BTreeMap<u8, Fat>>>(&maps, usual));
-    check("tables", decode::<C, Vec<Table<u8, Fat>>>(&maps, usual));
+    check(
+        "maps",
+        decode::<C, Vec<BTreeMap<u8, LargeMessage>>>(&maps, usual),
+    );
+    check(
+        "tables",
+        decode::<C, Vec<Table<u8, LargeMessage>>>(&maps, usual),
+    );
     let mut sets = Vec::new();
     C::encode(&vec![vec![None::<u8>]; 5_000], &mut sets).unwrap();
-    check("sets", decode::<C, Vec<BTreeSet<Fat>>>(&sets, usual));
-    check("lists of one", decode::<C, Vec<Vec<Fat>>>(&sets, usual));
+    check(
+        "sets",
+        decode::<C, Vec<BTreeSet<LargeMessage>>>(&sets, usual),
+    );
+    check(
+        "lists of one",
+        decode::<C, Vec<Vec<LargeMessage>>>(&sets, usual),
+    );
     // In a map of many entries more than half of the node space may be empty.
     let mut map = Vec::new();
     let entries: BTreeMap<u32, Option<u8>> = (0..20_000).map(|key| (key, None)).collect();
     C::encode(&entries, &mut map).unwrap();
-    check("a map", decode::<C, BTreeMap<u32, Fat>>(&map, usual));
+    check(
+        "a map",
+        decode::<C, BTreeMap<u32, LargeMessage>>(&map, usual),
+    );
     check(
         "a small map",
         decode::<C, BTreeMap<u32, Option<u8>>>(&map, usual),
     );
-    check("a table", decode::<C, Table<u32, Fat>>(&map, usual));
+    check(
+        "a table",
+        decode::<C, Table<u32, LargeMessage>>(&map, usual),
+    );
     check(
         "a small table",
         decode::<C, Table<u32, Option<u8>>>(&map, usual),
@@ -287,7 +312,7 @@ fn bounded<C: Codec>() {
 }
 
 #[test]
-fn u22_whatever_a_message_claims_memory_and_work_stay_within_its_limits() {
+fn u22_memory_and_work_stay_within_the_limits_for_any_message() {
     bounded::<Postcard>();
     #[cfg(feature = "bincode")]
     bounded::<Bincode>();
@@ -317,7 +342,7 @@ fn u22_a_message_of_a_million_forks_ends_at_the_depth_limit() {
 
 #[cfg(feature = "bincode")]
 #[test]
-fn u22_bincode_refuses_by_its_compile_time_limit_what_claims_more() {
+fn u22_bincode_enforces_its_compile_time_limit() {
     let mut bytes = Vec::new();
     Bincode::<64>::encode(&vec![7_u8; 100], &mut bytes).unwrap();
     let of = |limit| limit;
@@ -357,14 +382,14 @@ fn random<C: Codec, T: DeserializeOwned + Serialize + Debug>(seed: u64) {
 fn u22_random_bytes_and_changed_messages_stay_within_the_limits() {
     for seed in 1..=4 {
         random::<Postcard, Step>(seed);
-        random::<Postcard, Vec<Vec<Fat2>>>(seed);
+        random::<Postcard, Vec<Vec<LargerMessage>>>(seed);
         #[cfg(feature = "bincode")]
         {
             random::<Bincode, Step>(seed);
-            random::<Bincode, Vec<Vec<Fat2>>>(seed);
+            random::<Bincode, Vec<Vec<LargerMessage>>>(seed);
         }
     }
 }
 
-/// [`Fat`], with text.
-type Fat2 = (Option<[u64; 30]>, String);
+/// [`LargeMessage`], with text.
+type LargerMessage = (Option<[u64; 30]>, String);

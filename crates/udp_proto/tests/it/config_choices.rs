@@ -40,7 +40,7 @@ fn duplicate_reject_keeps_the_existing_session() {
 }
 
 #[test]
-fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
+fn up_to_four_server_keys_are_accepted_and_other_lists_refused() {
     let mut line = Line::new(24);
     let others: Vec<_> = (0..4)
         .map(|number| Keys::new(Seed::from_number(500 + number)).public())
@@ -70,7 +70,7 @@ fn up_to_four_server_keys_are_believed_and_other_lists_refused() {
 }
 
 #[test]
-fn addresses_have_one_form_and_those_that_cannot_answer_are_refused() {
+fn addresses_are_canonical_and_unusable_ones_are_refused() {
     let mut line = Line::new(25);
     let credentials = line.token(1);
     let address = |text: &str| text.parse::<core::net::SocketAddr>().unwrap();
@@ -85,11 +85,11 @@ fn addresses_have_one_form_and_those_that_cannot_answer_are_refused() {
     let expected = vec![address("192.0.2.1:7"), address("[2001:db8::1]:7")];
     assert_eq!(settled.addresses, expected);
     let credentials = line.token(1);
-    let in_vain = Target {
+    let expired = Target {
         addresses: vec![address("192.0.2.1:0"), address("[ff02::1]:7")],
         ..target(&line, credentials)
     };
-    let refused = line.client.machine.connect(line.now, in_vain).unwrap_err();
+    let refused = line.client.machine.connect(line.now, expired).unwrap_err();
     let text = "nothing can answer from 192.0.2.1:0: port 0 is no port of a server";
     assert_eq!(refused.to_string(), text);
     // No state is kept, and nothing was sent.
@@ -124,7 +124,7 @@ fn suite_is_chosen_if_offered() {
 }
 
 #[test]
-fn cid_len_is_what_packets_bear() {
+fn cid_len_is_the_length_in_packets() {
     for (number, cid_len) in [CidLen::Zero, CidLen::Four, CidLen::Eight]
         .into_iter()
         .enumerate()
@@ -163,7 +163,7 @@ fn cid_len_is_what_packets_bear() {
 }
 
 #[test]
-fn mtu_and_mtu_check_bound_what_leaves() {
+fn mtu_and_mtu_check_bound_sent_datagrams() {
     let large = config(|config| {
         config.mtu = Mtu::MIN;
         config.mtu_check = Some(Mtu::MAX);
@@ -261,7 +261,7 @@ fn u22_message_types_versions_and_codec_must_be_the_same_at_both_ends() {
 
 /// Without connection ids, packets are matched by address, so one address has one session.
 #[test]
-fn cid_len_zero_takes_an_address_once_also_while_dialling() {
+fn cid_len_0_allows_one_session_or_dial_per_address() {
     let none = config(|config| config.cid_len = CidLen::Zero);
     let mut line = Line::with(23, Config::default(), |listen| listen);
     line.client = Party::new(CLIENT, none, SimProvider::new(Seed::from_number(23)));

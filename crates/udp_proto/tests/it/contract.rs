@@ -185,7 +185,7 @@ impl ContractSubject for Group {
         }
     }
 
-    fn stranger(&self, index: usize, generator: &mut Generator) -> PeerOf<Self> {
+    fn unknown_peer(&self, index: usize, generator: &mut Generator) -> PeerOf<Self> {
         let known = usize::try_from(generator.below(6)).unwrap();
         if known == index { at(99) } else { at(known) }
     }

@@ -22,7 +22,7 @@ struct Tally {
     came: usize,
     delivered: usize,
     /// Reported as expired but delivered: only the acknowledgements were lost.
-    came_unheard: usize,
+    arrived_unread: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -108,8 +108,8 @@ fn judge(
     load: Load,
     tally: &mut Tally,
 ) {
-    let told: BTreeSet<_> = fates.keys().collect();
-    assert_eq!(told, sent.keys().collect(), "each is told of");
+    let reported: BTreeSet<_> = fates.keys().collect();
+    assert_eq!(reported, sent.keys().collect(), "each is told of");
     for (message, (outcome, told_at)) in fates {
         let number = sent[message];
         let arrival = came.get(&number);
@@ -123,7 +123,7 @@ fn judge(
                     arrival.is_none_or(|at| at < told_at),
                     "came after it was told"
                 );
-                tally.came_unheard += usize::from(arrival.is_some());
+                tally.arrived_unread += usize::from(arrival.is_some());
             }
             MessageOutcome::Lost if !load.is_repeated => {}
             // Some parts arrived, but the others not before these were dropped.
@@ -159,7 +159,10 @@ fn sim_u9_at_30_percent_loss_most_meet_their_deadline_and_none_repeats() {
             of_again.delivered * 100 >= of_again.sent * 97,
             "{of_again:?}"
         );
-        assert!(of_again.came_unheard * 100 < of_again.sent, "{of_again:?}");
+        assert!(
+            of_again.arrived_unread * 100 < of_again.sent,
+            "{of_again:?}"
+        );
     }
 }
 

@@ -69,7 +69,7 @@ impl Run {
         }
     }
 
-    fn say(&mut self, longest: u64, ttl: Duration, leaves: Leaves) {
+    fn send_plaintext(&mut self, longest: u64, ttl: Duration, leaves: Leaves) {
         let number = u32::try_from(self.sent.len()).unwrap();
         let len = self.generator.between(1_200, longest);
         let mut bytes = vec![1; usize::try_from(len).unwrap()];
@@ -131,7 +131,7 @@ fn sim_u9_delivered_is_true_under_reordering_loss_and_stalls() {
                 Leaves::Once
             };
             for _ in 0..burst {
-                run.say(longest, ttl, leaves);
+                run.send_plaintext(longest, ttl, leaves);
             }
             if run.generator.chance(250_000) {
                 let pause = run.generator.below(150);

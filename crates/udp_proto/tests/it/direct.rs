@@ -35,9 +35,9 @@ pub(crate) struct Party<P: Provider = SimProvider> {
 
 impl<P: Provider> Party<P> {
     pub(crate) fn new(at: &str, config: Config, provider: P) -> Self {
-        let mut party = Self::without_clock(at, config, provider);
-        party.machine.set_unix_time(START, UNIX);
-        party
+        let mut endpoint = Self::without_clock(at, config, provider);
+        endpoint.machine.set_unix_time(START, UNIX);
+        endpoint
     }
 
     /// An endpoint without a wall clock time.
@@ -57,11 +57,11 @@ impl<P: Provider> Party<P> {
         provider: P,
         shape: impl Fn(Listen) -> Listen,
     ) -> Self {
-        let mut party = Self::new(SERVER, config, provider);
+        let mut endpoint = Self::new(SERVER, config, provider);
         let listen = shape(Listen::new(keys.identity(), INSTANCE));
-        party.machine.listen(START, listen).expect("seeded");
-        party.machine.add_token_key(keys.token_key.clone());
-        party
+        endpoint.machine.listen(START, listen).expect("seeded");
+        endpoint.machine.add_token_key(keys.token_key.clone());
+        endpoint
     }
 
     pub(crate) fn dial(
@@ -149,7 +149,7 @@ pub(crate) const CLIENT: &str = "203.0.113.9:4000";
 
 impl Line {
     pub(crate) fn new(number: u64) -> Self {
-        Self::with(number, unhurried(), |listen| listen)
+        Self::with(number, without_rate_limits(), |listen| listen)
     }
 
     pub(crate) fn with(number: u64, config: Config, shape: impl Fn(Listen) -> Listen) -> Self {
@@ -246,7 +246,7 @@ pub(crate) fn again(credentials: &Credentials) -> Credentials {
 }
 
 /// The default configuration without rates, for tests with much traffic at one moment.
-pub(crate) fn unhurried() -> Config {
+pub(crate) fn without_rate_limits() -> Config {
     let mut config = Config::default();
     config.realtime_rate = NonZeroU32::MAX;
     config.realtime_burst = u32::MAX;
@@ -259,7 +259,7 @@ pub(crate) fn unhurried() -> Config {
 
 /// The default configuration with `change`.
 pub(crate) fn config(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = unhurried();
+    let mut config = without_rate_limits();
     change(&mut config);
     config
 }
@@ -271,12 +271,12 @@ pub(crate) fn network(number: u16) -> SocketAddr {
 }
 
 /// Connect failures of its dials.
-pub(crate) fn failures(party: &Party) -> Vec<ConnectFailure> {
+pub(crate) fn failures(endpoint: &Party) -> Vec<ConnectFailure> {
     let failure = |event: &Event| match event {
         Event::ConnectFailed { failure, .. } => Some(*failure),
         _ => None,
     };
-    party.events.iter().filter_map(failure).collect()
+    endpoint.events.iter().filter_map(failure).collect()
 }
 
 /// A target for the client of `line`.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use udp_proto::Config;
 
-use crate::direct::{START, unhurried};
+use crate::direct::{START, without_rate_limits};
 use crate::harness::RELIABLE;
 use crate::link::Link;
 
@@ -23,7 +23,7 @@ fn early((by_client, mut count): (bool, usize)) -> impl FnMut(bool, &[u8]) -> bo
 fn three_lost_datagrams_at_the_start_only_delay_a_token_session() {
     for lost in 0..4 {
         for first in [300, 600, 850, 900, 1_000] {
-            let mut link = Link::new(11, unhurried(), early((false, lost)));
+            let mut link = Link::new(11, without_rate_limits(), early((false, lost)));
             let end = START + Duration::from_secs(3);
             let mut is_tracked = false;
             while link.line.now < end && link.line.client.messages.len() < 2 {
@@ -48,7 +48,7 @@ fn three_lost_datagrams_at_the_start_only_delay_a_token_session() {
 /// The client's first packets are lost, and all later ones are full. CONFIRM still gets room;
 /// without it the server ignores them.
 #[test]
-fn confirm_is_repeated_however_much_is_queued() {
+fn confirm_is_repeated_despite_queued_messages() {
     for lost in 0..4 {
         let mut link = Link::new(12, Config::default(), early((true, lost)));
         let end = START + Duration::from_secs(3);

@@ -6,7 +6,7 @@ use netsim::{Handle, LinkConfig};
 use udp_proto::{ChannelConfig, ChannelId, ChannelTable, Endpoint, Listen, SessionId};
 use wire::Seed;
 
-use crate::direct::unhurried;
+use crate::direct::without_rate_limits;
 use crate::harness::{Peer, SERVER, Scene, address};
 
 const FIRST: ChannelId = ChannelId(0);
@@ -23,7 +23,7 @@ fn scene(
         row.queue_bytes_max = 1 << 20;
         row.ttl = Duration::from_secs(5);
     }
-    let mut config = unhurried();
+    let mut config = without_rate_limits();
     config.channels = ChannelTable::new(&rows).unwrap();
     config.receive_window = 64 << 20;
     let shape = |listen: Listen| listen.with_open_mode();

@@ -90,8 +90,8 @@ impl Forgeries {
         let is_open = matches!(kind, Kind::NoCookie | Kind::ForgedCookie);
         let mut hello = self.hellos[usize::from(!is_open)].clone();
         generator.fill(&mut hello[17..25]);
-        let knows_id = matches!(kind, Kind::RandomTokenKnownId | Kind::StolenTokenKnownId);
-        if knows_id || kind == Kind::ForgedCookie {
+        let is_known_id = matches!(kind, Kind::RandomTokenKnownId | Kind::StolenTokenKnownId);
+        if is_known_id || kind == Kind::ForgedCookie {
             let seconds = u32::try_from(now.as_millis() / 1_000).unwrap();
             generator.fill(&mut hello[102..134]);
             hello[101] = 32;
@@ -102,7 +102,7 @@ impl Forgeries {
             generator.fill(&mut hello[157..173]);
             generator.fill(&mut hello[190..220]);
         }
-        if knows_id {
+        if is_known_id {
             hello[17..25].copy_from_slice(&self.pending);
         }
         if matches!(kind, Kind::StolenToken | Kind::StolenTokenKnownId) {
@@ -224,7 +224,7 @@ fn honest(index: u16, seed: u64) -> Party {
 #[test]
 fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     let (server, mut keys, counts) = server(2, Config::default());
-    let mut siege = Flood {
+    let mut world = Flood {
         now: START,
         server,
         clients: (0..108).map(|index| honest(index, 2)).collect(),
@@ -234,27 +234,28 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
     let mut sessions = Vec::new();
     for index in 0..8 {
         let token = keys.token(UNIX, u64::try_from(index).unwrap(), address(SERVER));
-        sessions.push(siege.clients[index].dial(START, &keys, token));
+        sessions.push(world.clients[index].dial(START, &keys, token));
     }
-    siege.run(START + Duration::from_millis(300), |_| {});
-    assert_eq!(siege.server.sessions().len(), 8);
+    world.run(START + Duration::from_millis(300), |_| {});
+    assert_eq!(world.server.sessions().len(), 8);
 
     let waiting = Rogue::new(9, &keys.token(UNIX, 800, address(SERVER)));
-    siege
+    world
         .server
-        .take(siege.now, address("192.0.2.1:1"), &waiting.hello);
+        .take(world.now, address("192.0.2.1:1"), &waiting.hello);
     let forgeries = Forgeries::new(&mut keys, &waiting.hello);
     let mut generator = Seed::from_number(2).generator(1);
-    let (mut dialled, mut said, mut flooded, mut ticks) = (8, 0, 0_usize, 0);
+    let (mut dialled, mut sent_count, mut forged_count, mut ticks) = (8, 0, 0_usize, 0);
     let before = counts.now();
-    siege.run(START + Duration::from_millis(800), |siege| {
+    world.run(START + Duration::from_millis(800), |world| {
         ticks += 1;
         for _ in 0..200 {
-            let hello = forgeries.make(siege.now, KINDS[flooded % KINDS.len()], &mut generator);
-            siege
+            let hello =
+                forgeries.make(world.now, KINDS[forged_count % KINDS.len()], &mut generator);
+            world
                 .server
-                .take(siege.now, anywhere(&mut generator), &hello);
-            flooded += 1;
+                .take(world.now, anywhere(&mut generator), &hello);
+            forged_count += 1;
         }
         if ticks % 3 == 0 && dialled < 108 {
             let credentials = if dialled % 2 == 0 {
@@ -262,34 +263,38 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
             } else {
                 Credentials::Open
             };
-            siege.clients[dialled].dial(siege.now, &keys, credentials);
+            world.clients[dialled].dial(world.now, &keys, credentials);
             dialled += 1;
         }
         if ticks % 16 == 0 && ticks < 400 {
             for (index, session) in sessions.iter().enumerate() {
-                let now = siege.now;
-                siege.clients[index]
+                let now = world.now;
+                world.clients[index]
                     .machine
                     .send(now, *session, UNRELIABLE, b"tick")
                     .unwrap();
-                said += 1;
+                sent_count += 1;
             }
         }
     });
     let calls = counts.now() - before;
     // The last client dialled 200 ms ago, and each had less than a second.
-    let connected = siege.clients[8..]
+    let connected = world.clients[8..]
         .iter()
         .filter(|client| !client.sessions().is_empty())
         .count();
-    assert_eq!(flooded, 100_000);
+    assert_eq!(forged_count, 100_000);
     assert!(connected >= 99, "{connected} of 100");
-    assert_eq!(siege.server.messages.len(), said, "no player lost a packet");
+    assert_eq!(
+        world.server.messages.len(),
+        sent_count,
+        "no player lost a packet"
+    );
     // Three for each honest client, none for the flood.
     assert!(calls.elliptic_curve() <= 300, "{calls:?}");
-    assert_eq!(siege.server.sessions().len(), connected + 8);
+    assert_eq!(world.server.sessions().len(), connected + 8);
     assert_eq!(
-        siege.server.machine.stats().accepted,
+        world.server.machine.stats().accepted,
         u64::try_from(connected).unwrap() + 9
     );
 }
@@ -345,7 +350,7 @@ fn twp_f1_a_flood_with_good_cookies_from_one_network_gets_an_eighth() {
 fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
     for networks in [24_u16, 160] {
         let (server, keys, _) = server(5, Config::default());
-        let mut siege = Flood {
+        let mut world = Flood {
             now: START,
             server,
             clients: (0..40).map(|index| honest(index, 5)).collect(),
@@ -355,7 +360,7 @@ fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
         let mut rogue = Rogue::new(1, &Credentials::Open);
         let mut generator = Seed::from_number(5).generator(u64::from(networks));
         let (mut bytes, mut ticks, mut dialled) = (0_u64, 0_u64, Vec::new());
-        siege.run(START + Duration::from_millis(4_500), |siege| {
+        world.run(START + Duration::from_millis(4_500), |world| {
             ticks += 1;
             while bytes < ticks * 2_100 {
                 let [a, b, ..] = generator.next_u32().to_be_bytes();
@@ -363,28 +368,28 @@ fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
                 let source = SocketAddr::from(([100, 64, network, b], 4_000));
                 generator.fill(&mut rogue.hello[17..25]);
                 rogue.hello[101..134].fill(0);
-                siege.server.take(siege.now, source, &rogue.hello);
+                world.server.take(world.now, source, &rogue.hello);
                 bytes += 1_200;
-                for Sent { to, bytes: reply } in siege.server.drain(siege.now) {
+                for Sent { to, bytes: reply } in world.server.drain(world.now) {
                     if reply[0] == 0xC2 && to == source {
                         rogue.follow(&reply);
-                        siege.server.take(siege.now, source, &rogue.hello);
+                        world.server.take(world.now, source, &rogue.hello);
                         bytes += 1_200;
                     } else if let Some(index) =
-                        siege.clients.iter().position(|client| client.at == to)
+                        world.clients.iter().position(|client| client.at == to)
                     {
-                        siege.post(Some(index), siege.server.at, reply);
+                        world.post(Some(index), world.server.at, reply);
                     }
                 }
             }
             if ticks > 2_000 && ticks % 40 == 0 && dialled.len() < 40 {
-                let client = &mut siege.clients[dialled.len()];
-                client.dial(siege.now, &keys, Credentials::Open);
-                dialled.push((siege.now, None));
+                let client = &mut world.clients[dialled.len()];
+                client.dial(world.now, &keys, Credentials::Open);
+                dialled.push((world.now, None));
             }
             for (index, (at, took)) in dialled.iter_mut().enumerate() {
-                if took.is_none() && !siege.clients[index].sessions().is_empty() {
-                    *took = Some(siege.now.saturating_since(*at));
+                if took.is_none() && !world.clients[index].sessions().is_empty() {
+                    *took = Some(world.now.saturating_since(*at));
                 }
             }
         });
@@ -394,7 +399,7 @@ fn twp_f1_half_open_slots_held_from_24_and_160_networks_delay_no_newcomer() {
         // Two round trips: RETRY and ACCEPT.
         let ways = DELAY * 4 + Duration::from_millis(5);
         assert!(took[20] <= ways, "{networks} networks: {took:?}");
-        let stats = siege.server.machine.stats();
+        let stats = world.server.machine.stats();
         let worst = &took[30..];
         assert!(took[38] <= ways, "{networks}: {worst:?} {stats:?}");
         assert!(stats.half_open_evicted > 1_000, "{stats:?}");

@@ -33,7 +33,7 @@ pub(crate) struct Log {
     pub(crate) events: Vec<Event>,
     pub(crate) messages: Vec<(SessionId, ChannelId, Vec<u8>)>,
     /// The time and kind of each record.
-    pub(crate) told: Vec<(Instant, LogEntry)>,
+    pub(crate) reported: Vec<(Instant, LogEntry)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,12 @@ impl<P: Provider> App<Endpoint<P>> for Log {
                 }
                 self.messages
                     .push((session, channel, core::mem::take(&mut message)));
-                self.told.push((now, LogEntry::Message));
+                self.reported.push((now, LogEntry::Message));
             }
             return;
         }
         self.events.push(event);
-        self.told.push((now, LogEntry::Event));
+        self.reported.push((now, LogEntry::Event));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::direct::{CLIENT, Line, Party};
 use crate::harness::{RELIABLE, SERVER, UNRELIABLE, address};
 
 /// Address `number` of those that neither end knows.
-pub(crate) fn stranger(number: u32) -> SocketAddr {
+pub(crate) fn unknown_address(number: u32) -> SocketAddr {
     let [_, a, b, c] = number.to_be_bytes();
     SocketAddr::from(([100, a, b, c], 9_000))
 }
@@ -38,8 +38,8 @@ fn unseen_packets(line: &mut Line, count: usize) -> Vec<Vec<u8>> {
 }
 
 /// The externally visible state of a session, except counters of drops.
-fn view(party: &Party, session: SessionId) -> String {
-    let machine = &party.machine;
+fn view(endpoint: &Party, session: SessionId) -> String {
+    let machine = &endpoint.machine;
     let stats = machine.session_stats(session).map(|mut stats| {
         stats.packets_unopened = 0;
         stats
@@ -53,16 +53,16 @@ fn view(party: &Party, session: SessionId) -> String {
     )
 }
 
-/// Makes `party` derive the key of the next phase, with a copy of a packet with the phase bit
+/// Makes `endpoint` derive the key of the next phase, with a copy of a packet with the phase bit
 /// flipped.
-fn forge_key_phase(party: &mut Party, now: Instant, from: &str, packet: &[u8]) {
-    let memory = party.machine.memory();
+fn forge_key_phase(endpoint: &mut Party, now: Instant, from: &str, packet: &[u8]) {
+    let memory = endpoint.machine.memory();
     let mut forged = packet.to_vec();
     forged[0] ^= 0x20;
     // A number above all others.
     forged[5] = 0x3F;
-    party.take(now, address(from), &forged);
-    assert!(party.machine.memory() > memory);
+    endpoint.take(now, address(from), &forged);
+    assert!(endpoint.machine.memory() > memory);
 }
 
 /// Each bit of more than 1,000 packets, in twelve sessions.
@@ -144,18 +144,18 @@ fn twp_r4_r5_forged_packets_cause_no_event_close_block_or_byte() {
             let mut noise = vec![0; len];
             generator.fill(&mut noise);
             forged.extend_from_slice(&noise);
-            let (party, from) = if is_to_server {
+            let (endpoint, from) = if is_to_server {
                 (&mut line.server, CLIENT)
             } else {
                 (&mut line.client, SERVER)
             };
-            party.take(line.now, address(from), &forged);
+            endpoint.take(line.now, address(from), &forged);
         }
     }
-    for party in [&mut line.server, &mut line.client] {
-        assert!(party.drain(line.now).is_empty());
-        assert!(party.machine.blocked().is_empty());
-        assert!(party.machine.stats().dropped_forged > 9_000);
+    for endpoint in [&mut line.server, &mut line.client] {
+        assert!(endpoint.drain(line.now).is_empty());
+        assert!(endpoint.machine.blocked().is_empty());
+        assert!(endpoint.machine.stats().dropped_forged > 9_000);
     }
     assert_eq!(
         (view(&line.server, theirs), view(&line.client, session)),
@@ -189,7 +189,11 @@ fn junk(kind: usize, captures: &[Vec<u8>], generator: &mut Generator) -> Vec<u8>
 
 #[test]
 fn junk_at_every_port_is_counted_by_reason_and_does_nothing() {
-    let mut line = Line::with(14, crate::direct::unhurried(), Listen::with_open_mode);
+    let mut line = Line::with(
+        14,
+        crate::direct::without_rate_limits(),
+        Listen::with_open_mode,
+    );
     let (session, theirs) = line.join(1);
     line.client
         .machine
@@ -203,25 +207,25 @@ fn junk_at_every_port_is_counted_by_reason_and_does_nothing() {
         .into_iter()
         .flat_map(|side| (0..3).map(move |kind| (side, kind)))
     {
-        let party = if is_server {
+        let endpoint = if is_server {
             &mut line.server
         } else {
             &mut line.client
         };
-        let before = *party.machine.stats();
+        let before = *endpoint.machine.stats();
         for _ in 0..10_000 {
             let bytes = junk(kind, &captures, &mut generator);
             let from = if generator.chance(500_000) {
-                stranger(generator.next_u32() >> 8)
+                unknown_address(generator.next_u32() >> 8)
             } else if is_server {
                 address(CLIENT)
             } else {
                 address(SERVER)
             };
-            party.take(line.now, from, &bytes);
-            party.drain(line.now);
+            endpoint.take(line.now, from, &bytes);
+            endpoint.drain(line.now);
         }
-        let stats = *party.machine.stats();
+        let stats = *endpoint.machine.stats();
         let received = stats.datagrams_received() - before.datagrams_received();
         assert_eq!(received, 10_000, "{stats:?}");
         assert_eq!(stats.packets, before.packets, "none opened");

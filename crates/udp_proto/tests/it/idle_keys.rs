@@ -12,15 +12,15 @@ use crate::harness::address;
 /// keepalive of a second the session expands its keys twice in that time, not for each answer.
 #[test]
 fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
-    let mut bout = Scenario::open_with(61, Config::default());
+    let mut scenario = Scenario::open_with(61, Config::default());
     let (mut drops, mut answers, mut acked) = (0, 0, [0, 0]);
-    let mut before = bout.server().machine.memory();
+    let mut before = scenario.server().machine.memory();
     for _ in 0..2_000 {
-        bout.line.now += Duration::from_millis(10);
-        let now = bout.line.now;
+        scenario.line.now += Duration::from_millis(10);
+        let now = scenario.line.now;
         let ack = [0x02, acked[0], acked[1], 0, 0, 0, 0, 0x01];
-        let packet = bout.session.packet(&ack);
-        let server = &mut bout.line.server;
+        let packet = scenario.session.packet(&ack);
+        let server = &mut scenario.line.server;
         server.wake(now);
         server.take(now, address(crate::direct::CLIENT), &packet);
         for Sent { bytes, .. } in server.drain(now) {
@@ -31,7 +31,7 @@ fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
         drops += usize::from(memory < before);
         before = memory;
     }
-    assert_eq!(bout.end(), None);
+    assert_eq!(scenario.end(), None);
     assert!(answers > 400, "{answers}");
     assert!((20..=41).contains(&drops), "{drops}");
 }
@@ -39,19 +39,19 @@ fn pings_at_an_idle_session_expand_keys_at_most_twice_a_keepalive() {
 /// 1,000 per second for 10 s; none opens.
 #[test]
 fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
-    let mut bout = Scenario::open_with(62, Config::default());
+    let mut scenario = Scenario::open_with(62, Config::default());
     let client = address(crate::direct::CLIENT);
     let (mut acked, mut least) = ([0, 0], usize::MAX);
     let mut expansions = 0;
     for milli in 1..=15_000 {
-        bout.line.now += Duration::from_millis(1);
-        let now = bout.line.now;
-        let server = &mut bout.line.server;
+        scenario.line.now += Duration::from_millis(1);
+        let now = scenario.line.now;
+        let server = &mut scenario.line.server;
         server.wake(now);
         if milli % 1_000 == 0 {
             // The honest peer keeps the session alive.
             let ack = [0x02, acked[0], acked[1], 0, 0, 0, 0, 0x01];
-            let packet = bout.session.packet(&ack);
+            let packet = scenario.session.packet(&ack);
             server.take(now, client, &packet);
         }
         for Sent { bytes, .. } in server.drain(now) {
@@ -62,7 +62,7 @@ fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
         if milli <= 5_000 {
             continue;
         }
-        let mut forged = bout.session.packet(&[0x01]);
+        let mut forged = scenario.session.packet(&[0x01]);
         *forged.last_mut().unwrap() ^= 1;
         server.take(now, client, &forged);
         assert!(server.drain(now).is_empty(), "{milli}");
@@ -71,6 +71,6 @@ fn forged_packets_expand_an_idle_key_twice_a_keepalive_and_get_no_answer() {
         assert!(after <= least + 2_048, "{milli}: {after} of {least}");
         expansions += usize::from(after > memory);
     }
-    assert_eq!(bout.end(), None);
+    assert_eq!(scenario.end(), None);
     assert!((1..=21).contains(&expansions), "{expansions}");
 }

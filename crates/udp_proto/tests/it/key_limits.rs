@@ -29,7 +29,7 @@ fn tick(line: &mut Line, session: SessionId) {
 }
 
 #[test]
-fn phase_packets_is_how_many_packets_a_phase_seals() {
+fn phase_packets_bounds_the_packets_of_a_phase() {
     let (mut line, ends) = joined(every(100));
     for _ in 0..450 {
         tick(&mut line, ends.0);
@@ -52,7 +52,7 @@ fn phase_packets_is_how_many_packets_a_phase_seals() {
 }
 
 #[test]
-fn phase_span_is_how_long_a_phase_lasts() {
+fn phase_span_bounds_the_duration_of_a_phase() {
     let span = Duration::from_secs(30);
     let (mut line, ends) = joined(limited(|limits| limits.with_phase_span(span)));
     line.run(28_000);
@@ -99,7 +99,7 @@ fn seals_max_closes_with_64_seals_left_for_close() {
 
 /// If key updates are possible in time, no key reaches its limit.
 #[test]
-fn seals_max_is_not_reached_where_keys_are_changed() {
+fn seals_max_is_not_reached_if_keys_are_updated() {
     let (mut line, ends) = joined(limited(|limits| {
         limits.with_seals_max(300).with_phase_packets(200)
     }));
@@ -112,7 +112,7 @@ fn seals_max_is_not_reached_where_keys_are_changed() {
 }
 
 #[test]
-fn failed_opens_max_closes_at_exactly_so_many_forged_packets() {
+fn failed_opens_max_closes_at_exactly_that_many_forged_packets() {
     let (mut line, ends) = joined(limited(|limits| limits.with_failed_opens_max(500)));
     let genuine = line.record.iter().rev().find(|(is_client, _)| *is_client);
     let genuine = genuine.unwrap().1.clone();

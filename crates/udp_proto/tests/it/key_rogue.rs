@@ -17,41 +17,41 @@ const PADDING: [u8; 1] = [0x00];
 const KEY_UPDATE: Option<CloseReason> = Some(CloseReason::Local(CloseCode::KeyUpdate));
 
 #[test]
-fn the_answer_to_a_new_key_is_a_new_key_in_the_very_next_packet() {
-    let mut bout = Scenario::open_with(1, Config::default());
-    bout.say(&PING);
-    bout.session.update();
-    let packet = bout.session.packet(&PING);
-    let now = bout.line.now + Duration::from_millis(100);
-    let from = bout.line.client.at;
-    bout.line.server.take(now, from, &packet);
-    bout.line.server.wake(now + Duration::from_millis(26));
-    let answers = bout.line.server.drain(now + Duration::from_millis(26));
+fn a_key_update_is_answered_in_the_next_packet() {
+    let mut scenario = Scenario::open_with(1, Config::default());
+    scenario.send_plaintext(&PING);
+    scenario.session.update();
+    let packet = scenario.session.packet(&PING);
+    let now = scenario.line.now + Duration::from_millis(100);
+    let from = scenario.line.client.at;
+    scenario.line.server.take(now, from, &packet);
+    scenario.line.server.wake(now + Duration::from_millis(26));
+    let answers = scenario.line.server.drain(now + Duration::from_millis(26));
     let [answer] = &answers[..] else {
         panic!("{answers:?}");
     };
     assert_eq!(answer.bytes[0] & KEY_PHASE, KEY_PHASE);
-    let plain = bout.session.open(&answer.bytes).expect("under phase 1");
+    let plain = scenario.session.open(&answer.bytes).expect("under phase 1");
     assert_eq!(plain[0], 0x02, "an ACK");
-    assert_eq!(bout.end(), None);
+    assert_eq!(scenario.end(), None);
 }
 
 /// A peer may update again only after it knows that we have its new key.
 #[test]
 fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
     for is_acknowledged in [true, false] {
-        let mut bout = Scenario::open_with(2, Config::default());
-        bout.say(&PING);
+        let mut scenario = Scenario::open_with(2, Config::default());
+        scenario.send_plaintext(&PING);
         for _ in 0..2 {
-            bout.session.update();
-            bout.say(if is_acknowledged { &PING } else { &PADDING });
-            bout.line.now += Duration::from_millis(if is_acknowledged { 500 } else { 1 });
-            bout.line.server.wake(bout.line.now);
-            let now = bout.line.now;
-            bout.line.server.drain(now);
+            scenario.session.update();
+            scenario.send_plaintext(if is_acknowledged { &PING } else { &PADDING });
+            scenario.line.now += Duration::from_millis(if is_acknowledged { 500 } else { 1 });
+            scenario.line.server.wake(scenario.line.now);
+            let now = scenario.line.now;
+            scenario.line.server.drain(now);
         }
         let expected = if is_acknowledged { None } else { KEY_UPDATE };
-        assert_eq!(bout.end(), expected);
+        assert_eq!(scenario.end(), expected);
     }
 }
 
@@ -59,32 +59,37 @@ fn two_new_keys_without_an_acknowledgement_between_them_end_the_session() {
 #[test]
 fn an_acknowledgement_of_a_new_key_under_the_old_one_ends_the_session() {
     for is_answered in [true, false] {
-        let mut bout = Scenario::open_with(3, Config::default());
-        let theirs = bout.server().sessions()[0];
-        bout.line.now += Duration::from_secs(2);
-        let (now, from) = (bout.line.now, bout.line.client.at);
-        bout.line.server.wake(now);
+        let mut scenario = Scenario::open_with(3, Config::default());
+        let theirs = scenario.server().sessions()[0];
+        scenario.line.now += Duration::from_secs(2);
+        let (now, from) = (scenario.line.now, scenario.line.client.at);
+        scenario.line.server.wake(now);
         let newest = |sent: &[crate::direct::Sent]| sent.last().unwrap().bytes[5..7].to_vec();
         let ack = |number: &[u8]| [&[0x02][..], number, &[0xFF, 0xFF, 0, 0]].concat();
-        let sent = bout.line.server.drain(now);
-        bout.say(&ack(&newest(&sent)));
-        bout.line.server.machine.update_keys(now, theirs).unwrap();
-        let sent = bout.line.server.drain(now);
+        let sent = scenario.line.server.drain(now);
+        scenario.send_plaintext(&ack(&newest(&sent)));
+        scenario
+            .line
+            .server
+            .machine
+            .update_keys(now, theirs)
+            .unwrap();
+        let sent = scenario.line.server.drain(now);
         assert_eq!(sent.last().unwrap().bytes[0] & KEY_PHASE, KEY_PHASE);
         if is_answered {
-            bout.session.update();
+            scenario.session.update();
         }
-        let packet = bout.session.packet(&ack(&newest(&sent)));
-        bout.line.server.take(now, from, &packet);
-        bout.line.server.drain(now);
+        let packet = scenario.session.packet(&ack(&newest(&sent)));
+        scenario.line.server.take(now, from, &packet);
+        scenario.line.server.drain(now);
         let expected = if is_answered { None } else { KEY_UPDATE };
-        assert_eq!(bout.end(), expected);
+        assert_eq!(scenario.end(), expected);
     }
 }
 
 /// The first packet must have the first phase.
 #[test]
-fn the_first_packet_bears_no_later_phase() {
+fn a_first_packet_of_a_later_phase_is_dropped() {
     let mut line = Line::new(4);
     let credentials = line.token(1);
     line.client.dial(line.now, &line.keys, credentials);
@@ -109,16 +114,22 @@ fn the_first_packet_bears_no_later_phase() {
 #[test]
 fn twp_r4_a_forged_key_phase_costs_one_expansion_a_second() {
     let quiet = Flood::run(0);
-    let siege = Flood::run(20);
-    assert!(siege.spent.open > quiet.spent.open + 30_000, "{siege:?}");
+    let flooded = Flood::run(20);
+    assert!(
+        flooded.spent.open > quiet.spent.open + 30_000,
+        "{flooded:?}"
+    );
     // It was idle and starts with one key per direction.
     assert!(quiet.spent.aead <= 2, "{quiet:?}");
-    let expanded = siege.spent.aead - quiet.spent.aead;
-    assert!((10..=20).contains(&expanded), "{siege:?}");
+    let expanded = flooded.spent.aead - quiet.spent.aead;
+    assert!((10..=20).contains(&expanded), "{flooded:?}");
     // The secret, the key and the IV.
-    assert_eq!(siege.spent.hmac - quiet.spent.hmac, 3 * expanded);
-    assert!(siege.memory > quiet.memory, "{siege:?} {quiet:?}");
-    assert!(siege.memory <= quiet.memory + 2_000, "{siege:?} {quiet:?}");
+    assert_eq!(flooded.spent.hmac - quiet.spent.hmac, 3 * expanded);
+    assert!(flooded.memory > quiet.memory, "{flooded:?} {quiet:?}");
+    assert!(
+        flooded.memory <= quiet.memory + 2_000,
+        "{flooded:?} {quiet:?}"
+    );
 }
 
 /// An idle session holds no expanded keys. Messages expand them again; many PINGs do so at most

@@ -40,13 +40,13 @@ fn joined(config: Config) -> (Line, (SessionId, SessionId)) {
     (line, ends)
 }
 
-fn say<P: Provider>(line: &mut Line<P>, session: SessionId, message: &[u8]) {
+fn send_plaintext<P: Provider>(line: &mut Line<P>, session: SessionId, message: &[u8]) {
     let (now, machine) = (line.now, &mut line.client.machine);
     machine.send(now, session, RELIABLE, message).unwrap();
 }
 
 #[test]
-fn a_call_at_one_end_changes_the_keys_of_both_once() {
+fn a_key_update_at_one_end_changes_the_keys_of_both_once() {
     let (mut line, ends) = joined(Config::default());
     assert_eq!(phases(&line, ends), [0; 4]);
     for round in 1..=5 {
@@ -72,7 +72,7 @@ fn a_call_at_one_end_changes_the_keys_of_both_once() {
             .collect();
         let bit = if round % 2 == 0 { 0 } else { KEY_PHASE };
         assert!(bits.iter().all(|it| *it == bit), "{bits:?}");
-        say(&mut line, ends.0, b"under new keys");
+        send_plaintext(&mut line, ends.0, b"under new keys");
         let (now, machine) = (line.now, &mut line.server.machine);
         machine.send(now, ends.1, RELIABLE, b"and back").unwrap();
         line.run(1_000);
@@ -87,7 +87,7 @@ fn a_call_at_one_end_changes_the_keys_of_both_once() {
 }
 
 #[test]
-fn both_ends_at_once_change_keys_once() {
+fn simultaneous_key_updates_change_keys_once() {
     let (mut line, ends) = joined(Config::default());
     for round in 1..=4 {
         line.client.machine.update_keys(line.now, ends.0).unwrap();
@@ -121,7 +121,7 @@ fn an_update_waits_for_an_acknowledgement_and_three_probe_timeouts() {
     let start = line.now;
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     while phases(&line, ends)[0] < 4 {
-        say(&mut line, ends.0, b"tick");
+        send_plaintext(&mut line, ends.0, b"tick");
         line.run(1);
         assert!(line.now < start + Duration::from_millis(500));
     }
@@ -138,7 +138,7 @@ fn packets_of_the_last_phase_are_accepted_for_three_probe_timeouts() {
         let idle = line.server.machine.memory();
         let mut overtaken = Vec::new();
         for number in 0..3 {
-            say(&mut line, ends.0, &[number; 30]);
+            send_plaintext(&mut line, ends.0, &[number; 30]);
             overtaken.extend(line.client.drain(line.now));
         }
         line.client.machine.update_keys(line.now, ends.0).unwrap();
@@ -199,7 +199,7 @@ fn packets_overtaken_by_the_peers_response_are_accepted() {
 
 /// The secret of the previous phase is dropped before the next keepalive.
 #[test]
-fn a_phase_that_is_over_is_forgotten_when_its_time_is() {
+fn an_old_phase_is_removed_at_its_deadline() {
     let (mut line, ends) = joined(Config::default());
     line.client.machine.update_keys(line.now, ends.0).unwrap();
     line.run(60);
@@ -296,14 +296,14 @@ fn twp_r2_a_replay_of_any_phase_is_delivered_in_none() {
         for reach in [count, 300, 40] {
             let back = usize::try_from(generator.below(reach.min(count))).unwrap();
             let (is_up, bytes) = line.record[line.record.len() - 1 - back].clone();
-            let (party, from) = if is_up {
+            let (endpoint, from) = if is_up {
                 (&mut line.server, line.client.at)
             } else {
                 (&mut line.client, line.server.at)
             };
-            let taken = party.machine.stats().packets;
-            party.take(line.now, from, &bytes);
-            assert_eq!(party.machine.stats().packets, taken);
+            let taken = endpoint.machine.stats().packets;
+            endpoint.take(line.now, from, &bytes);
+            assert_eq!(endpoint.machine.stats().packets, taken);
             replayed += 1;
         }
     }

@@ -10,7 +10,7 @@ use wire::Seed;
 use crate::authenticated::{Scenario, fragment};
 use crate::direct::{CLIENT, Line, Party, UNIX, again};
 use crate::harness::{INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 
 /// renet 2a5080d: a full slice with an index beyond its count, on an unreliable channel, crashed
 /// the server.
@@ -24,14 +24,14 @@ fn renet_a_slice_past_its_count_ends_its_session_and_no_other() {
         (0, 0),
         (0, u16::MAX),
     ] {
-        let mut bout = Scenario::open_with(1, Config::default());
-        let (_, other) = bout.line.join(2);
-        bout.line.server.events.clear();
-        bout.say(&fragment(0, 7, (index, count), &[5; FRAGMENT_LEN]));
+        let mut scenario = Scenario::open_with(1, Config::default());
+        let (_, other) = scenario.line.join(2);
+        scenario.line.server.events.clear();
+        scenario.send_plaintext(&fragment(0, 7, (index, count), &[5; FRAGMENT_LEN]));
         let reason = CloseReason::Local(CloseCode::Fragment);
-        assert_eq!(bout.server().closes(), [reason], "{index} of {count}");
-        assert!(bout.server().machine.session_stats(other).is_some());
-        assert!(bout.server().messages.is_empty());
+        assert_eq!(scenario.server().closes(), [reason], "{index} of {count}");
+        assert!(scenario.server().machine.session_stats(other).is_some());
+        assert!(scenario.server().messages.is_empty());
     }
 }
 
@@ -75,41 +75,41 @@ fn netcode_a_restart_with_the_same_token_repeats_no_nonce() {
 fn quinn_out_of_order_data_is_bounded_by_the_window() {
     let config = Config::for_server();
     let window = usize::try_from(config.receive_window).unwrap();
-    let mut bout = Scenario::open_with(3, config);
-    let before = bout.server().machine.memory();
+    let mut scenario = Scenario::open_with(3, config);
+    let before = scenario.server().machine.memory();
     let (mut most, mut sent) = (0, 0);
     'flood: for id in 0..1_024 {
         for index in (1..58).rev() {
-            bout.line.now += Duration::from_millis(5);
-            bout.say(&fragment(1, id, (index, 58), &[5; FRAGMENT_LEN]));
+            scenario.line.now += Duration::from_millis(5);
+            scenario.send_plaintext(&fragment(1, id, (index, 58), &[5; FRAGMENT_LEN]));
             sent += FRAGMENT_LEN;
-            let held = bout.server().machine.memory() - before;
+            let held = scenario.server().machine.memory() - before;
             most = most.max(held);
             assert!(held <= 2 * window, "{held} of {sent}");
-            if bout.end().is_some() {
+            if scenario.end().is_some() {
                 break 'flood;
             }
         }
     }
-    assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Flow)));
+    assert_eq!(scenario.end(), Some(CloseReason::Local(CloseCode::Flow)));
     assert!(sent > window && most > window / 2, "{most} of {sent}");
 }
 
 /// quiche before 0.24.4, CVE-2025-4820: acknowledging unsent packets raised the send rate.
 #[test]
-fn quiche_an_acknowledgement_of_what_was_never_sent_ends_the_session() {
+fn quiche_an_acknowledgement_of_an_unsent_packet_ends_the_session() {
     for ack in [
         &[0x02, 0x3F, 0xFF, 0, 0, 0, 0][..],
         &[0x03, 0, 0, 0x80, 0, 0, 0, 0xFF, 0x07, 0],
         // A sent packet, and below it an unsent one.
         &[0x02, 0, 0, 0, 0, 0, 1, 0x80],
     ] {
-        let mut bout = Scenario::open_with(4, Config::default());
-        let theirs = bout.server().sessions()[0];
-        let before = bout.server().machine.session_stats(theirs).unwrap();
-        bout.say(ack);
+        let mut scenario = Scenario::open_with(4, Config::default());
+        let theirs = scenario.server().sessions()[0];
+        let before = scenario.server().machine.session_stats(theirs).unwrap();
+        scenario.send_plaintext(ack);
         let code = CloseReason::Local(CloseCode::AckUnsent);
-        assert_eq!(bout.end(), Some(code), "{ack:02x?}");
+        assert_eq!(scenario.end(), Some(code), "{ack:02x?}");
         assert!(before.packets_acknowledged <= before.packets_sent);
     }
 }
@@ -129,9 +129,13 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
         (ack(0xFFFF, [0xFF, 0x07], 129), CloseCode::Frame),
         (ack(u32::MAX, [0xFF, 0x07], 128), CloseCode::AckUnsent),
     ] {
-        let mut bout = Scenario::open_with(5, Config::default());
-        bout.say(&frame);
-        assert_eq!(bout.end(), Some(CloseReason::Local(code)), "{frame:02x?}");
+        let mut scenario = Scenario::open_with(5, Config::default());
+        scenario.send_plaintext(&frame);
+        assert_eq!(
+            scenario.end(),
+            Some(CloseReason::Local(code)),
+            "{frame:02x?}"
+        );
         // Without the keys it is not parsed at all.
         let mut line = Line::new(5);
         let (_, theirs) = line.join(1);
@@ -148,20 +152,23 @@ fn raknet_no_range_of_an_ack_is_longer_than_the_window() {
 fn gnutls_fragments_of_two_messages_never_become_one() {
     let (whole, end) = ([1; FRAGMENT_LEN], [2; 10]);
     for channel in [0, 1] {
-        let mut bout = Scenario::open_with(6, Config::default());
-        bout.say(&fragment(channel, 0, (0, 2), &whole));
-        bout.say(&fragment(channel, 1, (1, 2), &end));
-        assert!(bout.server().messages.is_empty() && bout.end().is_none());
+        let mut scenario = Scenario::open_with(6, Config::default());
+        scenario.send_plaintext(&fragment(channel, 0, (0, 2), &whole));
+        scenario.send_plaintext(&fragment(channel, 1, (1, 2), &end));
+        assert!(scenario.server().messages.is_empty() && scenario.end().is_none());
         // The same number with another count.
-        bout.say(&fragment(channel, 0, (2, 3), &end));
-        assert_eq!(bout.end(), Some(CloseReason::Local(CloseCode::Fragment)));
-        assert!(bout.server().messages.is_empty());
+        scenario.send_plaintext(&fragment(channel, 0, (2, 3), &end));
+        assert_eq!(
+            scenario.end(),
+            Some(CloseReason::Local(CloseCode::Fragment))
+        );
+        assert!(scenario.server().messages.is_empty());
     }
 }
 
 /// `WireGuard` CVE-2021-46873: a handshake from a clock that ran ahead blocked later ones.
 #[test]
-fn wireguard_a_token_from_the_future_locks_no_one_out() {
+fn wireguard_a_token_from_the_future_blocks_no_other_player() {
     let mut line = Line::new(7);
     for hours in [1, 24 * 365 * 100] {
         let issued = UNIX + Duration::from_hours(hours);
@@ -194,7 +201,7 @@ fn netcode_84_a_copied_token_still_opens_for_its_owner() {
     let session = line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
     for number in 0..20 {
-        line.server.take(line.now, stranger(number), &hello);
+        line.server.take(line.now, unknown_address(number), &hello);
         // He may even answer a RETRY, because his addresses are real.
         for answer in line.server.drain(line.now) {
             if answer.bytes[0] == 0xC2 {

@@ -16,12 +16,17 @@ fn server(number: u64, config: Config) -> (Party, Keys) {
     let seed = Seed::from_number(number);
     let keys = Keys::new(seed);
     let provider = SimProvider::new(seed);
-    let party = Party::server(config, &keys, provider, Listen::with_open_mode);
-    (party, keys)
+    let endpoint = Party::server(config, &keys, provider, Listen::with_open_mode);
+    (endpoint, keys)
 }
 
 /// Sends a HELLO and follows a RETRY; returns the last answer.
-fn knock(server: &mut Party, now: Instant, from: SocketAddr, rogue: &mut Rogue) -> Option<Vec<u8>> {
+fn send_hello(
+    server: &mut Party,
+    now: Instant,
+    from: SocketAddr,
+    rogue: &mut Rogue,
+) -> Option<Vec<u8>> {
     for _ in 0..2 {
         server.take(now, from, &rogue.hello);
         let answer = server.drain(now).pop()?.bytes;
@@ -111,7 +116,7 @@ fn half_open_max_bounds_the_slots_beyond_sessions_max() {
         let token = keys.token(UNIX + Duration::from_millis(number), 1, address(SERVER));
         let mut rogue = Rogue::new(number, &token);
         let from = network(u16::try_from(number).unwrap());
-        let accept = knock(server, START, from, &mut rogue)?;
+        let accept = send_hello(server, START, from, &mut rogue)?;
         (accept[0] == 0xC3).then(|| (from, rogue.accept(&accept)))
     };
     let (from, mut first) = join(&mut server, 1).unwrap();
@@ -154,29 +159,35 @@ fn sessions_per_source_max_exempts_loopback_and_trusted_exits() {
     assert_eq!(thrice(address("127.0.0.1:1"), None), kinds([accept; 3]));
     assert_eq!(thrice(exit, None), kinds([accept; 3]));
     // The exit reports the player's address, so the player's own limit applies.
-    let told = Some(network(3));
-    assert_eq!(thrice(exit, told), kinds([accept, accept, refuse]));
+    let reported = Some(network(3));
+    assert_eq!(thrice(exit, reported), kinds([accept, accept, refuse]));
     assert_eq!(thrice(network(1), None), kinds([refuse; 3]));
 }
 
 #[test]
-fn half_open_max_and_its_eighth_free_themselves_after_5_s() {
+fn half_open_slots_are_freed_after_5_s() {
     let (mut server, mut keys) = server(3, config(|config| config.half_open_max = 16));
-    let mut knock_as = |server: &mut Party, now, number, from| {
+    let mut send_hello_as = |server: &mut Party, now, number, from| {
         let token = keys.token(UNIX, number, address(SERVER));
-        knock(server, now, from, &mut Rogue::new(number, &token))
+        send_hello(server, now, from, &mut Rogue::new(number, &token))
     };
     let kind = |answer: Option<Vec<u8>>| answer.map(|bytes| bytes[0]);
     // Two of 16 for one network.
     for (number, expected) in [(1, Some(0xC3)), (2, Some(0xC3)), (3, None)] {
-        let answer = knock_as(&mut server, START, number, network(1));
+        let answer = send_hello_as(&mut server, START, number, network(1));
         assert_eq!(kind(answer), expected);
     }
     for number in 4..18 {
         let from = network(u16::try_from(number).unwrap());
-        assert_eq!(kind(knock_as(&mut server, START, number, from)), Some(0xC3));
+        assert_eq!(
+            kind(send_hello_as(&mut server, START, number, from)),
+            Some(0xC3)
+        );
     }
-    assert_eq!(kind(knock_as(&mut server, START, 18, network(90))), None);
+    assert_eq!(
+        kind(send_hello_as(&mut server, START, 18, network(90))),
+        None
+    );
     assert_eq!(server.machine.stats().dropped_half_open, 2);
     assert!(
         server.machine.stats().retried > 10,
@@ -189,7 +200,7 @@ fn half_open_max_and_its_eighth_free_themselves_after_5_s() {
     server.wake(later);
     assert_eq!(server.machine.session_count(), 0);
     assert_eq!(
-        kind(knock_as(&mut server, later, 19, network(1))),
+        kind(send_hello_as(&mut server, later, 19, network(1))),
         Some(0xC3)
     );
 }
@@ -231,25 +242,25 @@ fn events_max_stops_taking_datagrams() {
 #[test]
 fn token_cache_max_refuses_new_tokens_until_old_ones_expire() {
     let (mut server, mut keys) = server(5, config(|config| config.token_cache_max = 2));
-    let mut knock_as = |server: &mut Party, now, unix, number| {
+    let mut send_hello_as = |server: &mut Party, now, unix, number| {
         let token = keys.token(unix, number, address(SERVER));
         let from = network(u16::try_from(number).unwrap());
-        knock(server, now, from, &mut Rogue::new(number, &token)).is_some()
+        send_hello(server, now, from, &mut Rogue::new(number, &token)).is_some()
     };
-    assert!(knock_as(&mut server, START, UNIX, 1));
-    assert!(knock_as(&mut server, START, UNIX, 2));
-    assert!(!knock_as(&mut server, START, UNIX, 3));
+    assert!(send_hello_as(&mut server, START, UNIX, 1));
+    assert!(send_hello_as(&mut server, START, UNIX, 2));
+    assert!(!send_hello_as(&mut server, START, UNIX, 3));
     assert_eq!(server.machine.stats().dropped_overload, 1);
     // 60 s lifetime and 5 s clock skew.
     let span = Duration::from_secs(66);
     server.wake(START + span);
     server.machine.set_unix_time(START + span, UNIX + span);
-    assert!(knock_as(&mut server, START + span, UNIX + span, 4));
+    assert!(send_hello_as(&mut server, START + span, UNIX + span, 4));
 }
 
 /// 100 at once, and then the configured number per second; each class has its own budget.
 #[test]
-fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
+fn accept_rate_and_accept_rate_unvalidated_limit_curve_operations() {
     let (mut server, mut keys) = server(
         8,
         config(|config| {
@@ -264,7 +275,7 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
         let mut rogue = Rogue::new(number, &token);
         let from = network(u16::try_from(number).unwrap());
         let answer = if with_cookie {
-            knock(server, now, from, &mut rogue)
+            send_hello(server, now, from, &mut rogue)
         } else {
             server.take(now, from, &rogue.hello);
             server.drain(now).pop().map(|sent| sent.bytes)
@@ -295,7 +306,7 @@ fn accept_rate_and_accept_rate_unvalidated_ration_the_curve() {
 /// M7: an application that never reads holds at most its window and stops the sender; reading
 /// resumes it.
 #[test]
-fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
+fn twp_m7_receive_window_bounds_unread_data() {
     let small = config(|config| config.receive_window = 100_000);
     let mut line = Line::with(11, small, |listen| listen);
     let (session, theirs) = line.join(1);
@@ -351,7 +362,7 @@ fn twp_m7_receive_window_bounds_what_an_application_leaves_unread() {
 
 /// Both ends hold much, then nothing; one keepalive later they have freed it.
 #[test]
-fn an_idle_session_gives_its_memory_back_and_so_does_one_that_ends() {
+fn idle_and_ended_sessions_free_their_memory() {
     let mut line = Line::new(25);
     let (session, theirs) = line.join(1);
     line.run(3_000);

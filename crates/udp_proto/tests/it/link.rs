@@ -10,13 +10,13 @@ use wire::Instant;
 use crate::direct::{Line, Sent};
 
 /// Whether a datagram is lost, given its bytes and whether the client sent it.
-type Loses = Box<dyn FnMut(bool, &[u8]) -> bool>;
+type Slower = Box<dyn FnMut(bool, &[u8]) -> bool>;
 
 pub(crate) struct Link {
     pub(crate) line: Line,
     /// One-way delay of a datagram, by whether the client sent it and the client's address.
     pub(crate) delay: fn(bool, SocketAddr) -> Duration,
-    loses: Loses,
+    loses: Slower,
     /// Datagrams in flight by arrival: whether the client sent it, and the client's address.
     flying: BTreeMap<(Instant, usize), (bool, SocketAddr, Vec<u8>)>,
     sent: usize,

@@ -27,7 +27,7 @@ fn listen(line: &mut Line) -> Result<(), ListenError> {
 }
 
 #[test]
-fn twp_k7_a_used_token_stays_used_whatever_listens() {
+fn twp_k7_a_used_token_stays_used_after_listen_is_called_again() {
     let mut line = Line::new(1);
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, again(&credentials));
@@ -121,7 +121,7 @@ fn the_network_secret_changes_while_it_listens() {
 
 /// In a full batch, HELLOs may wait, but not packets of sessions; a driver asks for each datagram.
 #[test]
-fn a_hello_may_wait_and_nothing_else() {
+fn only_a_hello_may_be_deferred() {
     let line = Line::new(99);
     let may_wait = |first: u8, len: usize| {
         let mut datagram = vec![0; len];

@@ -26,11 +26,11 @@ const TICK_MS: u64 = 16;
 
 /// Address changes that the server reported.
 fn moves(log: &Log) -> Vec<(SessionId, SocketAddr)> {
-    let told = |event: &Event| match event {
+    let reported = |event: &Event| match event {
         Event::AddressChanged { session, address } => Some((*session, *address)),
         _ => None,
     };
-    log.events.iter().filter_map(told).collect()
+    log.events.iter().filter_map(reported).collect()
 }
 
 /// A game with 100 bytes of both kinds per tick, each answered with 90.
@@ -170,7 +170,7 @@ fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
         let mut game = Game::new(Seed::from_number(number.try_into().unwrap()), link);
         game.run(1_008);
         game.mark();
-        let home = game.nat.rebind(address("192.0.2.77:40000"));
+        let first_address = game.nat.rebind(address("192.0.2.77:40000"));
         // The new path is shorter, and samples of the old one do not count.
         let shorter = Duration::from_millis(one_way / 2);
         game.nat.set_links(link.with_delay(shorter));
@@ -180,7 +180,7 @@ fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
             "{} ms",
             game.longest_gap
         );
-        assert_eq!(game.nat.peer_address(), Some(home));
+        assert_eq!(game.nat.peer_address(), Some(first_address));
         let stats = game.nat.server_stats();
         assert!(stats.rtt_min <= 2 * shorter + Duration::from_millis(2));
         assert!(stats.rtt <= 2 * shorter + Duration::from_millis(20));

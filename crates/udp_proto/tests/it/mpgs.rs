@@ -7,14 +7,14 @@ use netsim::{Chance, LinkConfig, Loss};
 use udp_proto::{Config, Credentials, Event, Listen, Message, MessageId, MessageOutcome};
 use wire::Seed;
 
-use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, unhurried};
+use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, without_rate_limits};
 use crate::harness::{Keys, RELIABLE, Scene, UNRELIABLE, address};
-use crate::outcomes::told;
+use crate::outcomes::reported;
 use crate::rogue::Rogue;
 
 /// S1: HELLOs and forged plaintext from the peer's own address do not affect a session.
 #[test]
-fn mpgs_s1_plaintext_is_not_taken_into_a_session() {
+fn mpgs_s1_plaintext_is_not_accepted_into_a_session() {
     let mut line = Line::new(1);
     let (session, theirs) = line.join(1);
     line.run(300);
@@ -98,14 +98,14 @@ fn mpgs_s4_no_nonce_repeats_in_70_000_packets_under_any_clock() {
     let seed = Seed::from_number(7);
     let provider = |number| Recording::new(SimProvider::new(seed.generator(number).seed()), &log);
     let ends = (provider(1), provider(2));
-    let mut line = Line::between(seed, unhurried(), |listen| listen, ends);
+    let mut line = Line::between(seed, without_rate_limits(), |listen| listen, ends);
     let (ours, theirs) = line.join(1);
     let before = log.sealed();
     for number in 0..70_000_u32 {
         let unix = UNIX + Duration::from_secs([0, 60, 1][number as usize % 3]);
-        for (party, session) in [(&mut line.client, ours), (&mut line.server, theirs)] {
-            party.machine.set_unix_time(line.now, unix);
-            party
+        for (endpoint, session) in [(&mut line.client, ours), (&mut line.server, theirs)] {
+            endpoint.machine.set_unix_time(line.now, unix);
+            endpoint
                 .machine
                 .send(line.now, session, UNRELIABLE, &number.to_be_bytes())
                 .unwrap();
@@ -262,12 +262,12 @@ fn mpgs_f4_reliable_messages_keep_their_order() {
 
 /// Sends `count` tracked messages; returns their ids.
 fn track(line: &mut Line, session: udp_proto::SessionId, count: usize) -> Vec<MessageId> {
-    let say = |_| {
+    let send_plaintext = |_| {
         let message = Message::new(RELIABLE, &[9; 5_000]);
         let machine = &mut line.client.machine;
         machine.send_tracked(line.now, session, &message).unwrap()
     };
-    (0..count).map(say).collect()
+    (0..count).map(send_plaintext).collect()
 }
 
 /// F2: a split message is reported once and leaves no state.
@@ -284,7 +284,7 @@ fn mpgs_f2_a_split_message_is_reported_and_leaves_no_state() {
             .into_iter()
             .map(|id| (RELIABLE, id, MessageOutcome::Delivered))
             .collect();
-        assert_eq!(told(&line.client.events), expected);
+        assert_eq!(reported(&line.client.events), expected);
         line.client.events.clear();
         line.server.messages.clear();
         held.push(line.client.machine.memory());
@@ -320,7 +320,7 @@ fn mpgs_f3_a_reliable_message_is_reported_once_at_200_ms_and_half_lost() {
         .into_iter()
         .map(|id| (RELIABLE, id, MessageOutcome::Delivered))
         .collect();
-    let mut heard = told(&scene.log(client).events);
+    let mut heard = reported(&scene.log(client).events);
     heard.sort_by_key(|(_, id, _)| *id);
     assert_eq!(heard, expected);
 }
@@ -380,8 +380,8 @@ fn mpgs_f6_bursts_of_up_to_1_000_before_one_ack_are_all_acknowledged() {
         // The server's last datagram acknowledges all of it.
         line.now += Duration::from_millis(25);
         line.server.wake(line.now);
-        let said = line.server.drain(line.now);
-        let Sent { bytes, .. } = said.last().unwrap();
+        let sent_text = line.server.drain(line.now);
+        let Sent { bytes, .. } = sent_text.last().unwrap();
         line.client.take(line.now, line.server.at, bytes);
         let after = stats(&line);
         let sent = after.packets_sent - before.packets_sent;

@@ -28,7 +28,7 @@ fn all_kinds() -> Config {
 }
 
 /// Message outcomes in `events`, in order.
-pub(crate) fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
+pub(crate) fn reported(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcome)> {
     let settled = events.iter().filter_map(|event| match event {
         Event::Settled {
             channel,
@@ -41,8 +41,11 @@ pub(crate) fn told(events: &[Event]) -> Vec<(ChannelId, MessageId, MessageOutcom
     settled.collect()
 }
 
-fn outcomes(party: &Party) -> Vec<MessageOutcome> {
-    told(&party.events).into_iter().map(|(.., it)| it).collect()
+fn outcomes(endpoint: &Party) -> Vec<MessageOutcome> {
+    reported(&endpoint.events)
+        .into_iter()
+        .map(|(.., it)| it)
+        .collect()
 }
 
 /// A client that tracks every message.
@@ -74,7 +77,7 @@ impl Sender {
         }
     }
 
-    fn say(&mut self, number: u32) {
+    fn send_plaintext(&mut self, number: u32) {
         let channel = ChannelId(u8::try_from(self.generator.below(4)).unwrap());
         // A split message may arrive completely and still not be reassembled in time.
         let longest = if channel == ChannelId(0) {
@@ -114,7 +117,7 @@ impl Sender {
         let events = &self.scene.log(self.client).events;
         let mut open = self.sent.clone();
         let mut false_losses = 0;
-        for (channel, message, outcome) in told(events) {
+        for (channel, message, outcome) in reported(events) {
             let number = open.remove(&(channel, message)).expect("told once");
             let has_come = came.contains(&(channel, number));
             let delivery = rows()[usize::from(channel.0)].delivery;
@@ -158,7 +161,7 @@ fn sim_u9_each_outcome_is_reported_once_and_is_true() {
         let link = bad_link(&mut sender.generator);
         sender.scene.world.set_default_link(link);
         for number in 0..400 {
-            sender.say(number);
+            sender.send_plaintext(number);
             let pause = sender.generator.below(20);
             sender.scene.run(pause);
         }
@@ -167,7 +170,7 @@ fn sim_u9_each_outcome_is_reported_once_and_is_true() {
         if sender.scene.log(sender.client).closes().is_empty() {
             false_losses += sender.check();
         }
-        for (.., outcome) in told(&sender.scene.log(sender.client).events) {
+        for (.., outcome) in reported(&sender.scene.log(sender.client).events) {
             let kind = match outcome {
                 MessageOutcome::Delivered => 0,
                 MessageOutcome::Lost => 1,
@@ -200,10 +203,10 @@ fn u9_an_unreliable_message_past_its_ttl_is_reported_expired() {
     line.client.wake(line.now);
     line.settle();
     let expected = (UNRELIABLE, id, MessageOutcome::Expired);
-    assert_eq!(told(&line.client.events), [expected]);
+    assert_eq!(reported(&line.client.events), [expected]);
     line.run(200);
     let expected = (UNRELIABLE, other, MessageOutcome::Delivered);
-    assert_eq!(told(&line.client.events)[1..], [expected]);
+    assert_eq!(reported(&line.client.events)[1..], [expected]);
     assert_eq!(line.server.messages, [(UNRELIABLE, b"later, too".to_vec())]);
 }
 
@@ -236,7 +239,7 @@ fn u9_displacement_by_an_untracked_message_is_reported() {
 
 /// Three ends: the peer times out, the peer closes, and we close without a linger time.
 #[test]
-fn u9_twp_t6_a_sessions_open_messages_are_dropped_before_closed() {
+fn u9_twp_t6_open_messages_are_reported_dropped_before_closed() {
     for end in 0..3 {
         let mut line = Line::with(
             2,
@@ -276,11 +279,11 @@ fn u9_twp_t6_a_sessions_open_messages_are_dropped_before_closed() {
             }
         }
         line.settle();
-        assert_eq!(told(&line.client.events), ids, "end {end}");
+        assert_eq!(reported(&line.client.events), ids, "end {end}");
         let last = line.client.events.last().unwrap();
         assert!(matches!(last, Event::Closed { .. }), "{last:?}");
         line.run(20_000);
-        assert_eq!(told(&line.client.events), ids, "none after the end");
+        assert_eq!(reported(&line.client.events), ids, "none after the end");
         let late = line.client.machine.send_tracked(
             line.now,
             session,
@@ -291,7 +294,7 @@ fn u9_twp_t6_a_sessions_open_messages_are_dropped_before_closed() {
 }
 
 #[test]
-fn u9_closing_waits_for_what_becomes_of_tracked_messages() {
+fn u9_closing_waits_for_the_outcomes_of_tracked_messages() {
     let mut scene = Scene::new(Seed::from_number(3));
     let link = LinkConfig::default().with_delay(Duration::from_millis(100));
     scene.world.set_default_link(link);
@@ -306,7 +309,7 @@ fn u9_closing_waits_for_what_becomes_of_tracked_messages() {
     });
     scene.run(1_000);
     let events = &scene.log(client).events;
-    let outcomes: Vec<_> = told(events).into_iter().map(|(.., it)| it).collect();
+    let outcomes: Vec<_> = reported(events).into_iter().map(|(.., it)| it).collect();
     assert_eq!(outcomes, [MessageOutcome::Delivered]);
     assert!(matches!(events.last(), Some(Event::Closed { .. })));
 }

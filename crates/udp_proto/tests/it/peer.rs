@@ -106,7 +106,7 @@ fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
     let machine = &world.get(b.handle).unwrap().machine;
     let theirs = machine.sessions().next().unwrap();
     assert_eq!(machine.peer_address(theirs), Some(moved));
-    let told: Vec<_> = log(&world, &b)
+    let reported: Vec<_> = log(&world, &b)
         .events
         .iter()
         // The silent old path halves a rate until the new path is found.
@@ -120,7 +120,7 @@ fn twp_t4_a_node_that_migrates_keeps_its_session_and_repeats_the_check() {
         session: theirs,
         address: moved,
     };
-    assert_eq!(told, [&checked, &changed, &checked]);
+    assert_eq!(reported, [&checked, &changed, &checked]);
     world.apply(a.handle, |host, now| {
         let machine = &mut host.machine;
         machine.send(now, session, RELIABLE, &[1; 3_000]).unwrap();
@@ -170,7 +170,7 @@ fn twp_t8_a_node_detects_a_restart_of_its_peer_whichever_dialled() {
 
 /// The same reset from the address of the node that dialled, and from another address.
 #[test]
-fn a_reset_of_a_node_that_dialled_is_believed_from_its_address_only() {
+fn a_reset_of_a_node_that_dialled_is_accepted_from_its_address_only() {
     let mut world = World::new(Seed::from_number(15));
     let [dialler, accepter] = pair_with_resets(&mut world);
     assert!(world.kill(dialler.handle));
@@ -329,19 +329,19 @@ fn the_wrong_network_secret_reaches_no_elliptic_curve() {
 }
 
 #[test]
-fn a_node_under_another_id_is_not_believed() {
+fn a_node_under_another_id_is_rejected() {
     let mut world = World::new(Seed::from_number(4));
     let (a, b, c) = (
         node(&mut world, 1, 7),
         node(&mut world, 2, 7),
         node(&mut world, 3, 7),
     );
-    let imposter = Node {
+    let other_node = Node {
         handle: c.handle,
         id: b.id,
         at: c.at,
     };
-    dial(&mut world, &a, &imposter);
+    dial(&mut world, &a, &other_node);
     world.run_for(Duration::from_secs(11));
     assert!(log(&world, &a).sessions().is_empty());
     assert!(matches!(

@@ -75,7 +75,7 @@ impl Scenario {
     }
 
     /// Sends CONFIRM with this IDENTITY behind it.
-    fn say(&mut self, confirm: &[u8], identity: &[u8]) {
+    fn send_plaintext(&mut self, confirm: &[u8], identity: &[u8]) {
         let packet = self.session.packet(&[confirm, identity].concat());
         self.server.take(START, address(CLIENT), &packet);
         for sent in self.server.drain(START) {
@@ -85,55 +85,55 @@ impl Scenario {
 }
 
 #[test]
-fn an_identity_made_by_hand_from_the_paper_is_believed() {
-    let mut bout = Scenario::new(1);
+fn an_identity_built_from_the_specification_is_accepted() {
+    let mut scenario = Scenario::new(1);
     let confirm = confirm(&Config::default());
-    let identity = bout.identity(&bout.own, &confirm);
-    bout.say(&confirm, &identity);
-    let Some(Event::Connected { peer, .. }) = bout.server.events.first() else {
+    let identity = scenario.identity(&scenario.own, &confirm);
+    scenario.send_plaintext(&confirm, &identity);
+    let Some(Event::Connected { peer, .. }) = scenario.server.events.first() else {
         panic!("connected");
     };
-    assert_eq!(peer.proof, Proof::Node(bout.own.node_id()));
+    assert_eq!(peer.proof, Proof::Node(scenario.own.node_id()));
 }
 
 #[test]
-fn twp_k4_a_false_identity_is_verified_once_and_opens_nothing() {
+fn twp_k4_a_false_identity_is_verified_once_and_rejected() {
     let confirm = confirm(&Config::default());
     let other = Identity::generate(&mut SimProvider::new(Seed::from_number(6))).unwrap();
-    let mut bout = Scenario::new(2);
-    let stolen = bout.identity(&other, &confirm);
+    let mut scenario = Scenario::new(2);
+    let stolen = scenario.identity(&other, &confirm);
     let mut altered = confirm.clone();
     altered[8] ^= 1;
-    let before = bout.counts.now();
+    let before = scenario.counts.now();
     // Another node's key, followed by a valid one: each slot gets only one verification.
-    bout.say(&confirm, &stolen);
-    let own = bout.identity(&bout.own, &confirm);
+    scenario.send_plaintext(&confirm, &stolen);
+    let own = scenario.identity(&scenario.own, &confirm);
     for _ in 0..5 {
-        bout.say(&confirm, &own);
-        bout.say(&confirm, &[]);
+        scenario.send_plaintext(&confirm, &own);
+        scenario.send_plaintext(&confirm, &[]);
     }
-    assert_eq!((bout.counts.now() - before).verify, 1);
-    assert!(bout.server.events.is_empty());
+    assert_eq!((scenario.counts.now() - before).verify, 1);
+    assert!(scenario.server.events.is_empty());
     // The client gets the reason at once and holds no slot.
     assert!(
-        matches!(bout.heard[0][..], [0x04, 0, 21, ..]),
+        matches!(scenario.heard[0][..], [0x04, 0, 21, ..]),
         "{:?}",
-        bout.heard
+        scenario.heard
     );
-    bout.server.wake(START + Duration::from_secs(2));
-    assert_eq!(bout.server.machine.session_count(), 0);
+    scenario.server.wake(START + Duration::from_secs(2));
+    assert_eq!(scenario.server.machine.session_count(), 0);
 
     // The signature covers the parameters of CONFIRM.
-    let mut bout = Scenario::new(3);
-    let own = bout.identity(&bout.own, &confirm);
-    bout.say(&altered, &own);
-    assert!(bout.server.events.is_empty());
+    let mut scenario = Scenario::new(3);
+    let own = scenario.identity(&scenario.own, &confirm);
+    scenario.send_plaintext(&altered, &own);
+    assert!(scenario.server.events.is_empty());
 
     // An IDENTITY of another handshake is invalid here.
-    let mut bout = Scenario::new(4);
+    let mut scenario = Scenario::new(4);
     let earlier = Scenario::new(5);
-    bout.own = Identity::from_pem(&earlier.own.to_pem()).unwrap();
+    scenario.own = Identity::from_pem(&earlier.own.to_pem()).unwrap();
     let replayed = earlier.identity(&earlier.own, &confirm);
-    bout.say(&confirm, &replayed);
-    assert!(bout.server.events.is_empty());
+    scenario.send_plaintext(&confirm, &replayed);
+    assert!(scenario.server.events.is_empty());
 }

@@ -7,7 +7,7 @@ use udp_proto::Config;
 use crate::amplification::open_by_a_copy;
 use crate::direct::{CLIENT, Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 use crate::rogue::{Rogue, confirm};
 
 /// CONFIRM is in every packet until it is acknowledged, and leaves no room for a full fragment.
@@ -44,7 +44,7 @@ fn fragments_queued_at_connect_share_packets_with_confirm() {
 /// The longest message and the longest ACK do not fit in one packet: the ACK is truncated or left
 /// out.
 #[test]
-fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
+fn a_long_ack_does_not_block_the_longest_message() {
     for len in [1_100, 1_120, 1_150, 1_160, 1_166] {
         let mut line = Line::new(2);
         let mut rogue = Rogue::new(2, &line.token(1));
@@ -81,7 +81,7 @@ fn a_long_ack_does_not_keep_the_longest_message_from_leaving() {
 
 /// 30 messages per packet, and no acknowledgement for a long time.
 #[test]
-fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
+fn thousands_of_queued_messages_are_all_delivered() {
     let mut line = Line::new(3);
     let (session, _) = line.join(1);
     line.run(100);
@@ -117,10 +117,10 @@ fn thousands_of_messages_in_flight_wait_for_room_and_none_is_forgotten() {
 /// A session that waits, for a packet of the peer or for an answer that never arrives, is due only a
 /// few times per second; otherwise a driver would spin.
 #[test]
-fn a_session_that_may_not_send_is_due_a_few_times_a_second() {
+fn a_blocked_session_wakes_a_few_times_a_second() {
     let mut line = Line::new(4);
     // The server has much to send to an unvalidated address that is now silent.
-    open_by_a_copy(&mut line, stranger(3));
+    open_by_a_copy(&mut line, unknown_address(3));
     let theirs = line.server.machine.sessions().next().unwrap();
     for channel in [RELIABLE, UNRELIABLE] {
         for _ in 0..20 {

@@ -28,8 +28,8 @@ fn most_in_a_minute(loss: u64) -> [usize; 2] {
         server.machine.send(now, theirs, channel, &message).unwrap();
         link.run(if tick % 3 == 0 { 16 } else { 17 });
         let (client, server) = (&link.line.client, &link.line.server);
-        for (most, party) in most.iter_mut().zip([client, server]) {
-            *most = party.machine.memory().max(*most);
+        for (most, endpoint) in most.iter_mut().zip([client, server]) {
+            *most = endpoint.machine.memory().max(*most);
         }
     }
     assert_eq!(link.closes(), []);
@@ -39,7 +39,7 @@ fn most_in_a_minute(loss: u64) -> [usize; 2] {
 /// One packet in a hundred is lost. Its record is kept for half a second or three probe timeouts,
 /// not for the 1,024 packets after it.
 #[test]
-fn a_lost_packet_does_not_hold_the_record_of_all_that_follow() {
+fn a_lost_packet_does_not_keep_records_of_later_ones() {
     let (without, with) = (most_in_a_minute(0), most_in_a_minute(10));
     for (without, with) in without.into_iter().zip(with) {
         assert!(with <= 2 * without, "{with} B, {without} B without loss");
@@ -49,7 +49,7 @@ fn a_lost_packet_does_not_hold_the_record_of_all_that_follow() {
 /// An end that only answers sends packets that are never acknowledged. Their records are dropped,
 /// however long the other side sends.
 #[test]
-fn packets_that_only_acknowledge_are_forgotten_in_time() {
+fn ack_only_packets_expire() {
     let mut link = Link::new(32, Config::default(), |_, _| false);
     link.run(1_000);
     let mine = link.dialled().unwrap();

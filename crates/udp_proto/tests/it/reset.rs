@@ -18,7 +18,7 @@ use wire::{Generator, Seed};
 
 use crate::direct::{CLIENT, Line, Party, config};
 use crate::harness::{RELIABLE, SERVER, UNRELIABLE, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 
 fn long_ids() -> Config {
     config(|config| config.cid_len = CidLen::Eight)
@@ -139,11 +139,11 @@ fn genuine_reset(line: &mut Line, session: SessionId) -> Vec<u8> {
 }
 
 #[test]
-fn a_reset_is_believed_with_its_token_and_from_its_server_only() {
+fn a_reset_is_accepted_with_its_token_and_from_its_server_only() {
     let (mut line, session) = open(56, long_ids(), long_ids());
     let reset = genuine_reset(&mut line, session);
     let server = address(SERVER);
-    for from in [stranger(1), SocketAddr::new(server.ip(), 1)] {
+    for from in [unknown_address(1), SocketAddr::new(server.ip(), 1)] {
         line.client.take(line.now, from, &reset);
     }
     for bit in (LEN - 16) * 8..LEN * 8 {
@@ -177,14 +177,15 @@ fn twp_k6_resets_are_few_and_short() {
         line.now += Duration::from_micros(500);
         let packet = unknown(&mut generator, 23 + number % 200);
         came += packet.len();
-        line.server.take(line.now, stranger(1), &packet);
+        line.server.take(line.now, unknown_address(1), &packet);
         for answer in line.server.drain(line.now) {
             assert!(packet.len() >= TRIGGER_LEN_MIN);
             assert!(answer.bytes.len() * 100 <= packet.len() * 35);
             sent += answer.bytes.len();
             resets += 1;
             // Another server's answer to the reset.
-            line.server.take(line.now, stranger(2), &answer.bytes);
+            line.server
+                .take(line.now, unknown_address(2), &answer.bytes);
             assert!(line.server.drain(line.now).is_empty());
         }
     }
@@ -208,7 +209,7 @@ fn a_live_session_is_never_reset() {
     forged.resize(200, 9);
     for _ in 0..100 {
         line.server.take(line.now, line.client.at, &forged);
-        line.server.take(line.now, stranger(1), &forged);
+        line.server.take(line.now, unknown_address(1), &forged);
     }
     assert_eq!(line.server.machine.stats().resets_sent, 0);
 }

@@ -28,7 +28,11 @@ fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
     let mut failed = Vec::new();
     for form in ["whole", "pieces", "empty", "mixed"] {
         let output = Command::new(std::env::current_exe().expect("this one"))
-            .args(["--exact", "resident::measured", "--nocapture"])
+            .args([
+                "--exact",
+                "resident::measure_resident_memory",
+                "--nocapture",
+            ])
             .env(FORM, form)
             .output()
             .expect("it starts");
@@ -48,7 +52,7 @@ fn a_server_of_4_096_hostile_sessions_is_resident_in_a_gibibyte() {
 
 /// The measured process; does nothing without a form.
 #[test]
-fn measured() {
+fn measure_resident_memory() {
     let Ok(form) = std::env::var(FORM) else {
         return;
     };
@@ -109,8 +113,8 @@ fn measured() {
         "none has gone too far"
     );
     let kib = (after - before) / u64::from(count);
-    let said = server.machine.memory() / usize::from(count) / 1_024;
-    eprintln!("KiB-a-session={kib} said={said}");
+    let sent_text = server.machine.memory() / usize::from(count) / 1_024;
+    eprintln!("KiB-a-session={kib} said={sent_text}");
 }
 
 /// Packets of a peer that fills a window of `window` bytes and the limit for unreliable messages.

@@ -15,7 +15,7 @@ use udp_proto::{
 };
 use wire::{Generator, Instant, Seed};
 
-use crate::direct::{CLIENT, Party, START, Sent, UNIX, unhurried};
+use crate::direct::{CLIENT, Party, START, Sent, UNIX, without_rate_limits};
 use crate::harness::{Keys, SERVER, address};
 
 /// Maximum length of the phase without faults; the slowest rate takes minutes.
@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_secs(600);
 
 /// One end, its sent messages and its events.
 struct End {
-    party: Party,
+    endpoint: Party,
     session: Option<SessionId>,
     is_readable: bool,
     /// Numbers of received messages, by channel.
@@ -37,9 +37,9 @@ struct End {
 }
 
 impl End {
-    fn new(party: Party) -> Self {
+    fn new(endpoint: Party) -> Self {
         Self {
-            party,
+            endpoint,
             session: None,
             is_readable: false,
             got: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl End {
     fn drain(&mut self, now: Instant) -> Vec<Sent> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
-        while let Some(transmit) = self.party.machine.poll_transmit(now, &mut buffer) {
+        while let Some(transmit) = self.endpoint.machine.poll_transmit(now, &mut buffer) {
             sent.extend(transmit.datagrams(&buffer).map(|datagram| Sent {
                 to: transmit.destination,
                 bytes: datagram.to_vec(),
@@ -62,7 +62,7 @@ impl End {
             buffer.clear();
             assert!(sent.len() < 20_000, "draining must end");
         }
-        while let Some(event) = self.party.machine.poll_event() {
+        while let Some(event) = self.endpoint.machine.poll_event() {
             match event {
                 Event::Readable { .. } => self.is_readable = true,
                 Event::Connected { session, .. } => self.session = Some(session),
@@ -88,7 +88,7 @@ impl End {
         };
         let mut message = Vec::new();
         for _ in 0..most {
-            let Some(channel) = self.party.machine.receive(now, session, &mut message) else {
+            let Some(channel) = self.endpoint.machine.receive(now, session, &mut message) else {
                 self.is_readable = false;
                 return;
             };
@@ -114,7 +114,7 @@ impl End {
         let number = u32::try_from(self.sent.values().map(Vec::len).sum::<usize>()).unwrap();
         let mut bytes = vec![0; len.min(longest)];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        let machine = &mut self.party.machine;
+        let machine = &mut self.endpoint.machine;
         let is_taken = if generator.chance(400_000) {
             let mut message = Message::new(channel, &bytes);
             if generator.chance(300_000) {
@@ -158,7 +158,7 @@ fn random_config(generator: &mut Generator, rows: &[ChannelConfig]) -> Config {
     let mut config = if generator.chance(500_000) {
         Config::default()
     } else {
-        unhurried()
+        without_rate_limits()
     };
     let mut rate = |low, high| {
         let is_set = generator.chance(300_000);
@@ -197,7 +197,7 @@ struct LinkFaults {
     /// Longer datagrams are lost.
     longest: usize,
     /// Everything is lost in this interval.
-    dark: (Instant, Instant),
+    outage: (Instant, Instant),
     moves: bool,
     ends_at: Instant,
 }
@@ -206,8 +206,8 @@ impl LinkFaults {
     fn random(generator: &mut Generator) -> Self {
         let loss = [0, 20_000, 100_000, 300_000];
         let after = |millis| START + Duration::from_millis(millis);
-        let dark_from = generator.between(500, 3_000);
-        let dark_for = if generator.chance(200_000) {
+        let outage_from = generator.between(500, 3_000);
+        let outage_len = if generator.chance(200_000) {
             generator.between(200, 4_000)
         } else {
             0
@@ -222,7 +222,7 @@ impl LinkFaults {
             } else {
                 2_000
             },
-            dark: (after(dark_from), after(dark_from + dark_for)),
+            outage: (after(outage_from), after(outage_from + outage_len)),
             moves: generator.chance(400_000),
             ends_at: after(generator.between(1_500, 4_000)),
         }
@@ -235,7 +235,7 @@ struct World {
     ends: [End; 2],
     client_at: SocketAddr,
     table: ChannelTable,
-    weather: LinkFaults,
+    faults: LinkFaults,
     now: Instant,
     act_at: Instant,
     /// Datagrams in flight by arrival: receiver and source.
@@ -257,7 +257,7 @@ impl World {
         let credentials = keys.token(UNIX, 1, address(SERVER));
         client.dial(START, &keys, credentials);
         Self {
-            weather: LinkFaults::random(&mut generator),
+            faults: LinkFaults::random(&mut generator),
             generator,
             ends: [End::new(server), End::new(client)],
             client_at: address(CLIENT),
@@ -270,7 +270,7 @@ impl World {
     }
 
     fn is_bad(&self) -> bool {
-        self.now < self.weather.ends_at
+        self.now < self.faults.ends_at
     }
 
     /// Lets both send, and reads in the phase without faults.
@@ -294,24 +294,24 @@ impl World {
         } else {
             self.client_at
         };
-        let (weather, generator) = (&self.weather, &mut self.generator);
-        let is_bad = self.now < weather.ends_at;
-        let is_dark = (weather.dark.0..weather.dark.1).contains(&self.now);
-        let is_lost = bytes.len() > weather.longest
-            || is_dark
+        let (faults, generator) = (&self.faults, &mut self.generator);
+        let is_bad = self.now < faults.ends_at;
+        let is_outage = (faults.outage.0..faults.outage.1).contains(&self.now);
+        let is_lost = bytes.len() > faults.longest
+            || is_outage
             || (from == 0 && to != self.client_at)
-            || is_bad && generator.chance(weather.loss);
+            || is_bad && generator.chance(faults.loss);
         if is_lost {
             return;
         }
-        let copies = 1 + u32::from(is_bad && generator.chance(weather.duplication));
+        let copies = 1 + u32::from(is_bad && generator.chance(faults.duplication));
         for _ in 0..copies {
             let jitter = if is_bad {
-                generator.below(weather.jitter)
+                generator.below(faults.jitter)
             } else {
                 0
             };
-            let way = Duration::from_millis(weather.delay + jitter);
+            let way = Duration::from_millis(faults.delay + jitter);
             self.serial += 1;
             let arrival = (self.now + way, self.serial);
             self.flying
@@ -333,10 +333,10 @@ impl World {
             if generator.chance(10_000)
                 && let Some(session) = end.session
             {
-                end.party.machine.update_keys(self.now, session).ok();
+                end.endpoint.machine.update_keys(self.now, session).ok();
             }
         }
-        if self.weather.moves && self.ends[0].session.is_some() && generator.chance(10_000) {
+        if self.faults.moves && self.ends[0].session.is_some() && generator.chance(10_000) {
             self.client_at = if generator.chance(500_000) {
                 SocketAddr::new(self.client_at.ip(), self.client_at.port() + 1)
             } else {
@@ -366,11 +366,14 @@ impl World {
         if !self.is_bad() && self.is_done() {
             return false;
         }
-        let timeouts = self.ends.iter().map(|end| end.party.machine.poll_timeout());
+        let timeouts = self
+            .ends
+            .iter()
+            .map(|end| end.endpoint.machine.poll_timeout());
         let arrival = self.flying.keys().next().map(|(at, _)| *at);
         let act = self.is_bad().then_some(self.act_at);
         let next = timeouts.chain([arrival, act]).flatten().min();
-        let Some(next) = next.filter(|next| *next <= self.weather.ends_at + QUIET) else {
+        let Some(next) = next.filter(|next| *next <= self.faults.ends_at + QUIET) else {
             return false;
         };
         self.now = self.now.max(next);
@@ -378,10 +381,10 @@ impl World {
             && first.key().0 <= self.now
         {
             let (to, from, bytes) = first.remove();
-            self.ends[to].party.take(self.now, from, &bytes);
+            self.ends[to].endpoint.take(self.now, from, &bytes);
         }
         for end in &mut self.ends {
-            let machine = &mut end.party.machine;
+            let machine = &mut end.endpoint.machine;
             if machine.poll_timeout().is_some_and(|at| at <= self.now) {
                 let times = if end.woke.0 == self.now {
                     end.woke.1 + 1
@@ -439,7 +442,7 @@ fn run(seed: Seed) {
 }
 
 #[test]
-fn sim_twp_m1_m2_whatever_is_scheduled_all_that_is_reliable_arrives() {
+fn sim_twp_m1_m2_reliable_messages_arrive_under_any_schedule() {
     for_each_seed(&test_site!(), 200, run);
 }
 

@@ -94,7 +94,7 @@ fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
 }
 
 #[test]
-fn sim_u9_messages_given_up_in_an_outage_cost_a_working_path_nothing() {
+fn sim_u9_messages_abandoned_in_an_outage_cost_a_working_path_nothing() {
     for seed in 0..20 {
         let found = after_an_outage(seed, 8, RATE);
         assert_eq!(found.came as u64, (4 + SECONDS) * RATE, "{seed}");
@@ -108,7 +108,7 @@ fn sim_u9_messages_given_up_in_an_outage_cost_a_working_path_nothing() {
 }
 
 #[test]
-fn sim_u9_messages_given_up_are_not_retransmitted_alone() {
+fn sim_u9_abandoned_messages_are_not_retransmitted_alone() {
     for seed in 0..20 {
         let found = after_an_outage(seed, 1, 0);
         let lost = found.after.packets_lost - found.before.packets_lost;

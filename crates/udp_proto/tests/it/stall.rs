@@ -139,7 +139,7 @@ fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
 
 /// A driver that is always a second late still detects a dead peer.
 #[test]
-fn a_driver_that_is_always_late_gives_dead_peers_up() {
+fn a_driver_that_is_always_late_times_out_dead_peers() {
     let (mut line, heard) = deserted(65);
     while line.server.closes().is_empty() {
         stall(&mut line, Duration::from_secs(1));
@@ -150,7 +150,7 @@ fn a_driver_that_is_always_late_gives_dead_peers_up() {
 
 /// A driver that sleeps until its deadline is not late, however long it sleeps.
 #[test]
-fn sleep_is_no_stall() {
+fn suspended_time_is_no_stall() {
     let mut line = Line::new(66);
     line.join(1);
     line.run(60_000);

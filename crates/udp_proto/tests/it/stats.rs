@@ -59,16 +59,16 @@ fn receiver_drops_and_duplicates_are_counted_separately() {
     line.server.take(line.now, address(CLIENT), &rogue.hello);
     let accept = line.server.drain(line.now).remove(0).bytes;
     let mut session = rogue.accept(&accept);
-    let mut say = |line: &mut Line, plaintext: &[u8]| {
+    let mut send_plaintext = |line: &mut Line, plaintext: &[u8]| {
         let packet = session.packet(plaintext);
         line.server.take(line.now, address(CLIENT), &packet);
     };
-    say(&mut line, &confirm(&Config::default()));
+    send_plaintext(&mut line, &confirm(&Config::default()));
     let theirs = line.server.machine.sessions().next().unwrap();
     let stats = |line: &Line| line.server.machine.session_stats(theirs).unwrap();
     // Unread: 80 messages of 1,000 bytes, with 64 KiB for messages and their records.
     for _ in 0..80 {
-        say(&mut line, &[&[0x80][..], &[1; 1_000]].concat());
+        send_plaintext(&mut line, &[&[0x80][..], &[1; 1_000]].concat());
     }
     let unread = stats(&line).messages_dropped_unread;
     assert!((15..=20).contains(&unread), "{unread}");
@@ -84,7 +84,7 @@ fn receiver_drops_and_duplicates_are_counted_separately() {
     }
     assert_eq!(read + unread, 80);
     // One fragment of two, and no more for two seconds.
-    say(
+    send_plaintext(
         &mut line,
         &[&[0xC0, 0, 0, 0, 0, 0, 2][..], &[1; 1_120]].concat(),
     );
@@ -93,7 +93,7 @@ fn receiver_drops_and_duplicates_are_counted_separately() {
     assert_eq!(stats(&line).messages_dropped_incomplete, 1);
     // The same reliable message in two packets.
     for _ in 0..2 {
-        say(&mut line, &[0x81, 0, 0, b'x', b'x']);
+        send_plaintext(&mut line, &[0x81, 0, 0, b'x', b'x']);
     }
     assert_eq!(stats(&line).message_frames_repeated, 1);
     assert_eq!(

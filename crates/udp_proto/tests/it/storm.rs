@@ -9,7 +9,7 @@ use netsim::{LinkConfig, Rate};
 use udp_proto::{SessionId, SessionStats};
 use wire::Seed;
 
-use crate::direct::{CLIENT, Line, unhurried};
+use crate::direct::{CLIENT, Line, without_rate_limits};
 use crate::harness::{RELIABLE, SERVER, Scene, UNRELIABLE, address};
 
 /// A client and a server with drivers that receive and send once every few milliseconds.
@@ -133,10 +133,12 @@ fn late_reports_of_a_busy_peer_cause_no_retransmission() {
 /// A bottleneck of 1 MB/s with a queue of a second: the RTT grows from 2 ms to that of all packets
 /// in flight.
 #[test]
-fn sim_nothing_is_sent_twice_behind_a_deep_queue() {
+fn sim_a_deep_queue_causes_no_retransmission() {
     for seed in 1..=4 {
-        let mut scene = Scene::with(Seed::from_number(seed), unhurried(), |listen| listen);
-        let (client, session) = scene.join_with(1, unhurried());
+        let mut scene = Scene::with(Seed::from_number(seed), without_rate_limits(), |listen| {
+            listen
+        });
+        let (client, session) = scene.join_with(1, without_rate_limits());
         scene.run(500);
         let rate = Rate {
             bytes_per_second: NonZeroU64::new(1_000_000).unwrap(),

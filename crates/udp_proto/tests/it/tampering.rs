@@ -12,13 +12,13 @@ use wire::{InstanceId, NodeId, Seed};
 use crate::certificate;
 use crate::direct::{Line, Party, START, Sent};
 use crate::harness::{SERVER, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 
 /// Bytes of a HELLO that hold the cookie; the others are HELLO0.
 const COOKIE: core::ops::Range<usize> = 101..134;
 
 /// Runs one dial with each datagram passed to `change`; returns whether the client connected.
-fn meddle(line: &mut Line, session: SessionId, mut change: impl FnMut(bool, &mut Vec<u8>)) -> bool {
+fn tamper(line: &mut Line, session: SessionId, mut change: impl FnMut(bool, &mut Vec<u8>)) -> bool {
     let before = line.client.sessions().len();
     for _ in 0..8 {
         let sent = line.client.drain(line.now);
@@ -51,7 +51,7 @@ fn twp_k3_no_byte_of_a_token_hello_may_change() {
         for flip in [0x01, 0x80] {
             let credentials = line.token(1);
             let session = line.client.dial(line.now, &line.keys, credentials);
-            let is_connected = meddle(&mut line, session, |is_hello, bytes| {
+            let is_connected = tamper(&mut line, session, |is_hello, bytes| {
                 if is_hello {
                     bytes[index] ^= flip;
                 }
@@ -64,7 +64,7 @@ fn twp_k3_no_byte_of_a_token_hello_may_change() {
     // Without tampering the next one connects.
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
-    assert!(meddle(&mut line, session, |_, _| ()));
+    assert!(tamper(&mut line, session, |_, _| ()));
 }
 
 /// The attacker gets cookies for his own HELLO, so only the transcript stops him.
@@ -74,7 +74,7 @@ fn twp_k3_no_byte_of_an_open_hello_may_change() {
     for index in (0..1_200).filter(|index| !COOKIE.contains(index)) {
         for flip in [0x01, 0x80] {
             let session = line.client.dial(line.now, &line.keys, Credentials::Open);
-            let is_connected = meddle(&mut line, session, |is_client, bytes| {
+            let is_connected = tamper(&mut line, session, |is_client, bytes| {
                 if is_client {
                     bytes[index] ^= flip;
                 }
@@ -86,7 +86,7 @@ fn twp_k3_no_byte_of_an_open_hello_may_change() {
     assert!(stats.accepted > 10, "the meddler got through to the curve");
     assert_eq!(stats.sessions_opened, 0);
     let session = line.client.dial(line.now, &line.keys, Credentials::Open);
-    assert!(meddle(&mut line, session, |_, _| ()), "left alone");
+    assert!(tamper(&mut line, session, |_, _| ()), "left alone");
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn twp_k3_a_changed_cookie_costs_at_most_a_retry_or_a_resend() {
 }
 
 fn assert_same_keys(line: &Line, ours: SessionId, theirs: SessionId) {
-    let key = |party: &Party, session| {
-        let exporter = party.machine.exporter(session).unwrap();
-        exporter.expand(party.machine.provider(), crypto::Label::new("t"), b"")
+    let key = |endpoint: &Party, session| {
+        let exporter = endpoint.machine.exporter(session).unwrap();
+        exporter.expand(endpoint.machine.provider(), crypto::Label::new("t"), b"")
     };
     assert!(key(&line.client, ours) == key(&line.server, theirs));
 }
@@ -198,7 +198,7 @@ fn change_every_byte_of_accept(
 }
 
 #[test]
-fn twp_k3_k4_no_byte_of_accept_may_change_and_15_bad_ones_do_no_harm() {
+fn twp_k3_k4_no_byte_of_accept_may_change_and_15_invalid_are_harmless() {
     let mut line = Line::new(5);
     let mut player = 0;
     change_every_byte_of_accept(&mut line, 211, |line| {
@@ -291,14 +291,14 @@ fn a_refuse_ends_an_attempt_only_with_a_mac() {
 
 /// An attacker whose copy of an ACCEPT arrives first does not become the server's address.
 #[test]
-fn an_accept_from_another_address_is_not_taken() {
+fn an_accept_from_another_address_is_ignored() {
     let mut line = Line::new(16);
     let credentials = line.token(1);
     let session = line.client.dial(line.now, &line.keys, credentials);
     let hello = line.client.drain(line.now).remove(0).bytes;
     line.server.take(line.now, line.client.at, &hello);
     let accept = line.server.drain(line.now).remove(0).bytes;
-    line.client.take(line.now, stranger(1), &accept);
+    line.client.take(line.now, unknown_address(1), &accept);
     assert!(line.client.drain(line.now).is_empty());
     assert!(line.client.sessions().is_empty());
     line.client.take(line.now, line.server.at, &accept);

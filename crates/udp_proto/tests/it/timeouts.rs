@@ -29,12 +29,16 @@ fn join(line: &mut Line, player: u64, times: Timeouts) -> (SessionId, SessionId)
     (session, *line.server.sessions().last().unwrap())
 }
 
-fn sent(party: &Party, session: SessionId) -> u64 {
-    party.machine.session_stats(session).unwrap().packets_sent
+fn sent(endpoint: &Party, session: SessionId) -> u64 {
+    endpoint
+        .machine
+        .session_stats(session)
+        .unwrap()
+        .packets_sent
 }
 
-fn closed(party: &Party) -> Vec<SessionId> {
-    let closed = party.events.iter().filter_map(|event| match event {
+fn closed(endpoint: &Party) -> Vec<SessionId> {
+    let closed = endpoint.events.iter().filter_map(|event| match event {
         Event::Closed {
             session, reason, ..
         } => {
@@ -155,15 +159,15 @@ fn u12_a_server_changes_the_times_of_one_session_within_what_was_agreed() {
 
 /// One end has the shortest timeout, both have the longest keepalive interval: neither times out.
 #[test]
-fn u12_times_that_both_ends_change_end_no_session_that_is_well() {
+fn u12_timeouts_changed_by_both_ends_end_no_working_session() {
     let mut line = Line::new(44);
     let (ours, theirs) = join(&mut line, 1, times(10_000, 1_000));
     let now = line.now;
-    for (party, session, idle) in [
+    for (endpoint, session, idle) in [
         (&mut line.client, ours, 10_000),
         (&mut line.server, theirs, 2_000),
     ] {
-        let machine = &mut party.machine;
+        let machine = &mut endpoint.machine;
         machine
             .set_timeouts(now, session, &times(idle, 20_000))
             .unwrap();

@@ -75,7 +75,7 @@ fn keepalive_is_the_interval_of_an_idle_session() {
 }
 
 #[test]
-fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
+fn keepalive_is_capped_at_a_third_of_the_effective_idle_timeout() {
     // One end has a short timeout, and neither sends keepalives often enough by its own setting.
     let of = |idle, keepalive| {
         config(|config| {
@@ -88,8 +88,8 @@ fn keepalive_is_cut_to_a_third_of_the_idle_timeout_that_holds() {
     let (session, theirs) = line.join(1);
     line.run(60_000);
     assert!(line.client.closes().is_empty() && line.server.closes().is_empty());
-    let packets = |party: &Party, session| {
-        let stats = party.machine.session_stats(session);
+    let packets = |endpoint: &Party, session| {
+        let stats = endpoint.machine.session_stats(session);
         stats.unwrap().packets_sent
     };
     // Every 667 ms or up to a fifth sooner, and an acknowledgement for each of the peer's.

@@ -156,23 +156,23 @@ fn a_token_with_one_bit_flipped_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_thief_of_the_token_alone_gets_nothing_and_burns_nothing() {
+fn a_stolen_token_without_its_key_opens_and_consumes_nothing() {
     let mut scene = Scene::new(Seed::from_number(5));
     let unix = scene.world.unix_now();
     let good = scene.keys.token(unix, 1, address(SERVER));
     let Credentials::Token { token, .. } = again(&good) else {
         panic!("a token");
     };
-    let thief = scene.client();
+    let attacker = scene.client();
     scene.dial(
-        thief,
+        attacker,
         Credentials::Token {
             token,
             psk: crypto::Secret32::new([1; 32]),
         },
     );
     scene.run(200);
-    assert!(scene.log(thief).sessions().is_empty());
+    assert!(scene.log(attacker).sessions().is_empty());
     assert!(scene.peer(scene.server).machine.stats().dropped_psk > 0);
     let owner = scene.client();
     let session = scene.dial(owner, good);

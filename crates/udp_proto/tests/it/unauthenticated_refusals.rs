@@ -64,9 +64,9 @@ fn a_server_with_another_key_is_detected_in_a_second() {
     for one_way in [10, 300] {
         let mut scene = open_server(20 + one_way, (Config::default(), one_way));
         let client = scene.client();
-        let stranger = Keys::new(Seed::from_number(99)).public();
+        let unknown_address = Keys::new(Seed::from_number(99)).public();
         let mut target = scene.target(Credentials::Open);
-        target.server = ServerIdentity::Keys(vec![stranger]);
+        target.server = ServerIdentity::Keys(vec![unknown_address]);
         scene.world.apply(client, |host, now| {
             host.machine.connect(now, target).expect("a target");
         });

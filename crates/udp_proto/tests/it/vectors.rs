@@ -17,7 +17,7 @@ use udp_proto::{
 use wire::{InstanceId, Seed};
 
 use crate::certificate::{certificate, identity, roots};
-use crate::direct::{CLIENT, Line, START, UNIX, again, unhurried};
+use crate::direct::{CLIENT, Line, START, UNIX, again, without_rate_limits};
 use crate::harness::{APP, INSTANCE, RELIABLE, SERVER, UNRELIABLE, address};
 use crate::rogue::{Rogue, SUITE};
 
@@ -238,18 +238,18 @@ fn record(file: &mut Vectors, number: u64, psk: Option<&Secret32>, line: &Line) 
 
 /// Messages of each kind, ACKs, and an orderly close.
 fn converse(line: &mut Line, session: SessionId, theirs: SessionId) {
-    let say = |line: &mut Line, channel, message: &[u8]| {
+    let send_plaintext = |line: &mut Line, channel, message: &[u8]| {
         line.client
             .machine
             .send(line.now, session, channel, message)
             .unwrap();
     };
     line.run(40);
-    say(line, UNRELIABLE, b"unreliable");
+    send_plaintext(line, UNRELIABLE, b"unreliable");
     line.run(40);
-    say(line, RELIABLE, b"reliable");
+    send_plaintext(line, RELIABLE, b"reliable");
     line.run(40);
-    say(line, RELIABLE, &[7; 1_500]);
+    send_plaintext(line, RELIABLE, &[7; 1_500]);
     line.run(40);
     line.server
         .machine
@@ -331,7 +331,7 @@ fn the_session_with_new_keys_is_unchanged() {
 /// The client trusts only a root key and checks both signatures as in section 3.3.
 #[test]
 fn the_certificate_session_is_unchanged() {
-    let mut line = Line::with(6, unhurried(), |listen| {
+    let mut line = Line::with(6, without_rate_limits(), |listen| {
         let shown = certificate(90, *listen.identity.public_key());
         listen.with_certificate(shown)
     });
@@ -356,10 +356,10 @@ fn the_certificate_session_is_unchanged() {
     file.put("root_scalar", root.scalar().expose());
     file.put("root_public", &root.public_key().0);
     let shown = certificate(90, line.keys.public());
-    let (said, signature) = shown.as_bytes().split_last_chunk().unwrap();
-    file.put("certificate_said", said);
+    let (sent_text, signature) = shown.as_bytes().split_last_chunk().unwrap();
+    file.put("certificate_said", sent_text);
     file.put("certificate_signature", signature);
-    let signed = [b"tw1 server cert", &APP.0.to_be_bytes()[..], said].concat();
+    let signed = [b"tw1 server cert", &APP.0.to_be_bytes()[..], sent_text].concat();
     assert!(twin(0, 0).verify(root.public_key(), &signed, signature));
     let body = record(&mut file, 6, Some(&psk), &line);
     assert_eq!((body[0], &body[1..146]), (1, &shown.as_bytes()[..]));
@@ -473,6 +473,6 @@ fn mac_input(hello: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn suite_1_is_the_one_of_the_vectors() {
+fn the_vectors_use_suite_1() {
     assert_eq!((SUITE, SUITE.code()), (Suite::Aes128Gcm, 1));
 }

@@ -42,7 +42,7 @@ fn dial(line: &mut Line, mode: Mode) -> SessionId {
 }
 
 /// Delivers datagrams, each passed to `change`, for the duration of a dial.
-fn meddle(line: &mut Line, mut change: impl FnMut(bool, &mut Vec<u8>)) {
+fn tamper(line: &mut Line, mut change: impl FnMut(bool, &mut Vec<u8>)) {
     for _ in 0..60 {
         for _ in 0..4 {
             for Sent { mut bytes, .. } in line.client.drain(line.now) {
@@ -72,7 +72,7 @@ fn offer(hello: &[u8], versions: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn twp_k9_both_ends_speak_the_highest_version_that_both_know() {
+fn twp_k9_both_ends_use_the_highest_common_version() {
     let (one, both) = (SpokenVersions::One, SpokenVersions::WithTrial);
     for (client, server, expected) in [
         (one, one, vec![(VERSION_1, VERSION_1)]),
@@ -132,7 +132,7 @@ fn twp_k9_an_attacker_cannot_lower_the_highest_version() {
         let forged = offer(&hello, &[VERSION_1]);
         line.client.take(line.now, line.server.at, &forged);
         let mut changed = 0;
-        meddle(&mut line, |is_client, bytes| {
+        tamper(&mut line, |is_client, bytes| {
             if is_client && bytes[0] == 0xC1 && number(bytes, 5) == VERSION_TRIAL {
                 bytes[5..9].copy_from_slice(&VERSION_1.to_be_bytes());
                 changed += 1;
@@ -160,7 +160,7 @@ fn twp_k9_an_attacker_cannot_translate_between_versions() {
     ] {
         let mut line = line(4, both, both);
         dial(&mut line, mode);
-        meddle(&mut line, |is_client, bytes| {
+        tamper(&mut line, |is_client, bytes| {
             let (from, to) = if is_client {
                 (VERSION_TRIAL, VERSION_1)
             } else {
@@ -185,7 +185,7 @@ fn twp_k9_an_attacker_cannot_choose_the_suite() {
         let one = SpokenVersions::One;
         let mut line = line(5, one, one);
         dial(&mut line, mode);
-        meddle(&mut line, |is_client, bytes| {
+        tamper(&mut line, |is_client, bytes| {
             if is_client && bytes[0] == 0xC1 {
                 assert_eq!(bytes[25..27], [0, 7]);
                 bytes[26] = 1;

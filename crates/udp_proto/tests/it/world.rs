@@ -1,8 +1,8 @@
 //! Sessions in worlds with every kind of network fault.
 
+mod events;
 mod faults;
 mod matrix;
-mod mishaps;
 mod platforms;
 mod storm;
 
@@ -19,7 +19,7 @@ use crate::harness::{
 use storm::{Storm, Way};
 
 #[test]
-fn sim_twp_m1_m2_r2_t6_storms_deliver_all_once_and_nothing_else() {
+fn sim_twp_m1_m2_r2_t6_message_storms_deliver_each_once() {
     let (mut alive, mut delivered) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let storm = Storm::run(seed);
@@ -86,15 +86,15 @@ fn sim_twp_d1_one_seed_gives_one_trace() {
 
 /// A1: a packet acknowledged at one end was opened at the other.
 #[test]
-fn sim_twp_a1_nothing_is_acknowledged_that_did_not_arrive() {
+fn sim_twp_a1_only_arrived_packets_are_acknowledged() {
     let (mut compared, mut acknowledged, mut lost) = (0, 0, 0);
     for_each_seed(&test_site!(), 20, |seed| {
         let mut storm = Storm::new(seed);
         for _ in 0..10 {
             for _ in 0..12 {
                 for player in 0..storm.players.len() {
-                    storm.say(player, Way::Up);
-                    storm.say(player, Way::Down);
+                    storm.send_plaintext(player, Way::Up);
+                    storm.send_plaintext(player, Way::Down);
                 }
                 storm.scene.run(15);
             }
@@ -121,7 +121,7 @@ fn sim_twp_a1_nothing_is_acknowledged_that_did_not_arrive() {
 /// A2: with 30 % loss each way and a thousand packets per second, every received packet is
 /// eventually acknowledged.
 #[test]
-fn sim_twp_a2_what_arrives_is_acknowledged_in_the_end() {
+fn sim_twp_a2_every_arrival_is_acknowledged_eventually() {
     for_each_seed(&test_site!(), 3, |seed| {
         let mut scene = Scene::new(seed);
         let link = LinkConfig::default().with_delay(Duration::from_millis(50));
@@ -181,7 +181,7 @@ fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
 
 /// Clocks that drift, jump and start at any time do not affect a session.
 #[test]
-fn twp_t1_jumps_of_the_wall_clock_do_not_touch_a_session() {
+fn twp_t1_wall_clock_jumps_affect_no_session() {
     let seed = Seed::from_number(1);
     let mut scene = Scene::new(seed);
     let client = {

@@ -25,7 +25,7 @@ fn an_address_has_one_form() {
 }
 
 #[test]
-fn a_host_is_one_source() {
+fn addresses_of_one_host_are_one_source() {
     let source = |text: &str| SourceKey::of(text.parse().unwrap());
     assert_eq!(source("2001:db8:1:2::1"), source("2001:db8:1:2:3:4:5:6"));
     assert_ne!(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
@@ -37,7 +37,7 @@ fn a_host_is_one_source() {
 }
 
 #[test]
-fn what_cannot_answer_is_refused_with_its_address_and_the_reason() {
+fn unusable_addresses_are_refused_with_the_reason() {
     for (given, cause, text) in [
         (
             "192.0.2.1:0",

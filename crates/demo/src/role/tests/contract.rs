@@ -89,7 +89,7 @@ impl ContractSubject for Pair {
 
     fn poke(&self, _: usize, _: &mut Role, _: Instant, _: &mut Generator) {}
 
-    fn stranger(&self, _: usize, generator: &mut Generator) -> SocketAddr {
+    fn unknown_peer(&self, _: usize, generator: &mut Generator) -> SocketAddr {
         let port = u16::try_from(generator.below(5)).unwrap();
         SocketAddr::from(([127, 0, 0, 1], port))
     }

@@ -163,13 +163,13 @@ fn h13_a_logout_retries_its_save_until_the_timeout_and_reports_the_loss() {
     }
     assert_eq!(now, secs(110));
     assert!(attempts >= 5, "{attempts}");
-    let told = events(&mut sessions);
+    let polled = events(&mut sessions);
     assert!(matches!(
-        told[0],
+        polled[0],
         SessionEvent::SaveFailed { unsaved: 3, .. }
     ));
-    assert_eq!(told.last(), Some(&ended(id, EndCause::Logout, 3)));
-    assert_eq!(told.len(), 2, "one failure event waits at a time");
+    assert_eq!(polled.last(), Some(&ended(id, EndCause::Logout, 3)));
+    assert_eq!(polled.len(), 2, "one failure event waits at a time");
     assert_eq!(sessions.stats().ended_unsaved, 1);
 }
 
@@ -191,10 +191,10 @@ fn gonet_h4_a_save_that_never_ends_stops_neither_requests_nor_timers() {
     assert_eq!(sessions.phase(other), None);
     // It counts as failed after the timeout, and its late result has no effect.
     sessions.handle_timeout(secs(10));
-    let told = events(&mut sessions);
+    let polled = events(&mut sessions);
     assert!(
-        matches!(told[1], SessionEvent::SaveFailed { .. }),
-        "{told:?}"
+        matches!(polled[1], SessionEvent::SaveFailed { .. }),
+        "{polled:?}"
     );
     sessions.handle_completed(secs(11), CommandId(2), Ok(()));
     assert_eq!(sessions.unsaved(id), Some(1));
@@ -311,9 +311,9 @@ fn h13_the_newest_login_is_loaded_once_the_old_state_is_saved() {
     let replaced = sessions.login(secs(1), PLAYER).unwrap();
     let new = sessions.login(secs(2), PLAYER).unwrap();
     let cause = EndCause::Kicked(KickReason::Replaced);
-    let told = events(&mut sessions);
-    assert!(matches!(told[0], SessionEvent::Kicked { session, .. } if session == old));
-    assert_eq!(told[1..], [ended(replaced, cause, 0)]);
+    let polled = events(&mut sessions);
+    assert!(matches!(polled[0], SessionEvent::Kicked { session, .. } if session == old));
+    assert_eq!(polled[1..], [ended(replaced, cause, 0)]);
     let first = commands(&mut sessions);
     assert_eq!(first.len(), 1);
     assert!(matches!(first[0].1, SessionCommand::Save { session, .. } if session == old));

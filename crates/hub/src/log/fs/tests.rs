@@ -19,7 +19,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn keeps_what_was_written_and_takes_its_room_ahead() {
+fn written_bytes_are_kept_and_space_is_preallocated() {
     let folder = Folder::new("keeps");
     let (first, second) = (SegmentId(1), SegmentId(20));
     let mut files = FileSegments::open(&folder.0).unwrap();
@@ -41,7 +41,7 @@ fn keeps_what_was_written_and_takes_its_room_ahead() {
 }
 
 #[test]
-fn a_file_that_is_not_named_as_a_segment_is_none() {
+fn a_file_without_a_segment_name_is_ignored() {
     let folder = Folder::new("names");
     let mut files = FileSegments::open(&folder.0).unwrap();
     files.allocate(SegmentId(1), 1_000).unwrap();
@@ -57,7 +57,7 @@ fn a_file_that_is_not_named_as_a_segment_is_none() {
 }
 
 #[test]
-fn the_newest_segments_stay_open_whatever_is_read() {
+fn the_newest_segments_stay_open_during_any_reads() {
     let folder = Folder::new("open");
     let mut files = FileSegments::open(&folder.0).unwrap();
     let last = 40;
@@ -79,7 +79,7 @@ fn the_newest_segments_stay_open_whatever_is_read() {
 }
 
 #[test]
-fn one_process_has_a_folder_at_a_time() {
+fn a_folder_is_locked_by_one_process_at_a_time() {
     let folder = Folder::new("lock");
     let files = FileSegments::open(&folder.0).unwrap();
     let error = FileSegments::open(&folder.0).unwrap_err();
@@ -147,7 +147,7 @@ fn hub_1_a_removed_folder_is_a_failed_disk_not_a_full_one() {
 
 #[cfg(unix)]
 #[test]
-fn want_of_descriptors_or_memory_passes() {
+fn shortage_of_descriptors_or_memory_is_transient() {
     for code in [23, 24] {
         assert!(is_shortage(&io::Error::from_raw_os_error(code)));
     }
@@ -158,7 +158,7 @@ fn want_of_descriptors_or_memory_passes() {
 }
 
 #[test]
-fn a_store_finds_its_mail_again() {
+fn a_reopened_store_has_its_mail() {
     use crate::field::{Epoch, LogId};
     use crate::store::{Command, Store, StoreConfig, StoreOp};
     use wire::{CommandId, InstanceId, NodeId};

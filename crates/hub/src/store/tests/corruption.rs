@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn rot_in_an_older_segment_costs_one_mail_and_is_counted() {
+fn corruption_in_an_older_segment_costs_one_mail_and_is_counted() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
@@ -11,12 +11,12 @@ fn rot_in_an_older_segment_costs_one_mail_and_is_counted() {
     }
     store.files_mut().flip_bit(SegmentId(1), 50_000, 3);
     let store = open(store.into_files());
-    assert_eq!(store.recovery().rotten, 1);
+    assert_eq!(store.recovery().corrupt, 1);
     assert_eq!(store.mail_count(), 99);
 }
 
 #[test]
-fn rot_in_the_state_of_the_newest_segment_stops_the_start() {
+fn corruption_of_the_newest_state_stops_the_start() {
     for offset in [0, 10, 20] {
         let mut store = open(MemorySegments::new(1 << 30));
         let epoch = join(&mut store, 1);
@@ -24,7 +24,7 @@ fn rot_in_the_state_of_the_newest_segment_stops_the_start() {
         let mut disk = store.into_files();
         disk.flip_bit(SegmentId(1), offset, 3);
         let error = Store::open(disk, small(), LOG).unwrap_err().error;
-        assert_eq!(error, OpenError::Rotten(SegmentId(1)), "at {offset}");
+        assert_eq!(error, OpenError::Corrupt(SegmentId(1)), "at {offset}");
     }
 }
 
@@ -67,12 +67,12 @@ fn hub_1_no_flipped_bit_in_the_newest_state_loses_mail_silently() {
     // Start, a node, Ready: every bit of every byte.
     for at in 0..47 + 69 + 9 {
         for bit in 0..8 {
-            let mut rotten = disk.clone();
-            rotten.flip_bit(newest, at, bit);
-            match Store::open(rotten, small(), LOG) {
+            let mut corrupt = disk.clone();
+            corrupt.flip_bit(newest, at, bit);
+            match Store::open(corrupt, small(), LOG) {
                 Ok(mut store) => assert_eq!(read_all(&mut store, 9).len(), 1, "{at} {bit}"),
                 Err(failure) => {
-                    assert_eq!(failure.error, OpenError::Rotten(newest), "{at} {bit}");
+                    assert_eq!(failure.error, OpenError::Corrupt(newest), "{at} {bit}");
                     stopped += 1;
                 }
             }
@@ -90,12 +90,12 @@ fn hub_1_swapped_segments_stop_the_start() {
         let mut swapped = disk.clone();
         swapped.swap(one, other);
         let error = Store::open(swapped, small(), LOG).unwrap_err().error;
-        assert!(matches!(error, OpenError::Rotten(_)), "{one:?} {other:?}");
+        assert!(matches!(error, OpenError::Corrupt(_)), "{one:?} {other:?}");
     }
 }
 
 #[test]
-fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
+fn a_corrupt_length_in_an_older_segment_costs_one_mail() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
@@ -111,22 +111,22 @@ fn rot_in_a_length_of_an_older_segment_costs_one_mail_and_is_counted() {
     let disk = store.into_files();
     // Each byte of the header, and an unreadable sector.
     for at in place..place + HEAD_BYTES {
-        let mut rotten = disk.clone();
-        rotten.flip_bit(entry.place.segment, at, 1);
-        let store = open(rotten);
-        assert_eq!(store.recovery().rotten, 1);
+        let mut corrupt = disk.clone();
+        corrupt.flip_bit(entry.place.segment, at, 1);
+        let store = open(corrupt);
+        assert_eq!(store.recovery().corrupt, 1);
         assert_eq!(store.mail_count(), 99, "{at}");
     }
     let mut lost = disk;
     lost.write(entry.place.segment, entry.place.offset, &[0; 512])
         .unwrap();
     let store = open(lost);
-    assert_eq!(store.recovery().rotten, 1);
+    assert_eq!(store.recovery().corrupt, 1);
     assert_eq!(store.mail_count(), 99);
 }
 
 #[test]
-fn a_segment_that_was_cut_short_loses_what_was_cut_and_no_more() {
+fn a_truncated_segment_loses_only_the_removed_part() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {

@@ -25,11 +25,11 @@ fn hub_1_a_read_that_fails_once_loses_no_mail() {
     while store.tidy() {}
     assert!(!store.is_dead());
     assert_eq!(read_all(&mut store, 9).len(), 40);
-    assert_eq!(store.stats().rotten, 0);
+    assert_eq!(store.stats().corrupt, 0);
 }
 
 #[test]
-fn hub_1_what_was_read_before_a_read_fails_is_given_and_the_rest_waits() {
+fn hub_1_mail_read_before_a_failed_read_is_delivered_and_the_rest_waits() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=3 {
@@ -44,7 +44,7 @@ fn hub_1_what_was_read_before_a_read_fails_is_given_and_the_rest_waits() {
 }
 
 #[test]
-fn rot_that_a_read_finds_costs_that_mail_and_is_counted() {
+fn corruption_found_by_a_read_costs_that_mail_and_is_counted() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=3 {
@@ -59,7 +59,7 @@ fn rot_that_a_read_finds_costs_that_mail_and_is_counted() {
     let at = usize::try_from(entry.place.offset).unwrap() + 20;
     store.files_mut().flip_bit(entry.place.segment, at, 1);
     assert_eq!(read_all(&mut store, 9).len(), 2);
-    assert_eq!((store.stats().rotten, store.mail_count()), (1, 2));
+    assert_eq!((store.stats().corrupt, store.mail_count()), (1, 2));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn hub_6_a_store_that_is_never_idle_stays_within_its_disk_limit() {
 }
 
 #[test]
-fn a_next_segment_is_made_before_it_is_needed_under_load_too() {
+fn the_next_segment_is_preallocated_also_under_load() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     let mut without = 0;
@@ -125,7 +125,7 @@ fn a_missing_segment_in_the_middle_stops_the_start() {
 }
 
 #[test]
-fn hub_2_an_acknowledgement_of_mail_that_this_log_never_had_drops_none() {
+fn hub_2_an_acknowledgement_for_another_log_drops_no_mail() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
     for seq in 1..=5 {
@@ -141,7 +141,7 @@ fn hub_2_an_acknowledgement_of_mail_that_this_log_never_had_drops_none() {
 
 #[test]
 fn a_log_keeps_its_id_and_its_time() {
-    let told = |store: &mut Store<MemorySegments>| {
+    let state = |store: &mut Store<MemorySegments>| {
         let op = StoreOp::Join {
             node: NODE,
             instance: InstanceId(1),
@@ -153,12 +153,12 @@ fn a_log_keeps_its_id_and_its_time() {
         (log, newest)
     };
     let mut store = open(MemorySegments::new(1 << 30));
-    assert_eq!(told(&mut store), (LOG, UnixTime::default()));
+    assert_eq!(state(&mut store), (LOG, UnixTime::default()));
     let times = [NOW, LATER, NOW];
     for time in times {
         run(&mut store, StoreOp::Expire { now: time }).unwrap();
         assert_eq!(
-            told(&mut store),
+            state(&mut store),
             (LOG, time),
             "what was last believed counts"
         );
@@ -171,7 +171,7 @@ fn a_log_keeps_its_id_and_its_time() {
     let mut disk = store.into_files();
     disk.power_cut(&mut Seed::from_number(1).generator(0));
     let mut store = Store::open(disk, small(), LogId(99)).unwrap();
-    assert_eq!(told(&mut store), (LOG, NOW));
+    assert_eq!(state(&mut store), (LOG, NOW));
     // The time is in the next segment too, after the first one was removed.
     let epoch = join(&mut store, 1);
     for seq in 1..=100 {
@@ -181,11 +181,11 @@ fn a_log_keeps_its_id_and_its_time() {
         while store.tidy() {}
     }
     let mut store = open(store.into_files());
-    assert_eq!(told(&mut store), (LOG, NOW));
+    assert_eq!(state(&mut store), (LOG, NOW));
 }
 
 #[test]
-fn a_disk_that_has_no_room_or_cannot_be_read_does_not_open() {
+fn a_full_or_unreadable_disk_does_not_open() {
     let mut disk = MemorySegments::new(0);
     assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
     assert_eq!(

@@ -111,7 +111,7 @@ fn hub_1_on_a_full_disk_counts_and_joins_leave_room_for_acknowledgements() {
 }
 
 #[test]
-fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
+fn hub_6_a_full_mailbox_refuses_permanently_and_records_it() {
     let mut config = small();
     config.mailbox_mails_max = 2;
     let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
@@ -143,7 +143,7 @@ fn hub_6_a_full_mailbox_refuses_for_good_and_remembers() {
 }
 
 #[test]
-fn hub_6_unheard_refusals_are_bounded() {
+fn hub_6_unacknowledged_refusals_are_bounded() {
     let mut config = small();
     config.mailbox_mails_max = 0;
     let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
@@ -156,9 +156,9 @@ fn hub_6_unheard_refusals_are_bounded() {
         append(&mut store, mail(epoch, 1_025, 9, b"")),
         Ok(MailVerdict::Busy)
     );
-    let mut heard = mail(epoch, 1_025, 9, b"");
-    heard.settled = SenderSeq(1_000);
-    assert_eq!(append(&mut store, heard), full);
+    let mut acknowledged = mail(epoch, 1_025, 9, b"");
+    acknowledged.settled = SenderSeq(1_000);
+    assert_eq!(append(&mut store, acknowledged), full);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn hub_6_names_of_counts_are_bounded_and_counts_are_added_once() {
 }
 
 #[test]
-fn hub_6_what_a_mailbox_takes_is_bounded() {
+fn hub_6_a_mailbox_is_bounded_in_mails_and_bytes() {
     let mut config = small();
     config.mailbox_bytes_max = 1_000;
     let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();

@@ -116,7 +116,7 @@ pub(super) fn address(generator: &mut Generator) -> Addr {
     }
 }
 
-pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
+pub(super) fn node_records(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
     let (player, to) = (player(generator), address(generator));
     let (one, two, three) = (number(generator), number(generator), number(generator));
     let mut ids = Vec::new();
@@ -175,7 +175,7 @@ pub(super) fn said_by_a_node(generator: &mut Generator, body: &[u8]) -> Vec<u8> 
     encoded
 }
 
-pub(super) fn said_by_the_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
+pub(super) fn records_of_hub(generator: &mut Generator, body: &[u8]) -> Vec<u8> {
     let (player, to) = (player(generator), address(generator));
     let (one, two) = (number(generator), number(generator));
     let mut ids = Vec::new();

@@ -20,7 +20,7 @@ pub(super) struct Process {
     pub(super) cut_until: Instant,
     /// Matches it had when it was partitioned before it could report them to a new matchmaker.
     /// Their players may be on other servers by now.
-    pub(super) unheard: BTreeSet<MatchId>,
+    pub(super) unreported: BTreeSet<MatchId>,
     /// End of each match that a player has entered. The others never end by themselves.
     pub(super) ends: BTreeMap<MatchId, Instant>,
     /// When each match was accepted, or a token for it was last seen.

@@ -98,7 +98,7 @@ impl World {
                 process.server.link == token.server && process.lets_in(token.client, token.match_id)
             });
             if let Some(process) = process {
-                let is_excused = token.is_stray || process.unheard.contains(&token.match_id);
+                let is_excused = token.is_stray || process.unreported.contains(&token.match_id);
                 let tokens = good.entry(token.client).or_default();
                 tokens.push((*id, is_excused));
             }

@@ -44,7 +44,7 @@ fn record(count: u32, locked_until: Option<u64>) -> AccountRecord {
 }
 
 #[test]
-fn b10_accounts_outlive_the_process_that_made_them() {
+fn b10_accounts_survive_a_restart() {
     let folder = Folder::new();
     let (one, other) = (record(0, None), record(7, Some(1_800_000_000_123)));
     let mut store = folder.open();
@@ -63,7 +63,7 @@ fn b10_accounts_outlive_the_process_that_made_them() {
 }
 
 #[test]
-fn one_process_has_the_folder_at_a_time() {
+fn the_folder_is_locked_by_one_process_at_a_time() {
     let folder = Folder::new();
     let store = folder.open();
     let again = FileStore::open(&folder.0, 2).map(|_| ()).unwrap_err();
@@ -73,7 +73,7 @@ fn one_process_has_the_folder_at_a_time() {
 }
 
 #[test]
-fn no_name_leaves_the_folder() {
+fn no_name_escapes_the_folder() {
     let folder = Folder::new();
     let mut store = FileStore::open(&folder.0, 9).unwrap();
     for text in [".", "..", "lock", "draft", "nul", "-", "a..b."] {
@@ -89,7 +89,7 @@ fn no_name_leaves_the_folder() {
 
 #[test]
 #[cfg(unix)]
-fn others_may_not_look() {
+fn the_folder_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let mut store = folder.open();
@@ -100,7 +100,7 @@ fn others_may_not_look() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_neither_an_account_nor_room_for_one() {
+fn a_foreign_file_is_no_account_and_is_not_overwritten() {
     let folder = Folder::new();
     let mut store = folder.open();
     let ann = name("ann");
@@ -133,7 +133,7 @@ fn a_file_that_is_not_ours_is_neither_an_account_nor_room_for_one() {
 }
 
 #[test]
-fn what_a_crash_leaves_is_in_nobodys_way() {
+fn files_left_by_a_crash_block_no_account() {
     let folder = Folder::new();
     let mut store = folder.open();
     let (ann, old) = (name("ann"), record(0, None));

@@ -71,7 +71,7 @@ fn names(debug: &str) -> Vec<String> {
 }
 
 #[test]
-fn u18_no_counter_is_left_out_of_the_text_or_of_json() {
+fn u18_the_text_and_json_have_every_counter() {
     let report = report();
     let (text, json) = (text(&report), report.to_json());
     let of = [

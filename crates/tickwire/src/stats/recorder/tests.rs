@@ -96,7 +96,7 @@ fn u18_the_round_trip_excludes_queueing() {
 }
 
 #[test]
-fn u18_what_an_ended_session_lost_stays_counted() {
+fn u18_losses_of_ended_sessions_stay_counted() {
     let mut recorder = Recorder::new(Instant::ZERO);
     let mut scene = Scene::default();
     for id in [1, 2] {

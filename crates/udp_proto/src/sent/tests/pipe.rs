@@ -285,7 +285,7 @@ const WORLD: World = World {
 
 /// Each packet is reported as acknowledged or lost, and as both only if its acknowledgement was
 /// late. Acknowledged packets were accepted.
-fn assert_all_told(run: &Run) {
+fn assert_all_reported(run: &Run) {
     for side in &run.sides {
         assert_eq!(side.sent.in_flight_packets(), 0);
         let late: u32 = side.spurious.values().sum();
@@ -298,7 +298,7 @@ fn assert_all_told(run: &Run) {
 }
 
 #[test]
-fn twp_a1_what_is_acked_was_accepted_whatever_the_pipe_does() {
+fn twp_a1_only_accepted_packets_are_acked_under_any_faults() {
     let firsts = [0, (1 << 16) - 700, (1 << 32) - 700, (1 << 62) - 20_000];
     for seed in 0..16 {
         let mut generator = Seed::from_number(seed).generator(1);
@@ -314,13 +314,13 @@ fn twp_a1_what_is_acked_was_accepted_whatever_the_pipe_does() {
             ..WORLD
         });
         run.run();
-        assert_all_told(&run);
+        assert_all_reported(&run);
         assert!(run.sides[0].acked.len() > 500, "seed {seed}");
     }
 }
 
 #[test]
-fn twp_a2_all_that_arrived_is_acked_with_1000_in_flight_and_loss() {
+fn twp_a2_every_arrival_is_acked_with_1000_in_flight_and_loss() {
     for (seed, first) in [(1, 0), (2, (1 << 16) - 1_000), (3, (1 << 32) - 1_000)] {
         let mut run = Run::new(World {
             seed,
@@ -330,7 +330,7 @@ fn twp_a2_all_that_arrived_is_acked_with_1000_in_flight_and_loss() {
             ..WORLD
         });
         run.run();
-        assert_all_told(&run);
+        assert_all_reported(&run);
         let [a, b] = &run.sides;
         assert!(a.sent.largest_acked().is_some());
         // Packets lost in the pipe are reported lost, and almost none of those that arrived are. Of
@@ -358,7 +358,7 @@ fn twp_a6_reordering_by_64_without_loss_is_learnt() {
             ..WORLD
         });
         run.run();
-        assert_all_told(&run);
+        assert_all_reported(&run);
         let side = &run.sides[0];
         let early = side.lost.range(..1_000).count();
         let later = side.lost.range(1_000..).count();
@@ -390,7 +390,7 @@ fn twp_a7_lies_about_the_delay_keep_the_estimate_in_range() {
 }
 
 #[test]
-fn twp_a5_two_idle_ends_fall_silent() {
+fn twp_a5_two_idle_ends_stop_sending() {
     let mut run = Run::new(World {
         packets: 10,
         two_way: true,

@@ -70,7 +70,7 @@ fn each_second_without_loss_restores_a_tenth_of_the_rate() {
 }
 
 #[test]
-fn silence_halves_down_to_the_floor_and_a_day_idle_is_cheap() {
+fn silence_halves_the_rate_down_to_its_minimum() {
     let mut breaker = Breaker::new(at(0), FULL);
     for _ in 0..20 {
         breaker.on_silence(at(10));
@@ -86,7 +86,7 @@ fn silence_halves_down_to_the_floor_and_a_day_idle_is_cheap() {
 }
 
 #[test]
-fn few_packets_and_late_ones_prove_nothing() {
+fn few_or_late_packets_change_no_rate() {
     let mut breaker = Breaker::new(at(0), FULL);
     let lost = Summary {
         lost_packets: 29,

@@ -74,7 +74,7 @@ fn the_window_doubles_halves_once_a_round_trip_and_grows_linearly() {
 
 /// RFC 9002, section 7.8.
 #[test]
-fn a_window_that_is_not_used_does_not_grow() {
+fn an_unused_window_does_not_grow() {
     let mut congestion = Congestion::new(at(0));
     on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
     assert_eq!(congestion.window, INITIAL);
@@ -122,7 +122,7 @@ fn a_queue_shrinks_the_window_only_with_bulk_in_flight() {
 }
 
 #[test]
-fn two_bulk_packets_may_be_in_flight_however_full_it_is() {
+fn two_bulk_packets_may_be_in_flight_with_any_window() {
     let congestion = Congestion::new(at(0));
     let room = |total, bulk| congestion.has_room(InFlight { total, bulk }, 1_200);
     assert!(room(10_800, 10_800) && !room(10_801, 10_800));
@@ -131,7 +131,7 @@ fn two_bulk_packets_may_be_in_flight_however_full_it_is() {
 
 /// RFC 9000, section 9.4.
 #[test]
-fn a_new_path_begins_with_a_first_window_despite_loss_on_the_last() {
+fn a_new_path_begins_with_the_initial_window() {
     let mut congestion = limited();
     on_summary(&mut congestion, at(50), &acked(12_000), &rtt(50));
     on_summary(&mut congestion, at(60), &lost(at(55)), &rtt(50));

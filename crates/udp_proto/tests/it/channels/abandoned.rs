@@ -86,7 +86,7 @@ impl Pair {
         is_taken
     }
 
-    fn told(&mut self) -> Vec<MessageOutcome> {
+    fn reported(&mut self) -> Vec<MessageOutcome> {
         let outbox = &mut self.outbox;
         core::iter::from_fn(|| outbox.poll_settled().map(|settled| settled.outcome)).collect()
     }
@@ -140,11 +140,11 @@ fn u9_late_older_messages_evict_one_that_is_not_reported_delivered() {
                 }
             }
             assert!(!pair.has_come());
-            assert_eq!(pair.told(), []);
+            assert_eq!(pair.reported(), []);
             pair.outbox.handle_timeout(at(2_500));
             assert_eq!(pair.packets(at(2_500)).len(), 0, "in vain");
             pair.outbox.handle_timeout(at(8_000));
-            assert_eq!(pair.told(), [MessageOutcome::Lost]);
+            assert_eq!(pair.reported(), [MessageOutcome::Lost]);
         }
     }
 }
@@ -161,7 +161,7 @@ fn u9_messages_completed_too_late_are_not_reported_delivered() {
             assert_eq!(pair.bring(at(millis), &packets[2]), is_delivered);
             assert_eq!(pair.has_come(), is_delivered);
             let delivered: &[_] = &[MessageOutcome::Delivered];
-            assert_eq!(pair.told(), if is_delivered { delivered } else { &[] });
+            assert_eq!(pair.reported(), if is_delivered { delivered } else { &[] });
         }
     }
 }

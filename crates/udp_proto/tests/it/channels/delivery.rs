@@ -136,7 +136,7 @@ fn twp_m1_m2_every_channel_delivers_what_its_kind_promises() {
 
 /// A lost packet delays later messages of its own ordered channel only.
 #[test]
-fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
+fn b7_a_gap_delays_its_own_ordered_channel_only() {
     const COUNT: u8 = 4;
     let reliable = [1, 2, 4];
     for (hole, held) in reliable.map(|hole| (hole, if hole == 4 { 0 } else { COUNT - 1 })) {
@@ -144,7 +144,7 @@ fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
         let mut inbox = Inbox::new(table(), 256 << 10, 0);
         let mut lost = None;
         let mut read = Vec::new();
-        let hear = |inbox: &mut Inbox, packet: &[u8], read: &mut Vec<(u8, u8)>| {
+        let receive_from = |inbox: &mut Inbox, packet: &[u8], read: &mut Vec<(u8, u8)>| {
             let frame = MsgFrame::decode(&mut Reader::new(packet), &table()).unwrap();
             inbox.on_message(Instant::ZERO, &frame).unwrap();
             let mut message = Vec::new();
@@ -163,7 +163,7 @@ fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
                 if (number, channel) == (0, hole) {
                     lost = content;
                 } else {
-                    hear(&mut inbox, &packet, &mut read);
+                    receive_from(&mut inbox, &packet, &mut read);
                 }
             }
         }
@@ -182,8 +182,8 @@ fn b7_a_hole_holds_up_its_own_ordered_channel_and_nothing_else() {
         outbox.on_lost(Instant::ZERO, lost.unwrap());
         let mut packet = Vec::new();
         outbox.fill(Instant::ZERO, ROOM_OF_ONE, &mut packet, &mut |_| ());
-        hear(&mut inbox, &packet, &mut read);
-        hear(&mut inbox, &packet, &mut read);
+        receive_from(&mut inbox, &packet, &mut read);
+        receive_from(&mut inbox, &packet, &mut read);
         let expected = if held == 0 { vec![1, 2, 3, 0] } else { all };
         assert_eq!(of(&read, hole), expected);
     }

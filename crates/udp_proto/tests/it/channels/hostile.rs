@@ -139,7 +139,7 @@ fn twp_m4_a_fragment_evicts_the_oldest_other_message() {
 }
 
 #[test]
-fn twp_m4_a_split_message_dies_after_two_seconds() {
+fn twp_m4_a_split_message_expires_after_two_seconds() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox();
     inbox
@@ -174,7 +174,7 @@ fn twp_m7_reliable_data_over_the_grant_ends_the_session() {
 }
 
 #[test]
-fn twp_m7_memory_for_reliable_data_is_bounded_whatever_its_form() {
+fn twp_m7_memory_for_reliable_data_is_bounded_in_any_form() {
     // Empty messages in and out of order, tails of incomplete messages, and full fragments.
     let data = [7; FRAGMENT_LEN];
     let forms = [
@@ -238,7 +238,7 @@ impl Rogue {
 
 /// Even with one message of each form left incomplete, no other memory is retained.
 #[test]
-fn twp_m7_memory_is_bounded_for_one_form_after_the_other_too() {
+fn twp_m7_memory_is_bounded_for_alternating_forms() {
     let rows = [
         ChannelConfig::unreliable(),
         ChannelConfig::reliable_unordered(),
@@ -331,7 +331,7 @@ fn a_message_over_its_channels_limit_ends_the_session() {
 }
 
 #[test]
-fn unread_unreliable_messages_yield_to_newer_ones() {
+fn newer_unreliable_messages_replace_unread_ones() {
     let mut inbox = inbox();
     for number in 0..5_000_u32 {
         let message = number.to_be_bytes().repeat(25);
@@ -353,7 +353,7 @@ fn unread_unreliable_messages_yield_to_newer_ones() {
 
 proptest! {
     #[test]
-    fn twp_m3_any_frames_are_taken_or_refused(
+    fn twp_m3_any_frames_are_accepted_or_refused(
         packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1_400), 1..20),
         first in prop::collection::vec(prop::sample::select(
             &[0x80_u8, 0x81, 0xa0, 0xa1, 0xc0, 0xc1, 0xe0, 0xe1][..]), 20),

@@ -97,7 +97,7 @@ fn twp_m2_a_sequenced_message_behind_the_last_is_dropped_and_counted() {
 }
 
 #[test]
-fn twp_m2_a_sequenced_message_in_fragments_is_given_up_once_overtaken() {
+fn twp_m2_an_overtaken_sequenced_message_in_fragments_is_abandoned() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox(0);
     for (id, index) in [(3, 0), (5, 0), (4, 0), (5, 1)] {
@@ -117,7 +117,7 @@ fn twp_m2_a_sequenced_message_in_fragments_is_given_up_once_overtaken() {
 }
 
 #[test]
-fn twp_m5_a_sequenced_message_that_is_whole_and_split_ends_the_session() {
+fn twp_m5_a_sequenced_message_both_split_and_unsplit_ends_the_session() {
     let data = [7; FRAGMENT_LEN];
     let mut inbox = inbox(0);
     take(&mut inbox, &frame(SEQUENCED, 3, Some((0, 2)), &data)).unwrap();
@@ -181,7 +181,7 @@ fn twp_m1_an_unordered_number_off_the_window_repeats_or_closes() {
 }
 
 #[test]
-fn twp_m7_memory_for_unordered_data_is_bounded_whatever_its_form() {
+fn twp_m7_memory_for_unordered_data_is_bounded_in_any_form() {
     let data = [7; FRAGMENT_LEN];
     let forms = [
         ("empty", None, 0, 0),
@@ -236,7 +236,7 @@ fn twp_m7_a_stalled_unordered_reader_blocks_its_sender() {
 /// The queue drops thousands of messages before they get a number, so the next number sent is not
 /// far ahead.
 #[test]
-fn twp_m6_messages_dropped_in_a_sequenced_queue_take_no_number() {
+fn twp_m6_messages_dropped_in_a_sequenced_queue_use_no_number() {
     let faults = Faults {
         loss: 0,
         duplication: 0,
@@ -281,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn twp_m3_any_frames_of_any_kind_are_taken_or_refused(
+    fn twp_m3_any_frames_of_any_kind_are_accepted_or_refused(
         packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1_400), 1..20),
         first in prop::collection::vec(prop::sample::select(
             &[0x80_u8, 0x81, 0xa0, 0xa1, 0xc0, 0xc1, 0xe0, 0xe1][..]), 20),

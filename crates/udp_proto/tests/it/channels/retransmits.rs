@@ -58,7 +58,7 @@ fn insist(outbox: &mut Outbox, now: Instant, channel: u8, bytes: &[u8]) -> Messa
     outbox.send_tracked(now, &message).unwrap()
 }
 
-fn told(outbox: &mut Outbox) -> Vec<MessageOutcome> {
+fn reported(outbox: &mut Outbox) -> Vec<MessageOutcome> {
     core::iter::from_fn(|| outbox.poll_settled().map(|settled| settled.outcome)).collect()
 }
 
@@ -95,9 +95,9 @@ fn u9_lost_messages_are_retransmitted_until_the_deadline() {
         assert!(!outbox.has_work(), "after its deadline");
         assert_eq!(outbox.poll_timeout(), Some(at(600)));
         outbox.handle_timeout(at(599));
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
         outbox.handle_timeout(at(600));
-        assert_eq!(told(&mut outbox), [MessageOutcome::Expired]);
+        assert_eq!(reported(&mut outbox), [MessageOutcome::Expired]);
         assert!(outbox.is_empty());
         assert_eq!(outbox.poll_timeout(), None);
     }
@@ -132,14 +132,14 @@ fn u9_an_acknowledged_copy_delivers_once_and_stops_retransmission() {
         assert_eq!(again, first[..1]);
         outbox.on_acked(first[0]);
         outbox.on_acked(again[0]);
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
         outbox.handle_timeout(at(late_ms));
         outbox.on_acked(first[1]);
-        assert_eq!(told(&mut outbox), [MessageOutcome::Delivered]);
+        assert_eq!(reported(&mut outbox), [MessageOutcome::Delivered]);
         assert!(!outbox.has_work());
         outbox.on_lost(at(late_ms), first[1]);
         outbox.handle_timeout(at(5_000));
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
         assert!(!outbox.has_work());
     }
 }
@@ -205,11 +205,14 @@ fn u9_kept_messages_stay_within_the_queue_limit() {
     // 840 bytes each.
     assert_eq!(again, QUEUE / 840);
     outbox.handle_timeout(at(1_500));
-    assert_eq!(told(&mut outbox), vec![MessageOutcome::Lost; 1_000 - again]);
+    assert_eq!(
+        reported(&mut outbox),
+        vec![MessageOutcome::Lost; 1_000 - again]
+    );
     outbox.handle_timeout(at(70_000));
-    assert_eq!(told(&mut outbox), []);
+    assert_eq!(reported(&mut outbox), []);
     outbox.forget();
-    assert_eq!(told(&mut outbox), vec![MessageOutcome::Dropped; again]);
+    assert_eq!(reported(&mut outbox), vec![MessageOutcome::Dropped; again]);
 }
 
 /// A message with a shorter lifetime than the one before it expires when that one is sent: it is
@@ -234,12 +237,12 @@ fn u9_an_expired_message_is_not_sent() {
         let left: Vec<u64> = contents.iter().map(|it| it.message().0).collect();
         assert_eq!(left, [0, 3]);
         assert!(bytes.contains(&4) && !bytes.contains(&5));
-        assert_eq!(told(&mut outbox), [MessageOutcome::Expired; 3]);
+        assert_eq!(reported(&mut outbox), [MessageOutcome::Expired; 3]);
         assert_eq!(outbox.counts().expired, 3);
         for content in contents {
             outbox.on_acked(content);
         }
-        assert_eq!(told(&mut outbox), [MessageOutcome::Delivered; 2]);
+        assert_eq!(reported(&mut outbox), [MessageOutcome::Delivered; 2]);
         assert!(!outbox.has_work());
     }
 }
@@ -252,7 +255,7 @@ fn u9_messages_1_024_numbers_behind_are_not_retransmitted() {
     let mut inbox = Inbox::new(table(), 256 << 10, 0);
     for number in 1..=1_024_u64 {
         if number < 1_024 {
-            assert_eq!(told(&mut outbox), [], "{number}");
+            assert_eq!(reported(&mut outbox), [], "{number}");
         }
         let message = Message::new(ChannelId(0), b"y").until_deadline();
         outbox
@@ -267,12 +270,12 @@ fn u9_messages_1_024_numbers_behind_are_not_retransmitted() {
         }
     }
     // The peer now treats it as old, and the next one after one more message.
-    assert_eq!(told(&mut outbox), [MessageOutcome::Lost; 2]);
+    assert_eq!(reported(&mut outbox), [MessageOutcome::Lost; 2]);
     let repeated = inbox.counts().repeated;
     inbox.on_message(Instant::ZERO, &single(0, b"x")).unwrap();
     assert_eq!(inbox.counts().repeated, repeated + 1);
     outbox.on_acked(first[0]);
-    assert_eq!(told(&mut outbox), []);
+    assert_eq!(reported(&mut outbox), []);
 }
 
 fn single(id: u16, data: &[u8]) -> MsgFrame<'_> {

@@ -170,7 +170,7 @@ fn u11_small_messages_share_a_packet_with_1_to_5_bytes_around_each() {
 }
 
 #[test]
-fn a_frame_that_fits_only_without_its_length_takes_the_whole_room() {
+fn a_frame_that_fits_only_without_its_length_fills_the_packet() {
     let mut outbox = outbox(&[ChannelConfig::unreliable()]);
     outbox.send(Instant::ZERO, ChannelId(0), &[1; 50]).unwrap();
     outbox.send(Instant::ZERO, ChannelId(0), &[2; 50]).unwrap();
@@ -248,7 +248,7 @@ fn channels_of_one_priority_share_byte_for_byte() {
 /// A channel takes no packets from another of the same priority with as much queued, whatever their
 /// kinds are.
 #[test]
-fn channels_of_one_priority_share_whatever_their_kinds_are() {
+fn channels_of_one_priority_share_across_kinds() {
     let kinds = [
         ChannelConfig::unreliable(),
         ChannelConfig::sequenced(),
@@ -282,7 +282,7 @@ fn channels_of_one_priority_share_whatever_their_kinds_are() {
 }
 
 #[test]
-fn a_packet_holds_no_more_frames_than_ids_stay_apart() {
+fn a_packet_holds_no_more_frames_than_ids_stay_distinct() {
     let mut outbox = outbox(&[reliable(0)]);
     for _ in 0..100 {
         outbox.send(Instant::ZERO, ChannelId(0), &[]).unwrap();
@@ -310,7 +310,7 @@ fn a_reliable_sender_is_never_1024_ahead_of_its_oldest_message() {
 }
 
 #[test]
-fn a_full_reliable_queue_hands_back_and_a_full_unreliable_one_forgets() {
+fn a_full_reliable_queue_refuses_and_a_full_unreliable_one_drops() {
     let mut rows = [ChannelConfig::unreliable(), reliable(1)];
     for row in &mut rows {
         row.queue_bytes_max = 10 * (100 + 40);
@@ -343,7 +343,7 @@ fn a_full_reliable_queue_hands_back_and_a_full_unreliable_one_forgets() {
 }
 
 #[test]
-fn refuses_what_no_channel_or_window_takes() {
+fn messages_too_long_for_channel_or_window_are_refused() {
     let mut outbox = Outbox::new(ChannelTable::default(), 40_000, 0);
     let now = Instant::ZERO;
     let unknown = outbox.send(now, ChannelId(2), &[]);
@@ -428,7 +428,7 @@ fn a_probe_repeats_the_oldest_fragment_of_the_first_priority() {
 }
 
 #[test]
-fn a_message_that_waits_for_credit_is_not_overtaken_by_its_equals() {
+fn messages_of_equal_priority_do_not_pass_one_waiting_for_credit() {
     let mut rows = [reliable(2), reliable(2), reliable(1)];
     for row in &mut rows {
         row.queue_bytes_max = 1 << 20;

@@ -45,7 +45,7 @@ fn track(outbox: &mut Outbox, now: Instant, channel: u8, len: usize) -> MessageI
     outbox.send_tracked(now, &message).unwrap()
 }
 
-fn told(outbox: &mut Outbox) -> Vec<MessageOutcome> {
+fn reported(outbox: &mut Outbox) -> Vec<MessageOutcome> {
     core::iter::from_fn(|| outbox.poll_settled().map(|settled| settled.outcome)).collect()
 }
 
@@ -67,11 +67,11 @@ fn u9_a_lost_message_is_reported_lost_half_a_second_later() {
         outbox.on_acked(first[0]);
         outbox.handle_timeout(Instant::from_millis(late_ms));
         outbox.on_acked(second[0]);
-        assert_eq!(told(&mut outbox), [outcome]);
+        assert_eq!(reported(&mut outbox), [outcome]);
         assert_eq!(outbox.poll_timeout(), None);
         assert!(outbox.is_empty());
         outbox.handle_timeout(Instant::from_millis(5_000));
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
     }
 }
 
@@ -94,13 +94,13 @@ fn u9_a_reliable_message_is_delivered_once_complete() {
                 sent.extend(packet(&mut outbox, Instant::ZERO));
             }
         }
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
         // The second does not wait for the first.
         sent.retain(|content| content.message() != MessageId(0));
         for content in sent.iter().filter(|content| content.fragment() == 0) {
             outbox.on_acked(*content);
         }
-        assert_eq!(told(&mut outbox), [], "one half");
+        assert_eq!(reported(&mut outbox), [], "one half");
         for content in sent {
             outbox.on_acked(content);
         }
@@ -111,9 +111,9 @@ fn u9_a_reliable_message_is_delivered_once_complete() {
             outcome: MessageOutcome::Delivered,
         };
         assert_eq!(settled, Some(expected));
-        assert_eq!(told(&mut outbox), []);
+        assert_eq!(reported(&mut outbox), []);
         outbox.forget();
-        assert_eq!(told(&mut outbox), [MessageOutcome::Dropped]);
+        assert_eq!(reported(&mut outbox), [MessageOutcome::Dropped]);
     }
 }
 

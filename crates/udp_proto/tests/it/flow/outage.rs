@@ -108,7 +108,7 @@ fn sim_a_congested_path_still_reduces_the_rate() {
 
 /// Messages of several fragments at twice the rate: each is sent completely or not at all.
 #[test]
-fn sim_messages_over_the_rate_leave_whole_or_not_at_all() {
+fn sim_messages_over_the_rate_are_sent_complete_or_not_at_all() {
     for (rate, len, step_millis) in [
         (73_000, 2_000, 16),
         (73_000, 1_300, 8),

@@ -77,7 +77,7 @@ fn rate_limited_messages_are_sent_when_due_and_expiry_is_reported() {
 }
 
 #[test]
-fn send_rate_max_and_endpoint_send_rate_max_cap_all_that_leaves() {
+fn send_rate_max_and_endpoint_send_rate_max_cap_all_sending() {
     for is_endpoint in [true, false] {
         let mut config = config();
         let cap = NonZeroU32::new(100_000);
@@ -160,7 +160,7 @@ fn a_silent_path_halves_the_rate_and_resets_the_window() {
 /// A peer with a session's keys makes its peer open at most as many packets as
 /// [`udp_proto::InboundLimits`] allows.
 #[test]
-fn b9_inbound_limits_bound_what_an_authenticated_peer_makes_us_open() {
+fn b9_inbound_limits_bound_the_decryptions_for_an_authenticated_peer() {
     for policy in [FloodPolicy::Drop, FloodPolicy::Close] {
         let mut config = config();
         config.realtime_rate = NonZeroU32::MAX;

@@ -16,7 +16,7 @@ fn ms(millis: u64) -> Duration {
 
 /// The replaced system takes 34 s: one fragment of 1 KiB per tick of 1/30 s.
 #[test]
-fn sim_b5_a_megabyte_takes_a_second_where_the_round_trip_is_50_ms() {
+fn sim_b5_a_megabyte_takes_a_second_at_50_ms_round_trip() {
     let mut lane = Lane::new(
         5,
         1,

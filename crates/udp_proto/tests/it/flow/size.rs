@@ -57,7 +57,7 @@ fn u14_mtu_search_finds_the_mtu_of_each_direction() {
 }
 
 #[test]
-fn u14_without_mtu_search_nothing_longer_than_configured_leaves() {
+fn u14_without_mtu_search_no_longer_datagram_than_configured_is_sent() {
     let links = [over_ipv6(1_280), over_ipv6(1_500)];
     let mut lane = Lane::new(1, 1, &config(), links);
     lane.play(2_000, &[0]);

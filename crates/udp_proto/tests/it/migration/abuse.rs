@@ -8,7 +8,7 @@ use wire::{Generator, Seed};
 
 use crate::direct::{CLIENT, Line, Sent};
 use crate::harness::{RELIABLE, UNRELIABLE, address};
-use crate::hostile::stranger;
+use crate::hostile::unknown_address;
 use crate::rogue::{Rogue, RogueSession, confirm};
 
 /// A session of a few seconds with `forged` forged packets from elsewhere before each valid one;
@@ -56,7 +56,7 @@ fn flood(line: &mut Line, generator: &mut Generator, cid: &[u8], count: u32) {
         generator.fill(&mut packet);
         packet[0] = 0x40;
         packet[1..5].copy_from_slice(cid);
-        line.server.take(line.now, stranger(number), &packet);
+        line.server.take(line.now, unknown_address(number), &packet);
     }
 }
 
@@ -124,7 +124,7 @@ fn claim(line: &mut Line, claim: impl Fn(u32) -> SocketAddr) -> (usize, usize, u
 fn ten_thousand_claimed_addresses_cost_one_candidate_and_no_amplification() {
     let (_, _, honest) = claim(&mut Line::new(42), |_| address(CLIENT));
     let mut line = Line::new(42);
-    let (sent, came, most) = claim(&mut line, stranger);
+    let (sent, came, most) = claim(&mut line, unknown_address);
     assert!(sent > 0 && sent <= came / 10, "{sent} for {came}");
     // Unacknowledged challenges stay recorded with the packets after them: 1,024 packets.
     assert!(most <= honest + (64 << 10), "{most} beside {honest}");
@@ -138,7 +138,7 @@ fn ten_thousand_claimed_addresses_cost_one_candidate_and_no_amplification() {
 fn only_the_challenged_address_moves_a_session_with_the_token() {
     let mut line = Line::new(43);
     let (mut rogue, theirs) = rogue_session(&mut line);
-    let (claimed, other) = (stranger(1), stranger(2));
+    let (claimed, other) = (unknown_address(1), unknown_address(2));
     let at = |line: &Line| line.server.machine.peer_address(theirs);
     let ping = rogue.packet(&ping(60));
     line.server.take(line.now, claimed, &ping);
@@ -171,7 +171,7 @@ fn a_response_from_the_current_address_cancels_the_move() {
     let mut line = Line::new(44);
     let (mut rogue, theirs) = rogue_session(&mut line);
     let ping = rogue.packet(&ping(60));
-    line.server.take(line.now, stranger(1), &ping);
+    line.server.take(line.now, unknown_address(1), &ping);
     let mut tokens = line.server.drain(line.now).into_iter().filter_map(|sent| {
         let plaintext = rogue.open(&sent.bytes)?;
         (plaintext[0] == 0x05).then(|| (sent.to, plaintext[1..9].to_vec()))
@@ -184,7 +184,7 @@ fn a_response_from_the_current_address_cancels_the_move() {
         (first, second)
     };
     assert_eq!(old.0, address(CLIENT), "both are asked");
-    for (from, token) in [(address(CLIENT), old.1), (stranger(1), new.1)] {
+    for (from, token) in [(address(CLIENT), old.1), (unknown_address(1), new.1)] {
         let packet = rogue.packet(&[&[0x06][..], &token].concat());
         line.server.take(line.now, from, &packet);
     }
@@ -196,14 +196,14 @@ fn a_response_from_the_current_address_cancels_the_move() {
 
 /// A late packet from another address triggers no challenge.
 #[test]
-fn twp_t5_an_older_packet_moves_nothing() {
+fn twp_t5_an_older_packet_causes_no_migration() {
     let mut line = Line::new(45);
     let (mut rogue, theirs) = rogue_session(&mut line);
     let late: Vec<_> = (0..20).map(|_| rogue.packet(&ping(60))).collect();
     let newest = rogue.packet(&ping(60));
     line.server.take(line.now, address(CLIENT), &newest);
     for packet in late {
-        line.server.take(line.now, stranger(1), &packet);
+        line.server.take(line.now, unknown_address(1), &packet);
     }
     let sent = line.server.drain(line.now);
     assert!(
@@ -246,7 +246,7 @@ fn a_flood_of_challenges_is_answered_two_at_a_time() {
 
 /// The memory of a migration is freed when it is complete.
 #[test]
-fn a_session_that_has_moved_gives_the_memory_back() {
+fn a_migrated_session_frees_its_memory() {
     let mut line = Line::with(47, Config::default(), |listen| listen);
     let (_, theirs) = line.join(1);
     line.run(3_000);
@@ -262,7 +262,7 @@ fn a_session_that_has_moved_gives_the_memory_back() {
 
 /// The same for a busy session: leftover migration state would cost time on each packet.
 #[test]
-fn a_busy_session_that_has_moved_gives_the_memory_back() {
+fn a_busy_migrated_session_frees_its_memory() {
     let mut line = Line::with(48, Config::default(), |listen| listen);
     let (session, theirs) = line.join(1);
     let play = |line: &mut Line, ticks: u32| {
@@ -298,7 +298,8 @@ fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
         line.server.wake(line.now);
         for _ in 0..10 {
             let packet = rogue.packet(&ping(40));
-            line.server.take(line.now, stranger(milli / 50), &packet);
+            line.server
+                .take(line.now, unknown_address(milli / 50), &packet);
         }
         line.server.drain(line.now);
     }
@@ -310,7 +311,7 @@ fn b9_a_peer_that_changes_address_keeps_its_inbound_limits() {
 /// An attacker who reads packets and forges the source knows the connection id. His packets do not
 /// open, and take nothing of the player's limit until they exceed sixteen times that limit.
 #[test]
-fn twp_f2_packets_forged_from_the_address_take_none_of_its_limits() {
+fn twp_f2_forged_packets_use_none_of_the_sessions_limits() {
     for each_tick in [10, 130] {
         let mut line = Line::with(50, Config::for_server(), |listen| listen);
         let (session, _) = line.join(1);

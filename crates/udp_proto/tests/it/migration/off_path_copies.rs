@@ -24,11 +24,11 @@ struct Race {
 #[derive(Clone, Copy)]
 enum Copier {
     /// His copies arrive first, with this source; he forwards what is sent there to the client.
-    Wins(SocketAddr),
+    Faster(SocketAddr),
     /// The same, but nothing is forwarded.
     Forges(SocketAddr),
     /// The client's packets arrive first, and he forwards what he receives.
-    Loses,
+    Slower,
     Silent,
 }
 
@@ -67,13 +67,13 @@ impl Race {
     fn tick(&mut self, copier: Copier) {
         self.line.now += TICK;
         let now = self.line.now;
-        for (party, session) in [
+        for (endpoint, session) in [
             (&mut self.line.client, self.session),
             (&mut self.line.server, self.theirs),
         ] {
-            party.wake(now);
+            endpoint.wake(now);
             for channel in [UNRELIABLE, RELIABLE] {
-                party.machine.send(now, session, channel, &[5; 100]).ok();
+                endpoint.machine.send(now, session, channel, &[5; 100]).ok();
             }
         }
         for _ in 0..4 {
@@ -84,7 +84,7 @@ impl Race {
     fn pass_on(&mut self, copier: Copier) {
         let (now, client) = (self.line.now, self.line.client.at);
         for Sent { bytes, .. } in self.line.client.drain(now) {
-            if let Copier::Wins(at) | Copier::Forges(at) = copier {
+            if let Copier::Faster(at) | Copier::Forges(at) = copier {
                 self.entry(at).2 += bytes.len();
                 self.line.server.take(now, at, &bytes);
             }
@@ -92,7 +92,7 @@ impl Race {
         }
         for Sent { to, bytes } in self.line.server.drain(now) {
             let is_relayed = match copier {
-                Copier::Wins(_) | Copier::Loses => true,
+                Copier::Faster(_) | Copier::Slower => true,
                 Copier::Forges(_) | Copier::Silent => false,
             };
             if to != client {
@@ -129,15 +129,15 @@ impl Race {
 /// T5: he wins every race for 8 s except one per second, so the session returns and he moves it 8
 /// times. Then he stops while the session is at his address.
 #[test]
-fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
+fn twp_t5_a_silent_attacker_diverts_a_session_until_the_next_packet() {
     let mut race = Race::new(31);
-    let (client, thief) = (race.line.client.at, own(1));
+    let (client, attacker) = (race.line.client.at, own(1));
     let mut moves = 0;
     for second in 0..8 {
-        moves += race.run(1_008, Copier::Wins(thief), thief);
-        assert_eq!(race.at(), Some(thief), "second {second}");
+        moves += race.run(1_008, Copier::Faster(attacker), attacker);
+        assert_eq!(race.at(), Some(attacker), "second {second}");
         if second < 7 {
-            race.tick(Copier::Loses);
+            race.tick(Copier::Slower);
             assert_eq!(race.at(), Some(client), "a return is free");
         }
     }
@@ -146,10 +146,10 @@ fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
     assert_eq!(race.at(), Some(client), "with the next packet");
     // For the rest of the minute he moves nothing while the real path is active.
     for _ in 0..30 {
-        race.tick(Copier::Loses);
-        race.tick(Copier::Wins(own(2)));
-        race.tick(Copier::Loses);
-        race.run(500, Copier::Loses, own(2));
+        race.tick(Copier::Slower);
+        race.tick(Copier::Faster(own(2)));
+        race.tick(Copier::Slower);
+        race.run(500, Copier::Slower, own(2));
         assert_eq!(race.at(), Some(client));
     }
     race.check_that_it_goes_on();
@@ -157,12 +157,12 @@ fn twp_t5_a_silent_attacker_holds_a_session_until_the_next_packet() {
 
 /// With a new address each second: the session remembers the peer's previous address.
 #[test]
-fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
+fn twp_t5_many_attacker_addresses_divert_a_session_no_longer() {
     let mut race = Race::new(32);
     let client = race.line.client.at;
     let mut moves = 0;
     for number in 1..=8 {
-        moves += race.run(1_200, Copier::Wins(own(number)), own(number));
+        moves += race.run(1_200, Copier::Faster(own(number)), own(number));
     }
     assert_eq!(moves, 8);
     race.tick(Copier::Silent);
@@ -176,9 +176,9 @@ fn twp_t5_an_attacker_with_many_addresses_holds_a_session_no_longer() {
 fn twp_t5_a_patient_attacker_cannot_block_the_path() {
     let mut race = Race::new(33);
     let client = race.line.client.at;
-    race.run(70_000, Copier::Wins(own(100)), own(100));
+    race.run(70_000, Copier::Faster(own(100)), own(100));
     for number in 1..=8 {
-        race.run(1_200, Copier::Wins(own(number)), own(number));
+        race.run(1_200, Copier::Faster(own(number)), own(number));
     }
     assert_eq!(race.at(), Some(own(8)));
     let mut ticks = 0;
@@ -194,7 +194,7 @@ fn twp_t5_a_patient_attacker_cannot_block_the_path() {
 /// Copies with a victim's address as the source: at any moment the victim was sent at most what was
 /// received in its name, whether it is another port of the player's host or another host.
 #[test]
-fn twp_t5_a_victim_gets_no_more_than_was_sent_in_its_name() {
+fn twp_t5_a_victim_receives_no_more_than_was_sent_in_its_name() {
     let mut race = Race::new(34);
     let client = race.line.client.at;
     let neighbour = SocketAddr::new(client.ip(), 9);
@@ -242,7 +242,7 @@ fn twp_t5_a_silent_victim_gets_no_session() {
 /// From the start, copies arrive first, each from a new address, until the address no longer
 /// follows. Then the client is challenged and gets its session.
 #[test]
-fn twp_t5_copies_of_the_first_packets_do_not_use_a_session_up() {
+fn twp_t5_copies_of_the_first_packets_exhaust_no_session() {
     let mut line = Line::new(36);
     open_by_a_copy(&mut line, own(0));
     let theirs = line.server.machine.sessions().next().unwrap();

@@ -16,9 +16,9 @@ const NEW: Duration = Duration::from_millis(100);
 #[test]
 fn twp_t4_packets_from_before_a_migration_give_no_samples() {
     let mut link = Link::new(41, Config::default(), |_, _| false);
-    let home = link.line.client.at;
-    let roamed = address("198.51.100.20:4100");
-    assert_ne!(home.ip(), roamed.ip());
+    let first_address = link.line.client.at;
+    let migrated = address("198.51.100.20:4100");
+    assert_ne!(first_address.ip(), migrated.ip());
     link.delay = |_, at| {
         if at == address("198.51.100.20:4100") {
             NEW
@@ -31,7 +31,7 @@ fn twp_t4_packets_from_before_a_migration_give_no_samples() {
     let mut moved_for = 0;
     for tick in 0..120 {
         if tick == 20 {
-            link.line.client.at = roamed;
+            link.line.client.at = migrated;
         }
         let now = link.line.now;
         let (client, server) = (&mut link.line.client, &mut link.line.server);
@@ -42,7 +42,7 @@ fn twp_t4_packets_from_before_a_migration_give_no_samples() {
             .unwrap();
         link.run(16);
         let server = &link.line.server.machine;
-        if server.peer_address(theirs) != Some(roamed) {
+        if server.peer_address(theirs) != Some(migrated) {
             continue;
         }
         moved_for += 1;

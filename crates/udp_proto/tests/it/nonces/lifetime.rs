@@ -19,7 +19,7 @@ const TURNS: u64 = 25_000;
 /// 200 seeds seal 10^7 packets:
 /// `kind xtask sim --crate udp_proto --test sim_twp_k1 --seeds 200`.
 #[test]
-fn sim_twp_k1_no_two_seals_share_key_and_nonce_whatever_happens() {
+fn sim_twp_k1_no_two_seals_share_key_and_nonce_under_any_faults() {
     let (mut sealed, mut keys, mut seeds) = (0, 0, 0);
     for_each_seed(&test_site!(), 2, |seed| {
         let log = NonceLog::default();
@@ -139,15 +139,18 @@ impl Life {
 
     fn talk(&mut self) {
         let now = self.line.now;
-        for party in [&mut self.line.client, &mut self.line.server] {
-            let open: Vec<_> = party.machine.sessions().collect();
+        for endpoint in [&mut self.line.client, &mut self.line.server] {
+            let open: Vec<_> = endpoint.machine.sessions().collect();
             for session in open {
                 // A full queue is fine; limits have tests of their own.
-                party.machine.send(now, session, UNRELIABLE, &[1; 20]).ok();
+                endpoint
+                    .machine
+                    .send(now, session, UNRELIABLE, &[1; 20])
+                    .ok();
             }
-            party.wake(now);
-            party.messages.clear();
-            party.events.clear();
+            endpoint.wake(now);
+            endpoint.messages.clear();
+            endpoint.events.clear();
         }
     }
 
@@ -175,9 +178,9 @@ impl Life {
     }
 }
 
-fn update(party: &mut Recorded, now: wire::Instant) {
-    let open: Vec<_> = party.machine.sessions().collect();
+fn update(endpoint: &mut Recorded, now: wire::Instant) {
+    let open: Vec<_> = endpoint.machine.sessions().collect();
     for session in open {
-        party.machine.update_keys(now, session).unwrap();
+        endpoint.machine.update_keys(now, session).unwrap();
     }
 }

@@ -90,7 +90,7 @@ impl Play {
     }
 
     /// Time from the first packet sent from now on until the client detects the reset.
-    fn until_told(&mut self) -> Duration {
+    fn until_reported(&mut self) -> Duration {
         let packets = self.sent_count();
         let mut first = None;
         for _ in 0..12_000 {
@@ -117,15 +117,15 @@ impl Play {
 fn sim_twp_t8_a_client_detects_a_restart_within_a_second() {
     for step in STEPS {
         for away in AWAY {
-            let told = LENS.map(|len| {
+            let reported = LENS.map(|len| {
                 let mut play = Play::new(step + away, (len, step));
                 play.scene.world.kill(play.scene.server);
                 play.run(away);
                 play.restart();
-                play.until_told().as_millis()
+                play.until_reported().as_millis()
             });
-            println!("each {step} ms, away {away} ms: {told:?} ms for {LENS:?} bytes");
-            assert!(told.iter().all(|time| *time <= 1_000), "{told:?}");
+            println!("each {step} ms, away {away} ms: {reported:?} ms for {LENS:?} bytes");
+            assert!(reported.iter().all(|time| *time <= 1_000), "{reported:?}");
         }
     }
 }
@@ -134,14 +134,14 @@ fn sim_twp_t8_a_client_detects_a_restart_within_a_second() {
 #[test]
 fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
     for step in STEPS {
-        let told = LENS.map(|len| {
+        let reported = LENS.map(|len| {
             let mut play = Play::new(step, (len, step));
             play.scene.world.stall(play.client, Duration::from_secs(30));
             play.scene.run(30_000);
-            play.until_told().as_millis()
+            play.until_reported().as_millis()
         });
-        println!("each {step} ms, paused: {told:?} ms for {LENS:?} bytes");
-        assert!(told.iter().all(|time| *time <= 1_000), "{told:?}");
+        println!("each {step} ms, paused: {reported:?} ms for {LENS:?} bytes");
+        assert!(reported.iter().all(|time| *time <= 1_000), "{reported:?}");
     }
 }
 
@@ -176,7 +176,7 @@ fn sim_twp_t8_a_thousand_clients_detect_a_restart_within_2_s() {
     let (keys, seed) = (&scene.keys, Seed::from_number(99));
     let start = |now| server_host(seed, (long_ids(), INSTANCE), keys, with_secret(1), now);
     scene.world.restart(scene.server, start);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..8 {
         play(&mut scene, 250);
         let is_tracked = |of: &&(Handle<Peer>, SessionId)| {
@@ -185,8 +185,8 @@ fn sim_twp_t8_a_thousand_clients_detect_a_restart_within_2_s() {
                 .iter()
                 .any(|(_, reason)| *reason == CloseReason::Reset)
         };
-        told.push(players.iter().filter(is_tracked).count());
+        reported.push(players.iter().filter(is_tracked).count());
     }
-    println!("of 1,000 players, told each 250 ms: {told:?}");
-    assert_eq!(told.last(), Some(&1_000), "{told:?}");
+    println!("of 1,000 players, told each 250 ms: {reported:?}");
+    assert_eq!(reported.last(), Some(&1_000), "{reported:?}");
 }

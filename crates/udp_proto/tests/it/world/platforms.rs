@@ -14,20 +14,23 @@ const TRACE: u64 = 0xf7d0_c996_5525_5ad4;
 /// `kind xtask trace-hash` also runs it on Linux on ARM and in WebAssembly.
 #[test]
 fn twp_d1_every_platform_gives_one_trace() {
-    let (mut all, mut steps, mut told) = (0_u64, 0, 0);
+    let (mut all, mut steps, mut reported) = (0_u64, 0, 0);
     for (number, row) in (0..).zip(rows()) {
         let mut storm = Storm::run_row(Seed::from_number(number), row, |_| {});
         let clients = storm.players.iter().map(|player| player.client);
         let ends: Vec<_> = clients.chain([storm.scene.server]).collect();
         for end in ends {
-            told += mix(&mut storm, end);
+            reported += mix(&mut storm, end);
         }
         let trace: &Trace = storm.scene.world.trace();
         steps += trace.count();
         all = all.wrapping_mul(0x100_0000_01B3) ^ trace.hash();
     }
     eprintln!("trace: {all:016x}");
-    assert!(steps > 70_000 && told > 7_000, "{steps} steps, {told} told");
+    assert!(
+        steps > 70_000 && reported > 7_000,
+        "{steps} steps, {reported} told"
+    );
     assert_eq!(all, TRACE, "found 0x{all:016x}");
 }
 
@@ -36,12 +39,12 @@ fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
     let Log {
         events,
         messages,
-        told,
+        reported,
         ..
     } = storm.scene.log(end);
     let (mut events, mut messages) = (events.iter(), messages.iter());
     let mut lines = Vec::new();
-    for (at, what) in told {
+    for (at, what) in reported {
         let text = match what {
             LogEntry::Event => format!("{:?}", events.next().unwrap()),
             LogEntry::Message => format!("{:?}", messages.next().unwrap()),

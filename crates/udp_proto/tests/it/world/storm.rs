@@ -10,8 +10,8 @@ use udp_proto::{
 };
 use wire::{Generator, Seed};
 
+use super::events::Nat;
 use super::faults::{Axis, Row, bad_link};
-use super::mishaps::Nat;
 use crate::harness::{INSTANCE, Log, Peer, SERVER, Scene, address, server_host};
 
 /// Number of messages that one end has sent over one session, by channel.
@@ -167,7 +167,7 @@ impl Storm {
     }
 
     /// Sends one message of a random kind, if there is a session and room.
-    pub(super) fn say(&mut self, player: usize, way: Way) {
+    pub(super) fn send_plaintext(&mut self, player: usize, way: Way) {
         let theirs = self.theirs(player);
         let Player {
             client,
@@ -224,8 +224,8 @@ impl Storm {
     fn weather(&mut self) {
         for step in 0..120 {
             for player in 0..self.players.len() {
-                self.say(player, Way::Up);
-                self.say(player, Way::Down);
+                self.send_plaintext(player, Way::Up);
+                self.send_plaintext(player, Way::Down);
             }
             if let Some(row) = self.row {
                 self.suffer(row, step);

@@ -39,7 +39,7 @@ impl Storm {
     /// One of 120 steps of about 30 ms.
     pub(super) fn suffer(&mut self, row: Row, step: u16) {
         self.part(row, step);
-        self.bind_anew(row, step);
+        self.rebind_endpoint(row, step);
         if row.level(Axis::Mtu) == 2 && step == 60 {
             self.narrow();
         }
@@ -71,7 +71,7 @@ impl Storm {
     }
 
     /// Another port every 30 steps, or another network at two of them.
-    fn bind_anew(&mut self, row: Row, step: u16) {
+    fn rebind_endpoint(&mut self, row: Row, step: u16) {
         let is_port = match row.level(Axis::Nat) {
             1 if step % 30 == 29 => true,
             2 if step == 45 || step == 90 => false,
@@ -112,11 +112,11 @@ impl Storm {
         let Some(seen) = captured.back().map(|it| it.datagram.clone()) else {
             return;
         };
-        let stranger = address("192.0.2.66:6666");
+        let unknown_address = address("192.0.2.66:6666");
         for (source, destination) in [
             (seen.source, seen.destination),
-            (stranger, seen.destination),
-            (stranger, address(SERVER)),
+            (unknown_address, seen.destination),
+            (unknown_address, address(SERVER)),
         ] {
             self.adversary
                 .forge(world, source, destination, Duration::from_millis(5));

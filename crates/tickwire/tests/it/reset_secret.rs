@@ -41,7 +41,7 @@ impl Drop for Directory {
 }
 
 #[test]
-fn a_restart_of_a_kept_server_is_noticed_with_short_packets() {
+fn a_restart_with_a_kept_secret_is_detected_by_short_resets() {
     let directory = Directory::new("restart");
     let identity = directory.0.join("server.pem");
     let at = UdpSocket::bind("127.0.0.1:0")
@@ -86,7 +86,7 @@ fn a_restart_of_a_kept_server_is_noticed_with_short_packets() {
 }
 
 #[test]
-fn port_0_keeps_the_identity_and_no_secret() {
+fn port_0_keeps_the_identity_and_no_reset_secret() {
     let directory = Directory::new("port");
     let identity = directory.0.join("server.pem");
     let keys = [(); 2].map(|()| serve(address("127.0.0.1:0"), &identity).key().to_string());

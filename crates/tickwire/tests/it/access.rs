@@ -119,7 +119,7 @@ fn u13_behind_a_trusted_exit_a_server_sees_the_player() {
 
 /// A datagram with a header is no valid HELLO, so its sender cannot connect.
 #[test]
-fn u13_an_exit_that_is_not_trusted_is_not_believed() {
+fn u13_headers_of_an_untrusted_exit_are_ignored() {
     let seen = play_behind_an_exit(vec!["127.0.0.2".parse().unwrap()]);
     assert_eq!(seen, None);
 }
