@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_hello_meets_the_fate_that_is_measured() {
+    fn each_hello_is_refused_for_the_measured_reason() {
         let mut flood = Flood::without_cookie();
         (0..10_000).for_each(|_| flood.refuse());
         assert_eq!(flood.stats().retried, 10_000);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_connects_by_one_hello_and_one_accept() {
+    fn each_handshake_takes_one_hello_and_one_accept() {
         let mut handshakes = Handshakes::new();
         assert!(handshakes.run(20) > Duration::ZERO);
         let stats = handshakes.server.endpoint.stats();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_the_median_of_rounds_that_met_the_same_noise() {
+    fn the_ratio_is_the_median_of_paired_rounds() {
         // Used from the end: one call to determine the count, then five rounds of which two are
         // slow.
         let ours = vec![300, 3_000, 300, 3_000, 300, 20_000_000];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_in_any_pieces() {
+    fn messages_round_trip_in_any_fragmentation() {
         let mut bytes = Vec::new();
         write(&mut bytes, "POST /login HTTP/1.1", "{\"name\":\"änn\"}").unwrap();
         let read_all = read(&mut bytes.as_slice()).unwrap();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn u19_every_row_is_of_its_own_span() {
+    fn u19_every_row_covers_its_own_time_span() {
         let second = |packets: u64, lost: u64| {
             format!(
                 "{{\"end_ms\":1,\"span_ms\":1000,\"packets_received\":{packets},\
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_huge_is_shown_too() {
+    fn missing_and_huge_values_are_displayed() {
         let empty = page(&Report::default());
         assert_eq!(row(&empty, "acknowledged %"), ["-"; 3]);
         assert_eq!(row(&empty, "ticks /s"), ["0"; 3]);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ball_stays_on_the_court_and_every_tick_survives_its_bytes() {
+    fn the_ball_stays_on_the_court_and_every_state_round_trips() {
         let mut court = Court::new();
         let mut returned = 0;
         for tick in 0..20_000 {

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_reach_what_they_are_named_for() {
+    fn the_seeds_reach_the_cases_they_are_named_for() {
         let fan = run(include_bytes!("../corpus/lockstep_fan/seed_serves"));
         assert_eq!(fan.machine.ticks_confirmed(), 8);
         assert!(fan.machine.stats().children.turns_sent > 1);

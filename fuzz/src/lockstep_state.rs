@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_reach_what_they_are_named_for() {
+    fn the_seeds_reach_the_cases_they_are_named_for() {
         let world = run(include_bytes!("../corpus/lockstep_state/seed_loses"));
         assert_eq!(world.out, [2, 3]);
         assert_eq!(world.sender.acknowledged(), Some(3));

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_reach_what_they_are_named_for() {
+    fn the_seeds_reach_the_cases_they_are_named_for() {
         let world = run(include_bytes!("../corpus/snapshot_chunk/seed_loses")).unwrap();
         assert!(world.outgoing.is_done());
         let bytes: Vec<_> = (0_u8..=250).cycle().take(2_000).collect();

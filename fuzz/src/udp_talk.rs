@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_reaches_talk_both_ways_and_an_end() {
+    fn the_corpus_reaches_messages_both_ways_and_an_end() {
         let script = include_bytes!("../corpus/udp_pair/seed_talk");
         let mut talk = Talk::new();
         talk.run(script);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_run_at_a_time_as_were_asked_for() {
+    fn the_requested_number_runs_at_a_time() {
         let names = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
         // Each thread waits for two others, so the test hangs unless three run in parallel.
         let three = std::sync::Barrier::new(3);

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_files_below_the_root_are_looked_at_and_no_others() {
+    fn only_lock_files_below_the_root_are_checked() {
         let tree = Workspace::of(&[
             ("Cargo.lock", ""),
             ("Cargo.toml", ""),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_test_noticed_counts_and_what_does_not_compile_does_not() {
+    fn surviving_mutants_count_and_unbuildable_ones_do_not() {
         let text = r#"{"caught": 8, "timeout": 1, "missed": 1, "unviable": 30, "success": 0}"#;
         let counts: Counts = serde_json::from_str(text).unwrap();
         assert_eq!(counts.percent(), LEAST);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_chosen_by_their_paths_and_a_name_that_none_has_is_refused() {
+    fn files_are_selected_by_path_and_unknown_names_are_refused() {
         let count = |text| {
             let parts = chosen(text).unwrap();
             let files = parts.iter().map(|(_, files)| files.len());

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_here_is_used_offline_too() {
+    fn an_installed_server_is_used_offline_too() {
         let offline = plan(&[doom("a")], |_| true, Absent::LeaveOut);
         assert_eq!(offline.run["crates/daemon"], ["a"]);
         assert!(offline.install.is_empty() && offline.left_out.is_empty());

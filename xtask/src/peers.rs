@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_tests_follow_the_dashes() {
+    fn test_names_follow_the_dashes() {
         let [.., moves, _] = TESTS;
         let line = process::line(&moves.command());
         let expected = "cargo test --locked -p tickwire-relay-mesh --test it -- --nocapture \

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_killed_with_all_that_it_started() {
+    fn a_process_that_times_out_is_killed_with_its_children() {
         let mut command = program("sh");
         // The background process would keep the output open for a minute.
         command.args(["-c", "sleep 60 & echo begun; sleep 60"]);
@@ -266,7 +266,7 @@ mod tests {
     /// If this process is killed, the pipe to the group's stdin closes in the same manner.
     #[cfg(unix)]
     #[test]
-    fn what_is_bound_to_us_ends_when_we_do() {
+    fn bound_processes_end_with_their_parent() {
         let mut command = program("sh");
         command.args(["-c", "sleep 60 & echo begun $HERE $PWD; sleep 60"]);
         command.env("HERE", "here").current_dir("/");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn children_read_nothing_and_hear_nothing_of_this_package() {
+    fn children_have_no_stdin_and_no_variables_of_this_package() {
         let mut command = program("sh");
         command.args(["-c", "cat; echo ${CARGO_PKG_NAME:-absent}"]);
         assert_eq!(output(&mut command).unwrap(), "absent\n");

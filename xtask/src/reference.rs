@@ -478,7 +478,7 @@ pub enum Cause {
     }
 
     #[test]
-    fn a_mark_that_names_nothing_is_a_fault() {
+    fn an_unknown_mark_is_a_fault() {
         for mark in [
             "file a Gone",
             "file b Sample",

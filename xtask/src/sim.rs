@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulation_that_did_not_run_or_tell_is_a_failure() {
+    fn a_simulation_without_output_is_a_failure() {
         assert!(verdict("a", 0, &[]).is_err());
         assert!(verdict("a", 2, &[200]).is_err());
         let text = verdict("a", 2, &[200, 100]).unwrap();

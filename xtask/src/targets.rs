@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn u25_some_may_be_asked_for_and_others_are_no_target() {
+    fn u25_a_subset_may_be_requested_and_unknown_targets_are_refused() {
         let options = parse(&["--offline", "--target", WASM]).unwrap();
         assert!(options.offline);
         assert_eq!(chosen(&options.only), [WASM]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn u25_what_is_not_installed_is_found_by_whole_names() {
+    fn u25_missing_targets_are_found_by_their_full_names() {
         let listed = "x86_64-apple-darwin\nwasm32-unknown-unknown-extra\n";
         let targets = [WASM, "x86_64-apple-darwin"];
         assert_eq!(missing(&targets, listed), [WASM]);

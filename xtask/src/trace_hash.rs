@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_platform_is_left_out_for_want_of_any_of_its_tools() {
+    fn a_platform_without_its_tools_is_skipped() {
         let [arm, wasm] = &PLATFORMS;
         let both = "aarch64-unknown-linux-gnu\nwasm32-wasip1\n";
         assert_eq!(lacking(arm, both, |_| true), None);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_for_webassembly_are_run_by_a_file_that_is_here() {
+    fn the_webassembly_runner_exists() {
         process::enter_workspace().unwrap();
         let runner = wasm_runner().unwrap();
         let path = runner.rsplit(' ').next().unwrap();

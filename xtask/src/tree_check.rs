@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_planted_fault_fails_the_whole() {
+    fn one_planted_fault_fails_the_check() {
         let sound = Workspace::of(&[
             ("LICENSE-MIT", "text"),
             ("LICENSE-APACHE", "text"),

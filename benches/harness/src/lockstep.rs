@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_goal_of_the_design_has_a_line() {
+    fn every_goal_of_the_design_has_a_row() {
         for number in 1..=21 {
             let id = format!("G{number}");
             assert!(GOALS.iter().any(|goal| goal.id == id), "{id}");

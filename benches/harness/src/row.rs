@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_case_stand_together() {
+    fn values_of_one_case_are_grouped() {
         let rows = Rows::from([
             ("a", "u100", "m", 1.0),
             ("a", "r100", "m", 2.0),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_tests_are_read() {
+    fn figures_of_tests_are_parsed() {
         let expected = Row::new("tickwire", "kill_shadow", "gap_ms_p99", 269.5);
         for line in [
             "figure: kill_shadow gap_ms_p99 269.5",

@@ -80,7 +80,7 @@ mod tests {
     use crate::case::CASES;
 
     #[test]
-    fn it_carries_every_byte_in_the_fewest_packets() {
+    fn every_byte_is_sent_in_the_fewest_packets() {
         let found = CASES.map(|case| {
             let packets = packets(case);
             assert_eq!(packets.iter().sum::<usize>(), case.len * case.count);

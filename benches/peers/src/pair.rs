@@ -204,22 +204,22 @@ mod tests {
     }
 
     #[test]
-    fn tickwire_carries_all() {
+    fn tickwire_delivers_all() {
         carries_all::<Tickwire>();
     }
 
     #[test]
-    fn renet_carries_all() {
+    fn renet_delivers_all() {
         carries_all::<Renet>();
     }
 
     #[test]
-    fn quinn_proto_carries_all() {
+    fn quinn_proto_delivers_all() {
         carries_all::<QuinnProto>();
     }
 
     #[test]
-    fn enet_carries_all() {
+    fn enet_delivers_all() {
         carries_all::<Enet>();
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_answered() {
+    fn every_stack_answers() {
         let mut retry = QuinnRetry::new();
         (0..1_000).for_each(|_| retry.refuse());
     }

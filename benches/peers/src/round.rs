@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_gets_its_turn_and_the_median_is_printed() {
+    fn rounds_alternate_and_the_median_is_printed() {
         let slow_once = |times: &'static [u64]| {
             let mut call = 0;
             move |count: u64| {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stack_connects_again_and_again() {
+    fn every_stack_connects_repeatedly() {
         connects_again_and_again::<Tickwire>();
         connects_again_and_again::<Renet>();
         connects_again_and_again::<QuinnProto>();

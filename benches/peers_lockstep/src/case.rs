@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_those_that_goals_and_readers_know() {
+    fn case_names_agree_with_the_goals() {
         let names: Vec<_> = watched().into_iter().map(|it| it.name).collect();
         for name in [
             "p2",

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_in_gaps_and_outages() {
+    fn nothing_is_delivered_in_gaps_and_outages() {
         let seed = Seed::from_number(2);
         let mut weather = Weather::steady(millis(0), Chance::NEVER);
         let mut network = Network::new(2, 2, weather, seed);

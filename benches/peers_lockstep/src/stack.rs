@@ -179,7 +179,7 @@ mod tests {
     /// Two sessions 50 ms apart, each of which sends one message per tick, as a player and a server
     /// do.
     #[test]
-    fn a_seal_is_as_long_as_real_sessions_make_it() {
+    fn the_overhead_equals_that_of_real_sessions() {
         let [mut client, mut server] = [Side::new(), Side::new()];
         let identity = Identity::generate(&mut Ring::new()).unwrap();
         let target = Target {

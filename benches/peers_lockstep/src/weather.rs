@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_file_is_read() {
+    fn every_scenario_file_is_parsed() {
         for (name, text) in FILES {
             assert!(Weather::read(text).is_some(), "{name}");
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scenario_is_refused() {
+    fn invalid_scenarios_are_refused() {
         assert_eq!(Weather::read(""), None);
         let (_, lan) = FILES[0];
         assert_eq!(Weather::read(&lan.replace("[0, 1]", "[2, 1]")), None);

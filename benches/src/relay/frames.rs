@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_cut_off_in_order() {
+    fn frames_are_split_in_order() {
         let mut all = frames(&[3, 2, 4]);
         let first = all.take_front(2);
         let firsts: Vec<_> = first.iter().collect();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_link_leaves_the_routes_of_the_mesh_as_they_were() {
+    fn a_changed_link_leaves_the_routes_unchanged() {
         let mut routing = Routing::new(1, 60);
         let costs = |routing: &Routing| -> Vec<Cost> {
             let nodes = routing.nodes.iter();

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_arrives_as_the_datagrams_that_it_is() {
+    fn a_burst_arrives_as_separate_datagrams() {
         for intake in [Intake::Single, Intake::Joined] {
             let (sender, mut receiver) = (Mass::new(intake).unwrap(), Mass::new(intake).unwrap());
             let bytes: Vec<u8> = (0..100).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_what_the_system_takes() {
+    fn bursts_fit_the_limits_of_the_system() {
         assert_eq!([100, 1_200, 0, 70_000].map(burst), [64, 54, 64, 0]);
     }
 }

@@ -86,7 +86,7 @@ fn a_short_run_gives_every_row_of_a_relay() {
 }
 
 #[test]
-fn mesh_f3_a_relay_on_real_sockets_passes_bursts_and_trunks_on() {
+fn mesh_f3_a_relay_on_real_sockets_forwards_bursts_and_trunks() {
     let found = values(&["1", "640", "40", "trunk"]);
     for case in ["trunk100", "trunk1200", "packed100"] {
         let row = format!("tickwire {case} delivered_share");

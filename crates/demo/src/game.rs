@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_different_button_and_one_disturbance_show_in_the_hash() {
+    fn one_different_button_or_bit_changes_the_hash() {
         let game = Game::new(Seed::from_number(6), 2);
         let mut moved = game.clone();
         let mut still = game;
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_the_same_game_in_memory_and_as_bytes() {
+    fn a_snapshot_restores_the_same_game() {
         let id = MatchId([3; 16]);
         let mut game = Game::new(Seed::from_number(4), 3);
         let mut held = Game::default();

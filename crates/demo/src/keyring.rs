@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_names_are_unique_and_a_leftover_does_no_harm() {
+    fn folder_names_are_unique_and_leftovers_are_harmless() {
         let (one, other) = (Keyring::new().unwrap(), Keyring::new().unwrap());
         assert_ne!(one.directory(), other.directory());
         // A killed process leaves its folder like this.
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_join_file_that_others_may_read_is_not_taken() {
+    fn a_join_file_readable_by_others_is_rejected() {
         use std::os::unix::fs::PermissionsExt;
         let options = PlanOptions {
             players: 2,

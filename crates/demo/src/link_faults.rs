@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_a_link_to_everyone_else() {
+    fn a_host_has_a_link_to_each_other_host() {
         let plan = plan();
         let faults = LinkFaults::of(&plan, plan.server().ip());
         assert_eq!(faults.outbound.len(), 2 + 5);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn one_digest_that_differs_is_found() {
+    fn one_different_digest_is_detected() {
         let mut observed = Observations::default();
         for player in [None, Some(0), Some(1)] {
             observed.note(&checkpoint(player, 30, 7));

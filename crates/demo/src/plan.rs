@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn one_relay_is_the_exit_two_are_entries_and_two_are_left() {
+    fn the_plan_has_one_exit_two_entries_and_two_relays() {
         for seed in 0..50 {
             let plan = plan(seed);
             let exit = plan.on_duty(NodeRole::Exit).next().unwrap();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_has_a_site_and_no_other_address_has() {
+    fn each_host_has_a_site_and_other_addresses_have_none() {
         let plan = plan(1);
         for (at, host) in plan.hosts().enumerate() {
             let site = plan.site(host).unwrap();
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn sabotage_leaves_time_to_be_found() {
+    fn sabotage_leaves_time_for_detection() {
         for seed in 0..200 {
             let (seat, tick) = plan(seed).sabotage().unwrap();
             assert!(seat.0 < 8);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_share_no_block() {
+    fn two_runs_share_no_address_block() {
         let (one, other) = (Block::claim().unwrap(), Block::claim().unwrap());
         assert_ne!(one.block(), other.block());
         assert_eq!(one.block().to_string().parse(), Ok(one.block()));

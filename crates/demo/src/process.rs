@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_parent_is_found_behind_any_name() {
+    fn the_parent_is_parsed_after_any_process_name() {
         assert_eq!(parent_in("7 (a) b) (c) S 42 7 7 0"), Some(42));
         assert_eq!(parent_in("7 (gone) Z 42 7 7 0"), None);
         assert_eq!(parent_in("7 (cut"), None);

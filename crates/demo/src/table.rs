@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_for_each_player_in_columns() {
+    fn the_table_has_a_row_for_each_player() {
         let text = table(&rows(), Style::Live);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3);

@@ -198,7 +198,7 @@ mod tests {
     use wire::Seed;
 
     #[test]
-    fn every_way_but_the_replay_changes_most_datagrams() {
+    fn every_attack_but_the_replay_changes_most_datagrams() {
         let mut generator = Seed::from_number(1).generator(0);
         let original: Vec<u8> = (0..200).collect();
         for mutation in Mutation::ALL {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_datagram_is_no_trouble() {
+    fn an_empty_datagram_is_accepted() {
         let mut generator = Seed::from_number(2).generator(0);
         for mutation in Mutation::ALL {
             let len = mutation.apply(&mut generator, &[]).len();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_is_drawn() {
+    fn every_attack_is_drawn() {
         let mut generator = Seed::from_number(3).generator(0);
         let drawn: Vec<Mutation> = (0..200).map(|_| Mutation::draw(&mut generator)).collect();
         assert!(Mutation::ALL.iter().all(|way| drawn.contains(way)));

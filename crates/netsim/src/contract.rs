@@ -471,7 +471,7 @@ mod tests {
     };
 
     #[test]
-    fn a_point_that_was_never_come_to_is_named() {
+    fn an_unreached_point_is_named() {
         assert!(ALL.missing(&WITH).is_empty());
         let late = Reached {
             late_calls: 0,

@@ -142,7 +142,7 @@ fn b2_an_ecs_rolls_back_and_all_states_are_equal() {
 }
 
 #[test]
-fn b2_an_ecs_that_visits_entities_as_they_are_stored_is_found_out() {
+fn b2_an_ecs_that_iterates_in_storage_order_is_detected() {
     let output = example("ecs").args(["run", "--unsorted"]).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -93,7 +93,7 @@ fn shown<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_pages_show_the_hello_programs_as_they_run() {
+fn the_pages_contain_the_hello_programs() {
     let files = [
         include_str!("../../hello_server.rs"),
         include_str!("../../hello_client.rs"),
@@ -122,7 +122,7 @@ fn the_pages_show_the_hello_programs_as_they_run() {
 }
 
 #[test]
-fn the_lockstep_page_shows_a_match_that_two_players_finish() {
+fn the_lockstep_page_contains_a_match_that_two_players_finish() {
     let files = [
         include_str!("../../match_server.rs"),
         include_str!("../../match_client.rs"),
@@ -172,7 +172,7 @@ fn the_lockstep_page_shows_a_match_that_two_players_finish() {
 }
 
 #[test]
-fn the_hub_page_shows_a_node_that_sends_mail_and_one_that_reads_it() {
+fn the_hub_page_contains_a_mail_sender_and_a_receiver() {
     let program = include_str!("../../mail.rs")
         .splitn(3, "\n\n")
         .nth(2)
@@ -284,7 +284,7 @@ fn u1_echo_between_processes_sends_nothing_in_clear_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn lockstep_ends_well_where_all_states_are_equal() {
+fn lockstep_exits_with_0_if_all_states_are_equal() {
     let output = lockstep(&["run", "--ticks=40", "--delay=5"]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -311,7 +311,7 @@ fn lockstep_names_a_player_with_a_different_state_and_exits_with_1() {
 }
 
 #[test]
-fn lockstep_reports_what_it_cannot_play() {
+fn lockstep_reports_an_invalid_match() {
     for wrong in [
         "--ticks=4294967295",
         "--ticks=0",
@@ -384,7 +384,7 @@ fn end_of(process: &mut Started) -> (Option<i32>, String) {
 }
 
 #[test]
-fn lockstep_disconnects_clients_without_a_seat_and_plays_on() {
+fn lockstep_disconnects_clients_without_a_seat_and_continues() {
     let (mut server, mut lines, at) = lockstep_server(&["--players=2", "--ticks=60"]);
     let (address, key) = (at[0].parse().unwrap(), at[1].parse().unwrap());
     // No such seat, an empty message, two bytes, and a second seat for one session.
@@ -407,7 +407,7 @@ fn lockstep_disconnects_clients_without_a_seat_and_plays_on() {
 }
 
 #[test]
-fn lockstep_fails_where_a_player_did_not_play_to_the_end() {
+fn lockstep_fails_if_a_player_left_early() {
     // A seat which the match does not have.
     let (_server, _, at) = lockstep_server(&["--players=1", "--ticks=3000"]);
     let mut guest = lockstep_player(&at, &["--seat=9", "--players=1", "--ticks=3000"]);
@@ -426,7 +426,7 @@ fn lockstep_fails_where_a_player_did_not_play_to_the_end() {
 }
 
 #[test]
-fn pg16_mesh_lives_on_when_its_relay_is_killed() {
+fn pg16_the_mesh_continues_when_its_relay_is_killed() {
     let output = example("mesh").arg("demo").output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -436,7 +436,7 @@ fn pg16_mesh_lives_on_when_its_relay_is_killed() {
 
 /// A game which links the library is its own entry.
 #[test]
-fn pg16_a_game_that_is_its_own_entry_lives_on_too() {
+fn pg16_a_game_with_its_own_entry_continues_too() {
     let output = example("mesh")
         .args(["demo", "--own-entry"])
         .output()
@@ -479,7 +479,7 @@ fn a_soak_of_the_mesh_serves_every_flow_after_each_fault() {
 }
 
 #[test]
-fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
+fn u23_only_players_of_the_https_lobby_enter_the_room() {
     let output = example("chat").arg("run").output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -496,7 +496,7 @@ fn u23_a_lobby_over_https_hands_its_guests_to_a_room_and_only_those() {
 }
 
 #[test]
-fn u24_pong_without_a_terminal_plays_itself_and_all_tell_the_same_score() {
+fn u24_pong_without_a_terminal_plays_itself_with_equal_scores() {
     let output = example("pong").arg("play").output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -508,7 +508,7 @@ fn u24_pong_without_a_terminal_plays_itself_and_all_tell_the_same_score() {
 }
 
 #[test]
-fn u24_pong_fails_where_its_server_dies() {
+fn u24_pong_fails_if_its_server_is_killed() {
     let mut command = example("pong");
     command.args(["server", "127.0.0.1:0", "--ticks=3000"]);
     let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
@@ -559,7 +559,7 @@ fn u18_metrics_are_read_over_http() {
 }
 
 #[test]
-fn u19_the_dashboard_shows_a_server_that_is_played_on() {
+fn u19_the_dashboard_shows_a_server_in_use() {
     let mut command = example("metrics");
     command.args(["127.0.0.1:0", "127.0.0.1:0"]);
     let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());

@@ -20,7 +20,7 @@ use wire::{Generator, Seed};
 
 #[test]
 #[ignore = "needs python3"]
-fn a_decoder_written_from_the_page_alone_agrees_on_10_000_datagrams() {
+fn a_decoder_written_from_the_page_agrees_on_10_000_datagrams() {
     let mut book = Book::new();
     talk::write(&mut book);
     handshake::write(&mut book);
@@ -37,7 +37,7 @@ fn a_decoder_written_from_the_page_alone_agrees_on_10_000_datagrams() {
 /// The second decoder finds one deliberate error, which shows that the comparison works.
 #[test]
 #[ignore = "needs python3"]
-fn the_second_decoder_finds_what_the_first_reads_otherwise() {
+fn the_second_decoder_detects_differences_to_the_first() {
     let mut book = Book::new();
     book.put("first_byte", &[0xC1], &json!("hello"));
     book.put("first_byte", &[0xC2], &json!("hello"));

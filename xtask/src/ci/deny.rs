@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_release_or_none_is_replaced() {
+    fn an_other_or_missing_release_is_installed() {
         assert!(is_version(&format!("cargo-deny {VERSION}\n")));
         assert!(!is_version("cargo-deny 0.1.0\n"));
         assert!(!is_current(Path::new("no-such-program-anywhere")));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_and_too_heavy_are_refused() {
+    fn too_many_or_too_large_dependencies_are_refused() {
         let many = |count: usize| -> String {
             let lines = (0..count).map(|number| format!("crate-{number} v1.0.0\n"));
             lines.collect::<Vec<_>>().concat()

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_states_of_all_are_well() {
+    fn equal_states_pass() {
         let states = states(&[
             "127.0.0.1:5 abcd",
             "tick    0  hash 00aa",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_other_state_is_none() {
+    fn one_different_state_fails() {
         let lines = ["tick 0 hash 00aa", "player 0: tick 0 hash 00ab"];
         let said = states(&lines).verdict(1, 30).unwrap_err().to_string();
         assert!(said.contains("states of tick 0 differ"), "{said}");

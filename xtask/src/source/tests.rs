@@ -58,7 +58,7 @@ fn a_file_below_tests_is_all_test() {
 }
 
 #[test]
-fn words_are_whole_names() {
+fn words_match_complete_names_only() {
     let text = "max_len len lens .len( len";
     assert_eq!(words(text, "len").collect::<Vec<_>>(), [8, 18, 23]);
     assert_eq!(words(text, ".len(").count(), 1);

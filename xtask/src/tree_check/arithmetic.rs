@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_may_not_be_excused() {
+    fn an_exception_may_not_cover_a_file() {
         let item = "#[expect(clippy::arithmetic_side_effects, reason = \"x\")]\nfn f() {}";
         let whole = "fn f() {}\n#![expect(\n    clippy::arithmetic_side_effects,\n)]";
         let workspace = Workspace::of(&[

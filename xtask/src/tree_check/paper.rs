@@ -26,7 +26,7 @@ mod tests {
     use crate::tree::Workspace;
 
     #[test]
-    fn finds_missing_and_empty_papers() {
+    fn finds_missing_and_empty_specifications() {
         let workspace = Workspace::of(&[
             ("LICENSE-MIT", "text"),
             ("crates/a/Cargo.toml", ""),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_whole_mean_any_crate() {
+    fn workspace_pages_may_name_tests_of_any_crate() {
         let page = ("ARCHITECTURE.md", TABLE);
         let both = "fn holds_at_the_edge() {}\nfn ends_in_time() {}";
         assert!(faults(&[page, ("crates/b/tests/it/main.rs", both)]).is_empty());

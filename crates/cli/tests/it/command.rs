@@ -242,7 +242,7 @@ fn status_reports_by_its_exit_status() {
 }
 
 #[test]
-fn exit_statuses_are_those_of_the_page() {
+fn exit_statuses_agree_with_the_page() {
     let net = Net::new();
     let new = net.path("new.pem");
     let new = new.to_str().unwrap();

@@ -175,7 +175,7 @@ fn idle_connections_are_evicted_oldest_first() {
 /// When one source uses all its connections for idle ones of any kind, another client of the same
 /// address still gets in.
 #[test]
-fn a_share_full_of_idle_connections_keeps_no_client_out() {
+fn idle_connections_that_fill_a_share_block_no_client() {
     let net = Net::new();
     let mut config = edge();
     // No timeout closes one.

@@ -93,7 +93,7 @@ fn a_short_run_finishes_and_changes_routes() {
 }
 
 #[test]
-fn sabotage_is_named_by_player_and_tick() {
+fn sabotage_is_reported_by_player_and_tick() {
     let arguments = [
         "--seconds",
         "8",

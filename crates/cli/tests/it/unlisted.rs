@@ -43,7 +43,7 @@ fn wait_warned(net: &Net, log: &str, words: &[&str]) -> usize {
 }
 
 #[test]
-fn nodes_log_why_the_hub_is_unreachable_and_hubs_unlisted_nodes() {
+fn nodes_log_an_unreachable_hub_and_hubs_log_unlisted_nodes() {
     let mut net = Net::new();
     drop(net.take_hub_port());
     let node = net.identity("matchmaker").node_id().to_string();

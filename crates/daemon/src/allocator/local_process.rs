@@ -484,7 +484,7 @@ mod program_tests {
     use crate::exit::Exit;
 
     #[test]
-    fn programs_are_found_as_the_system_finds_them() {
+    fn programs_are_found_in_the_search_path() {
         assert_eq!(check(&env::current_exe().unwrap()), Ok(()));
         #[cfg(unix)]
         assert_eq!(check(Path::new("sh")), Ok(()));

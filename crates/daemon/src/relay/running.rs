@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_probes_of_190_games_fit_beside_the_flows() {
+    fn ports_and_probes_of_190_games_fit_in_addition_to_the_flows() {
         let (games, probes, shards) = (190, 32, 32);
         for (files, flows) in [
             (524_288, 524_000),

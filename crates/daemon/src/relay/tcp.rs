@@ -328,7 +328,7 @@ impl TcpSockets {
             }
             Err(why) => {
                 count(if why == TcpRefused::Crowded {
-                    &mut self.stats.crowded
+                    &mut self.stats.limited
                 } else {
                     &mut self.stats.no_exit
                 });
@@ -512,17 +512,17 @@ pub struct TcpStats {
     /// Players reset because no exit of the game is reachable, or the node is draining.
     pub no_exit: u64,
     /// Players reset by a limit: per address, per /24 or /48, or per second.
-    pub crowded: u64,
+    pub limited: u64,
     /// Players reset because of a PROXY header that is forbidden, malformed, or missing.
-    pub bad_greetings: u64,
+    pub invalid_headers: u64,
     /// Connections of proxies reset before their header arrived, to free a slot.
-    pub greetings_crowded: u64,
+    pub headers_evicted: u64,
     /// Connections that a game server or the network refused.
     pub dials_refused: u64,
     /// Connections that a game server did not accept in time.
     pub dials_slow: u64,
     /// Connections not started because all slots or descriptors were in use.
-    pub dials_crowded: u64,
+    pub dials_limited: u64,
     /// Times that accepting paused because all slots were in use and no connection was idle.
     pub pauses: u64,
     /// Failed accepts; accepting pauses after each.

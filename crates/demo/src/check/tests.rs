@@ -140,7 +140,7 @@ fn the_mesh_must_gain_15_of_100() {
 }
 
 #[test]
-fn on_any_map_the_mesh_must_do_no_harm() {
+fn the_mesh_must_not_be_worse_on_any_map() {
     let mut options = *small_plan().options();
     options.any_map = true;
     let plan = Plan::new(options, small_plan().block());

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn killed_nodes_carry_nothing_and_degraded_links_are_avoided() {
+    fn killed_nodes_and_degraded_links_are_avoided() {
         let plan = plan();
         let entry = plan.on_duty(NodeRole::Entry).next().unwrap();
         let relays: Vec<u8> = plan.on_duty(NodeRole::Relay).collect();

@@ -317,7 +317,7 @@ impl Spilling {
 }
 
 #[test]
-fn sim_h7_a_full_queue_spills_to_the_mailbox_without_a_gap_or_a_swap() {
+fn sim_h7_a_full_queue_spills_to_the_mailbox_in_order() {
     for seed in seeds(60) {
         let mut spilling = Spilling::new(seed);
         while spilling.received.len() < 200 {
@@ -337,7 +337,7 @@ fn sim_h7_a_full_queue_spills_to_the_mailbox_without_a_gap_or_a_swap() {
 }
 
 #[test]
-fn sim_h7_what_is_spilled_while_links_and_hub_fail_keeps_its_order() {
+fn sim_h7_spilled_messages_keep_their_order_under_link_and_hub_failures() {
     let mut all_spilled = 0;
     for seed in seeds(60) {
         let mut spilling = Spilling::new(seed);
@@ -434,7 +434,7 @@ fn h7_what_is_spilled_expires_after_the_configured_time() {
 }
 
 #[test]
-fn an_outcome_that_a_link_took_with_it_is_unknown() {
+fn the_outcome_is_unknown_if_the_link_closed() {
     let mut world = World::joined(1, 2);
     claim(&mut world, 1, PLAYER);
     world.run_ms(100);
@@ -491,7 +491,7 @@ fn a_mailbox_is_reported_empty_once_its_mail_was_delivered() {
 }
 
 #[test]
-fn a_slow_node_hears_how_many_broadcasts_it_missed() {
+fn a_slow_node_is_notified_of_the_number_of_missed_broadcasts() {
     let mut config = HubConfig::default();
     config.link_bytes_max = 2_000;
     let mut bare = three(config);

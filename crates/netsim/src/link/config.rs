@@ -275,7 +275,7 @@ mod tests {
     use wire::Seed;
 
     #[test]
-    fn stays_between_never_and_always() {
+    fn probabilities_stay_between_0_and_1() {
         assert_eq!(Chance::percent(100), Chance::ALWAYS);
         assert_eq!(Chance::percent(u32::MAX), Chance::ALWAYS);
         assert_eq!(Chance::per_million(1_000_001), Chance::ALWAYS);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn never_draws_no_number() {
+    fn probability_0_draws_no_number() {
         let (mut used, mut fresh) = (generator(), generator());
         assert!(!Chance::NEVER.draw(&mut used));
         assert_eq!(used.next_u64(), fresh.next_u64());

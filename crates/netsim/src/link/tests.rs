@@ -26,7 +26,7 @@ fn a_perfect_link_delivers_each_datagram_at_once_and_draws_nothing() {
 }
 
 #[test]
-fn loses_the_share_that_was_asked_for() {
+fn the_configured_share_is_lost() {
     for percent in [1, 10, 50] {
         let loss = Loss::Bernoulli(Chance::percent(percent));
         let (stats, _) = send_many(LinkConfig::default().with_loss(loss));
@@ -35,7 +35,7 @@ fn loses_the_share_that_was_asked_for() {
 }
 
 #[test]
-fn losses_come_in_bursts_of_the_length_that_was_asked_for() {
+fn losses_occur_in_bursts_of_the_configured_length() {
     let run_len = NonZeroU32::new(5).unwrap();
     let loss = Loss::bursts(Chance::percent(10), run_len);
     let (stats, arrived) = send_many(LinkConfig::default().with_loss(loss));
@@ -50,7 +50,7 @@ fn losses_come_in_bursts_of_the_length_that_was_asked_for() {
 }
 
 #[test]
-fn bursts_keep_to_what_is_possible_at_the_ends() {
+fn bursts_are_clamped_at_extreme_loss() {
     let run_len = NonZeroU32::new(3).unwrap();
     let with = |mean| LinkConfig::default().with_loss(Loss::bursts(mean, run_len));
     assert_eq!(send_many(with(Chance::NEVER)).0.lost, 0);
@@ -67,7 +67,7 @@ fn a_bottleneck_sends_its_bytes_in_exactly_their_time() {
 }
 
 #[test]
-fn a_bottleneck_idles_without_saving_up() {
+fn a_bottleneck_accumulates_no_idle_time() {
     let mut link = link(LinkConfig::default().with_rate(rate(1_000, 10_000)));
     let mut arrival = |now| link.send(now, 500).next().unwrap().at;
     assert_eq!(arrival(Instant::ZERO), Instant::from_millis(500));
@@ -128,7 +128,7 @@ fn jitter_alone_keeps_the_order_by_default() {
 }
 
 #[test]
-fn the_share_that_was_asked_for_is_overtaken() {
+fn the_configured_share_is_reordered() {
     let config = LinkConfig::default()
         .with_delay(Duration::from_millis(20))
         .with_reorder(Chance::percent(3), Duration::from_micros(6_500));
@@ -142,7 +142,7 @@ fn the_share_that_was_asked_for_is_overtaken() {
 }
 
 #[test]
-fn the_shares_that_were_asked_for_are_doubled_flipped_and_cut() {
+fn the_configured_shares_are_duplicated_corrupted_and_truncated() {
     let config = LinkConfig::default()
         .with_duplicate(Chance::percent(5))
         .with_corrupt(Chance::percent(4))
@@ -154,7 +154,7 @@ fn the_shares_that_were_asked_for_are_doubled_flipped_and_cut() {
 }
 
 #[test]
-fn damage_changes_what_arrives_and_never_its_neighbours() {
+fn corruption_changes_one_datagram_only() {
     let mut corrupting = link(LinkConfig::default().with_corrupt(Chance::ALWAYS));
     let mut truncating = link(LinkConfig::default().with_truncate(Chance::ALWAYS));
     let sent = [7; 40];
@@ -174,7 +174,7 @@ fn damage_changes_what_arrives_and_never_its_neighbours() {
 }
 
 #[test]
-fn longer_than_the_mtu_vanishes() {
+fn datagrams_over_the_mtu_are_dropped() {
     let mut link = link(LinkConfig::default().with_mtu(1_200));
     assert_eq!(link.send(Instant::ZERO, 1_200).fate(), Outcome::Delivered);
     assert_eq!(link.send(Instant::ZERO, 1_201).fate(), Outcome::TooLong);
@@ -182,7 +182,7 @@ fn longer_than_the_mtu_vanishes() {
 }
 
 #[test]
-fn a_cut_link_passes_nothing_until_it_is_joined() {
+fn a_cut_link_delivers_nothing_until_it_is_restored() {
     let mut link = link(LinkConfig::default());
     link.set_config(link.config().with_down());
     assert_eq!(link.send(Instant::ZERO, 1).fate(), Outcome::Partitioned);
@@ -192,7 +192,7 @@ fn a_cut_link_passes_nothing_until_it_is_joined() {
 }
 
 #[test]
-fn a_shorter_path_overtakes_what_went_the_longer_one() {
+fn datagrams_on_a_shorter_path_overtake_earlier_ones() {
     let mut link = link(LinkConfig::default().with_delay(Duration::from_millis(100)));
     let long = link.send(Instant::ZERO, 1).next().unwrap();
     link.set_config(link.config().with_delay(Duration::from_millis(10)));
@@ -203,7 +203,7 @@ fn a_shorter_path_overtakes_what_went_the_longer_one() {
 
 proptest! {
     #[test]
-    fn every_datagram_has_one_fate_and_extremes_do_no_harm(
+    fn every_datagram_has_one_outcome_at_extreme_values_too(
         config in any_config(),
         sends in proptest::collection::vec((any::<u64>(), 0..70_000_usize), 1..200),
         number in any::<u64>(),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn ways_are_slower_than_light_and_within_their_inflation() {
+fn paths_are_slower_than_light_and_within_their_inflation() {
     for number in 0..200 {
         let wan = map(number);
         for (one, other) in pairs(&wan) {
@@ -23,7 +23,7 @@ fn ways_are_slower_than_light_and_within_their_inflation() {
 }
 
 #[test]
-fn the_direct_way_is_the_best_for_some_and_not_for_most() {
+fn the_direct_path_is_best_for_a_minority() {
     let (mut direct, mut total) = (0, 0);
     let mut all_direct = 0;
     for number in 0..500 {
@@ -64,7 +64,7 @@ fn relays_share_no_city_while_there_are_enough() {
 }
 
 #[test]
-fn the_link_is_the_way() {
+fn a_link_has_the_latency_of_its_path() {
     let wan = map(2);
     let [player, .., server] = wan.sites() else {
         panic!("seven sites");
@@ -128,7 +128,7 @@ fn map(number: u64) -> Wan {
 }
 
 #[test]
-fn the_chart_agrees_with_the_positions() {
+fn the_distance_table_agrees_with_the_positions() {
     for (one, city) in CITIES.iter().enumerate() {
         for (other, other_city) in CITIES.iter().enumerate() {
             let charted = kilometres(one, other).unwrap();
@@ -148,7 +148,7 @@ fn the_chart_agrees_with_the_positions() {
 }
 
 #[test]
-fn cities_stand_in_the_order_of_their_names() {
+fn cities_are_sorted_by_name() {
     assert!(CITIES.is_sorted_by_key(|city| city.name));
 }
 

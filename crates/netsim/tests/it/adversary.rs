@@ -75,7 +75,7 @@ fn an_adversary_sees_what_a_link_carries_and_replays_it() {
 }
 
 #[test]
-fn sim_no_forgery_is_taken_for_an_answer() {
+fn sim_no_forgery_is_accepted_as_an_answer() {
     for_each_seed(&test_site!(), 20, |seed| {
         let (mut world, [a, b]) = pair_of(seed);
         let tap = world.tap_all(64);

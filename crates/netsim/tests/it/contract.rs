@@ -9,7 +9,7 @@ use wire::{Generator, Instant, Seed};
 use crate::pinger::{EVENTS_MAX, Fault, Lookup, OUTBOX_MAX, PENDING_MAX, PING, Pinger};
 
 #[test]
-fn sim_a_sound_machine_keeps_the_contract() {
+fn sim_a_correct_machine_satisfies_the_contract() {
     check_contract(&test_site!(), 32, &Pingers(Fault::None));
 }
 
@@ -19,7 +19,7 @@ fn p1_finds_a_clock_that_steps_back() {
 }
 
 #[test]
-fn p1_is_left_out_where_debug_assertions_forbid_it() {
+fn p1_is_skipped_where_debug_assertions_forbid_it() {
     assert_eq!(Limits::new(0).late_clock, !cfg!(debug_assertions));
 }
 
@@ -60,12 +60,12 @@ fn p7_finds_memory_without_bound() {
 }
 
 #[test]
-fn p8_finds_belief_in_completions_of_nothing() {
+fn p8_finds_acceptance_of_unknown_completions() {
     assert_found(Fault::BelievesStrangers, Rule::Completion);
 }
 
 #[test]
-fn p8_finds_belief_in_a_second_completion() {
+fn p8_finds_acceptance_of_a_second_completion() {
     assert_found(Fault::BelievesTwice, Rule::Completion);
 }
 

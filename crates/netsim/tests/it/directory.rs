@@ -10,7 +10,7 @@ use netsim::{Datagram, Directory, Host, Journal, World};
 use wire::{Arrival, CommandId, Ecn, Instant, Machine, Seed, Transmit};
 
 #[test]
-fn peers_are_found_by_their_numbers_and_unknown_senders_ignored() {
+fn peers_are_identified_by_number_and_unknown_senders_ignored() {
     let mut world = World::new(Seed::from_number(1));
     let [a, b] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 7_000)));
     let one = world.add(a, |_| {

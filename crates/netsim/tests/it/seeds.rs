@@ -7,7 +7,7 @@ use netsim::{Datagram, World, for_each_seed, test_site};
 use wire::Seed;
 
 #[test]
-fn sim_fails_where_told_to() {
+fn sim_fails_if_requested() {
     let fatal = std::env::var(FATAL).ok().and_then(|text| text.parse().ok());
     for_each_seed(&test_site!(), 3, |seed| {
         let mut world = World::new(seed);
@@ -28,7 +28,7 @@ fn a_failing_seed_gives_one_command_that_repeats_it() {
         .filter(|line| line.contains("cargo test"))
         .collect();
     let command = "SEED=5 cargo test -p tickwire-netsim --test it \
-                   seeds::sim_fails_where_told_to -- --exact --nocapture";
+                   seeds::sim_fails_if_requested -- --exact --nocapture";
     assert_eq!(commands, [command], "{said}");
     assert!(said.contains("3 seeds held"), "{said}");
     assert!(
@@ -41,12 +41,12 @@ fn a_failing_seed_gives_one_command_that_repeats_it() {
 }
 
 #[test]
-fn seeds_that_hold_are_counted() {
+fn passing_seeds_are_counted() {
     let output = run(&[("SEEDS", "4"), ("FROM", "6"), (FATAL, "5")]);
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("seeds::sim_fails_where_told_to: 4 seeds done, from 6"),
+        said.contains("seeds::sim_fails_if_requested: 4 seeds done, from 6"),
         "{said}"
     );
 }
@@ -58,7 +58,7 @@ fn run(variables: &[(&str, &str)]) -> Output {
     }
     command
         .envs(variables.iter().copied())
-        .args(["seeds::sim_fails_where_told_to", "--exact", "--nocapture"])
+        .args(["seeds::sim_fails_if_requested", "--exact", "--nocapture"])
         .output()
         .unwrap()
 }

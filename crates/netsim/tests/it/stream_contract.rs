@@ -7,7 +7,7 @@ use wire::{Generator, Instant, NodeId, PeerIdentity, Seed};
 use crate::ledger::{CONNECTIONS_MAX, Fault, Ledger, NUMBER, OPEN_MAX, OUTBOX_MAX, Store};
 
 #[test]
-fn sim_a_sound_stream_machine_keeps_the_contract() {
+fn sim_a_correct_stream_machine_satisfies_the_contract() {
     check_stream_contract(&test_site!(), 8, &Ledgers(Fault::None));
 }
 

@@ -24,7 +24,7 @@ fn an_answer_takes_one_round_trip() {
 }
 
 #[test]
-fn what_does_not_come_in_time_is_overdue() {
+fn answers_that_are_late_are_overdue() {
     let (mut world, [a, b]) = pair(1);
     world.kill(b);
     ping(&mut world, a, B);
@@ -82,7 +82,7 @@ fn sim_no_question_is_answered_twice_on_a_bad_link() {
 }
 
 #[test]
-fn a_stalled_node_finds_its_datagrams_before_its_timers() {
+fn a_stalled_node_handles_datagrams_before_timers() {
     let (mut world, [a, _]) = pair(1);
     ping(&mut world, a, B);
     world.run_for(LATENCY);
@@ -142,7 +142,7 @@ fn a_socket_buffer_is_bounded() {
 }
 
 #[test]
-fn a_partition_cuts_both_ways_until_it_heals() {
+fn a_partition_cuts_both_directions_until_it_ends() {
     let (mut world, [a, b]) = pair(1);
     let delay = world.link(a, b).delay;
     world.partition(&[a.index()], &[b.index()]);
@@ -159,7 +159,7 @@ fn a_partition_cuts_both_ways_until_it_heals() {
 }
 
 #[test]
-fn links_that_were_set_do_not_follow_the_default() {
+fn configured_links_do_not_follow_the_default() {
     let (mut world, [a, b]) = pair(1);
     let own = LinkConfig::default().with_delay(Duration::from_millis(1));
     world.set_link(a, b, own);
@@ -172,7 +172,7 @@ fn links_that_were_set_do_not_follow_the_default() {
 }
 
 #[test]
-fn clocks_start_apart_and_drift_apart() {
+fn clocks_have_different_offsets_and_rates() {
     let offset = Duration::from_secs(1_000);
     let config = NodeConfig::at(address(A)).with_clock(offset, 50_000);
     let (mut world, [a, b]) = pair_with(Seed::from_number(1), config);
@@ -192,7 +192,7 @@ fn clocks_start_apart_and_drift_apart() {
 }
 
 #[test]
-fn wall_clocks_are_wrong_as_configured_and_go_on() {
+fn wall_clocks_have_the_configured_error_and_advance() {
     let hour = Duration::from_secs(3_600);
     let (mut world, [a, b]) = pair_with(
         Seed::from_number(1),
@@ -210,7 +210,7 @@ fn wall_clocks_are_wrong_as_configured_and_go_on() {
 }
 
 #[test]
-fn a_killed_node_forgets_and_a_restarted_one_has_its_address() {
+fn a_killed_node_loses_its_state_and_a_restarted_one_keeps_its_address() {
     let (mut world, [a, b]) = pair(1);
     assert!(world.kill(b));
     assert!(!world.kill(b));
@@ -256,7 +256,7 @@ fn a_node_has_several_addresses_and_moves() {
 
 #[test]
 #[should_panic(expected = "10.0.0.1:7000 of NodeIndex(1) belongs to NodeIndex(0)")]
-fn an_address_has_one_holder() {
+fn an_address_belongs_to_one_node() {
     let mut world = World::new(Seed::from_number(1));
     world.add(address(A), |now| peer(1, now));
     world.add(address(A), |now| peer(2, now));
@@ -287,7 +287,7 @@ fn the_log_keeps_the_newest_lines() {
 
 #[test]
 #[should_panic(expected = "its timers are due again")]
-fn a_busy_timer_is_found() {
+fn a_busy_timer_is_detected() {
     let mut world = World::new(Seed::from_number(1));
     let a = world.add(address(A), |now| {
         let machine = Pinger::new(Seed::from_number(1), now);

@@ -176,7 +176,7 @@ fn junk_at_the_mesh_socket_is_counted_by_reason() {
 }
 
 #[test]
-fn junk_at_the_game_port_is_carried_or_counted_by_reason() {
+fn junk_at_the_game_port_is_forwarded_or_counted_by_reason() {
     let (mut mesh, tap) = mesh(2);
     let seen = seen(&mesh, tap, game());
     for junk in Junk::ALL {
@@ -223,7 +223,7 @@ fn junk_at_the_game_port_is_carried_or_counted_by_reason() {
 }
 
 #[test]
-fn junk_at_an_upstream_socket_is_carried_or_counted_by_reason() {
+fn junk_at_an_upstream_socket_is_forwarded_or_counted_by_reason() {
     let (mut mesh, tap) = mesh(3);
     let socket = mesh.process(EXIT).upstream_socket();
     let seen = seen(&mesh, tap, mesh.process(EXIT).upstream());

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_games_name_is_escaped_in_labels() {
+    fn names_of_games_are_escaped_in_labels() {
         assert_eq!(escaped("doom"), "doom");
         assert_eq!(escaped("a\"}\n1\\"), r#"a\"}\n1\\"#);
         assert_eq!(seconds(Cost::from_units(12_345)), "1.2345");

@@ -82,7 +82,7 @@ impl TcpSockets {
 
     fn fail_dial(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, why: Refusal) {
         count(if why == Refusal::Crowded {
-            &mut self.stats.dials_crowded
+            &mut self.stats.dials_limited
         } else if why == Refusal::Slow {
             &mut self.stats.dials_slow
         } else {
@@ -180,7 +180,7 @@ impl TcpSockets {
         if let Some(connection) = self.remove(token)
             && let Stage::ProxyHeader { port, .. } = connection.stage
         {
-            count(&mut self.stats.greetings_crowded);
+            count(&mut self.stats.headers_evicted);
             node.tcp_greeting_refused(now, port);
         }
     }
@@ -192,7 +192,7 @@ impl TcpSockets {
         node: &mut Node<Ring>,
         (token, port): (usize, TcpPort),
     ) {
-        count(&mut self.stats.bad_greetings);
+        count(&mut self.stats.invalid_headers);
         node.tcp_greeting_refused(now, port);
         if let Some(conn) = self.remove(token).and_then(|connection| connection.conn()) {
             node.tcp_reset(conn);
@@ -274,7 +274,7 @@ impl TcpSockets {
             let ends = (inbound.player, inbound.listen);
             self.admit(now, node, (token, port), (ends, inbound.rest));
         } else {
-            count(&mut self.stats.bad_greetings);
+            count(&mut self.stats.invalid_headers);
             node.tcp_greeting_refused(now, port);
             self.remove(token);
         }

@@ -31,7 +31,7 @@ impl ReadySet {
         mem::swap(&mut *events, into);
     }
 
-    fn note(&self, polled: &Events) {
+    fn update(&self, polled: &Events) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         for event in polled.iter().filter(|event| event.token() != WAKER) {
             let ready = events.entry(event.token().0).or_default();
@@ -68,7 +68,7 @@ impl Poller {
             while !watched.is_stopping.load(Ordering::SeqCst) {
                 match poll.poll(&mut events, None) {
                     Ok(()) => {
-                        watched.note(&events);
+                        watched.update(&events);
                         wake();
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

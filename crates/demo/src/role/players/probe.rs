@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_noticed() {
+    fn silence_is_detected() {
         let mut probe = Probe::default();
         let at = Instant::from_millis;
         assert_eq!(probe.recent(at(0)), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_silence_is_no_gap_and_an_endless_one_counts_as_the_window() {
+    fn an_endless_silence_counts_as_the_window() {
         assert_eq!(gap(&[]), Duration::ZERO);
         assert_eq!(gap(&[(10_000, 20_000)]), WINDOW);
         assert_eq!(

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direct_assignment_is_kept_whatever_the_other_session_has() {
+    fn a_direct_assignment_is_kept_with_any_other_session() {
         let mut scene = Scene::new(AssignedRoute::Direct);
         scene.ping(300, [60, 20, 60]);
         assert_eq!(scene.medians(), [60, 60, 60]);

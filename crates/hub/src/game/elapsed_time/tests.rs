@@ -197,7 +197,7 @@ fn h16_tolerances_are_configured() {
 }
 
 #[test]
-fn h16_claims_without_sense_take_no_memory_and_end_in_no_panic() {
+fn h16_invalid_claims_use_no_memory_and_cause_no_panic() {
     let config = ElapsedTimeConfig::default();
     let mut check = ElapsedTimeCheck::new(config.clone(), Instant::ZERO, Duration::ZERO);
     let mut generator = Seed::from_number(1).generator(0);

@@ -586,7 +586,7 @@ impl Play {
 }
 
 #[test]
-fn sim_h13_each_change_is_saved_or_reported_whatever_the_storage_does() {
+fn sim_h13_each_change_is_saved_or_reported_under_any_storage_faults() {
     netsim::for_each_seed(&netsim::test_site!(), 200, |seed| {
         let mut play = Play::new(seed);
         for _turn in 0..2_000 {

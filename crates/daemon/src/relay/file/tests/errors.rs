@@ -263,7 +263,7 @@ fn useless_numbers_and_names_are_rejected() {
 }
 
 #[test]
-fn rations_are_of_games_over_udp() {
+fn rations_apply_to_games_over_udp() {
     let text = GOOD.replacen(
         "\"name\": \"a\"",
         "\"protocol\": \"tcp\", \"name\": \"a\"",

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_the_seat_and_all_sessions_of_a_player_lead_to_it() {
+    fn all_sessions_of_a_player_have_the_seat_of_its_token() {
         let seats = seats();
         for (player, seat) in [(0, 1), (1, 0)] {
             let plays = (PLAYED, Seat(seat));
