@@ -12,12 +12,12 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ use demo::game::{Bot, Buttons, Game};
 use lockstep::{
     ClientConfig, ClientPeer, Config, LeaveReason, MatchServer, PeerId, ServerEvent, TickRate,
 };
-use netsim::{Chance, Link, LinkConfig, Loss};
 use tickwire::servicer::Clock;
 use tickwire::{AppId, Client, Event, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE};
+use tickwire_examples::{ChildGuard, DelayedLink};
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
 const APP: AppId = AppId(0x6c6f_636b);
@@ -140,18 +140,7 @@ fn show(who: String, output: ChildStdout) -> JoinHandle<io::Result<()>> {
     })
 }
 
-/// A child process, killed on drop.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It may have exited already.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn start(role: &[&str], options: Options) -> Result<Started, Box<dyn Error>> {
+fn start(role: &[&str], options: Options) -> Result<ChildGuard, Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(role).stdout(Stdio::piped());
     command.arg(format!("--players={}", options.players));
@@ -161,7 +150,7 @@ fn start(role: &[&str], options: Options) -> Result<Started, Box<dyn Error>> {
     if let Some(tick) = options.desync_at {
         command.arg(format!("--desync-at={tick}"));
     }
-    Ok(Started(command.spawn()?))
+    Ok(ChildGuard(command.spawn()?))
 }
 
 fn serve(address: SocketAddr, options: Options) -> Result<(), Box<dyn Error>> {
@@ -330,7 +319,8 @@ fn play(
     let mut client = ClientPeer::<Buttons>::new(ClientConfig::default(), SERVER, seed, clock.now());
     let mut game = Game::new(Seed::from_number(1), options.players);
     let mut bot = Bot::new(Seed::from_number(1), seat);
-    let (mut up, mut down) = (Way::new(options, seed, 1), Way::new(options, seed, 2));
+    let link = |number| DelayedLink::new(options.delay(), options.loss, seed.generator(number));
+    let (mut up, mut down) = (link(1), link(2));
     let mut ticks_played = 0;
     loop {
         for event in connection.wait_tick(LOOKS_HZ)? {
@@ -352,7 +342,7 @@ fn play(
             }
         }
         let now = clock.now();
-        while let Some(mut datagram) = down.arrived(now) {
+        while let Some(mut datagram) = down.recv(now) {
             client.handle_datagram(now, Arrival::from(SERVER), &mut datagram);
         }
         client.handle_timeout(now);
@@ -379,43 +369,10 @@ fn play(
             up.send(now, &datagram);
             datagram.clear();
         }
-        while let Some(datagram) = up.arrived(now) {
+        while let Some(datagram) = up.recv(now) {
             // Fails until the session is open.
             connection.send(UNRELIABLE, &datagram).ok();
         }
-    }
-}
-
-/// One direction of a bad network.
-struct Way {
-    link: Link,
-    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
-    held: VecDeque<(Instant, Vec<u8>)>,
-}
-
-impl Way {
-    fn new(options: Options, seed: Seed, direction: u64) -> Self {
-        let config = LinkConfig::default()
-            .with_delay(options.delay())
-            .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
-        Self {
-            link: Link::new(config, seed.generator(direction)),
-            held: VecDeque::new(),
-        }
-    }
-
-    fn send(&mut self, now: Instant, datagram: &[u8]) {
-        for arrival in self.link.send(now, datagram.len()) {
-            self.held.push_back((arrival.at, datagram.to_vec()));
-        }
-    }
-
-    fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let (at, _) = self.held.front()?;
-        if *at > now {
-            return None;
-        }
-        self.held.pop_front().map(|(_, datagram)| datagram)
     }
 }
 

@@ -16,20 +16,21 @@
 
 mod arena;
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser};
 use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId, Rollback, ServerEvent};
-use netsim::{Chance, Link, LinkConfig, Loss};
+use tickwire_examples::DelayedLink;
 use wire::{Arrival, Generator, Instant, MatchId, Seat, Seed};
 
 use arena::{Arena, Order};
 
 const MATCH: MatchId = MatchId([7; 16]);
 const SERVER: PeerId = PeerId(9_999);
+/// Delay of the network, each direction.
+const DELAY: Duration = Duration::from_millis(40);
 /// Length of a frame at 144 per second. A program with a screen waits for vsync and reads a clock.
 const FRAME: Duration = Duration::from_nanos(6_944_444);
 
@@ -121,7 +122,7 @@ impl Server {
 
     fn frame(&mut self, now: Instant, players: &mut [Player; 2]) -> Result<(), Box<dyn Error>> {
         for (peer, player) in (0..).map(PeerId).zip(players.iter_mut()) {
-            while let Some(mut datagram) = player.up.arrived(now) {
+            while let Some(mut datagram) = player.up.recv(now) {
                 let arrival = Arrival::from(peer);
                 self.ticks.handle_datagram(now, arrival, &mut datagram);
             }
@@ -168,8 +169,8 @@ struct Player {
     /// Generates the inputs.
     bot: Generator,
     buttons: u16,
-    up: Way,
-    down: Way,
+    up: DelayedLink,
+    down: DelayedLink,
 }
 
 impl Player {
@@ -185,20 +186,21 @@ impl Player {
             Order::ById
         };
         let client = ClientPeer::new(config, SERVER, seeds.seed(), now);
+        let link = |seed: Seed| DelayedLink::new(DELAY, options.loss, seed.generator(0));
         Self {
             seat,
             game: Rollback::new(Arena::new(MATCH, order), client),
             bot: seeds.seed().generator(0),
             buttons: 0,
-            up: Way::new(options, seeds.seed()),
-            down: Way::new(options, seeds.seed()),
+            up: link(seeds.seed()),
+            down: link(seeds.seed()),
         }
     }
 
     /// Runs one frame, without drawing.
     fn frame(&mut self, now: Instant) {
         let steps = self.game.steps_mut();
-        while let Some(mut datagram) = self.down.arrived(now) {
+        while let Some(mut datagram) = self.down.recv(now) {
             steps.handle_datagram(now, Arrival::from(SERVER), &mut datagram);
         }
         if self.bot.below(12) == 0 {
@@ -216,38 +218,5 @@ impl Player {
             datagram.clear();
         }
         while steps.poll_event().is_some() {}
-    }
-}
-
-/// One direction of the network, with a delay of 40 ms.
-struct Way {
-    link: Link,
-    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
-    held: VecDeque<(Instant, Vec<u8>)>,
-}
-
-impl Way {
-    fn new(options: Options, seed: Seed) -> Self {
-        let config = LinkConfig::default()
-            .with_delay(Duration::from_millis(40))
-            .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
-        Self {
-            link: Link::new(config, seed.generator(0)),
-            held: VecDeque::new(),
-        }
-    }
-
-    fn send(&mut self, now: Instant, datagram: &[u8]) {
-        for arrival in self.link.send(now, datagram.len()) {
-            self.held.push_back((arrival.at, datagram.to_vec()));
-        }
-    }
-
-    fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let (at, _) = self.held.front()?;
-        if *at > now {
-            return None;
-        }
-        self.held.pop_front().map(|(_, datagram)| datagram)
     }
 }

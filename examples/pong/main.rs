@@ -18,7 +18,7 @@ mod terminal;
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
 
 use clap::Parser;
 use court::{Court, Move};
@@ -26,6 +26,7 @@ use terminal::Terminal;
 use tickwire::{
     AppId, ChannelId, Client, Event, HZ_30, RELIABLE, Server, ServerKey, SessionId, UNRELIABLE,
 };
+use tickwire_examples::ChildGuard;
 use wire::{Reader, Writer};
 
 const APP: AppId = AppId(0x706f_6e67);
@@ -125,27 +126,16 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A child process, killed on drop.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // If it has already exited, there is nothing to kill.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
 type Lines = io::Lines<BufReader<ChildStdout>>;
 
 fn start<'a>(
     words: impl IntoIterator<Item = &'a str>,
     err: Stdio,
-) -> Result<(Started, Lines), Box<dyn Error>> {
+) -> Result<(ChildGuard, Lines), Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(words).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(err);
-    let mut child = Started(command.spawn()?);
+    let mut child = ChildGuard(command.spawn()?);
     let stdout = child.0.stdout.take().ok_or("a process has no output")?;
     Ok((child, BufReader::new(stdout).lines()))
 }

@@ -1,6 +1,5 @@
 //! A match of bots in memory, recorded by its server and by a player.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -10,8 +9,8 @@ use clap::Args;
 use demo::game::{Bot, Buttons, Game};
 use lockstep::replay::{ReplayConfig, ReplayWriter};
 use lockstep::{ClientConfig, ClientPeer, Config, MatchServer, PeerId, TickRate};
-use netsim::{Chance, Link, LinkConfig, Loss};
 use tickwire::crypto::{Identity, Provider, Ring};
+use tickwire_examples::DelayedLink;
 use wire::{Arrival, Instant, MatchId, Seat, Seed};
 
 use crate::GAME;
@@ -85,8 +84,8 @@ struct Player {
     client: ClientPeer<Buttons>,
     bot: Bot,
     game: Game,
-    up: Way,
-    down: Way,
+    up: DelayedLink,
+    down: DelayedLink,
 }
 
 impl Table {
@@ -101,12 +100,13 @@ impl Table {
         for seat in (0..options.players).map(Seat) {
             ticks.join(now, PeerId(seat.0.into()), seat)?;
             let mut seeds = seed.generator(2 + u64::from(seat.0));
+            let link = |seed: Seed| DelayedLink::new(DELAY, options.loss, seed.generator(0));
             players.push(Player {
                 client: ClientPeer::new(ClientConfig::default(), SERVER, seeds.seed(), now),
                 bot: Bot::new(seed, seat),
                 game: Game::new(seed, options.players),
-                up: Way::new(options, seeds.seed()),
-                down: Way::new(options, seeds.seed()),
+                up: link(seeds.seed()),
+                down: link(seeds.seed()),
             });
         }
         let mut provider = Ring::new();
@@ -139,7 +139,7 @@ impl Table {
         for (peer, player) in (0..).map(PeerId).zip(&mut self.players) {
             let guest = (peer == PeerId(0)).then_some(&mut self.guest);
             player.advance(now, guest, options)?;
-            while let Some(mut datagram) = player.up.arrived(now) {
+            while let Some(mut datagram) = player.up.recv(now) {
                 self.ticks
                     .handle_datagram(now, Arrival::from(peer), &mut datagram);
             }
@@ -169,7 +169,7 @@ impl Player {
         mut recording: Option<&mut Recording>,
         options: &Options,
     ) -> Result<(), Box<dyn Error>> {
-        while let Some(mut datagram) = self.down.arrived(now) {
+        while let Some(mut datagram) = self.down.recv(now) {
             self.client
                 .handle_datagram(now, Arrival::from(SERVER), &mut datagram);
         }
@@ -236,35 +236,5 @@ impl Recording {
     }
 }
 
-/// One direction of the network, with a delay of 40 ms.
-struct Way {
-    link: Link,
-    /// Arrival time and datagram. Without jitter, arrivals are in the order of sending.
-    held: VecDeque<(Instant, Vec<u8>)>,
-}
-
-impl Way {
-    fn new(options: &Options, seed: Seed) -> Self {
-        let config = LinkConfig::default()
-            .with_delay(Duration::from_millis(40))
-            .with_loss(Loss::Bernoulli(Chance::percent(options.loss)));
-        Self {
-            link: Link::new(config, seed.generator(0)),
-            held: VecDeque::new(),
-        }
-    }
-
-    fn send(&mut self, now: Instant, datagram: &[u8]) {
-        for arrival in self.link.send(now, datagram.len()) {
-            self.held.push_back((arrival.at, datagram.to_vec()));
-        }
-    }
-
-    fn arrived(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let (at, _) = self.held.front()?;
-        if *at > now {
-            return None;
-        }
-        self.held.pop_front().map(|(_, datagram)| datagram)
-    }
-}
+/// Delay of the network, each direction.
+const DELAY: Duration = Duration::from_millis(40);

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use wire::address::mapped;
 use wire::{Reader, Writer};
 
 /// One to eight addresses of a server, best first.
@@ -36,16 +37,13 @@ impl AddressList {
         &self.0
     }
 
-    pub(crate) fn encode(&self, out: &mut Writer<'_>) {
+    /// Appends the list.
+    pub fn encode(&self, out: &mut Writer<'_>) {
         let [.., count] = self.0.len().to_be_bytes();
         out.u8(count);
         for address in &self.0 {
-            let (family, ip) = match address.ip() {
-                IpAddr::V4(ip) => (4, ip.to_ipv6_mapped()),
-                IpAddr::V6(ip) => (6, ip),
-            };
-            out.u8(family);
-            out.bytes(&ip.octets());
+            out.u8(if address.is_ipv4() { 4 } else { 6 });
+            out.bytes(&mapped(address.ip()).octets());
             out.u16(address.port());
         }
     }

@@ -9,10 +9,11 @@
 
 use alloc::string::String;
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use wire::address::mapped;
 use zeroize::Zeroizing;
 
 use crate::identity_file::{IdentityFileError, machine_id, read_text, write_new_text};
@@ -57,10 +58,7 @@ pub fn bound_to<P: Provider>(
     address: SocketAddr,
     machine: &[u8],
 ) -> Secret32 {
-    let ip = match address.ip().to_canonical() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
+    let ip = mapped(address.ip().to_canonical());
     let place = provider.sha256(&[&ip.octets(), &address.port().to_be_bytes(), machine]);
     expand(provider, kept, RESET_PLACE, &place)
 }

@@ -209,6 +209,37 @@ impl fmt::Debug for NodeVerifier {
     }
 }
 
+/// The methods that both verifier traits have.
+macro_rules! tls13_with_raw_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(PeerIncompatible::Tls12NotOffered.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verify(message, key, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            SCHEMES.to_vec()
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for NodeVerifier {
     fn verify_server_cert(
         &self,
@@ -222,31 +253,7 @@ impl ServerCertVerifier for NodeVerifier {
             .map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SCHEMES.to_vec()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    tls13_with_raw_keys!();
 }
 
 impl ClientCertVerifier for NodeVerifier {
@@ -268,31 +275,7 @@ impl ClientCertVerifier for NodeVerifier {
             .map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SCHEMES.to_vec()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    tls13_with_raw_keys!();
 }
 
 /// The key that a client proves; `None` if it is anonymous.

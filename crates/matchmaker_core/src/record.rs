@@ -247,17 +247,3 @@ fn addresses(reader: &mut Reader<'_>) -> Result<AddressList, DecodeError> {
         .collect::<Result<_, _>>()?;
     AddressList::new(&addresses).map_err(|_| DecodeError::Count(found.into()))
 }
-
-fn write_addresses(out: &mut Writer<'_>, addresses: &AddressList) {
-    let [.., count] = addresses.as_slice().len().to_be_bytes();
-    out.u8(count);
-    for address in addresses.as_slice() {
-        let (family, ip) = match address.ip() {
-            IpAddr::V4(ip) => (4, ip.to_ipv6_mapped()),
-            IpAddr::V6(ip) => (6, ip),
-        };
-        out.u8(family);
-        out.bytes(&ip.octets());
-        out.u16(address.port());
-    }
-}

@@ -22,6 +22,79 @@
 //! A late clock trips the debug assertion of point 1. So that run is skipped unless
 //! [`Limits::late_clock`] is set, which is the default without debug assertions.
 
+/// The methods of [`harness::Group`] that are the same for both kinds of machines.
+macro_rules! subject_methods {
+    () => {
+        fn len(&self) -> usize {
+            self.machines.len()
+        }
+
+        fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
+            if let Some(machine) = self.machines.get_mut(index) {
+                self.subject.poke(index, machine, now, script);
+            }
+        }
+
+        fn handle_timeout(&mut self, index: usize, now: Instant) {
+            if let Some(machine) = self.machines.get_mut(index) {
+                machine.handle_timeout(now);
+            }
+        }
+
+        fn poll_timeout(&self, index: usize) -> Option<Instant> {
+            self.machines.get(index)?.poll_timeout()
+        }
+
+        fn poll_command(
+            &mut self,
+            index: usize,
+            post: Option<&mut Post<Input<S>>>,
+        ) -> Option<(CommandId, String)> {
+            let (id, command) = self.machines.get_mut(index)?.poll_command()?;
+            if let Some(post) = post
+                && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
+            {
+                let after = completion_delay(&mut self.outcomes);
+                post.push(after, index, Input::Completed(id, outcome));
+            }
+            Some((id, format!("{command:?}")))
+        }
+
+        fn poll_event(&mut self, index: usize) -> Option<String> {
+            let event = self.machines.get_mut(index)?.poll_event()?;
+            Some(format!("event {event:?}"))
+        }
+
+        fn complete_stray(
+            &mut self,
+            index: usize,
+            now: Instant,
+            id: CommandId,
+            generator: &mut Generator,
+        ) -> bool {
+            let outcome = self.subject.outcome(None, generator);
+            let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) else {
+                return false;
+            };
+            machine.handle_completed(now, id, outcome);
+            true
+        }
+
+        fn memory(&self, index: usize) -> usize {
+            let machine = self.machines.get(index);
+            machine.map_or(0, |machine| self.subject.memory(machine))
+        }
+
+        fn observe(&self, reached: &mut Reached) {
+            self.subject.observe(&self.machines, reached);
+        }
+
+        fn stuck(&self) -> Option<String> {
+            self.subject.stuck(&self.machines)
+        }
+    };
+}
+
 mod datagram;
 mod harness;
 mod stream;

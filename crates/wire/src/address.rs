@@ -48,6 +48,15 @@ impl SourceKey {
     }
 }
 
+/// Returns an IPv6 address as it is, and an IPv4 address mapped (RFC 4291, section 2.5.5.2).
+#[must_use]
+pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
 /// Returns the first address of the prefix of `ip` that has `v4_bits` bits (IPv4) or `v6_bits` bits
 /// (IPv6). An IPv4-mapped address counts as IPv4.
 #[must_use]

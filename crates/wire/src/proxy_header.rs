@@ -17,6 +17,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::address::mapped;
+
 /// The first bytes of every header.
 pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// Length of the part before the addresses.
@@ -284,7 +286,7 @@ impl Ends {
         let source = self.source.ip().to_canonical();
         match (source, self.destination.ip().to_canonical()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => AddressPair::V4([source, destination]),
-            (source, destination) => AddressPair::V6([in_v6(source), in_v6(destination)]),
+            (source, destination) => AddressPair::V6([mapped(source), mapped(destination)]),
         }
     }
 
@@ -292,13 +294,6 @@ impl Ends {
     #[must_use]
     pub const fn ports(&self) -> [u16; 2] {
         [self.source.port(), self.destination.port()]
-    }
-}
-
-const fn in_v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
     }
 }
 

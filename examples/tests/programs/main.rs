@@ -17,6 +17,7 @@ use hub::Role;
 use hub::join_file::{Grant, JoinFile, NetworkSecret};
 use tickwire::crypto::{Identity, Ring};
 use tickwire::{AppId, Client, Event, RELIABLE, ServerKey};
+use tickwire_examples::ChildGuard;
 
 const LOCKSTEP: AppId = AppId(0x6c6f_636b);
 const PONG: AppId = AppId(0x706f_6e67);
@@ -112,7 +113,7 @@ fn the_pages_contain_the_hello_programs() {
 
     let mut command = example("hello_server");
     command.arg("127.0.0.1:0").stdout(Stdio::piped());
-    let mut server = Started(command.spawn().unwrap());
+    let mut server = ChildGuard(command.spawn().unwrap());
     let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let words = first.split(' ');
@@ -133,7 +134,7 @@ fn the_lockstep_page_contains_a_match_that_two_players_finish() {
 
     let mut command = example("match_server");
     command.arg("127.0.0.1:0").stdout(Stdio::piped());
-    let mut server = Started(command.spawn().unwrap());
+    let mut server = ChildGuard(command.spawn().unwrap());
     let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let players: Vec<Child> = (0..2)
@@ -258,7 +259,7 @@ fn u1_echo_between_processes_sends_nothing_in_clear_over_ipv4_and_ipv6() {
     for at in ["127.0.0.1:0", "[::1]:0"] {
         let mut command = example("echo");
         command.args(["server", at]).stdout(Stdio::piped());
-        let mut server = Started(command.spawn().unwrap());
+        let mut server = ChildGuard(command.spawn().unwrap());
         let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
         let (address, key) = first.split_once(' ').unwrap();
@@ -324,16 +325,6 @@ fn lockstep_reports_an_invalid_match() {
     }
 }
 
-/// A child process, killed on drop.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
 /// Connects, sends `messages`, and polls until the server disconnects the session.
 fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
     let mut client = Client::connect(address, LOCKSTEP, key).unwrap();
@@ -355,10 +346,10 @@ fn is_let_go(address: SocketAddr, key: ServerKey, messages: &[&[u8]]) -> bool {
 }
 
 /// Starts a server. Returns it with its output lines, and its address and key.
-fn lockstep_server(options: &[&str]) -> (Started, impl Iterator<Item = String>, [String; 2]) {
+fn lockstep_server(options: &[&str]) -> (ChildGuard, impl Iterator<Item = String>, [String; 2]) {
     let mut command = example("lockstep");
     command.args(["server", "127.0.0.1:0"]).args(options);
-    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut server = ChildGuard(command.stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
     let first = lines.next().unwrap();
@@ -368,15 +359,15 @@ fn lockstep_server(options: &[&str]) -> (Started, impl Iterator<Item = String>, 
 }
 
 /// Plays a seat.
-fn lockstep_player([address, key]: &[String; 2], options: &[&str]) -> Started {
+fn lockstep_player([address, key]: &[String; 2], options: &[&str]) -> ChildGuard {
     let mut command = example("lockstep");
     command.args(["client", address, key]).args(options);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    Started(command.spawn().unwrap())
+    ChildGuard(command.spawn().unwrap())
 }
 
 /// Returns a process's exit code and stderr.
-fn end_of(process: &mut Started) -> (Option<i32>, String) {
+fn end_of(process: &mut ChildGuard) -> (Option<i32>, String) {
     let mut said = String::new();
     let mut stderr = process.0.stderr.take().unwrap();
     stderr.read_to_string(&mut said).unwrap();
@@ -511,14 +502,14 @@ fn u24_pong_without_a_terminal_plays_itself_with_equal_scores() {
 fn u24_pong_fails_if_its_server_is_killed() {
     let mut command = example("pong");
     command.args(["server", "127.0.0.1:0", "--ticks=3000"]);
-    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut server = ChildGuard(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let (address, key) = first.split_once(' ').unwrap();
     let mut command = example("pong");
     command.args(["client", address, key, "--bot"]);
     command.stderr(Stdio::piped());
-    let mut bot = Started(command.spawn().unwrap());
+    let mut bot = ChildGuard(command.spawn().unwrap());
     // An opponent joins and sends nothing.
     let mut client = Client::connect(address, PONG, key.parse().unwrap()).unwrap();
     let mut is_seated = false;
@@ -537,7 +528,7 @@ fn u24_pong_fails_if_its_server_is_killed() {
 fn u18_metrics_are_read_over_http() {
     let mut command = example("metrics");
     command.args(["127.0.0.1:0", "127.0.0.1:0"]);
-    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut server = ChildGuard(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut first = String::new();
     let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
     stdout.read_line(&mut first).unwrap();
@@ -562,7 +553,7 @@ fn u18_metrics_are_read_over_http() {
 fn u19_the_dashboard_shows_a_server_in_use() {
     let mut command = example("metrics");
     command.args(["127.0.0.1:0", "127.0.0.1:0"]);
-    let mut server = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut server = ChildGuard(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut first = String::new();
     let mut stdout = BufReader::new(server.0.stdout.take().unwrap());
     stdout.read_line(&mut first).unwrap();

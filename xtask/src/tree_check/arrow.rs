@@ -27,48 +27,8 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("harness", &[]),
     ("xtask", &["harness"]),
 ];
-/// Crates above `servicer` may import all crates up to the facade.
-const LIBRARIES: &[&str] = &[
-    "wire",
-    "crypto",
-    "udp_proto",
-    "lockstep",
-    "relay_mesh",
-    "hub",
-    "matchmaker_core",
-    "netsim",
-    "servicer",
-    "hub_nats",
-    "tickwire",
-];
-/// The demonstration may also import the daemon.
-const PROGRAMS: &[&str] = &[
-    "wire",
-    "crypto",
-    "udp_proto",
-    "lockstep",
-    "relay_mesh",
-    "hub",
-    "matchmaker_core",
-    "netsim",
-    "servicer",
-    "hub_nats",
-    "tickwire",
-    "bevy_tickwire",
-    "daemon",
-];
-/// Benches may also import the shared comparison harness.
-const BENCHES: &[&str] = &[
-    "harness",
-    "wire",
-    "crypto",
-    "udp_proto",
-    "lockstep",
-    "relay_mesh",
-    "servicer",
-];
-/// Examples may also import the demonstration, because some play its game.
-const EXAMPLES: &[&str] = &[
+/// The crates that a program may import, each only those before it.
+const IMPORTABLE: [&str; 14] = [
     "wire",
     "crypto",
     "udp_proto",
@@ -83,6 +43,22 @@ const EXAMPLES: &[&str] = &[
     "bevy_tickwire",
     "daemon",
     "demo",
+];
+/// Crates above `servicer` may import all crates up to the facade.
+const LIBRARIES: &[&str] = IMPORTABLE.split_at(11).0;
+/// The demonstration may also import the daemon.
+const PROGRAMS: &[&str] = IMPORTABLE.split_at(13).0;
+/// Examples may also import the demonstration, because some play its game.
+const EXAMPLES: &[&str] = &IMPORTABLE;
+/// Benches may also import the shared comparison harness.
+const BENCHES: &[&str] = &[
+    "harness",
+    "wire",
+    "crypto",
+    "udp_proto",
+    "lockstep",
+    "relay_mesh",
+    "servicer",
 ];
 /// Crates that run the machines. Lower crates must not import them, even in tests.
 const DRIVERS: [&str; 6] = [

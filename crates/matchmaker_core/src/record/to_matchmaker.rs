@@ -103,7 +103,7 @@ impl Register {
         out.u16(self.capacity);
         out.u8(self.intake as u8);
         super::write_server_keys(&mut out, &self.identity_keys);
-        super::write_addresses(&mut out, &self.addresses);
+        self.addresses.encode(&mut out);
         out.list(self.matches.iter(), |out, entry| {
             out.bytes(&entry.match_id.0);
             out.u8(entry.is_entered.into());

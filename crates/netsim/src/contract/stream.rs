@@ -145,10 +145,6 @@ impl<'a, S: StreamContractSubject> StreamGroup<'a, S> {
 impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
     type Input = Input<S>;
 
-    fn len(&self) -> usize {
-        self.machines.len()
-    }
-
     fn begin(&mut self, now: Instant, unix: UnixTime, post: &mut Post<Input<S>>) {
         for machine in &mut self.machines {
             machine.set_unix_time(now, unix);
@@ -191,12 +187,6 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
             }
         }
         true
-    }
-
-    fn poke(&mut self, index: usize, now: Instant, script: &mut Generator) {
-        if let Some(machine) = self.machines.get_mut(index) {
-            self.subject.poke(index, machine, now, script);
-        }
     }
 
     /// Performs an attack: a hostile record on an open connection, a failed connection, or an
@@ -242,16 +232,6 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         }
     }
 
-    fn handle_timeout(&mut self, index: usize, now: Instant) {
-        if let Some(machine) = self.machines.get_mut(index) {
-            machine.handle_timeout(now);
-        }
-    }
-
-    fn poll_timeout(&self, index: usize) -> Option<Instant> {
-        self.machines.get(index)?.poll_timeout()
-    }
-
     fn poll_sent(
         &mut self,
         index: usize,
@@ -274,41 +254,6 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         written.transpose()
     }
 
-    fn poll_command(
-        &mut self,
-        index: usize,
-        post: Option<&mut Post<Input<S>>>,
-    ) -> Option<(CommandId, String)> {
-        let (id, command) = self.machines.get_mut(index)?.poll_command()?;
-        if let Some(post) = post
-            && let Some(outcome) = self.subject.outcome(Some(&command), &mut self.outcomes)
-        {
-            let after = completion_delay(&mut self.outcomes);
-            post.push(after, index, Input::Completed(id, outcome));
-        }
-        Some((id, format!("{command:?}")))
-    }
-
-    fn poll_event(&mut self, index: usize) -> Option<String> {
-        let event = self.machines.get_mut(index)?.poll_event()?;
-        Some(format!("event {event:?}"))
-    }
-
-    fn complete_stray(
-        &mut self,
-        index: usize,
-        now: Instant,
-        id: CommandId,
-        generator: &mut Generator,
-    ) -> bool {
-        let outcome = self.subject.outcome(None, generator);
-        let (Some(outcome), Some(machine)) = (outcome, self.machines.get_mut(index)) else {
-            return false;
-        };
-        machine.handle_completed(now, id, outcome);
-        true
-    }
-
     fn completes(input: &Input<S>) -> Option<CommandId> {
         if let Input::Completed(id, _) = input {
             return Some(*id);
@@ -316,18 +261,7 @@ impl<S: StreamContractSubject> Group for StreamGroup<'_, S> {
         None
     }
 
-    fn memory(&self, index: usize) -> usize {
-        let machine = self.machines.get(index);
-        machine.map_or(0, |machine| self.subject.memory(machine))
-    }
-
-    fn observe(&self, reached: &mut Reached) {
-        self.subject.observe(&self.machines, reached);
-    }
-
-    fn stuck(&self) -> Option<String> {
-        self.subject.stuck(&self.machines)
-    }
+    subject_methods!();
 }
 
 pub(super) enum Input<S: StreamContractSubject> {

@@ -1,9 +1,10 @@
 //! RETRY, REFUSE and VERSION: stateless answers of a server, and the cookies of a RETRY.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use crypto::{NoEntropy, Provider, Secret32};
+use wire::address::mapped;
 use wire::codec::concat;
 use wire::{Instant, Reader, Writer};
 
@@ -292,10 +293,7 @@ fn mac<P: Provider>(
     sender: SocketAddr,
     hello: &Hello0<'_>,
 ) -> [u8; 24] {
-    let ip = match sender.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
+    let ip = mapped(sender.ip());
     let full = provider.hmac_sha256(
         key.key.expose(),
         &[
