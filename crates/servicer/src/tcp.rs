@@ -18,7 +18,7 @@
 //!
 //! use crypto::{Identity, Ring};
 //! use servicer::{
-//!     Admission, Dial, DialError, StreamApplication, StreamListener, StreamServicer, TlsIdentity,
+//!     Admission, Dial, StreamApplication, StreamListener, StreamServicer, TlsIdentity,
 //! };
 //! use wire::{
 //!     CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine,
@@ -67,9 +67,6 @@
 //!     ) -> Option<Dial> {
 //!         match command {}
 //!     }
-//!     fn on_dialled(
-//!         &mut self, _: Instant, _: &mut Echo, _: CommandId, _: Result<ConnectionId, DialError>,
-//!     ) {}
 //! }
 //!
 //! let identity = TlsIdentity::new(&Identity::generate(&mut Ring::new())?)?;
@@ -109,6 +106,7 @@ mod driver;
 mod handshake_limiter;
 mod listener;
 mod record;
+pub mod socket;
 mod table;
 mod tls;
 mod x509;

@@ -17,7 +17,7 @@ mod readiness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ use relay_mesh::proxy_header::TrustedProxies;
 use relay_mesh::tunnel::{ConnEnd, ConnId};
 use relay_mesh::{Node, TcpConfig, TcpPort, TcpRefused, TcpWork};
 use serde::Serialize;
+use servicer::tcp::socket::{self, ACCEPT_BACKOFF, ACCEPTS_MAX};
 use wire::Instant;
-use wire::address::canonical;
 
 use connection::{Connection, READ_MAX, Stage, TransferResult};
 use listener::{Listeners, PortListener};
@@ -285,24 +285,19 @@ impl TcpSockets {
             return false;
         };
         let port = listener.port;
-        match listener.io.accept() {
-            Ok((stream, player)) => {
+        match socket::accept(&listener.io) {
+            Ok(Some((stream, peer))) => {
                 count(&mut self.stats.accepted);
-                self.accepting.pending = Some(AcceptedStream {
-                    port,
-                    stream,
-                    peer: canonical(player),
-                });
+                self.accepting.pending = Some(AcceptedStream { port, stream, peer });
                 true
             }
-            Err(error) => {
-                if error.kind() == ErrorKind::WouldBlock {
-                    listener.may_have_pending = false;
-                } else if !ACCEPT_RETRY_KINDS.contains(&error.kind()) {
-                    // A missing descriptor is seldom available at once.
-                    count(&mut self.stats.accept_errors);
-                    self.accepting.resume_at = Some(now + ACCEPT_BACKOFF);
-                }
+            Ok(None) => {
+                listener.may_have_pending = false;
+                false
+            }
+            Err(_) => {
+                count(&mut self.stats.accept_errors);
+                self.accepting.resume_at = Some(now + ACCEPT_BACKOFF);
                 false
             }
         }
@@ -487,13 +482,9 @@ enum Transfer {
     CloseWrite,
 }
 
-/// The peer reset the connection first, or a signal arrived; accept(2).
-const ACCEPT_RETRY_KINDS: [ErrorKind; 2] = [ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
-const ACCEPTS_MAX: usize = 64;
 /// Pause after [`ACCEPTS_MAX`] connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Counters of a node's TCP sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -19,7 +19,7 @@ use servicer::{
     StreamApplication, StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer,
     TlsIdentity, raise_descriptor_limit,
 };
-use wire::{CommandId, ConnectionId, Instant, NodeId, StreamMachine, UnixTime};
+use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
 use crate::trust;
@@ -312,16 +312,6 @@ impl StreamApplication<Hub> for HubApplication {
             );
         }
     }
-
-    fn on_dialled(
-        &mut self,
-        _now: Instant,
-        _hub: &mut Hub,
-        _id: CommandId,
-        _result: Result<ConnectionId, servicer::DialError>,
-    ) {
-        debug_assert!(false, "a hub never dials");
-    }
 }
 
 fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
@@ -440,7 +430,7 @@ mod tests {
     use hub::Epoch;
     use hub::join_file::{Grant, NetworkSecret};
     use hub::record::{Join, ToHub, VERSION};
-    use wire::{InstanceId, PeerIdentity};
+    use wire::{ConnectionId, InstanceId, PeerIdentity};
 
     use super::*;
 

@@ -124,6 +124,8 @@ impl Session {
         delay
     }
 
+    /// Keeps the ticks before `end` that a participant forwards. They arrive late, so they leave the
+    /// clock as it is, even where they are the newest seen.
     pub(super) fn take_closed(
         &mut self,
         now: Instant,

@@ -16,7 +16,7 @@ use super::config::SocketOptions;
 use super::event::JoinRequest;
 use super::event_queue::{EventSender, WorkerEvent, WorkerId};
 use super::record::{Closing, ReliableRecord};
-use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
+use crate::tcp::{Dial, OpenConnection, StreamApplication};
 
 #[derive(Debug, Default)]
 pub(super) struct AcceptMachine {
@@ -175,15 +175,6 @@ impl StreamApplication<AcceptMachine> for JoinHandler {
         command: Infallible,
     ) -> Option<Dial> {
         match command {}
-    }
-
-    fn on_dialled(
-        &mut self,
-        _: Instant,
-        _: &mut AcceptMachine,
-        _: CommandId,
-        _: Result<ConnectionId, DialError>,
-    ) {
     }
 
     /// Stops reading after the join record: the next record is for the thread of the accepted

@@ -12,7 +12,7 @@ use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity,
 use super::event::{Dest, LeaveCause, MemberId};
 use super::event_queue::{EventSender, WorkerEvent, WorkerId};
 use super::record::{Backlog, Budget, Closing, ReliableRecord};
-use crate::tcp::{Dial, DialError, OpenConnection, StreamApplication};
+use crate::tcp::{Dial, OpenConnection, StreamApplication};
 
 /// Passes messages between members and the application, and closes members that read too slowly.
 ///
@@ -511,15 +511,6 @@ impl StreamApplication<MemberMachine> for MemberApplication {
         command: Infallible,
     ) -> Option<Dial> {
         match command {}
-    }
-
-    fn on_dialled(
-        &mut self,
-        _: Instant,
-        _: &mut MemberMachine,
-        _: CommandId,
-        _: Result<ConnectionId, DialError>,
-    ) {
     }
 
     fn may_receive(&self, machine: &MemberMachine, _: ConnectionId) -> bool {

@@ -45,16 +45,18 @@ pub trait StreamApplication<M: StreamMachine> {
     ) -> Option<Dial>;
 
     /// Handles the result of a dial, which the application converts into an outcome for
-    /// [`handle_completed`](StreamMachine::handle_completed).
+    /// [`handle_completed`](StreamMachine::handle_completed). Does nothing by default, for those
+    /// that never dial.
     ///
     /// If the dial succeeded, [`handle_opened`](StreamMachine::handle_opened) was called before.
     fn on_dialled(
         &mut self,
-        now: Instant,
-        machine: &mut M,
-        id: CommandId,
-        result: Result<ConnectionId, DialError>,
-    );
+        _now: Instant,
+        _machine: &mut M,
+        _id: CommandId,
+        _result: Result<ConnectionId, DialError>,
+    ) {
+    }
 
     /// Called when a listener rejects a node that is not in
     /// [`Admission::Only`](super::Admission::Only). `claimed` is unproved: anyone can cause these

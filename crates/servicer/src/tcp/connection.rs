@@ -11,6 +11,7 @@ use wire::{CommandId, ConnectionId, Instant, NodeId, PeerIdentity, SourceKey};
 
 use super::StreamConfig;
 use super::record::{RecordReader, RecordWriter};
+use super::socket;
 use super::table::SlotPermit;
 use super::tls;
 use super::x509::CertificateFault;
@@ -145,14 +146,7 @@ impl Connection {
     /// Returns whether TCP is connected, or an error if the connect failed.
     pub(super) fn is_connected(&self) -> Result<bool, Fault> {
         let unreachable = |error: io::Error| Fault::Unreachable(error.kind());
-        if let Some(error) = self.io.take_error().map_err(unreachable)? {
-            return Err(unreachable(error));
-        }
-        match self.io.peer_addr() {
-            Ok(_) => Ok(true),
-            Err(error) if is_not_yet(&error) => Ok(false),
-            Err(error) => Err(unreachable(error)),
-        }
+        socket::is_connected(&self.io).map_err(unreachable)
     }
 
     /// Reads from the socket up to the length of `buffer`. Returns `None` if no data is available.
@@ -451,11 +445,6 @@ impl ConnDeadlines {
 }
 
 const CHUNK: usize = 64 << 10;
-
-/// Returns whether an error of `peer_addr` means that the socket is still connecting.
-fn is_not_yet(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::NotConnected || error.kind() == ErrorKind::InvalidInput
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,17 +4,16 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crypto::tls::TlsIdentity;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use wire::address::canonical;
 use wire::{Instant, SourceKey};
 
 use super::counters::StreamLedger;
+use super::socket::{self, ACCEPT_BACKOFF, ACCEPTS_MAX};
 use super::tls::{Admission, node_server};
 use super::x509::HostCertificate;
 
@@ -74,26 +73,13 @@ impl StreamListener {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let address = canonical(address);
-    let domain = Domain::for_address(address);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
+    let socket = socket::open(address)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
         // OpenBSD has no dual-stack sockets.
-        if !address.ip().is_unspecified() || socket.set_only_v6(false).is_err() {
-            socket.set_only_v6(true)?;
-        }
+        socket.set_only_v6(false).ok();
     }
-    // On Windows this would let two programs bind the same port.
-    #[cfg(unix)]
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(BACKLOG)?;
-    Ok(TcpListener::from_std(socket.into()))
+    socket::listen(socket, address)
 }
-
-/// Backlog of the listening socket. The system's own limit may be lower (on Linux
-/// net.core.somaxconn).
-const BACKLOG: i32 = 1_024;
 
 /// Why a port cannot be bound. The text is one sentence for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,15 +152,15 @@ impl Acceptor {
         let mut count = 0_usize;
         for (listener, is_ready) in self.listeners.iter().zip(&mut self.is_ready) {
             while *is_ready && count < ACCEPTS_MAX {
-                match accept(listener) {
-                    Accepted::Peer(io, peer) => {
+                match socket::accept(&listener.io) {
+                    Ok(Some((io, peer))) => {
                         count = count.saturating_add(1);
                         take(io, SourceKey::of(peer.ip()), &listener.tls);
                     }
-                    Accepted::NotPending => *is_ready = false,
-                    Accepted::Error => {
+                    Ok(None) => *is_ready = false,
+                    Err(_) => {
                         ledger.accept_errors.add(1);
-                        self.retry_at = Some(now + RETRY_PAUSE);
+                        self.retry_at = Some(now + ACCEPT_BACKOFF);
                         return count;
                     }
                 }
@@ -198,36 +184,6 @@ impl Acceptor {
         self.retry_at = None;
     }
 }
-
-enum Accepted {
-    Peer(TcpStream, SocketAddr),
-    NotPending,
-    Error,
-}
-
-fn accept(listener: &StreamListener) -> Accepted {
-    loop {
-        return match listener.io.accept() {
-            Ok((io, peer)) => Accepted::Peer(io, canonical(peer)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Accepted::NotPending,
-            // The peer left before the accept; accept(2).
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                ) =>
-            {
-                continue;
-            }
-            Err(_) => Accepted::Error,
-        };
-    }
-}
-
-const ACCEPTS_MAX: usize = 64;
-
-/// Pause after a failed accept. The cause, such as a lack of descriptors, seldom ends at once.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Raises the soft limit of open files to the hard limit and returns it. Returns `None` on systems
 /// other than Linux, without effect.

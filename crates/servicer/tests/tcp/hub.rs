@@ -65,15 +65,6 @@ impl StreamApplication<Hub> for Submitter {
         }
         None
     }
-
-    fn on_dialled(
-        &mut self,
-        _: Instant,
-        _: &mut Hub,
-        _: CommandId,
-        _: Result<ConnectionId, DialError>,
-    ) {
-    }
 }
 
 /// Dials as a node requests, and reports its events.

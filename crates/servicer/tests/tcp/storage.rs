@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use servicer::{
-    Dial, DialError, End, Jobs, RequestError, Storage, StorageConfig, StorageThread,
-    StreamApplication, StreamConfig, StreamHandle, StreamServicer,
+    Dial, End, Jobs, RequestError, Storage, StorageConfig, StorageThread, StreamApplication,
+    StreamConfig, StreamHandle, StreamServicer,
 };
 use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
 
@@ -71,14 +71,6 @@ impl StreamApplication<Still> for Passer {
         command: Infallible,
     ) -> Option<Dial> {
         match command {}
-    }
-    fn on_dialled(
-        &mut self,
-        _: Instant,
-        _: &mut Still,
-        _: CommandId,
-        _: Result<ConnectionId, DialError>,
-    ) {
     }
 }
 

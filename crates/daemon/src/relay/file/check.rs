@@ -45,6 +45,7 @@ impl FileConfig {
         self.name_fault()
             .or_else(|| self.address_fault())
             .or_else(|| self.game_faults())
+            .or_else(|| self.repeated_listen())
             .or_else(|| self.proxies_fault())
             .or_else(|| self.probes_fault())
             .or_else(|| self.rations_fault())
@@ -216,6 +217,21 @@ impl FileConfig {
             };
             let text = format!("game {:?} {fault}", game.name);
             Some(Fault::new(format!("games[{index}]{field}"), text))
+        })
+    }
+
+    fn repeated_listen(&self) -> Option<Fault> {
+        self.games.iter().enumerate().find_map(|(index, game)| {
+            let mut listed = BTreeSet::new();
+            let mut is_repeated =
+                |address: SocketAddr| address.port() != 0 && !listed.insert(canonical(address));
+            let position = game
+                .listen
+                .iter()
+                .position(|address| is_repeated(*address))?;
+            let address = game.listen.get(position)?;
+            let field = format!("games[{index}].listen[{position}]");
+            Some(Fault::new(field, format!("{address} is listed twice")))
         })
     }
 

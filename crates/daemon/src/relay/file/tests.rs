@@ -90,6 +90,7 @@ fn every_field_of_the_file_reaches_the_node() {
 }
 
 /// Asserts that the games are those of the file above.
+#[cfg(feature = "emulation")]
 fn assert_games(games: &[Game], two: NodeName) {
     let entry = EntryGame {
         listen: vec!["127.0.0.1:9".parse().unwrap()],
@@ -230,6 +231,10 @@ fn an_invalid_game_is_rejected_in_one_sentence() {
                 game.exits.clear();
             }),
             "game \"doom\" has neither \"listen\", for an entry, nor \"server\", for an exit",
+        ),
+        (
+            with(|game| game.listen = vec!["127.0.0.1:9".parse().unwrap(); 2]),
+            "127.0.0.1:9 is listed twice",
         ),
         (
             with(|game| game.exits.clear()),

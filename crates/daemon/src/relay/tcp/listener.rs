@@ -1,14 +1,15 @@
 //! Listening sockets of TCP games, and socket options of connections.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use relay_mesh::TcpPort;
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use servicer::tcp::socket;
+use socket2::{SockAddr, SockRef, Socket, TcpKeepalive};
 use wire::address::canonical;
 
 #[derive(Debug)]
@@ -23,27 +24,20 @@ pub(super) struct PortListener {
 /// there.
 pub(super) fn listen((address, is_dual): (SocketAddr, bool)) -> io::Result<TcpListener> {
     let address = canonical(address);
-    let socket = socket(address)?;
+    let socket = buffered(address)?;
     if address.is_ipv6() && is_dual {
         // OpenBSD has no dual-stack sockets.
         socket.set_only_v6(false).ok();
     }
-    // On Windows this would let two programs share the port.
-    #[cfg(unix)]
-    socket.set_reuse_address(true)?;
-    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-    let bound = socket.bind(&SockAddr::from(address));
-    let listening = bound.and_then(|()| socket.listen(BACKLOG));
-    match listening {
-        Ok(()) => Ok(TcpListener::from_std(socket.into())),
-        Err(error) if is_dual && is_taken(&error) => listen((address, false)),
-        Err(error) => Err(error),
+    match socket::listen(socket, address) {
+        Err(error) if is_dual && error.kind() == ErrorKind::AddrInUse => listen((address, false)),
+        listening => listening,
     }
 }
 
 /// Starts to connect to `server`; the socket becomes writable when the result is known.
 pub(super) fn dial(server: SocketAddr, from: Option<SocketAddr>) -> io::Result<TcpStream> {
-    let socket = socket(server)?;
+    let socket = buffered(server)?;
     if let Some(from) = from {
         socket.bind(&SockAddr::from(from))?;
     }
@@ -79,13 +73,8 @@ pub(super) fn close_gracefully(stream: &TcpStream) {
     SockRef::from(stream).set_linger(None).ok();
 }
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
-    let domain = Domain::for_address(address);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.set_nonblocking(true)?;
+fn buffered(address: SocketAddr) -> io::Result<Socket> {
+    let socket = socket::open(address)?;
     // Set before listen and connect, so that the advertised window fits.
     socket.set_recv_buffer_size(BUFFER_BYTES)?;
     socket.set_send_buffer_size(BUFFER_BYTES)?;
@@ -98,7 +87,7 @@ pub(in crate::relay) fn is_in_progress(error: &io::Error) -> bool {
     let in_progress = error.raw_os_error() == Some(IN_PROGRESS);
     #[cfg(not(unix))]
     let in_progress = false;
-    in_progress || error.kind() == io::ErrorKind::WouldBlock
+    in_progress || error.kind() == ErrorKind::WouldBlock
 }
 
 /// `EINPROGRESS` of errno(3).
@@ -110,8 +99,6 @@ const IN_PROGRESS: i32 = 36;
 /// Buffer per direction and connection; the system reserves twice as much (socket(7)). It bounds
 /// what a slow reader holds up; the system's default grows to megabytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Connections that the system queues before accept; its own limit may be lower.
-const BACKLOG: i32 = 1_024;
 /// Idle time before the first keep-alive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// Interval and number of keep-alive probes; with [`KEEPALIVE_IDLE`] they take [`USER_TIMEOUT`].

@@ -10,6 +10,7 @@ use crypto::Ring;
 use mio::net::TcpStream;
 use relay_mesh::tunnel::{ConnId, InboundConn, InboundHeader, InboundHeaderError, Refusal};
 use relay_mesh::{Node, TcpPort};
+use servicer::tcp::socket;
 use wire::Instant;
 use wire::address::canonical;
 
@@ -49,18 +50,13 @@ impl TcpSockets {
         let Some(conn) = connection.conn() else {
             return;
         };
-        let fault = match connection.stream.take_error() {
-            Ok(None) => match connection.stream.peer_addr() {
-                Ok(_) => None,
-                // Still in progress.
-                Err(error) if error.kind() == ErrorKind::NotConnected => return,
-                Err(error) => Some(error),
-            },
-            Ok(Some(error)) | Err(error) => Some(error),
-        };
-        if let Some(error) = fault {
-            self.remove(token);
-            return self.fail_dial(now, node, conn, refusal_of(&error));
+        match socket::is_connected(&connection.stream) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                self.remove(token);
+                return self.fail_dial(now, node, conn, refusal_of(&error));
+            }
         }
         let deadline = connection.deadline.take();
         connection.open(conn, Vec::new());

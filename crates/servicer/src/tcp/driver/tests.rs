@@ -4,7 +4,7 @@ use std::time::Duration;
 use wire::{CloseCause, CommandId, ConnectionId, Outbound, PeerIdentity};
 
 use super::*;
-use crate::tcp::{Dial, DialError};
+use crate::tcp::Dial;
 
 /// A machine and application that never finish: endless events, or a far timer.
 #[derive(Debug)]
@@ -70,15 +70,6 @@ impl StreamApplication<Endless> for Never {
         command: Infallible,
     ) -> Option<Dial> {
         match command {}
-    }
-
-    fn on_dialled(
-        &mut self,
-        _: Instant,
-        _: &mut Endless,
-        _: CommandId,
-        _: Result<ConnectionId, DialError>,
-    ) {
     }
 
     fn is_drained(&self, _: &Endless) -> bool {
