@@ -12,6 +12,7 @@ pub mod crypto_token;
 pub mod hub_join_file;
 pub mod hub_log;
 pub mod hub_record;
+pub mod hub_stats;
 pub mod hub_switch;
 pub mod lockstep_client;
 pub mod lockstep_datagram;
@@ -58,6 +59,9 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_join_file", hub_join_file::parse),
     ("hub_log_record", hub_log::record),
     ("hub_recovery", hub_log::recovery),
+    ("hub_stats_batch", hub_stats::batch),
+    ("hub_stats_query", hub_stats::query),
+    ("hub_stats_rows", hub_stats::rows),
     ("hub_switch", hub_switch::records),
     ("lockstep_up", lockstep_datagram::up),
     ("lockstep_down", lockstep_datagram::down),

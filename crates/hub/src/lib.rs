@@ -9,6 +9,7 @@ pub mod join_file;
 pub mod log;
 mod node;
 pub mod record;
+pub mod stats;
 pub mod store;
 
 pub use field::{
