@@ -58,23 +58,23 @@ pub struct ChoiceConfig {
     /// Minimum time since the last change before changing for an advantage. Default 5 s.
     pub hold: Duration,
     /// Excess, both in cost and in delay alone, above which a window is bad. Default 20 ms.
-    pub escape: Cost,
-    /// Share lost, beyond what the best loses, above which a window is bad. Default 5 %.
-    pub escape_loss: Loss,
+    pub degraded_excess: Cost,
+    /// Share lost, more than what the best loses, above which a window is bad. Default 5 %.
+    pub degraded_loss: Loss,
     /// How much more the best may cost if the current route loses that much. Default 100 ms, which
     /// is the price of 5 %.
-    pub escape_loss_worth: Cost,
+    pub degraded_loss_cost: Cost,
     /// Minimum number of consecutive bad windows before the flow leaves. Default 3.
-    pub escape_windows: u8,
+    pub degraded_windows: u8,
     /// Minimum excess in them times seconds. Default 80 ms. A route that is 100 ms worse is left
     /// after 0.8 s, one that is 40 ms worse after 2 s.
-    pub escape_worth: Cost,
+    pub degraded_total: Cost,
     /// Increase of that threshold per false alarm, in thousandths of it. Default 2,000.
-    pub regret: u32,
+    pub false_alarm_increase: u32,
     /// Maximum total increase, in thousandths. Default 4,000.
-    pub regret_max: u32,
+    pub false_alarm_increase_max: u32,
     /// Time in which the increase halves; 15 min.
-    pub regret_half_life: Duration,
+    pub false_alarm_half_life: Duration,
     /// Length of such a window. Default 200 ms.
     pub window: Duration,
     /// Routes that cost at most this much more than the best count as equal. Default 2 ms.
@@ -93,14 +93,14 @@ impl Default for ChoiceConfig {
             confirm: Duration::from_secs(3),
             confirm_spread: Duration::from_secs(15),
             hold: Duration::from_secs(5),
-            escape: Cost::from_millis(20),
-            escape_loss: Loss::from_ppm(50_000),
-            escape_loss_worth: Cost::from_millis(100),
-            escape_windows: 3,
-            escape_worth: Cost::from_millis(80),
-            regret: 2_000,
-            regret_max: 4_000,
-            regret_half_life: Duration::from_secs(15 * 60),
+            degraded_excess: Cost::from_millis(20),
+            degraded_loss: Loss::from_ppm(50_000),
+            degraded_loss_cost: Cost::from_millis(100),
+            degraded_windows: 3,
+            degraded_total: Cost::from_millis(80),
+            false_alarm_increase: 2_000,
+            false_alarm_increase_max: 4_000,
+            false_alarm_half_life: Duration::from_secs(15 * 60),
             window: Duration::from_millis(200),
             equal: Cost::from_millis(2),
             judges_data: true,
@@ -122,7 +122,7 @@ pub struct Candidate<'a> {
     /// Recent loss.
     pub loss: Loss,
     /// What its data shows.
-    pub standing: DataHealth,
+    pub data_health: DataHealth,
 }
 
 /// What the data that a route carried shows.
@@ -141,7 +141,7 @@ pub enum DataHealth {
 impl Candidate<'_> {
     /// Returns whether a flow may change to it.
     fn is_fit(&self, now: Instant, penalties: &Penalties) -> bool {
-        self.standing == DataHealth::Good && !penalties.is_suppressed(now, self.path)
+        self.data_health == DataHealth::Good && !penalties.is_suppressed(now, self.path)
     }
 
     /// The larger of the link state's cost and the newest measurement.
@@ -252,7 +252,7 @@ impl Choice {
         current: &Candidate<'_>,
         best: &Candidate<'_>,
     ) -> Option<Reason> {
-        if current.standing == DataHealth::Failing || self.is_degraded(now, current, best) {
+        if current.data_health == DataHealth::Failing || self.is_degraded(now, current, best) {
             return Some(Reason::Degraded);
         }
         let percent = best.worse().percent(self.config.margin_percent);
@@ -269,13 +269,13 @@ impl Choice {
 
     /// Evaluates the window if it has ended, by the newest measurements.
     fn is_degraded(&mut self, now: Instant, current: &Candidate<'_>, best: &Candidate<'_>) -> bool {
-        let is_late = current.is_later(best, self.config.escape);
+        let is_late = current.is_later(best, self.config.degraded_excess);
         let more = current.loss.ppm().saturating_sub(best.loss.ppm());
-        let is_lossy = more > self.config.escape_loss.ppm()
-            && best.loss <= self.config.escape_loss
-            && best.worse() <= current.recent.plus(self.config.escape_loss_worth);
+        let is_lossy = more > self.config.degraded_loss.ppm()
+            && best.loss <= self.config.degraded_loss
+            && best.worse() <= current.recent.plus(self.config.degraded_loss_cost);
         let late = is_late.then(|| current.recent.less(best.worse()));
-        let lossy = is_lossy.then_some(self.config.escape_loss_worth);
+        let lossy = is_lossy.then_some(self.config.degraded_loss_cost);
         self.degradation.is_due(now, &self.config, late.max(lossy))
     }
 
@@ -381,8 +381,8 @@ impl DegradationDetector {
         self.accumulated_excess = self.accumulated_excess.saturating_add(more);
         let factor = u64::from(self.false_alarms(now, config)).saturating_add(1_000);
         // 0.1 ms × s × thousandths is 0.1 ms × ms.
-        let worth = u64::from(config.escape_worth.units()).saturating_mul(factor);
-        self.windows >= config.escape_windows && self.accumulated_excess >= worth
+        let total = u64::from(config.degraded_total.units()).saturating_mul(factor);
+        self.windows >= config.degraded_windows && self.accumulated_excess >= total
     }
 
     const fn reset(&mut self) {
@@ -413,15 +413,17 @@ impl DegradationDetector {
         let is_back = left.is_some_and(|left| left.worse() <= limit && left.loss <= best.loss);
         if is_back {
             self.left = None;
-            let sum = self.false_alarms(now, config).saturating_add(config.regret);
-            self.false_alarms = (sum.min(config.regret_max), now);
+            let sum = self
+                .false_alarms(now, config)
+                .saturating_add(config.false_alarm_increase);
+            self.false_alarms = (sum.min(config.false_alarm_increase_max), now);
         }
     }
 
     /// The decayed number of false alarms, in thousandths.
     fn false_alarms(&self, now: Instant, config: &ChoiceConfig) -> u32 {
         let (sum, at) = self.false_alarms;
-        faded(sum, now.saturating_since(at), config.regret_half_life)
+        faded(sum, now.saturating_since(at), config.false_alarm_half_life)
     }
 }
 

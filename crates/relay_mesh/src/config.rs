@@ -61,7 +61,7 @@ pub struct Config {
     pub probes: BTreeMap<String, ServerProbe>,
     /// At an entry: proxies before the ports of UDP games, by the game's name, also for games of a
     /// signed document. Each of their datagrams must begin with a PROXY protocol header of version
-    /// 2, which is removed; it names the player, whose address counts for all limits.
+    /// 2, which is removed; it names the player, and that address counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
     /// At an entry: limits per network for unproved sources of a UDP game, by the game's name, also
     /// for games of signed documents. Default for other games: [`RationLimits::default`].

@@ -153,7 +153,7 @@ impl Loss {
     /// A link that loses 2 of 1,000 in each direction has a lost probe among the newest 100 for a
     /// third of the time. By its share of loss that probe would cost 20 ms and move packets.
     #[must_use]
-    pub fn beyond_chance(lost: u32, sent: u32) -> Self {
+    pub fn of_link(lost: u32, sent: u32) -> Self {
         Self::lower_bound(lost.saturating_sub(1), sent)
     }
 }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn pgx5_a_probe_lost_by_chance_costs_nothing_and_lasting_loss_does() {
         let model = CostModel::default();
-        let price = |lost, sent| model.loss(Loss::beyond_chance(lost, sent).into());
+        let price = |lost, sent| model.loss(Loss::of_link(lost, sent).into());
         for sent in [1, 10, 100] {
             assert_eq!(price(0, sent), Cost::ZERO);
             assert_eq!(price(1, sent), Cost::ZERO);

@@ -128,8 +128,9 @@ pub enum FlowEnd {
     Refused,
     /// Its packet numbers are used up.
     AeadLimitReached,
-    /// It was evicted for others: its player had not proved to receive.
-    Crowded,
+    /// Its slot was needed for others: its player had not proved to receive, or its network has its
+    /// share of the slots.
+    Evicted,
 }
 
 impl FlowMessage {
@@ -370,7 +371,7 @@ const ENDS: [FlowEnd; 6] = [
     FlowEnd::SessionLost,
     FlowEnd::Refused,
     FlowEnd::AeadLimitReached,
-    FlowEnd::Crowded,
+    FlowEnd::Evicted,
 ];
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 //! probes show that a link is dead, the node stops gossiping over it, chooses another neighbour,
 //! and makes its lazy links eager.
 //!
-//! Once a minute a node replaces one neighbour whose link is lazy with a random one. This
+//! Once a minute a node replaces one neighbour on a lazy link with a random one. This
 //! reconnects parts of a network that chose neighbours only among themselves.
 //!
 //! **Pace.** Records that report a link up or down, and new lists, are forwarded at once. Renewals
@@ -26,7 +26,7 @@
 //! is still missing a second later. Only the timer searches for missing records, so that the cost
 //! of a message is bounded by its length. Digests omit expired origins. A node that receives a
 //! record older than an expired one sends the expired one back: so a restarted node without a
-//! clock, or whose clock was ahead, learns its last version.
+//! clock, or with a clock that was ahead, learns its last version.
 //!
 //! **Bounds.** Per neighbour: 256 KiB/s of messages with a burst of 1 MiB; 128 KiB/s of replies and
 //! digests with a burst of 256 KiB; one digest per second; one request of 64 origins per second;
@@ -157,7 +157,7 @@ impl<P: Provider> Gossip<P> {
             .map(|(id, _)| *id)
     }
 
-    /// Adds a neighbour whose session is up; replaces an earlier session.
+    /// Adds a neighbour with a session; replaces an earlier session.
     pub fn on_up(&mut self, now: Instant, node: NodeId) {
         self.neighbours.insert(node, Neighbour::new(now));
         if !self.own_record.is_empty() {
@@ -422,7 +422,7 @@ fn draw_index(generator: &mut Generator, len: usize) -> usize {
 
 /// Flush interval: small networks send little, and large ones fill a datagram within it.
 const FLUSH: Duration = Duration::from_millis(100);
-/// Flush interval in [`MEDIUM`] networks, whose datagrams would be many and near empty.
+/// Flush interval in [`MEDIUM`] networks: with the other one, datagrams would be near empty.
 const FLUSH_MEDIUM: Duration = Duration::from_millis(200);
 const MEDIUM: core::ops::RangeInclusive<usize> = 33..=256;
 const HAVE_INTERVAL: Duration = Duration::from_secs(2);

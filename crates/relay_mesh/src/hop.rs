@@ -274,7 +274,7 @@ pub const HOPS_LEFT_MAX: u8 = 3;
 /// Packet numbers of a flow: a hop's nonce has room for 7 bytes.
 pub const NUMBERS_MAX: u64 = 1 << 56;
 
-/// Right shift of a slot's first byte, whose high bits are its shard.
+/// Right shift that leaves the shard of a slot's first byte.
 pub(crate) const SHARD_SHIFT: u32 = 5;
 
 const EPOCH_BITS: u8 = 0b0000_0011;

@@ -73,7 +73,7 @@ pub(crate) struct Packet<'a> {
 
 impl<A: Aead> HopSealer<A> {
     /// Creates the only sealer from one shard to another. `serial` must differ from those of all
-    /// sealers of the node whose bindings still exist.
+    /// sealers of the node with existing bindings.
     pub(crate) fn new<P: Provider<Aead = A>>(
         provider: &P,
         secret: &LinkSecret,
@@ -121,7 +121,7 @@ impl<A: Aead> HopSealer<A> {
     /// if nothing was sealed to it, or if it is tag-only; otherwise from the next key epoch.
     #[expect(
         clippy::needless_pass_by_value,
-        reason = "whoever gives a binding back shall not seal with it"
+        reason = "the caller must not seal with a released binding"
     )]
     pub(crate) fn release(&mut self, binding: Binding) {
         if binding.serial != self.serial {

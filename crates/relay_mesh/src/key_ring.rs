@@ -20,7 +20,7 @@ pub(crate) struct KeyRing<A> {
     /// Current phase in full.
     reached: u32,
     /// Rate limiter of advances over unopened phases; `None` until the first.
-    said: Option<TokenBucket>,
+    advances: Option<TokenBucket>,
     secret: TrafficSecret,
     present: (A, Iv),
     previous: Option<Previous<A>>,
@@ -61,7 +61,7 @@ impl<A: Aead> KeyRing<A> {
             modulus,
             phase: 0,
             reached: 0,
-            said: None,
+            advances: None,
             secret,
             present,
             previous: None,
@@ -92,7 +92,7 @@ impl<A: Aead> KeyRing<A> {
         }
         let steps = usize::from(ahead);
         if steps > AHEAD_MAX {
-            return self.leap(provider, now, (ahead, sealed));
+            return self.open_far_ahead(provider, now, (ahead, sealed));
         }
         while self.ahead.len() < steps {
             let last = self.ahead.last().map_or(&self.secret, |(secret, _)| secret);
@@ -109,15 +109,20 @@ impl<A: Aead> KeyRing<A> {
     /// Opens a packet of a phase further ahead, if all packets of the phases in between were lost
     /// (up to an hour each). A forged one changes no key; the rate limiter of
     /// [`reach`](Self::reach) bounds its cost.
-    fn leap<P: Provider<Aead = A>>(
+    fn open_far_ahead<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
         now: Instant,
         (ahead, sealed): (u8, Sealed<'_>),
     ) -> Result<(), OpenError> {
-        let full = || TokenBucket::new(SAID_RATE, SAID_MAX, now);
+        let full = || TokenBucket::new(ADVANCE_RATE, ADVANCE_BURST, now);
         let is_nearer_ahead = ahead <= self.modulus / 2;
-        if !is_nearer_ahead || !self.said.get_or_insert_with(full).take(now, ahead.into()) {
+        if !is_nearer_ahead
+            || !self
+                .advances
+                .get_or_insert_with(full)
+                .take(now, ahead.into())
+        {
             return Err(OpenError);
         }
         let mut before = self.secret.next(provider);
@@ -135,7 +140,7 @@ impl<A: Aead> KeyRing<A> {
 
     /// Advances to a phase that the sealing end announced, if it is later than any opened packet:
     /// the low bits do not distinguish phases a full round apart. Returns whether the rate limit
-    /// allows it: each phase costs an expansion, [`SAID_MAX`] at once and [`SAID_RATE`] a second.
+    /// allows it: each phase costs an expansion, [`ADVANCE_BURST`] at once and [`ADVANCE_RATE`] a second.
     pub(crate) fn reach<P: Provider<Aead = A>>(
         &mut self,
         provider: &P,
@@ -143,8 +148,8 @@ impl<A: Aead> KeyRing<A> {
         phase: u32,
     ) -> bool {
         let behind = phase.saturating_sub(self.reached);
-        let full = || TokenBucket::new(SAID_RATE, SAID_MAX, now);
-        if !self.said.get_or_insert_with(full).take(now, behind) {
+        let full = || TokenBucket::new(ADVANCE_RATE, ADVANCE_BURST, now);
+        if !self.advances.get_or_insert_with(full).take(now, behind) {
             return false;
         }
         for _ in self.reached..phase {
@@ -193,9 +198,9 @@ fn open_with<A: Aead>((aead, iv): &(A, Iv), sealed: Sealed<'_>) -> Result<(), Op
 /// phase, these are all that packets distinguish once late packets are no longer accepted.
 const AHEAD_MAX: usize = 3;
 /// Phases that announcements may advance, in a burst and per second. An honest end announces each
-/// within a second, and exceeds [`SAID_RATE`] only above 2^22 frames a second.
-const SAID_MAX: u32 = 64;
-const SAID_RATE: u32 = 1;
+/// within a second, and exceeds [`ADVANCE_RATE`] only above 2^22 frames a second.
+const ADVANCE_BURST: u32 = 64;
+const ADVANCE_RATE: u32 = 1;
 /// How long late packets of the previous phase are accepted: three times the longest probe timeout
 /// of a link in use (1 s; RFC 9002, section 6.2.2, allows as much before the first sample).
 const PREVIOUS_KEPT: Duration = Duration::from_secs(3);

@@ -58,7 +58,7 @@ pub mod code {
     pub const LINK_RECORD: u8 = 0x03;
     /// Link records that a node holds.
     pub const DIGEST: u8 = 0x04;
-    /// Origins whose records a node requests.
+    /// Origins that a node requests records of.
     pub const REQUEST: u8 = 0x05;
     /// Frames that a node accepts; see [`LinkTerms`](crate::link_terms::LinkTerms).
     pub const LINK_TERMS: u8 = 0x06;

@@ -2,17 +2,21 @@
 
 mod advertised_links;
 mod config_news;
+mod datagram_queue;
 mod dialling;
 mod edges;
 mod entry;
 mod exit;
 mod exit_selection;
 mod failure_counts;
+mod flow_ids;
 mod flow_open;
+mod flow_queues;
 mod flow_table;
 mod flows;
 mod known_routes;
 mod label_scheduler;
+mod label_search;
 mod link_state_audit;
 mod links;
 mod measuring;
@@ -22,9 +26,14 @@ mod path_cost;
 mod path_labels;
 mod path_probes;
 mod path_selection;
+mod path_selector;
 mod path_set;
+mod path_setups;
+mod path_table;
 mod peers;
 mod planes;
+mod probe_flow;
+mod recent_lengths;
 mod reconfigure;
 mod releases;
 mod reserve;
@@ -90,7 +99,7 @@ use session_relay::Detours;
 #[cfg(feature = "tcp")]
 use tunnels::Tunnels;
 
-/// A node of the mesh; a [`wire::Machine`] whose peers are [`Leg`]s.
+/// A node of the mesh; a [`wire::Machine`] with [`Leg`]s as peers.
 ///
 /// It owns no socket, clock or thread. Its driver opens the mesh socket as [`SocketId::MESH`].
 /// Every other socket is opened at the node's [`Command`] and named by [`Outcome::Opened`]. Each
@@ -362,7 +371,7 @@ impl<P: Provider> Node<P> {
         let own = self
             .tunnels
             .as_ref()
-            .and_then(|tunnels| tunnels.due())
+            .and_then(|tunnels| tunnels.poll_timeout())
             .map_or(own, |due| due.min(own));
         Some(self.endpoint.poll_timeout().map_or(own, |due| due.min(own)))
     }
@@ -510,7 +519,7 @@ impl<P: Provider> Node<P> {
         let watches = self
             .path_sets
             .values()
-            .flat_map(|path_set| &path_set.paths)
+            .flat_map(|path_set| path_set.paths.iter())
             .filter(|path| path.is_watched())
             .map(|path| path.watch.poll_timeout(now));
         let path_sets = self.path_sets.values();

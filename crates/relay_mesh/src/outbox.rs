@@ -62,17 +62,14 @@ impl Outbox {
         self.filling.push_frame(to, by, write)
     }
 
-    /// Appends `datagram`. Returns false if the queue is full.
-    pub(crate) fn push_bytes(&mut self, destination: Destination, datagram: &[u8]) -> bool {
-        if self.is_full() {
-            return false;
-        }
-        let write = |out: &mut Vec<u8>| -> Result<(), core::convert::Infallible> {
-            out.extend_from_slice(datagram);
-            Ok(())
-        };
-        let Ok(()) = self.push(destination, write);
-        true
+    /// Appends what `write` appends as one datagram. Returns false, and appends nothing, if the queue
+    /// is full or `write` fails.
+    pub(crate) fn try_push<E>(
+        &mut self,
+        destination: Destination,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> bool {
+        !self.is_full() && self.push(destination, write).is_ok()
     }
 
     /// Takes the next datagrams for the driver, and appends their bytes to `buf`.

@@ -28,11 +28,11 @@ pub struct PathProbe {
     pub number: u32,
     /// The probing end's clock, in nanoseconds from any epoch.
     pub clock: u64,
-    /// Data packets whose arrival time is reported.
+    /// Selects the data packets to report the arrival times of.
     pub sampling: Sampling,
 }
 
-/// A rule that selects the data packets whose arrival time is reported.
+/// A rule that selects the data packets to report the arrival times of.
 ///
 /// It is sealed end to end, so relays cannot recognize those packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl PathProbe {
         writer.u8(self.sampling.shift);
     }
 
-    /// Returns the echo of the end whose clock is `now`, where `arrived` probes and `data` arrived.
+    /// Returns the echo. `now` is the clock of this end, where `arrived` probes and `data` arrived.
     #[must_use]
     pub const fn answer(self, now: Instant, arrived: u32, data: DataReport) -> PathEcho {
         PathEcho {

@@ -344,7 +344,7 @@ impl PathQuality {
             DataVerdict::Lossy
         } else if self.late.is_alarm() {
             DataVerdict::Late
-        } else if lossy.max(self.late).is_suspicion() {
+        } else if lossy.max(self.late).is_suspect() {
             DataVerdict::Suspect
         } else {
             DataVerdict::Good
@@ -437,7 +437,7 @@ impl Cusum {
         self.0 >= ALARM
     }
 
-    const fn is_suspicion(self) -> bool {
+    const fn is_suspect(self) -> bool {
         self.0 >= ALARM / 2
     }
 }
@@ -594,8 +594,8 @@ impl WholeTrial {
         let Some((_, before)) = self.began else {
             return false;
         };
-        let came = arrived.wrapping_sub(before);
-        let is_over = (TRIAL_PACKETS - 1..=TRIAL_PACKETS).contains(&came);
+        let since = arrived.wrapping_sub(before);
+        let is_over = (TRIAL_PACKETS - 1..=TRIAL_PACKETS).contains(&since);
         if is_over {
             (self.next_at, self.began) = (None, None);
         }

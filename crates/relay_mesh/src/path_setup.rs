@@ -124,7 +124,7 @@ impl PathSetup {
     }
 
     /// Records the session over which the answer to a request arrives.
-    pub(crate) fn note_session(&mut self, id: RequestId, session: Option<SessionId>) {
+    pub(crate) fn record_session(&mut self, id: RequestId, session: Option<SessionId>) {
         let asked = self.hops.iter_mut().find(|hop| hop.waits_for == Some(id));
         if let Some(hop) = asked {
             hop.session = session;

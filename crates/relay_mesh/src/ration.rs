@@ -39,7 +39,7 @@ const fn prefix_of((game, source): (usize, SocketAddr)) -> SourcePrefix {
     (game, NetworkKey::of(source.ip()))
 }
 
-/// Limits replies to sources whose address may be forged.
+/// Limits replies to source addresses that may be forged.
 ///
 /// A game may answer with more than it receives, and its players prove nothing to the entry. Until
 /// two exchanges in each direction a source gets at most 4 replies and 4 KiB per second, and all

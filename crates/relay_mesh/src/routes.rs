@@ -5,7 +5,7 @@
 //! most k relays. One source costs at most 3 N² lane operations, whatever the records contain.
 //!
 //! Ties are deterministic: the cheaper route wins, then the one with fewer relays, then the one
-//! whose last relay has the lower ID, then the one before it.
+//! with the lower ID of the last relay, or of the relay before that.
 
 mod all_pairs;
 mod source;

@@ -28,7 +28,7 @@ pub(crate) struct Shards<A> {
     pub(crate) touched: Touched,
 }
 
-/// Bitmap of shards whose outbox the thread that forwarded for them must drain.
+/// Bitmap of shards: the thread that forwarded for them must drain their outboxes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched(u8);
 
@@ -96,7 +96,7 @@ impl<A: Aead> Shards<A> {
 impl Touched {
     pub(crate) const NONE: Self = Self(0);
 
-    pub(crate) const fn note(&mut self, shard: ShardId) {
+    pub(crate) const fn insert(&mut self, shard: ShardId) {
         self.0 |= 1 << shard.place();
     }
 
@@ -134,7 +134,7 @@ pub(crate) fn lock<A>(plane: &SharedPlane<A>) -> MutexGuard<'_, DataPlane<A>> {
 pub struct Steering {
     /// The first byte.
     pub first: u8,
-    /// Offset of the byte whose high bits name the shard; the first shard if it is missing.
+    /// Offset of the byte with the shard in its high bits; the first shard if it is missing.
     pub at: usize,
 }
 
@@ -248,7 +248,7 @@ impl<P: Provider> Machine for Forwarder<P> {
             self.stray(arrival, datagram);
             return;
         };
-        self.touched.note(shard);
+        self.touched.insert(shard);
         debug_assert!(now >= self.now, "time went back");
         self.now = self.now.max(now);
         let (now, source) = (self.now, arrival.peer.address);

@@ -19,8 +19,8 @@ pub struct TcpConfig {
     /// Connection slots of the driver, for players and game servers together; 1,024, and at most
     /// [`PLAYERS_MAX`](TunnelConfig::PLAYERS_MAX). Another entry has at most seven eighths of them,
     /// in all its tunnels. Players of one /24 or /48 have at most a quarter, or twice
-    /// [`per_address_max`](TunnelConfig::per_address_max) if that is more; a player whose exit is
-    /// this node too uses two. The driver enforces the total.
+    /// [`per_address_max`](TunnelConfig::per_address_max) if that is more; a player with this
+    /// node as exit too uses two. The driver enforces the total.
     pub connections_max: u32,
     /// Limits of each tunnel.
     pub tunnel: TunnelConfig,
@@ -108,7 +108,7 @@ pub enum TcpRefused {
     /// No exit of the game can be reached.
     NoExit,
     /// A limit is reached: per address, or in total.
-    Crowded,
+    LimitReached,
 }
 
 impl fmt::Display for TcpRefused {
@@ -116,7 +116,7 @@ impl fmt::Display for TcpRefused {
         f.write_str(match self {
             Self::NoGame => "the port belongs to no game",
             Self::NoExit => "no exit of the game can be reached",
-            Self::Crowded => "the limit of connections is reached",
+            Self::LimitReached => "the limit of connections is reached",
         })
     }
 }

@@ -1,5 +1,5 @@
-//! TCP games: players' connections between an entry and an exit, as streams of one QUIC connection
-//! whose datagrams are payloads of a flow.
+//! TCP games: players' connections between an entry and an exit, as streams of one QUIC connection.
+//! Its datagrams are payloads of a flow.
 //!
 //! - A [`Tunnel`] is one end. Entry and exit have one each, with their own [`ConnId`]s.
 //! - Both ends prove their node keys ([`crypto::tls`]), without a certificate authority or a

@@ -229,7 +229,7 @@ fn flows() -> Vec<Input> {
             "close",
             FlowMessage::Close {
                 flow,
-                reason: FlowEnd::Crowded,
+                reason: FlowEnd::Evicted,
             },
         ),
     ];

@@ -12,7 +12,7 @@ const ALLOWED: [&str; 9] = [
     "crates/relay_mesh/src/flow_key.rs",
     "crates/relay_mesh/src/hop_seal.rs",
     "crates/relay_mesh/src/node/flows.rs",
-    "crates/relay_mesh/src/node/path_probes.rs",
+    "crates/relay_mesh/src/node/probe_flow.rs",
     "crates/udp_proto/src/handshake/half_open.rs",
     "crates/udp_proto/src/session/send.rs",
 ];

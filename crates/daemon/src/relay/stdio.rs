@@ -396,13 +396,23 @@ fn dial_failure_text(failure: &ConnectFailure) -> String {
     format!("{failure}: {advice}")
 }
 
+/// The reason in `flow_closed`.
 fn name_of(reason: FlowEnd) -> String {
+    if reason == FlowEnd::Evicted {
+        return "crowded".to_owned();
+    }
     format!("{reason:?}").to_lowercase()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_evicted_flow_keeps_its_published_reason() {
+        assert_eq!(name_of(FlowEnd::Evicted), "crowded");
+        assert_eq!(name_of(FlowEnd::SessionLost), "sessionlost");
+    }
 
     #[test]
     fn drains_and_rejections_are_printed_by_name() {

@@ -322,7 +322,7 @@ impl TcpSockets {
                 self.transfer(now, node, conn, Transfer::ToNode);
             }
             Err(why) => {
-                count(if why == TcpRefused::Crowded {
+                count(if why == TcpRefused::LimitReached {
                     &mut self.stats.limited
                 } else {
                     &mut self.stats.no_exit

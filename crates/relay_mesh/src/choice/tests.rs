@@ -21,7 +21,7 @@ struct World {
     loss: Vec<Loss>,
     /// The part of the costs that is the price of loss, in ms.
     loss_prices: Vec<u16>,
-    standings: Vec<DataHealth>,
+    data_healths: Vec<DataHealth>,
 }
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
 
     fn with(mut config: ChoiceConfig, hash: u64, paths: u8) -> Self {
         config.confirm_spread = Duration::ZERO;
-        config.regret = 0;
+        config.false_alarm_increase = 0;
         Self::exactly(config, hash, paths)
     }
 
@@ -43,7 +43,7 @@ impl World {
             paths: (0..paths).map(path).collect(),
             loss: vec![Loss::NONE; paths.into()],
             loss_prices: vec![0; paths.into()],
-            standings: vec![DataHealth::Good; paths.into()],
+            data_healths: vec![DataHealth::Good; paths.into()],
         }
     }
 
@@ -59,7 +59,7 @@ impl World {
                 recent: Cost::from_millis(recent[index]),
                 loss_price: Cost::from_millis(self.loss_prices[index]),
                 loss: self.loss[index],
-                standing: self.standings[index],
+                data_health: self.data_healths[index],
             })
             .collect();
         let change = self.choice.decide(self.now, &routes, &self.penalties)?;
@@ -285,10 +285,10 @@ fn a_route_that_fails_data_is_left_at_once_for_one_that_is_good() {
     let mut world = World::new(1, 3);
     let costs = [20, 30, 40];
     assert_eq!(world.decide(&costs), Some((0, Reason::First)));
-    world.standings = vec![DataHealth::Failing, DataHealth::BackedOff, DataHealth::Good];
+    world.data_healths = vec![DataHealth::Failing, DataHealth::BackedOff, DataHealth::Good];
     assert_eq!(world.decide(&costs), Some((2, Reason::Degraded)));
     // It stays while the others are backed off, even if its own route fails too.
-    world.standings = vec![
+    world.data_healths = vec![
         DataHealth::BackedOff,
         DataHealth::BackedOff,
         DataHealth::Failing,

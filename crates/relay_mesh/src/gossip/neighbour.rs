@@ -27,7 +27,7 @@ pub(super) struct Neighbour {
     inbound_bytes: TokenBucket,
     /// Bytes of replies and digests to it.
     reply_bytes: TokenBucket,
-    /// Origins whose expired records are sent to it.
+    /// Origins of the expired records sent to it.
     expired_replies: TokenBucket,
 }
 
@@ -78,7 +78,7 @@ impl Neighbour {
         }
     }
 
-    /// Returns whether no digest came before, and notes this one.
+    /// Records a digest; returns whether it is the first one.
     pub(super) const fn is_first_digest(&mut self) -> bool {
         let is_first = matches!(self.digests_seen, DigestsSeen::None);
         self.digests_seen = DigestsSeen::Some;

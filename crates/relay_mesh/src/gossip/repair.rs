@@ -11,7 +11,7 @@ use super::{Gossip, OUTBOX_MAX, draw_index};
 use crate::link_state::{Digest, LinkStateTable, Message, Request, ShortId};
 
 impl<P: Provider> Gossip<P> {
-    /// Notes which records a neighbour has. The next `on_tick` requests what is missing.
+    /// Records which records a neighbour has. The next `on_tick` requests what is missing.
     pub(super) fn on_digest(&mut self, now: Instant, from: NodeId, digest: &Digest) {
         let neighbour = self.neighbours.get_mut(&from);
         let is_first = neighbour.is_some_and(Neighbour::is_first_digest);

@@ -24,13 +24,13 @@ impl Harness {
         let generator = Seed::from_number(2).generator(0);
         let gossip = Gossip::new(publisher, table, generator, Instant::ZERO);
         let mut rig = Self { provider, gossip };
-        rig.tend(Instant::ZERO);
+        rig.tick(Instant::ZERO);
         rig.gossip.on_up(Instant::ZERO, LIAR);
         rig.drain();
         rig
     }
 
-    fn tend(&mut self, now: Instant) {
+    fn tick(&mut self, now: Instant) {
         let links = BTreeMap::new();
         let provider = &mut self.provider;
         self.gossip.on_tick(now, None, provider, &links).unwrap();
@@ -73,7 +73,7 @@ fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
     assert_eq!(rig.gossip.stats().looks, looks);
     assert_eq!(rig.drain(), (0, 0));
     let now = Instant::from_millis(100);
-    rig.tend(now);
+    rig.tick(now);
     assert_eq!(rig.gossip.stats().looks, looks + 1);
     assert_eq!(rig.drain().1, 1, "it is asked by the timer");
 }
@@ -89,13 +89,13 @@ fn mesh_a1_a_neighbour_gets_at_most_one_digest_a_second() {
     assert_eq!(rig.drain().0, 1);
     for tick in 1..10 {
         rig.say(at(tick * 100), Message::Part);
-        rig.tend(at(tick * 100));
+        rig.tick(at(tick * 100));
         rig.say(at(tick * 100), Message::Graft);
     }
     assert_eq!(rig.drain().0, 0);
-    rig.tend(at(1_000));
+    rig.tick(at(1_000));
     assert_eq!(rig.drain().0, 1, "what was put off is told once");
-    rig.tend(at(2_000));
+    rig.tick(at(2_000));
     assert_eq!(rig.drain().0, 0);
 }
 
@@ -108,6 +108,6 @@ fn mesh_a1_digests_contain_only_records_a_neighbour_may_have() {
     while neighbour.may_reply(now, 0) {}
     rig.say(now, Message::Graft);
     assert_eq!(rig.drain().0, 0, "it had all that it may be told");
-    rig.tend(now + Duration::from_millis(100));
+    rig.tick(now + Duration::from_millis(100));
     assert_eq!(rig.drain().0, 1);
 }

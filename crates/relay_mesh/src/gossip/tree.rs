@@ -32,7 +32,7 @@ impl<P: Provider> Gossip<P> {
         }
     }
 
-    /// Sends the queued records whose flush interval has passed; call it after a batch of inputs.
+    /// Sends the queued records after their flush interval; call it after a batch of inputs.
     pub fn flush(&mut self, now: Instant) {
         let next = now + self.flush_interval();
         let mut waiting = Vec::new();
@@ -256,7 +256,7 @@ impl Root {
         Self { id: None, at: now }
     }
 
-    /// Notes a root's record; returns whether it is the root that counts.
+    /// Records a root's announcement; returns whether it is the root that counts.
     pub(super) fn on_record(&mut self, now: Instant, id: NodeId) -> bool {
         let is_silent = now.saturating_since(self.at) > ROOT_TIMEOUT;
         let counts = is_silent || self.id.is_none_or(|held| id <= held);
@@ -282,9 +282,9 @@ impl Root {
         let silent = now.saturating_since(self.at);
         let turns = u32::try_from(below).unwrap_or(u32::MAX).saturating_add(1);
         let wait = ROOT_TIMEOUT.saturating_mul(turns);
-        let nobody = self.id.is_none() && below == 0;
+        let has_no_rival = self.id.is_none() && below == 0;
         let higher = self.id.is_some_and(|held| own < held) && below == 0;
-        nobody || higher || silent > wait
+        has_no_rival || higher || silent > wait
     }
 }
 

@@ -96,7 +96,7 @@ fn phases_one_round_behind_are_reached_after_a_notice() {
     };
     assert!(open(&mut ring, 2));
     assert!(!open(&mut ring, 9), "reads as the one before");
-    assert!(!ring.reach(&provider, Instant::ZERO, 2 + SAID_MAX + 1));
+    assert!(!ring.reach(&provider, Instant::ZERO, 2 + ADVANCE_BURST + 1));
     assert!(ring.reach(&provider, Instant::ZERO, 9));
     assert!(ring.ahead.is_empty());
     assert!(open(&mut ring, 9) && open(&mut ring, 8) && open(&mut ring, 10));
@@ -105,12 +105,12 @@ fn phases_one_round_behind_are_reached_after_a_notice() {
     assert!(open(&mut ring, 10));
     // Unused budget of a day is not accumulated.
     let later = Instant::from_millis(86_400_000);
-    assert!(!ring.reach(&provider, later, 10 + SAID_MAX + 1));
-    assert!(ring.reach(&provider, later, 10 + SAID_MAX));
-    assert!(!ring.reach(&provider, later, 10 + SAID_MAX + 1));
+    assert!(!ring.reach(&provider, later, 10 + ADVANCE_BURST + 1));
+    assert!(ring.reach(&provider, later, 10 + ADVANCE_BURST));
+    assert!(!ring.reach(&provider, later, 10 + ADVANCE_BURST + 1));
     let next = Instant::from_millis(86_402_000);
-    assert!(!ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE + 1));
-    assert!(ring.reach(&provider, next, 10 + SAID_MAX + 2 * SAID_RATE));
+    assert!(!ring.reach(&provider, next, 10 + ADVANCE_BURST + 2 * ADVANCE_RATE + 1));
+    assert!(ring.reach(&provider, next, 10 + ADVANCE_BURST + 2 * ADVANCE_RATE));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub enum Message<'a> {
     LinkRecord(&'a [u8]),
     /// Link records that the sender holds.
     Digest(Digest),
-    /// Origins whose records the sender requests.
+    /// Origins that the sender requests records of.
     Request(Request),
     /// Changes since link records; at most [`LINK_DELTAS_MAX`].
     LinkDeltas(Vec<LinkDelta>),
@@ -148,7 +148,7 @@ impl Digest {
     }
 }
 
-/// Origins whose records a node requests, with the link record versions that it holds; ascending by
+/// Origins that a node requests records of, with the link record versions that it holds; ascending by
 /// origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request(Vec<(ShortId, u64)>);

@@ -167,7 +167,7 @@ impl LinkStateTable {
     pub fn lacks(&self, origin: ShortId, state: u64) -> bool {
         match self.by_short(origin) {
             Some((_, entry)) => entry.state() < state,
-            None => self.would_take(origin),
+            None => self.would_accept(origin),
         }
     }
 
@@ -178,7 +178,7 @@ impl LinkStateTable {
                 let ahead = low.wrapping_sub(low_half(entry.version()));
                 ahead.cast_signed() > 0
             }
-            None => self.would_take(origin),
+            None => self.would_accept(origin),
         }
     }
 
@@ -386,14 +386,14 @@ impl LinkStateTable {
     }
 
     /// Whether a record of an unknown origin might be accepted, by its short id.
-    fn would_take(&self, origin: ShortId) -> bool {
+    fn would_accept(&self, origin: ShortId) -> bool {
         self.config.admission.admits(origin) && !self.is_full
     }
 
     /// Updates whether the table is full of live origins; cached, since digests test each origin.
     fn count_places(&mut self) {
-        let is_crowded = self.others() >= self.config.nodes_max;
-        self.is_full = is_crowded && self.entries.values().all(|entry| entry.is_live);
+        let has_no_room = self.others() >= self.config.nodes_max;
+        self.is_full = has_no_room && self.entries.values().all(|entry| entry.is_live);
     }
 
     fn others(&self) -> usize {
@@ -590,7 +590,7 @@ pub struct TableConfig {
     pub verify_burst: u32,
     /// Signature checks per second and neighbour; default 100, about half a percent of a core.
     pub verify_rate: u32,
-    /// Nodes whose records are accepted.
+    /// Which nodes may have records.
     pub admission: Admission,
 }
 
@@ -606,11 +606,11 @@ impl Default for TableConfig {
     }
 }
 
-/// Nodes whose records are accepted.
+/// Which nodes may have records.
 #[derive(Clone, Debug)]
 pub enum Admission {
     /// All nodes, with the roles that they claim. A member can then invent origins until the table
-    /// is full, so use it only for networks whose members trust each other.
+    /// is full, so use it only if all members trust each other.
     Anyone,
     /// The listed nodes, with at most these roles.
     Listed(BTreeMap<NodeId, Roles>),

@@ -136,7 +136,7 @@ impl Prober {
         true
     }
 
-    /// Handles a stall of this node: discards the pending probes, whose answers waited for it, and
+    /// Handles a stall of this node: discards the pending probes, since answers waited for it, and
     /// sends a new one. At most eight times without an answer.
     pub fn on_stall(&mut self, now: Instant) {
         if self.stalls_excused >= STALLS_EXCUSED_MAX {
@@ -238,7 +238,7 @@ impl Prober {
         if health == Health::Degraded {
             micros = micros.max(self.window.newest().unwrap_or(0));
             let (lost, sent) = self.lost_of(NEWEST_PROBES);
-            loss = loss.max(Loss::beyond_chance(lost, sent));
+            loss = loss.max(Loss::of_link(lost, sent));
         }
         LinkReport {
             delay: Cost::from_micros(micros.into()),
@@ -250,7 +250,7 @@ impl Prober {
     #[must_use]
     pub fn loss(&self) -> Loss {
         let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
-        Loss::beyond_chance(lost, sent)
+        Loss::of_link(lost, sent)
     }
 
     /// Returns how many of the newest `max` decided probes were lost, and of how many.

@@ -124,9 +124,9 @@ impl AdvertisedLinks {
     /// would cost each node 6 kB per second if all kept changing; randomised by half either way.
     fn spacing(&self, known: usize, changed_at: Instant) -> Duration {
         let known = u32::try_from(known).unwrap_or(u32::MAX);
-        let calm = SPACING_MIN.max(SPACING_EACH.saturating_mul(known));
+        let usual = SPACING_MIN.max(SPACING_EACH.saturating_mul(known));
         let early = SPACING_MIN.saturating_mul(4_u32.saturating_pow(self.changes));
-        let mean = calm.min(early);
+        let mean = usual.min(early);
         let moment = changed_at.saturating_since(Instant::ZERO).as_nanos();
         let draw = splitmix::first(self.salt ^ u64::try_from(moment).unwrap_or(u64::MAX));
         let share = u32::try_from(draw % 512).unwrap_or(0);

@@ -36,9 +36,10 @@ impl<P: Provider> Node<P> {
         let signed = self.config.signed.as_mut()?;
         let offered = signed.holder.offer(self.endpoint.provider(), unix, bytes);
         if let Offered::Accepted(accepted) = &offered {
-            let (version, is_adrift) = (accepted.version, signed.holder.is_adrift());
+            let (version, has_dropped_links) =
+                (accepted.version, signed.holder.has_dropped_links());
             self.emit(Event::ConfigAccepted(accepted.clone()));
-            if is_adrift {
+            if has_dropped_links {
                 self.emit(Event::ConfigAdrift { version });
             }
             self.apply_document(now);
@@ -219,13 +220,13 @@ impl<P: Provider> Node<P> {
     }
 
     fn close_non_members(&mut self, now: Instant) {
-        let gone: Vec<_> = self
+        let removed: Vec<_> = self
             .peers
             .up()
             .filter(|(_, peer, _)| !self.is_member(&peer.node))
             .map(|(link, _, up)| (link, up.session))
             .collect();
-        for (link, session) in gone {
+        for (link, session) in removed {
             self.take_down(now, link);
             self.close(now, session);
         }

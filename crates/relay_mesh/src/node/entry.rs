@@ -8,7 +8,6 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey};
 
 use super::flow_table::{Flow, Owner, PlayerEnd, Side};
-use super::path_set::PathSet;
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
@@ -354,7 +353,7 @@ impl<P: Provider> Node<P> {
             let oldest = self.flows.oldest_unproved(Owner::Own, |flow| {
                 flow.game == game && NetworkKey::of(flow.player.ip()) == prefix
             });
-            self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Crowded);
+            self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Evicted);
             self.count_rejected(now, Some(game), TurnedAway::Ration);
         }
         if !self.make_room(now, Owner::Own) {
@@ -393,7 +392,7 @@ impl<P: Provider> Node<P> {
         let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
         let keys = self.flow_keys(far, id);
         let path_set = self.path_sets.get(&far);
-        if keys.is_none() || !path_set.is_some_and(PathSet::has_room_to_open) {
+        if keys.is_none() || !path_set.is_some_and(|path_set| path_set.opens.has_room()) {
             self.ration.on_end(&proof);
             return None;
         }
@@ -401,7 +400,7 @@ impl<P: Provider> Node<P> {
         let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
         let index = self.insert_flow(flow)?;
         if let Some(path_set) = self.path_sets.get_mut(&far) {
-            path_set.opens.insert(id);
+            path_set.opens.push(id);
         }
         self.send_opens(now, far);
         self.paths_dirty = true;

@@ -1,5 +1,5 @@
-//! Exit side: an upstream socket for each flow, and PROXY headers to game servers. Also flows whose
-//! entry is this node too.
+//! Exit side: an upstream socket for each flow, and PROXY headers to game servers. Also flows
+//! that enter at this node.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,7 +18,9 @@ use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::{Roles, ShortId};
 use crate::pieces::DATAGRAM_MAX;
-use crate::proxy_header::{Ends, Subject, Tlv, TlvKind, Transport, is_like, write_block};
+use crate::proxy_header::{
+    Ends, Subject, Tlv, TlvKind, Transport, WriteError, is_like, write_block,
+};
 use crate::ration::{Exchange, ProofState};
 
 impl<P: Provider> Node<P> {
@@ -31,7 +33,7 @@ impl<P: Provider> Node<P> {
         let may_open = self.may_open(now, link);
         if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
             // After a refusal the entry would avoid this exit for its other players too.
-            let reason = FlowEnd::Crowded;
+            let reason = FlowEnd::Evicted;
             self.send_close(now, link, (flow, reason));
             self.stats.shares_held = self.stats.shares_held.saturating_add(1);
             let node = self.node_of(link);
@@ -370,16 +372,11 @@ impl<P: Provider> Node<P> {
             add(TlvKind::NODES, self.path_node_ids(state.entry, &mut nodes));
         }
         let tlvs = tlvs.get(..count).unwrap_or_default();
-        let outbox = &mut self.plane.outbox;
-        let is_queued = !outbox.is_full()
-            && outbox
-                .push((leg, None), |out| {
-                    write_block(&subject, tlvs, header.extras.checksum(), out)?;
-                    out.extend_from_slice(datagram);
-                    Ok::<_, crate::proxy_header::WriteError>(())
-                })
-                .is_ok();
-        self.count_outbox(u64::from(is_queued), u64::from(!is_queued));
+        self.push_written((leg, None), |out| {
+            write_block(&subject, tlvs, header.extras.checksum(), out)?;
+            out.extend_from_slice(datagram);
+            Ok::<_, WriteError>(())
+        });
     }
 
     /// Writes the short ids of the nodes between a player and this exit, the entry first.
@@ -389,7 +386,7 @@ impl<P: Provider> Node<P> {
         place: &'a mut [u8; NODES_MAX * NODE_LEN],
     ) -> &'a [u8] {
         let path_set = self.path_sets.get(&entry);
-        let path = path_set.and_then(|path_set| path_set.path(path_set.current?));
+        let path = path_set.and_then(|path_set| path_set.paths.active());
         let relays: &[NodeId] = path.map_or(&[], |path| &path.path.relays);
         let first = self.peers.get(entry).map(|peer| peer.node);
         // The local path leads from this exit to the entry.

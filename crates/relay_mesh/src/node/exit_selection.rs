@@ -126,12 +126,7 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
         };
-        if path_set.paths.iter().any(|path| path.is_proved(now)) {
-            path_set.lost_since = None;
-            return;
-        }
-        let since = *path_set.lost_since.get_or_insert(now);
-        if now.saturating_since(since) < LOST_AFTER {
+        if path_set.poll_lost(now) < LOST_AFTER {
             return;
         }
         let far = self.node_of(link);
@@ -143,7 +138,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The flows of players to a remote node whose game has another reachable exit.
+    /// The flows of players to a remote node, if their game has another reachable exit.
     fn players_with_another_exit(&mut self, now: Instant, link: LinkId) -> Vec<u32> {
         let flows = self.flows.with(link);
         let players = flows.filter(|(_, flow)| matches!(flow.side, Side::Entry { .. }));

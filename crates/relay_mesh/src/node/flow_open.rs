@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crypto::Provider;
-use wire::Instant;
+use wire::{Instant, TokenBucket};
 
 use super::path_set::PathSet;
 use super::{Node, UNRELIABLE};
@@ -60,11 +60,42 @@ impl EarlyDatagrams {
     }
 }
 
+/// Limits the bytes of datagrams that flows with one far end send over the session.
+#[derive(Debug)]
+pub(super) struct EarlyLimiter {
+    outgoing: TokenBucket,
+    incoming: TokenBucket,
+}
+
+impl EarlyLimiter {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            outgoing: TokenBucket::new(EARLY_RATE, EARLY_BURST, now),
+            // They may have queued on the path.
+            incoming: TokenBucket::new(EARLY_RATE * 2, EARLY_BURST * 4, now),
+        }
+    }
+
+    fn takes_outgoing(&mut self, now: Instant, len: usize) -> bool {
+        self.outgoing.take(now, session_cost(len))
+    }
+
+    fn takes_incoming(&mut self, now: Instant, len: usize) -> bool {
+        self.incoming.take(now, session_cost(len))
+    }
+}
+
+/// Bytes of a datagram of `len` bytes in the session.
+fn session_cost(len: usize) -> u32 {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    len.saturating_add(OVERHEAD)
+}
+
 impl<P: Provider> Node<P> {
     /// Sends the pending opens of flows to an exit, at most every 10 ms; a single one at once.
     pub(super) fn send_opens(&mut self, now: Instant, far: LinkId) {
         let path_set = self.path_sets.get(&far);
-        if path_set.is_some_and(|path_set| !path_set.opens.is_empty() && path_set.opens_at <= now) {
+        if path_set.is_some_and(|path_set| path_set.opens.is_due(now)) {
             self.send_all_opens(now, far);
         }
     }
@@ -74,7 +105,7 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
         };
-        path_set.opens_at = now + OPENS_REST;
+        path_set.opens.pause(now);
         loop {
             let (count, message) = self.next_opens(far);
             let is_sent = message.is_none_or(|message| self.send_flow_message(now, far, &message));
@@ -84,10 +115,8 @@ impl<P: Provider> Node<P> {
             if !is_sent {
                 return false;
             }
-            for _ in 0..count {
-                path_set.opens.pop_first();
-            }
-            path_set.search_from(now);
+            path_set.opens.on_sent(count);
+            path_set.label_search.schedule(now);
             if path_set.opens.is_empty() {
                 return true;
             }
@@ -106,29 +135,22 @@ impl<P: Provider> Node<P> {
         let is_sent = !self.path_sets.get(&far).is_some_and(waits)
             && self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
         let path_set = self.path_sets.get_mut(&far).filter(|_| !is_sent);
-        if let Some(path_set) =
-            path_set.filter(|path_set| path_set.closes.len() < CLOSES_WAITING_MAX)
-        {
-            path_set.closes.insert(flow, reason);
+        if let Some(path_set) = path_set {
+            path_set.closes.push(flow, reason);
         }
     }
 
     pub(super) fn send_closes(&mut self, now: Instant, far: LinkId) {
-        let next = |path_set: &PathSet<P::Aead>| {
-            let first = path_set.closes.first_key_value();
-            first
-                .filter(|_| path_set.closes_at <= now)
-                .map(|(flow, reason)| (*flow, *reason))
-        };
+        let next = |path_set: &PathSet<P::Aead>| path_set.closes.next(now);
         while let Some((flow, reason)) = self.path_sets.get(&far).and_then(next) {
             let is_sent = self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
             let Some(path_set) = self.path_sets.get_mut(&far) else {
                 return;
             };
             if is_sent {
-                path_set.closes.remove(&flow);
+                path_set.closes.on_sent(flow);
             } else {
-                path_set.closes_at = now + CLOSES_REST;
+                path_set.closes.on_full(now);
             }
         }
     }
@@ -136,7 +158,7 @@ impl<P: Provider> Node<P> {
     /// The next message for pending flows, if any is left, and how many entries it covers.
     fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
         let waiting = self.path_sets.get(&far).into_iter();
-        let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter().copied());
+        let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter());
         let flow = |id: FlowId| self.flows.get(self.flows.of_id(far, id)?);
         let first = waiting.by_ref().find(|id| flow(*id).is_some());
         let path_set = self.path_sets.get(&far);
@@ -159,7 +181,9 @@ impl<P: Provider> Node<P> {
             players.push(next.player);
             last = id;
         }
-        let ended = path_set.map_or(0, |path_set| path_set.opens.range(..first).count());
+        let ended = path_set.map_or(0, |path_set| {
+            path_set.opens.iter().take_while(|id| *id < first).count()
+        });
         let count = ended.saturating_add(players.len());
         let (game, mode) = (self.game_name(of.game), Some(of.mode));
         let message = if players.len() == 1 {
@@ -191,22 +215,20 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        let is_young = now.saturating_since(flow.since) < YOUNG;
-        if !is_young || flow.by_session >= BY_SESSION_MAX {
+        if !flow.unlabelled.may_use_session(now) {
             return false;
         }
         let (far, id) = (flow.far, flow.id);
         if self.detours.is_paused(now, far) {
             return false;
         }
-        let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return false;
         };
-        if !path_set.early_out.take(now, cost.saturating_add(OVERHEAD)) {
+        if !path_set.early.takes_outgoing(now, datagram.len()) {
             return false;
         }
-        flow.by_session = flow.by_session.saturating_add(1);
+        flow.unlabelled.on_sent_by_session();
         let mut message = Vec::with_capacity(datagram.len().saturating_add(9));
         let of = FlowDatagram { flow: id, datagram };
         of.encode(&mut message);
@@ -242,14 +264,13 @@ impl<P: Provider> Node<P> {
     }
 
     fn take_early(&mut self, now: Instant, (link, index): (LinkId, u32), datagram: &[u8]) -> bool {
-        let cost = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return false;
         };
-        if !path_set.early_in.take(now, cost.saturating_add(OVERHEAD)) {
+        if !path_set.early.takes_incoming(now, datagram.len()) {
             return false;
         }
-        path_set.used = now;
+        path_set.on_used(now);
         if let Some(flow) = self.flows.get_mut(index) {
             flow.used = now;
         }
@@ -258,22 +279,12 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// Minimum time between two messages that open flows to one exit: 100 for 1,000 joins per second.
-const OPENS_REST: Duration = Duration::from_millis(10);
-/// Delay before a close message is retried: a short round trip.
-const CLOSES_REST: Duration = Duration::from_millis(20);
-/// Queued close messages per session; 1.5 MiB. Dropping more costs only the flows of a slow peer.
-const CLOSES_WAITING_MAX: usize = 65_536;
-/// Maximum age of a flow that sends over the session. An older one has labels, or gets none.
-const YOUNG: Duration = Duration::from_secs(2);
-/// Datagrams of one flow over the session: 250 ms of a typical game.
-const BY_SESSION_MAX: u8 = 16;
 const OVERHEAD: u32 = 64;
 /// Bytes per second that flows with one far end send over the session: a quarter of what a relay
 /// forwards between ends that cannot reach each other. The burst is about 64 first datagrams. More
 /// would delay the messages that open flows.
-pub(super) const EARLY_RATE: u32 = 16 << 10;
-pub(super) const EARLY_BURST: u32 = EARLY_RATE / 2;
+const EARLY_RATE: u32 = 16 << 10;
+const EARLY_BURST: u32 = EARLY_RATE / 2;
 /// How long a datagram waits for the message that opens its flow: one loss of that message.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Queued datagrams per neighbour and in total; 1.5 MiB.
@@ -303,7 +314,10 @@ mod tests {
         assert_eq!(early.take(LinkId(1), FlowId(5)).len(), 0);
         assert!(push(&mut early, at(999), 1, 7), "one has left");
         assert!(!push(&mut early, at(999), 1, 8));
-        assert!(push(&mut early, at(1_000), 1, 9), "who waited has gone");
+        assert!(
+            push(&mut early, at(1_000), 1, 9),
+            "an older one was dropped"
+        );
         assert_eq!(early.waiting.len(), 2);
     }
 }

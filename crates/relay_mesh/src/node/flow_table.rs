@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::token_bucket::{Fill, Level};
 use wire::{Generator, Instant, Lookup, NetworkKey};
 
+use super::datagram_queue::{DatagramQueue, QUEUED_BYTES_MAX, UnlabelledDatagrams};
 use super::path_labels::LabelRetry;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::game::Mode;
@@ -28,16 +29,13 @@ pub(super) struct Flow<A> {
     pub(super) keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
     pub(super) joiner: Joiner,
     pub(super) side: Side,
-    /// Datagrams for the far end that wait for a path.
-    pub(super) outward: Early,
+    /// Datagrams for the far end while the flow has no label.
+    pub(super) unlabelled: UnlabelledDatagrams,
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed in either direction.
     pub(super) used: Instant,
-    pub(super) since: Instant,
     /// Limiter of bytes to the far end, or to the server of a local flow; `None` if full.
     pub(super) rate: Option<Level>,
-    /// Number of datagrams sent over the session.
-    pub(super) by_session: u8,
     /// When labels may be requested for it.
     pub(super) label_retry: LabelRetry,
     /// Its position among the unproved flows, set by the table; `None` once the player is proved.
@@ -61,12 +59,10 @@ impl<A> Flow<A> {
             keys,
             joiner: Joiner::new(),
             side,
-            outward: Early::default(),
+            unlabelled: UnlabelledDatagrams::new(now),
             labels: Vec::new(),
             used: now,
-            since: now,
             rate: None,
-            by_session: 0,
             label_retry: LabelRetry::new(now),
             unproved: None,
         }
@@ -115,7 +111,7 @@ fn take_bytes(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) ->
     level.take(fill, now, u32::try_from(len).unwrap_or(u32::MAX))
 }
 
-/// Whose players a flow serves; owners share the slots.
+/// Where the player of a flow is: owners share the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// This node's game ports.
@@ -136,30 +132,6 @@ pub(super) enum NewSlot {
     Free,
     /// After this unproved flow has ended.
     After(u32),
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Early {
-    waiting: VecDeque<Vec<u8>>,
-    bytes: usize,
-}
-
-impl Early {
-    /// Queues a datagram; returns false if there is no room.
-    pub(super) fn push(&mut self, datagram: &[u8]) -> bool {
-        let bytes = self.bytes.saturating_add(datagram.len());
-        if self.waiting.len() >= EARLY_MAX || bytes > EARLY_BYTES_MAX {
-            return false;
-        }
-        self.bytes = bytes;
-        self.waiting.push_back(datagram.to_vec());
-        true
-    }
-
-    pub(super) fn take(&mut self) -> VecDeque<Vec<u8>> {
-        self.bytes = 0;
-        core::mem::take(&mut self.waiting)
-    }
 }
 
 /// Flows by index, player, socket and id.
@@ -316,10 +288,10 @@ impl<A> FlowTable<A> {
         let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
         let is_over_share = owner != Owner::Own
             && held(owner).flows >= self.max.saturating_sub(self.max / OTHERS_SHARE);
-        let is_crowded = self.taken >= self.max || self.unproved.len() >= self.unproved_max;
-        let leaves = if is_over_share {
+        let is_full = self.taken >= self.max || self.unproved.len() >= self.unproved_max;
+        let evicted = if is_over_share {
             owner
-        } else if is_crowded {
+        } else if is_full {
             let with_newcomer = |of| {
                 let newcomer = usize::from(of == owner);
                 held(of).unproved.saturating_add(newcomer)
@@ -330,7 +302,7 @@ impl<A> FlowTable<A> {
         } else {
             return Some(NewSlot::Free);
         };
-        self.oldest_unproved(leaves, |_| true).map(NewSlot::After)
+        self.oldest_unproved(evicted, |_| true).map(NewSlot::After)
     }
 
     /// Whether packets move to another path only after this flow has a label there.
@@ -518,7 +490,7 @@ pub(super) struct Upstream {
     /// Identifies the flow while this node runs: the number of the command that opens its socket.
     pub(super) serial: u64,
     /// Datagrams that wait for the socket.
-    pub(super) waiting: Early,
+    pub(super) waiting: DatagramQueue,
     /// Limiter of bytes to the player of a local flow; `None` if full.
     rate_to_player: Option<Level>,
 }
@@ -530,7 +502,7 @@ impl Upstream {
             socket: None,
             answered_at: None,
             serial,
-            waiting: Early::default(),
+            waiting: DatagramQueue::default(),
             rate_to_player: None,
         }
     }
@@ -555,8 +527,5 @@ pub(super) const OTHERS_SHARE: u32 = 8;
 const PREFIX_MIN: u32 = 64;
 /// Set in the indices of probe flows.
 const PROBE_FLOWS: u32 = 1 << 31;
-/// Datagrams queued in one flow, and their bytes: a quarter of a second of a typical game.
-const EARLY_MAX: usize = 16;
-const EARLY_BYTES_MAX: usize = 16 << 10;
 /// Heap of a flow in the worst case: queued datagrams, pieces, keys, tables.
-const FLOW_HEAP: usize = 2 * EARLY_BYTES_MAX + (8 << 10) + (8 << 10);
+const FLOW_HEAP: usize = 2 * QUEUED_BYTES_MAX + (8 << 10) + (8 << 10);

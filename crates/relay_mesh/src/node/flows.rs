@@ -1,10 +1,11 @@
 //! Packets of flows: sealed and sent at one end, opened and delivered at the other.
 
+use core::convert::Infallible;
+
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::Side;
-use super::flow_table::{NewSlot, Owner, probe_link};
+use super::flow_table::{NewSlot, Owner, Side, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
@@ -68,7 +69,7 @@ impl<P: Provider> Node<P> {
         self.on_data_arrived(now, (far, arrived.path), packet, len);
         if is_whole {
             if let Some(path_set) = self.path_sets.get_mut(&far) {
-                path_set.used = now;
+                path_set.on_used(now);
             }
             self.deliver(now, index, &datagram);
         }
@@ -102,11 +103,11 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&flow.far) else {
             return;
         };
-        path_set.used = now;
-        let ways = path_set.packet_paths(now, flow.id, flow.mode);
+        path_set.on_used(now);
+        let ways = path_set.paths.packet_paths(now, flow.id, flow.mode);
         let paths = ways.into_iter().flatten();
         let whole_max = paths
-            .filter_map(|id| path_set.path(id))
+            .filter_map(|id| path_set.paths.get(id))
             .map(|path| path.quality.whole_max());
         let whole_max = whole_max.min().unwrap_or(WHOLE_MAX);
         let Some((first, second)) = split_over(datagram, whole_max) else {
@@ -117,7 +118,7 @@ impl<P: Provider> Node<P> {
         };
         if second.is_some() && datagram.len() <= WHOLE_MAX {
             for id in ways.into_iter().flatten() {
-                if let Some(path) = path_set.path_mut(id) {
+                if let Some(path) = path_set.paths.get_mut(id) {
                     path.quality.on_split();
                 }
             }
@@ -128,7 +129,7 @@ impl<P: Provider> Node<P> {
         }
         if ways == [None, None] {
             let flow = self.flows.get_mut(index);
-            let counter = if flow.is_some_and(|flow| flow.outward.push(datagram)) {
+            let counter = if flow.is_some_and(|flow| flow.unlabelled.push(datagram)) {
                 &mut self.stats.waited
             } else {
                 &mut self.stats.early_dropped
@@ -171,7 +172,7 @@ impl<P: Provider> Node<P> {
         };
         let is_keep_alive = piece == (Piece::First, &[][..]);
         for way in ways.into_iter().flatten() {
-            let Some(path) = path_set.path_mut(way) else {
+            let Some(path) = path_set.paths.get_mut(way) else {
                 continue;
             };
             // A packet that this node drops itself is not counted as lost on the path.
@@ -183,8 +184,7 @@ impl<P: Provider> Node<P> {
             }
         }
         if !is_keep_alive && self.config.choice.judges_data {
-            path_set.lengths.record_longest(piece.1.len());
-            path_set.lengths.record(piece.1.len());
+            path_set.probe_flow.record_sent(piece.1.len());
         }
     }
 
@@ -193,7 +193,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let flow = self.flows.get_mut(index);
-        let waiting = flow.map(|flow| flow.outward.take()).unwrap_or_default();
+        let waiting = flow.map(|flow| flow.unlabelled.take()).unwrap_or_default();
         for datagram in waiting {
             self.carry_taken(now, index, &datagram);
         }
@@ -228,7 +228,7 @@ impl<P: Provider> Node<P> {
                     // An entry that closes a flow reports it itself.
                     let flow = self.flows.get(index);
                     let is_ours = flow.is_some_and(|flow| flow.side.is_opened_here());
-                    if is_ours && reason == FlowEnd::Crowded {
+                    if is_ours && reason == FlowEnd::Evicted {
                         self.count_rejected_flow(now, index, TurnedAway::Share);
                     }
                     self.end_flow(now, index, reason);
@@ -316,7 +316,7 @@ impl<P: Provider> Node<P> {
         self.flows.on_proved(index);
         let far = self.flows.get(index).map(|flow| flow.far);
         if let Some(path_set) = far.and_then(|far| self.path_sets.get_mut(&far)) {
-            path_set.search_from(self.now);
+            path_set.label_search.schedule(self.now);
         }
     }
 
@@ -325,21 +325,32 @@ impl<P: Provider> Node<P> {
         let place = self.flows.slot_for(owner);
         if let Some(NewSlot::After(oldest)) = place {
             self.count_rejected_flow(now, oldest, TurnedAway::Share);
-            self.close_flow(now, oldest, FlowEnd::Crowded);
+            self.close_flow(now, oldest, FlowEnd::Evicted);
         }
         place.is_some()
     }
 
     /// Queues a datagram to a player or a server.
     pub(super) fn push_out(&mut self, destination: Destination, datagram: &[u8]) {
-        let is_queued = self.plane.outbox.push_bytes(destination, datagram);
-        self.count_outbox(u64::from(is_queued), u64::from(!is_queued));
+        self.push_written(destination, |out| {
+            out.extend_from_slice(datagram);
+            Ok::<_, Infallible>(())
+        });
     }
 
-    pub(super) const fn count_outbox(&mut self, queued: u64, full: u64) {
-        let stats = &mut self.stats;
-        stats.delivered = stats.delivered.saturating_add(queued);
-        stats.outbox_full = stats.outbox_full.saturating_add(full);
+    /// Queues what `write` appends as a datagram to a player or a server. It is dropped if the queue
+    /// is full, or `write` fails.
+    pub(super) fn push_written<E>(
+        &mut self,
+        destination: Destination,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) {
+        let counter = if self.plane.outbox.try_push(destination, write) {
+            &mut self.stats.delivered
+        } else {
+            &mut self.stats.outbox_full
+        };
+        *counter = counter.saturating_add(1);
     }
 
     /// Removes a flow, its labels and its socket.

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use wire::Instant;
 
-use super::path_labels::TRIES;
-use super::path_set::{PATHS_MAX, PathEntry, PathSet};
+use super::path_set::PathSet;
+use super::path_table::PathEntry;
 use crate::flow_key::FlowId;
-use crate::path_setup::PathSetup;
 use crate::path_watch::PathState;
 use crate::route_request::FLOWS_MAX;
 
@@ -37,16 +36,16 @@ impl<A> PathSet<A> {
         now: Instant,
         mut flows: impl Iterator<Item = FlowId>,
     ) -> Option<u8> {
-        let path = self.active().or_else(|| self.chosen())?;
-        let is_open = path.failures == 0 && path.retry_at <= now;
+        let path = self.paths.active().or_else(|| self.chosen())?;
+        let is_open = path.setups.failures() == 0 && path.setups.is_ready(now);
         let is_first = path.is_watched() || !self.paths.iter().any(|path| path.is_proved(now));
-        let is_wanted = now < self.failover_deadline && is_open && is_first;
+        let is_wanted = self.label_search.is_after_failover(now) && is_open && is_first;
         (is_wanted && flows.any(|flow| !path.bound.contains_key(&flow))).then_some(path.id)
     }
 
     /// The path that alone may request labels, if it answers probes, until it has all of them.
     pub(super) fn exclusive_path(&self, now: Instant, priority_path: Option<u8>) -> Option<u8> {
-        let path = self.path(priority_path?)?;
+        let path = self.paths.get(priority_path?)?;
         let answers = path.is_watched() && path.watch.state(now) == PathState::Good;
         answers.then_some(path.id)
     }
@@ -59,9 +58,7 @@ impl<A> PathSet<A> {
         now: Instant,
         requests: &[LabelRequest],
     ) -> BTreeSet<FlowId> {
-        let current = self.current;
-        let mut paths = self.paths.iter_mut();
-        let Some(path) = paths.find(|path| Some(path.id) == current) else {
+        let Some(path) = self.paths.active_mut() else {
             return BTreeSet::new();
         };
         let bound = &path.bound;
@@ -71,7 +68,7 @@ impl<A> PathSet<A> {
         let still = still.filter(|(oldest, _)| unbound.clone().any(|flow| flow == *oldest));
         path.unbound_since = still.or_else(|| unbound.clone().next().map(|flow| (flow, now)));
         if path.unbound_since.is_none() {
-            path.failures = 0;
+            path.setups.reset_failures();
         }
         let stranded = if path.is_short(now) {
             unbound.collect()
@@ -79,7 +76,7 @@ impl<A> PathSet<A> {
             BTreeSet::new()
         };
         if let Some((_, since)) = path.unbound_since.filter(|_| stranded.is_empty()) {
-            self.search_from(since + UNBOUND_MAX);
+            self.label_search.schedule(since + UNBOUND_MAX);
         }
         stranded
     }
@@ -95,14 +92,17 @@ impl<A> PathSet<A> {
         requests: &[LabelRequest],
         (priority_path, stranded): (Option<u8>, &BTreeSet<FlowId>),
     ) -> Vec<FlowId> {
-        let is_current = self.current.is_none_or(|current| current == path.id);
+        let is_current = self
+            .paths
+            .current()
+            .is_none_or(|current| current == path.id);
         let waits = priority_path.is_some_and(|priority_path| priority_path != path.id);
         let is_warm = requests.iter().any(|request| request.is_warm)
             || path.path.relays.is_empty()
-            || self.choice.current() == Some(&path.path);
-        let is_spare = self.spare.as_ref() == Some(&path.path) || self.standby == Some(path.id);
-        let asked = path.setups.iter().flat_map(PathSetup::flows);
-        let asked: BTreeSet<FlowId> = asked.copied().collect();
+            || self.selector.chosen() == Some(&path.path);
+        let is_standby = self.paths.standby().is_some_and(|of| of.id == path.id);
+        let is_spare = is_standby || self.selector.spare() == Some(&path.path);
+        let asked: BTreeSet<FlowId> = path.setups.flows().collect();
         let is_first = |request: &LabelRequest| {
             let is_stranded = !waits && stranded.contains(&request.flow);
             request.flow == FlowId::PROBE || (is_stranded && (request.is_proved || is_spare))
@@ -121,48 +121,25 @@ impl<A> PathSet<A> {
     /// Spare paths that wait, while flows wait for labels on the active path and none is stranded.
     pub(super) fn deferred_spares(&self, stranded: &BTreeSet<FlowId>) -> Vec<u8> {
         let is_awaited = self
+            .paths
             .active()
             .is_some_and(|path| path.unbound_since.is_some());
         if !is_awaited || !stranded.is_empty() {
             return Vec::new();
         }
         let spares = self.paths.iter().filter(|path| {
-            Some(path.id) != self.current && Some(&path.path) != self.choice.current()
+            Some(path.id) != self.paths.current() && Some(&path.path) != self.selector.chosen()
         });
         spares.map(|path| path.id).collect()
-    }
-
-    /// Removes from `idle` every path that still carries a flow with no label on the active path or
-    /// an earlier one. Leaves room for `incoming` new paths within [`PATHS_MAX`].
-    pub(super) fn retain_fallback_paths(&self, now: Instant, idle: &mut Vec<u8>, incoming: usize) {
-        let kept = self.paths.len().saturating_sub(idle.len());
-        let mut room = PATHS_MAX.saturating_sub(kept).saturating_sub(incoming);
-        idle.retain(|id| {
-            let is_kept = room > 0 && self.is_fallback(now, *id);
-            room = room.saturating_sub(is_kept.into());
-            !is_kept
-        });
-    }
-
-    fn is_fallback(&self, now: Instant, id: u8) -> bool {
-        let carries =
-            |path: &&PathEntry| path.watch.is_proved() && path.watch.state(now) != PathState::Dead;
-        let Some(path) = self.path(id).filter(carries) else {
-            return false;
-        };
-        let before = self.paths.iter().take_while(|path| path.id != id);
-        let others: Vec<&PathEntry> = before.filter(carries).chain(self.active()).collect();
-        let mut flows = path.bound.keys().filter(|flow| **flow != FlowId::PROBE);
-        flows.any(|flow| others.iter().all(|other| !other.bound.contains_key(flow)))
     }
 }
 
 impl PathEntry {
-    /// Whether flows without a label may use other paths: if [`TRIES`] set-ups failed in a row, or
+    /// Whether flows without a label may use other paths: if [`TRIES`](super::path_labels::TRIES) set-ups failed in a row, or
     /// one has waited for [`UNBOUND_MAX`].
     pub(super) fn is_short(&self, now: Instant) -> bool {
         self.unbound_since.is_some_and(|(_, since)| {
-            self.failures >= TRIES || now.saturating_since(since) >= UNBOUND_MAX
+            self.setups.has_failed_often() || now.saturating_since(since) >= UNBOUND_MAX
         })
     }
 
@@ -172,8 +149,9 @@ impl PathEntry {
         &self,
         mut flows: &'a [FlowId],
     ) -> impl Iterator<Item = &'a [FlowId]> + use<'a> {
-        let most = (FLOWS_MAX >> self.failures.min(15)).max(1);
-        let is_tried = self.failures > 0 && !self.is_watched();
+        let failures = self.setups.failures();
+        let most = (FLOWS_MAX >> failures.min(15)).max(1);
+        let is_tried = failures > 0 && !self.is_watched();
         core::iter::from_fn(move || {
             let probes = is_tried && flows.first() == Some(&FlowId::PROBE);
             let count = if probes { 1 } else { most.min(flows.len()) };
@@ -189,9 +167,6 @@ pub(super) const SPARE_AFTER: Duration = Duration::from_millis(500);
 /// How long a flow waits for a label on the active path before it is stranded: four round trips of
 /// 500 ms.
 const UNBOUND_MAX: Duration = Duration::from_secs(2);
-/// How long spare paths wait for the labels of the new path after a failure: four round trips of
-/// 250 ms.
-pub(super) const FAILOVER_PRIORITY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -381,9 +381,11 @@ impl<P: Provider> Node<P> {
             let Some(_) = self.endpoint.receive(now, session, &mut message) else {
                 break;
             };
-            match self.peers.of_session(session) {
-                Some(link) => self.on_message(now, link, &message),
-                None => self.stats.messages_astray = self.stats.messages_astray.saturating_add(1),
+            if let Some(link) = self.peers.of_session(session) {
+                self.on_message(now, link, &message);
+            } else {
+                let late = &mut self.stats.messages_astray;
+                *late = late.saturating_add(1);
             }
         }
         self.message = message;

@@ -148,7 +148,7 @@ impl<P: Provider> Node<P> {
         let paths = self
             .path_sets
             .values_mut()
-            .flat_map(|path_set| &mut path_set.paths);
+            .flat_map(|path_set| path_set.paths.iter_mut());
         for path in paths {
             path.watch.on_stall(now);
             path.quality.reset();
@@ -175,7 +175,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn is_excused(&self, now: Instant, far: LinkId) -> bool {
         let path_set = self.path_sets.get(&far);
         self.overload.is_overloaded(now)
-            || path_set.is_some_and(|path_set| now < path_set.far_overloaded_until)
+            || path_set.is_some_and(|path_set| path_set.is_far_overloaded(now))
     }
 
     /// Records whether the far end reported overload in its answer to a probe.
@@ -183,7 +183,7 @@ impl<P: Provider> Node<P> {
         if report.is_overloaded
             && let Some(path_set) = self.path_sets.get_mut(&far)
         {
-            path_set.far_overloaded_until = now + LASTS;
+            path_set.on_far_overload(now + LASTS);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Backoff of paths that failed, and of relays whose paths carried data worse than probes.
+//! Backoff of paths that failed, and of the relays of paths that carried data worse than probes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,9 +8,65 @@ use wire::{Instant, NodeId};
 use crate::choice::ChoiceConfig;
 use crate::routes::Path;
 
+/// Backoffs of one path set.
+#[derive(Debug)]
+pub(super) struct Backoffs {
+    paths: PathBackoff,
+    relays: RelayBackoff,
+}
+
+impl Backoffs {
+    pub(super) fn new(config: &ChoiceConfig) -> Self {
+        Self {
+            paths: PathBackoff::default(),
+            relays: RelayBackoff::new(config),
+        }
+    }
+
+    /// Backs off a path that could not be set up, or died.
+    pub(super) fn on_failure(&mut self, now: Instant, path: Path) {
+        self.paths.add(now, path, FAILED);
+    }
+
+    /// Backs off a path and its relays, which delay or drop data that link state does not explain.
+    pub(super) fn on_degraded(&mut self, now: Instant, path: Path) {
+        self.relays.add(now, &path);
+        self.paths.add(now, path, DEGRADED);
+    }
+
+    /// Backs off the relays of a path that carries data worse than probes.
+    pub(super) fn on_bad_data(&mut self, now: Instant, path: &Path) {
+        self.relays.add(now, path);
+    }
+
+    /// Whether a path must not be set up.
+    pub(super) fn is_blocked(&self, now: Instant, path: &Path) -> bool {
+        self.paths.is_blocked(now, path)
+    }
+
+    pub(super) fn failed_recently(&self, now: Instant, path: &Path) -> bool {
+        self.paths.failed_recently(now, path)
+    }
+
+    /// Whether a relay of the path, or its direct path, is backed off.
+    pub(super) fn holds_relay_of(&self, now: Instant, path: &Path) -> bool {
+        self.relays.holds(now, path)
+    }
+
+    /// Whether a relay of the path, or its direct path, was backed off recently.
+    pub(super) fn remembers_relay_of(&self, now: Instant, path: &Path) -> bool {
+        self.relays.remembers(now, path)
+    }
+
+    /// The backed-off relays in ascending order, with the remote node for the direct path.
+    pub(super) fn held_relays(&self, now: Instant) -> Vec<NodeId> {
+        self.relays.held(now)
+    }
+}
+
 /// Backoff of the failed paths to one remote end, which may itself have failed.
 #[derive(Debug, Default)]
-pub(super) struct PathBackoff {
+struct PathBackoff {
     /// At most [`ENTRIES_MAX`].
     list: Vec<BackoffEntry>,
 }
@@ -24,7 +80,7 @@ struct BackoffEntry {
 
 impl PathBackoff {
     /// Backs off a path for `first`, doubled at each further failure up to 64 s.
-    pub(super) fn add(&mut self, now: Instant, path: Path, first: Duration) {
+    fn add(&mut self, now: Instant, path: Path, first: Duration) {
         self.list
             .retain(|entry| now < entry.until + FORGOTTEN_AFTER);
         let old = self.list.iter().position(|entry| entry.path == path);
@@ -43,23 +99,23 @@ impl PathBackoff {
         });
     }
 
-    pub(super) fn is_blocked(&self, now: Instant, path: &Path) -> bool {
+    fn is_blocked(&self, now: Instant, path: &Path) -> bool {
         let mut entries = self.list.iter();
         entries.any(|entry| now < entry.until && entry.path == *path)
     }
 
-    pub(super) fn failed_recently(&self, now: Instant, path: &Path) -> bool {
+    fn failed_recently(&self, now: Instant, path: &Path) -> bool {
         let mut entries = self.list.iter();
         entries.any(|entry| now < entry.until + FORGOTTEN_AFTER && entry.path == *path)
     }
 }
 
-/// Backs off relays of one path set whose paths carried data worse than probes.
+/// Backs off the relays of one path set, if their path carried data worse than probes.
 ///
 /// The remote end's reports count for its own set only. All relays of a path are backed off, since
 /// the faulty one is unknown.
 #[derive(Debug)]
-pub(super) struct RelayBackoff {
+struct RelayBackoff {
     /// Whether data is judged; otherwise no relay is backed off.
     is_on: bool,
     /// At most [`RELAYS_MAX`].
@@ -73,7 +129,7 @@ struct Backoff {
 }
 
 impl RelayBackoff {
-    pub(super) const fn new(config: &ChoiceConfig) -> Self {
+    const fn new(config: &ChoiceConfig) -> Self {
         Self {
             is_on: config.judges_data,
             relays: BTreeMap::new(),
@@ -81,7 +137,7 @@ impl RelayBackoff {
     }
 
     /// Backs off the relays of a failed path (or its direct path), if they are not yet.
-    pub(super) fn add(&mut self, now: Instant, path: &Path) {
+    fn add(&mut self, now: Instant, path: &Path) {
         if !self.is_on {
             return;
         }
@@ -109,19 +165,19 @@ impl RelayBackoff {
     }
 
     /// Whether a relay of the path, or its direct path, is backed off.
-    pub(super) fn holds(&self, now: Instant, path: &Path) -> bool {
+    fn holds(&self, now: Instant, path: &Path) -> bool {
         path.relays_or_destination()
             .any(|node| self.relays.get(node).is_some_and(|held| now < held.until))
     }
 
     /// The backed-off relays in ascending order, with the remote node for the direct path.
-    pub(super) fn held(&self, now: Instant) -> Vec<NodeId> {
+    fn held(&self, now: Instant) -> Vec<NodeId> {
         let held = self.relays.iter().filter(|(_, held)| now < held.until);
         held.map(|(node, _)| *node).collect()
     }
 
     /// Whether a relay of the path, or its direct path, was backed off recently.
-    pub(super) fn remembers(&self, now: Instant, path: &Path) -> bool {
+    fn remembers(&self, now: Instant, path: &Path) -> bool {
         let mut held = path
             .relays_or_destination()
             .filter_map(|node| self.relays.get(node));
@@ -136,10 +192,10 @@ impl Backoff {
 }
 
 /// First backoff of a path that could not be set up, or died.
-pub(super) const FAILED: Duration = Duration::from_secs(1);
+const FAILED: Duration = Duration::from_secs(1);
 /// First backoff of a degraded path that link state does not explain. If it does, the path's relays
 /// are penalised for as long.
-pub(super) const DEGRADED: Duration = Duration::from_secs(15);
+const DEGRADED: Duration = Duration::from_secs(15);
 const PATH_BACKOFF_MAX: Duration = Duration::from_secs(64);
 const PATH_DOUBLINGS_MAX: u32 = 6;
 /// Time without a failure after which earlier ones no longer count.

@@ -6,7 +6,8 @@ use crypto::Aead;
 use wire::Instant;
 
 use super::known_routes::Routed;
-use super::path_set::{PathEntry, PathSet};
+use super::path_set::PathSet;
+use super::path_table::{PathEntry, PathTable};
 use crate::choice::{Candidate, ChoiceConfig, DataHealth};
 use crate::cost::{Cost, CostModel, Loss};
 use crate::path_watch::PathState;
@@ -21,7 +22,7 @@ pub(super) struct PathCost {
     /// Loss by its own probes: the proved lower bound, and the observed value. `None` if too few.
     probed: Option<(Loss, Loss)>,
     advertised: Loss,
-    pub(super) standing: DataHealth,
+    pub(super) data_health: DataHealth,
 }
 
 #[derive(Clone, Copy)]
@@ -85,19 +86,21 @@ impl<A> PathSet<A> {
                 let is_early = path.is_refuted_early(now, advertised, measured);
                 if is_early {
                     path.failed_at = Some(now);
-                    self.backoff.add(now, &path.path);
+                    self.backoffs.on_bad_data(now, &path.path);
                 }
                 count = count.saturating_add(u64::from(is_new || is_early));
             }
         }
         count
     }
+}
 
+impl PathTable {
     /// Records each path's advertised delay while its probes are as fast as usual.
     pub(super) fn record_delays(&mut self, advertised: impl Fn(&Path) -> Cost) {
-        let paths = self.paths.iter_mut().filter(|path| path.is_watched());
+        let paths = self.iter_mut().filter(|path| path.is_watched());
         for path in paths.filter(|path| !path.watch.has_grown()) {
-            path.usual_delay = Some(advertised(&path.path)).filter(|cost| cost.is_routable());
+            path.advertised_delay.set_usual(advertised(&path.path));
         }
     }
 }
@@ -111,7 +114,7 @@ impl PathEntry {
         (cost, loss_price): (Cost, Cost),
         choice: &ChoiceConfig,
     ) -> Cost {
-        let usual = self.usual_delay;
+        let usual = self.advertised_delay.usual;
         let usual = usual.map_or(cost, |delay| delay.plus(loss_price));
         let grown = usual.plus(from_span(self.watch.excess()));
         let data = self.quality.data_transit(now);
@@ -123,17 +126,39 @@ impl PathEntry {
     /// Whether the path has not matched its advertised delay for [`EARLY_PROOF`]. Returns true once
     /// while it counts as failing.
     fn is_refuted_early(&mut self, now: Instant, advertised: Cost, measured: Cost) -> bool {
-        let since = *self.proved_at.get_or_insert(now);
-        if self.has_fitted || !advertised.is_routable() {
-            return false;
-        }
-        self.has_fitted = !is_far_over(advertised, measured);
-        let is_due = now.saturating_since(since) >= EARLY_PROOF && !self.is_failing(now);
-        !self.has_fitted && is_due
+        let is_refuted = self.advertised_delay.is_refuted(now, advertised, measured);
+        is_refuted && !self.is_failing(now)
     }
 }
 
-/// The advertised delay of a path's probes, whose answers may take a longer direct path.
+/// What link state says about the delay of one path.
+#[derive(Debug, Default)]
+pub(super) struct AdvertisedDelay {
+    /// The advertised delay when its probes were last as fast as usual.
+    usual: Option<Cost>,
+    /// When its delay was first measured.
+    measured_since: Option<Instant>,
+    /// Whether the measured delay ever matched the advertised one.
+    has_matched: bool,
+}
+
+impl AdvertisedDelay {
+    fn set_usual(&mut self, advertised: Cost) {
+        self.usual = Some(advertised).filter(|cost| cost.is_routable());
+    }
+
+    /// Compares a measured delay. Returns whether none has matched for [`EARLY_PROOF`].
+    fn is_refuted(&mut self, now: Instant, advertised: Cost, measured: Cost) -> bool {
+        let since = *self.measured_since.get_or_insert(now);
+        if self.has_matched || !advertised.is_routable() {
+            return false;
+        }
+        self.has_matched = !is_far_over(advertised, measured);
+        !self.has_matched && now.saturating_since(since) >= EARLY_PROOF
+    }
+}
+
+/// The advertised delay of a path's probes; their answers may take a longer direct path.
 pub(super) fn expected(newest: Option<&Routed>, path: &Path, model: &CostModel) -> Cost {
     let direct = Path {
         relays: Vec::new(),
@@ -164,28 +189,28 @@ impl PathCost {
         path: Path,
         advertised: LinkState,
     ) -> Self {
-        let watched = path_set.find(&path).filter(|path| path.is_watched());
+        let watched = path_set.paths.find(&path).filter(|path| path.is_watched());
         let lives = watched.filter(|path| {
             advertised.may_pass
-                && Some(path.id) == path_set.current
+                && Some(path.id) == path_set.paths.current()
                 && path.watch.state(now) < PathState::Dead
         });
         let (cost, loss_price) = match lives.and_then(|path| path.watch.round_trip()) {
             Some(round_trip) if !advertised.cost.is_routable() => {
                 (from_span(round_trip), Cost::ZERO)
             }
-            _ if path_set.path_backoff.is_blocked(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
+            _ if path_set.backoffs.is_blocked(now, &path) => (Cost::UNROUTABLE, Cost::ZERO),
             // Link state may have been refuted for it.
             _ => {
                 let excess = path_set.audit.excess(now, &path);
                 (advertised.cost.plus(excess), advertised.loss_price)
             }
         };
-        let choice = path_set.choice.config();
+        let choice = path_set.selector.config();
         let recent = watched.map_or(cost, |path| path.recent(now, (cost, loss_price), choice));
-        let standing = if watched.is_some_and(|path| path.is_failing(now)) {
+        let data_health = if watched.is_some_and(|path| path.is_failing(now)) {
             DataHealth::Failing
-        } else if path_set.backoff.holds(now, &path) {
+        } else if path_set.backoffs.holds_relay_of(now, &path) {
             DataHealth::BackedOff
         } else {
             DataHealth::Good
@@ -203,7 +228,7 @@ impl PathCost {
             loss_price,
             probed,
             advertised: advertised.loss,
-            standing,
+            data_health,
         }
     }
 
@@ -225,7 +250,7 @@ impl PathCost {
             recent: self.recent,
             loss_price: self.loss_price,
             loss,
-            standing: self.standing,
+            data_health: self.data_health,
         }
     }
 

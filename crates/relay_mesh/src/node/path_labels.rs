@@ -9,7 +9,8 @@ use wire::Instant;
 
 use super::flow_table::FlowTable;
 use super::label_scheduler::LabelRequest;
-use super::path_set::{Bound, KEEP_ALIVE, PathSet};
+use super::path_set::PathSet;
+use super::path_table::{Bound, KEEP_ALIVE};
 use super::{Node, RELIABLE};
 use crate::flow_key::FlowId;
 use crate::game::Mode;
@@ -45,8 +46,8 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        path_set.search_from(now);
-        let Some(path) = path_set.path_mut(id) else {
+        path_set.label_search.schedule(now);
+        let Some(path) = path_set.paths.get_mut(id) else {
             return;
         };
         let links = &mut self.plane.links;
@@ -102,16 +103,12 @@ impl<P: Provider> Node<P> {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        path_set.search_from(now);
-        let Some(path) = path_set.path_mut(id) else {
+        path_set.label_search.schedule(now);
+        let Some(path) = path_set.paths.get_mut(id) else {
             return;
         };
-        // Set-ups that were pending together fail one after the other, and count once.
-        if path.retry_at <= now {
-            path.retry_at = now + wait(path.failures);
-            path.failures = path.failures.saturating_add(1);
-        }
-        if path.failures >= TRIES && !path.is_watched() {
+        path.setups.on_failure(now);
+        if path.setups.has_failed_often() && !path.is_watched() {
             self.fail_path(now, far, id);
         }
     }
@@ -124,36 +121,34 @@ impl<P: Provider> Node<P> {
         };
         self.stats.label_searches = self.stats.label_searches.saturating_add(1);
         let requests = Self::label_requests(now, path_set, &self.flows, link);
-        path_set.on_searched(now, requests.len());
+        path_set.label_search.on_searched(now, requests.len());
         let mut outgoing = Vec::new();
         let mut ids = || self.last_request.advance();
         // After a failure, the path that takes over gets its labels first.
         let proved = requests.iter().filter(|wanted| wanted.is_proved);
         let priority_path = path_set.priority_path(now, proved.map(|wanted| wanted.flow));
         if priority_path.is_some() {
-            path_set.search_from(path_set.failover_deadline);
+            path_set.label_search.schedule_after_failover();
         }
         let stranded = path_set.update_unbound_flows(now, &requests);
         let exclusive = path_set.exclusive_path(now, priority_path);
         // Flows without any label come before those that want a second one.
         let waiting = path_set.deferred_spares(&stranded);
-        let retry_at = path_set.paths.iter().map(|path| path.retry_at);
-        let retry_at = retry_at.filter(|at| *at > now).min();
+        let paths = path_set.paths.iter();
+        let retry_at = paths.filter_map(|path| path.setups.poll_timeout(now)).min();
         let open = path_set.paths.iter().filter(|path| {
             let is_allowed = exclusive.is_none_or(|exclusive| exclusive == path.id);
-            is_allowed && path.retry_at <= now && path.setup_room() > 0
+            is_allowed && path.setups.is_ready(now) && path.setup_room() > 0
         });
         let flows = |path| path_set.missing(path, &requests, (priority_path, &stranded));
         let missing: Vec<_> = open.map(|path| (path.id, flows(path))).collect();
         for (id, missing) in missing {
-            let Some(path) = path_set.path_mut(id) else {
+            let Some(path) = path_set.paths.get_mut(id) else {
                 continue;
             };
             let is_waiting = waiting.contains(&id);
             let most = if is_waiting { SPARE_SETUPS } else { usize::MAX };
-            let room = path
-                .setup_room()
-                .min(most.saturating_sub(path.setups.len()));
+            let room = path.setup_room().min(path.setups.room(most));
             // The end of a set-up starts the next search.
             for flows in path.batches(&missing).take(room) {
                 let way = (path.path.relays.as_slice(), path.path.destination, id);
@@ -163,13 +158,13 @@ impl<P: Provider> Node<P> {
             }
         }
         if let Some(at) = retry_at {
-            path_set.search_from(at);
+            path_set.label_search.schedule(at);
         }
         self.send_requests(now, outgoing);
     }
 
     /// The flows with a far end for which labels may be requested, the probe flow first. The far
-    /// end does not know those whose open message is not sent yet.
+    /// end does not know a flow before its open message.
     fn label_requests(
         now: Instant,
         path_set: &mut PathSet<P::Aead>,
@@ -178,7 +173,7 @@ impl<P: Provider> Node<P> {
     ) -> Vec<LabelRequest> {
         let mut requests = vec![LabelRequest::PROBE];
         for (_, flow) in flows.with(far) {
-            if path_set.opens.contains(&flow.id) {
+            if path_set.opens.contains(flow.id) {
                 continue;
             }
             if flow.label_retry.from() <= now {
@@ -188,7 +183,7 @@ impl<P: Provider> Node<P> {
                     is_warm: flow.mode != Mode::Single,
                 });
             } else {
-                path_set.search_from(flow.label_retry.from());
+                path_set.label_search.schedule(flow.label_retry.from());
             }
         }
         requests
@@ -207,13 +202,8 @@ impl<P: Provider> Node<P> {
         let session = self.peers.session(link);
         let found = self.path_sets.iter_mut().find_map(|(&far, path_set)| {
             path_set.paths.iter_mut().find_map(|path| {
-                let mut setups = path.setups.iter();
-                let place = setups.position(|setup| setup.waits_for(node, id))?;
-                let setup = path.setups.get_mut(place)?;
-                setup.note_session(id, session);
-                let progress = setup.on_reply(id, reply.clone(), &mut ids);
-                let is_over = !matches!(progress, Progress::Pending(_));
-                let ended = is_over.then(|| path.setups.swap_remove(place));
+                let setups = &mut path.setups;
+                let (progress, ended) = setups.on_reply((node, id), session, &reply, &mut ids)?;
                 Some((far, path.id, progress, ended))
             })
         });
@@ -245,12 +235,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         let (mut failed, mut ended) = (Vec::new(), Vec::new());
-        for path in &mut path_set.paths {
-            let before = path.setups.len();
-            ended.extend(path.setups.extract_if(.., |setup| setup.deadline() <= now));
-            if path.setups.len() < before {
+        for path in path_set.paths.iter_mut() {
+            let overdue = path.setups.take_overdue(now);
+            if !overdue.is_empty() {
                 failed.push(path.id);
             }
+            ended.extend(overdue);
         }
         self.queue_releases(now, ended.into_iter().flat_map(PathSetup::into_held));
         for path in failed {
@@ -262,7 +252,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn keep_labels_alive(&mut self, now: Instant) {
         let mut silent = Vec::new();
         for (&link, path_set) in &self.path_sets {
-            for path in &path_set.paths {
+            for path in path_set.paths.iter() {
                 let is_silent = |bound: &Bound| now.saturating_since(bound.sent_at) >= KEEP_ALIVE;
                 let flows = path.bound.iter().filter(|(_, bound)| is_silent(bound));
                 let indices = flows.filter_map(|(flow, _)| self.flows.of_id(link, *flow));
@@ -292,17 +282,17 @@ impl<P: Provider> Node<P> {
         for (node, id, is_only_full) in unsent {
             for (&far, path_set) in &mut self.path_sets {
                 let mut is_stuck = false;
-                for path in &mut path_set.paths {
-                    let (before, setups) = (ended.len(), &mut path.setups);
-                    ended.extend(setups.extract_if(.., |setup| setup.waits_for(node, id)));
-                    if ended.len() > before {
+                for path in path_set.paths.iter_mut() {
+                    let waiting = path.setups.take_waiting_for(node, id);
+                    if !waiting.is_empty() {
                         let is_full = stuck.entry((far, path.id)).or_insert(true);
                         *is_full &= is_only_full;
                         is_stuck = true;
                     }
+                    ended.extend(waiting);
                 }
                 if is_stuck {
-                    path_set.search_from(now + RETRY);
+                    path_set.label_search.schedule(now + RETRY);
                 }
             }
         }
@@ -313,7 +303,7 @@ impl<P: Provider> Node<P> {
                 continue;
             }
             if let Some(path) = self.path_mut((far, id)) {
-                path.retry_at = now + RETRY;
+                path.setups.pause(now);
             }
         }
     }
@@ -371,10 +361,8 @@ const SPARE_SETUPS: usize = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::path_set::tests::{path, path_set};
+    use super::super::path_table::{PathTable, tests::path};
     use super::*;
-    use netsim::provider::SimProvider;
-    use wire::Seed;
 
     #[test]
     fn a_set_up_of_a_probed_path_fails_if_most_of_its_labels_are_unusable() {
@@ -393,18 +381,17 @@ mod tests {
 
     #[test]
     fn mesh_a1_a_set_up_that_brings_no_label_of_use_has_failed() {
-        let provider = SimProvider::new(Seed::from_number(1));
-        let mut path_set = path_set(&provider);
-        let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
-        added.expect("there is room");
-        let path = &mut path_set.paths[0];
-        path.failures = 2;
+        let mut paths = PathTable::default();
+        let added = paths.add(Instant::ZERO, path(1), LinkId(1), 0);
+        let path = added.and_then(|id| paths.get_mut(id));
+        let path = path.expect("there is room");
+        path.setups.on_failure(Instant::ZERO);
         assert!(path.on_labels(Instant::ZERO, 0, 64), "none can be bound");
         assert!(path.on_labels(Instant::ZERO, 63, 1), "none to try it by");
-        assert_eq!(path.failures, 2);
+        assert_eq!(path.setups.failures(), 1);
         assert!(!path.on_labels(Instant::ZERO, 0, 0), "its flows ended");
         assert!(!path.on_labels(Instant::ZERO, 64, 0));
-        assert_eq!(path.failures, 0);
+        assert_eq!(path.setups.failures(), 0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::flow_key::FlowId;
 use crate::flow_message::flow_code;
 use crate::hop::Piece;
 use crate::link::LinkId;
-use crate::path_probe::{MEDIUM_MAX, PathEcho, PathPadding, PathProbe};
+use crate::path_probe::{PathEcho, PathPadding, PathProbe};
 use crate::path_quality::{DataVerdict, TRIAL_PACKETS};
 use crate::path_watch::EchoWay;
 use crate::pieces::split;
@@ -26,7 +26,7 @@ impl<P: Provider> Node<P> {
     pub(super) fn run_watches(&mut self, now: Instant) {
         let mut due = Vec::new();
         for (&link, path_set) in &mut self.path_sets {
-            let longest = path_set.lengths.longest;
+            let longest = path_set.probe_flow.longest();
             for path in path_set.paths.iter_mut().filter(|path| path.is_watched()) {
                 let Some(number) = path.watch.poll_probe(now) else {
                     continue;
@@ -53,7 +53,7 @@ impl<P: Provider> Node<P> {
                 continue;
             };
             let len = path_set.probe_len(id);
-            let Some(path) = path_set.path_mut(id) else {
+            let Some(path) = path_set.paths.get_mut(id) else {
                 continue;
             };
             let (sampling, has_data) = path.quality.on_probe_sent(now, number);
@@ -78,8 +78,8 @@ impl<P: Provider> Node<P> {
             return;
         };
         let provider = self.endpoint.provider();
-        let opener = &mut path_set.probe_opener;
-        let Ok(payload) = opener.open(provider, now, &arrived.header, arrived.body) else {
+        let probe_flow = &mut path_set.probe_flow;
+        let Ok(payload) = probe_flow.open(provider, now, &arrived.header, arrived.body) else {
             self.stats.flow_forged = self.stats.flow_forged.saturating_add(1);
             return;
         };
@@ -93,22 +93,19 @@ impl<P: Provider> Node<P> {
             return;
         }
         if let Ok(padding) = PathPadding::decode(payload) {
-            let data = path_set.arrivals.data(padding.path);
-            data.on_data(now, (FlowId::PROBE, number), payload.len());
+            probe_flow.on_padding(now, padding, (number, payload.len()));
             return;
         }
         let Ok(probe) = PathProbe::decode(payload) else {
             self.count_malformed();
             return;
         };
-        let arrived = path_set.arrivals.count(probe.path);
-        let data = path_set.arrivals.data(probe.path);
-        let mut data = data.on_probe(now, probe.sampling);
+        let (arrived, mut data) = probe_flow.on_probe(now, &probe);
         data.is_overloaded = self.overload.is_overloaded(now);
         let mut echo = Vec::with_capacity(PathEcho::LEN_MAX);
         probe.answer(now, arrived, data).encode(&mut echo);
         // If the active path has relays, the echo takes it and the session, which is direct.
-        let back = path_set.active().filter(|path| path.is_watched());
+        let back = path_set.paths.active().filter(|path| path.is_watched());
         let is_direct = back.is_some_and(|path| path.path.relays.is_empty());
         if let Some(back) = back.map(|path| path.id) {
             self.send_probe_piece(now, (link, back), (Piece::Whole, &echo));
@@ -154,7 +151,7 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn path_for_session(&self, now: Instant, far: LinkId) -> Option<u8> {
-        let path = self.path_sets.get(&far)?.active()?;
+        let path = self.path_sets.get(&far)?.paths.active()?;
         let is_fit = path.is_watched() && path.is_proved(now) && !path.path.relays.is_empty();
         is_fit.then_some(path.id)
     }
@@ -185,16 +182,15 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         far: LinkId,
-        (number, piece): (u64, Piece),
+        piece: (u64, Piece),
         payload: &[u8],
     ) {
         let Some(path_set) = self.path_sets.get_mut(&far) else {
             return;
         };
-        let (mut datagram, joiner) = (Vec::new(), &mut path_set.session_joiner);
-        if !joiner.add(now, (number, piece), payload, &mut datagram) {
+        let Some(mut datagram) = path_set.probe_flow.join(now, piece, payload) else {
             return;
-        }
+        };
         let Some((&mut flow_code::SESSION_DATAGRAM, datagram)) = datagram.split_first_mut() else {
             self.count_malformed();
             return;
@@ -221,15 +217,15 @@ impl<P: Provider> Node<P> {
         let path_set = self.path_sets.get_mut(&link)?;
         let provider = self.endpoint.provider();
         self.sealed.clear();
-        let sealer = &mut path_set.probe_sealer;
-        let numbered = sealer.seal(provider, now, piece, &mut self.sealed).ok()?;
-        let path = path_set.path_mut(id)?;
+        let probe_flow = &mut path_set.probe_flow;
+        let numbered = probe_flow.seal_piece(provider, now, piece, &mut self.sealed)?;
+        let path = path_set.paths.get_mut(id)?;
         let sealed = (numbered, self.sealed.as_slice());
         let is_sent = path.send(&mut self.plane, provider, now, (FlowId::PROBE, sealed));
         is_sent.then_some(numbered.number)
     }
 
-    /// Backs off the relays of paths whose data fares worse than their probes.
+    /// Backs off the relays of paths that carry data worse than probes.
     pub(super) fn judge_data(&mut self, now: Instant, link: LinkId) {
         if !self.config.choice.judges_data {
             return;
@@ -238,10 +234,10 @@ impl<P: Provider> Node<P> {
             return;
         };
         let mut failed: u64 = 0;
-        for path in &mut path_set.paths {
+        for path in path_set.paths.iter_mut() {
             let verdict = path.quality.verdict();
-            if verdict == DataVerdict::Suspect && now >= path_set.suspect_until {
-                (path_set.suspect_until, path_set.decide_at) = (now + SUSPECT, now);
+            if verdict == DataVerdict::Suspect {
+                path_set.selector.on_suspect_data(now);
             }
             if !verdict.is_failing() {
                 continue;
@@ -249,8 +245,8 @@ impl<P: Provider> Node<P> {
             failed = failed.saturating_add(1);
             path.failed_at = Some(now);
             path.quality.reset();
-            path_set.backoff.add(now, &path.path);
-            path_set.decide_at = now;
+            path_set.backoffs.on_bad_data(now, &path.path);
+            path_set.selector.decide_at(now);
         }
         self.stats.paths_failed_data = self.stats.paths_failed_data.saturating_add(failed);
     }
@@ -263,89 +259,13 @@ impl<P: Provider> Node<P> {
         len: usize,
     ) {
         if let Some(path_set) = self.path_sets.get_mut(&far) {
-            path_set.arrivals.data(path).on_data(now, packet, len);
+            path_set.probe_flow.on_data(now, path, packet, len);
             if self.config.choice.judges_data {
-                path_set.lengths.record_longest(len);
+                path_set.probe_flow.record_received(len);
             }
-        }
-    }
-}
-
-/// Lengths of the newest payloads sent to a far end, and the byte budget of probes.
-#[derive(Debug, Default)]
-pub(super) struct RecentLengths {
-    newest: [u16; NEWEST],
-    next: usize,
-    /// Bytes that probes may use.
-    credit: usize,
-    /// Length of the longest recent payloads in either direction, or 0: that of padding.
-    longest: usize,
-}
-
-impl RecentLengths {
-    /// Notes the length of a payload in either direction; longer ones fade.
-    pub(super) fn record_longest(&mut self, len: usize) {
-        self.longest = len.max(self.longest.saturating_sub(1));
-    }
-
-    pub(super) fn record(&mut self, len: usize) {
-        let len = len.min(MEDIUM_MAX);
-        if let Some(oldest) = self.newest.get_mut(self.next) {
-            *oldest = u16::try_from(len).unwrap_or(u16::MAX);
-        }
-        self.next = self.next.wrapping_add(1) % NEWEST;
-        self.credit = self.credit.saturating_add(len / SHARE).min(CREDIT_MAX);
-    }
-
-    /// Returns a recent payload's length for a probe, selected by `draw`; 0 if the budget is used
-    /// up.
-    pub(super) fn take(&mut self, draw: u64) -> usize {
-        let place = usize::try_from(draw).unwrap_or(0) % NEWEST;
-        let len = self.newest.get(place).copied().map_or(0, usize::from);
-        match self.credit.checked_sub(len) {
-            Some(left) => {
-                self.credit = left;
-                len
-            }
-            None => 0,
         }
     }
 }
 
 /// Time without data on a path before padding is sent, and between two paddings.
 const PADDING: Duration = Duration::from_millis(100);
-/// How long a second path is kept ready after one path's data was suspect.
-const SUSPECT: Duration = Duration::from_secs(10);
-const NEWEST: usize = 16;
-/// Probes may use one of this many bytes of data.
-const SHARE: usize = 4;
-const CREDIT_MAX: usize = 4 << 10;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_are_as_long_as_data_and_take_a_quarter_of_its_bytes_at_most() {
-        let mut lengths = RecentLengths::default();
-        assert_eq!(lengths.take(7), 0, "before any data");
-        let (mut data, mut probes, mut padded) = (0, 0, 0);
-        for round in 0..1_000_u64 {
-            let len = 100 + usize::try_from(round % 5).unwrap() * 100;
-            lengths.record(len);
-            data += len;
-            let taken = lengths.take(round.wrapping_mul(0x9E37_79B9) >> 7);
-            assert!(taken == 0 || (100..=500).contains(&taken) && taken.is_multiple_of(100));
-            probes += taken;
-            padded += usize::from(taken > 0);
-        }
-        assert!(probes <= data / 4 && probes >= data / 5, "{probes} {data}");
-        assert!(padded >= 200, "{padded}");
-        lengths.record(1_472);
-        assert!((0..64).all(|draw| lengths.take(draw) <= MEDIUM_MAX));
-        for _ in 0..1_000 {
-            lengths.record(1_472);
-        }
-        assert_eq!(lengths.credit, CREDIT_MAX);
-    }
-}

@@ -310,7 +310,7 @@ impl<P: Provider> Node<P> {
             plane.handle_frame(provider, now, (source, frame));
         });
         if shared.is_some() {
-            self.shards.touched.note(shard);
+            self.shards.touched.insert(shard);
             return;
         }
         if let Some(arrived) = self.plane.handle_frame(provider, now, (source, frame)) {
@@ -323,7 +323,7 @@ impl<P: Provider> Node<P> {
         let mut used = self.links_bound();
         for (far, path_set) in &self.path_sets {
             used.insert(*far);
-            for path in &path_set.paths {
+            for path in path_set.paths.iter() {
                 used.insert(path.first);
                 let relays = path.path.relays.iter();
                 used.extend(relays.filter_map(|relay| self.peers.find(relay)));

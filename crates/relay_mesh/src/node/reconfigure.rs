@@ -52,14 +52,14 @@ impl<P: Provider> Node<P> {
     /// Flows and ports refer to a game by its index, which it keeps. The index of a removed game is
     /// reused.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) {
-        let mut coming = games;
+        let mut new_games = games;
         self.on_games_changed();
         for index in 0..self.games.len() {
             let Some(old) = self.games.get(index) else {
                 continue;
             };
-            let same = coming.iter().position(|game| game.name == old.name);
-            let new = same.map(|same| coming.swap_remove(same));
+            let same = new_games.iter().position(|game| game.name == old.name);
+            let new = same.map(|same| new_games.swap_remove(same));
             match new {
                 Some(new) if new == *old => {}
                 Some(new) => self.set_game(now, index, new),
@@ -67,8 +67,8 @@ impl<P: Provider> Node<P> {
                 None => self.set_game(now, index, NO_GAME),
             }
         }
-        coming.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        for game in coming {
+        new_games.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        for game in new_games {
             let free = self.games.iter().position(|old| *old == NO_GAME);
             let index = free.unwrap_or(self.games.len());
             if free.is_none() {

@@ -67,7 +67,7 @@ impl<P: Provider> Node<P> {
             return;
         };
         let mut idle = Vec::new();
-        for path in &mut path_set.paths {
+        for path in path_set.paths.iter_mut() {
             let Some(mut bound) = path.bound.remove(&flow) else {
                 continue;
             };
@@ -133,7 +133,7 @@ impl<P: Provider> Node<P> {
                     Some(far) => self
                         .path_sets
                         .get_mut(&far)
-                        .map(|far| &mut far.probe_labels),
+                        .map(|path_set| path_set.probe_flow.labels_mut()),
                     None => self.flows.get_mut(index).map(|flow| &mut flow.labels),
                 };
                 if let Some(labels) = labels {

@@ -212,7 +212,7 @@ impl<P: Provider> Node<P> {
         let slab = &mut self.plane.labels;
         let path_set = self.path_sets.get_mut(&link);
         let flow = self.flows.get_mut(index).map(|flow| &mut flow.labels);
-        let Some(labels) = flow.or_else(|| Some(&mut path_set?.probe_labels)) else {
+        let Some(labels) = flow.or_else(|| Some(path_set?.probe_flow.labels_mut())) else {
             return false;
         };
         if labels.len() >= FLOW_LABELS_MAX {

@@ -30,7 +30,7 @@ pub(super) struct Detours {
     pub(super) exits_known: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
     pub(super) unmeasured: BTreeMap<LinkId, SessionId>,
-    /// The far end whose relayed datagram is being handled.
+    /// The far end of the relayed datagram that is being handled.
     pub(super) receiving_from: Option<LinkId>,
 }
 
@@ -92,7 +92,7 @@ impl Detours {
             || self.unmeasured.contains_key(&link)
     }
 
-    /// Pauses the relay, whose copies could hide that the direct path answers.
+    /// Pauses the relay: its copies could hide that the direct path answers.
     pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
         if let Some(detour) = self.list.get_mut(&far) {
             detour.pause_relay(now, PAUSE);
@@ -449,7 +449,7 @@ impl<P: Provider> Node<P> {
     fn is_path_relay(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
         let others = self.path_sets.iter().filter(|(far, _)| **far != link);
-        let mut paths = others.flat_map(|(_, path_set)| &path_set.paths);
+        let mut paths = others.flat_map(|(_, path_set)| path_set.paths.iter());
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
@@ -488,7 +488,7 @@ impl<P: Provider> Node<P> {
         let graph = &self.known_routes.newest()?.graph;
         let (own, end) = (graph.index(&self.own)?, graph.index(&node)?);
         let path_set = self.path_sets.get(&far);
-        let in_use = path_set.and_then(|path_set| path_set.path(path_set.current?));
+        let in_use = path_set.and_then(|path_set| path_set.paths.active());
         let neighbours = self.peers.up().filter_map(|(link, peer, _)| {
             let index = graph.index(&peer.node)?;
             let cost = graph.link(own, index).plus(graph.link(index, end));

@@ -6,7 +6,7 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
-use super::tunnels::{Held, IdleScope, Tenant};
+use super::tunnels::{ConnRecord, IdleScope, Tenant};
 use crate::event::{Event, TurnedAway};
 use crate::game::Game;
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
@@ -52,7 +52,7 @@ impl<P: Provider> Node<P> {
         let outcome = self.accept_for(now, game, ends);
         let reason = match outcome {
             Err(TcpRefused::NoExit) => TurnedAway::TcpNoExit,
-            Err(TcpRefused::Crowded) => TurnedAway::TcpShare,
+            Err(TcpRefused::LimitReached) => TurnedAway::TcpShare,
             Ok(_) | Err(TcpRefused::NoGame) => return outcome,
         };
         self.count_rejected_tcp(now, name, reason);
@@ -70,7 +70,7 @@ impl<P: Provider> Node<P> {
         self.reclaim_for(now, tenant);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
         if !tunnels.has_slot(tenant) {
-            return Err(TcpRefused::Crowded);
+            return Err(TcpRefused::LimitReached);
         }
         if !self.takes_new_flows(now) {
             return Err(TcpRefused::NoExit);
@@ -90,11 +90,11 @@ impl<P: Provider> Node<P> {
             opened = self.open_in(now, flow, &open);
         }
         let conn = opened.map_err(|why| match why {
-            OpenError::Players | OpenError::Address | OpenError::Rate => TcpRefused::Crowded,
+            OpenError::Players | OpenError::Address | OpenError::Rate => TcpRefused::LimitReached,
             OpenError::Closed => TcpRefused::NoExit,
         })?;
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
-        let held = Held {
+        let record = ConnRecord {
             tenant,
             source,
             game,
@@ -102,7 +102,7 @@ impl<P: Provider> Node<P> {
             used: now,
             has_sent: false,
         };
-        tunnels.conns.insert(conn, held);
+        tunnels.conns.insert(conn, record);
         Ok(conn)
     }
 
@@ -138,17 +138,17 @@ impl<P: Provider> Node<P> {
     }
 
     /// Resets the oldest idle connection in this scope; returns whether there was one.
-    fn reclaim(&mut self, now: Instant, of: IdleScope) -> bool {
+    fn reclaim(&mut self, now: Instant, scope: IdleScope) -> bool {
         let Some(tunnels) = &mut self.tunnels else {
             return false;
         };
-        let Some(conn) = tunnels.conns.idle(now, of) else {
+        let Some(conn) = tunnels.conns.idle(now, scope) else {
             return false;
         };
         if let Some(tunnel) = tunnels.of_conn(conn) {
             tunnel.reset(conn);
         }
-        let game = tunnels.conns.get(conn).map(|held| held.game.clone());
+        let game = tunnels.conns.get(conn).map(|record| record.game.clone());
         tunnels.end_conn(conn, ConnEnd::Reset);
         self.count_rejected_tcp(now, game.unwrap_or_default(), TurnedAway::TcpIdle);
         true
@@ -161,9 +161,9 @@ impl<P: Provider> Node<P> {
         self.reclaim(now, IdleScope::Players)
     }
 
-    /// Reports that the driver reset a connection whose PROXY header was invalid, or had not
-    /// arrived when a new connection needed the slot.
-    pub fn tcp_greeting_refused(&mut self, now: Instant, port: TcpPort) {
+    /// Reports that the driver reset a connection with an invalid PROXY header, or without one when a
+    /// new connection needed the slot.
+    pub fn tcp_header_refused(&mut self, now: Instant, port: TcpPort) {
         self.count_rejected_at(now, port, TurnedAway::TcpGreeting);
     }
 
@@ -246,10 +246,10 @@ impl<P: Provider> Node<P> {
         let Some(tunnels) = &mut self.tunnels else {
             return &[];
         };
-        let held = tunnels.conns.get(conn);
-        if held.is_some_and(|held| !held.outbound_header.is_empty()) {
-            let held = tunnels.conns.get(conn);
-            return held.map_or(&[], |held| &held.outbound_header);
+        let record = tunnels.conns.get(conn);
+        if record.is_some_and(|record| !record.outbound_header.is_empty()) {
+            let record = tunnels.conns.get(conn);
+            return record.map_or(&[], |record| &record.outbound_header);
         }
         let tunnel = tunnels.of_conn(conn);
         tunnel.map_or(&[], |tunnel| tunnel.readable(conn))
@@ -262,12 +262,12 @@ impl<P: Provider> Node<P> {
             return;
         };
         tunnels.conns.on_delivered(now, conn);
-        let held = tunnels.conns.get_mut(conn);
-        match held.filter(|held| !held.outbound_header.is_empty()) {
-            Some(held) => drop(
-                held.outbound_header
-                    .drain(..len.min(held.outbound_header.len())),
-            ),
+        let record = tunnels.conns.get_mut(conn);
+        match record.filter(|record| !record.outbound_header.is_empty()) {
+            Some(record) => {
+                let len = len.min(record.outbound_header.len());
+                record.outbound_header.drain(..len);
+            }
             None => {
                 if let Some(tunnel) = tunnels.of_conn(conn) {
                     tunnel.consume(conn, len);
@@ -287,7 +287,7 @@ impl<P: Provider> Node<P> {
     #[must_use]
     pub fn tcp_len(&self) -> (usize, usize) {
         let tunnels = self.tunnels.as_ref();
-        tunnels.map_or((0, 0), |held| (held.conns.len(), held.ends.len()))
+        tunnels.map_or((0, 0), |tunnels| (tunnels.conns.len(), tunnels.ends.len()))
     }
 
     /// Returns the counters of all tunnels; `None` if the node carries no TCP games.

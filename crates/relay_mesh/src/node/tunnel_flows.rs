@@ -9,8 +9,7 @@ use super::Node;
 use super::exit::{NODE_LEN, NODES_MAX};
 use super::flow_table::{Flow, Owner};
 use super::flow_table::{Side, TunnelSide};
-use super::tunnels::Tunnels;
-use super::tunnels::{Held, Tenant};
+use super::tunnels::{ConnRecord, Tenant, Tunnels};
 use crate::event::TurnedAway;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
@@ -122,7 +121,7 @@ impl<P: Provider> Node<P> {
         let end = match reason {
             FlowEnd::Local => TunnelEnd::Local,
             FlowEnd::SessionLost => TunnelEnd::Silent,
-            FlowEnd::Idle | FlowEnd::Refused | FlowEnd::AeadLimitReached | FlowEnd::Crowded => {
+            FlowEnd::Idle | FlowEnd::Refused | FlowEnd::AeadLimitReached | FlowEnd::Evicted => {
                 TunnelEnd::Closed
             }
         };
@@ -131,7 +130,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Applies new TCP games. Resets connections whose game changed or may no longer be carried.
+    /// Applies new TCP games. Resets connections if their game changed or may no longer be carried.
     pub(super) fn apply_tcp_games(&mut self, now: Instant, games: Vec<Game>) {
         self.on_games_changed();
         let Some(tunnels) = &mut self.tunnels else {
@@ -154,15 +153,15 @@ impl<P: Provider> Node<P> {
         let (Some(tunnels), Some(document)) = (&self.tunnels, self.document()) else {
             return Vec::new();
         };
-        let is_disallowed = |(conn, held): &(&ConnId, &Held)| {
+        let is_disallowed = |(conn, record): &(&ConnId, &ConnRecord)| {
             let end = tunnels.end_of(**conn);
             let far = end.and_then(|end| self.node_of(end.far));
             let (Some(end), Some(far)) = (end, far) else {
                 return true;
             };
             !match end.side {
-                TunnelSide::Entry => document.may_exit(&held.game, &far),
-                TunnelSide::Exit => document.may_enter(&held.game, &far),
+                TunnelSide::Entry => document.may_exit(&record.game, &far),
+                TunnelSide::Exit => document.may_enter(&record.game, &far),
             }
         };
         let conns = tunnels.conns.iter().filter(is_disallowed);
@@ -180,9 +179,9 @@ impl<P: Provider> Node<P> {
             TunnelEvent::Down { .. } => return self.close_flow(now, flow, FlowEnd::Local),
             TunnelEvent::Ended { conn, end } => {
                 if let Some(tunnels) = &mut self.tunnels {
-                    let held = tunnels.conns.get(conn).filter(|_| end != ConnEnd::Done);
-                    let held = held.filter(|held| matches!(held.tenant, Tenant::Prefix(_)));
-                    let game = held.map(|held| held.game.clone());
+                    let record = tunnels.conns.get(conn).filter(|_| end != ConnEnd::Done);
+                    let record = record.filter(|record| matches!(record.tenant, Tenant::Prefix(_)));
+                    let game = record.map(|record| record.game.clone());
                     tunnels.end_conn(conn, end);
                     if let Some(game) = game {
                         self.count_rejected_tcp(now, game, TurnedAway::TcpReset);
@@ -214,11 +213,11 @@ impl<P: Provider> Node<P> {
         self.reclaim_for(self.now, tenant);
         let tunnels = self.tunnels.as_mut();
         if !tunnels.is_some_and(|tunnels| tunnels.has_slot(tenant)) {
-            return self.refuse_asked(flow, conn, Refusal::Crowded);
+            return self.refuse_asked(flow, conn, Refusal::LimitReached);
         }
         let outbound_header = self.outbound_header(flow, open);
         if let Some(tunnels) = &mut self.tunnels {
-            let held = Held {
+            let record = ConnRecord {
                 tenant,
                 source: SourceKey::of(open.player.ip()),
                 game: open.game.clone(),
@@ -226,7 +225,7 @@ impl<P: Provider> Node<P> {
                 used: self.now,
                 has_sent: false,
             };
-            tunnels.conns.insert(conn, held);
+            tunnels.conns.insert(conn, record);
             tunnels.work.push_back(TcpWork::Dial { conn, server });
         }
     }
@@ -374,8 +373,8 @@ impl<P: Provider> Node<P> {
         Some(index)
     }
 
-    /// Creates both ends of the tunnel for TCP players whose exit is their entry; returns the flow
-    /// of the entry side. It is an ordinary tunnel, so that the same limits and close semantics
+    /// Creates both ends of the tunnel for TCP players with this node as exit; returns the flow of
+    /// the entry side. It is an ordinary tunnel, so that the same limits and close semantics
     /// apply.
     pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
         if !self.make_room(now, Owner::Own) {

@@ -1,67 +1,70 @@
-//! TCP tunnels of a node, their connections, and the listening ports.
+//! The TCP tunnels of a node.
+//!
+//! A tunnel is one QUIC connection between an entry and an exit, with a stream for each player's TCP
+//! connection. Its datagrams are the payloads of a flow. Each tunnel has a number, and is found by the
+//! index of its flow.
 
-use core::cmp::Reverse;
+mod conns;
+mod ports;
+
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crypto::tls::TlsIdentity;
-use wire::{Instant, NetworkKey, SourceKey};
+use wire::Instant;
 
-use super::entry::{LISTEN_AGAIN, is_dual};
-use super::flow_table::OTHERS_SHARE;
+use self::ports::Ports;
 use super::flow_table::TunnelSide;
 use crate::game::{Game, Mode};
 use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
-use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelConfig, TunnelEnd, TunnelStats};
+use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelStats};
 
+pub(super) use self::conns::{ConnRecord, Conns, IdleScope, Tenant};
+
+/// This node's end of a tunnel.
+#[derive(Debug)]
+pub(super) struct LocalEnd {
+    /// The tunnel's number, which the ids of its connections contain.
+    pub(super) number: u32,
+    pub(super) tunnel: Tunnel,
+    /// The node at the other end.
+    pub(super) far: LinkId,
+    /// Whether this end is the entry or the exit.
+    pub(super) side: TunnelSide,
+    /// The mode of its flow, and of the games that it carries.
+    mode: Mode,
+    /// When [`Tunnels::unused`] last found a connection, or when one was opened.
+    pub(super) used: Instant,
+}
+
+/// The tunnels that end here, their connections, and the ports at which players connect.
 pub(super) struct Tunnels {
-    /// Without its games.
+    /// Without its games, which `games` holds.
     pub(super) config: TcpConfig,
+    /// The TCP games in force.
     pub(super) games: Vec<Game>,
+    /// Authenticates this node to the other end of each tunnel.
     pub(super) identity: TlsIdentity,
-    /// By flow.
-    pub(super) ends: BTreeMap<u32, End>,
-    /// Flows, by tunnel number.
+    /// By the index of the flow that carries the tunnel.
+    pub(super) ends: BTreeMap<u32, LocalEnd>,
+    /// The flow of each tunnel, by tunnel number.
     flows: BTreeMap<u32, u32>,
     pub(super) conns: Conns,
-    ports: BTreeMap<TcpPort, Port>,
+    ports: Ports,
+    /// Actions for the driver, oldest first.
     pub(super) work: VecDeque<TcpWork>,
-    /// Flows whose tunnels may have datagrams or events to poll.
+    /// Flows with a tunnel that may have datagrams or events to poll.
     pub(super) touched: BTreeSet<u32>,
+    /// Buffer for one datagram of a tunnel.
     pub(super) datagram: Vec<u8>,
+    /// The number of the next tunnel; none is used twice.
     next_tunnel: u32,
-    next_port: u32,
     /// Counters of removed tunnels, and those that are not per tunnel.
     past: TunnelStats,
     /// Next stream number at an exit; unique within this run of the node.
     pub(super) next_stream: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct End {
-    pub(super) number: u32,
-    pub(super) tunnel: Tunnel,
-    pub(super) far: LinkId,
-    pub(super) side: TunnelSide,
-    mode: Mode,
-    pub(super) used: Instant,
-}
-
-#[derive(Debug)]
-struct Port {
-    game: String,
-    address: SocketAddr,
-    state: PortState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PortState {
-    /// Not open; to be opened at this time.
-    Closed(Instant),
-    Opening,
-    Open,
 }
 
 impl Tunnels {
@@ -74,12 +77,11 @@ impl Tunnels {
             identity,
             ends: BTreeMap::new(),
             flows: BTreeMap::new(),
-            ports: BTreeMap::new(),
+            ports: Ports::default(),
             work: VecDeque::new(),
             touched: BTreeSet::new(),
             datagram: Vec::new(),
             next_tunnel: 0,
-            next_port: 0,
             past: TunnelStats::default(),
             next_stream: 0,
         };
@@ -99,7 +101,7 @@ impl Tunnels {
         let tunnel = make(self, number)?;
         self.next_tunnel = number.saturating_add(1);
         self.flows.insert(number, flow);
-        let end = End {
+        let end = LocalEnd {
             number,
             tunnel,
             far,
@@ -114,13 +116,13 @@ impl Tunnels {
 
     /// Removes the end that `flow` carries; the driver gets [`TcpWork::Ended`] for its connections.
     pub(super) fn remove(&mut self, flow: u32, end: TunnelEnd) {
-        let Some(gone) = self.ends.remove(&flow) else {
+        let Some(removed) = self.ends.remove(&flow) else {
             return;
         };
-        self.past = self.past.plus(gone.tunnel.stats());
+        self.past = self.past.plus(removed.tunnel.stats());
         self.touched.remove(&flow);
-        self.flows.remove(&gone.number);
-        for conn in self.conns.of_tunnel(gone.number) {
+        self.flows.remove(&removed.number);
+        for conn in self.conns.of_tunnel(removed.number) {
             self.end_conn(conn, ConnEnd::Lost(end));
         }
     }
@@ -145,6 +147,7 @@ impl Tunnels {
         false
     }
 
+    /// Counters of all tunnels so far.
     pub(super) fn stats(&self) -> TunnelStats {
         let ends = self.ends.values();
         ends.fold(self.past, |all, end| all.plus(end.tunnel.stats()))
@@ -158,22 +161,25 @@ impl Tunnels {
         Some(&mut self.ends.get_mut(&flow)?.tunnel)
     }
 
-    pub(super) fn end_of(&self, conn: ConnId) -> Option<&End> {
+    /// The end of the tunnel that carries a connection.
+    pub(super) fn end_of(&self, conn: ConnId) -> Option<&LocalEnd> {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
     /// The flow of the tunnel to `far` with this side and mode.
-    pub(super) fn with(&self, far: LinkId, of: (TunnelSide, Mode)) -> Option<u32> {
+    pub(super) fn with(&self, far: LinkId, kind: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
-        ends.find(|(_, end)| end.far == far && (end.side, end.mode) == of)
+        ends.find(|(_, end)| end.far == far && (end.side, end.mode) == kind)
             .map(|(flow, _)| *flow)
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
-        let dues = self.ends.values().map(|end| end.tunnel.poll_timeout());
-        dues.flatten().min()
+    /// The next deadline of all tunnels.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let ends = self.ends.values();
+        ends.filter_map(|end| end.tunnel.poll_timeout()).min()
     }
 
+    /// Handles the tunnels with a deadline that has passed, and marks them for polling.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         for (flow, end) in &mut self.ends {
             if end.tunnel.poll_timeout().is_some_and(|due| due <= now) {
@@ -208,249 +214,40 @@ impl Tunnels {
     }
 
     pub(super) fn game_of(&self, port: TcpPort) -> Option<&Game> {
-        let port = self.ports.get(&port)?;
-        self.game(&port.game)
+        self.game(self.ports.game(port)?)
     }
 
     /// Replaces the games; ports that both lists contain stay open. Returns the connections to
     /// games that changed or were removed.
     pub(super) fn set_games(&mut self, now: Instant, games: Vec<Game>) -> Vec<ConnId> {
+        self.ports.set_games(now, &games, &mut self.work);
         let old = core::mem::replace(&mut self.games, games);
-        self.ports.retain(|&port, of| {
-            let game = self.games.iter().find(|game| game.name == of.game);
-            let entry = game.and_then(|game| game.entry.as_ref());
-            let is_wanted = entry.is_some_and(|entry| entry.listen.contains(&of.address));
-            if !is_wanted {
-                self.work.push_back(TcpWork::Unlisten { port });
-            }
-            is_wanted
-        });
-        for game in &self.games {
-            for &address in game.entry.iter().flat_map(|entry| &entry.listen) {
-                let is_it = |port: &Port| port.game == game.name && port.address == address;
-                if self.ports.values().any(is_it) {
-                    continue;
-                }
-                let port = Port {
-                    game: game.name.clone(),
-                    address,
-                    state: PortState::Closed(now),
-                };
-                self.ports.insert(TcpPort(self.next_port), port);
-                self.next_port = self.next_port.saturating_add(1);
-            }
-        }
-        let is_other = |name: &str| {
+        let has_changed = |name: &str| {
             let before = old.iter().find(|game| game.name == name);
             self.game(name) != before
         };
-        let conns = self.conns.iter().filter(|(_, held)| is_other(&held.game));
+        let conns = self.conns.iter();
+        let conns = conns.filter(|(_, record)| has_changed(&record.game));
         conns.map(|(conn, _)| *conn).collect()
     }
 
     /// Makes the driver close and reopen all ports, since it may have closed some itself.
     pub(super) fn reopen_ports(&mut self, now: Instant) {
-        for (&port, of) in &mut self.ports {
-            if !matches!(of.state, PortState::Closed(_)) {
-                self.work.push_back(TcpWork::Unlisten { port });
-                of.state = PortState::Closed(now);
-            }
-        }
-        self.open_ports(now);
+        self.ports.reopen(now, &mut self.work);
     }
 
+    /// Makes the driver open the ports that are due.
     pub(super) fn open_ports(&mut self, now: Instant) {
-        let used: Vec<SocketAddr> = self.ports.values().map(|port| port.address).collect();
-        for (name, port) in &mut self.ports {
-            if matches!(port.state, PortState::Closed(due) if due <= now) {
-                port.state = PortState::Opening;
-                let (port, address) = (*name, port.address);
-                self.work.push_back(TcpWork::Listen {
-                    port,
-                    address,
-                    is_dual: is_dual(address, &used),
-                });
-            }
-        }
+        self.ports.open_due(now, &mut self.work);
     }
 
     /// Records whether the driver could open a port; returns the port's game and address.
     pub(super) fn on_listening(
         &mut self,
         now: Instant,
-        name: TcpPort,
+        port: TcpPort,
         is_open: Result<(), ()>,
     ) -> Option<(String, SocketAddr)> {
-        let port = self.ports.get_mut(&name)?;
-        port.state = match is_open {
-            Ok(()) => PortState::Open,
-            Err(()) => PortState::Closed(now + LISTEN_AGAIN),
-        };
-        Some((port.game.clone(), port.address))
+        self.ports.on_listening(now, port, is_open)
     }
 }
-
-#[derive(Debug)]
-pub(super) struct Conns {
-    held: BTreeMap<ConnId, Held>,
-    /// Slots in use by each tenant; none is zero, and they sum to `held.len()`.
-    slots: BTreeMap<Tenant, u32>,
-    max: u32,
-    per_prefix_max: u32,
-}
-
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) tenant: Tenant,
-    pub(super) source: SourceKey,
-    pub(super) game: String,
-    /// The rest of the PROXY header for the server, sent before the player's first byte.
-    pub(super) outbound_header: Vec<u8>,
-    /// When bytes last passed, or when the connection was accepted.
-    pub(super) used: Instant,
-    /// Whether the socket's peer has sent any byte.
-    pub(super) has_sent: bool,
-}
-
-impl Held {
-    fn is_idle(&self, now: Instant) -> bool {
-        let after = if self.has_sent { IDLE } else { SILENT };
-        now.saturating_since(self.used) >= after
-    }
-}
-
-/// Tenants share the slots, each a socket of the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tenant {
-    /// Local players in this /24 or /48. If this node is also their exit, a connection uses two
-    /// slots.
-    Prefix(NetworkKey),
-    /// Players of another entry, which states their addresses unverified.
-    Entry(LinkId),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IdleScope {
-    Players,
-    Tenant(Tenant),
-    /// Those of one source in the tunnel with this number.
-    Source(u32, SourceKey),
-}
-
-impl Conns {
-    pub(super) fn new(config: &TcpConfig) -> Self {
-        let max = config.connections_max.min(TunnelConfig::PLAYERS_MAX);
-        // A single address can always use its full limit.
-        let of_an_address = config.tunnel.per_address_max.saturating_mul(2);
-        Self {
-            held: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            max,
-            per_prefix_max: TcpConfig::prefix_share(max).max(of_an_address),
-        }
-    }
-
-    pub(super) fn has_slot(&self, tenant: Tenant) -> bool {
-        let max = match tenant {
-            Tenant::Prefix(_) => self.per_prefix_max,
-            Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
-        };
-        self.slots.get(&tenant).is_none_or(|held| *held < max)
-    }
-
-    /// Whether at least three quarters of the slots are in use, so that idle connections are
-    /// evicted.
-    pub(super) fn is_scarce(&self) -> bool {
-        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
-        held >= self.max.saturating_sub(self.max / 4)
-    }
-
-    /// The idle connection to evict: the oldest one of the tenant, or of another entry's source,
-    /// with the most slots. Takes time linear in all connections.
-    pub(super) fn idle(&self, now: Instant, of: IdleScope) -> Option<ConnId> {
-        let is_meant = |conn: &ConnId, held: &Held| match of {
-            IdleScope::Players => matches!(held.tenant, Tenant::Prefix(_)),
-            IdleScope::Tenant(tenant) => held.tenant == tenant,
-            IdleScope::Source(tunnel, source) => conn.tunnel == tunnel && held.source == source,
-        };
-        let mut by_source: BTreeMap<SourceKey, u32> = BTreeMap::new();
-        if let IdleScope::Tenant(tenant @ Tenant::Entry(_)) = of {
-            for held in self.held.values().filter(|held| held.tenant == tenant) {
-                let count = by_source.entry(held.source).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
-        let slots = |held: &Held| {
-            let of_source = by_source.get(&held.source).copied();
-            of_source.unwrap_or_else(|| self.slots.get(&held.tenant).copied().unwrap_or(0))
-        };
-        let held = self.held.iter();
-        let idle = held.filter(|(conn, held)| is_meant(conn, held) && held.is_idle(now));
-        let first = idle.min_by_key(|(conn, held)| (Reverse(slots(held)), held.used, **conn));
-        first.map(|(conn, _)| *conn)
-    }
-
-    pub(super) fn on_delivered(&mut self, now: Instant, conn: ConnId) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            held.used = now;
-        }
-    }
-
-    pub(super) fn on_peer_data(&mut self, now: Instant, conn: ConnId) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            (held.used, held.has_sent) = (now, true);
-        }
-    }
-
-    pub(super) fn insert(&mut self, conn: ConnId, held: Held) {
-        let slots = self.slots.entry(held.tenant).or_default();
-        *slots = slots.saturating_add(1);
-        let before = self.held.insert(conn, held);
-        debug_assert!(before.is_none(), "a name that was given before");
-    }
-
-    /// Removes a connection; returns false if it is unknown.
-    pub(super) fn remove(&mut self, conn: ConnId) -> bool {
-        let Some(gone) = self.held.remove(&conn) else {
-            return false;
-        };
-        if let Some(slots) = self.slots.get_mut(&gone.tenant) {
-            *slots = slots.saturating_sub(1);
-            if *slots == 0 {
-                self.slots.remove(&gone.tenant);
-            }
-        }
-        true
-    }
-
-    pub(super) fn get(&self, conn: ConnId) -> Option<&Held> {
-        self.held.get(&conn)
-    }
-
-    pub(super) fn get_mut(&mut self, conn: ConnId) -> Option<&mut Held> {
-        self.held.get_mut(&conn)
-    }
-
-    pub(super) fn of_tunnel(&self, tunnel: u32) -> Vec<ConnId> {
-        let conn = |number| ConnId { tunnel, number };
-        let held = self.held.range(conn(0)..=conn(u64::MAX));
-        held.map(|(conn, _)| *conn).collect()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ConnId, &Held)> {
-        self.held.iter()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.held.len()
-    }
-}
-
-/// Idle time after which a connection that has sent bytes may be evicted: longer than pauses during
-/// play, in which clients send keepalives.
-const IDLE: Duration = Duration::from_secs(60);
-/// The same for a connection that has sent no bytes.
-const SILENT: Duration = Duration::from_secs(5);
-
-#[cfg(test)]
-mod tests;

@@ -44,8 +44,7 @@ impl<P: Provider> Node<P> {
     /// Returns the paths to the far ends of flows, and to this node as the exit of its own players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
         let path_sets = self.path_sets.iter().filter_map(|(&link, path_set)| {
-            let path = |id: Option<u8>| id.and_then(|id| path_set.path(id));
-            let current = path(path_set.current);
+            let current = path_set.paths.active();
             Some(RouteView {
                 far_end: self.peers.get(link)?.node,
                 path: current.map(|path| path.path.clone()),
@@ -60,7 +59,7 @@ impl<P: Provider> Node<P> {
                     let trip = path.watch.round_trip()?;
                     Some(trip.saturating_add(path.quality.figures().later()?))
                 }),
-                standby: path(path_set.standby).map(|path| path.path.clone()),
+                standby: path_set.paths.standby().map(|path| path.path.clone()),
                 flows: self.flows.with(link).count(),
             })
         });

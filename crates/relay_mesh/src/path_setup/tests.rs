@@ -231,12 +231,12 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         (two(), Refused::BadLabel),
     ] {
         let (mut setup, requests) = start(&mut ids);
-        setup.note_session(requests[0].id, Some(far_end));
+        setup.record_session(requests[0].id, Some(far_end));
         let given = RouteReply::Done(vec![granted(40)]);
         let Progress::Pending(last) = setup.on_reply(requests[0].id, given, &mut ids) else {
             panic!("it goes on");
         };
-        setup.note_session(last[0].id, Some(relay));
+        setup.record_session(last[0].id, Some(relay));
         let end = setup.on_reply(last[0].id, reply, &mut ids);
         assert_eq!(end, Progress::Failed(why));
         let label = granted(40).label;
@@ -257,7 +257,7 @@ fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
         .iter()
         .zip([(second, 30), (third, 40), (far_end, 50)])
     {
-        setup.note_session(ask.id, Some(session));
+        setup.record_session(ask.id, Some(session));
         let given = RouteReply::Done(vec![granted(slot)]);
         progress = setup.on_reply(ask.id, given, &mut ids);
     }
@@ -267,7 +267,7 @@ fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
     let nodes: Vec<_> = requests.iter().map(|ask| ask.node).collect();
     assert_eq!(nodes, [node(4), node(3), node(2)]);
     assert_eq!(requests[2].request, pass_on(node(3), &[30]));
-    setup.note_session(requests[2].id, Some(first));
+    setup.record_session(requests[2].id, Some(first));
     let given = RouteReply::Done(vec![granted(20)]);
     setup.on_reply(requests[2].id, given, &mut ids);
     let end = setup.on_reply(
@@ -291,9 +291,9 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     let way = (&[node(2), node(3)][..], node(4), 0);
     let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
     let [first, middle, far_end, stray, other] = sessions();
-    setup.note_session(requests[0].id, Some(middle));
-    setup.note_session(requests[1].id, Some(far_end));
-    setup.note_session(RequestId(99), Some(stray));
+    setup.record_session(requests[0].id, Some(middle));
+    setup.record_session(requests[1].id, Some(far_end));
+    setup.record_session(RequestId(99), Some(stray));
     let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
     setup.on_reply(requests[1].id, far, &mut ids);
     let relay = RouteReply::Done(vec![granted(30), granted(31), granted(32)]);
@@ -305,9 +305,9 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
         label: granted(slot).label,
     };
     // Bound over a newer session, so it is released over that one.
-    setup.note_session(binds[0].id, Some(other));
+    setup.record_session(binds[0].id, Some(other));
     setup.on_reply(binds[0].id, RouteReply::Done(Vec::new()), &mut ids);
-    setup.note_session(binds[1].id, Some(first));
+    setup.record_session(binds[1].id, Some(first));
     let passed = RouteReply::Done(vec![granted(20), granted(22)]);
     setup.on_reply(binds[1].id, passed, &mut ids);
     assert_eq!(
@@ -334,7 +334,7 @@ fn what_came_by_a_session_that_is_over_is_not_given_back() {
     let way = (&[node(2)][..], node(4), 0);
     let flows = vec![FlowId(0)];
     let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    setup.note_session(requests[0].id, None);
+    setup.record_session(requests[0].id, None);
     setup.on_reply(
         requests[0].id,
         RouteReply::Done(vec![granted(20)]),

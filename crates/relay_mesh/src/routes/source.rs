@@ -65,7 +65,7 @@ impl SourceRoutes {
         if let Some(far) = far {
             self.set_direct(far, graph.link(self.source, far));
         }
-        self.mend(graph, &[a, b]);
+        self.repair(graph, &[a, b]);
     }
 
     /// Returns the routes that remain without the relays of `path`, or without its link if it has no
@@ -84,7 +84,7 @@ impl SourceRoutes {
         if let Some(end) = end {
             left.set_direct(end, Cost::UNROUTABLE);
         }
-        left.mend(graph, end.as_slice());
+        left.repair(graph, end.as_slice());
         left
     }
 
@@ -168,7 +168,7 @@ impl SourceRoutes {
 
     /// Updates all rounds after relays were excluded, or after round 0 or the links at `ends`
     /// changed.
-    fn mend(&mut self, graph: &Graph, ends: &[NodeIndex]) {
+    fn repair(&mut self, graph: &Graph, ends: &[NodeIndex]) {
         let mut changes = self.renew_through(0);
         for index in 1..self.rounds.len() {
             if changes.is_empty() && ends.is_empty() {
@@ -176,9 +176,9 @@ impl SourceRoutes {
                 changes = self.renew_through(index);
                 continue;
             }
-            let is_mended =
-                changes.len() <= graph.len() / 4 && self.mend_round(graph, index, (&changes, ends));
-            if !is_mended {
+            let is_repaired = changes.len() <= graph.len() / 4
+                && self.repair_round(graph, index, (&changes, ends));
+            if !is_repaired {
                 let costs = self.next_costs(graph, index);
                 if let Some(round) = self.rounds.get_mut(index) {
                     round.costs = costs;
@@ -209,7 +209,7 @@ impl SourceRoutes {
     /// Updates the costs of one round. Returns false without any change if too many nodes need a
     /// full search: those reached over a relay that became more expensive, and the ends of the
     /// link. A relay that became cheaper adds one row.
-    fn mend_round(
+    fn repair_round(
         &mut self,
         graph: &Graph,
         index: usize,
@@ -223,8 +223,8 @@ impl SourceRoutes {
         };
         let row = |relay: usize| graph.row(NodeIndex(relay));
         let mut marks = vec![0_i16; graph.len()];
-        let dearer = changes.iter().filter(|change| change.after > change.before);
-        for change in dearer {
+        let increased = changes.iter().filter(|change| change.after > change.before);
+        for change in increased {
             mark(&mut marks, &round.costs, row(change.relay), change.before);
             self.rows = self.rows.saturating_add(1);
         }

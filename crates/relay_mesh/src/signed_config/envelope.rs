@@ -42,8 +42,8 @@ impl Envelope {
         })
     }
 
-    /// Adds the signature of the admin `key`, whose public half is `public`; replaces an earlier
-    /// one of the same key.
+    /// Adds the signature of the admin `key`; replaces an earlier one of the same key. `public` is
+    /// its public half.
     ///
     /// # Errors
     ///

@@ -116,7 +116,7 @@ impl GameRule {
             proxy_header: text.proxy_header.clone(),
         };
         let proxy = rule.proxy_header.as_ref();
-        if proxy.is_some_and(|proxy| proxy.does_not_go_with(rule.protocol)) {
+        if proxy.is_some_and(|proxy| proxy.is_incompatible_with(rule.protocol)) {
             return Err(place.part("proxy_header").fault(Fault::WrongProtocol));
         }
         Ok(rule)
@@ -231,7 +231,7 @@ impl ProxyRule {
     /// Returns whether games of `protocol` cannot use the rule: version 1 is for streams and has no
     /// extensions, and a stream has one header at its start. PROXY protocol, sections 2.1 and 2.2.
     #[must_use]
-    pub fn does_not_go_with(&self, protocol: Protocol) -> bool {
+    pub fn is_incompatible_with(&self, protocol: Protocol) -> bool {
         let is_udp = protocol == Protocol::Udp;
         match self.version.0 {
             Version::One => is_udp || !self.extras.is_empty(),

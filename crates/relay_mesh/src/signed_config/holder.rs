@@ -34,7 +34,7 @@ pub struct Holder {
     /// Whether the minimum is the document held, or one before it.
     has_minimum: bool,
     /// Whether a link was dropped, so that the chain no longer starts at `anchor`.
-    is_adrift: bool,
+    has_dropped_links: bool,
     held: Option<Held>,
     stats: HolderStats,
 }
@@ -64,7 +64,7 @@ impl Holder {
             minimum: None,
             links: Vec::new(),
             has_minimum: false,
-            is_adrift: false,
+            has_dropped_links: false,
             held: None,
             stats: HolderStats::default(),
         }
@@ -133,8 +133,8 @@ impl Holder {
     /// Returns whether the keys changed more than [`LINKS_MAX`] times since the initial ones:
     /// [`restore`](Self::restore) then needs newer keys.
     #[must_use]
-    pub const fn is_adrift(&self) -> bool {
-        self.is_adrift
+    pub const fn has_dropped_links(&self) -> bool {
+        self.has_dropped_links
     }
 
     /// Returns the document in force.
@@ -361,7 +361,7 @@ impl Holder {
         self.links.extend(opened.links);
         let surplus = self.links.len().saturating_sub(LINKS_MAX);
         self.links.drain(..surplus);
-        self.is_adrift |= surplus > 0;
+        self.has_dropped_links |= surplus > 0;
         self.has_minimum = opened.has_minimum;
     }
 }

@@ -43,7 +43,7 @@ impl NodeFile {
     ///
     /// # Errors
     ///
-    /// [`ImportError`], whose text is one sentence for an operator.
+    /// [`ImportError`]; its text is one sentence for an operator.
     pub fn read(bytes: &[u8]) -> Result<Self, ImportError> {
         let text: NodeFileText = parse(bytes)?;
         let key = PublicKey::from_pem(&text.super_admin_pub_key).map_err(ImportError::Key)?;

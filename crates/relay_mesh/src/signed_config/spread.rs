@@ -63,7 +63,7 @@ impl Spread {
     /// Handles the version that a neighbour advertises.
     pub fn on_version(&mut self, now: Instant, from: NodeId, held: HeldVersion) {
         if !self.neighbours.contains_key(&from) && self.neighbours.len() >= NEIGHBOURS_MAX {
-            // Those without a session whose backoff has ended make room.
+            // Those without a session make room once their backoff has ended.
             self.neighbours
                 .retain(|_, held| held.advertised.version > 0 || held.from > now);
             if self.neighbours.len() >= NEIGHBOURS_MAX {

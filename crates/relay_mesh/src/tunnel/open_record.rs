@@ -112,7 +112,7 @@ pub enum Refusal {
     /// It does not serve this game, or not for this entry.
     Policy,
     /// A limit is reached: of connections in total, per address, or per second.
-    Crowded,
+    LimitReached,
     /// The game's server refused, or is unreachable.
     Server,
     /// The game's server did not answer in time.
@@ -126,7 +126,7 @@ impl Refusal {
     pub(super) const fn code(self) -> u32 {
         match self {
             Self::Policy => 0x10,
-            Self::Crowded => 0x11,
+            Self::LimitReached => 0x11,
             Self::Server => 0x12,
             Self::Slow => 0x13,
             Self::Malformed => 0x14,
@@ -136,7 +136,7 @@ impl Refusal {
     pub(super) const fn of_code(code: u64) -> Option<Self> {
         Some(match code {
             0x10 => Self::Policy,
-            0x11 => Self::Crowded,
+            0x11 => Self::LimitReached,
             0x12 => Self::Server,
             0x13 => Self::Slow,
             0x14 => Self::Malformed,
@@ -149,7 +149,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Policy => "the exit does not serve this game for this entry",
-            Self::Crowded => "the limit of connections of the exit is reached",
+            Self::LimitReached => "the limit of connections of the exit is reached",
             Self::Server => "the game's server cannot be reached",
             Self::Slow => "the game's server did not answer in time",
             Self::Malformed => "the exit could not read the open record",
@@ -215,7 +215,7 @@ mod tests {
     fn each_refusal_has_a_code_of_its_own() {
         let all = [
             Refusal::Policy,
-            Refusal::Crowded,
+            Refusal::LimitReached,
             Refusal::Server,
             Refusal::Slow,
             Refusal::Malformed,

@@ -15,8 +15,8 @@ use crate::proxy_header::{
     TrustedProxies, Version, WriteError, read, write_block, write_line,
 };
 
-/// Reads the PROXY protocol header that a connection begins with, for games whose entry names
-/// trusted proxies. An untrusted peer may not send a header: it would reach a server that trusts
+/// Reads the PROXY protocol header that a connection begins with, for games with trusted
+/// proxies. An untrusted peer may not send a header: it would reach a server that trusts
 /// it.
 #[derive(Debug)]
 pub struct InboundHeader {
@@ -27,7 +27,7 @@ pub struct InboundHeader {
     bytes: Vec<u8>,
 }
 
-/// A connection whose player is known.
+/// A connection of a known player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundConn {
     /// The player's address.
@@ -88,7 +88,7 @@ impl InboundHeader {
         Ok(Some(self.inbound(ends, len)))
     }
 
-    /// Decides on a connection whose [`deadline`](Self::deadline) has passed: it is valid if it
+    /// Decides on a connection after its [`deadline`](Self::deadline): it is valid if it
     /// sent nothing and needs no header.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! One QUIC connection (RFC 9000) whose datagrams are payloads of a flow.
+//! One QUIC connection (RFC 9000). Its datagrams are payloads of a flow.
 
 use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;

@@ -139,7 +139,7 @@ impl Tunnel {
     /// Reports a connection with a complete record to the driver.
     fn on_open(&mut self, now: Instant, number: u64, open: OpenRecord) {
         let Ok(source) = self.join(now, &open) else {
-            return self.refuse_stream(number, Refusal::Crowded);
+            return self.refuse_stream(number, Refusal::LimitReached);
         };
         self.clear_deadline(number);
         let deadline = now + DIAL_MAX;

@@ -84,7 +84,7 @@ fn mesh_a3_an_exit_does_not_report_a_flow_rejected_by_the_entry() {
         "{told:?}"
     );
     let gave_way = mesh.process(EXIT).closed_flows();
-    assert!(gave_way.contains(&FlowEnd::Crowded), "{gave_way:?}");
+    assert!(gave_way.contains(&FlowEnd::Evicted), "{gave_way:?}");
     assert_eq!(mesh.turned_away(EXIT), []);
 }
 

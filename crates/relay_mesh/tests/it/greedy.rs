@@ -69,7 +69,7 @@ impl Greedy {
 
     fn crowded(&self) -> usize {
         let ends = self.mesh.process(EXIT).closed_flows();
-        ends.iter().filter(|end| **end == FlowEnd::Crowded).count()
+        ends.iter().filter(|end| **end == FlowEnd::Evicted).count()
     }
 }
 

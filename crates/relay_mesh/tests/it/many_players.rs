@@ -398,7 +398,7 @@ fn forged_sources_do_not_keep_newcomers_out() {
     assert!(mesh.player().gap(at, now) < ms(20));
     assert!(mesh.process(EXIT).sockets() <= 1 + 180);
     let ends = mesh.process(ENTRY).closed_flows();
-    assert!(ends.iter().filter(|end| **end == FlowEnd::Crowded).count() > 500);
+    assert!(ends.iter().filter(|end| **end == FlowEnd::Evicted).count() > 500);
     let flows: usize = mesh
         .process(ENTRY)
         .node

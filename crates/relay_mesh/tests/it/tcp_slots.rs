@@ -45,7 +45,7 @@ fn connect(mesh: &mut Mesh, index: usize, port: usize, player: &str) -> Result<C
 fn standing(mesh: &Mesh, index: usize) -> (usize, usize) {
     let held = mesh.process(index).streams.held.values();
     let ends: Vec<Option<ConnEnd>> = held.map(|stream| stream.end).collect();
-    let crowded = Some(ConnEnd::Refused(Refusal::Crowded));
+    let crowded = Some(ConnEnd::Refused(Refusal::LimitReached));
     let count = |of| ends.iter().filter(|end| **end == of).count();
     (count(None), count(crowded))
 }
@@ -108,7 +108,7 @@ fn mesh_a1_one_network_gets_a_quarter_of_the_connections_of_an_entry() {
         .filter_map(|number| connect(&mut mesh, ENTRY, number % 2, &line(number)).ok())
         .collect();
     assert_eq!(taken.len(), 16);
-    let crowded = Err(TcpRefused::Crowded);
+    let crowded = Err(TcpRefused::LimitReached);
     assert_eq!(connect(&mut mesh, ENTRY, 0, &line(99)), crowded);
     connect(&mut mesh, ENTRY, 0, "[2001:db8:1::1]").unwrap();
     for host in 1..=16 {
@@ -193,7 +193,7 @@ fn mesh_a3_each_tcp_reason_is_reported_once_a_minute_with_its_count() {
     for _ in 0..7 {
         mesh.world.apply(entry, |process, now| {
             let port = process.streams.ports[0];
-            process.node.tcp_greeting_refused(now, port);
+            process.node.tcp_header_refused(now, port);
         });
     }
     mesh.run(2_000);
@@ -232,7 +232,7 @@ fn mesh_a7_an_idle_connection_of_an_address_gives_way_to_a_newcomer_of_it() {
     for _ in 0..4 {
         connect(&mut mesh, ENTRY, 0, player).unwrap();
     }
-    let crowded = Err(TcpRefused::Crowded);
+    let crowded = Err(TcpRefused::LimitReached);
     assert_eq!(
         connect(&mut mesh, ENTRY, 0, player),
         crowded,

@@ -272,7 +272,7 @@ fn header_fault(game: &FileGame) -> Option<&'static str> {
             "uses TCP, but its \"proxy_header\" is for datagrams, or is version 1 with extensions"
         }
     };
-    header.does_not_go_with(game.protocol).then_some(fault)
+    header.is_incompatible_with(game.protocol).then_some(fault)
 }
 
 /// Highest number of flows; some gigabytes of memory.

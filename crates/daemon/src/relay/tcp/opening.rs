@@ -26,7 +26,7 @@ impl TcpSockets {
         server: SocketAddr,
     ) {
         if !self.has_capacity() && !self.evict_oldest_pending(now, node) {
-            return self.fail_dial(now, node, conn, Refusal::Crowded);
+            return self.fail_dial(now, node, conn, Refusal::LimitReached);
         }
         let from = self.upstream.filter(|ip| ip.is_ipv4() == server.is_ipv4());
         let from = from.map(|ip| SocketAddr::new(ip, 0));
@@ -77,7 +77,7 @@ impl TcpSockets {
     }
 
     fn fail_dial(&mut self, now: Instant, node: &mut Node<Ring>, conn: ConnId, why: Refusal) {
-        count(if why == Refusal::Crowded {
+        count(if why == Refusal::LimitReached {
             &mut self.stats.dials_limited
         } else if why == Refusal::Slow {
             &mut self.stats.dials_slow
@@ -92,13 +92,13 @@ impl TcpSockets {
 fn refusal_of(error: &io::Error) -> Refusal {
     // ENFILE and EMFILE of errno(3); std has no kind for them.
     if matches!(error.raw_os_error(), Some(23 | 24)) {
-        return Refusal::Crowded;
+        return Refusal::LimitReached;
     }
     let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
     if is(&[ErrorKind::TimedOut]) {
         Refusal::Slow
     } else if is(&EXHAUSTED_KINDS) {
-        Refusal::Crowded
+        Refusal::LimitReached
     } else {
         Refusal::Server
     }
@@ -177,7 +177,7 @@ impl TcpSockets {
             && let Stage::ProxyHeader { port, .. } = connection.stage
         {
             count(&mut self.stats.headers_evicted);
-            node.tcp_greeting_refused(now, port);
+            node.tcp_header_refused(now, port);
         }
     }
 
@@ -189,7 +189,7 @@ impl TcpSockets {
         (token, port): (usize, TcpPort),
     ) {
         count(&mut self.stats.invalid_headers);
-        node.tcp_greeting_refused(now, port);
+        node.tcp_header_refused(now, port);
         if let Some(conn) = self.remove(token).and_then(|connection| connection.conn()) {
             node.tcp_reset(conn);
         }
@@ -271,7 +271,7 @@ impl TcpSockets {
             self.admit(now, node, (token, port), (ends, inbound.rest));
         } else {
             count(&mut self.stats.invalid_headers);
-            node.tcp_greeting_refused(now, port);
+            node.tcp_header_refused(now, port);
             self.remove(token);
         }
     }

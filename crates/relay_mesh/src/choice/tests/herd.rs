@@ -49,7 +49,7 @@ impl ManyFlows {
                 recent: Cost::from_units(cost),
                 loss_price: Cost::ZERO,
                 loss: Loss::NONE,
-                standing: DataHealth::Good,
+                data_health: DataHealth::Good,
             })
             .collect();
         let (now, penalties) = (self.now, &self.penalties);

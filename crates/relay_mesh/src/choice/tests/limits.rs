@@ -23,7 +23,7 @@ fn margin_is_the_least_advantage_to_leave_for() {
         let config = ChoiceConfig {
             margin: Cost::from_millis(margin),
             margin_percent: 0,
-            escape: Cost::from_millis(500),
+            degraded_excess: Cost::from_millis(500),
             ..ChoiceConfig::default()
         };
         assert_eq!(change(config, &[40 + margin, 40]), None, "{margin}");
@@ -36,7 +36,7 @@ fn margin_percent_is_of_the_best_route() {
     for (margin_percent, least) in [(5, 10), (10, 20), (50, 100)] {
         let config = ChoiceConfig {
             margin_percent,
-            escape: Cost::from_millis(500),
+            degraded_excess: Cost::from_millis(500),
             ..ChoiceConfig::default()
         };
         assert_eq!(change(config, &[200 + least, 200]), None, "{least}");
@@ -69,23 +69,23 @@ fn confirm_is_how_long_an_advantage_must_last() {
 }
 
 #[test]
-fn escape_is_the_advantage_at_which_a_window_is_bad() {
-    for escape in [10, 25, 100] {
+fn degraded_excess_is_the_advantage_at_which_a_window_is_bad() {
+    for excess in [10, 25, 100] {
         let config = ChoiceConfig {
-            escape: Cost::from_millis(escape),
-            escape_worth: Cost::ZERO,
-            // So that only the escape rule moves the flow.
+            degraded_excess: Cost::from_millis(excess),
+            degraded_total: Cost::ZERO,
+            // So that only degradation moves the flow.
             hold: Duration::from_secs(3_600),
             ..ChoiceConfig::default()
         };
-        assert_eq!(change(config, &[60 + escape, 60]), None, "{escape}");
+        assert_eq!(change(config, &[60 + excess, 60]), None, "{excess}");
         let degraded = Some((600, Reason::Degraded));
-        assert_eq!(change(config, &[61 + escape, 60]), degraded, "{escape}");
+        assert_eq!(change(config, &[61 + excess, 60]), degraded, "{excess}");
     }
 }
 
 #[test]
-fn escape_windows_and_escape_worth_both_must_be_reached() {
+fn degraded_windows_and_degraded_total_both_must_be_reached() {
     for (windows, worth, at) in [
         (1, 0, 200),
         (3, 0, 600),
@@ -94,8 +94,8 @@ fn escape_windows_and_escape_worth_both_must_be_reached() {
         (3, 200, 2_000),
     ] {
         let config = ChoiceConfig {
-            escape_windows: windows,
-            escape_worth: Cost::from_millis(worth),
+            degraded_windows: windows,
+            degraded_total: Cost::from_millis(worth),
             ..ChoiceConfig::default()
         };
         // 20 ms × s in each window.
@@ -132,33 +132,33 @@ fn borne(config: ChoiceConfig, returns: u32, seconds: u64) -> u64 {
 }
 
 #[test]
-fn regret_is_what_each_return_adds() {
-    for (regret, millis) in [(0, 800), (1_000, 1_600), (3_000, 3_200)] {
+fn false_alarm_increase_is_what_each_return_adds() {
+    for (increase, millis) in [(0, 800), (1_000, 1_600), (3_000, 3_200)] {
         let config = ChoiceConfig {
-            regret,
+            false_alarm_increase: increase,
             ..ChoiceConfig::default()
         };
         assert_eq!(borne(config, 0, 0), 800);
-        assert_eq!(borne(config, 1, 0), millis, "{regret}");
+        assert_eq!(borne(config, 1, 0), millis, "{increase}");
     }
 }
 
 #[test]
-fn regret_max_bounds_what_any_number_of_returns_adds() {
-    for (regret_max, millis) in [(0, 800), (2_000, 2_400), (9_000, 8_000)] {
+fn false_alarm_increase_max_bounds_what_all_returns_add() {
+    for (max, millis) in [(0, 800), (2_000, 2_400), (9_000, 8_000)] {
         let config = ChoiceConfig {
-            regret_max,
+            false_alarm_increase_max: max,
             ..ChoiceConfig::default()
         };
-        assert_eq!(borne(config, 20, 0), millis, "{regret_max}");
+        assert_eq!(borne(config, 20, 0), millis, "{max}");
     }
 }
 
 #[test]
-fn regret_half_life_is_the_time_in_which_it_halves() {
+fn false_alarm_half_life_is_the_time_in_which_the_increase_halves() {
     for half_life in [60, 600] {
         let config = ChoiceConfig {
-            regret_half_life: Duration::from_secs(half_life),
+            false_alarm_half_life: Duration::from_secs(half_life),
             ..ChoiceConfig::default()
         };
         // Of three times as much.
@@ -179,11 +179,11 @@ fn change_at_loss(config: ChoiceConfig, (current, best): (u32, u32), dearer: u16
 }
 
 #[test]
-fn escape_loss_is_the_share_lost_at_which_a_window_is_bad() {
+fn degraded_loss_is_the_share_lost_at_which_a_window_is_bad() {
     for share in [10_000, 50_000, 200_000] {
         let config = ChoiceConfig {
-            escape_loss: Loss::from_ppm(share),
-            escape_worth: Cost::ZERO,
+            degraded_loss: Loss::from_ppm(share),
+            degraded_total: Cost::ZERO,
             ..ChoiceConfig::default()
         };
         assert_eq!(change_at_loss(config, (share, 0), 10), None, "{share}");
@@ -197,11 +197,11 @@ fn escape_loss_is_the_share_lost_at_which_a_window_is_bad() {
 }
 
 #[test]
-fn escape_loss_worth_is_how_much_dearer_the_way_out_may_be() {
+fn degraded_loss_cost_is_how_much_more_the_best_may_cost() {
     for worth in [20, 100, 300] {
         let config = ChoiceConfig {
-            escape_loss_worth: Cost::from_millis(worth),
-            escape_worth: Cost::ZERO,
+            degraded_loss_cost: Cost::from_millis(worth),
+            degraded_total: Cost::ZERO,
             ..ChoiceConfig::default()
         };
         assert_eq!(change_at_loss(config, (90_000, 0), worth), Some(600));

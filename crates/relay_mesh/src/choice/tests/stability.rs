@@ -93,7 +93,7 @@ fn flow(seed: u64, config: ChoiceConfig, rate: u64) -> Tally {
                     recent: cost,
                     loss_price: Cost::ZERO,
                     loss: Loss::NONE,
-                    standing: DataHealth::Good,
+                    data_health: DataHealth::Good,
                 }
             })
             .collect();
@@ -155,9 +155,9 @@ fn mesh_s1_all_three_goals_are_reached_as_shipped() {
 
 /// Most degradations end by themselves, so leaving at each of them gains nothing.
 #[test]
-fn mesh_s1_a_flow_that_regrets_nothing_changes_more_often() {
+fn mesh_s1_without_the_increase_for_false_alarms_a_flow_changes_more_often() {
     let config = ChoiceConfig {
-        regret: 0,
+        false_alarm_increase: 0,
         ..ChoiceConfig::default()
     };
     let (changes, _, _) = run("nothing learned", FLOWS / 6, config, 5);

@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Node `from` publishes a delta with a delay of 3.2 s and nearly total loss for its links.
-    fn deplore(&mut self, now: Instant, from: usize, links: &[usize]) {
+    fn report_failure(&mut self, now: Instant, from: usize, links: &[usize]) {
         let slow = LinkReport {
             delay: Cost::from_millis(3_200),
             loss: LossCode(254),
@@ -125,7 +125,7 @@ fn pgx6_no_reported_cost_removes_a_route_of_three_relays() {
     }
     for node in 1..6 {
         let links: Vec<_> = near(node).collect();
-        world.deplore(Instant::from_millis(2_000), node, &links);
+        world.report_failure(Instant::from_millis(2_000), node, &links);
     }
     let own = [(world.ids[1], report(10))].into_iter().collect();
     let graph = world.table.graph(&CostModel::default(), &own);
@@ -152,7 +152,7 @@ fn signed_and_own_measurements_count_in_full() {
     assert_eq!(world.link(0, 1, &[(1, 10)]), Some(1_600));
     assert_eq!(world.link(0, 1, &[(1, 1_900)]), Some(1_900));
     // A delta above the cap still counts up to the record's delay.
-    world.deplore(Instant::from_millis(2_000), 2, &[1]);
+    world.report_failure(Instant::from_millis(2_000), 2, &[1]);
     let cost = CostModel::default().loss(LossCode(180)).units() / 10;
     assert_eq!(world.link(1, 2, &[]), Some(2_000 + cost));
 }

@@ -27,7 +27,7 @@ pub(in crate::link_state) struct Entry {
     /// Whether its link record, or without one its node record, is live.
     pub(in crate::link_state) is_live: bool,
     pub(in crate::link_state) links: Option<Links>,
-    /// Neighbours whose deltas of this origin are not accepted.
+    /// Neighbours that no deltas of this origin are accepted from.
     pub(super) penalties: Penalties,
     /// Rate limits of its records.
     pub(super) pace: Pace,
@@ -195,7 +195,7 @@ const NODE: Fill = Fill { rate: 1, burst: 5 };
 /// Link records: publishers space them by 200 ms; the burst covers 2 s.
 const LINKS: Fill = Fill { rate: 5, burst: 10 };
 
-/// Neighbours whose deltas of an origin are temporarily ignored.
+/// Neighbours that deltas of an origin are temporarily not accepted from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Penalties(Vec<Penalty>);
 

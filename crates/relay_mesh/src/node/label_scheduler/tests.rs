@@ -1,4 +1,7 @@
-use super::super::path_set::tests::{path, path_set};
+use super::super::label_search::FAILOVER_PRIORITY;
+use super::super::path_labels::TRIES;
+use super::super::path_set::tests::path_set;
+use super::super::path_table::tests::path;
 use super::*;
 use crate::link::LinkId;
 use netsim::provider::SimProvider;
@@ -17,13 +20,26 @@ fn request(flow: FlowId) -> LabelRequest {
     }
 }
 
+/// Sets the number of failed set-ups.
+fn fail(path: &mut PathEntry, failures: u8) {
+    path.setups.reset_failures();
+    for number in 0..failures {
+        path.setups.pause_until(Instant::ZERO);
+        path.setups.on_failure(Instant::from_millis(number.into()));
+    }
+}
+
+fn entry<A>(path_set: &mut PathSet<A>) -> &mut PathEntry {
+    path_set.paths.iter_mut().next().expect("there is a path")
+}
+
 #[test]
 fn after_a_failure_spare_paths_wait_briefly_for_the_active_one() {
     let provider = SimProvider::new(Seed::from_number(1));
     let mut path_set = path_set(&provider);
     let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
     let id = added.expect("there is room");
-    path_set.current = Some(id);
+    path_set.paths.activate(Instant::ZERO, id);
     let flows = || [FlowId::PROBE, FlowId(1)].into_iter();
     let priority_path =
         |path_set: &PathSet<_>, at| path_set.priority_path(Instant::ZERO + at, flows());
@@ -32,7 +48,7 @@ fn after_a_failure_spare_paths_wait_briefly_for_the_active_one() {
         None,
         "nothing failed"
     );
-    path_set.failover_deadline = Instant::ZERO + FAILOVER_PRIORITY;
+    path_set.label_search.on_failover(Instant::ZERO);
     let last = FAILOVER_PRIORITY.saturating_sub(Duration::from_millis(1));
     assert_eq!(priority_path(&path_set, Duration::ZERO), Some(id));
     assert_eq!(priority_path(&path_set, last), Some(id));
@@ -45,7 +61,7 @@ fn after_a_failure_spare_paths_wait_briefly_for_the_active_one() {
         path_set.priority_path(Instant::ZERO, core::iter::empty()),
         None
     );
-    path_set.paths[0].failures = 1;
+    fail(entry(&mut path_set), 1);
     assert_eq!(
         priority_path(&path_set, last),
         None,
@@ -58,7 +74,9 @@ fn a_flow_without_a_label_searches_after_2_s_or_three_failures() {
     let provider = SimProvider::new(Seed::from_number(1));
     let mut path_set = path_set(&provider);
     let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
-    path_set.current = added;
+    path_set
+        .paths
+        .activate(Instant::ZERO, added.expect("there is room"));
     let requests = [request(FlowId(1)), request(FlowId(2))];
     let both = BTreeSet::from([FlowId(1), FlowId(2)]);
     let at = |millis| Instant::from_millis(millis);
@@ -75,13 +93,13 @@ fn a_flow_without_a_label_searches_after_2_s_or_three_failures() {
             .update_unbound_flows(at(2_001), &requests[1..])
             .is_empty()
     );
-    path_set.paths[0].failures = TRIES;
+    fail(entry(&mut path_set), TRIES);
     assert_eq!(path_set.update_unbound_flows(at(2_002), &requests), both);
-    assert!(path_set.paths[0].is_short(at(2_002)));
+    assert!(entry(&mut path_set).is_short(at(2_002)));
     // If no flow lacks a label, earlier failures no longer count.
     assert!(path_set.update_unbound_flows(at(2_003), &[]).is_empty());
-    assert!(!path_set.paths[0].is_short(at(9_000)));
-    assert_eq!(path_set.paths[0].failures, 0);
+    assert!(!entry(&mut path_set).is_short(at(9_000)));
+    assert_eq!(entry(&mut path_set).setups.failures(), 0);
 }
 
 #[test]
@@ -90,10 +108,10 @@ fn requests_halve_after_each_failure_and_the_probe_goes_alone() {
     let mut path_set = path_set(&provider);
     let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
     added.expect("there is room");
-    let path = &mut path_set.paths[0];
+    let path = entry(&mut path_set);
     let all = flows(100);
     let mut lens = |failures| {
-        path.failures = failures;
+        fail(path, failures);
         let batches: Vec<&[FlowId]> = path.batches(&all).collect();
         assert_eq!(batches.concat(), all);
         batches.iter().map(|of| of.len()).collect::<Vec<_>>()
@@ -114,7 +132,8 @@ fn spare_paths_are_probed_by_the_node_they_serve() {
         let added = path_set.add_path(Instant::ZERO, path(number), LinkId(number));
         added.expect("there is room");
     }
-    path_set.current = Some(path_set.paths[0].id);
+    let first = entry(&mut path_set).id;
+    path_set.paths.activate(Instant::ZERO, first);
     let stranger = LabelRequest {
         is_proved: false,
         ..request(FlowId(3))
@@ -123,7 +142,8 @@ fn spare_paths_are_probed_by_the_node_they_serve() {
     let none = BTreeSet::new();
     let asked =
         |path_set: &PathSet<_>, place: usize, priority_path, stranded: &BTreeSet<FlowId>| {
-            path_set.missing(&path_set.paths[place], &requests, (priority_path, stranded))
+            let path = path_set.paths.iter().nth(place).expect("there are two");
+            path_set.missing(path, &requests, (priority_path, stranded))
         };
     let all = [FlowId::PROBE, FlowId(1), FlowId(3)];
     assert_eq!(
@@ -140,11 +160,10 @@ fn spare_paths_are_probed_by_the_node_they_serve() {
     let stranded = BTreeSet::from([FlowId(1), FlowId(3)]);
     let proved = [FlowId::PROBE, FlowId(1)];
     assert_eq!(asked(&path_set, 1, None, &stranded), proved);
-    path_set.spare = Some(path(2));
+    path_set.selector.set_spare(Some(path(2)));
     assert_eq!(asked(&path_set, 1, None, &stranded), all);
-    let first = path_set.current;
     assert_eq!(
-        asked(&path_set, 1, first, &stranded),
+        asked(&path_set, 1, Some(first), &stranded),
         [FlowId::PROBE],
         "in a hurry"
     );

@@ -358,16 +358,16 @@ fn pgx7_a_holder_is_restored_after_eight_changes_by_long_documents() {
         let restored = restore(&admins, 0, &stored).unwrap();
         assert_eq!(restored.version(), holder.version());
         assert_eq!(restored.stored(), Some(stored));
-        assert!(!holder.is_adrift());
+        assert!(!holder.has_dropped_links());
     }
     // After one more it reports that its own file needs newer keys.
     change_long(&mut holder, &mut admins, LINKS_MAX + 2);
-    assert!(holder.is_adrift());
+    assert!(holder.has_dropped_links());
     let stored = holder.stored().unwrap();
     let refused = restore(&admins, 0, &stored).unwrap_err().0;
     assert_eq!(refused, Refused::UnknownKey);
     let restored = restore(&admins, 1, &stored).unwrap();
-    assert!(!restored.is_adrift());
+    assert!(!restored.has_dropped_links());
     assert_eq!(restored.version(), holder.version());
 }
 

@@ -148,7 +148,7 @@ fn per_address_max_holds_at_both_ends() {
     pair.run(SECOND);
     assert_eq!(pair.exit.tunnel.len(), 64);
     assert_eq!(pair.exit.tunnel.stats().over_address, 4);
-    let crowded = Some(ConnEnd::Refused(Refusal::Crowded));
+    let crowded = Some(ConnEnd::Refused(Refusal::LimitReached));
     let refused = pair.entry.talks.values().filter(|talk| talk.end == crowded);
     assert_eq!(refused.count(), 4);
 }

@@ -66,7 +66,7 @@ fn pg8_a_player_that_leaves_during_the_dial_of_its_server_is_dropped() {
 fn pg8_a_refused_player_gets_the_reason() {
     let all = [
         Refusal::Policy,
-        Refusal::Crowded,
+        Refusal::LimitReached,
         Refusal::Server,
         Refusal::Slow,
         Refusal::Malformed,

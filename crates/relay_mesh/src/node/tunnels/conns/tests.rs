@@ -17,7 +17,7 @@ fn conns(connections_max: u32, per_address_max: u32) -> Conns {
 fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
     let mut added = 0;
     while added < 100 && conns.has_slot(tenant) {
-        let held = Held {
+        let record = ConnRecord {
             tenant,
             source: source(1),
             game: "web".into(),
@@ -29,7 +29,7 @@ fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
             tunnel,
             number: added,
         };
-        conns.insert(conn, held);
+        conns.insert(conn, record);
         added += 1;
     }
     added
@@ -44,7 +44,7 @@ fn mesh_a7_the_oldest_idle_connection_of_the_fullest_source_is_evicted() {
     let mut conns = conns(64, 4);
     let entry = Tenant::Entry(LinkId(1));
     let mut add = |tunnel, number, last, used| {
-        let held = Held {
+        let record = ConnRecord {
             tenant: entry,
             source: source(last),
             game: "web".into(),
@@ -52,7 +52,7 @@ fn mesh_a7_the_oldest_idle_connection_of_the_fullest_source_is_evicted() {
             used: Instant::from_millis(used),
             has_sent: false,
         };
-        conns.insert(ConnId { tunnel, number }, held);
+        conns.insert(ConnId { tunnel, number }, record);
     };
     for (number, last) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
         add(1, number, last, number);
@@ -96,7 +96,7 @@ fn a_network_has_a_quarter_of_the_places_or_what_an_address_may_have() {
     assert_eq!(fill(&mut quarter, 2, network("192.0.2.1")), 16);
     assert!(!quarter.has_slot(network("192.0.2.200")));
     assert!(quarter.has_slot(network("192.0.3.1")));
-    // An address whose exit is this node uses two slots for each connection.
+    // An address with this node as its exit uses two slots for each connection.
     assert_eq!(fill(&mut conns(64, 16), 1, network("192.0.2.1")), 32);
     assert_eq!(fill(&mut conns(2, 16), 1, network("192.0.2.1")), 32);
 }
