@@ -158,7 +158,7 @@ const SHOWN: [Shown; 14] = [
         "M7",
         "when an exit dies, a session of udp_proto lives on by the next; where there is none, flows end with a reason",
         &[
-            "sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit",
+            "sim_mesh_m7_a_session_of_udp_proto_continues_over_the_next_exit",
             "mesh_m7_the_death_of_an_exit_ends_its_flows_with_a_reason",
         ],
     ),
@@ -166,8 +166,8 @@ const SHOWN: [Shown; 14] = [
         "G3",
         "one liar loses no route and removes no node",
         &[
-            "mesh_g3_one_liar_loses_no_route_and_removes_no_node",
-            "sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out",
+            "mesh_g3_one_lying_node_loses_no_route_and_removes_no_node",
+            "sim_mesh_g3_false_deltas_take_no_link_down_and_are_detected",
         ],
     ),
     shown(
@@ -184,7 +184,7 @@ const SHOWN: [Shown; 14] = [
     shown(
         "A1",
         "a forwarded game answers forged sources within its ration",
-        &["pgx11_forged_players_get_their_ration_and_no_more"],
+        &["pgx11_forged_players_stay_within_the_rate_limit"],
     ),
     shown(
         "A2",

@@ -64,7 +64,7 @@ fn sim_a_node_of_the_bootstrap_list_is_dialled_where_it_moved() {
 /// If a node was reached at an address that its name no longer resolves to, that address is not
 /// dialled again.
 #[test]
-fn sim_a_node_is_not_dialled_where_its_name_no_longer_leads() {
+fn sim_a_node_is_not_dialled_at_an_address_its_name_no_longer_has() {
     let shape = Shape {
         relays: 1,
         adjust: |index, config, ids| {
@@ -111,7 +111,7 @@ fn sim_an_own_address_that_changes_is_advertised() {
 
 /// Two names of one node resolve to the same address for a while. Each then changes on its own.
 #[test]
-fn sim_two_names_that_meet_at_one_address_lose_none() {
+fn sim_two_names_with_one_address_both_keep_working() {
     let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 4_000));
     let shape = Shape {
         adjust: |index, config, _| {
@@ -155,7 +155,7 @@ fn sim_the_server_of_a_game_is_replaced_once() {
 
 /// The server's old address is gone. The new one is on another host, which answers from there.
 #[test]
-fn sim_players_are_carried_to_where_their_server_moved() {
+fn sim_players_reach_a_server_that_moved() {
     let mut mesh = Mesh::new(Seed::from_number(65), &Shape::default());
     mesh.run(START + 2_000);
     let (old, new) = (server(), elsewhere(server()));
@@ -182,7 +182,7 @@ fn sim_players_are_carried_to_where_their_server_moved() {
 /// Both ends close the open connection. A new connection reaches the new address.
 #[cfg(feature = "tcp")]
 #[test]
-fn sim_tcp_players_are_carried_to_where_their_server_moved() {
+fn sim_tcp_players_reach_a_server_that_moved() {
     let mut mesh = Mesh::new(Seed::from_number(66), &shape(web));
     mesh.stop_player();
     mesh.run(START + 2_000);

@@ -50,7 +50,7 @@ fn sim_packets_stay_on_the_best_path_although_each_line_loses_2_of_1000() {
 }
 
 #[test]
-fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
+fn sim_pgx5_loss_in_one_direction_does_not_count_for_the_other() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         // The direct path is the best. The first relay makes it 20 ms longer, and the second 40 ms.
@@ -74,7 +74,7 @@ fn sim_pgx5_a_path_is_not_blamed_for_what_the_way_back_loses() {
 
 /// A stream would hold later data back until the retransmission arrives: P21.
 #[test]
-fn pg9_pgd_p21_a_lost_datagram_holds_up_none_behind_it() {
+fn pg9_pgd_p21_a_lost_datagram_delays_no_later_one() {
     let shape = Shape {
         mode: Mode::Single,
         ..Shape::default()

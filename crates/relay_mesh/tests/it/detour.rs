@@ -55,7 +55,7 @@ fn sim_flows_outlive_the_direct_path_of_their_ends() {
 }
 
 #[test]
-fn sim_ends_that_never_reach_each_other_play_over_a_relay() {
+fn sim_ends_without_a_direct_path_use_a_relay() {
     for_each_seed(&test_site!(), 6, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         part(&mut mesh);
@@ -113,7 +113,7 @@ fn sim_the_direct_path_is_used_again_once_it_is_back() {
 }
 
 #[test]
-fn sim_one_direction_alone_may_be_dead() {
+fn sim_a_failure_in_one_direction_is_handled() {
     for_each_seed(&test_site!(), 4, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 3_000);
@@ -181,7 +181,7 @@ fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
 }
 
 #[test]
-fn mesh_a1_a_relay_that_makes_up_datagrams_of_a_far_end_changes_nothing() {
+fn mesh_a1_datagrams_forged_by_a_relay_change_nothing() {
     let mut rig = Harness::with(6, &Shape::default());
     // The member is a neighbour of the relay. For the relay, the exit becomes unreachable.
     let exit = rig.mesh.ids[EXIT];

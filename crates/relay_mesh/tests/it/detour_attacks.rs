@@ -48,7 +48,7 @@ fn gap_since(rig: &Harness, from: Instant) -> core::time::Duration {
 }
 
 #[test]
-fn mesh_a1_forged_datagrams_of_a_restarting_exit_keep_no_player_away() {
+fn mesh_a1_forged_datagrams_of_a_restarting_exit_block_no_player() {
     let shape = Shape {
         relays: 1,
         ..Shape::default()
@@ -92,7 +92,7 @@ fn mesh_a1_an_exit_that_names_a_relays_address_causes_no_flood() {
 }
 
 #[test]
-fn mesh_a1_made_up_datagrams_take_no_detour_over() {
+fn mesh_a1_forged_datagrams_take_over_no_detour() {
     for (rate, len) in [(50, 60), (125, 1_024)] {
         let mut rig = Harness::at(83, &Shape::default(), ENTRY);
         let cut = rig.mesh.now();
@@ -114,7 +114,7 @@ fn mesh_a1_made_up_datagrams_take_no_detour_over() {
 }
 
 #[test]
-fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
+fn mesh_a1_a_neighbour_starts_few_detours_by_forged_datagrams() {
     let shape = Shape {
         relays: 9,
         ..Shape::default()
@@ -141,7 +141,7 @@ fn mesh_a1_a_neighbour_begins_few_detours_by_what_it_makes_up() {
 }
 
 #[test]
-fn mesh_a1_direct_traffic_beside_a_detour_is_rationed() {
+fn mesh_a1_direct_traffic_during_a_detour_is_rate_limited() {
     let mut mesh = Mesh::new(wire::Seed::from_number(85), &Shape::default());
     part(&mut mesh);
     mesh.run(START + 6_000);

@@ -13,7 +13,7 @@ fn drain(mesh: &mut Mesh, index: usize) {
 
 /// A draining relay carries nothing after a minute, and no packet is lost by it.
 #[test]
-fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
+fn sim_pgx12_flows_leave_a_draining_relay_without_loss() {
     for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
         for_each_seed(&test_site!(), 2, |seed| {
             let shape = Shape {
@@ -54,7 +54,7 @@ fn sim_pgx12_a_relay_that_drains_is_left_without_a_loss() {
 
 /// An overloaded end leaves a draining relay, although it does not judge paths by its measurements.
 #[test]
-fn sim_mesh_a4_a_relay_that_drains_is_left_while_an_end_is_overloaded() {
+fn sim_mesh_a4_flows_leave_a_draining_relay_despite_an_overloaded_end() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 2_000);
@@ -109,7 +109,7 @@ fn sim_pgx12_a_relay_that_no_longer_drains_is_used_again() {
 
 /// An end that stops draining accepts the players that it rejected before.
 #[test]
-fn sim_pgx12_an_end_that_no_longer_drains_takes_players() {
+fn sim_pgx12_an_end_that_no_longer_drains_accepts_players() {
     for_each_seed(&test_site!(), 2, |seed| {
         for end in [ENTRY, EXIT] {
             let shape = Shape {
@@ -139,7 +139,7 @@ fn sim_pgx12_an_end_that_no_longer_drains_takes_players() {
 
 /// An end that drains keeps its players and admits no new ones.
 #[test]
-fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
+fn sim_pgx12_a_draining_end_keeps_its_players_and_accepts_no_others() {
     for_each_seed(&test_site!(), 2, |seed| {
         for end in [ENTRY, EXIT] {
             let shape = Shape {
@@ -175,7 +175,7 @@ fn sim_pgx12_an_end_that_drains_keeps_its_players_and_takes_no_others() {
 
 /// No request makes a draining node carry more.
 #[test]
-fn pgx12_a_relay_that_drains_gives_out_no_labels() {
+fn pgx12_a_draining_relay_grants_no_labels() {
     let mut mesh = Mesh::new(wire::Seed::from_number(9), &Shape::default());
     for relay in RELAY..RELAY + 3 {
         drain(&mut mesh, relay);
@@ -193,7 +193,7 @@ fn pgx12_a_relay_that_drains_gives_out_no_labels() {
 
 /// The session with a draining relay ends before its flows have moved. That is not a failure.
 #[test]
-fn sim_pgx12_a_relay_that_drains_and_ends_at_once_is_left_as_drained() {
+fn sim_pgx12_a_relay_that_drains_and_ends_at_once_counts_as_drained() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 4_000);

@@ -17,7 +17,7 @@ use crate::harness::{
 use crate::member::join_at;
 
 #[test]
-fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
+fn a_relay_that_the_entry_cannot_reach_delays_nothing() {
     let mut mesh = Mesh::new(Seed::from_number(30), &Shape::default());
     // The path over both relays would be the cheapest, but the entry has no session with the
     // second.
@@ -47,7 +47,7 @@ fn a_relay_that_the_entry_cannot_reach_is_not_waited_for() {
 }
 
 #[test]
-fn sim_pgx6_a_relay_that_holds_up_what_it_carries_is_found_out() {
+fn sim_pgx6_a_relay_that_delays_data_is_detected() {
     for_each_seed(&test_site!(), 2, |seed| {
         for mode in [Mode::Single, Mode::Shadow] {
             let shape = Shape {
@@ -107,7 +107,7 @@ fn sim_pgx6_a_truthful_node_is_not_refuted() {
 }
 
 #[test]
-fn a_relay_that_drops_what_it_carries_is_left_for_good() {
+fn a_relay_that_drops_data_is_abandoned() {
     let mut mesh = Mesh::new(Seed::from_number(31), &Shape::default());
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
@@ -145,7 +145,7 @@ fn a_relay_that_drops_what_it_carries_is_left_for_good() {
 }
 
 #[test]
-fn the_death_of_an_exit_gives_no_relay_a_bad_name() {
+fn the_failure_of_an_exit_is_not_attributed_to_relays() {
     let shape = Shape {
         adjust: |index, config, ids| {
             // The last relay is also an exit.
@@ -215,7 +215,7 @@ fn flows_outlive_a_line_that_was_cut_for_a_while() {
 }
 
 #[test]
-fn a_node_with_two_addresses_speaks_from_the_one_that_was_spoken_to() {
+fn a_node_with_two_addresses_replies_from_the_addressed_one() {
     let shape = Shape {
         adjust: |index, config, ids| {
             let second = second_address(mesh_address(RELAY));
@@ -321,7 +321,7 @@ fn a_draining_relay_is_left() {
 }
 
 #[test]
-fn a_link_that_lost_all_frames_for_many_keys_carries_them_again() {
+fn a_link_recovers_after_losing_all_frames_of_many_key_phases() {
     let mut mesh = Mesh::new(Seed::from_number(31), &Shape::default());
     let (entry, relay) = (mesh.nodes[ENTRY], mesh.nodes[RELAY]);
     mesh.run(START + 5_000);

@@ -14,13 +14,13 @@ use wire::Seed;
 
 use crate::hundreds::crowd::nodes;
 use crate::swarm::Swarm;
-use crate::toy::ToyProvider;
+use crate::test_provider::TestProvider;
 use crate::world::{Node, up};
 
 /// Runs 100 nodes, or `NODES` from the environment. If `ALL_SIZES` is set, as by `cargo xtask sim`,
 /// the first seed also runs 1,000 nodes, which takes some minutes of one core.
 #[test]
-fn sim_pgx13_control_planes_live_through_trouble() {
+fn sim_pgx13_control_planes_survive_random_faults() {
     let count = nodes(100);
     let (seeds, shape) = if count > 300 {
         (1, &SHAPE_1000)
@@ -37,7 +37,7 @@ fn sim_pgx13_control_planes_live_through_trouble() {
 
 fn live_through_trouble(seed: Seed, count: usize, shape: &Shape) {
     let mut mesh = Troubled {
-        swarm: Swarm::new(seed, count, shape.links, ToyProvider::new),
+        swarm: Swarm::new(seed, count, shape.links, TestProvider::new),
         count,
         seed,
     };
@@ -83,7 +83,7 @@ const SHAPE_1000: Shape = Shape {
 };
 
 struct Troubled {
-    swarm: Swarm<ToyProvider>,
+    swarm: Swarm<TestProvider>,
     /// At the start.
     count: usize,
     seed: Seed,
@@ -208,7 +208,7 @@ impl Troubled {
                 let is_new = place % 5 == 0;
                 let node = if is_new {
                     let mut seed = self.seed.generator(2_000 + u64::try_from(place).unwrap());
-                    self.swarm.world.bear(ToyProvider::new(seed.seed()))
+                    self.swarm.world.bear(TestProvider::new(seed.seed()))
                 } else {
                     self.swarm.world.restart(gone);
                     gone
@@ -391,13 +391,13 @@ impl Troubled {
         stats.map(|stats| stats.deltas_forged).sum()
     }
 
-    fn living(&self) -> Vec<&Node<ToyProvider>> {
+    fn living(&self) -> Vec<&Node<TestProvider>> {
         let nodes = self.swarm.world.nodes.iter();
         nodes.filter(|node| node.is_alive).collect()
     }
 
     /// Twenty of the live nodes.
-    fn some(&self) -> impl Iterator<Item = &Node<ToyProvider>> {
+    fn some(&self) -> impl Iterator<Item = &Node<TestProvider>> {
         let living = self.living();
         let step = living.len() / 20;
         living.into_iter().step_by(step)
@@ -465,7 +465,7 @@ impl Troubled {
 }
 
 /// The nodes whose links a node holds.
-fn known(node: &Node<ToyProvider>) -> BTreeSet<ShortId> {
+fn known(node: &Node<TestProvider>) -> BTreeSet<ShortId> {
     let digest = node.table().digest();
     digest.entries().iter().map(|(origin, _)| *origin).collect()
 }

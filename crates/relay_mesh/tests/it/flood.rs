@@ -141,7 +141,7 @@ fn a_node_without_free_labels_keeps_existing_ones() {
 }
 
 #[test]
-fn a_relay_without_labels_left_sends_newcomers_another_way() {
+fn a_relay_without_free_labels_sends_new_flows_over_another_path() {
     // The player's flow and its probes have labels there in both directions.
     let adjust: Adjust = |index, config, _| {
         if index == RELAY {
@@ -154,7 +154,7 @@ fn a_relay_without_labels_left_sends_newcomers_another_way() {
 }
 
 #[test]
-fn a_relay_with_labels_for_some_leaves_the_others_their_other_path() {
+fn a_relay_with_labels_for_some_leaves_others_on_another_path() {
     for mode in [Mode::Shadow, Mode::Single] {
         for loss in [0, 1] {
             let mut mesh = Mesh::new(Seed::from_number(18), &short_of_labels(mode));
@@ -182,7 +182,7 @@ fn a_relay_with_labels_for_some_leaves_the_others_their_other_path() {
 }
 
 #[test]
-fn a_relay_that_grants_few_labels_does_not_keep_a_hundred_waiting() {
+fn a_relay_that_grants_few_labels_does_not_delay_a_hundred_flows() {
     for mode in [Mode::Shadow, Mode::Single] {
         let mut mesh = Mesh::new(Seed::from_number(20), &short_of_labels(mode));
         mesh.run(START + 2_000);
@@ -414,7 +414,7 @@ fn failed_set_ups_are_retried_a_few_times_a_second_for_any_flow_count() {
 }
 
 #[test]
-fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
+fn outbox_bytes_max_bounds_the_queue_for_a_slow_driver() {
     let mut mesh = Mesh::new(
         Seed::from_number(10),
         &shape(|_, config, _| config.outbox_bytes_max = 20_000),
@@ -440,7 +440,7 @@ fn outbox_bytes_max_bounds_what_waits_for_a_slow_driver() {
 }
 
 #[test]
-fn events_max_bounds_what_waits_for_the_application() {
+fn events_max_bounds_the_queue_for_the_application() {
     let mut mesh = Mesh::new(
         Seed::from_number(11),
         &shape(|_, config, _| config.events_max = 8),

@@ -105,7 +105,7 @@ const fn is_reached(event: &Event) -> bool {
 }
 
 #[test]
-fn pg5_the_way_from_an_exit_to_its_server_counts() {
+fn pg5_the_cost_from_exit_to_server_counts() {
     let mut mesh = mesh(two_exits);
     answer(&mut mesh, RELAY, Some(after(90)));
     answer(&mut mesh, EXIT, Some(after(2)));

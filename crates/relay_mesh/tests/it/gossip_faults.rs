@@ -7,14 +7,14 @@ use relay_mesh::measure::LinkReport;
 use wire::Seed;
 
 use crate::swarm::Swarm;
-use crate::toy::ToyProvider;
+use crate::test_provider::TestProvider;
 use crate::world::{World, up};
 
 /// A member claims in unsigned deltas to all its neighbours that others' links cost 3 s.
 #[test]
-fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
+fn sim_mesh_g3_false_deltas_take_no_link_down_and_are_detected() {
     for_each_seed(&test_site!(), 2, |seed| {
-        let mut swarm = Swarm::new(seed, 60, 16, ToyProvider::new);
+        let mut swarm = Swarm::new(seed, 60, 16, TestProvider::new);
         swarm.world.run(5_000);
         let liar = 30;
         let lies: Vec<LinkDelta> = swarm
@@ -62,12 +62,12 @@ fn sim_mesh_g3_a_liar_s_deltas_take_no_link_down_and_are_found_out() {
 
 /// Number of nodes that know the new cost of a link within 8 s. The change follows its end's
 /// record, so only a delta can report it.
-fn told_by_delta(world: &mut World<ToyProvider>, liar: usize) -> usize {
+fn told_by_delta(world: &mut World<TestProvider>, liar: usize) -> usize {
     let near = 1;
     let neighbours = world.neighbours(near).into_iter();
     let far = neighbours.into_iter().find(|far| *far != liar).unwrap();
     let [from, to] = [near, far].map(|end| world.nodes[end].id);
-    let state = |world: &World<ToyProvider>| {
+    let state = |world: &World<TestProvider>| {
         let digest = world.nodes[near].table().digest();
         let mut entries = digest.entries().iter();
         entries.find(|(id, _)| *id == from.into()).unwrap().1
@@ -82,22 +82,22 @@ fn told_by_delta(world: &mut World<ToyProvider>, liar: usize) -> usize {
     }
     world.run(8_000);
     let knows =
-        |node: &&crate::world::Node<ToyProvider>| node.table().report(&from, to) == Some(up(300));
+        |node: &&crate::world::Node<TestProvider>| node.table().report(&from, to) == Some(up(300));
     world.nodes.iter().filter(knows).count()
 }
 
 /// Link ends with a reported cost of 3 s.
-fn bent(world: &World<ToyProvider>) -> usize {
+fn bent(world: &World<TestProvider>) -> usize {
     // A report of 3 s is capped at this.
     count(world, |report| report.delay == Cost::from_millis(400))
 }
 
-fn lost(world: &World<ToyProvider>) -> usize {
+fn lost(world: &World<TestProvider>) -> usize {
     count(world, |report| !report.is_up())
 }
 
-fn count(world: &World<ToyProvider>, is: impl Fn(LinkReport) -> bool) -> usize {
-    let ends = |node: &crate::world::Node<ToyProvider>| {
+fn count(world: &World<TestProvider>, is: impl Fn(LinkReport) -> bool) -> usize {
+    let ends = |node: &crate::world::Node<TestProvider>| {
         let all = world.nodes.iter();
         let links = all.flat_map(|from| from.links.keys().map(|to| (from.id, *to)));
         links
@@ -108,7 +108,7 @@ fn count(world: &World<ToyProvider>, is: impl Fn(LinkReport) -> bool) -> usize {
 }
 
 fn stats(
-    world: &World<ToyProvider>,
+    world: &World<TestProvider>,
     of: impl Fn(relay_mesh::link_state::TableStats) -> u64,
 ) -> u64 {
     world
@@ -119,9 +119,9 @@ fn stats(
 }
 
 #[test]
-fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
+fn sim_pgx13_rejoined_halves_know_all_within_15_s() {
     for_each_seed(&test_site!(), 2, |seed| {
-        let mut swarm = Swarm::new(seed, 60, 12, ToyProvider::new);
+        let mut swarm = Swarm::new(seed, 60, 12, TestProvider::new);
         swarm.world.run(4_000);
         let across: Vec<(usize, usize)> = swarm
             .pairs
@@ -164,7 +164,7 @@ fn sim_pgx13_halves_that_meet_again_know_all_within_15_s() {
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
 fn sim_pgx13_flapping_links_cost_what_their_updates_cost() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut swarm = Swarm::new(seed, 60, 12, ToyProvider::new);
+        let mut swarm = Swarm::new(seed, 60, 12, TestProvider::new);
         swarm.world.run(4_000);
         let flapping: Vec<(usize, usize)> = swarm.pairs.iter().copied().step_by(37).collect();
         let before = swarm.received();
@@ -225,7 +225,7 @@ fn mesh_a1_halves_merge_despite_a_neighbour_that_invents_origins() {
 
 #[test]
 fn pgx6_a_neighbour_that_sends_or_asks_too_much_is_limited_and_counted() {
-    let mut world = World::<ToyProvider>::with(Seed::from_number(7), 2, ToyProvider::new);
+    let mut world = World::<TestProvider>::with(Seed::from_number(7), 2, TestProvider::new);
     world.link(0, 1, 10);
     world.run(2_000);
     let node = world.nodes[0].id;

@@ -81,7 +81,7 @@ fn small_exit(index: usize, config: &mut relay_mesh::Config, _: &[wire::NodeId])
 }
 
 #[test]
-fn mesh_a1_an_entry_that_floods_an_exit_crowds_out_its_own_players() {
+fn mesh_a1_an_entry_that_floods_an_exit_displaces_its_own_players_only() {
     let mut rig = Greedy::new(50, small_exit);
     rig.open_new(100);
     rig.mesh.run(500);
@@ -173,7 +173,7 @@ fn open_rate_bounds_the_sockets_that_an_exit_opens_for_one_entry() {
 }
 
 #[test]
-fn a_crowded_prefix_at_an_entry_ends_no_flow_of_another_entry() {
+fn a_prefix_at_its_limit_ends_no_flow_of_another_entry() {
     let own_game = address("192.0.2.2:27017");
     // The exit is the entry of a second game, which the first relay serves.
     let mut rig = Greedy::new(53, |index, config, ids| {

@@ -135,7 +135,7 @@ fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) ->
 }
 
 #[test]
-fn sim_data_that_is_not_judged_stays_where_it_is() {
+fn sim_data_without_enough_samples_stays_on_its_path() {
     let shape = Shape {
         len: 600,
         adjust: |_, config, _| config.choice.judges_data = false,
@@ -293,7 +293,7 @@ fn sim_a_relay_that_delays_all_frames_is_not_taken_again() {
 /// honest path takes 65 ms, theirs takes 430 ms.
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_colluders_with_a_false_cost_hold_traffic_for_moments() {
+fn sim_colluders_with_a_false_cost_attract_traffic_only_briefly() {
     for_each_seed(&test_site!(), 2, |seed| {
         let shape = Shape {
             relays: 5,
@@ -378,7 +378,7 @@ fn sim_an_mtu_that_shrinks_costs_no_datagram_for_long() {
 
 /// The MTU grows again. Datagrams soon travel whole, and the trial loses none.
 #[test]
-fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
+fn sim_datagrams_are_sent_unsplit_again_after_the_mtu_has_grown() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut mesh = mesh(seed, (Mode::Shadow, 60, 1_230));
         mesh.run(START + 4_000);
@@ -418,7 +418,7 @@ fn sim_datagrams_travel_whole_again_once_the_mtu_has_grown() {
 
 /// Loss and jitter of honest lines do not count against any path or relay.
 #[test]
-fn sim_honest_relays_with_loss_and_jitter_are_not_blamed() {
+fn sim_correct_relays_with_loss_and_jitter_are_not_abandoned() {
     for_each_seed(&test_site!(), 2, |seed| {
         for percent in [0, 2, 5, 10] {
             for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {

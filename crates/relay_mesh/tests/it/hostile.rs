@@ -85,7 +85,7 @@ fn attack(shape: &Shape, kind: u8) {
 }
 
 #[test]
-fn pgx11_forged_players_get_their_ration_and_no_more() {
+fn pgx11_forged_players_stay_within_the_rate_limit() {
     let shape = shape(|_, config, _| {
         let mut limits = RationLimits::default();
         (limits.newcomers, limits.unproved, limits.bytes) = (16, 64, 64 << 10);

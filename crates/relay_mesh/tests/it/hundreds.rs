@@ -4,8 +4,8 @@
 //! The environment variable `NODES` sets the size of the largest world. The default is 100.
 
 pub(crate) mod crowd;
-mod mute;
-mod news;
+mod failure_detection;
+mod silent_peers;
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn sim_pgx13_forty_nodes_of_16_links_each_are_one_network() {
 
 /// Seven entries, and an exit that reserves seven of its twelve slots for entries.
 #[test]
-fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
+fn sim_pgx13_an_exit_with_few_slots_reserves_them_for_entries() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = ManyPlayers::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
         crowd.run_checked(60);
@@ -49,7 +49,7 @@ fn sim_pgx13_an_exit_of_few_places_has_them_for_entries() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figure is shown")]
-fn sim_pgx13_whole_nodes_by_the_hundred_choose_their_neighbours() {
+fn sim_pgx13_hundreds_of_nodes_choose_their_neighbours() {
     for_each_seed(&test_site!(), 1, |seed| {
         let count = nodes(100);
         let links = if count > 300 { |_| 64 } else { |_| 24 };
@@ -148,7 +148,7 @@ fn sim_pgx13_partitioned_nodes_rejoin_over_flapping_and_lossy_lines() {
 /// Each half has more nodes than a node links with, and lists so many links that no trial link gets
 /// a digest. What the halves know of each other are names of the bootstrap list.
 #[test]
-fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
+fn sim_pgx13_halves_that_choose_their_neighbours_rejoin() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = ManyPlayers::new(seed, 56, |_| 24);
         crowd.run_checked(40);
@@ -172,8 +172,8 @@ fn sim_pgx13_halves_that_choose_their_neighbours_meet_again() {
 #[test]
 fn sim_pgx13_pgd_p17_halves_rejoin_with_a_mute_bootstrap_node() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = ManyPlayers::with(seed, 56, |_| 24, Some(mute::name(seed, 1_000)));
-        let mute = mute::join(&mut crowd, (seed, 1_000), 0..56, None);
+        let mut crowd = ManyPlayers::with(seed, 56, |_| 24, Some(silent_peers::name(seed, 1_000)));
+        let mute = silent_peers::join(&mut crowd, (seed, 1_000), 0..56, None);
         crowd.run_checked(40);
         let (these, those) = crowd.cut_in_two();
         crowd.run_checked(100);
@@ -196,7 +196,7 @@ fn sim_pgx13_entries_without_players_block_an_exit_only_briefly() {
         let mut crowd = ManyPlayers::new(seed, 40, |index| if index == EXIT { 12 } else { 16 });
         let idle: Vec<_> = (0..14)
             .map(|number| {
-                mute::join(
+                silent_peers::join(
                     &mut crowd,
                     (seed, 2_000 + number),
                     [EXIT],
@@ -229,7 +229,7 @@ fn sim_pgx13_entries_without_players_block_an_exit_only_briefly() {
 
 /// The node's sessions and their probes are as fast as before, but it delays what it forwards.
 #[test]
-fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
+fn sim_pgx13_the_game_leaves_a_node_that_lies() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = ManyPlayers::new(seed, 40, |_| 16);
         crowd.run_checked(60);
@@ -246,7 +246,7 @@ fn sim_pgx13_a_whole_node_that_lies_is_left_by_the_game() {
 
 /// A few nodes that link with all others. One of them accepts four links.
 #[test]
-fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
+fn sim_pgx13_a_full_node_is_not_redialled_for_minutes() {
     for_each_seed(&test_site!(), 2, |seed| {
         let narrow = 5;
         let mut crowd = ManyPlayers::new(seed, 12, |index| if index == 5 { 4 } else { 16 });
@@ -265,7 +265,7 @@ fn sim_pgx13_a_node_without_a_place_is_left_alone_for_minutes() {
 /// A tenth of the nodes die while others start, the mesh is partitioned, links flap and lose in one
 /// direction, and the relay of the game lies.
 #[test]
-fn sim_pgx13_a_hundred_whole_nodes_live_through_trouble() {
+fn sim_pgx13_a_hundred_nodes_survive_random_faults() {
     for_each_seed(&test_site!(), 1, |seed| {
         let mut crowd = ManyPlayers::new(seed, 100, |_| 24);
         crowd.run_checked(40);

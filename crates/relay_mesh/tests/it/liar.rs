@@ -23,7 +23,7 @@ fn dense(count: usize) -> World {
 /// The liar claims links of 1 ms to all nodes, and forges records in which other nodes report all
 /// their links as down.
 #[test]
-fn mesh_g3_one_liar_loses_no_route_and_removes_no_node() {
+fn mesh_g3_one_lying_node_loses_no_route_and_removes_no_node() {
     let count: usize = 7;
     let liar = count - 1;
     let mut world = dense(count);

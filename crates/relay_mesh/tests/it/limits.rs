@@ -19,7 +19,7 @@ use crate::harness::{
 use crate::member::{Harness, join};
 
 #[test]
-fn links_max_bounds_neighbours_whoever_dials() {
+fn links_max_bounds_neighbours_in_both_dial_directions() {
     // The relay has four neighbours.
     let mut mesh = Mesh::new(
         Seed::from_number(1),
@@ -336,7 +336,7 @@ fn owner_rate_bounds_what_all_flows_of_a_neighbour_carry() {
 }
 
 #[test]
-fn members_are_let_in_by_name_and_get_no_more_than_their_roles() {
+fn members_are_admitted_by_name_and_limited_to_their_roles() {
     /// Lists all nodes but the last relay, and the member with the relay role only.
     fn listed(_: usize, config: &mut relay_mesh::Config, ids: &[NodeId]) {
         let own = identity(Seed::from_number(12), 98).node_id();

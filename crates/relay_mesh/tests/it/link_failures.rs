@@ -121,7 +121,7 @@ fn sim_mesh_b6_a_node_that_is_no_member_is_reported_by_both_ends() {
 
 /// A mesh without faults reports nothing, even if a bootstrap node restarts within seconds.
 #[test]
-fn sim_mesh_b6_links_that_come_about_are_not_reported() {
+fn sim_mesh_b6_established_links_are_not_reported() {
     let mut mesh = Mesh::new(Seed::from_number(34), &shape(|_, _, _| {}));
     mesh.run(START + 30_000);
     mesh.kill(RELAY);

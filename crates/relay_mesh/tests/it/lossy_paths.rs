@@ -10,7 +10,7 @@ use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, ms};
 use crate::world::World;
 
 #[test]
-fn the_way_that_loses_least_is_taken_where_all_lose_much() {
+fn if_all_paths_are_lossy_the_one_with_the_least_loss_is_used() {
     let mut world = World::new(5, 3);
     // 70 % directly, 46 % over the relay.
     for (a, b, code) in [(0, 1, 250), (0, 2, 207), (2, 1, 207)] {
@@ -31,7 +31,7 @@ fn the_way_that_loses_least_is_taken_where_all_lose_much() {
 }
 
 #[test]
-fn the_shorter_way_is_taken_where_all_are_long() {
+fn if_all_paths_are_long_the_shortest_is_used() {
     let mut world = World::new(6, 3);
     for (a, b, millis) in [(0, 1, 1_600), (0, 2, 420), (2, 1, 420)] {
         world.link(a, b, millis);
@@ -53,7 +53,7 @@ fn lose(mesh: &mut Mesh, [a, b]: [usize; 2], percent: u32) {
 }
 
 #[test]
-fn packets_go_where_fewer_are_lost_though_that_is_many() {
+fn packets_use_the_less_lossy_path_even_if_it_loses_many() {
     for number in 0..3 {
         let shape = Shape {
             mode: Mode::Single,

@@ -61,7 +61,7 @@ mod swarm;
 mod tag_only;
 #[cfg(feature = "tcp")]
 mod tcp_slots;
-mod toy;
+mod test_provider;
 mod trunk;
 #[cfg(feature = "tcp")]
 mod tunnel;

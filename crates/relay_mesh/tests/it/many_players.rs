@@ -210,7 +210,7 @@ fn sim_mesh_m6_many_flows_outlive_the_relay_that_carried_them() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a goal's figures are shown")]
-fn sim_mesh_m6_1000_flows_move_by_two_requests_and_in_shadow_by_none() {
+fn sim_mesh_m6_1000_flows_move_by_two_requests_and_in_shadow_mode_by_none() {
     for_each_seed(&test_site!(), 3, |seed| {
         // Two requests per 64 flows and direction. Only then are other paths tried.
         for (mode, most) in [(Mode::Single, [64, 64, 98]), (Mode::Shadow, [0, 2, 64])] {
@@ -324,7 +324,7 @@ fn a_game_that_its_exit_refuses_leaves_the_others_alone() {
 }
 
 #[test]
-fn players_of_a_game_that_is_refused_use_up_no_openings_of_another() {
+fn players_of_a_refused_game_use_no_openings_of_another() {
     let mut mesh = crowded(Seed::from_number(26), Mode::Shadow, |index, config, ids| {
         with_second_game(config, index, vec![ids[EXIT]], &[]);
     });
@@ -364,7 +364,7 @@ fn hundreds_of_new_players_do_not_disturb_present_ones() {
 }
 
 #[test]
-fn forged_sources_do_not_keep_newcomers_out() {
+fn forged_sources_block_no_new_players() {
     let mut mesh = crowded(Seed::from_number(22), Mode::Shadow, |index, config, _| {
         if index == ENTRY {
             config.flows_max = 180;

@@ -77,7 +77,7 @@ fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
 /// The ends are 1 ms apart and the server never answers, so only the opening of a flow makes the
 /// entry request labels.
 #[test]
-fn sim_players_who_join_in_a_row_get_labels_even_if_nobody_answers() {
+fn sim_players_that_join_in_a_row_get_labels_though_no_server_answers() {
     for_each_seed(&test_site!(), 4, |seed| {
         let near = Shape {
             relays: 1,

@@ -99,7 +99,7 @@ impl Provider for Memo {
 }
 
 #[test]
-fn a_remembered_signature_is_the_real_one_and_a_bad_one_stays_bad() {
+fn cached_verifications_agree_with_real_ones() {
     let known = Known::default();
     let mut memo = Memo::new(SimProvider::new(wire::Seed([1; 32])), &known);
     let mut plain = SimProvider::new(wire::Seed([1; 32]));

@@ -154,7 +154,7 @@ fn begin(mesh: &mut Mesh) -> [Handle<Host<Machine, Talk>>; 2] {
 }
 
 #[test]
-fn sim_mesh_m7_a_session_of_udp_proto_lives_on_by_the_next_exit() {
+fn sim_mesh_m7_a_session_of_udp_proto_continues_over_the_next_exit() {
     for_each_seed(&test_site!(), 3, |seed| {
         for mode in [Mode::Shadow, Mode::Single] {
             let mut mesh = mesh_of_two_exits(seed, mode);

@@ -134,7 +134,7 @@ fn sim_pgx10_each_datagram_carries_its_players_address() {
 }
 
 #[test]
-fn sim_pgx10_the_first_datagrams_tell_the_server_until_it_answers() {
+fn sim_pgx10_the_first_datagrams_have_headers_until_the_server_answers() {
     for_each_seed(&test_site!(), 3, |seed| {
         let shape = Shape {
             adjust: |index, config, _| tell(index, config, ServerHeader::default()),

@@ -83,7 +83,7 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
 }
 
 #[test]
-fn what_ended_all_at_once_is_given_back_in_parts() {
+fn labels_of_flows_that_end_together_are_released_in_parts() {
     let shape = Shape {
         mode: Mode::Single,
         idle: 3,
@@ -112,7 +112,7 @@ fn what_ended_all_at_once_is_given_back_in_parts() {
 }
 
 #[test]
-fn sim_a_path_that_packets_left_is_given_back_and_no_packet_is_lost_by_it() {
+fn sim_an_abandoned_path_is_released_without_loss() {
     for_each_seed(&test_site!(), 3, |seed| {
         for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {
             let shape = Shape {
@@ -147,7 +147,7 @@ fn sim_a_path_that_packets_left_is_given_back_and_no_packet_is_lost_by_it() {
 }
 
 #[test]
-fn sim_what_a_node_gave_out_before_a_new_start_is_not_given_back_to_it() {
+fn sim_labels_granted_before_a_restart_are_not_released_to_it() {
     for_each_seed(&test_site!(), 3, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(START + 3_000);
@@ -246,7 +246,7 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
 }
 
 #[test]
-fn mesh_a1_what_a_member_gives_back_is_rationed() {
+fn mesh_a1_releases_of_a_member_are_rate_limited() {
     let shape = Shape {
         adjust: |_, config, _| config.request_rate = 16,
         ..Shape::default()

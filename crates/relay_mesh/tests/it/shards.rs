@@ -106,7 +106,7 @@ fn sim_mesh_shards_forward_anothers_frames_or_hand_them_to_the_node() {
 }
 
 #[test]
-fn a_node_passes_on_itself_what_no_forwarder_takes() {
+fn a_node_forwards_frames_that_no_forwarder_accepts() {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(sharded));
     for node in mesh.nodes.clone() {
         mesh.world
@@ -294,7 +294,7 @@ fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
 
 /// If the second byte of the header names another shard, the frame does not decrypt with any key.
 #[test]
-fn mesh_a1_a_frame_in_the_name_of_another_shard_of_its_sender_opens_not() {
+fn mesh_a1_a_frame_for_another_shard_of_its_sender_does_not_decrypt() {
     let (mut mesh, datagrams) = unseen(one_each, 1, Lens::One);
     let relay = mesh.nodes[RELAY];
     mesh.world.apply(relay, |process, now| {

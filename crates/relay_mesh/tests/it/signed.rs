@@ -153,7 +153,7 @@ fn listening(mesh: &Mesh) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn pg12_what_the_admin_signed_is_in_force_everywhere_within_a_second() {
+fn pg12_a_signed_document_is_in_force_everywhere_within_a_second() {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(signed));
     mesh.run(START - 2_000);
     assert_eq!(versions(&mesh), [0; 5]);
@@ -183,7 +183,7 @@ fn pg12_what_the_admin_signed_is_in_force_everywhere_within_a_second() {
 }
 
 #[test]
-fn pg13_what_changes_of_one_game_leaves_the_players_of_others_alone() {
+fn pg13_a_change_of_one_game_affects_no_players_of_others() {
     let mut mesh = Mesh::new(Seed::from_number(2), &shape(signed));
     mesh.run(START - 2_000);
     put_games(&mut mesh, 1, &[echo()]);
@@ -289,7 +289,7 @@ fn pg14_pgd_p12_absent_and_new_nodes_get_it_from_any_neighbour() {
 }
 
 #[test]
-fn pg11_a_node_that_the_document_bars_carries_no_more() {
+fn pg11_a_node_barred_by_the_document_forwards_nothing() {
     let mut mesh = Mesh::new(Seed::from_number(5), &shape(signed));
     mesh.run(START - 2_000);
     put_games(&mut mesh, 1, &[echo()]);
@@ -361,7 +361,7 @@ fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
 }
 
 #[test]
-fn pg11_a_relay_that_is_no_member_any_more_is_parted_from() {
+fn pg11_links_to_a_removed_relay_are_closed() {
     let mut mesh = Mesh::new(Seed::from_number(7), &shape(signed));
     mesh.run(START - 2_000);
     put_games(&mut mesh, 1, &[echo()]);
@@ -417,7 +417,7 @@ fn sim_pg12_a_large_document_spreads_under_loss() {
 }
 
 #[test]
-fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
+fn pgx7_a_false_highest_version_delays_nothing() {
     let mut rig = Harness::with(8, &shape(signed));
     let mut message = Vec::new();
     ConfigMessage::Version(told(u64::MAX)).encode(&mut message);
@@ -441,7 +441,7 @@ fn pgx7_a_liar_with_the_highest_version_holds_nothing_up() {
 
 /// Documents offered by a neighbour and through the admin interface, at every node: P10.
 #[test]
-fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
+fn pg12_pgd_p10_refused_documents_block_no_later_ones() {
     let mut rig = Harness::with(10, &shape(signed));
     let forged = document(9, "", &[echo()], 6);
     let piece = Piece::cut(9, &forged, 0).unwrap();
@@ -479,7 +479,7 @@ fn pg12_pgd_p10_documents_that_are_refused_stop_none_that_follow() {
 }
 
 #[test]
-fn a_node_without_a_place_for_it_takes_no_document() {
+fn a_node_without_a_store_accepts_no_document() {
     let mut mesh = Mesh::new(Seed::from_number(9), &Shape::default());
     mesh.run(1_000);
     let bytes = document(1, "", &[echo()], 5);
@@ -507,7 +507,7 @@ fn captured(index: usize, config: &mut Config, ids: &[NodeId]) {
 }
 
 #[test]
-fn a_node_captured_by_a_retired_key_is_freed_by_its_neighbours() {
+fn a_node_with_a_document_of_a_retired_key_is_updated_by_neighbours() {
     let mut mesh = Mesh::new(Seed::from_number(11), &shape(captured));
     mesh.kill(EXIT);
     mesh.run(START - 2_000);

@@ -83,7 +83,7 @@ fn others_play(mesh: &mut Mesh) {
 }
 
 #[test]
-fn pgx11_one_host_does_not_take_the_places_of_all_players() {
+fn pgx11_one_host_cannot_use_the_slots_of_all_players() {
     let shape = shape(|_, config, _| {
         config.flows_max = 512;
         config.unproved_max = 128;
@@ -104,7 +104,7 @@ fn pgx11_one_host_does_not_take_the_places_of_all_players() {
 }
 
 #[test]
-fn pgx11_one_host_excludes_nobody_from_an_exit_smaller_than_its_entry() {
+fn pgx11_one_host_excludes_no_other_from_a_small_exit() {
     let shape = shape(|index, config, _| {
         if index == EXIT {
             config.flows_max = 512;

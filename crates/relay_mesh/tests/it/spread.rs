@@ -45,7 +45,7 @@ fn pg6_every_node_learns_every_link_and_records_rarely_pass_one_twice() {
 }
 
 #[test]
-fn a_latecomer_learns_all_from_its_only_neighbour() {
+fn a_late_node_learns_all_from_its_only_neighbour() {
     let mut world = World::new(2, 8);
     let late = 5;
     for index in [0, 1, 2, 3, 4, 6] {
@@ -96,7 +96,7 @@ fn mesh_g3_links_of_a_dead_node_are_known_as_down_within_a_second() {
 
 /// Nodes that held its records before accept no lower versions, and digests omit expired records.
 #[test]
-fn mesh_g3_a_node_whose_clock_was_ahead_is_known_after_any_restart() {
+fn mesh_g3_a_node_with_a_clock_ahead_is_known_after_any_restart() {
     for (down, millis) in [(&[2][..], 30_000), (&[2], 95_000), (&[1, 2, 3], 95_000)] {
         let mut world = ring(6, 6);
         let publisher = world.nodes[2].gossip.publisher_mut();

@@ -14,7 +14,7 @@ use crate::harness::{ENTRY, EXIT, Mesh, RELAY, Shape, ms};
 const AGAIN: u64 = 50_000;
 
 #[test]
-fn sim_pgx13_nodes_that_stood_still_at_their_start_take_the_best_path() {
+fn sim_pgx13_nodes_stalled_at_their_start_use_the_best_path() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         for round in 0..4 {
@@ -33,7 +33,7 @@ fn sim_pgx13_nodes_that_stood_still_at_their_start_take_the_best_path() {
 }
 
 #[test]
-fn sim_pgx13_a_paused_entry_blames_no_other_node() {
+fn sim_pgx13_a_paused_entry_abandons_no_other_node() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(10_000);
@@ -55,7 +55,7 @@ fn sim_pgx13_a_paused_entry_blames_no_other_node() {
 }
 
 #[test]
-fn sim_pgx13_nodes_that_stood_still_at_play_are_used_again() {
+fn sim_pgx13_nodes_stalled_during_play_are_used_again() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(10_000);

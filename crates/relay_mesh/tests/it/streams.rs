@@ -239,7 +239,7 @@ fn web_signed(index: usize, config: &mut Config, ids: &[NodeId]) {
 }
 
 #[test]
-fn sim_ends_of_a_tcp_game_that_never_reach_each_other_play_over_a_relay() {
+fn sim_ends_of_a_tcp_game_without_a_direct_path_use_a_relay() {
     for_each_seed(&test_site!(), 4, |seed| {
         for is_signed in [false, true] {
             let games = if is_signed { web_signed } else { web_alone };
@@ -283,7 +283,7 @@ fn sim_pgx3_a_stream_outlives_its_relay() {
 }
 
 #[test]
-fn pg8_the_death_of_an_exit_resets_its_players() {
+fn pg8_the_failure_of_an_exit_resets_its_players() {
     let mut mesh = Mesh::new(Seed::from_number(1), &shape(web));
     mesh.run(START);
     mesh.connect(&words(8 << 20)).unwrap();

@@ -13,7 +13,7 @@ use netsim::{for_each_seed, test_site};
 use relay_mesh::measure::LinkReport;
 use wire::Seed;
 
-use crate::toy::ToyProvider;
+use crate::test_provider::TestProvider;
 use crate::world::{World, up};
 
 /// A mesh in which each node measures `degree` others, 2 to 80 ms away.
@@ -193,7 +193,7 @@ fn sim_mesh_g1_g3_control_of_100_nodes_keeps_its_budget_and_its_time() {
 #[test]
 fn sim_mesh_g1_g3_control_of_1000_nodes_keeps_its_budget_and_its_time() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut swarm = Swarm::new(seed, 1_000, 64, ToyProvider::new);
+        let mut swarm = Swarm::new(seed, 1_000, 64, TestProvider::new);
         show(&mut swarm, 25_000);
     });
 }

@@ -60,7 +60,7 @@ fn mesh_f8_a_packet_is_longer_by_40_bytes_with_tags_only_and_48_sealed() {
 }
 
 #[test]
-fn hop_kind_is_of_use_where_both_ends_have_it() {
+fn hop_kind_applies_if_both_ends_have_it() {
     let sealed_entry = |index: usize, config: &mut Config, ids: &[NodeId]| {
         all_tag_only(index, config, ids);
         if index == ENTRY {
@@ -71,7 +71,7 @@ fn hop_kind_is_of_use_where_both_ends_have_it() {
 }
 
 #[test]
-fn hop_kinds_say_otherwise_of_some_neighbours() {
+fn hop_kinds_overrides_hop_kind_for_named_neighbours() {
     let but_for_one = |index: usize, config: &mut Config, ids: &[NodeId]| {
         all_tag_only(index, config, ids);
         if index == RELAY {

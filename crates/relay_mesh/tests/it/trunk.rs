@@ -40,7 +40,7 @@ fn stats(mesh: &Mesh) -> FrameStats {
 }
 
 #[test]
-fn mesh_f3_frames_of_one_batch_leave_in_one_go() {
+fn mesh_f3_frames_of_one_batch_are_sent_together() {
     for (adjust, len) in [(GENEROUS, 148), (generous_tag_only as Adjust, 140)] {
         let (mut mesh, mut datagrams) = unseen(adjust, 1, Lens::One);
         datagrams.retain(|datagram| datagram.len() == len);
@@ -90,7 +90,7 @@ fn mesh_f7_a_relay_allocates_nothing_for_a_trunk() {
 }
 
 #[test]
-fn mesh_a1_frames_of_a_trunk_are_judged_one_by_one_and_none_is_multiplied() {
+fn mesh_a1_frames_of_a_trunk_are_checked_singly_and_none_is_duplicated() {
     let (mut mesh, datagrams) = unseen(GENEROUS, 1, Lens::Many);
     let frames = frames(&datagrams);
     let [first, second, third, ..] = &frames[..] else {

@@ -3,4 +3,4 @@
 mod bounds;
 mod ends;
 mod pair;
-mod passage;
+mod transfer;

@@ -16,12 +16,12 @@ use crate::echo::EchoServer;
 use crate::harness::{game, ms, player_address, server};
 use crate::player::Player;
 use crate::process::Process;
-use crate::toy::ToyProvider;
+use crate::test_provider::TestProvider;
 
 pub(crate) const ENTRY: usize = 0;
 pub(crate) const EXIT: usize = 1;
 
-type Member = Process<ToyProvider>;
+type Member = Process<TestProvider>;
 
 /// Size of a large world: `NODES`, or `usual` if it is not set.
 pub(crate) fn nodes(usual: usize) -> usize {
@@ -99,7 +99,7 @@ impl ManyPlayers {
 
     fn identity(&self, index: usize) -> Identity {
         let purpose = 500 + u64::try_from(index).unwrap();
-        let mut provider = ToyProvider::new(self.seed.generator(purpose).seed());
+        let mut provider = TestProvider::new(self.seed.generator(purpose).seed());
         Identity::generate(&mut provider).expect("seeded")
     }
 
@@ -117,7 +117,7 @@ impl ManyPlayers {
         let config = self.configure(index);
         let (identity, life) = (self.identity(index), self.lives);
         self.lives += 1;
-        let provider = ToyProvider::new(self.seed.generator(100_000 + life).seed());
+        let provider = TestProvider::new(self.seed.generator(100_000 + life).seed());
         let node = self.world.add(mesh_address(index), |now| {
             let node = Node::new(config, identity, provider, now).expect("seeded");
             Process::new(node, mesh_address(index))
@@ -255,7 +255,7 @@ impl ManyPlayers {
             .collect()
     }
 
-    pub(crate) fn node(&self, index: usize) -> &Node<ToyProvider> {
+    pub(crate) fn node(&self, index: usize) -> &Node<TestProvider> {
         &self.world[self.nodes[index]].node
     }
 

@@ -28,7 +28,7 @@ fn with(change: impl FnOnce(&mut TunnelConfig)) -> TunnelConfig {
 /// Players that do not read fill at most the allowed windows: 128 of 150 connections stay, and a
 /// player that reads is not blocked.
 #[test]
-fn mesh_a5_what_stalled_readers_hold_is_bounded() {
+fn mesh_a5_memory_for_stalled_readers_is_bounded() {
     let mut pair = quiet();
     let mut conns = Vec::new();
     for player in 0..150 {
@@ -107,7 +107,7 @@ fn players_max_holds_at_the_exit_and_a_free_slot_goes_to_a_waiting_player() {
 }
 
 #[test]
-fn players_max_places_are_had_at_once_by_others_when_some_have_left() {
+fn players_max_slots_of_ended_players_are_reused_at_once() {
     let mut pair = greedy(&with(|config| config.players_max = 64));
     let open = |pair: &mut Pair, player: u8| {
         let player = format!("203.0.113.{player}:4000");

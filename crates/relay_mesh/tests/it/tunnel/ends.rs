@@ -85,7 +85,7 @@ fn pg8_a_refused_player_gets_the_reason() {
 }
 
 #[test]
-fn pg8_a_driver_that_never_answers_holds_no_place_for_ever() {
+fn pg8_an_unresponsive_driver_holds_no_slot_forever() {
     let mut pair = quiet();
     pair.exit.answer = Answer::Silence;
     pair.open("203.0.113.9:4000", b"hello", Closes::Never)
@@ -100,7 +100,7 @@ fn pg8_a_driver_that_never_answers_holds_no_place_for_ever() {
 }
 
 #[test]
-fn pg8_an_exit_that_is_silent_from_the_start_keeps_no_player_waiting() {
+fn pg8_an_exit_silent_from_the_start_delays_no_player() {
     let mut pair = Pair::new(
         Seed::from_number(1),
         &TunnelConfig::default(),
@@ -144,7 +144,7 @@ fn pg8_an_exit_that_falls_silent_resets_all_its_players() {
 }
 
 #[test]
-fn an_idle_tunnel_lives_and_serves_after_an_hour() {
+fn an_idle_tunnel_still_works_after_an_hour() {
     let mut pair = quiet();
     pair.run(SECOND * 3_600);
     assert_eq!(pair.entry.down, None);
@@ -191,7 +191,7 @@ fn pg11_another_nodes_key_is_refused_at_either_end() {
 }
 
 #[test]
-fn an_end_does_only_what_its_side_does() {
+fn an_end_refuses_messages_of_its_own_side() {
     let mut pair = quiet();
     pair.run(SECOND);
     let refused = pair.exit.tunnel.open(pair.now, &record("203.0.113.9:4000"));

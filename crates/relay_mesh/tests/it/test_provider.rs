@@ -10,16 +10,16 @@ use wire::Seed;
 /// A provider with a keyed hash under the public key as its signature. It tells signers apart at a
 /// hundredth of the cost. A test forges by signing with another key. Sealed data is plaintext with
 /// a keyed hash as the tag. The shared secret is the sum of both keys.
-pub(crate) struct ToyProvider(SimProvider);
+pub(crate) struct TestProvider(SimProvider);
 
-impl ToyProvider {
+impl TestProvider {
     pub(crate) fn new(seed: Seed) -> Self {
         Self(SimProvider::new(seed))
     }
 }
 
-impl Provider for ToyProvider {
-    type Aead = ToyAead;
+impl Provider for TestProvider {
+    type Aead = TestAead;
     type Ephemeral = PublicKey;
     type SigningKey = PublicKey;
 
@@ -41,10 +41,10 @@ impl Provider for ToyProvider {
         Ok(Secret32::new(*tag(&sum, &[]).first_chunk().unwrap()))
     }
 
-    fn aead(&self, _suite: Suite, key: &Secret32) -> ToyAead {
+    fn aead(&self, _suite: Suite, key: &Secret32) -> TestAead {
         let mut toy = PublicKey([0; 65]);
         toy.0[..32].copy_from_slice(key.expose());
-        ToyAead(toy)
+        TestAead(toy)
     }
 
     fn signing_key(&mut self, identity: &Identity) -> Result<PublicKey, NoEntropy> {
@@ -68,9 +68,9 @@ impl Provider for ToyProvider {
     }
 }
 
-pub(crate) struct ToyAead(PublicKey);
+pub(crate) struct TestAead(PublicKey);
 
-impl ToyAead {
+impl TestAead {
     fn tag(&self, nonce: [u8; 12], aad: &[u8], bytes: &[u8]) -> [u8; 16] {
         let head = tag(&self.0, &nonce);
         let mut key = PublicKey([0; 65]);
@@ -81,7 +81,7 @@ impl ToyAead {
     }
 }
 
-impl Aead for ToyAead {
+impl Aead for TestAead {
     fn seal(&self, nonce: [u8; 12], aad: &[u8], inout: &mut [u8], tag: &mut [u8; 16]) {
         *tag = self.tag(nonce, aad, inout);
     }

@@ -153,7 +153,7 @@ fn pg8_blocked_readers_delay_no_other() {
 }
 
 #[test]
-fn pg8_a_thousand_players_on_one_entry_and_nothing_is_left_of_them() {
+fn pg8_a_thousand_players_on_one_entry_leave_no_state() {
     let config = TunnelConfig::default();
     let mut pair = Pair::new(Seed::from_number(1), &config, calm());
     for round in 0..2_u8 {
@@ -185,7 +185,7 @@ fn pg8_a_thousand_players_on_one_entry_and_nothing_is_left_of_them() {
 }
 
 #[test]
-fn pgx3_a_stream_with_much_on_its_way_outlives_a_silence_of_its_path() {
+fn pgx3_a_stream_with_much_in_flight_survives_an_outage_of_its_path() {
     for silence in [300, 1_000, 3_000, 10_000] {
         let mut pair = quiet();
         let there = words(64 << 20, 1);
@@ -209,7 +209,7 @@ fn pgx3_a_stream_with_much_on_its_way_outlives_a_silence_of_its_path() {
 }
 
 #[test]
-fn sim_pgx3_a_stream_outlives_a_silence_of_its_path() {
+fn sim_pgx3_a_stream_survives_an_outage_of_its_path() {
     for_each_seed(&test_site!(), 3, |seed| {
         let mut pair = Pair::new(seed, &TunnelConfig::default(), lossy(5));
         let there = words(4 << 20, 1);

@@ -15,7 +15,7 @@ use wire::{InstanceId, Instant, NodeId, Seed};
 use super::crowd::{ManyPlayers, mesh_address};
 use crate::harness::ms;
 use crate::member::RELIABLE;
-use crate::toy::ToyProvider;
+use crate::test_provider::TestProvider;
 
 /// Dials all nodes it knows, again and again, and sends the same message in each session.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(super) struct Mute {
     pub(super) opened: usize,
 }
 
-type MuteHost = Host<Endpoint<ToyProvider>, Mute>;
+type MuteHost = Host<Endpoint<TestProvider>, Mute>;
 
 /// Id and address of the mute node with this number.
 pub(super) fn name(seed: Seed, number: usize) -> (NodeId, SocketAddr) {
@@ -36,7 +36,7 @@ pub(super) fn name(seed: Seed, number: usize) -> (NodeId, SocketAddr) {
 
 fn identity(seed: Seed, number: usize) -> Identity {
     let purpose = 900_000 + u64::try_from(number).unwrap();
-    let mut provider = ToyProvider::new(seed.generator(purpose).seed());
+    let mut provider = TestProvider::new(seed.generator(purpose).seed());
     Identity::generate(&mut provider).unwrap()
 }
 
@@ -44,7 +44,7 @@ fn identity(seed: Seed, number: usize) -> Identity {
 fn record(seed: Seed, number: usize, roles: Roles) -> Vec<u8> {
     let own = identity(seed, number);
     let purpose = 910_000 + u64::try_from(number).unwrap();
-    let mut provider = ToyProvider::new(seed.generator(purpose).seed());
+    let mut provider = TestProvider::new(seed.generator(purpose).seed());
     let hash = provider.hmac_sha256(&[7; 32], &[b"tw1 mesh network"]);
     let key = provider.signing_key(&own).unwrap();
     let record = NodeRecord {
@@ -68,7 +68,7 @@ impl Mute {
     fn dial(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint<ToyProvider>,
+        endpoint: &mut Endpoint<TestProvider>,
         (node, address): (NodeId, SocketAddr),
     ) {
         let target = Target {
@@ -84,7 +84,7 @@ impl Mute {
     fn dial_again(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint<ToyProvider>,
+        endpoint: &mut Endpoint<TestProvider>,
         session: SessionId,
     ) {
         if let Some(to) = self.targets.remove(&session) {
@@ -93,8 +93,8 @@ impl Mute {
     }
 }
 
-impl App<Endpoint<ToyProvider>> for Mute {
-    fn on_event(&mut self, now: Instant, machine: &mut Endpoint<ToyProvider>, event: Event) {
+impl App<Endpoint<TestProvider>> for Mute {
+    fn on_event(&mut self, now: Instant, machine: &mut Endpoint<TestProvider>, event: Event) {
         match event {
             Event::Connected { session, .. } => {
                 self.up += 1;
@@ -132,7 +132,7 @@ pub(super) fn join(
 ) -> Handle<MuteHost> {
     let own = identity(seed, number);
     let purpose = 920_000 + u64::try_from(number).unwrap();
-    let provider = ToyProvider::new(seed.generator(purpose).seed());
+    let provider = TestProvider::new(seed.generator(purpose).seed());
     let to: Vec<_> = to.into_iter().collect();
     let targets = to.iter().map(|to| (crowd.ids[*to], mesh_address(*to)));
     let targets: Vec<_> = targets.collect();
