@@ -184,7 +184,7 @@ fn busiest_entry(observed: &Observations) -> Option<u8> {
     most(&counts)
 }
 
-pub(super) fn is_anyone_carried(observed: &Observations) -> bool {
+pub(super) fn carries_any_flow(observed: &Observations) -> bool {
     entered(observed).next().is_some()
 }
 
@@ -277,7 +277,7 @@ mod tests {
 
     /// Numbers of the entries, the relays between, and the exit.
     fn nodes(plan: &Plan) -> ([u8; 2], [u8; 2], u8) {
-        let of = |node_role| plan.on_duty(node_role).collect::<Vec<_>>();
+        let of = |node_role| plan.hosts_with_role(node_role).collect::<Vec<_>>();
         let pair = |node_role| <[u8; 2]>::try_from(of(node_role)).unwrap();
         (
             pair(NodeRole::Entry),
@@ -325,12 +325,12 @@ mod tests {
         let ([one, _], [relay, _], exit) = nodes(&plan);
         let mut observed = observed(&[(one, &[0, 1])]);
         observed.paths.insert(one, vec![relay, exit]);
-        assert!(is_anyone_carried(&observed));
+        assert!(carries_any_flow(&observed));
         assert!(link_to_degrade(&plan, &observed, Damage::default()).is_some());
         for status in observed.statuses.values_mut() {
             status.is_entered = false;
         }
-        assert!(!is_anyone_carried(&observed));
+        assert!(!carries_any_flow(&observed));
         assert!(link_to_degrade(&plan, &observed, Damage::default()).is_none());
         assert!(relay_to_kill(&plan, &observed, Damage::default()).is_none());
     }
@@ -391,7 +391,7 @@ mod tests {
         let carried = |seat: &Seat| plan.optimum(*seat, &whole) < plan.direct(*seat);
         let seat = plan.seats().find(carried).unwrap();
         let mut dead = Damage::default();
-        for entry in plan.on_duty(NodeRole::Entry) {
+        for entry in plan.hosts_with_role(NodeRole::Entry) {
             dead.kill(entry);
         }
         let after = |seconds| {

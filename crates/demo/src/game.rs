@@ -222,8 +222,8 @@ const SETUP: u64 = 1;
 pub struct Bot {
     seat: Seat,
     generator: Generator,
-    whim: Buttons,
-    whim_steps: u8,
+    impulse: Buttons,
+    impulse_steps: u8,
 }
 
 impl Bot {
@@ -232,9 +232,9 @@ impl Bot {
     pub fn new(seed: Seed, seat: Seat) -> Self {
         Self {
             seat,
-            generator: seed.generator(WHIMS | u64::from(seat.0)),
-            whim: Buttons::default(),
-            whim_steps: 0,
+            generator: seed.generator(IMPULSES | u64::from(seat.0)),
+            impulse: Buttons::default(),
+            impulse_steps: 0,
         }
     }
 
@@ -246,15 +246,15 @@ impl Bot {
 
     /// Looks at the board and decides.
     pub fn press(&mut self, game: &Game) -> Buttons {
-        if let Some(rest) = self.whim_steps.checked_sub(1) {
-            self.whim_steps = rest;
-            return self.whim;
+        if let Some(rest) = self.impulse_steps.checked_sub(1) {
+            self.impulse_steps = rest;
+            return self.impulse;
         }
-        if self.generator.chance(WHIM_PER_MILLION) {
+        if self.generator.chance(IMPULSE_PER_MILLION) {
             let directions = [Buttons::LEFT, Buttons::RIGHT, Buttons::UP, Buttons::DOWN];
             let at = usize::try_from(self.generator.below(4)).unwrap_or(0);
-            self.whim = directions.get(at).copied().unwrap_or_default();
-            self.whim_steps = 10;
+            self.impulse = directions.get(at).copied().unwrap_or_default();
+            self.impulse_steps = 10;
         }
         let Some(avatar) = game.avatars.get(usize::from(self.seat.0)) else {
             return Buttons::default();
@@ -281,9 +281,9 @@ fn towards(route: i16, less: Buttons, more: Buttons) -> Buttons {
 /// Close enough not to correct.
 const NEAR: u16 = 400;
 /// How often a bot does something for no reason, each step.
-const WHIM_PER_MILLION: u32 = 10_000;
+const IMPULSE_PER_MILLION: u32 = 10_000;
 /// Stream of the seed; the seat is in the low bits.
-const WHIMS: u64 = 2 << 32;
+const IMPULSES: u64 = 2 << 32;
 
 impl Sim for Game {
     type Input = Buttons;

@@ -57,7 +57,7 @@ pub(super) struct FaultReports {
 
 impl Observations {
     /// Keeps the first tick that differs in these seats.
-    fn note_desync(&mut self, tick: u32, seats: &[u16]) {
+    fn record_desync(&mut self, tick: u32, seats: &[u16]) {
         let known = self.desyncs.iter_mut().find(|(_, known)| known == seats);
         match known {
             Some((first, _)) => *first = tick.min(*first),
@@ -65,7 +65,7 @@ impl Observations {
         }
     }
 
-    pub(super) fn note(&mut self, event: &ChildEvent) {
+    pub(super) fn record(&mut self, event: &ChildEvent) {
         let startup = &mut self.startup;
         match event {
             ChildEvent::Joined { .. } => startup.joined = startup.joined.saturating_add(1),
@@ -90,7 +90,7 @@ impl Observations {
             } => {
                 self.seated.insert(*player, (given.clone(), played.clone()));
             }
-            ChildEvent::Desync { tick, seats } => self.note_desync(*tick, seats),
+            ChildEvent::Desync { tick, seats } => self.record_desync(*tick, seats),
             // At the end all players leave.
             ChildEvent::Left { .. } if self.is_over => {}
             ChildEvent::Left { seat, reason } => self.left.push((*seat, reason.clone())),
@@ -125,13 +125,13 @@ impl Observations {
             ChildEvent::MailWritten { .. }
             | ChildEvent::MailRead { .. }
             | ChildEvent::HubLost { .. } => {
-                self.note_mail(event);
+                self.record_mail(event);
             }
             ChildEvent::MailUnderWay { .. } | ChildEvent::Ready | ChildEvent::Failed { .. } => {}
         }
     }
 
-    fn note_mail(&mut self, event: &ChildEvent) {
+    fn record_mail(&mut self, event: &ChildEvent) {
         if let ChildEvent::MailWritten { sent, acknowledged } = event {
             (self.mail.sent, self.mail.acknowledged) = (*sent, *acknowledged);
         } else if let ChildEvent::MailRead {
@@ -217,7 +217,7 @@ mod tests {
             (110, vec![1]),
             (120, vec![2]),
         ] {
-            observed.note(&ChildEvent::Desync { tick, seats });
+            observed.record(&ChildEvent::Desync { tick, seats });
         }
         assert_eq!(observed.desyncs, [(108, vec![1]), (120, vec![2])]);
     }
@@ -226,11 +226,11 @@ mod tests {
     fn one_different_digest_is_detected() {
         let mut observed = Observations::default();
         for player in [None, Some(0), Some(1)] {
-            observed.note(&checkpoint(player, 30, 7));
-            observed.note(&checkpoint(player, 60, 8));
+            observed.record(&checkpoint(player, 30, 7));
+            observed.record(&checkpoint(player, 60, 8));
         }
         assert_eq!(observed.first_difference(), None);
-        observed.note(&checkpoint(Some(1), 60, 9));
+        observed.record(&checkpoint(Some(1), 60, 9));
         assert_eq!(observed.first_difference(), Some(60));
     }
 }

@@ -57,7 +57,7 @@ pub struct Plan {
     options: PlanOptions,
     block: Block,
     wan: Wan,
-    duties: [NodeRole; RELAYS as usize],
+    node_roles: [NodeRole; RELAYS as usize],
 }
 
 impl Plan {
@@ -85,9 +85,9 @@ impl Plan {
             wan: Wan::new(map, &roles),
             options,
             block,
-            duties: [NodeRole::Relay; RELAYS as usize],
+            node_roles: [NodeRole::Relay; RELAYS as usize],
         };
-        plan.duties = plan.assign();
+        plan.node_roles = plan.assign();
         plan
     }
 
@@ -172,14 +172,14 @@ impl Plan {
     /// Returns the role of relay `number` for players.
     #[must_use]
     pub fn node_role(&self, number: u8) -> NodeRole {
-        self.duties
+        self.node_roles
             .get(usize::from(number))
             .copied()
             .unwrap_or(NodeRole::Relay)
     }
 
     /// Returns the relays with this role.
-    pub fn on_duty(&self, node_role: NodeRole) -> impl Iterator<Item = u8> + use<'_> {
+    pub fn hosts_with_role(&self, node_role: NodeRole) -> impl Iterator<Item = u8> + use<'_> {
         (0..RELAYS).filter(move |number| self.node_role(*number) == node_role)
     }
 
@@ -275,15 +275,15 @@ impl Plan {
             later.map(move |other| [one, other])
         });
         let entries = pairs.min_by_key(|pair| total(*pair)).unwrap_or([0, 1]);
-        let mut duties = [NodeRole::Relay; RELAYS as usize];
-        for (number, node_role) in (0..RELAYS).zip(&mut duties) {
+        let mut node_roles = [NodeRole::Relay; RELAYS as usize];
+        for (number, node_role) in (0..RELAYS).zip(&mut node_roles) {
             if number == exit {
                 *node_role = NodeRole::Exit;
             } else if entries.contains(&number) {
                 *node_role = NodeRole::Entry;
             }
         }
-        duties
+        node_roles
     }
 
     fn site(&self, host: IpAddr) -> Option<&Site> {
@@ -482,14 +482,14 @@ mod tests {
     fn the_plan_has_one_exit_two_entries_and_two_relays() {
         for seed in 0..50 {
             let plan = plan(seed);
-            let exit = plan.on_duty(NodeRole::Exit).next().unwrap();
+            let exit = plan.hosts_with_role(NodeRole::Exit).next().unwrap();
             let route = |number| {
                 plan.round_trip(plan.relay(number).ip(), plan.server().ip())
                     .unwrap()
             };
             assert!((0..RELAYS).all(|other| route(exit) <= route(other)));
-            assert_eq!(plan.on_duty(NodeRole::Entry).count(), 2);
-            assert_eq!(plan.on_duty(NodeRole::Relay).count(), 2);
+            assert_eq!(plan.hosts_with_role(NodeRole::Entry).count(), 2);
+            assert_eq!(plan.hosts_with_role(NodeRole::Relay).count(), 2);
         }
     }
 

@@ -214,7 +214,7 @@ impl Run {
             let part = u32::try_from(due).unwrap_or(u32::MAX).saturating_add(1);
             let at = start + third.saturating_mul(part);
             // For a moment all players may play directly.
-            let is_time = fault::is_anyone_carried(&self.observed) || now >= at + CARRIED_MAX;
+            let is_time = fault::carries_any_flow(&self.observed) || now >= at + CARRIED_MAX;
             if due < fault::PLANNED.len() && now >= at && is_time {
                 self.apply_fault(due, now.saturating_since(start))?;
             }
@@ -245,7 +245,7 @@ impl Run {
                 fault: LinkFault::DEGRADED,
             };
             self.children.send(ChildId::Relay(entry), &command)?;
-            self.note(fault, at)
+            self.record(fault, at)
         } else {
             let target = fault::relay_to_kill(&self.plan, &self.observed, damage);
             let Some((victim, fault)) = target else {
@@ -254,11 +254,11 @@ impl Run {
             // Before the fault, so that the gap is not measured too short.
             self.children.send(ChildId::Players, &mark)?;
             self.children.kill(ChildId::Relay(victim))?;
-            self.note(fault, at)
+            self.record(fault, at)
         }
     }
 
-    fn note(&mut self, fault: Fault, at: Duration) -> Result<(), Failure> {
+    fn record(&mut self, fault: Fault, at: Duration) -> Result<(), Failure> {
         let verb = match fault.cause {
             Cause::Degraded => "degraded by 100 ms and 10 % loss",
             Cause::Killed => "killed",
@@ -307,7 +307,7 @@ impl Run {
         late.extend(self.children.release_all());
         while let Some((_, output)) = self.children.next_output(Duration::ZERO) {
             if let ChildOutput::Event(event) = output {
-                self.observed.note(&event);
+                self.observed.record(&event);
             }
         }
         check::states(&self.plan, &self.observed, &mut self.report);
@@ -377,7 +377,7 @@ impl Run {
         if self.is_server_back(child, &event) {
             return Err(ended_early(&"game server"));
         }
-        self.observed.note(&event);
+        self.observed.record(&event);
         if let ChildEvent::Failed { reason } = event {
             return Err(self.cause_of(reason));
         }

@@ -96,7 +96,7 @@ fn assigned(plan: &Plan) -> Observations {
             let path = plan.best_path(entry, &whole)?;
             Some((plan.over(player, entry, &path, &whole), entry))
         };
-        let best = plan.on_duty(NodeRole::Entry).filter_map(over).min();
+        let best = plan.hosts_with_role(NodeRole::Entry).filter_map(over).min();
         let entry = best.filter(|(route, _)| *route < plan.direct(player));
         observed
             .routes

@@ -83,7 +83,7 @@ impl Plan {
     /// in any order to the exit.
     #[must_use]
     pub fn optimum(&self, seat: Seat, damage: &Damage) -> Duration {
-        let over = self.on_duty(NodeRole::Entry).filter_map(|entry| {
+        let over = self.hosts_with_role(NodeRole::Entry).filter_map(|entry| {
             let path = self.best_path(entry, damage)?;
             Some(self.over(seat, entry, &path, damage))
         });
@@ -110,8 +110,11 @@ impl Plan {
     /// Lists the paths from an entry to an exit over living nodes, each once.
     pub(super) fn paths(&self, entry: u8, damage: &Damage) -> impl Iterator<Item = Vec<u8>> {
         let lives = |node: &u8| !damage.dead.contains(node);
-        let relays: Vec<u8> = self.on_duty(NodeRole::Relay).filter(lives).collect();
-        let exits: Vec<u8> = self.on_duty(NodeRole::Exit).filter(lives).collect();
+        let relays: Vec<u8> = self
+            .hosts_with_role(NodeRole::Relay)
+            .filter(lives)
+            .collect();
+        let exits: Vec<u8> = self.hosts_with_role(NodeRole::Exit).filter(lives).collect();
         let entry = Some(entry).filter(lives);
         // Longer and longer, until no relay is left.
         let orders = iter::successors(Some(vec![Vec::new()]), move |shorter: &Vec<Vec<u8>>| {
@@ -176,9 +179,9 @@ mod tests {
     #[test]
     fn all_orders_of_two_relays_are_tried() {
         let plan = plan();
-        let entry = plan.on_duty(NodeRole::Entry).next().unwrap();
-        let exit = plan.on_duty(NodeRole::Exit).next().unwrap();
-        let [one, other] = plan.on_duty(NodeRole::Relay).collect::<Vec<_>>()[..] else {
+        let entry = plan.hosts_with_role(NodeRole::Entry).next().unwrap();
+        let exit = plan.hosts_with_role(NodeRole::Exit).next().unwrap();
+        let [one, other] = plan.hosts_with_role(NodeRole::Relay).collect::<Vec<_>>()[..] else {
             panic!("two relays");
         };
         let paths: BTreeSet<Vec<u8>> = plan.paths(entry, &Damage::default()).collect();
@@ -195,8 +198,8 @@ mod tests {
     #[test]
     fn killed_nodes_and_degraded_links_are_avoided() {
         let plan = plan();
-        let entry = plan.on_duty(NodeRole::Entry).next().unwrap();
-        let relays: Vec<u8> = plan.on_duty(NodeRole::Relay).collect();
+        let entry = plan.hosts_with_role(NodeRole::Entry).next().unwrap();
+        let relays: Vec<u8> = plan.hosts_with_role(NodeRole::Relay).collect();
         let mut damage = Damage::default();
         let best = plan.best_path(entry, &damage).unwrap();
         damage.degrade((best[0], entry), Duration::from_secs(1));
@@ -226,7 +229,7 @@ mod tests {
         for seat in plan.seats() {
             let optimum = plan.optimum(seat, &damage);
             let mut all = vec![plan.direct(seat)];
-            for entry in plan.on_duty(NodeRole::Entry) {
+            for entry in plan.hosts_with_role(NodeRole::Entry) {
                 let over = |path: Vec<u8>| plan.over(seat, entry, &path, &damage);
                 all.extend(plan.paths(entry, &damage).map(over));
             }

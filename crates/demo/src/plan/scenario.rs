@@ -59,7 +59,7 @@ impl Plan {
             path.iter().copied().filter(is_relay).collect()
         })?;
         let hit: Vec<u8> = self
-            .on_duty(NodeRole::Entry)
+            .hosts_with_role(NodeRole::Entry)
             .filter(|entry| {
                 let path = self.best_path(*entry, &degraded);
                 path.is_some_and(|path| path.contains(&victim)) && traffic.is_used(*entry)
@@ -118,7 +118,7 @@ impl Plan {
     fn assigned(&self) -> Vec<(Seat, u8)> {
         let whole = Damage::default();
         let mut paths = BTreeMap::new();
-        for entry in self.on_duty(NodeRole::Entry) {
+        for entry in self.hosts_with_role(NodeRole::Entry) {
             paths.extend(self.best_path(entry, &whole).map(|path| (entry, path)));
         }
         let entry = |seat| {

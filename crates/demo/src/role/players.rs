@@ -96,7 +96,7 @@ fn start(
 
 /// Lets each player measure its routes. Returns the entries of those that shall use one.
 fn find_routes(plan: &Plan, events: &EventWriter) -> Result<BTreeMap<Seat, u8>, Failure> {
-    let entries: Vec<u8> = plan.on_duty(NodeRole::Entry).collect();
+    let entries: Vec<u8> = plan.hosts_with_role(NodeRole::Entry).collect();
     let mut beacons = vec![plan.beacon()];
     beacons.extend(entries.iter().map(|entry| plan.beacon_entry(*entry)));
     let (found, received) = mpsc::channel();

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     /// Emulates each session: how long a ping takes there.
-    struct Scene {
+    struct Setup {
         routes: Routes,
         /// Of the lines, in their order.
         sessions: [SessionId; 3],
@@ -222,7 +222,7 @@ mod tests {
         under_way: VecDeque<(Instant, usize, [u8; 4])>,
     }
 
-    impl Scene {
+    impl Setup {
         fn new(assigned: AssignedRoute) -> Self {
             let mut routes = Routes {
                 assigned,
@@ -291,36 +291,36 @@ mod tests {
 
     #[test]
     fn a_slow_mesh_is_found_although_players_avoid_it() {
-        let mut scene = Scene::new(AssignedRoute::Through);
-        scene.ping(100, [40, 60, 60]);
-        assert!(scene.routes.is_entered());
-        assert_eq!(scene.medians(), [60, 40, 40]);
-        scene.ping(300, [200, 60, 60]);
-        assert!(!scene.routes.is_entered());
-        assert_eq!(scene.medians(), [60, 200, 60]);
+        let mut setup = Setup::new(AssignedRoute::Through);
+        setup.ping(100, [40, 60, 60]);
+        assert!(setup.routes.is_entered());
+        assert_eq!(setup.medians(), [60, 40, 40]);
+        setup.ping(300, [200, 60, 60]);
+        assert!(!setup.routes.is_entered());
+        assert_eq!(setup.medians(), [60, 200, 60]);
     }
 
     #[test]
     fn a_direct_assignment_is_kept_with_any_other_session() {
-        let mut scene = Scene::new(AssignedRoute::Direct);
-        scene.ping(300, [60, 20, 60]);
-        assert_eq!(scene.medians(), [60, 60, 60]);
-        assert!(!scene.routes.is_entered());
+        let mut setup = Setup::new(AssignedRoute::Direct);
+        setup.ping(300, [60, 20, 60]);
+        assert_eq!(setup.medians(), [60, 60, 60]);
+        assert!(!setup.routes.is_entered());
         assert!(
-            !scene.routes.on_lost(scene.sessions[0]),
+            !setup.routes.on_lost(setup.sessions[0]),
             "it has no other way"
         );
     }
 
     #[test]
     fn a_player_continues_directly_if_its_mesh_session_ends() {
-        let mut scene = Scene::new(AssignedRoute::Through);
-        scene.ping(10, [40, 60, 60]);
-        let [play, fallback, _] = scene.sessions;
-        assert!(!scene.routes.on_lost(fallback));
-        assert!(scene.routes.on_lost(play));
-        scene.ping(100, [40, 60, 60]);
-        assert!(!scene.routes.is_entered());
-        assert_eq!(scene.routes.played().session, Some(fallback));
+        let mut setup = Setup::new(AssignedRoute::Through);
+        setup.ping(10, [40, 60, 60]);
+        let [play, fallback, _] = setup.sessions;
+        assert!(!setup.routes.on_lost(fallback));
+        assert!(setup.routes.on_lost(play));
+        setup.ping(100, [40, 60, 60]);
+        assert!(!setup.routes.is_entered());
+        assert_eq!(setup.routes.played().session, Some(fallback));
     }
 }

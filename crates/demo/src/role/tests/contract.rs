@@ -66,13 +66,13 @@ struct Pair;
 
 const SCOUT: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 const BEACON: ([u8; 4], u16) = ([127, 0, 0, 1], 2);
-const NOBODY: ([u8; 4], u16) = ([127, 0, 0, 1], 3);
+const NO_PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 3);
 
 impl ContractSubject for Pair {
     type Machine = Role;
 
     fn build(&self, _: Seed, now: Instant) -> Vec<Role> {
-        let routes = [SocketAddr::from(BEACON), SocketAddr::from(NOBODY)];
+        let routes = [SocketAddr::from(BEACON), SocketAddr::from(NO_PEER)];
         vec![
             Role::RouteProber(RouteProber::new(&routes, now)),
             Role::Beacon(Beacon::default()),

@@ -21,10 +21,10 @@ use crate::role::players::player::{Player, PlayerRequest};
 use crate::role::players::routes::{AssignedRoute, Targets};
 
 const INSTANCE: InstanceId = InstanceId(5);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A game server of one player's match, on a real socket.
-struct Scene {
+struct Setup {
     plan: Plan,
     _claim: Claim,
     _keyring: Keyring,
@@ -35,7 +35,7 @@ struct Scene {
     assigned: Receiver<MatchNotice>,
 }
 
-impl Scene {
+impl Setup {
     fn new() -> Self {
         let options = PlanOptions {
             seconds: 6,
@@ -121,13 +121,13 @@ impl Scene {
     }
 
     /// Connects with that token, and returns the outcome.
-    fn knock(&self, target: Target) -> End {
-        self.knock_with(Config::default(), target)
+    fn connect(&self, target: Target) -> End {
+        self.connect_with(Config::default(), target)
     }
 
-    fn knock_with(&self, config: Config, target: Target) -> End {
+    fn connect_with(&self, config: Config, target: Target) -> End {
         let (_stranger, received) = self.come(config, target);
-        received.recv_timeout(PATIENCE).unwrap()
+        received.recv_timeout(TIMEOUT).unwrap()
     }
 
     /// Connects with that token, and stays connected if admitted.
@@ -150,7 +150,7 @@ impl Scene {
 
     fn wait_for(&self, wanted: impl Fn(&ChildEvent) -> bool) -> ChildEvent {
         loop {
-            let event = self.event.recv_timeout(PATIENCE).unwrap();
+            let event = self.event.recv_timeout(TIMEOUT).unwrap();
             if wanted(&event) {
                 return event;
             }
@@ -225,21 +225,21 @@ fn socket(address: SocketAddr) -> UdpSocket {
 
 #[test]
 fn a_token_without_a_seat_is_rejected_and_counted() {
-    let mut scene = Scene::new();
+    let mut setup = Setup::new();
     let (events, assigned) = EventWriter::observed();
     let (samples, _measured) = mpsc::channel();
     let now = Clock::new().now();
     let endpoint = Endpoint::new(Config::default(), APP, Ring::new(), now).unwrap();
-    let player = Player::new(&scene.plan, Seat(0), now, (events, samples));
-    let own = socket(SocketAddr::new(scene.plan.player(Seat(0)), 0));
+    let player = Player::new(&setup.plan, Seat(0), now, (events, samples));
+    let own = socket(SocketAddr::new(setup.plan.player(Seat(0)), 0));
     let player = UdpServicer::named("player")
         .spawn(vec![own], endpoint, player)
         .unwrap();
     let targets = Targets {
         assigned: AssignedRoute::Direct,
-        play: scene.seated(SessionKind::Play),
-        fallback: scene.seated(SessionKind::Fallback),
-        measure: scene.seated(SessionKind::Measure),
+        play: setup.seated(SessionKind::Play),
+        fallback: setup.seated(SessionKind::Fallback),
+        measure: setup.seated(SessionKind::Measure),
     };
     let place = Place {
         match_id: match_of(SessionKind::Play).to_string(),
@@ -247,13 +247,13 @@ fn a_token_without_a_seat_is_rejected_and_counted() {
     };
     let join = PlayerRequest::Join(place.clone(), Box::new(targets));
     player.request(join).unwrap();
-    scene.wait_for(|event| *event == ChildEvent::Started);
+    setup.wait_for(|event| *event == ChildEvent::Started);
     let seated = ChildEvent::Seated {
         player: 0,
         given: place.clone(),
         played: place,
     };
-    while assigned.recv_timeout(PATIENCE).unwrap() != seated {}
+    while assigned.recv_timeout(TIMEOUT).unwrap() != seated {}
 
     let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     // Of the match, and nobody's seat; a seat of a match that nobody has assigned; and a seat
@@ -265,60 +265,60 @@ fn a_token_without_a_seat_is_rejected_and_counted() {
         (client_of(Seat(0), measure), measure, MatchId([8; 16])),
         (client_of(Seat(0), measure), play, match_of(measure)),
     ] {
-        let end = scene.knock(scene.target(client, kind, match_id));
+        let end = setup.connect(setup.target(client, kind, match_id));
         assert_eq!(end, turned_away, "{client:?} {kind:?}");
     }
 
     let is_last = |event: &ChildEvent| {
-        let (player, all) = (None, scene.plan.ticks());
+        let (player, all) = (None, setup.plan.ticks());
         matches!(event, ChildEvent::Checkpoint { player: of, ticks, .. } if *of == player && *ticks == all)
     };
-    scene.wait_for(|event| {
+    setup.wait_for(|event| {
         assert!(!matches!(event, ChildEvent::Left { .. }), "{event:?}");
         is_last(event)
     });
-    let server = scene.server.take().unwrap();
+    let server = setup.server.take().unwrap();
     server.shutdown(Duration::from_secs(1));
-    let closed = scene.wait_for(|event| matches!(event, ChildEvent::Closed { .. }));
+    let closed = setup.wait_for(|event| matches!(event, ChildEvent::Closed { .. }));
     assert_eq!(closed, ChildEvent::Closed { joins_refused: 4 });
 }
 
 #[test]
 fn a_token_key_is_valid_from_registration_until_it_lapses() {
-    let mut scene = Scene::new();
+    let mut setup = Setup::new();
     let mut config = Config::default();
     config.connect_timeout = Duration::from_secs(1);
     // Whoever is understood is told that it has no seat.
     let understood = End::Closed(CloseReason::Peer(CloseCode::App));
-    let knock = |scene: &Scene, expected: &End| {
+    let connect = |setup: &Setup, expected: &End| {
         let (kind, nobody) = (SessionKind::Play, ClientId(77));
-        let end = scene.knock_with(config.clone(), scene.target(nobody, kind, match_of(kind)));
+        let end = setup.connect_with(config.clone(), setup.target(nobody, kind, match_of(kind)));
         assert_eq!(end, *expected);
     };
     let new = TokenKey::generate(&mut Ring::new(), 2).unwrap();
-    scene.send(GameRequest::TokenKey(Box::new(new.clone())));
-    knock(&scene, &understood);
-    let old = std::mem::replace(&mut scene.key, new);
-    knock(&scene, &understood);
-    scene.send(GameRequest::TokenKeyLapsed(old.id()));
-    knock(&scene, &understood);
-    scene.key = old;
+    setup.send(GameRequest::TokenKey(Box::new(new.clone())));
+    connect(&setup, &understood);
+    let old = std::mem::replace(&mut setup.key, new);
+    connect(&setup, &understood);
+    setup.send(GameRequest::TokenKeyLapsed(old.id()));
+    connect(&setup, &understood);
+    setup.key = old;
     let refused = ConnectFailure::RefusedUnproved(CloseCode::TokenInvalid);
-    knock(&scene, &End::Failed(refused));
+    connect(&setup, &End::Failed(refused));
 }
 
 #[test]
 fn no_player_joins_without_a_lease() {
-    let scene = Scene::new();
-    scene.send(GameRequest::Closed(true));
+    let setup = Setup::new();
+    setup.send(GameRequest::Closed(true));
     let turned_away = End::Closed(CloseReason::Peer(CloseCode::App));
     for kind in SessionKind::ALL {
-        assert_eq!(scene.knock(scene.seated(kind)), turned_away, "{kind:?}");
+        assert_eq!(setup.connect(setup.seated(kind)), turned_away, "{kind:?}");
     }
-    assert!(scene.assigned.try_recv().is_err(), "nobody has entered");
-    scene.send(GameRequest::Closed(false));
-    let _stays = scene.come(Config::default(), scene.seated(SessionKind::Play));
-    let MatchNotice::Entered(match_id) = scene.assigned.recv_timeout(PATIENCE).unwrap() else {
+    assert!(setup.assigned.try_recv().is_err(), "nobody has entered");
+    setup.send(GameRequest::Closed(false));
+    let _stays = setup.come(Config::default(), setup.seated(SessionKind::Play));
+    let MatchNotice::Entered(match_id) = setup.assigned.recv_timeout(TIMEOUT).unwrap() else {
         panic!("the match has not begun");
     };
     assert_eq!(match_id, match_of(SessionKind::Play));
