@@ -68,7 +68,7 @@ impl Scene {
 fn a_port_in_use_ends_each_role_with_one_sentence() {
     let scene = Scene::new();
     let Scene { plan, .. } = &scene;
-    let number_of = |duty| plan.on_duty(duty).next().unwrap();
+    let number_of = |role| plan.hosts_with_role(role).next().unwrap();
     let (entry, relay) = (number_of(NodeRole::Entry), number_of(NodeRole::Relay));
     let (at_entry, at_relay) = (format!("--number={entry}"), format!("--number={relay}"));
     let tcp: [(&[&str], SocketAddr); 2] = [(&["hub"], plan.hub()), (&["matchmaker"], plan.edge())];
