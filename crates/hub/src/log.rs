@@ -6,29 +6,39 @@
 //! the log, that mail is copied to the end. So disk use stays under twice the stored mail plus a
 //! few segments, and the state needs no second store.
 //!
-//! - [`mod@format`]: encoding of records.
+//! Snapshots of the positions of all mails are written now and then, so that a start reads the end of
+//! the log only. The log does not depend on them: without a valid one, a start reads all of it.
+//!
+//! - [`mod@format`]: encoding of records; [`snapshot_format`]: that of snapshots.
 //! - [`SegmentFile`]: the files; [`MemorySegments`] with fault injection, or `FileSegments`
 //!   (feature `fs`).
-//! - `index`: in-memory state; `recovery`: rebuilds the index from disk.
+//! - `index`: in-memory state, `mails`: that of mails; `snapshot`: writes and reads snapshots;
+//!   `recovery`: rebuilds the index from disk.
 
 pub mod format;
 #[cfg(feature = "fs")]
 mod fs;
 mod index;
+mod mails;
 mod recovery;
 mod segment;
+mod snapshot;
+pub mod snapshot_format;
 
 use std::collections::BTreeMap;
+
+use wire::ClientId;
 
 #[cfg(feature = "fs")]
 pub use fs::FileSegments;
 pub use recovery::{OpenError, OpenFailure, Recovery};
-pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId};
+pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};
 
-use crate::field::LogId;
+use crate::field::{LogId, MailSeq};
 use format::{LogRecord, Start, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
+use snapshot::Snapshots;
 
 pub(crate) struct Log<F> {
     pub(crate) files: F,
@@ -46,6 +56,7 @@ pub(crate) struct Log<F> {
     copied: u64,
     /// Bytes appended that housekeeping has not compensated yet.
     debt: u64,
+    snapshots: Snapshots,
     /// Set by the first failed write, sync or allocation, and never cleared. A full disk does not
     /// set it.
     pub(crate) is_dead: bool,
@@ -93,6 +104,7 @@ impl<F: SegmentFile> Log<F> {
     pub(crate) fn open(
         files: F,
         segment_bytes: u64,
+        snapshot_after: u64,
         new: LogId,
     ) -> Result<(Self, Recovery), OpenFailure<F>> {
         let mut log = Self {
@@ -106,6 +118,7 @@ impl<F: SegmentFile> Log<F> {
             spare_wanted: true,
             copied: 0,
             debt: 0,
+            snapshots: Snapshots::new(snapshot_after),
             is_dead: false,
         };
         match log.begin(new) {
@@ -187,6 +200,13 @@ impl<F: SegmentFile> Log<F> {
             self.allocate_spare();
             return true;
         }
+        // Both, so that neither delays the other.
+        let has_written = self.write_snapshot();
+        self.tidy_segments() || has_written
+    }
+
+    /// Removes the oldest segment, or copies some of its mail.
+    fn tidy_segments(&mut self) -> bool {
         let Some((&oldest, &len)) = self.segments.first_key_value() else {
             return false;
         };
@@ -219,8 +239,15 @@ impl<F: SegmentFile> Log<F> {
         self.spare_wanted = true;
     }
 
+    /// Returns how many snapshots were completed, and how many were dropped.
+    pub(crate) const fn snapshot_counts(&self) -> (u64, u64) {
+        self.snapshots.counts()
+    }
+
     pub(crate) fn read<'b>(
         &mut self,
+        player: ClientId,
+        seq: MailSeq,
         entry: &MailEntry,
         buf: &'b mut Vec<u8>,
     ) -> Result<StoredMail<'b>, ReadFailure> {
@@ -232,7 +259,7 @@ impl<F: SegmentFile> Log<F> {
             .read(place.segment, place.offset, buf)
             .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
-            Ok((LogRecord::Mail(mail), _)) => Ok(mail),
+            Ok((LogRecord::Mail(mail), _)) if (mail.player, mail.seq) == (player, seq) => Ok(mail),
             _ => Err(ReadFailure::Corrupt),
         }
     }
@@ -280,6 +307,7 @@ impl<F: SegmentFile> Log<F> {
         let len = u32::try_from(end.saturating_sub(offset)).unwrap_or(u32::MAX);
         self.index.apply(record, Place { segment, offset }, len);
         self.debt = self.debt.saturating_add(len.into());
+        self.snapshots.since = self.snapshots.since.saturating_add(len.into());
         true
     }
 
@@ -316,7 +344,15 @@ impl<F: SegmentFile> Log<F> {
         // If the log was written with larger segments, the state may exceed half of one.
         let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
         let bytes = self.segment_bytes.max(state.saturating_mul(2));
-        match self.files.allocate(segment, bytes) {
+        // The index counts segments and offsets in 32 bits.
+        if u32::try_from(segment.0).is_err() || u32::try_from(bytes).is_err() {
+            return;
+        }
+        let mut result = self.files.allocate(segment, bytes);
+        if result == Err(FileError::Full) && self.drop_snapshots() {
+            result = self.files.allocate(segment, bytes);
+        }
+        match result {
             Ok(()) => self.spare = Some((segment, bytes)),
             // Acknowledgements free room.
             Err(FileError::Full) => {}

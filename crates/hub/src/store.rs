@@ -69,6 +69,10 @@ pub struct StoreStats {
     pub acks_void: u64,
     /// Increases dropped, since there was no room for a new key.
     pub counts_dropped: u64,
+    /// Snapshots of the mail index written.
+    pub snapshots: u64,
+    /// Snapshots dropped, since writing failed or their room was needed. The next start takes longer.
+    pub snapshots_dropped: u64,
 }
 
 /// Most mails that one [`StoreOp::Expire`] deletes.
@@ -86,7 +90,7 @@ impl<F: SegmentFile> Store<F> {
     /// [`OpenFailure`] returns the files if the disk fails, has no room for a first segment, has
     /// lost synced data, or was written by another release.
     pub fn open(files: F, config: StoreConfig, new: LogId) -> Result<Self, OpenFailure<F>> {
-        let (log, recovery) = Log::open(files, config.segment_bytes(), new)?;
+        let (log, recovery) = Log::open(files, config.segment_bytes(), config.snapshot_after, new)?;
         Ok(Self {
             log,
             config,
@@ -173,11 +177,13 @@ impl<F: SegmentFile> Store<F> {
 
     /// Returns the counters.
     pub const fn stats(&self) -> StoreStats {
-        self.stats
+        let mut stats = self.stats;
+        (stats.snapshots, stats.snapshots_dropped) = self.log.snapshot_counts();
+        stats
     }
 
     /// Returns the number of mails stored.
-    pub fn mail_count(&self) -> usize {
+    pub const fn mail_count(&self) -> usize {
         self.log.index.mail_count()
     }
 
@@ -295,10 +301,7 @@ impl<F: SegmentFile> Store<F> {
                 .append(&LogRecord::Time(now), Purpose::Data)
                 .unwrap_or_default();
         }
-        let mut count = 0;
-        while count < EXPIRE_STEP && self.log.index.expire_one(now) {
-            count = count.saturating_add(1);
-        }
+        let count = self.log.index.expire(now, EXPIRE_STEP);
         self.stats.expired = self.stats.expired.saturating_add(count.into());
         Completed::Expired { count }
     }
@@ -328,7 +331,9 @@ impl<F: SegmentFile> Store<F> {
             if entry.expires <= now {
                 continue;
             }
-            match self.log.read(&entry, &mut self.scratch) {
+            match self.log.read(player, seq, &entry, &mut self.scratch) {
+                // The index rounds up.
+                Ok(stored) if stored.expires <= now => continue,
                 Ok(stored) => mails.push(Mail::from_stored(&stored)),
                 Err(ReadFailure::Corrupt) => corrupt.push(seq),
                 Err(ReadFailure::Unreadable) => {
@@ -464,7 +469,7 @@ const MAIL_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 69;
 #[non_exhaustive]
 pub struct StoreConfig {
     /// Size of a segment on disk, bytes. Default 16 MiB, at least
-    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN). A quarter of it bounds the keys of counts,
+    /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN), less than 4 GiB. A quarter of it bounds the keys of counts,
     /// an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000 keys and
     /// 30,000 nodes. Larger segments are removed later and recover more slowly, since each start
     /// rewrites the newest one.
@@ -476,8 +481,11 @@ pub struct StoreConfig {
     /// Size of all stored mail in the log, bytes. Default 1 GiB. Disk use is at most twice that and
     /// a few segments.
     pub live_bytes_max: u64,
-    /// Mails in all mailboxes. Default 4 million. Each takes about 150 bytes of memory.
+    /// Mails in all mailboxes. Default 4 million. Each takes 33 to 50 bytes of memory.
     pub mails_max: usize,
+    /// Bytes of log after which a snapshot of the mail index is written. Default 16 MiB, at least 32
+    /// for each stored mail; `u64::MAX` for none. A start reads about as much of the log.
+    pub snapshot_after: u64,
 }
 
 impl StoreConfig {
@@ -486,7 +494,8 @@ impl StoreConfig {
     pub const SEGMENT_BYTES_MIN: u64 = 8 * (PAYLOAD_BYTES_MAX as u64 + 4_096);
 
     pub(crate) fn segment_bytes(&self) -> u64 {
-        self.segment_bytes.max(Self::SEGMENT_BYTES_MIN)
+        let max = u64::from(u32::MAX);
+        self.segment_bytes.clamp(Self::SEGMENT_BYTES_MIN, max)
     }
 }
 
@@ -498,6 +507,7 @@ impl Default for StoreConfig {
             mailbox_bytes_max: 1 << 20,
             live_bytes_max: 1 << 30,
             mails_max: 4_000_000,
+            snapshot_after: 16 << 20,
         }
     }
 }

@@ -354,10 +354,20 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>,
 /// Logs what was recovered; an error if acknowledged records are lost.
 fn log_recovery(found: &Recovery) {
     let Recovery {
-        segments, records, ..
+        segments,
+        records,
+        restored,
+        ..
     } = *found;
     let torn_bytes = found.torn_bytes;
-    tracing::info!(segments, records, torn_bytes, "the store is open");
+    tracing::info!(segments, records, torn_bytes, restored, "the store is open");
+    if found.snapshots_ignored > 0 {
+        let snapshots = found.snapshots_ignored;
+        tracing::info!(
+            snapshots,
+            "ignored unfinished or broken snapshots of the mail index; the log has all mail"
+        );
+    }
     if found.corrupt > 0 {
         let holes = found.corrupt;
         tracing::error!(

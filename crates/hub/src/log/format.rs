@@ -163,9 +163,21 @@ pub enum ReadError {
 
 /// Appends `record` to `out`, encoded for `offset` of `segment`.
 pub fn encode(record: &LogRecord<'_>, segment: SegmentId, offset: u64, out: &mut Vec<u8>) {
+    frame(segment, offset, out, |out| {
+        record.encode_payload(&mut Writer::new(out));
+    });
+}
+
+/// Appends a checksum, a length, and what `encode` appends.
+pub(super) fn frame(
+    segment: SegmentId,
+    offset: u64,
+    out: &mut Vec<u8>,
+    encode: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
-    record.encode_payload(&mut Writer::new(out));
+    encode(out);
     let payload_at = start.saturating_add(HEAD_BYTES);
     let payload = out.get(payload_at..).unwrap_or_default();
     let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -193,7 +205,11 @@ pub fn decode(
 }
 
 /// Returns the payload and the whole length, if the checksum matches.
-fn check(bytes: &[u8], segment: SegmentId, offset: u64) -> Result<(&[u8], usize), ReadError> {
+pub(super) fn check(
+    bytes: &[u8],
+    segment: SegmentId,
+    offset: u64,
+) -> Result<(&[u8], usize), ReadError> {
     let mut reader = Reader::new(bytes);
     let (Ok(crc), Ok(len)) = (reader.u32(), reader.u32()) else {
         return Err(ReadError::End);

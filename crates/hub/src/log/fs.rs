@@ -5,9 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::segment::{FileError, SegmentFile, SegmentId};
+use super::segment::{FileError, SegmentFile, SegmentId, SnapshotId};
 
-/// Segments as files in a folder, named `0000000000000001.seg` and so on.
+/// Segments as files in a folder, named `0000000000000001.seg` and so on; snapshots of the mail
+/// index end in `.idx`.
 ///
 /// A segment is filled with zeros when it is allocated. That reserves its space, and overwriting
 /// allocated blocks syncs 1.3 to 2.4 times faster than appending (design paper, A3). One process
@@ -21,6 +22,8 @@ pub struct FileSegments {
     /// At most [`OPEN_MAX`] open files; the oldest segment's is closed first. The newest segment
     /// and the spare are open from their allocation on, so that no write waits for a descriptor.
     open: BTreeMap<SegmentId, File>,
+    /// The snapshot that was used last.
+    snapshot: Option<(SnapshotId, File)>,
     _lock: File,
 }
 
@@ -51,6 +54,7 @@ impl FileSegments {
             folder: folder.to_owned(),
             handle: open_folder(folder)?,
             open: BTreeMap::new(),
+            snapshot: None,
             _lock: lock,
         })
     }
@@ -99,19 +103,41 @@ impl FileSegments {
         filled
     }
 
-    fn entries(&self) -> io::Result<Vec<(SegmentId, u64)>> {
+    fn snapshot_path(&self, snapshot: SnapshotId) -> PathBuf {
+        self.folder.join(format!("{:016}.idx", snapshot.0))
+    }
+
+    fn snapshot_file(&mut self, snapshot: SnapshotId) -> io::Result<&mut File> {
+        let current = self.snapshot.take().filter(|(id, _)| *id == snapshot);
+        let file = match current {
+            Some((_, file)) => file,
+            None => OpenOptions::new()
+                .read(true)
+                .append(true)
+                .create(true)
+                .open(self.snapshot_path(snapshot))?,
+        };
+        let (_, file) = self.snapshot.insert((snapshot, file));
+        Ok(file)
+    }
+
+    /// Returns the numbers and lengths of the files with this extension, ordered by number.
+    fn entries(
+        &self,
+        extension: &str,
+        path: impl Fn(u64) -> PathBuf,
+    ) -> io::Result<Vec<(u64, u64)>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
             let number = name
                 .to_str()
-                .and_then(|name| name.strip_suffix(".seg"))
-                .and_then(|digits| digits.parse().ok())
-                .map(SegmentId);
-            // Ignores copies of a segment under a similar name.
-            if let Some(segment) = number.filter(|segment| self.path(*segment) == entry.path()) {
-                found.push((segment, entry.metadata()?.len()));
+                .and_then(|name| name.strip_suffix(extension))
+                .and_then(|digits| digits.parse().ok());
+            // Ignores copies of a file under a similar name.
+            if let Some(number) = number.filter(|number| path(*number) == entry.path()) {
+                found.push((number, entry.metadata()?.len()));
             }
         }
         found.sort_unstable();
@@ -119,24 +145,18 @@ impl FileSegments {
     }
 
     fn read_up_to(&mut self, segment: SegmentId, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let file = self.file(segment)?;
-        file.seek(SeekFrom::Start(at))?;
-        let mut len = 0;
-        while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
-            match file.read(rest) {
-                Ok(0) => break,
-                Ok(read) => len = len.saturating_add(read),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(len)
+        read_up_to(self.file(segment)?, at, buf)
     }
 }
 
 impl SegmentFile for FileSegments {
     fn list(&mut self) -> Result<Vec<(SegmentId, u64)>, FileError> {
-        self.entries().map_err(|error| judge(&error))
+        let found = self.entries(".seg", |number| self.path(SegmentId(number)));
+        let found = found.map_err(|error| judge(&error))?;
+        let segments = found
+            .into_iter()
+            .map(|(number, len)| (SegmentId(number), len));
+        Ok(segments.collect())
     }
 
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
@@ -180,6 +200,59 @@ impl SegmentFile for FileSegments {
             .and_then(|()| sync_folder(self.handle.as_ref()))
             .map_err(|error| judge(&error))
     }
+
+    fn list_snapshots(&mut self) -> Result<Vec<SnapshotId>, FileError> {
+        let found = self.entries(".idx", |number| self.snapshot_path(SnapshotId(number)));
+        let found = found.map_err(|error| judge(&error))?;
+        Ok(found
+            .into_iter()
+            .map(|(number, _)| SnapshotId(number))
+            .collect())
+    }
+
+    fn append_snapshot(&mut self, snapshot: SnapshotId, bytes: &[u8]) -> Result<(), FileError> {
+        self.snapshot_file(snapshot)
+            .and_then(|file| file.write_all(bytes))
+            .map_err(|error| judge(&error))
+    }
+
+    fn sync_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError> {
+        self.snapshot_file(snapshot)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| sync_folder(self.handle.as_ref()))
+            .map_err(|error| judge(&error))
+    }
+
+    fn read_snapshot(
+        &mut self,
+        snapshot: SnapshotId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError> {
+        self.snapshot_file(snapshot)
+            .and_then(|file| read_up_to(file, offset, buf))
+            .map_err(|error| judge(&error))
+    }
+
+    fn remove_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError> {
+        self.snapshot = None;
+        std::fs::remove_file(self.snapshot_path(snapshot)).map_err(|error| judge(&error))
+    }
+}
+
+/// Reads from `at` until `buf` is full or the file ends.
+fn read_up_to(file: &mut File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    file.seek(SeekFrom::Start(at))?;
+    let mut len = 0;
+    while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(read) => len = len.saturating_add(read),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
 }
 
 /// Opens a folder to sync its entries; other systems cannot, and write entries through.

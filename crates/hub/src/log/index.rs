@@ -1,10 +1,11 @@
 //! In-memory state of the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use wire::{ClientId, Encode, NodeId, UnixTime, Writer};
 
-use super::format::{HEAD_BYTES, LogRecord, NodeRun};
+use super::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail};
+use super::mails::Mails;
 use super::segment::SegmentId;
 use crate::field::{CountKey, Epoch, LogId, MailSeq, SenderSeq};
 use crate::record::MailRefusal;
@@ -21,15 +22,8 @@ pub(crate) struct Index {
     pub(crate) time: UnixTime,
     /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
-    mails: BTreeMap<(ClientId, MailSeq), MailEntry>,
-    /// Mailboxes that are not empty.
-    mailboxes: BTreeMap<ClientId, Mailbox>,
-    /// The same mails, earliest expiry first.
-    expiry: BTreeSet<(UnixTime, ClientId, MailSeq)>,
+    pub(super) mails: Mails,
     totals: BTreeMap<CountKey, u64>,
-    /// Bytes of stored mail per segment.
-    live: BTreeMap<SegmentId, u64>,
-    live_bytes: u64,
     /// Size of all runs of nodes in a log, bytes.
     node_bytes: u64,
     /// Size of all refusals in a log, bytes.
@@ -57,6 +51,7 @@ pub(crate) struct MailEntry {
     pub(crate) place: Place,
     /// Length of its record, bytes.
     pub(crate) len: u32,
+    /// In whole seconds, rounded up.
     pub(crate) expires: UnixTime,
 }
 
@@ -95,22 +90,15 @@ impl Index {
             LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
             LogRecord::Node(run) => self.on_node(*run),
             LogRecord::Mail(mail) => {
-                self.last_mail = self.last_mail.max(mail.seq);
-                self.settle(mail.node, mail.epoch, mail.sender_seq);
+                self.on_mail(mail);
                 let entry = MailEntry {
                     place,
                     len,
                     expires: mail.expires,
                 };
-                self.insert((mail.player, mail.seq), entry);
+                self.mails.insert(mail.player, mail.seq, &entry);
             }
-            LogRecord::Ack { player, upto } => {
-                let acknowledged = (*player, MailSeq(0))..=(*player, *upto);
-                while let Some((key, _)) = self.mails.range(acknowledged.clone()).next() {
-                    let (player, seq) = *key;
-                    self.remove(player, seq);
-                }
-            }
+            LogRecord::Ack { player, upto } => self.mails.acknowledge(*player, *upto),
             LogRecord::Refusal {
                 node,
                 epoch,
@@ -175,29 +163,13 @@ impl Index {
         }
     }
 
-    /// Deletes the first mail that has expired at `now`; returns whether there was one.
-    pub(crate) fn expire_one(&mut self, now: UnixTime) -> bool {
-        let first = self.expiry.first().copied();
-        let Some((_, player, seq)) = first.filter(|(expires, ..)| *expires <= now) else {
-            return false;
-        };
-        self.remove(player, seq);
-        true
+    /// Deletes up to `max` mails that have expired at `now`; returns how many.
+    pub(crate) fn expire(&mut self, now: UnixTime, max: u32) -> u32 {
+        self.mails.expire(now, max)
     }
 
     pub(crate) fn remove(&mut self, player: ClientId, seq: MailSeq) {
-        let Some(entry) = self.mails.remove(&(player, seq)) else {
-            return;
-        };
-        self.expiry.remove(&(entry.expires, player, seq));
-        self.release(&entry);
-        if let Some(mailbox) = self.mailboxes.get_mut(&player) {
-            mailbox.count = mailbox.count.saturating_sub(1);
-            mailbox.bytes = mailbox.bytes.saturating_sub(entry.len.into());
-            if mailbox.count == 0 {
-                self.mailboxes.remove(&player);
-            }
-        }
+        self.mails.remove(player, seq);
     }
 
     pub(crate) fn node(&self, node: NodeId) -> Option<&NodeState> {
@@ -209,24 +181,20 @@ impl Index {
         player: ClientId,
         after: MailSeq,
     ) -> impl Iterator<Item = (MailSeq, MailEntry)> {
-        let first = (player, MailSeq(after.0.saturating_add(1)));
-        self.mails
-            .range(first..=(player, MailSeq(u64::MAX)))
-            .map(|((_, seq), entry)| (*seq, *entry))
-            .filter(move |(seq, _)| *seq > after)
+        self.mails.after(player, after)
     }
 
     /// Returns whether the mail is stored at `place`.
     pub(crate) fn is_live_at(&self, player: ClientId, seq: MailSeq, place: Place) -> bool {
-        let entry = self.mails.get(&(player, seq));
+        let entry = self.mails.get(player, seq);
         entry.is_some_and(|entry| entry.place == place)
     }
 
     pub(crate) fn mailbox(&self, player: ClientId) -> Mailbox {
-        self.mailboxes.get(&player).copied().unwrap_or_default()
+        self.mails.mailbox(player)
     }
 
-    pub(crate) fn mail_count(&self) -> usize {
+    pub(crate) const fn mail_count(&self) -> usize {
         self.mails.len()
     }
 
@@ -243,11 +211,11 @@ impl Index {
     }
 
     pub(crate) fn live_in(&self, segment: SegmentId) -> u64 {
-        self.live.get(&segment).copied().unwrap_or(0)
+        self.mails.live_in(segment)
     }
 
     pub(crate) const fn live_bytes(&self) -> u64 {
-        self.live_bytes
+        self.mails.live_bytes()
     }
 
     pub(crate) const fn state_bytes(&self) -> u64 {
@@ -286,31 +254,10 @@ impl Index {
         }
     }
 
-    fn insert(&mut self, key: (ClientId, MailSeq), entry: MailEntry) {
-        let len = u64::from(entry.len);
-        let live = self.live.entry(entry.place.segment).or_default();
-        *live = live.saturating_add(len);
-        self.live_bytes = self.live_bytes.saturating_add(len);
-        // A copy replaces its original.
-        if let Some(old) = self.mails.insert(key, entry) {
-            self.release(&old);
-            return;
-        }
-        self.expiry.insert((entry.expires, key.0, key.1));
-        let mailbox = self.mailboxes.entry(key.0).or_default();
-        mailbox.count = mailbox.count.saturating_add(1);
-        mailbox.bytes = mailbox.bytes.saturating_add(len);
-    }
-
-    fn release(&mut self, entry: &MailEntry) {
-        let len = u64::from(entry.len);
-        self.live_bytes = self.live_bytes.saturating_sub(len);
-        if let Some(live) = self.live.get_mut(&entry.place.segment) {
-            *live = live.saturating_sub(len);
-            if *live == 0 {
-                self.live.remove(&entry.place.segment);
-            }
-        }
+    /// Notes the numbers of a mail, without its position.
+    pub(super) fn on_mail(&mut self, mail: &StoredMail<'_>) {
+        self.last_mail = self.last_mail.max(mail.seq);
+        self.settle(mail.node, mail.epoch, mail.sender_seq);
     }
 
     fn set_total(&mut self, key: &CountKey, total: u64) {

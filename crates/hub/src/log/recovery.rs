@@ -3,74 +3,144 @@
 use core::fmt;
 
 use super::format::{self, HEAD_BYTES, LogRecord, ReadError};
-use super::index::{Index, Place};
+use super::index::{Index, MailEntry, Place};
 use super::segment::{FileError, SegmentFile, SegmentId};
+use super::snapshot_format::IndexEntry;
 use super::{AppendError, Log};
+use crate::field::MailSeq;
+use wire::ClientId;
 
 impl<F: SegmentFile> Log<F> {
     pub(super) fn recover(&mut self) -> Result<Recovery, OpenError> {
-        let mut recovery = Recovery::default();
+        let mut bytes = Vec::new();
         let found = self.files.list()?;
-        let newest = self.newest_begun(&found)?;
+        let newest = self.newest_begun(&found, &mut bytes)?;
         // Segment numbers have no gaps, and only the oldest is removed.
         for ((one, _), (next, _)) in found.iter().zip(found.iter().skip(1)) {
-            if *next != one.next() && newest.is_some_and(|newest| *next <= newest) {
+            if *next != one.next() && newest.is_some_and(|newest| *next <= newest.segment) {
                 return Err(OpenError::Missing(one.next()));
             }
         }
-        for (segment, len) in found {
-            let bytes = self.read_whole(segment, len)?;
-            let is_newest = Some(segment) == newest;
-            let age = if is_newest { Age::Newest } else { Age::Older };
-            if newest.is_none_or(|newest| segment > newest) {
-                self.files.remove(segment)?;
+        let is_begun = |segment| newest.is_some_and(|newest| segment <= newest.segment);
+        let (begun, later): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(segment, _)| is_begun(*segment));
+        let end = newest.unwrap_or_default();
+        let segments: Vec<_> = begun.iter().map(|(segment, _)| *segment).collect();
+        let (reached, snapshots_ignored) = self.load_snapshot(&segments, end)?;
+        let restored = self.index.mail_count() as u64;
+        let mut recovery = self.replay(&begun, reached, &mut bytes)?;
+        recovery.snapshots_ignored = snapshots_ignored;
+        recovery.restored = restored;
+        if recovery.corrupt > 0 && reached.is_some() {
+            // A copy or an acknowledgement may be lost; the log before says what there was.
+            let torn_bytes = recovery.torn_bytes;
+            self.index = Index::default();
+            recovery = self.replay(&begun, None, &mut bytes)?;
+            recovery.snapshots_ignored = snapshots_ignored.saturating_add(1);
+            recovery.torn_bytes = torn_bytes;
+        }
+        for (segment, _) in later {
+            self.files.remove(segment)?;
+        }
+        Ok(recovery)
+    }
+
+    /// Applies all records from the segment `first` on, and prepares the newest for writing.
+    fn replay(
+        &mut self,
+        begun: &[(SegmentId, u64)],
+        first: Option<SegmentId>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Recovery, OpenError> {
+        let mut recovery = Recovery::default();
+        let newest = begun.last().map(|(segment, _)| *segment);
+        self.snapshots.since = 0;
+        for (segment, len) in begun {
+            self.segments.insert(*segment, *len);
+            if first.is_some_and(|first| *segment < first) {
                 continue;
             }
+            self.read_whole(*segment, *len, bytes)?;
+            let is_newest = Some(*segment) == newest;
+            let age = if is_newest { Age::Newest } else { Age::Older };
             let before = recovery.records;
-            let scan = scan(segment, &bytes, age, &mut self.index, &mut recovery)
-                .map_err(|_| OpenError::Foreign(segment))?;
+            let mut replay = Replay::new(&mut self.index);
+            let scan = scan(
+                *segment,
+                bytes,
+                age,
+                &mut recovery,
+                &mut |record, place, len| {
+                    replay.apply(record, place, len);
+                },
+            );
+            replay.flush();
+            let scan = scan.map_err(|_| OpenError::Foreign(*segment))?;
             // Continuing would remove a file that only seems to hold no mail.
-            if recovery.records == before && !is_zero(&bytes) {
-                return Err(OpenError::Corrupt(segment));
+            if recovery.records == before && !is_zero(bytes) {
+                return Err(OpenError::Corrupt(*segment));
             }
             recovery.segments = recovery.segments.saturating_add(1);
-            self.segments.insert(segment, len);
+            self.snapshots.since = self.snapshots.since.saturating_add(scan.end);
             if is_newest {
                 self.end = scan.end;
-                recovery.torn_bytes = self.cut(segment, bytes, scan.end)?;
+                recovery.torn_bytes = self.cut(*segment, bytes, scan.end)?;
             }
         }
         Ok(recovery)
     }
 
-    /// Returns the newest segment with complete state. Later ones hold nothing that was
-    /// acknowledged.
-    fn newest_begun(&mut self, found: &[(SegmentId, u64)]) -> Result<Option<SegmentId>, OpenError> {
+    /// Returns the newest segment with complete state, and the end of its records. Later ones hold
+    /// nothing that was acknowledged.
+    fn newest_begun(
+        &mut self,
+        found: &[(SegmentId, u64)],
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Place>, OpenError> {
         for (segment, len) in found.iter().rev() {
-            let bytes = self.read_whole(*segment, *len)?;
+            if u32::try_from(segment.0).is_err() || u32::try_from(*len).is_err() {
+                return Err(OpenError::Foreign(*segment));
+            }
+            self.read_whole(*segment, *len, bytes)?;
             let read = |age| {
-                let mut scratch = (Index::default(), Recovery::default());
-                scan(*segment, &bytes, age, &mut scratch.0, &mut scratch.1)
-                    .map_err(|_| OpenError::Foreign(*segment))
+                scan(
+                    *segment,
+                    bytes,
+                    age,
+                    &mut Recovery::default(),
+                    &mut |_, _, _| {},
+                )
+                .map_err(|_| OpenError::Foreign(*segment))
             };
-            if read(Age::Newest)?.ready {
-                return Ok(Some(*segment));
+            let newest = read(Age::Newest)?;
+            if newest.ready {
+                return Ok(Some(Place {
+                    segment: *segment,
+                    offset: newest.end,
+                }));
             }
             // A segment follows only after its state is on disk: this one was complete, and is not
             // any more.
-            if read(Age::Older)?.used || is_mixed_up(*segment, &bytes) {
+            if read(Age::Older)?.used || is_mixed_up(*segment, bytes) {
                 return Err(OpenError::Corrupt(*segment));
             }
         }
         Ok(None)
     }
 
-    fn read_whole(&mut self, segment: SegmentId, len: u64) -> Result<Vec<u8>, OpenError> {
+    /// Reads a segment into `bytes`, which is kept: a new one would cost as much as the read.
+    fn read_whole(
+        &mut self,
+        segment: SegmentId,
+        len: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), OpenError> {
         let len = usize::try_from(len).map_err(|_| OpenError::Failed)?;
-        let mut bytes = vec![0; len];
-        let read = self.files.read(segment, 0, &mut bytes)?;
+        bytes.resize(len, 0);
+        let read = self.files.read(segment, 0, bytes)?;
         bytes.truncate(read);
-        Ok(bytes)
+        Ok(())
     }
 
     /// Rewrites the newest segment as it was read, with zeros after the last whole record, and
@@ -78,7 +148,7 @@ impl<F: SegmentFile> Log<F> {
     ///
     /// After a failed sync or a kill, what a read returns may be in memory only; rewriting makes it
     /// durable. And bytes after the last whole record must never decode as a record later.
-    fn cut(&mut self, segment: SegmentId, mut bytes: Vec<u8>, end: u64) -> Result<u64, OpenError> {
+    fn cut(&mut self, segment: SegmentId, bytes: &mut Vec<u8>, end: u64) -> Result<u64, OpenError> {
         let end = usize::try_from(end).unwrap_or(usize::MAX);
         let tail = bytes.get_mut(end..).unwrap_or_default();
         let torn = tail
@@ -91,9 +161,75 @@ impl<F: SegmentFile> Log<F> {
             });
         tail.fill(0);
         bytes.truncate(end.saturating_add(torn));
-        self.files.write(segment, 0, &bytes)?;
+        self.files.write(segment, 0, bytes)?;
         self.files.sync(segment)?;
         Ok(torn as u64)
+    }
+}
+
+/// Applies records to the index. Changes of mailboxes are gathered and applied by player, so that
+/// each block is visited once; changes of different mailboxes do not depend on each other.
+struct Replay<'a> {
+    index: &'a mut Index,
+    changes: Vec<Change>,
+}
+
+enum Change {
+    Stored(IndexEntry),
+    Acknowledged(ClientId, MailSeq),
+}
+
+/// Changes that are gathered at most.
+const CHANGES_MAX: usize = 1 << 18;
+
+impl<'a> Replay<'a> {
+    const fn new(index: &'a mut Index) -> Self {
+        Self {
+            index,
+            changes: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
+        let change = match record {
+            LogRecord::Mail(mail) => {
+                self.index.on_mail(mail);
+                let expires = mail.expires;
+                let entry = MailEntry {
+                    place,
+                    len,
+                    expires,
+                };
+                Change::Stored(IndexEntry::new(mail.player, mail.seq, &entry))
+            }
+            LogRecord::Ack { player, upto } => Change::Acknowledged(*player, *upto),
+            LogRecord::Start(_)
+            | LogRecord::Ready
+            | LogRecord::Boot(_)
+            | LogRecord::Node(_)
+            | LogRecord::Refusal { .. }
+            | LogRecord::Counts { .. }
+            | LogRecord::Total { .. }
+            | LogRecord::Time(_) => return self.index.apply(record, place, len),
+        };
+        self.changes.push(change);
+        if self.changes.len() >= CHANGES_MAX {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        // Stable: changes of one mailbox stay in order.
+        self.changes.sort_by_key(|change| match change {
+            Change::Stored(entry) => entry.player,
+            Change::Acknowledged(player, _) => *player,
+        });
+        for change in self.changes.drain(..) {
+            match change {
+                Change::Stored(entry) => self.index.mails.put(entry),
+                Change::Acknowledged(player, upto) => self.index.mails.acknowledge(player, upto),
+            }
+        }
     }
 }
 
@@ -101,14 +237,19 @@ impl<F: SegmentFile> Log<F> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Segments read.
+    /// Segments read. A snapshot of the mail index takes the place of older ones.
     pub segments: u64,
     /// Records read.
     pub records: u64,
+    /// Mails restored from a snapshot.
+    pub restored: u64,
+    /// Snapshots that were broken, unfinished or did not fit the log. They cost time, not mail.
+    pub snapshots_ignored: u64,
     /// Bytes after the last whole record of the newest segment, rounded up to 512. They were
     /// written and never acknowledged; corruption there cannot be told apart.
     pub torn_bytes: u64,
-    /// Corrupt ranges in older segments, of one record or more: the disk has lost synced data.
+    /// Corrupt ranges in older segments that were read, of one record or more: the disk has lost
+    /// synced data.
     pub corrupt: u64,
 }
 
@@ -133,7 +274,7 @@ struct Scan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Foreign;
 
-/// Scans `bytes` of `segment` into `index`.
+/// Scans `bytes` of `segment`, and gives each record with its place and length to `apply`.
 ///
 /// In the newest segment the first invalid record is the end: nothing after it was acknowledged.
 /// In older ones an invalid range is counted as corrupt, and the scan continues after it.
@@ -141,8 +282,8 @@ fn scan(
     segment: SegmentId,
     bytes: &[u8],
     age: Age,
-    index: &mut Index,
     recovery: &mut Recovery,
+    apply: &mut dyn FnMut(&LogRecord<'_>, Place, u32),
 ) -> Result<Scan, Foreign> {
     let mut scan = Scan {
         end: 0,
@@ -162,7 +303,7 @@ fn scan(
                 started |= matches!(record, LogRecord::Start(_));
                 scan.used |= scan.ready || !is_state(&record);
                 scan.ready |= (started || age == Age::Older) && record == LogRecord::Ready;
-                index.apply(&record, place, u32::try_from(len).unwrap_or(u32::MAX));
+                apply(&record, place, u32::try_from(len).unwrap_or(u32::MAX));
                 recovery.records = recovery.records.saturating_add(1);
                 scan.end = scan.end.saturating_add(len as u64);
             }

@@ -17,7 +17,21 @@ impl SegmentId {
     }
 }
 
+/// Number of a snapshot of the mail index; increasing, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub u64);
+
+impl SnapshotId {
+    /// Returns the number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// The files of a log: the hub's interface to a disk.
+///
+/// Segments hold the log; snapshots of the mail index only shorten a start, and may fail or vanish.
 ///
 /// After an error of `write` or `sync`, it is unknown which bytes are on disk, even if a later
 /// `sync` succeeds: the system may have dropped the pages (as `PostgreSQL` found in 2018). So the
@@ -66,6 +80,46 @@ pub trait SegmentFile {
     ///
     /// [`FileError::Failed`] if it cannot be removed.
     fn remove(&mut self, segment: SegmentId) -> Result<(), FileError>;
+
+    /// Returns all snapshots, ordered by number.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Failed`] if the folder cannot be read.
+    fn list_snapshots(&mut self) -> Result<Vec<SnapshotId>, FileError>;
+
+    /// Appends `bytes` to a snapshot, and creates it if needed.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; any part may be written.
+    fn append_snapshot(&mut self, snapshot: SnapshotId, bytes: &[u8]) -> Result<(), FileError>;
+
+    /// Syncs a snapshot, its existence too.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; it is unknown which writes are on disk.
+    fn sync_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError>;
+
+    /// Fills `buf` from `offset` of a snapshot; returns the number of bytes read.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Failed`] if the disk cannot be read.
+    fn read_snapshot(
+        &mut self,
+        snapshot: SnapshotId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError>;
+
+    /// Removes a snapshot. It may reappear after a power cut.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Failed`] if it cannot be removed.
+    fn remove_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError>;
 }
 
 /// Why a file operation failed.
@@ -101,10 +155,11 @@ impl core::error::Error for FileError {}
 /// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
 /// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
 /// | [`fail_reads`](Self::fail_reads) | reads and listings fail for a while, as without descriptors |
-/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate) | corruption, mixed-up and shortened files |
+/// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate), and for snapshots [`flip_snapshot_bit`](Self::flip_snapshot_bit), [`truncate_snapshot`](Self::truncate_snapshot) | corruption, mixed-up and shortened files |
 #[derive(Clone, Debug)]
 pub struct MemorySegments {
     segments: BTreeMap<SegmentId, Segment>,
+    snapshots: BTreeMap<SnapshotId, Segment>,
     capacity: u64,
     /// Syncs until one fails.
     fail_sync: Option<u64>,
@@ -145,6 +200,7 @@ impl MemorySegments {
     pub const fn new(capacity: u64) -> Self {
         Self {
             segments: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             capacity,
             fail_sync: None,
             stop: None,
@@ -186,17 +242,24 @@ impl MemorySegments {
     /// Cuts the power: `generator` decides for each unsynced sector whether it was written.
     pub fn power_cut(&mut self, generator: &mut Generator) {
         self.kill();
-        for segment in self.segments.values_mut() {
-            for (start, end) in core::mem::take(&mut segment.dirty) {
+        for file in self
+            .segments
+            .values_mut()
+            .chain(self.snapshots.values_mut())
+        {
+            for (start, end) in core::mem::take(&mut file.dirty) {
                 let first = start.saturating_sub(start % SECTOR);
                 for at in (first..end).step_by(SECTOR) {
                     if generator.chance(500_000) {
-                        segment.persist(at.max(start), at.saturating_add(SECTOR).min(end));
+                        file.persist(at.max(start), at.saturating_add(SECTOR).min(end));
                     }
                 }
             }
-            segment.cached.clone_from(&segment.durable);
+            file.cached.clone_from(&file.durable);
         }
+        // A file that was never synced may be missing.
+        self.snapshots
+            .retain(|_, file| !file.durable.is_empty() || generator.chance(500_000));
     }
 
     /// Lets `count` segments be allocated; then the disk is full.
@@ -230,11 +293,22 @@ impl MemorySegments {
     /// Inverts one bit.
     pub fn flip_bit(&mut self, segment: SegmentId, offset: usize, bit: u8) {
         if let Some(segment) = self.segments.get_mut(&segment) {
-            for bytes in [&mut segment.cached, &mut segment.durable] {
-                if let Some(byte) = bytes.get_mut(offset) {
-                    *byte ^= 1 << (bit % 8);
-                }
-            }
+            segment.flip(offset, bit);
+        }
+    }
+
+    /// Inverts one bit of a snapshot.
+    pub fn flip_snapshot_bit(&mut self, snapshot: SnapshotId, offset: usize, bit: u8) {
+        if let Some(file) = self.snapshots.get_mut(&snapshot) {
+            file.flip(offset, bit);
+        }
+    }
+
+    /// Truncates a snapshot to `len` bytes.
+    pub fn truncate_snapshot(&mut self, snapshot: SnapshotId, len: usize) {
+        if let Some(file) = self.snapshots.get_mut(&snapshot) {
+            file.cached.truncate(len);
+            file.durable.truncate(len);
         }
     }
 
@@ -244,22 +318,34 @@ impl MemorySegments {
         self.syncs
     }
 
-    /// Returns the size of all segments, bytes.
+    /// Returns the size of all segments and snapshots, bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.segments
-            .values()
-            .map(|segment| segment.cached.len() as u64)
-            .sum()
+        self.files().map(|file| file.cached.len() as u64).sum()
     }
 
     /// Returns all bytes on the disk, for tests that search for data that must not be there.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
-        self.segments
-            .values()
-            .flat_map(|segment| segment.cached.iter().copied())
+        self.files()
+            .flat_map(|file| file.cached.iter().copied())
             .collect()
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.values().chain(self.snapshots.values())
+    }
+
+    /// Counts one sync; fails if that fault is injected.
+    fn count_sync(&mut self) -> Result<(), FileError> {
+        self.syncs = self.syncs.saturating_add(1);
+        let is_failing = self.fail_sync == Some(0);
+        self.fail_sync = self.fail_sync.and_then(|count| count.checked_sub(1));
+        if is_failing {
+            Err(FileError::Failed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts one read or listing; fails if a fault is injected.
@@ -330,19 +416,9 @@ impl SegmentFile for MemorySegments {
 
     fn sync(&mut self, segment: SegmentId) -> Result<(), FileError> {
         self.step()?;
-        self.syncs = self.syncs.saturating_add(1);
-        let is_failing = self.fail_sync == Some(0);
-        self.fail_sync = self.fail_sync.and_then(|count| count.checked_sub(1));
+        let outcome = self.count_sync();
         let segment = self.segments.get_mut(&segment).ok_or(FileError::Failed)?;
-        let dirty = core::mem::take(&mut segment.dirty);
-        if is_failing {
-            // The pages count as clean now, though they are not on the disk.
-            return Err(FileError::Failed);
-        }
-        for (start, end) in dirty {
-            segment.persist(start, end);
-        }
-        Ok(())
+        segment.sync(outcome)
     }
 
     fn read(
@@ -353,13 +429,7 @@ impl SegmentFile for MemorySegments {
     ) -> Result<usize, FileError> {
         self.look()?;
         let segment = self.segments.get(&segment).ok_or(FileError::Failed)?;
-        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
-        let bytes = segment.cached.get(start..).unwrap_or_default();
-        let len = bytes.len().min(buf.len());
-        if let (Some(target), Some(bytes)) = (buf.get_mut(..len), bytes.get(..len)) {
-            target.copy_from_slice(bytes);
-        }
-        Ok(len)
+        segment.read(offset, buf)
     }
 
     fn remove(&mut self, segment: SegmentId) -> Result<(), FileError> {
@@ -367,12 +437,97 @@ impl SegmentFile for MemorySegments {
         let removed = self.segments.remove(&segment);
         removed.map(drop).ok_or(FileError::Failed)
     }
+
+    fn list_snapshots(&mut self) -> Result<Vec<SnapshotId>, FileError> {
+        self.look()?;
+        Ok(self.snapshots.keys().copied().collect())
+    }
+
+    fn append_snapshot(&mut self, snapshot: SnapshotId, bytes: &[u8]) -> Result<(), FileError> {
+        let alive = self.step();
+        let len = if alive.is_ok() {
+            bytes.len()
+        } else {
+            bytes.len() / 2
+        };
+        let room = self.capacity.saturating_sub(self.used());
+        // What fits is written, as by a file system.
+        let fitting = usize::try_from(room).unwrap_or(usize::MAX).min(len);
+        let file = self.snapshots.entry(snapshot).or_insert(Segment {
+            cached: Vec::new(),
+            durable: Vec::new(),
+            dirty: Vec::new(),
+        });
+        let start = file.cached.len();
+        file.cached
+            .extend_from_slice(bytes.get(..fitting).unwrap_or_default());
+        file.dirty.push((start, file.cached.len()));
+        if fitting < len {
+            return Err(FileError::Full);
+        }
+        alive
+    }
+
+    fn sync_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError> {
+        self.step()?;
+        let outcome = self.count_sync();
+        let file = self.snapshots.get_mut(&snapshot).ok_or(FileError::Failed)?;
+        file.sync(outcome)
+    }
+
+    fn read_snapshot(
+        &mut self,
+        snapshot: SnapshotId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, FileError> {
+        self.look()?;
+        let file = self.snapshots.get(&snapshot).ok_or(FileError::Failed)?;
+        file.read(offset, buf)
+    }
+
+    fn remove_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError> {
+        self.step()?;
+        let removed = self.snapshots.remove(&snapshot);
+        removed.map(drop).ok_or(FileError::Failed)
+    }
 }
 
 impl Segment {
-    /// Writes `start..end` from the cache to the disk.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, FileError> {
+        let start = usize::try_from(offset).map_err(|_| FileError::Failed)?;
+        let bytes = self.cached.get(start..).unwrap_or_default();
+        let len = bytes.len().min(buf.len());
+        if let (Some(target), Some(bytes)) = (buf.get_mut(..len), bytes.get(..len)) {
+            target.copy_from_slice(bytes);
+        }
+        Ok(len)
+    }
+
+    fn sync(&mut self, outcome: Result<(), FileError>) -> Result<(), FileError> {
+        // After a failure the pages count as clean, though they are not on the disk.
+        let dirty = core::mem::take(&mut self.dirty);
+        outcome?;
+        for (start, end) in dirty {
+            self.persist(start, end);
+        }
+        Ok(())
+    }
+
+    fn flip(&mut self, offset: usize, bit: u8) {
+        for bytes in [&mut self.cached, &mut self.durable] {
+            if let Some(byte) = bytes.get_mut(offset) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Writes `start..end` from the cache to the disk. A snapshot grows there.
     fn persist(&mut self, start: usize, end: usize) {
         let end = end.min(self.cached.len());
+        if end > self.durable.len() {
+            self.durable.resize(end, 0);
+        }
         if let (Some(target), Some(bytes)) = (
             self.durable.get_mut(start..end),
             self.cached.get(start..end),

@@ -7,6 +7,7 @@ mod corruption;
 mod crash;
 mod disk;
 mod limit;
+mod snapshot;
 
 use bytes::Bytes;
 use wire::{Generator, Seed};
@@ -26,6 +27,7 @@ const LATER: UnixTime = UnixTime::from_millis(2_000_000);
 fn small() -> StoreConfig {
     StoreConfig {
         segment_bytes: 0,
+        snapshot_after: 0,
         ..StoreConfig::default()
     }
 }

@@ -5,10 +5,15 @@ use core::time::Duration;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use bytes::Bytes;
-use hub::log::MemorySegments;
-use hub::{Addr, Hub, HubConfig, LogId, MailSeq, Node, NodeConfig, NodeEvent, Store, StoreConfig};
+use hub::log::{MemorySegments, SegmentFile};
+use hub::store::NewMail;
+use hub::{
+    Addr, Command, Completed, Hub, HubConfig, LogId, MailSeq, Node, NodeConfig, NodeEvent,
+    SenderSeq, Store, StoreConfig, StoreOp,
+};
 use wire::{
-    ClientId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine, UnixTime,
+    ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, Seed, StreamMachine,
+    UnixTime,
 };
 
 use crate::bare::{LINK, OTHER};
@@ -242,4 +247,65 @@ fn a_mail_allocates_21_times_and_nothing_grows() {
     assert!(nodes <= 200, "{nodes} per 100 mails");
     assert!(store <= 1_000, "{store} per 100 mails");
     assert_eq!(held, 0, "bytes more after 20,000 mails");
+}
+
+/// Stores 200,000 mails for random players, and returns the store.
+fn store_many() -> Store<MemorySegments> {
+    let mut config = StoreConfig::default();
+    config.snapshot_after = 8 << 20;
+    let disk = MemorySegments::new(1 << 30);
+    let mut store = Store::open(disk, config, LogId(1)).unwrap();
+    let (node, mut outcomes) = (node_id(0), Vec::new());
+    let join = StoreOp::Join {
+        node,
+        instance: InstanceId(1),
+        epoch: hub::Epoch(0),
+    };
+    store.execute([(CommandId(0), Command::Store(join))], &mut outcomes);
+    let Some((_, Ok(Completed::Joined { epoch, .. }))) = outcomes.pop() else {
+        panic!("the disk works");
+    };
+    let mut generator = Seed::from_number(1).generator(0);
+    for first in (1..=200_000).step_by(1_000) {
+        let mails = (first..first + 1_000).map(|seq| NewMail {
+            to: Addr::Player(ClientId(generator.below(25_000))),
+            node,
+            epoch,
+            seq: SenderSeq(seq),
+            settled: SenderSeq(seq - 1),
+            expires: UnixTime::from_secs(2_000_000_000),
+            body: BODY.into(),
+        });
+        let append = Command::Store(StoreOp::Append(mails.collect()));
+        store.execute([(CommandId(first), append)], &mut outcomes);
+        outcomes.clear();
+        while store.keep_up() {}
+    }
+    assert_eq!(store.mail_count(), 200_000);
+    store
+}
+
+/// Returns the memory that `store` takes beside its files, bytes for each mail, and the files.
+fn index_bytes(store: Store<MemorySegments>) -> (i64, MemorySegments) {
+    let mails = i64::try_from(store.mail_count()).unwrap();
+    let held = COUNT.with(Cell::get).1;
+    let disk = store.into_files();
+    ((held - COUNT.with(Cell::get).1) / mails, disk)
+}
+
+#[test]
+fn a_stored_mail_takes_50_bytes_of_memory() {
+    let store = store_many();
+    assert!(store.stats().snapshots > 0);
+    let open = |disk| Store::open(disk, StoreConfig::default(), LogId(1)).unwrap();
+    let (stored, disk) = index_bytes(store);
+    let (restored, mut disk) = index_bytes(open(disk));
+    for snapshot in disk.list_snapshots().unwrap() {
+        disk.remove_snapshot(snapshot).unwrap();
+    }
+    let (replayed, _) = index_bytes(open(disk));
+    eprintln!("bytes a mail: {stored} stored, {restored} restored, {replayed} replayed");
+    for bytes in [stored, restored, replayed] {
+        assert!((32..=50).contains(&bytes), "{bytes}");
+    }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
-use hub::log::{SegmentId, format};
+use hub::log::snapshot_format::{self, IndexEntry, SnapshotEnd, SnapshotHead, SnapshotRecord};
+use hub::log::{SegmentId, SnapshotId, format};
 use hub::record::{
     CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, LiveOutcome, LiveToHub,
     LiveToNode, MailRefusal, MailSubmission, MailVerdict, NodeInfo, PlayerList, Request,
@@ -477,6 +478,48 @@ fn records_of_the_log_are_frozen() {
         encoded.push((name, bytes));
     }
     compare("log.hex", include_str!("../../testdata/log.hex"), encoded);
+}
+
+#[test]
+fn records_of_a_snapshot_are_frozen() {
+    let (snapshot, offset) = (SnapshotId(3), 512);
+    let head = SnapshotHead {
+        log: LogId(0x0708),
+        segment: SegmentId(4),
+        start_checksum: 0x0a0b_0c0d,
+    };
+    let entry = |player, seq| IndexEntry {
+        player,
+        seq: MailSeq(seq),
+        segment: 2,
+        offset: 0x0304_0506,
+        len: 0x0123,
+        expires_s: 0x6b00_0000,
+    };
+    let entries = [entry(PLAYER, 9), entry(PLAYER, 10)];
+    let end = SnapshotEnd {
+        entries: 2,
+        segment: SegmentId(5),
+        offset: 0x0607,
+    };
+    let mut encoded = [Vec::new(), Vec::new(), Vec::new()];
+    snapshot_format::encode_head(&head, snapshot, offset, &mut encoded[0]);
+    snapshot_format::encode_entries(&entries, snapshot, offset, &mut encoded[1]);
+    snapshot_format::encode_end(&end, snapshot, offset, &mut encoded[2]);
+    let decoded = encoded.each_ref().map(|bytes| {
+        let (record, whole) = snapshot_format::decode(bytes, snapshot, offset).unwrap();
+        assert_eq!(whole, bytes.len());
+        record
+    });
+    assert_eq!(decoded[0], SnapshotRecord::Head(head));
+    let SnapshotRecord::Entries(found) = decoded[1] else {
+        panic!("{:?}", decoded[1]);
+    };
+    assert!(found.iter().eq(entries));
+    assert_eq!(decoded[2], SnapshotRecord::End(end));
+    let encoded = ["head", "entries", "end"].into_iter().zip(encoded);
+    let text = include_str!("../../testdata/snapshot.hex");
+    compare("snapshot.hex", text, encoded.collect());
 }
 
 #[test]

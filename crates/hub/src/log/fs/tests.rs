@@ -57,6 +57,30 @@ fn a_file_without_a_segment_name_is_ignored() {
 }
 
 #[test]
+fn keeps_snapshots_beside_segments() {
+    let folder = Folder::new("snapshots");
+    let (first, second) = (SnapshotId(1), SnapshotId(30));
+    let mut files = FileSegments::open(&folder.0).unwrap();
+    files.allocate(SegmentId(1), 1_000).unwrap();
+    files.append_snapshot(second, b"abc").unwrap();
+    files.append_snapshot(first, b"0123").unwrap();
+    files.append_snapshot(second, b"def").unwrap();
+    files.sync_snapshot(second).unwrap();
+    drop(files);
+    std::fs::write(folder.0.join("2.idx"), b"a copy").unwrap();
+    let mut files = FileSegments::open(&folder.0).unwrap();
+    assert_eq!(files.list(), Ok(vec![(SegmentId(1), 1_000)]));
+    assert_eq!(files.list_snapshots(), Ok(vec![first, second]));
+    let mut buf = [0; 9];
+    assert_eq!(files.read_snapshot(second, 2, &mut buf), Ok(4));
+    assert_eq!(&buf[..4], b"cdef");
+    files.remove_snapshot(second).unwrap();
+    assert_eq!(files.list_snapshots(), Ok(vec![first]));
+    assert_eq!(files.remove_snapshot(second), Err(FileError::Failed));
+    assert_eq!(files.list_snapshots(), Ok(vec![first]));
+}
+
+#[test]
 fn the_newest_segments_stay_open_during_any_reads() {
     let folder = Folder::new("open");
     let mut files = FileSegments::open(&folder.0).unwrap();

@@ -28,25 +28,40 @@ fn hub_h13_no_mail_is_lost_or_doubled_over_random_crash_points() {
             seed..seed + 1
         },
     );
-    let (mut crashes, mut died_open) = (0, 0);
+    let mut seen = Seen::default();
     for seed in seeds {
         let mut generator = Seed::from_number(seed).generator(0);
-        let (one, other) = live_and_die(seed, &mut generator);
-        crashes += one;
-        died_open += other;
+        live_and_die(seed, &mut generator, &mut seen);
     }
-    assert!(crashes > 0, "a disk that never fails shows nothing");
-    assert!(died_open > 0, "nor one that is always recovered at once");
+    assert!(seen.crashes > 0, "a disk that never fails shows nothing");
+    assert!(
+        seen.died_open > 0,
+        "nor one that is always recovered at once"
+    );
+    assert!(seen.restored > 0, "nor one without snapshots");
+    assert!(
+        seen.snapshots_ignored > 0,
+        "nor one with complete snapshots only"
+    );
+}
+
+/// What all runs have met.
+#[derive(Default)]
+struct Seen {
+    crashes: u64,
+    died_open: u64,
+    /// Starts from a snapshot.
+    restored: u64,
+    snapshots_ignored: u64,
 }
 
 /// Runs one log 25 times, each with a fault or a crash at a random operation.
-fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
+fn live_and_die(seed: u64, generator: &mut Generator, seen: &mut Seen) {
     let mut model = Model {
         next: 1,
         ..Model::default()
     };
     let mut disk = MemorySegments::new(5 * StoreConfig::SEGMENT_BYTES_MIN);
-    let (mut crashes, mut died_open) = (0, 0);
     for _ in 0..25 {
         match generator.below(4) {
             0 => disk.fail_sync_after(generator.below(30)),
@@ -59,7 +74,7 @@ fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
             Ok(store) => store,
             Err(OpenFailure { mut files, .. }) => {
                 // It crashed during recovery, and continues from there.
-                died_open += 1;
+                seen.died_open += 1;
                 if generator.chance(500_000) {
                     files.power_cut(generator);
                 } else {
@@ -69,13 +84,16 @@ fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
                 continue;
             }
         };
+        let recovery = store.recovery();
+        seen.restored += u64::from(recovery.restored > 0);
+        seen.snapshots_ignored += recovery.snapshots_ignored;
         for _ in 0..generator.below(40) {
             step(seed, &mut model, &mut store, generator);
             if store.is_dead() {
                 break;
             }
         }
-        crashes += u32::from(store.is_dead());
+        seen.crashes += u64::from(store.is_dead());
         disk = store.into_files();
         if generator.chance(500_000) {
             disk.power_cut(generator);
@@ -85,7 +103,6 @@ fn live_and_die(seed: u64, generator: &mut Generator) -> (u32, u32) {
     }
     let mut store = open(disk);
     check(seed, &mut model, &mut store);
-    (crashes, died_open)
 }
 
 fn step(
@@ -125,7 +142,12 @@ fn step(
                 model.acked.insert(player, last.seq);
             }
         }
-        _ => while store.tidy() {},
+        // A crash may hit between any two steps.
+        _ => {
+            for _ in 0..=generator.below(9) {
+                store.tidy();
+            }
+        }
     }
 }
 

@@ -1,0 +1,156 @@
+//! The block structure, compared with ordered maps.
+
+use std::collections::BTreeMap;
+
+use wire::{Generator, Seed};
+
+use super::*;
+
+/// What [`Mails`] holds, in one map.
+#[derive(Default)]
+struct Model(BTreeMap<Key, IndexEntry>);
+
+impl Model {
+    fn check(&self, mails: &Mails) {
+        let entries: Vec<_> = mails.entries_from(FIRST).copied().collect();
+        let expected: Vec<_> = self.0.values().copied().collect();
+        assert_eq!(entries, expected);
+        assert_eq!(mails.len(), expected.len());
+        let bytes = |entry: &IndexEntry| u64::from(entry.len);
+        assert_eq!(mails.live_bytes(), expected.iter().map(bytes).sum::<u64>());
+        for segment in 0..12 {
+            let of_segment = expected.iter().filter(|entry| entry.segment == segment);
+            let live = mails.live_in(SegmentId(segment.into()));
+            assert_eq!(live, of_segment.map(bytes).sum::<u64>(), "{segment}");
+        }
+        for player in (0..12).map(ClientId) {
+            let mut size = Mailbox::default();
+            let of_player = expected.iter().filter(|entry| entry.player == player);
+            of_player.for_each(|entry| size.add(entry));
+            assert_eq!(mails.mailbox(player), size, "{player:?}");
+        }
+        let keys: Vec<_> = mails.blocks.keys().collect();
+        for (at, block) in &mails.blocks {
+            assert!((1..=BLOCK_MAX).contains(&block.entries.len()));
+            assert!(block.entries.iter().all(|entry| entry.key() >= *at));
+            assert!(block.earliest <= block.find_earliest());
+            assert!(mails.expiry.contains(&(block.earliest, *at)));
+        }
+        assert_eq!(mails.expiry.len(), keys.len());
+    }
+}
+
+/// Does the same to both: stores, copies, removes, acknowledges or expires.
+fn change(mails: &mut Mails, model: &mut Model, player: ClientId, generator: &mut Generator) {
+    let last = mails.entries_from(FIRST).map(|entry| entry.seq.0).max();
+    let last = last.unwrap_or(0);
+    let nth = usize::try_from(generator.below(model.0.len() as u64 + 1)).unwrap();
+    let any = model.0.values().nth(nth).copied();
+    match generator.below(30) {
+        0 => {
+            let upto = MailSeq(generator.below(last + 1));
+            mails.acknowledge(player, upto);
+            model.0.retain(|key, _| key.0 != player || key.1 > upto);
+        }
+        1 if generator.chance(200_000) => {
+            let now = UnixTime::from_millis(generator.below(40_000) + 999);
+            let max = u32::try_from(generator.below(200)).unwrap();
+            let before = mails.len();
+            let count = mails.expire(now, max);
+            assert!(count <= max);
+            assert_eq!(before - mails.len(), usize::try_from(count).unwrap());
+            // Which of the expired mails are deleted is not defined.
+            let left: Vec<_> = mails.entries_from(FIRST).map(IndexEntry::key).collect();
+            model.0.retain(|key, entry| {
+                let is_left = left.binary_search(key).is_ok();
+                assert!(is_left || u64::from(entry.expires_s) <= now.as_secs());
+                is_left
+            });
+        }
+        2 | 3 => {
+            let key = any.map_or((player, MailSeq(last + 9)), |entry| entry.key());
+            mails.remove(key.0, key.1);
+            model.0.remove(&key);
+        }
+        kind => {
+            let fresh = IndexEntry {
+                player,
+                seq: MailSeq(last + 1),
+                segment: 0,
+                offset: 0,
+                len: u32::try_from(generator.below(500)).unwrap() + 77,
+                expires_s: u32::try_from(generator.below(50)).unwrap(),
+            };
+            let copied = any.filter(|_| kind == 4);
+            let mut entry = copied.unwrap_or(fresh);
+            entry.segment = u32::try_from(generator.below(12)).unwrap();
+            mails.put(entry);
+            model.0.insert(entry.key(), entry);
+        }
+    }
+}
+
+#[test]
+fn blocks_hold_what_one_ordered_map_holds() {
+    for seed in 0..8 {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let (mut mails, mut model) = (Mails::default(), Model::default());
+        // Two players have long mailboxes, many have short ones.
+        let players = if seed % 2 == 0 { 2 } else { 12 };
+        for step in 0..4_000 {
+            let player = ClientId(generator.below(players));
+            change(&mut mails, &mut model, player, &mut generator);
+            if step % 100 == 0 {
+                model.check(&mails);
+            }
+        }
+        assert!(mails.blocks.len() > 2, "{seed}: {}", mails.len());
+        model.check(&mails);
+        // Loaded in order, it is the same.
+        let mut loader = Loader::default();
+        assert!(model.0.values().all(|entry| loader.push(*entry)));
+        let last = *model.0.values().last().unwrap();
+        assert!(!loader.push(last), "twice");
+        let loaded = loader.finish();
+        model.check(&loaded);
+        assert_eq!(loaded, mails);
+        mails.expire(UnixTime::from_secs(50), u32::MAX);
+        assert_eq!((mails.len(), mails.blocks.len()), (0, 0));
+        assert!(mails.sizes.long.is_empty() && mails.sizes.live.is_empty());
+    }
+}
+
+#[test]
+fn one_step_deletes_and_reads_a_bounded_number() {
+    let mut mails = Mails::default();
+    for seq in 0..100_000 {
+        let entry = IndexEntry {
+            player: ClientId(seq % 1_000),
+            seq: MailSeq(seq),
+            segment: 1,
+            offset: 0,
+            len: 100,
+            expires_s: 10,
+        };
+        mails.put(entry);
+    }
+    for left in [99_000, 98_000] {
+        assert_eq!(mails.expire(UnixTime::from_secs(10), 1_000), 1_000);
+        assert_eq!(mails.len(), left);
+    }
+    assert_eq!(mails.expire(UnixTime::from_secs(9), 1_000), 0);
+}
+
+#[test]
+fn what_never_expires_stays() {
+    let mut mails = Mails::default();
+    let entry = MailEntry {
+        place: Place::default(),
+        len: 100,
+        expires: UnixTime::from_millis(u64::MAX),
+    };
+    mails.insert(ClientId(1), MailSeq(1), &entry);
+    assert_eq!(mails.expire(UnixTime::from_millis(u64::MAX), 10), 0);
+    let found = mails.get(ClientId(1), MailSeq(1)).unwrap();
+    assert_eq!(found, entry);
+}

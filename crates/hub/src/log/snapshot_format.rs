@@ -1,0 +1,198 @@
+//! Encoding of snapshots of the mail index.
+//!
+//! A snapshot is a file of its own. It holds the position of each mail in the segments before one
+//! segment, so that a start reads the log from that segment on only. Its records are framed as in
+//! the [log](super::format), with the snapshot's number in place of the segment's: one
+//! [`SnapshotHead`], lists of [`IndexEntry`]s ordered by player and number, and one [`SnapshotEnd`].
+//! Without a valid end, or with a broken record, it is ignored.
+
+use wire::{ClientId, Reader, Writer};
+
+use super::format::{self, ReadError};
+use super::segment::{SegmentId, SnapshotId};
+use crate::field::{DecodeError, LogId, MailSeq};
+
+/// First bytes of a [`SnapshotHead`].
+pub const MAGIC: [u8; 8] = *b"TWHUBIDX";
+
+/// Version of this format.
+pub const VERSION: u16 = 1;
+
+/// Size of an entry, bytes.
+pub const ENTRY_BYTES: usize = 32;
+
+/// Most entries of one record.
+pub const ENTRIES_MAX: usize = 2_048;
+
+const HEAD: u8 = 128;
+const ENTRIES: u8 = 129;
+const END: u8 = 130;
+
+/// First of a snapshot: `code 1, magic 8, version 2, log 8, segment 8, start checksum 4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHead {
+    /// The log.
+    pub log: LogId,
+    /// The snapshot holds mails in the segments before this one.
+    pub segment: SegmentId,
+    /// Checksum of that segment's first record, so that the snapshot belongs to that segment only.
+    pub start_checksum: u32,
+}
+
+/// Position of a mail: `player 8, seq 8, segment 4, offset 4, length 4, expires s 4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The player.
+    pub player: ClientId,
+    /// Its number in the mailbox.
+    pub seq: MailSeq,
+    /// Number of its segment.
+    pub segment: u32,
+    /// Position of its record in the segment, bytes.
+    pub offset: u32,
+    /// Length of its record, bytes.
+    pub len: u32,
+    /// When it expires, seconds, rounded up; `u32::MAX` if later or never.
+    pub expires_s: u32,
+}
+
+/// Last of a snapshot: `code 1, entries 8, segment 8, offset 8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotEnd {
+    /// Entries in the snapshot.
+    pub entries: u64,
+    /// The newest segment when the snapshot was complete.
+    pub segment: SegmentId,
+    /// The end of the log in that segment, bytes. A log that ends before has lost data that this
+    /// snapshot relies on.
+    pub offset: u64,
+}
+
+/// A record of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SnapshotRecord<'a> {
+    /// The first.
+    Head(SnapshotHead),
+    /// Entries, at least one.
+    Entries(Entries<'a>),
+    /// The last.
+    End(SnapshotEnd),
+}
+
+/// Encoded entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries<'a>(&'a [[u8; ENTRY_BYTES]]);
+
+impl Entries<'_> {
+    /// Decodes the entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = IndexEntry> {
+        self.0.iter().filter_map(IndexEntry::decode)
+    }
+}
+
+/// Appends `head` to `out`, encoded for `offset` of `snapshot`.
+pub fn encode_head(head: &SnapshotHead, snapshot: SnapshotId, offset: u64, out: &mut Vec<u8>) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        let mut out = Writer::new(out);
+        out.fields(&[&HEAD, &MAGIC, &VERSION, &head.log]);
+        out.fields(&[&head.segment.0, &head.start_checksum]);
+    });
+}
+
+/// Appends at most [`ENTRIES_MAX`] `entries` to `out`, encoded for `offset` of `snapshot`.
+pub fn encode_entries(
+    entries: &[IndexEntry],
+    snapshot: SnapshotId,
+    offset: u64,
+    out: &mut Vec<u8>,
+) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        out.push(ENTRIES);
+        for entry in entries.iter().take(ENTRIES_MAX) {
+            entry.encode(out);
+        }
+    });
+}
+
+/// Appends `end` to `out`, encoded for `offset` of `snapshot`.
+pub fn encode_end(end: &SnapshotEnd, snapshot: SnapshotId, offset: u64, out: &mut Vec<u8>) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        Writer::new(out).fields(&[&END, &end.entries, &end.segment.0, &end.offset]);
+    });
+}
+
+/// Decodes the record at the front of `bytes`, which is at `offset` of `snapshot`; returns its whole
+/// length.
+///
+/// # Errors
+///
+/// [`ReadError`]. It allocates nothing.
+pub fn decode(
+    bytes: &[u8],
+    snapshot: SnapshotId,
+    offset: u64,
+) -> Result<(SnapshotRecord<'_>, usize), ReadError> {
+    let (payload, whole) = format::check(bytes, SegmentId(snapshot.0), offset)?;
+    let record = decode_payload(payload).map_err(ReadError::Unknown)?;
+    Ok((record, whole))
+}
+
+fn decode_payload(payload: &[u8]) -> Result<SnapshotRecord<'_>, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let record = match reader.u8()? {
+        HEAD => {
+            if reader.array()? != MAGIC || reader.u16()? != VERSION {
+                return Err(DecodeError::Code(HEAD));
+            }
+            SnapshotRecord::Head(SnapshotHead {
+                log: LogId(reader.u64()?),
+                segment: SegmentId(reader.u64()?),
+                start_checksum: reader.u32()?,
+            })
+        }
+        ENTRIES => {
+            let (entries, rest) = reader.take_rest().as_chunks();
+            if entries.is_empty() || entries.len() > ENTRIES_MAX || !rest.is_empty() {
+                return Err(DecodeError::Trailing(rest.len()));
+            }
+            SnapshotRecord::Entries(Entries(entries))
+        }
+        END => SnapshotRecord::End(SnapshotEnd {
+            entries: reader.u64()?,
+            segment: SegmentId(reader.u64()?),
+            offset: reader.u64()?,
+        }),
+        code => return Err(DecodeError::Code(code)),
+    };
+    reader.finish(DecodeError::Trailing)?;
+    Ok(record)
+}
+
+impl IndexEntry {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.player.0.to_be_bytes());
+        out.extend_from_slice(&self.seq.0.to_be_bytes());
+        for field in [self.segment, self.offset, self.len, self.expires_s] {
+            out.extend_from_slice(&field.to_be_bytes());
+        }
+    }
+
+    /// Always succeeds; checked once by the compiler instead of once for each field.
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
+        let (player, rest) = bytes.split_first_chunk()?;
+        let (seq, rest) = rest.split_first_chunk()?;
+        let (segment, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let expires_s = rest.first_chunk()?;
+        Some(Self {
+            player: ClientId(u64::from_be_bytes(*player)),
+            seq: MailSeq(u64::from_be_bytes(*seq)),
+            segment: u32::from_be_bytes(*segment),
+            offset: u32::from_be_bytes(*offset),
+            len: u32::from_be_bytes(*len),
+            expires_s: u32::from_be_bytes(*expires_s),
+        })
+    }
+}
