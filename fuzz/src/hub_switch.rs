@@ -142,6 +142,11 @@ mod tests {
         let stats = world.hub.stats();
         assert_eq!((stats.calls, stats.calls_failed), (1, 0));
         assert_eq!((stats.replies_unknown, stats.broadcasts), (0, 2));
+        let world = live(include_bytes!("../corpus/hub_switch/live_messages"));
+        let stats = world.hub.stats();
+        assert_eq!((stats.forwards, stats.forwards_offline), (2, 1));
+        assert_eq!((stats.casts, stats.kicks_refused), (3, 1));
+        assert_eq!(stats.calls_cancelled, 1);
         let world = live(include_bytes!("../corpus/hub_switch/comes_back"));
         assert_eq!(world.hub.holder(wire::ClientId(1)), None, "it left");
         assert_eq!(world.hub.nodes().count(), 2);

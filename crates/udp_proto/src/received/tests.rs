@@ -68,7 +68,7 @@ proptest! {
             let b = order.rotate_right(swap * 3) % len;
             arrivals.swap(usize::try_from(a).unwrap(), usize::try_from(b).unwrap());
         }
-        let (mut recorded, mut reported) = (BTreeSet::new(), BTreeSet::new());
+        let (mut recorded, mut unwithheld) = (BTreeSet::new(), BTreeSet::new());
         for (value, turn) in arrivals.into_iter().zip(0_u32..) {
             // A packet below the window when it arrived was not recorded.
             let is_recorded = recorded.last().is_none_or(|&largest| value + 1_024 > largest);
@@ -76,7 +76,7 @@ proptest! {
                 received.withhold(number(value));
             } else {
                 received.on_packet(at(0), number(value), Elicits::Ack);
-                reported.extend(is_recorded.then_some(value));
+                unwithheld.extend(is_recorded.then_some(value));
             }
             recorded.extend(is_recorded.then_some(value));
             // No packet is accepted twice, and a withheld packet stays withheld.
@@ -85,10 +85,10 @@ proptest! {
             prop_assert_eq!(received.check(number(value)), before.check(number(value)));
             prop_assert_ne!(received.check(number(value)), Verdict::Fresh);
         }
-        prop_assume!(!reported.is_empty());
-        let largest = *reported.last().unwrap();
+        prop_assume!(!unwithheld.is_empty());
+        let largest = *unwithheld.last().unwrap();
         let wanted: BTreeSet<u64> =
-            reported.into_iter().filter(|value| value + 1_024 > largest).collect();
+            unwithheld.into_iter().filter(|value| value + 1_024 > largest).collect();
 
         let mut cut = Vec::new();
         let written = received.clone().write_ack(at(0), room, &mut cut);

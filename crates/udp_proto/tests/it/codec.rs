@@ -167,7 +167,7 @@ fn u22_ids_are_explicit_and_unique_and_unknown_ones_are_dropped() {
 type Table<K, V> = std::collections::HashMap<K, V>;
 
 /// One byte on the wire and 400 in memory.
-type LargeMessage = Option<[[u64; 10]; 5]>;
+type Large = Option<[[u64; 10]; 5]>;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Tree {
@@ -217,23 +217,17 @@ fn bounded<C: Codec>() {
     // A claimed length is never allocated up front, whatever the element type.
     check("text", decode::<C, String>(&short, usual));
     check("bytes", decode::<C, Vec<u8>>(&short, usual));
-    check("fat", decode::<C, Vec<LargeMessage>>(&short, usual));
-    check(
-        "map",
-        decode::<C, BTreeMap<u32, LargeMessage>>(&short, usual),
-    );
+    check("fat", decode::<C, Vec<Large>>(&short, usual));
+    check("map", decode::<C, BTreeMap<u32, Large>>(&short, usual));
     check("lists", decode::<C, Vec<Vec<Vec<u8>>>>(&short, usual));
     // Values that are short on the wire are charged by their size in memory.
     let long = claim::<C>(0, 30_000);
     assert_eq!(
-        decode::<C, Vec<LargeMessage>>(&long, usual).0,
+        decode::<C, Vec<Large>>(&long, usual).0,
         Err(DecodeError::TooLarge)
     );
-    check("many fat", decode::<C, Vec<LargeMessage>>(&long, usual));
-    check(
-        "many boxed",
-        decode::<C, Vec<Box<LargeMessage>>>(&long, usual),
-    );
+    check("many fat", decode::<C, Vec<Large>>(&long, usual));
+    check("many boxed", decode::<C, Vec<Box<Large>>>(&long, usual));
     // A map of one entry has a node for eleven, and so has a set.
     let mut maps = Vec::new();
     C::encode(
@@ -241,40 +235,22 @@ fn bounded<C: Codec>() {
         &mut maps,
     )
     .unwrap();
-    check(
-        "maps",
-        decode::<C, Vec<BTreeMap<u8, LargeMessage>>>(&maps, usual),
-    );
-    check(
-        "tables",
-        decode::<C, Vec<Table<u8, LargeMessage>>>(&maps, usual),
-    );
+    check("maps", decode::<C, Vec<BTreeMap<u8, Large>>>(&maps, usual));
+    check("tables", decode::<C, Vec<Table<u8, Large>>>(&maps, usual));
     let mut sets = Vec::new();
     C::encode(&vec![vec![None::<u8>]; 5_000], &mut sets).unwrap();
-    check(
-        "sets",
-        decode::<C, Vec<BTreeSet<LargeMessage>>>(&sets, usual),
-    );
-    check(
-        "lists of one",
-        decode::<C, Vec<Vec<LargeMessage>>>(&sets, usual),
-    );
+    check("sets", decode::<C, Vec<BTreeSet<Large>>>(&sets, usual));
+    check("lists of one", decode::<C, Vec<Vec<Large>>>(&sets, usual));
     // In a map of many entries more than half of the node space may be empty.
     let mut map = Vec::new();
     let entries: BTreeMap<u32, Option<u8>> = (0..20_000).map(|key| (key, None)).collect();
     C::encode(&entries, &mut map).unwrap();
-    check(
-        "a map",
-        decode::<C, BTreeMap<u32, LargeMessage>>(&map, usual),
-    );
+    check("a map", decode::<C, BTreeMap<u32, Large>>(&map, usual));
     check(
         "a small map",
         decode::<C, BTreeMap<u32, Option<u8>>>(&map, usual),
     );
-    check(
-        "a table",
-        decode::<C, Table<u32, LargeMessage>>(&map, usual),
-    );
+    check("a table", decode::<C, Table<u32, Large>>(&map, usual));
     check(
         "a small table",
         decode::<C, Table<u32, Option<u8>>>(&map, usual),
@@ -391,5 +367,5 @@ fn u22_random_bytes_and_changed_messages_stay_within_the_limits() {
     }
 }
 
-/// [`LargeMessage`], with text.
+/// [`Large`], with text.
 type LargerMessage = (Option<[u64; 30]>, String);

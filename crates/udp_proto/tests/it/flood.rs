@@ -245,17 +245,16 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
         .take(world.now, address("192.0.2.1:1"), &waiting.hello);
     let forgeries = Forgeries::new(&mut keys, &waiting.hello);
     let mut generator = Seed::from_number(2).generator(1);
-    let (mut dialled, mut sent_count, mut forged_count, mut ticks) = (8, 0, 0_usize, 0);
+    let (mut dialled, mut sent, mut forged, mut ticks) = (8, 0, 0_usize, 0);
     let before = counts.now();
     world.run(START + Duration::from_millis(800), |world| {
         ticks += 1;
         for _ in 0..200 {
-            let hello =
-                forgeries.make(world.now, KINDS[forged_count % KINDS.len()], &mut generator);
+            let hello = forgeries.make(world.now, KINDS[forged % KINDS.len()], &mut generator);
             world
                 .server
                 .take(world.now, anywhere(&mut generator), &hello);
-            forged_count += 1;
+            forged += 1;
         }
         if ticks % 3 == 0 && dialled < 108 {
             let credentials = if dialled % 2 == 0 {
@@ -273,7 +272,7 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
                     .machine
                     .send(now, *session, UNRELIABLE, b"tick")
                     .unwrap();
-                sent_count += 1;
+                sent += 1;
             }
         }
     });
@@ -283,13 +282,9 @@ fn twp_f1_honest_clients_connect_and_players_play_through_a_flood() {
         .iter()
         .filter(|client| !client.sessions().is_empty())
         .count();
-    assert_eq!(forged_count, 100_000);
+    assert_eq!(forged, 100_000);
     assert!(connected >= 99, "{connected} of 100");
-    assert_eq!(
-        world.server.messages.len(),
-        sent_count,
-        "no player lost a packet"
-    );
+    assert_eq!(world.server.messages.len(), sent, "no player lost a packet");
     // Three for each honest client, none for the flood.
     assert!(calls.elliptic_curve() <= 300, "{calls:?}");
     assert_eq!(world.server.sessions().len(), connected + 8);
