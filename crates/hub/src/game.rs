@@ -5,7 +5,7 @@
 //! - [`TimedStates`](timed_states::TimedStates): a state machine for many players, with states that
 //!   end at a deadline.
 //! - [`Leaderboard`](leaderboard::Leaderboard): ranks among a million players.
-//! - [`ElapsedTimeCheck`](elapsed_time::ElapsedTimeCheck): detects a client whose clock runs fast.
+//! - [`ElapsedTimeCheck`](elapsed_time::ElapsedTimeCheck): detects a client with a fast clock.
 //!
 //! All take the time as an argument, and none has a thread, a clock or a socket.
 

@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::Generator;
 
-/// A map whose keys are chosen by peers.
+/// A map with keys that peers choose.
 ///
 /// It offers no iteration, so its order cannot affect the wire, events or checksums. Its hash is
 /// keyed, so peers cannot choose keys that collide. If you need an order, use a `BTreeMap`.

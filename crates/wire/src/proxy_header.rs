@@ -28,7 +28,7 @@ const PROXY: u8 = 0x21;
 /// Two addresses of 108 bytes each.
 const UNIX_LEN: usize = 216;
 
-/// A header whose extensions are not parsed.
+/// A header with extensions that are not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
     /// The peer that it describes.
@@ -165,7 +165,7 @@ pub enum Family {
     Unix,
     /// No family and no transport.
     None,
-    /// Invalid, in a header of the proxy itself, whose addresses are ignored.
+    /// Invalid, in a header of the proxy itself; its addresses are ignored.
     Ignored,
 }
 

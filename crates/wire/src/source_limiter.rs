@@ -153,7 +153,7 @@ impl<K: Copy + Ord> SourceRates<K> {
         }
     }
 
-    /// Forgets sources whose bucket is full.
+    /// Forgets sources with a full bucket.
     pub fn forget_full(&mut self, now: Instant) {
         let fill = self.fill;
         self.levels.retain(|_, level| !level.is_full(fill, now));

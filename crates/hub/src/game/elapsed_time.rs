@@ -1,4 +1,4 @@
-//! Detection of clients whose clock runs fast (speed hacks).
+//! Detection of clients with a fast clock (speed hacks).
 
 use core::fmt;
 use core::time::Duration;

@@ -8,7 +8,7 @@ use wire::ClientId;
 
 /// Players ordered by score, the highest first, with their ranks.
 ///
-/// Of two players with equal scores, the one who reached the score first has the better rank. To
+/// Of two players with equal scores, the first to reach the score has the better rank. To
 /// restore a saved leaderboard with the same ranks, [`set`](Self::set) its entries in the order of
 /// [`page`](Self::page).
 ///

@@ -110,7 +110,7 @@ impl PlayerSessions {
         }
     }
 
-    /// Starts a session of `player`, who has proved its identity.
+    /// Starts a session of `player`, after it has proved its identity.
     ///
     /// If the player has one, [`SessionConfig::duplicate_login`] decides. A session that already
     /// waits for the end of another is replaced at once.

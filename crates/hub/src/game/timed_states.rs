@@ -206,8 +206,8 @@ pub struct TimedStates<R: Rules> {
     events: VecDeque<Change<R::State>>,
 }
 
-/// Least time between the current time and the next deadline of a player who had several in one
-/// call: rules whose states end at once cannot loop.
+/// Least time between the current time and the next deadline of a player that had several in one
+/// call: rules with states that end at once cannot loop.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Deadlines of one player that take effect in one call.
@@ -312,7 +312,7 @@ impl<R: Rules> TimedStates<R> {
         self.players.get(&player).ok_or(ApplyError::Unknown)
     }
 
-    /// Ends the states whose deadline is due. Drain [`poll_event`](Self::poll_event) afterwards:
+    /// Ends the states with a due deadline. Drain [`poll_event`](Self::poll_event) afterwards:
     /// what exceeds the limit of changes ends while they are polled.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now);
@@ -351,7 +351,7 @@ impl<R: Rules> TimedStates<R> {
         }
     }
 
-    /// Ends the player's states whose deadline is due, while there is room for changes.
+    /// Ends the player's states with a due deadline, while there is room for changes.
     fn expire(&mut self, player: ClientId) {
         for step in 1..=CHAIN_MAX {
             let current = self.players.get(&player);

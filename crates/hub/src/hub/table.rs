@@ -60,7 +60,7 @@ impl Calls {
         self.by_caller.contains_key(&(caller, call))
     }
 
-    /// Opens a call, whose number the caller has not [open](Self::is_open).
+    /// Opens a call. The caller has no [open](Self::is_open) call with the same number.
     pub(super) fn open(&mut self, call: OpenCall) -> RequestId {
         self.last = RequestId(self.last.0.saturating_add(1));
         let request = self.last;

@@ -174,7 +174,7 @@ pub enum NodeEvent {
         /// The outcome of each; `None` if the link closed before the hub reported it.
         outcome: Option<LiveOutcome>,
     },
-    /// A message waits for a player whose queue was empty; take it with
+    /// The first message was put into the empty queue of a player; take it with
     /// [`Node::next_message`](crate::Node::next_message).
     MessageReady(ClaimId),
     /// The queue of a player is full, and [`LiveOverflow::Kick`] is configured: disconnect the
@@ -303,7 +303,7 @@ pub struct NodeStats {
     pub mail_stray: u64,
     /// Replies to calls that are not open.
     pub replies_unknown: u64,
-    /// Replies from the application whose link had closed.
+    /// Replies from the application after the link of the request had closed.
     pub replies_stale: u64,
     /// Requests answered with `Busy`, since the event queue was full.
     pub requests_refused: u64,

@@ -56,7 +56,7 @@ impl ClaimedPlayers {
         claim
     }
 
-    /// Removes a player whose claim the hub has ended.
+    /// Removes a player after the hub has ended the claim.
     pub(super) fn remove(&mut self, player: ClientId) -> Option<ClaimedPlayer> {
         self.claims.remove(&player);
         self.acks.remove(&player);

@@ -268,7 +268,7 @@ pub struct Batch {
     entries: Vec<Entry>,
 }
 
-/// A record whose series is an index.
+/// A record with an index for its series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) time: UnixTime,

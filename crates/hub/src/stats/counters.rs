@@ -51,7 +51,7 @@ pub struct SeriesHandle(usize);
 pub struct Tallies {
     /// Sum of the increases of each series, by index.
     sums: Vec<u64>,
-    /// Series whose sum is not 0.
+    /// Series with a sum other than 0.
     counted: Vec<usize>,
     events: Vec<TalliedEvent>,
     /// How many of `events` are encoded.

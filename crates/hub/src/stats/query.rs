@@ -61,7 +61,7 @@ impl QueryStep {
         self.0
     }
 
-    /// Returns the level that answers: the coarsest whose buckets divide the step.
+    /// Returns the level that answers: the coarsest with buckets that divide the step.
     #[must_use]
     pub fn level(self) -> Level {
         let mut levels = Level::ALL.into_iter().rev();
@@ -189,7 +189,7 @@ pub struct Query {
     pub to: UnixTime,
     /// Width of a row.
     pub step: QueryStep,
-    /// Only series whose dimensions have these values; at most [`Query::DIMENSIONS_MAX`].
+    /// Only series with these values of dimensions; at most [`Query::DIMENSIONS_MAX`].
     pub filters: Vec<(Name, StatText)>,
     /// One row for each combination of values of these dimensions; at most
     /// [`Query::DIMENSIONS_MAX`].

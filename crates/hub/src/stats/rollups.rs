@@ -27,7 +27,7 @@ pub use rows::{KeyValue, LoadError};
 pub struct RollupConfig {
     /// Series; 10,000. Records of further ones are counted in the series `other`.
     pub series_max: usize,
-    /// Nodes whose batches are accepted; 4,096. Each holds up to 64 numbers of batches.
+    /// Nodes that may send batches; 4,096. Each holds up to 64 numbers of batches.
     pub nodes_max: usize,
     /// Buckets of all series and levels; 2,000,000. Of these, 10 s buckets take at most a half, with
     /// 1 min buckets seven tenths, with 1 h buckets nine tenths. Records without a bucket are
@@ -269,7 +269,7 @@ impl Rollups {
         applied
     }
 
-    /// Removes buckets whose retention has passed, and series without buckets.
+    /// Removes buckets after their retention, and series without buckets.
     ///
     /// A driver calls it about once a minute with the wall clock.
     pub fn expire(&mut self, now: UnixTime) {

@@ -39,7 +39,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<u64, BatchError> {
     Err(BatchError::Number)
 }
 
-/// Writes a number whose absolute value is usually small.
+/// Writes a number with a usually small absolute value.
 pub(super) fn write_signed(value: i64, out: &mut Writer<'_>) {
     let folded = (value << 1) ^ (value >> 63);
     write(u64::from_ne_bytes(folded.to_ne_bytes()), out);

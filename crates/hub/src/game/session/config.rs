@@ -53,7 +53,7 @@ impl Default for SessionConfig {
     }
 }
 
-/// What happens when a player logs in who has a session.
+/// What happens when a player with a session logs in again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateLogin {
     /// The old session is kicked with [`KickReason::Replaced`]. The new one is loaded once the old

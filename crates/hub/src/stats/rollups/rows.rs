@@ -48,7 +48,7 @@ pub enum LoadError {
     Key,
     /// The keys do not increase.
     Order,
-    /// The value of a row, whose key begins with this byte, does not decode.
+    /// The value of a row does not decode; its key begins with this byte.
     Value(u8, BatchError),
     /// A bucket of a series that has no row.
     NoSeries(u32),
