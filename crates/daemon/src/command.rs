@@ -205,6 +205,9 @@ impl RunHub {
         let join_file = trust::read_join_file(&self.join_file)?;
         let mut options = HubOptions::new(&identity, join_file, &self.data);
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
+        let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
+        // Before the start, which may take seconds: a signal must not kill the process.
+        let requests = Requests::watch(stdin)?;
         let hub = HubProcess::start(options)?;
         // The reader of stdout may be gone.
         print_line(&format!(
@@ -213,8 +216,6 @@ impl RunHub {
             hub.address()
         ))
         .ok();
-        let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
-        let requests = Requests::watch(stdin)?;
         loop {
             match requests.next() {
                 Some(Signal::Stop) => break,

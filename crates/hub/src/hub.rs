@@ -190,11 +190,11 @@ impl Hub {
         let Drain::Waiting(deadline) = self.drain else {
             return;
         };
-        let is_idle = self.calls.len() == 0
-            && self.ops.is_empty()
+        let is_stored = self.ops.is_empty()
             && self.acknowledging.is_empty()
             && self.retry_acks.is_empty()
             && self.final_acks.is_empty();
+        let is_idle = self.calls.is_empty() && (is_stored || self.has_failed());
         if is_idle || deadline <= self.now {
             self.drain = Drain::Closing;
             let links: Vec<_> = self.links.keys().copied().collect();
@@ -414,6 +414,11 @@ impl Hub {
         self.queue_presence(connection);
         let link = self.links.get_mut(&connection)?;
         let close = link.is_closing();
+        while let Some(request) = link.next_request()
+            && self.calls.skip_cancelled(request)
+        {
+            link.drop_next();
+        }
         match link.next() {
             Some((record, request)) => {
                 buf.extend_from_slice(&record);

@@ -623,6 +623,9 @@ impl Node {
             return;
         }
         for seq in self.outgoing.settle(first, last) {
+            if matches!(verdict, MailVerdict::Refused(_)) && self.live.on_mail_refused(seq) {
+                self.stats.live_dropped = self.stats.live_dropped.saturating_add(1);
+            }
             self.events.push_back(match verdict {
                 MailVerdict::Refused(reason) => NodeEvent::MailRefused(seq, reason),
                 MailVerdict::Stored | MailVerdict::Busy => NodeEvent::MailStored(seq),

@@ -156,7 +156,7 @@ impl UdpSocket {
 
     /// Receives into `buffers`. Returns how many buffers and `metas` are filled. Errors:
     /// `WouldBlock` if the socket is empty. Errors for which
-    /// [`is_of_earlier_send`](Self::concerns_earlier) returns true do not concern this call.
+    /// [`is_of_earlier_send`](Self::is_of_earlier_send) returns true do not concern this call.
     pub(crate) fn receive(
         &self,
         buffers: &mut [IoSliceMut<'_>],

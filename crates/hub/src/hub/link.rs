@@ -22,8 +22,8 @@ pub(super) struct Link {
     heartbeat: bool,
     /// A run of mails with the same verdict that is not in the outbox yet.
     settled: Option<(SenderSeq, SenderSeq, MailVerdict)>,
-    /// A run of live messages with the same outcome that is not in the outbox yet.
-    sent: Option<(LiveSeq, LiveSeq, LiveOutcome)>,
+    /// Runs of live messages with the same outcome that are not in the outbox yet, in order.
+    sent: VecDeque<(LiveSeq, LiveSeq, LiveOutcome)>,
     /// One presence record that is not in the outbox yet.
     presence: Option<Bytes>,
     /// The kind of priority record that is taken next.
@@ -116,7 +116,7 @@ impl Link {
             outbox_bytes: 0,
             heartbeat: false,
             settled: None,
-            sent: None,
+            sent: VecDeque::new(),
             presence: None,
             turn: PriorityKind::Verdict,
             missed: 0,
@@ -180,21 +180,16 @@ impl Link {
     /// Queues the outcome of a live message; consecutive messages with equal outcomes share a
     /// record.
     pub(super) fn push_outcome(&mut self, live: LiveSeq, outcome: LiveOutcome) {
-        match &mut self.sent {
+        match self.sent.back_mut() {
             Some((_, last, known)) if *known == outcome && last.next() == live => *last = live,
-            _ => {
-                if let Some(record) = self.take_sent() {
-                    self.push(record, None);
-                }
-                self.sent = Some((live, live, outcome));
-            }
+            _ => self.sent.push_back((live, live, outcome)),
         }
     }
 
     /// Appends a record that may be dropped if the outbox would exceed `bytes_max`; returns whether
     /// it was appended. The node is told how many were dropped, before the next that is not.
     pub(super) fn push_lossy(&mut self, record: Bytes, bytes_max: usize) -> bool {
-        if self.outbox_bytes.saturating_add(record.len()) > bytes_max {
+        if self.outbox_bytes().saturating_add(record.len()) > bytes_max {
             self.missed = self.missed.saturating_add(1);
             return false;
         }
@@ -202,18 +197,6 @@ impl Link {
             self.push(missed, None);
         }
         self.push(record, None);
-        true
-    }
-
-    /// Removes a request that is not written yet; returns whether it was there.
-    pub(super) fn remove_request(&mut self, request: RequestId) -> bool {
-        let mut outbox = self.outbox.iter();
-        let Some(at) = outbox.position(|(_, queued)| *queued == Some(request)) else {
-            return false;
-        };
-        if let Some((record, _)) = self.outbox.remove(at) {
-            self.outbox_bytes = self.outbox_bytes.saturating_sub(record.len());
-        }
         true
     }
 
@@ -226,7 +209,7 @@ impl Link {
         self.outbox.clear();
         self.outbox_bytes = 0;
         self.settled = None;
-        self.sent = None;
+        self.sent.clear();
         self.presence = None;
         self.missed = 0;
         self.heartbeat = false;
@@ -235,6 +218,18 @@ impl Link {
             self.outbox.push_back((record, None));
         }
         self.state = LinkState::Closing;
+    }
+
+    /// Returns the call that the record at the front of the outbox requests, if any.
+    pub(super) fn next_request(&self) -> Option<RequestId> {
+        self.outbox.front()?.1
+    }
+
+    /// Drops the record at the front of the outbox.
+    pub(super) fn drop_next(&mut self) {
+        if let Some((record, _)) = self.outbox.pop_front() {
+            self.outbox_bytes = self.outbox_bytes.saturating_sub(record.len());
+        }
     }
 
     /// Removes the next record if the credit covers it.
@@ -266,14 +261,16 @@ impl Link {
             .member()
             .map_or(0, |member| member.watch.len().saturating_mul(64));
         let entry = size_of::<(Bytes, Option<RequestId>)>();
-        self.outbox_bytes
+        self.outbox_bytes()
             .saturating_add(self.outbox.len().saturating_mul(entry))
             .saturating_add(waiting)
             .saturating_add(presence)
     }
 
-    pub(super) const fn outbox_bytes(&self) -> usize {
-        self.outbox_bytes
+    /// Returns the bytes that wait to be written, with outcomes of live messages.
+    pub(super) fn outbox_bytes(&self) -> usize {
+        let outcomes = self.sent.len().saturating_mul(LIVE_SENT_BYTES);
+        self.outbox_bytes.saturating_add(outcomes)
     }
 
     pub(super) const fn has_presence_slot(&self) -> bool {
@@ -311,7 +308,7 @@ impl Link {
     }
 
     fn take_sent(&mut self) -> Option<Bytes> {
-        let (first, last, outcome) = self.sent.take()?;
+        let (first, last, outcome) = self.sent.pop_front()?;
         let record = ToNode::Live(LiveToNode::Sent {
             first,
             last,
@@ -345,6 +342,9 @@ impl Link {
         Some(encode(&record))
     }
 }
+
+/// Size of the record with the outcome of a run, bytes.
+const LIVE_SENT_BYTES: usize = 25;
 
 fn encode(record: &ToNode<'_>) -> Bytes {
     let mut encoded = Vec::new();

@@ -45,6 +45,9 @@ impl Hub {
     }
 
     pub(super) fn fail_call(&mut self, call: OpenCall, error: CallError) {
+        if call.is_cancelled {
+            return;
+        }
         self.stats.calls_failed = self.stats.calls_failed.saturating_add(1);
         self.send_reply(call.caller, call.call, Err(error));
     }
@@ -93,6 +96,7 @@ impl Hub {
             callee,
             len: request.body.len(),
             deadline: self.now + timeout,
+            is_cancelled: false,
         });
         let record = ToNode::Request(Request {
             request: number,
@@ -117,6 +121,9 @@ impl Hub {
             self.stats.replies_unknown = self.stats.replies_unknown.saturating_add(1);
             return;
         };
+        if call.is_cancelled {
+            return;
+        }
         let waiting = self.links.get(&call.caller).map_or(0, Link::outbox_bytes);
         // If there is no room for the body, the caller gets a short error instead.
         let result = result.and_then(|body| {
@@ -152,18 +159,12 @@ impl Hub {
 
     /// Cancels a call. The callee is told, if it has the request.
     pub(super) fn on_cancel(&mut self, caller: ConnectionId, call: CallId) {
-        let Some((request, call)) = self.calls.cancel(caller, call) else {
-            // The reply is on its way.
-            return;
-        };
-        self.stats.calls_cancelled = self.stats.calls_cancelled.saturating_add(1);
-        let Some(callee) = self.links.get_mut(&call.callee) else {
-            return;
-        };
-        if callee.remove_request(request) {
-            self.calls.on_written(request);
-        } else {
-            self.send(call.callee, &ToNode::Cancelled { request });
+        // If the call is not open, the reply is on its way.
+        if let Some((request, callee)) = self.calls.cancel(caller, call) {
+            self.stats.calls_cancelled = self.stats.calls_cancelled.saturating_add(1);
+            if let Some(callee) = callee {
+                self.send(callee, &ToNode::Cancelled { request });
+            }
         }
     }
 
@@ -331,15 +332,18 @@ impl Hub {
             outcome.refused = 1;
             self.stats.kicks_refused = self.stats.kicks_refused.saturating_add(1);
         } else if let Some((holder, claim)) = holder {
-            outcome.reached = 1;
-            self.stats.kicks = self.stats.kicks.saturating_add(1);
             let record = ToNode::Live(LiveToNode::Kick {
                 player,
                 claim,
                 from: node,
                 reason,
             });
-            self.send(holder, &record);
+            if self.send_live(holder, &record) {
+                outcome.reached = 1;
+                self.stats.kicks = self.stats.kicks.saturating_add(1);
+            } else {
+                outcome.busy = 1;
+            }
         } else {
             outcome.offline = 1;
         }

@@ -44,6 +44,9 @@ pub(super) struct OpenCall {
     /// Length of the request, bytes.
     pub(super) len: usize,
     pub(super) deadline: Instant,
+    /// Whether the caller has cancelled it. It stays charged until it ends, so that a caller cannot
+    /// open more than its limit by cancelling.
+    pub(super) is_cancelled: bool,
 }
 
 impl OpenCall {
@@ -93,14 +96,34 @@ impl Calls {
         }
     }
 
-    /// Closes the caller's call, if it is open.
+    /// Marks the caller's call as cancelled, if it is open. Returns the request, and the callee if
+    /// the request was written.
     pub(super) fn cancel(
         &mut self,
         caller: ConnectionId,
         call: CallId,
-    ) -> Option<(RequestId, OpenCall)> {
-        let request = *self.by_caller.get(&(caller, call))?;
-        Some((request, self.close(request)?))
+    ) -> Option<(RequestId, Option<ConnectionId>)> {
+        let request = self.by_caller.remove(&(caller, call))?;
+        let call = self.open.get_mut(&request)?;
+        call.is_cancelled = true;
+        let is_written = !self.unwritten.contains_key(&request);
+        Some((request, is_written.then_some(call.callee)))
+    }
+
+    /// Closes a call that was cancelled before its request was written; returns whether it was.
+    pub(super) fn skip_cancelled(&mut self, request: RequestId) -> bool {
+        let is_cancelled = |call: &OpenCall| call.is_cancelled;
+        if !self.open.get(&request).is_some_and(is_cancelled) {
+            return false;
+        }
+        self.close(request);
+        self.on_written(request);
+        true
+    }
+
+    /// Returns whether no call is open, and no request of an ended one is unwritten.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.unwritten.is_empty()
     }
 
     /// Closes the first call with a deadline at or before `now`.
@@ -154,7 +177,10 @@ impl Calls {
     fn close(&mut self, request: RequestId) -> Option<OpenCall> {
         let call = self.open.remove(&request)?;
         self.deadlines.remove(&(call.deadline, request));
-        self.by_caller.remove(&(call.caller, call.call));
+        // A cancelled call is not there, and its number may be in use again.
+        if !call.is_cancelled {
+            self.by_caller.remove(&(call.caller, call.call));
+        }
         self.by_callee.remove(&(call.callee, request));
         match self.unwritten.get_mut(&request) {
             Some(charge) => *charge = Some((call.from, call.len)),
@@ -494,6 +520,7 @@ mod tests {
                     callee,
                     len: 10,
                     deadline: Instant::ZERO + Duration::from_secs(number),
+                    is_cancelled: false,
                 })
             })
             .collect();

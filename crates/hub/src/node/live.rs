@@ -18,7 +18,7 @@ pub use queues::{LiveOverflow, PlayerMessage};
 impl Node {
     /// Sends `body` to `player`, at most once, if a connected node holds it.
     /// [`NodeEvent::LiveSent`] reports the outcome. The player's node queues the message, see
-    /// [`NodeConfig::live_overflow`].
+    /// [`NodeConfig::live_overflow`](crate::NodeConfig::live_overflow).
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Node {
     ///
     /// [`NodeEvent::MessageReady`] reports the first message of an empty queue. Take only as many
     /// as the player's connection accepts: what waits here is bounded, see
-    /// [`NodeConfig::live_queue_max`].
+    /// [`NodeConfig::live_queue_max`](crate::NodeConfig::live_queue_max).
     pub fn next_message(&mut self, claim: ClaimId) -> Option<PlayerMessage> {
         self.live.pop(claim)
     }
@@ -240,8 +240,13 @@ impl Node {
                 stats.live_queued = stats.live_queued.saturating_add(1);
                 true
             }
-            Queued::Dropped(count) => {
-                stats.live_dropped = stats.live_dropped.saturating_add(count);
+            Queued::Replaced(dropped) => {
+                stats.live_queued = stats.live_queued.saturating_add(1);
+                stats.live_dropped = stats.live_dropped.saturating_add(dropped);
+                true
+            }
+            Queued::Dropped => {
+                stats.live_dropped = stats.live_dropped.saturating_add(1);
                 false
             }
             Queued::Slow(claim) => {

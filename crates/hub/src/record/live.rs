@@ -1,5 +1,7 @@
 //! Records of live messages: to players and topics, with outcomes.
 
+use std::collections::BTreeSet;
+
 use wire::{ClientId, Encode, NodeId, Reader, Writer};
 
 use super::{BODY_BYTES_MAX, META_BYTES_MAX, code};
@@ -196,7 +198,7 @@ impl<'a> LiveToNode<'a> {
 
 /// Players in a record, decoded without an allocation.
 ///
-/// Encoding: `count 2, players 8 each`.
+/// Encoding: `count 2, players 8 each`, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlayerList<'a> {
     /// 8 bytes each, big-endian.
@@ -207,13 +209,14 @@ impl<'a> PlayerList<'a> {
     /// Most players in a list. Each takes 8 bytes of the longest body.
     pub const LEN_MAX: usize = 4_096;
 
-    /// Encodes `players` into `buf`, and returns the list.
+    /// Encodes `players` into `buf`, sorted and each once, and returns the list.
     ///
     /// Returns `None` if there is no player, or more than [`LEN_MAX`](Self::LEN_MAX).
     pub fn encode_into(players: &[ClientId], buf: &'a mut Vec<u8>) -> Option<Self> {
         if players.is_empty() || players.len() > Self::LEN_MAX {
             return None;
         }
+        let players: BTreeSet<_> = players.iter().collect();
         buf.clear();
         buf.extend(players.iter().flat_map(|player| player.0.to_be_bytes()));
         Some(Self { bytes: buf })
@@ -229,7 +232,7 @@ impl<'a> PlayerList<'a> {
         self.bytes.is_empty()
     }
 
-    /// Returns the players, in the sender's order.
+    /// Returns the players, in increasing order.
     pub fn iter(&self) -> impl Iterator<Item = ClientId> + use<'a> {
         let (ids, _) = self.bytes.as_chunks();
         ids.iter().map(|id| ClientId(u64::from_be_bytes(*id)))
@@ -246,7 +249,12 @@ impl<'a> PlayerList<'a> {
             return Err(DecodeError::Count);
         }
         let bytes = reader.bytes(count.saturating_mul(ID_BYTES))?;
-        Ok(Self { bytes })
+        let list = Self { bytes };
+        // A player that is listed twice would get the message twice.
+        if !list.iter().is_sorted_by(|before, after| before < after) {
+            return Err(DecodeError::Count);
+        }
+        Ok(list)
     }
 }
 

@@ -4,7 +4,6 @@
 )]
 
 mod batch;
-mod bench;
 mod crash;
 mod limit;
 mod query;

@@ -641,6 +641,122 @@ fn hub_6_topics_of_a_link_are_bounded() {
 }
 
 #[test]
+fn outcomes_of_live_messages_are_written_in_their_order() {
+    let mut bare = three(HubConfig::default());
+    bare.send(OTHER, &claim_record(1));
+    bare.written(LINK);
+    let mut ids = Vec::new();
+    for live in 1..=9 {
+        // Reached and offline by turns, and some other record in between.
+        let record = ToHub::Live(LiveToHub::Forward {
+            live: LiveSeq(live),
+            players: PlayerList::encode_into(&[ClientId(live % 2)], &mut ids).unwrap(),
+            body: Redacted(b""),
+        });
+        bare.send(LINK, &record);
+        bare.send(
+            OTHER,
+            &ToHub::Broadcast {
+                topic: topic(),
+                body: Redacted(b""),
+            },
+        );
+    }
+    let (records, _) = bare.written(LINK);
+    let firsts = records
+        .iter()
+        .filter_map(|record| match ToNode::decode(record) {
+            Ok(ToNode::Live(hub::record::LiveToNode::Sent { first, last, .. })) => {
+                assert_eq!(first, last);
+                Some(first.0)
+            }
+            _ => None,
+        });
+    assert_eq!(firsts.collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
+}
+
+#[test]
+fn h7_a_message_longer_than_a_queue_drops_no_other() {
+    for (policy, kept) in [
+        (LiveOverflow::DropNewest, 1),
+        (LiveOverflow::DropOldest, 1),
+        (LiveOverflow::Kick, 1),
+    ] {
+        let mut config = NodeConfig::default();
+        config.live_queue_bytes_max = 1_000;
+        config.live_overflow = policy;
+        let mut world = World::joined(1, 2);
+        world.crash_node(1);
+        world.start_node(1, config);
+        world.run_ms(1_000);
+        let held = claim(&mut world, 1, PLAYER);
+        world.run_ms(100);
+        world.take_events();
+        let now = world.now;
+        let long = Bytes::from(vec![b'x'; 2_000]);
+        // The first always fits.
+        world.node(0).forward(now, PLAYER, long.clone()).unwrap();
+        world.run_ms(100);
+        assert_eq!(take_all(world.node(1), held).len(), 1);
+        let now = world.now;
+        world.node(0).forward(now, PLAYER, body("one")).unwrap();
+        world.node(0).forward(now, PLAYER, long).unwrap();
+        world.run_ms(100);
+        let slow = (1, NodeEvent::SlowPlayer(held));
+        assert!(!world.take_events().contains(&slow));
+        assert_eq!(take_all(world.node(1), held).len(), kept);
+    }
+}
+
+#[test]
+fn h7_spilling_ends_if_the_mailbox_refuses_the_message() {
+    let mut world = World::new(1, 2);
+    world.store_config.mailbox_mails_max = 1;
+    world.start_hub();
+    let mut config = NodeConfig::default();
+    config.live_queue_max = 1;
+    config.live_overflow = LiveOverflow::Spill;
+    world.start_node(0, NodeConfig::default());
+    world.start_node(1, config);
+    world.run_ms(1_500);
+    let now = world.now;
+    let day = Duration::from_secs(86_400);
+    world.node(0).mail(now, PLAYER, body("old"), day).unwrap();
+    world.run_ms(200);
+    let held = claim(&mut world, 1, PLAYER);
+    world.run_ms(100);
+    let now = world.now;
+    for text in ["a", "b"] {
+        world.node(0).forward(now, PLAYER, body(text)).unwrap();
+    }
+    world.run_ms(300);
+    // The mailbox holds the mail that is not acknowledged, so "b" is lost.
+    let stats = world.node(1).stats();
+    assert_eq!((stats.live_spilled, stats.live_dropped), (1, 1));
+    assert_eq!(take_all(world.node(1), held).len(), 1);
+    let now = world.now;
+    world.node(0).forward(now, PLAYER, body("c")).unwrap();
+    world.run_ms(300);
+    assert_eq!(texts(&take_all(world.node(1), held)), ["c"]);
+}
+
+#[test]
+fn h6_a_player_that_is_listed_twice_gets_the_message_once() {
+    let mut world = World::joined(1, 2);
+    let held = claim(&mut world, 1, PLAYER);
+    world.run_ms(100);
+    let now = world.now;
+    let players = [PLAYER, ClientId(3), PLAYER];
+    world.node(0).multicast(now, &players, body("gg")).unwrap();
+    world.run_ms(100);
+    assert_eq!(take_all(world.node(1), held).len(), 1);
+    // A record with a player twice is invalid.
+    let mut record = vec![hub::record::code::FORWARD, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2];
+    record.extend([7_u64.to_be_bytes(), 7_u64.to_be_bytes()].concat());
+    assert_eq!(ToHub::decode(&record), Err(hub::DecodeError::Count));
+}
+
+#[test]
 fn hub_6_a_node_that_reads_no_outcome_is_disconnected() {
     let mut config = HubConfig::default();
     config.link_bytes_max = 4_000;

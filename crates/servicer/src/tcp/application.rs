@@ -90,7 +90,7 @@ pub trait StreamApplication<M: StreamMachine> {
     /// Returns a connection that this driver hands over to another; by default none. Called in each
     /// drain until it returns `None`.
     ///
-    /// The machine sees the connection close with a local cause. [`on_handed_over`](Self::on_departed)
+    /// The machine sees the connection close with a local cause. [`on_handed_over`](Self::on_handed_over)
     /// follows if the connection exists.
     fn poll_departure(&mut self, _machine: &mut M) -> Option<ConnectionId> {
         None

@@ -81,8 +81,9 @@ pub(in crate::node) enum Queued {
     /// It is the first of the queue.
     First(ClaimId),
     Behind,
-    /// This many messages were dropped.
-    Dropped(u64),
+    /// It is queued; this many older messages were dropped for it.
+    Replaced(u64),
+    Dropped,
     /// Dropped; the first one of this session.
     Slow(ClaimId),
     /// To be mailed, see [`LiveQueues::on_spilled`].
@@ -96,6 +97,8 @@ pub(in crate::node) enum Queued {
 pub(in crate::node) struct LiveQueues {
     queues: BTreeMap<ClientId, LiveQueue>,
     topics: BTreeMap<Name, BTreeSet<ClientId>>,
+    /// The last message of each player that was mailed, until the mailbox is empty.
+    spilled: BTreeMap<SenderSeq, ClientId>,
     /// Size of all messages, bytes.
     bytes: usize,
 }
@@ -137,6 +140,9 @@ impl LiveQueues {
             return Vec::new();
         };
         self.bytes = self.bytes.saturating_sub(queue.bytes);
+        if let Some(seq) = queue.spilled {
+            self.spilled.remove(&seq);
+        }
         let mut ended = Vec::new();
         for topic in queue.topics {
             if self.leave_topic(player, topic) {
@@ -196,17 +202,33 @@ impl LiveQueues {
     /// Records that a message was mailed as `seq`.
     pub(in crate::node) fn on_spilled(&mut self, player: ClientId, seq: SenderSeq) {
         if let Some(queue) = self.queues.get_mut(&player) {
-            queue.spilled = Some(seq);
+            if let Some(last) = queue.spilled.replace(seq) {
+                self.spilled.remove(&last);
+            }
+            self.spilled.insert(seq, player);
         }
+    }
+
+    /// Ends spilling if the hub refuses the last message that was mailed: it is lost, and nothing
+    /// waits in the mailbox behind which a later one must queue. Returns whether it was the last.
+    pub(in crate::node) fn on_mail_refused(&mut self, seq: SenderSeq) -> bool {
+        let Some(player) = self.spilled.remove(&seq) else {
+            return false;
+        };
+        if let Some(queue) = self.queues.get_mut(&player) {
+            queue.spilled = None;
+        }
+        true
     }
 
     /// Ends spilling if all mail up to `settled` was delivered, and none was spilled after.
     pub(in crate::node) fn on_mailbox_empty(&mut self, claim: ClaimId, settled: SenderSeq) {
         if let Some(queue) = self.queues.get_mut(&claim.player)
             && queue.claim == claim
-            && queue.spilled.is_some_and(|spilled| spilled <= settled)
+            && let Some(spilled) = queue.spilled.filter(|spilled| *spilled <= settled)
         {
             queue.spilled = None;
+            self.spilled.remove(&spilled);
         }
     }
 
@@ -295,31 +317,42 @@ impl LiveQueue {
             return Queued::Spill;
         }
         let bytes = message.bytes();
-        let has_total_room = total.saturating_add(bytes) <= config.live_bytes_max;
+        // The limit of all queues is no fault of this player.
+        if total.saturating_add(bytes) > config.live_bytes_max {
+            return Queued::Dropped;
+        }
+        // A longer one than the queue holds must not drop all others.
+        let fits_alone = bytes <= config.live_queue_bytes_max;
         let mut dropped = 0_u64;
-        while !(has_total_room && self.has_room(bytes, config)) {
+        while !self.has_room(bytes, config) {
             match config.live_overflow {
-                LiveOverflow::DropOldest if has_total_room && self.drop_oldest() => {
+                LiveOverflow::Spill => return Queued::Spill,
+                LiveOverflow::DropOldest if fits_alone && self.drop_oldest() => {
                     dropped = dropped.saturating_add(1);
                 }
-                LiveOverflow::Spill => return Queued::Spill,
-                LiveOverflow::Kick if !core::mem::replace(&mut self.is_slow, true) => {
+                LiveOverflow::Kick
+                    if fits_alone && !core::mem::replace(&mut self.is_slow, true) =>
+                {
                     return Queued::Slow(self.claim);
                 }
                 LiveOverflow::DropNewest | LiveOverflow::DropOldest | LiveOverflow::Kick => {
-                    return Queued::Dropped(dropped.saturating_add(1));
+                    return Queued::Dropped;
                 }
             }
         }
         self.add(message);
         match self.messages.len() {
-            _ if dropped > 0 => Queued::Dropped(dropped),
+            _ if dropped > 0 => Queued::Replaced(dropped),
             1 => Queued::First(self.claim),
             _ => Queued::Behind,
         }
     }
 
+    /// Returns whether a message fits. The first always does.
     fn has_room(&self, bytes: usize, config: &NodeConfig) -> bool {
+        if self.messages.is_empty() {
+            return true;
+        }
         self.messages.len() < config.live_queue_max
             && self.bytes.saturating_add(bytes) <= config.live_queue_bytes_max
     }

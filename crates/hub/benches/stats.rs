@@ -1,16 +1,36 @@
-//! Measurements, printed by `cargo test --release -p tickwire-hub --lib stats::tests::bench --
-//! --ignored --nocapture --test-threads 1`.
+//! Cost of statistics: calls on a game's thread, ingestion, and queries. Goals: 50 ns a call, 1 million
+//! events a second a core, 5 ms for 30 days by the hour.
+//!
+//! ```text
+//! cargo bench -p tickwire-hub --bench stats
+//! ```
+
 #![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a measurement reads a clock; the module under test does not"
+    reason = "it measures, prints what it measured, and stops at what it does not expect"
 )]
 
 use core::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::*;
-use crate::stats::{Counters, Query, Tallies};
-use wire::Seed;
+use hub::stats::{
+    Batch, BatchId, BatchWriter, Counters, Query, RollupConfig, Rollups, Sample, StatKey,
+    StatRecord, StatText, Tallies,
+};
+use hub::{BatchSeq, Epoch, Name};
+use wire::{ClientId, Generator, NodeId, Seed, UnixTime};
+
+/// The middle of a day.
+const NOON: UnixTime = UnixTime::from_secs(1_800_014_400);
+
+fn main() {
+    calls();
+    ingestion();
+    queries();
+}
 
 /// Returns the CPU time of this thread, seconds: other processes' load does not count.
 fn cpu_secs() -> f64 {
@@ -21,12 +41,8 @@ fn cpu_secs() -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// H12: `count` and `record` take at most 50 ns at the median.
-///
 /// Each sample is the mean of 64 calls, since reading the clock takes longer than one of them.
-#[test]
-#[ignore = "a measurement, for a release build"]
-fn h12_count_and_record_take_at_most_50_ns() {
+fn calls() {
     let mut counters = Counters::new(256, 64 * 64);
     let series: Vec<_> = (0..256)
         .map(|at| counters.register(key(&format!("s x={at}"))).unwrap())
@@ -51,18 +67,14 @@ fn h12_count_and_record_take_at_most_50_ns() {
     for (call, times) in [("count", &mut counts), ("record", &mut records)] {
         times.sort_unstable();
         let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
-        eprintln!("{call}: p50 {p50} ns, p99 {p99} ns");
-        assert!(p50 <= 50, "{call}: {p50} ns");
+        println!("{call}: p50 {p50} ns, p99 {p99} ns");
     }
 }
 
-/// H12: a core takes in at least 1,000,000 events a second, decoded and added to all levels.
-#[test]
-#[ignore = "a measurement, for a release build"]
-fn h12_a_million_events_a_second_are_ingested() {
+/// 8 nodes, a batch a second each, for 5 minutes: 100 series, 5,000 players.
+fn ingestion() {
     let mut generator = Seed::from_number(1).generator(0);
     let mut rollups = Rollups::new(RollupConfig::default());
-    // 8 nodes, a batch a second each, for 5 minutes: 100 series, 5,000 players.
     let series: Vec<_> = (0..100)
         .map(|at| key(&format!("tick_us region=eu server={at}")))
         .collect();
@@ -95,7 +107,7 @@ fn h12_a_million_events_a_second_are_ingested() {
         rollups.apply(id(1, 1, number), received, &batch);
     }
     let rate = f64::from(events) / (cpu_secs() - start);
-    eprintln!(
+    println!(
         "{events} events: {:.2} million/s (decoded at {:.2}), {:.1} bytes an event, {} MiB in {} buckets",
         rate / 1e6,
         f64::from(events) / decode / 1e6,
@@ -110,19 +122,16 @@ fn h12_a_million_events_a_second_are_ingested() {
         .iter()
         .map(|row| row.key.len() + row.value.as_ref().map_or(0, Vec::len))
         .sum();
-    eprintln!(
+    println!(
         "{} dirty rows, {} KiB, in {:.1} ms",
         rows.len(),
         size >> 10,
         drain * 1e3
     );
-    assert!(rate >= 1e6, "{rate}");
 }
 
-/// H12: a query of 30 days by the hour takes at most 5 ms.
-#[test]
-#[ignore = "a measurement, for a release build"]
-fn h12_thirty_days_by_the_hour_take_at_most_5_ms() {
+/// 30 days of 2,000 events an hour in 4 series.
+fn queries() {
     let mut generator = Seed::from_number(1).generator(0);
     let mut rollups = Rollups::new(RollupConfig::default());
     let regions = ["eu", "us", "asia", "sa"];
@@ -141,12 +150,12 @@ fn h12_thirty_days_by_the_hour_take_at_most_5_ms() {
         rollups.expire(received);
     }
     let now = UnixTime::from_secs(NOON.as_secs() + 720 * 3_600);
-    for (columns, series, limit_ms) in [
-        ("count, sum, p50, p99, uniques", "where region = eu", 5.0),
-        ("count, sum, mean, max", "", 5.0),
+    for (columns, series) in [
+        ("count, sum, p50, p99, uniques", "where region = eu"),
+        ("count, sum, mean, max", ""),
         // Each row is merged from 4 series; 4 rows an hour.
-        ("count, sum, p50, p99, uniques", "", f64::MAX),
-        ("count, sum, p50, p99, uniques", "by region", f64::MAX),
+        ("count, sum, p50, p99, uniques", ""),
+        ("count, sum, p50, p99, uniques", "by region"),
     ] {
         let text = format!("{columns} of tick_us {series} from now-30d to now step 1h");
         let mut rows = 0;
@@ -156,7 +165,58 @@ fn h12_thirty_days_by_the_hour_take_at_most_5_ms() {
             rows = rollups.query(&query).unwrap().len();
         }
         let millis = (cpu_secs() - start) * 10.0;
-        eprintln!("{rows} rows in {millis:.2} ms: {text}");
-        assert!(millis <= limit_ms, "{millis}");
+        println!("{rows} rows in {millis:.2} ms: {text}");
     }
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+fn text(text: &str) -> StatText {
+    StatText::new(text).unwrap()
+}
+
+/// A series by `name` and `dimension=text` words.
+fn key(words: &str) -> StatKey {
+    let mut words = words.split(' ');
+    let series = name(words.next().unwrap());
+    let dimensions = words.map(|word| {
+        let (dimension, value) = word.split_once('=').unwrap();
+        (name(dimension), text(value))
+    });
+    StatKey::new(series, dimensions.collect()).unwrap()
+}
+
+fn record(secs: u64, words: &str, sample: Sample) -> StatRecord {
+    StatRecord {
+        time: UnixTime::from_secs(secs),
+        player: None,
+        key: key(words),
+        sample,
+    }
+}
+
+fn encoded(records: &[StatRecord]) -> Vec<u8> {
+    let mut writer = BatchWriter::default();
+    for record in records {
+        writer.push(record).unwrap();
+    }
+    writer.take()
+}
+
+fn batch(records: &[StatRecord]) -> Batch {
+    Batch::decode(&encoded(records)).unwrap()
+}
+
+const fn id(node: u8, epoch: u32, batch: u64) -> BatchId {
+    BatchId {
+        node: NodeId([node; 32]),
+        epoch: Epoch(epoch),
+        batch: BatchSeq(batch),
+    }
+}
+
+fn pick(generator: &mut Generator, bound: u64) -> usize {
+    usize::try_from(generator.below(bound)).unwrap()
 }
