@@ -430,7 +430,7 @@ impl ForwardLimiter {
 }
 
 /// Returns the /24 of an IPv4 address, or the /56 of an IPv6 address: what one household or host is
-/// assigned, and so less than the /48 of [`wire::NetworkKey`].
+/// assigned. For IPv6 that is longer than the /48 of [`wire::NetworkKey`].
 const fn prefix_of(source: IpAddr) -> IpAddr {
     first_of_prefix(source, 24, 56)
 }
