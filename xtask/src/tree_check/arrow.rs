@@ -27,7 +27,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("harness", &[]),
     ("xtask", &["harness"]),
 ];
-/// The crates that a program may import, each only those before it.
+/// The crates that a program may import; the lists below are its first ones.
 const IMPORTABLE: [&str; 14] = [
     "wire",
     "crypto",

@@ -187,7 +187,7 @@ impl Link {
     }
 
     /// Appends a record that may be dropped if the outbox would exceed `bytes_max`; returns whether
-    /// it was appended. The node is told how many were dropped, before the next that is not.
+    /// it was appended. Before the next one that fits, the node gets the number of dropped ones.
     pub(super) fn push_lossy(&mut self, record: Bytes, bytes_max: usize) -> bool {
         if self.outbox_bytes().saturating_add(record.len()) > bytes_max {
             self.missed = self.missed.saturating_add(1);

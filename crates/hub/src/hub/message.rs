@@ -157,9 +157,9 @@ impl Hub {
         }
     }
 
-    /// Cancels a call. The callee is told, if it has the request.
+    /// Cancels a call. If the callee has the request, it gets a notification.
     pub(super) fn on_cancel(&mut self, caller: ConnectionId, call: CallId) {
-        // If the call is not open, the reply is on its way.
+        // If the call is not open, it has been answered.
         if let Some((request, callee)) = self.calls.cancel(caller, call) {
             self.stats.calls_cancelled = self.stats.calls_cancelled.saturating_add(1);
             if let Some(callee) = callee {

@@ -1,6 +1,6 @@
 //! Encoding of snapshots of the mail index.
 //!
-//! A snapshot is a file of its own. It holds the position of each mail in the segments before one
+//! Each snapshot is one file. It holds the position of each mail in the segments before one
 //! segment, so that a start reads the log from that segment on only. Its records are framed as in
 //! the [log](super::format), with the snapshot's number in place of the segment's: one
 //! [`SnapshotHead`], lists of [`IndexEntry`]s ordered by player and number, and one [`SnapshotEnd`].

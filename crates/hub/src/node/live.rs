@@ -228,7 +228,6 @@ impl Node {
 
     /// Queues a message for a player; returns whether it was queued or mailed.
     fn queue_live(&mut self, player: ClientId, message: PlayerMessage) -> bool {
-        let body = message.body().clone();
         let stats = &mut self.stats;
         match self.live.push(player, message, &self.config) {
             Queued::First(claim) => {
@@ -254,7 +253,7 @@ impl Node {
                 self.events.push_back(NodeEvent::SlowPlayer(claim));
                 false
             }
-            Queued::Spill => self.spill(player, body),
+            Queued::Spill(message) => self.spill(player, message.into_body()),
             Queued::Unclaimed => {
                 stats.live_stray = stats.live_stray.saturating_add(1);
                 false

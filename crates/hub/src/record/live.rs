@@ -92,7 +92,7 @@ impl<'a> LiveToHub<'a> {
     }
 }
 
-/// A live message for a node, or what became of its own.
+/// A live message for a node, or the outcome of its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LiveToNode<'a> {

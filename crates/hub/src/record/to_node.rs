@@ -119,7 +119,7 @@ pub enum ToNode<'a> {
         /// The last mail of this node with a verdict when the mailbox was read.
         settled: SenderSeq,
     },
-    /// A live message, or what became of one.
+    /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
 }
 

@@ -5,7 +5,7 @@
 //! record = head 1, time, series, [player], value
 //! ```
 //!
-//! Numbers are varints (7 bits a byte, least significant first, in the fewest bytes) unless told;
+//! Numbers are varints (7 bits a byte, least significant first, in the fewest bytes) unless stated;
 //! a signed number is folded (0, -1, 1, -2, ...).
 //!
 //! | field | encoding |

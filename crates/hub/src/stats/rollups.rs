@@ -458,7 +458,7 @@ impl Rollups {
     }
 }
 
-/// What of a record goes into its bucket.
+/// The part of a record that its bucket stores.
 #[derive(Clone, Copy)]
 enum Sampling {
     Full,

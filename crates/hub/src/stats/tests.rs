@@ -1,6 +1,6 @@
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "whatever else comes fails the test"
+    reason = "any other variant fails the test"
 )]
 
 mod batch;

@@ -285,7 +285,7 @@ fn store_many() -> Store<MemorySegments> {
     store
 }
 
-/// Returns the memory that `store` takes beside its files, bytes for each mail, and the files.
+/// Returns the memory of `store` without its files, bytes for each mail, and the files.
 fn index_bytes(store: Store<MemorySegments>) -> (i64, MemorySegments) {
     let mails = i64::try_from(store.mail_count()).unwrap();
     let held = COUNT.with(Cell::get).1;

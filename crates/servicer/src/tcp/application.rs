@@ -45,8 +45,8 @@ pub trait StreamApplication<M: StreamMachine> {
     ) -> Option<Dial>;
 
     /// Handles the result of a dial, which the application converts into an outcome for
-    /// [`handle_completed`](StreamMachine::handle_completed). Does nothing by default, for those
-    /// that never dial.
+    /// [`handle_completed`](StreamMachine::handle_completed). The default is for applications that
+    /// never dial; it panics in debug builds.
     ///
     /// If the dial succeeded, [`handle_opened`](StreamMachine::handle_opened) was called before.
     fn on_dialled(
@@ -56,6 +56,7 @@ pub trait StreamApplication<M: StreamMachine> {
         _id: CommandId,
         _result: Result<ConnectionId, DialError>,
     ) {
+        debug_assert!(false, "an application that dials handles the result");
     }
 
     /// Called when a listener rejects a node that is not in

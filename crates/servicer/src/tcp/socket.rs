@@ -41,25 +41,24 @@ pub fn listen(socket: Socket, address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 ///
-/// The system's error, such as a lack of descriptors, which seldom ends at once: try again after
+/// The system's error, such as a lack of descriptors, which seldom ends at once; or
+/// `ConnectionAborted` if [`ACCEPTS_MAX`] peers in a row left before the accept. Try again after
 /// [`ACCEPT_BACKOFF`].
 pub fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
-    loop {
-        return match listener.accept() {
-            Ok((stream, peer)) => Ok(Some((stream, canonical(peer)))),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+    for _ in 0..ACCEPTS_MAX {
+        match listener.accept() {
+            Ok((stream, peer)) => return Ok(Some((stream, canonical(peer)))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             // The peer left before the accept, or a signal arrived; accept(2).
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                ) =>
-            {
-                continue;
-            }
-            Err(error) => Err(error),
-        };
+                ) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Err(ErrorKind::ConnectionAborted.into())
 }
 
 /// Returns whether a connect has completed.

@@ -113,3 +113,9 @@ fn a_finding_points_at_the_line() {
     let lines: Vec<_> = check(&workspace.view()).iter().map(|it| it.line).collect();
     assert_eq!(lines, [6, 5]);
 }
+
+#[test]
+fn libraries_end_with_the_facade_and_programs_with_the_daemon() {
+    assert_eq!(LIBRARIES.last(), Some(&"tickwire"));
+    assert_eq!(PROGRAMS.last(), Some(&"daemon"));
+}

@@ -43,6 +43,15 @@ pub enum PlayerMessage {
 }
 
 impl PlayerMessage {
+    pub(in crate::node) fn into_body(self) -> Bytes {
+        match self {
+            Self::Forward { body, .. }
+            | Self::Cast { body, .. }
+            | Self::Local(body)
+            | Self::Mail { body, .. } => body.0,
+        }
+    }
+
     /// Returns the payload.
     #[must_use]
     pub const fn body(&self) -> &Bytes {
@@ -76,7 +85,7 @@ pub enum LiveOverflow {
 }
 
 /// Result of queueing a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(in crate::node) enum Queued {
     /// It is the first of the queue.
     First(ClaimId),
@@ -87,7 +96,7 @@ pub(in crate::node) enum Queued {
     /// Dropped; the first one of this session.
     Slow(ClaimId),
     /// To be mailed, see [`LiveQueues::on_spilled`].
-    Spill,
+    Spill(PlayerMessage),
     /// The player is not claimed here.
     Unclaimed,
 }
@@ -314,7 +323,7 @@ const SUBSCRIPTION_BYTES: usize = size_of::<Name>() + 80;
 impl LiveQueue {
     fn push(&mut self, message: PlayerMessage, total: usize, config: &NodeConfig) -> Queued {
         if self.spilled.is_some() {
-            return Queued::Spill;
+            return Queued::Spill(message);
         }
         let bytes = message.bytes();
         // The limit of all queues is no fault of this player.
@@ -326,7 +335,7 @@ impl LiveQueue {
         let mut dropped = 0_u64;
         while !self.has_room(bytes, config) {
             match config.live_overflow {
-                LiveOverflow::Spill => return Queued::Spill,
+                LiveOverflow::Spill => return Queued::Spill(message),
                 LiveOverflow::DropOldest if fits_alone && self.drop_oldest() => {
                     dropped = dropped.saturating_add(1);
                 }

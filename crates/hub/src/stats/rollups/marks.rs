@@ -11,7 +11,7 @@ use crate::stats::varint;
 /// Most batches that are applied ahead of a missing one.
 const AHEAD_MAX: usize = 64;
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Applied {

@@ -232,21 +232,27 @@ fn a_header_that_is_cut_off_or_not_for_datagrams_is_refused() {
         header(0x21, 0x22, &v6("2001:db8::9")),
     ] {
         for len in 1..whole.len() {
-            assert!(read_header(&whole[..len]).is_err(), "{len}");
+            assert_eq!(read_header(&whole[..len]), Err(BadHeader::Short), "{len}");
         }
     }
-    for refused in [
-        header(0x11, 0x12, &V4),
-        header(0x22, 0x12, &V4),
-        header(0x21, 0x11, &V4),
-        header(0x21, 0x31, &[0; 216]),
-        header(0x21, 0x32, &[0; 216]),
-        header(0x21, 0x12, &V4[..11]),
-        header(0x21, 0x22, &V4),
-        header(0x21, 0x12, &[0; 12]),
-        header(0x21, 0x12, &[224, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
-        header(0x21, 0x12, &[&V4[..], &[0; 229]].concat()),
+    for (refused, error) in [
+        (header(0x11, 0x12, &V4), BadHeader::Version),
+        (header(0x22, 0x12, &V4), BadHeader::Command),
+        (header(0x21, 0x11, &V4), BadHeader::Family),
+        (header(0x21, 0x31, &[0; 216]), BadHeader::Family),
+        (header(0x21, 0x32, &[0; 216]), BadHeader::Family),
+        (header(0x21, 0x12, &V4[..11]), BadHeader::Short),
+        (header(0x21, 0x22, &V4), BadHeader::Short),
+        (header(0x21, 0x12, &[0; 12]), BadHeader::Family),
+        (
+            header(0x21, 0x12, &[224, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+            BadHeader::Family,
+        ),
+        (
+            header(0x21, 0x12, &[&V4[..], &[0; 229]].concat()),
+            BadHeader::TooLong,
+        ),
     ] {
-        assert!(read_header(&refused).is_err(), "{refused:?}");
+        assert_eq!(read_header(&refused), Err(error), "{refused:?}");
     }
 }
