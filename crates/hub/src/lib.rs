@@ -2,6 +2,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+mod backend;
+#[cfg(feature = "conformance")]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "an overflow fails the test that calls it"
+)]
+pub mod conformance;
 mod field;
 pub mod game;
 mod hub;
@@ -12,6 +19,7 @@ pub mod record;
 pub mod stats;
 pub mod store;
 
+pub use backend::Backend;
 pub use field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, Lease,
     LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError, SenderSeq,
@@ -23,5 +31,5 @@ pub use node::{
     PlayerMessage, SendError, Ticket,
 };
 pub use store::{
-    Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp,
+    Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp, StoreStats,
 };

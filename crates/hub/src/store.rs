@@ -5,6 +5,7 @@ mod op;
 mod tests;
 
 use core::fmt;
+use std::collections::VecDeque;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
@@ -45,6 +46,8 @@ pub struct Store<F> {
     stats: StoreStats,
     /// Buffer for one record.
     scratch: Vec<u8>,
+    /// Outcomes of submitted batches that were not polled yet.
+    pub(crate) completed: VecDeque<(CommandId, Outcome)>,
 }
 
 /// Counters of a store since it was opened.
@@ -97,6 +100,7 @@ impl<F: SegmentFile> Store<F> {
             recovery,
             stats: StoreStats::default(),
             scratch: Vec::new(),
+            completed: VecDeque::new(),
         })
     }
 

@@ -10,6 +10,8 @@ mod bare;
 mod calls;
 mod claims;
 mod clock;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod contract;
 mod drain;
 mod flood;
