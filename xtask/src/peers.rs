@@ -12,11 +12,13 @@ use std::process::Command;
 use harness::comparison::{Comparison, Machine};
 use harness::goal::Verdict;
 use harness::row::{Row, Rows};
-use harness::{lockstep, relay, udp};
+use harness::{hub, lockstep, relay, udp};
 
 use crate::failure::Failure;
 use crate::member::Metadata;
+use crate::need::Absent;
 use crate::process;
+use crate::servers;
 
 /// The page with the summaries.
 const PAGE: &str = "docs/benchmarks.md";
@@ -46,6 +48,8 @@ enum Protocol {
     Lockstep,
     /// A relay of a mesh, compared with bare forwarders.
     Relay,
+    /// The hub, compared with NATS and Redis.
+    Hub,
 }
 
 /// Measures, writes the report and the tables, and prints which goals are met.
@@ -70,6 +74,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             // A failing test has already printed its figures.
             failures.extend(TESTS.iter().filter_map(|tests| tests.add(&mut rows).err()));
             (relay::COMPARISON, None)
+        }
+        Protocol::Hub => {
+            measure_hub(options, &mut rows)?;
+            (hub::COMPARISON, Some("benches/peers_hub/Cargo.lock"))
         }
     };
     let machine = Machine {
@@ -108,6 +116,22 @@ fn measure_relay(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
     // others.
     let arguments = ["-n", "-10", &program, &options.rounds.to_string()];
     collect(Path::new("nice"), &arguments, rows)
+}
+
+/// Measures the hub, NATS and Redis. It fetches the servers that are missing.
+fn measure_hub(options: &Options, rows: &mut Rows) -> Result<(), Failure> {
+    let mut arguments = Vec::new();
+    for name in ["nats-server", "redis-server"] {
+        let server = servers::named(name)
+            .ok_or_else(|| Failure::Check(format!("{name}: not a server of the tests")))?;
+        let found = server.ensure(Absent::Install)?;
+        println!("peers: {}", found.line(name));
+        arguments.push(found.path.display().to_string());
+    }
+    arguments.push(options.load_rounds.to_string());
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let programs = build(&["--manifest-path", "benches/peers_hub/Cargo.toml"])?;
+    collect(&programs.join("peers-hub"), &arguments, rows)
 }
 
 /// Builds a package; returns the folder of its programs.
@@ -280,7 +304,13 @@ mod tests {
     #[test]
     fn the_page_has_the_marks_of_every_comparison() {
         let page = include_str!("../../docs/benchmarks.md");
-        for comparison in [udp::COMPARISON, lockstep::COMPARISON, relay::COMPARISON] {
+        let all = [
+            udp::COMPARISON,
+            lockstep::COMPARISON,
+            relay::COMPARISON,
+            hub::COMPARISON,
+        ];
+        for comparison in all {
             assert!(comparison.insert(page, "").is_some(), "{}", comparison.name);
         }
     }

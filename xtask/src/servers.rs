@@ -63,10 +63,7 @@ pub(crate) fn run(absent: need::Absent) -> Result<(), Failure> {
     let mut missing = Vec::new();
     for server in SERVERS {
         match server.ensure(absent) {
-            Ok(found) => {
-                let path = found.path.display();
-                println!("servers: {} {} is {path}", server.name, found.version);
-            }
+            Ok(found) => println!("servers: {}", found.line(server.name)),
             Err(failure) => {
                 println!("servers: {} is not available: {failure}", server.name);
                 missing.push(server.name);
@@ -78,6 +75,13 @@ pub(crate) fn run(absent: need::Absent) -> Result<(), Failure> {
     }
     let missing = missing.join(", ");
     Err(Failure::Check(format!("not available: {missing}")))
+}
+
+impl Found {
+    /// Returns a line that names the program and its version.
+    pub(crate) fn line(&self, name: &str) -> String {
+        format!("{name} {} is {}", self.version, self.path.display())
+    }
 }
 
 impl Server {

@@ -28,6 +28,8 @@ pub enum Bound {
     AtLeast(f64),
     /// At least this many times less than the best of these stacks in the same case.
     TimesLess(f64, &'static [&'static str]),
+    /// At least this many times the best of these stacks in the same case.
+    TimesMore(f64, &'static [&'static str]),
     /// At most this many times the value of a stack in a case.
     TimesOf(f64, &'static str, &'static str),
     /// At most this much more than the value of a stack in the same case.
@@ -61,6 +63,7 @@ impl Goal {
             bound @ (Bound::AtMost(_)
             | Bound::AtLeast(_)
             | Bound::TimesLess(..)
+            | Bound::TimesMore(..)
             | Bound::TimesOf(..)
             | Bound::Over(..)) => (
                 format!("{} {} `{}`", self.stack, self.case, self.metric),
@@ -86,12 +89,20 @@ impl Goal {
             Bound::AtMost(most) => (Digits(ours?).to_string(), ours? <= most),
             Bound::AtLeast(least) => (Digits(ours?).to_string(), ours? >= least),
             Bound::TimesLess(factor, peers) => {
-                // Every peer must have a value, because a missing one could make ours look better.
-                let values = peers.iter().map(|peer| of(peer, self.case));
-                let values = values.collect::<Option<Vec<_>>>()?;
-                let best = values.into_iter().min_by(f64::total_cmp)?;
+                let best = self
+                    .values(rows, peers)?
+                    .into_iter()
+                    .min_by(f64::total_cmp)?;
                 let ratio = best / ours?;
                 (format!("{ratio:.2} times less"), ours? * factor <= best)
+            }
+            Bound::TimesMore(factor, peers) => {
+                let best = self
+                    .values(rows, peers)?
+                    .into_iter()
+                    .max_by(f64::total_cmp)?;
+                let ratio = ours? / best;
+                (format!("{ratio:.2} times more"), ours? >= best * factor)
             }
             Bound::TimesOf(factor, stack, case) => {
                 let floor = of(stack, case).filter(|value| *value > 0.0)?;
@@ -107,11 +118,20 @@ impl Goal {
         })
     }
 
+    /// Returns the values of all `peers`, or `None` if one is missing: that could make ours look
+    /// better.
+    fn values(&self, rows: &Rows, peers: &[&str]) -> Option<Vec<f64>> {
+        let values = peers
+            .iter()
+            .map(|peer| rows.value(peer, self.case, self.metric));
+        values.collect()
+    }
+
     /// Returns whether the clients of all compared stacks took their turns, if the case has
     /// clients.
     fn is_decided(&self, rows: &Rows) -> bool {
         let peers = match self.bound {
-            Bound::TimesLess(_, peers) => peers,
+            Bound::TimesLess(_, peers) | Bound::TimesMore(_, peers) => peers,
             Bound::AtMost(_)
             | Bound::AtLeast(_)
             | Bound::TimesOf(..)
@@ -136,6 +156,9 @@ impl fmt::Display for Aim<'_> {
             Bound::AtLeast(least) => write!(f, "at least {least}"),
             Bound::TimesLess(factor, peers) => {
                 write!(f, "{factor} times less than {}", peers.join(" and "))
+            }
+            Bound::TimesMore(factor, peers) => {
+                write!(f, "{factor} times more than {}", peers.join(" and "))
             }
             Bound::TimesOf(factor, stack, case) if case == self.1 => {
                 write!(f, "at most {factor} times {stack}")

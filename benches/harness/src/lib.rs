@@ -8,6 +8,7 @@
 
 pub mod comparison;
 pub mod goal;
+pub mod hub;
 pub mod lockstep;
 pub mod relay;
 pub mod row;
