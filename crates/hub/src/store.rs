@@ -369,7 +369,7 @@ impl<F: SegmentFile> Store<F> {
 }
 
 /// Most mails of one read.
-const READ_MAILS_MAX: usize = 64;
+const READ_MAILS_MAX: usize = 256;
 
 impl From<AppendError> for StoreError {
     fn from(error: AppendError) -> Self {

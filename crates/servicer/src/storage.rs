@@ -2,7 +2,8 @@
 //!
 //! Jobs enter by a bounded queue ([`Jobs`]). The thread takes all queued jobs, executes them as one
 //! batch ([`Storage::execute`]) and sends the batch's outcomes to the driver as one request. Under
-//! load the batches grow, so each job costs fewer syncs.
+//! load the batches grow, so each job costs fewer syncs. Reads do not wait for that sync
+//! ([`Storage::may_overtake`]).
 //!
 //! Create the queue first, since the application submits to it. Then spawn the servicer, since its
 //! requests carry the outcomes. Spawn the thread last.
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
-use hub::Store;
 use hub::log::SegmentFile;
+use hub::{Store, StoreOp};
 use wire::CommandId;
 
 use crate::counters::{AtomicCounters as _, counters};
@@ -30,6 +31,12 @@ pub trait Storage {
 
     /// Executes all `jobs`, makes them durable with one sync and appends one outcome for each.
     fn execute(&mut self, jobs: impl Iterator<Item = Self::Job>, outcomes: &mut Vec<Self::Outcome>);
+
+    /// Returns whether `job` only reads and may overtake the jobs queued before it. Such jobs of a
+    /// batch are executed first, and their outcomes are sent before the others are synced.
+    fn may_overtake(_job: &Self::Job) -> bool {
+        false
+    }
 
     /// Does one bounded step of housekeeping. Returns whether there is more. Called while no job is
     /// queued.
@@ -72,7 +79,7 @@ counters! {
     StorageCounters,
     /// The counters of a running storage thread.
     StorageLedger,
-    /// Batches executed, each with one sync.
+    /// Batches executed, each with at most one sync.
     batches,
     /// Jobs executed.
     jobs,
@@ -295,10 +302,19 @@ where
     }
 
     fn execute(&mut self, batch: &mut Vec<S::Job>) {
+        let reads: Vec<_> = batch.extract_if(.., |job| S::may_overtake(job)).collect();
+        for jobs in [reads, core::mem::take(batch)] {
+            if !jobs.is_empty() {
+                self.execute_all(jobs);
+            }
+        }
+    }
+
+    fn execute_all(&mut self, jobs: Vec<S::Job>) {
         let ledger = &self.queue.ledger;
-        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let mut outcomes = Vec::with_capacity(batch.len());
-        self.storage.execute(batch.drain(..), &mut outcomes);
+        let count = u64::try_from(jobs.len()).unwrap_or(u64::MAX);
+        let mut outcomes = Vec::with_capacity(jobs.len());
+        self.storage.execute(jobs.into_iter(), &mut outcomes);
         ledger.batches.add(1);
         ledger.jobs.add(count);
         let mut request = (self.complete)(outcomes);
@@ -350,6 +366,11 @@ impl<F: SegmentFile> Storage for Store<F> {
             let reads = after.unreadable;
             tracing::warn!(reads, "a mailbox cannot be read now; it is tried again");
         }
+    }
+
+    /// The hub reads a mailbox again after it has appended to it.
+    fn may_overtake((_, command): &Self::Job) -> bool {
+        matches!(command, hub::Command::Store(StoreOp::Read { .. }))
     }
 
     fn tidy(&mut self) -> bool {

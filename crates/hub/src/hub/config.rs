@@ -31,7 +31,7 @@ pub struct HubConfig {
     pub unacknowledged_bytes_max: usize,
     /// The same for one player, bytes. Default 64 KiB. A longer mail is delivered alone.
     pub unacknowledged_player_bytes_max: usize,
-    /// Mails delivered to one player and not acknowledged. Default 64.
+    /// Mails delivered to one player and not acknowledged. Default 256.
     pub unacknowledged_mails_max: usize,
     /// Store commands in flight. Default 1,024. Reads and acknowledgements may use half.
     pub ops_in_flight: usize,
@@ -87,7 +87,7 @@ impl Default for HubConfig {
             link_bytes_max: 4 << 20,
             unacknowledged_bytes_max: 1 << 20,
             unacknowledged_player_bytes_max: 64 << 10,
-            unacknowledged_mails_max: 64,
+            unacknowledged_mails_max: 256,
             ops_in_flight: 1_024,
             store_bytes_in_flight: 16 << 20,
             calls_max: 1_024,

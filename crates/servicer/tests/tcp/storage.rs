@@ -74,6 +74,9 @@ impl StreamApplication<Still> for Passer {
     }
 }
 
+/// Jobs from this number on are reads.
+const READ: u32 = 10_000;
+
 /// A number at which the storage panics.
 const POISON: u32 = 9_999;
 
@@ -101,6 +104,10 @@ impl Storage for Doubler {
         self.batches += 1;
         self.begun.send(outcomes.len()).ok();
         self.go.recv().ok();
+    }
+
+    fn may_overtake(job: &u32) -> bool {
+        *job >= READ
     }
 
     fn tidy(&mut self) -> bool {
@@ -192,6 +199,29 @@ fn waiting_jobs_share_a_batch_and_complete_in_order() {
         report.to_string(),
         "doubler: shut down in order after 100 jobs in 2 batches"
     );
+}
+
+#[test]
+fn reads_complete_before_the_sync_of_the_jobs_queued_before_them() {
+    let bench = start(StorageConfig::default(), 16);
+    bench.jobs.submit(1).unwrap();
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(1));
+    for job in [2, READ, 3, READ + 1] {
+        bench.jobs.submit(job).unwrap();
+    }
+    bench.go.send(()).unwrap();
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![2]));
+    assert_eq!(bench.begun.recv_timeout(TIMEOUT), Ok(2));
+    bench.go.send(()).unwrap();
+    let reads = vec![READ * 2, (READ + 1) * 2];
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(reads));
+    assert_eq!(
+        bench.begun.recv_timeout(TIMEOUT),
+        Ok(2),
+        "the jobs with a sync"
+    );
+    drop(bench.go);
+    assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![4, 6]));
 }
 
 #[test]
