@@ -3,6 +3,7 @@
 //! Each case runs on all stacks in turn, round by round, with fresh folders. A stack is a set of
 //! async functions that run one case for about a second. Payloads are 128 bytes.
 
+#![forbid(unsafe_code)]
 #![expect(
     clippy::missing_panics_doc,
     clippy::missing_errors_doc,
