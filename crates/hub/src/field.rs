@@ -52,6 +52,10 @@ numbers! {
     BatchSeq(u64);
     /// The sender's number of a live message: 1 for the first of its run.
     LiveSeq(u64);
+    /// The node's number of a request to the key-value store: 1 for the first of its run.
+    KvRequest(u64);
+    /// The node's number of a watch: 1 for the first of its run.
+    WatchId(u64);
 }
 
 impl SenderSeq {

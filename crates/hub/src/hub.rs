@@ -247,6 +247,7 @@ impl Hub {
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
             ToHub::Cancel { call } => self.on_cancel(id, call),
             ToHub::Live(record) => self.on_live(id, record),
+            ToHub::Kv(_) => self.close(id, DownReason::Protocol),
         }
     }
 

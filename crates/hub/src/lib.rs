@@ -13,6 +13,7 @@ mod field;
 pub mod game;
 mod hub;
 pub mod join_file;
+pub mod kv;
 pub mod log;
 mod node;
 pub mod record;
@@ -21,8 +22,9 @@ pub mod store;
 
 pub use backend::Backend;
 pub use field::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, Lease,
-    LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, KvRequest,
+    Lease, LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError,
+    SenderSeq, WatchId,
 };
 pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats};
 pub use join_file::JoinFile;

@@ -1,24 +1,25 @@
 //! The log: all persistent data of a hub, in append-only files.
 //!
 //! A log is a sequence of segments. Each begins with all small state (runs of nodes, refusals,
-//! counts), followed by records in order of arrival: mail, acknowledgements, state changes. The
-//! oldest segment is removed once it holds no stored mail; if stored mail pins more than half of
-//! the log, that mail is copied to the end. So disk use stays under twice the stored mail plus a
+//! counts), followed by records in order of arrival: mail, acknowledgements, keys, state changes. The
+//! oldest segment is removed once it holds no stored mail and no key; if these pin more than half of
+//! the log, they are copied to the end. So disk use stays under twice the stored data plus a
 //! few segments, and the state needs no second store.
 //!
-//! Snapshots of the positions of all mails are written now and then, so that a start reads the end of
+//! Snapshots of the positions of all mails and keys are written now and then, so that a start reads the end of
 //! the log only. The log does not depend on them: without a valid one, a start reads all of it.
 //!
 //! - [`mod@format`]: encoding of records; [`snapshot_format`]: that of snapshots.
 //! - [`SegmentFile`]: the files; [`MemorySegments`] with fault injection, or `FileSegments`
 //!   (feature `fs`).
-//! - `index`: in-memory state, `mails`: that of mails; `snapshot`: writes and reads snapshots;
+//! - `index`: in-memory state, `mails`: that of mails; `kv`: that of keys; `snapshot`: writes and reads snapshots;
 //!   `recovery`: rebuilds the index from disk.
 
 pub mod format;
 #[cfg(feature = "fs")]
 mod fs;
 mod index;
+mod kv;
 mod mails;
 mod recovery;
 mod segment;
@@ -35,9 +36,11 @@ pub use recovery::{OpenError, OpenFailure, Recovery};
 pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};
 
 use crate::field::{LogId, MailSeq};
-use format::{LogRecord, Start, StoredMail};
+use crate::kv::KvKey;
+use format::{LogRecord, Start, StoredKv, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
+use kv::KvPlace;
 use snapshot::Snapshots;
 
 pub(crate) struct Log<F> {
@@ -217,7 +220,7 @@ impl<F: SegmentFile> Log<F> {
             return self.drop_segment(oldest);
         }
         let used: u64 = self.segments.values().sum();
-        let allowed = self.index.live_bytes().saturating_mul(2);
+        let allowed = self.index.data_bytes().saturating_mul(2);
         let slack = self.segment_bytes.saturating_mul(3);
         used > allowed.saturating_add(slack) && self.copy_forward(oldest, len)
     }
@@ -260,6 +263,30 @@ impl<F: SegmentFile> Log<F> {
             .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
             Ok((LogRecord::Mail(mail), _)) if (mail.player, mail.seq) == (player, seq) => Ok(mail),
+            _ => Err(ReadFailure::Corrupt),
+        }
+    }
+
+    /// Reads a durable key; nothing is pending.
+    pub(crate) fn read_kv<'b>(
+        &mut self,
+        key: &KvKey,
+        entry: &KvPlace,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<StoredKv<'b>, ReadFailure> {
+        let len = usize::try_from(entry.len).map_err(|_| ReadFailure::Corrupt)?;
+        buf.clear();
+        buf.resize(len, 0);
+        let place = entry.place;
+        self.files
+            .read(place.segment, place.offset, buf)
+            .map_err(|_| ReadFailure::Unreadable)?;
+        match format::decode(buf, place.segment, place.offset) {
+            Ok((LogRecord::KvSet(stored), _))
+                if stored.key == *key && stored.sequence == entry.sequence =>
+            {
+                Ok(stored)
+            }
             _ => Err(ReadFailure::Corrupt),
         }
     }
@@ -391,10 +418,14 @@ impl<F: SegmentFile> Log<F> {
                 segment: oldest,
                 offset: self.copied,
             };
-            if let LogRecord::Mail(mail) = &record
-                && self.index.is_live_at(mail.player, mail.seq, place)
-                && self.append(&record, Purpose::Data).is_err()
-            {
+            let is_live = if let LogRecord::Mail(mail) = &record {
+                self.index.is_live_at(mail.player, mail.seq, place)
+            } else if let LogRecord::KvSet(stored) = &record {
+                self.index.kv.is_live_at(&stored.key, place)
+            } else {
+                false
+            };
+            if is_live && self.append(&record, Purpose::Data).is_err() {
                 return false;
             }
             self.copied = self.copied.saturating_add(whole as u64);

@@ -577,7 +577,7 @@ impl Node {
                 settled,
             } => self.on_mailbox_empty(player, claim, settled),
             ToNode::Live(record) => self.on_live_record(record),
-            ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
+            ToNode::Kv(_) | ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! big-endian; a body is the rest of the record. If a record has an unknown code, a field out of
 //! range or trailing bytes, it is rejected and its link closed.
 
+mod kv;
 mod live;
 mod to_hub;
 mod to_node;
@@ -13,12 +14,13 @@ use core::fmt;
 use wire::{Encode, Reader, Writer};
 
 use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
+pub use kv::{KvItem, KvToHub, KvToNode};
 pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerList};
 pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
 /// Version of these records, as sent in the first record of a link.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Longest body of a message, bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1_024;
@@ -175,6 +177,14 @@ impl MailVerdict {
     }
 }
 
+fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        flag => Err(DecodeError::Choice(flag)),
+    }
+}
+
 fn decode_names(reader: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
     decode_list(reader, SERVICES_MAX, Name::decode)
 }
@@ -247,6 +257,18 @@ pub mod code {
     pub const CAST: u8 = 0x16;
     /// Node: requests that a player is disconnected.
     pub const KICK: u8 = 0x17;
+    /// Node: sets a key.
+    pub const KV_PUT: u8 = 0x18;
+    /// Node: deletes a key.
+    pub const KV_DELETE: u8 = 0x19;
+    /// Node: reads a key.
+    pub const KV_GET: u8 = 0x1a;
+    /// Node: reads a page of keys.
+    pub const KV_RANGE: u8 = 0x1b;
+    /// Node: watches the keys with a prefix.
+    pub const KV_WATCH: u8 = 0x1c;
+    /// Node: ends a watch.
+    pub const KV_UNWATCH: u8 = 0x1d;
 
     /// Hub: accepts the join.
     pub const JOINED: u8 = 0x41;
@@ -292,27 +314,38 @@ pub mod code {
     pub const MISSED: u8 = 0x55;
     /// Hub: a player of this node is to be disconnected.
     pub const HUB_KICK: u8 = 0x56;
+    /// Hub: a write of a key has ended, or a request has failed.
+    pub const KV_DONE: u8 = 0x58;
+    /// Hub: a key with its value.
+    pub const KV_ENTRY: u8 = 0x59;
+    /// Hub: a page of keys.
+    pub const KV_PAGE: u8 = 0x5a;
+    /// Hub: what a watch has reported is void; a snapshot follows.
+    pub const KV_RESET: u8 = 0x5b;
+    /// Hub: a key that is watched, and its value.
+    pub const KV_CHANGE: u8 = 0x5c;
+    /// Hub: a watch has reported all changes up to a revision.
+    pub const KV_COMPLETE: u8 = 0x5d;
 
     /// Codes reserved for later records; a decoder rejects them.
     ///
     /// | code | record |
     /// |---|---|
     /// | 0x12 | mail to a list of players, body stored once |
-    /// | 0x18-0x1d | KV: get, put, compare-and-swap, delete, lease, watch |
+    /// | 0x1f, 0x5e-0x5f | KV |
     /// | 0x20-0x23 | groups: join, leave, list, send |
     /// | 0x28 | query of counts |
     /// | 0x30-0x37 | hub to hub |
-    /// | 0x58-0x5d | KV answers |
     /// | 0x60-0x63 | group answers |
     /// | 0x68 | answer to a query of counts |
     /// | 0x70-0x77 | hub to hub |
     pub const RESERVED: [(u8, u8); 10] = [
         (0x12, 0x12),
-        (0x18, 0x1d),
+        (0x1f, 0x1f),
         (0x20, 0x23),
         (0x28, 0x28),
         (0x30, 0x37),
-        (0x58, 0x5d),
+        (0x5e, 0x5f),
         (0x60, 0x63),
         (0x68, 0x68),
         (0x70, 0x77),

@@ -1,5 +1,6 @@
 //! Executes the hub's store commands: a batch of commands, one sync, then the outcomes.
 
+mod kv;
 mod op;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,10 @@ use crate::log::{
 use crate::record::{MailRefusal, MailVerdict};
 
 pub use crate::log::OpenFailure;
-pub use op::{Command, Completed, Mail, NewMail, Outcome, Settled, StoreError, StoreOp};
+pub use kv::KvStoreConfig;
+pub use op::{
+    Command, Completed, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled, StoreError, StoreOp,
+};
 
 /// Executes a hub's store commands on a log.
 ///
@@ -64,7 +68,7 @@ pub struct StoreStats {
     pub busy: u64,
     /// Mails deleted because they expired.
     pub expired: u64,
-    /// Mails that failed their checksum: the disk has lost synced data.
+    /// Mails and keys that failed their checksum: the disk has lost synced data.
     pub corrupt: u64,
     /// Reads that failed. The mail is kept, and read again.
     pub unreadable: u64,
@@ -114,6 +118,7 @@ impl<F: SegmentFile> Store<F> {
     ) {
         let first = outcomes.len();
         let mut reads = Vec::new();
+        let mut loads = Vec::new();
         for (id, Command::Store(op)) in commands {
             let outcome = match op {
                 StoreOp::Join {
@@ -132,6 +137,15 @@ impl<F: SegmentFile> Store<F> {
                     entries,
                 } => self.count(node, epoch, batch, entries),
                 StoreOp::Expire { now } => Ok(self.expire(now)),
+                StoreOp::Kv(op) => {
+                    let outcome = kv::execute(&mut self.log, self.config.kv, &op);
+                    if let (KvOp::Load { after, bytes_max }, Ok(KvOutcome::Done(_))) =
+                        (op, &outcome)
+                    {
+                        loads.push((outcomes.len(), after, bytes_max));
+                    }
+                    outcome.map(Completed::Kv)
+                }
                 StoreOp::Read {
                     player,
                     after,
@@ -153,6 +167,14 @@ impl<F: SegmentFile> Store<F> {
         for (at, player, after, bytes_max, now) in reads {
             if let Some((_, outcome)) = outcomes.get_mut(at) {
                 *outcome = self.read(player, after, bytes_max, now);
+            }
+        }
+        for (at, after, bytes_max) in loads {
+            let scratch = &mut self.scratch;
+            let (loaded, corrupt) = kv::load(&mut self.log, after.as_ref(), bytes_max, scratch);
+            self.stats.corrupt = self.stats.corrupt.saturating_add(corrupt);
+            if let Some((_, outcome)) = outcomes.get_mut(at) {
+                *outcome = loaded.map(Completed::Kv);
             }
         }
     }
@@ -490,6 +512,8 @@ pub struct StoreConfig {
     /// Bytes of log after which a snapshot of the mail index is written. Default 16 MiB, at least 32
     /// for each stored mail; `u64::MAX` for none. A start reads about as much of the log.
     pub snapshot_after: u64,
+    /// Limits of the durable keys.
+    pub kv: KvStoreConfig,
 }
 
 impl StoreConfig {
@@ -512,6 +536,7 @@ impl Default for StoreConfig {
             live_bytes_max: 1 << 30,
             mails_max: 4_000_000,
             snapshot_after: 16 << 20,
+            kv: KvStoreConfig::default(),
         }
     }
 }

@@ -10,13 +10,13 @@
 //! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
 //! record's offset, the length and the payload, so a record is valid only where it was written. A
 //! length of zero ends a segment, which is allocated full of zeros. The first byte of the payload
-//! is its code; codes 16 and up are reserved for KV, groups, bodies shared by several mails and raw
-//! statistics.
+//! is its code; codes 16-19 and 24-35 are reserved for mail to many, groups, statistics and upkeep.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
 use crate::field::{BatchSeq, CountKey, DecodeError, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::kv::{KvKey, KvLease};
 use crate::record::{MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
 
 /// Bytes before a payload.
@@ -29,7 +29,10 @@ pub const PAYLOAD_BYTES_MAX: usize = RECORD_BYTES_MAX + 1_024;
 pub const MAGIC: [u8; 8] = *b"TWHUBLOG";
 
 /// Version of this format.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// Oldest version that this release reads. Version 2 adds codes 16 and up.
+pub const VERSION_MIN: u16 = 1;
 
 /// Size of a [`LogRecord::Start`], bytes. It fits a sector, so a disk writes it whole or not at
 /// all.
@@ -89,6 +92,17 @@ pub enum LogRecord<'a> {
     },
     /// The accepted wall clock: `code 1, time ms 8`.
     Time(UnixTime),
+    /// A key: `code 1, sequence 8, lease 1 [, node 32, epoch 4], key, value...`
+    KvSet(StoredKv<'a>),
+    /// A deleted key: `code 1, sequence 8, key`.
+    KvDelete {
+        /// Number of the change.
+        sequence: u64,
+        /// The key.
+        key: KvKey,
+    },
+    /// The number of the last change of a key: `code 1, sequence 8`.
+    KvMark(u64),
 }
 
 /// Header of a segment.
@@ -138,6 +152,19 @@ pub struct StoredMail<'a> {
     pub body: Redacted<&'a [u8]>,
 }
 
+/// A key in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredKv<'a> {
+    /// Number of the change: larger than those of all changes before.
+    pub sequence: u64,
+    /// The run of a node whose end deletes the key, if any.
+    pub lease: Option<KvLease>,
+    /// The key.
+    pub key: KvKey,
+    /// The value.
+    pub value: Redacted<&'a [u8]>,
+}
+
 const START: u8 = 0;
 const READY: u8 = 1;
 const BOOT: u8 = 2;
@@ -148,6 +175,9 @@ const REFUSAL: u8 = 6;
 const COUNTS: u8 = 7;
 const TOTAL: u8 = 8;
 const TIME: u8 = 9;
+const KV_SET: u8 = 20;
+const KV_DELETE: u8 = 21;
+const KV_MARK: u8 = 22;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,6 +304,13 @@ impl<'a> LogRecord<'a> {
             }
             Self::Total { key, total } => out.fields(&[&TOTAL, total, key]),
             Self::Time(time) => out.fields(&[&TIME, &time.as_millis()]),
+            Self::KvSet(it) => {
+                out.fields(&[&KV_SET, &it.sequence]);
+                KvLease::encode_option(it.lease.as_ref(), out);
+                out.fields(&[&it.key, &it.value]);
+            }
+            Self::KvDelete { sequence, key } => out.fields(&[&KV_DELETE, sequence, key]),
+            Self::KvMark(sequence) => out.fields(&[&KV_MARK, sequence]),
         }
     }
 
@@ -312,6 +349,17 @@ impl<'a> LogRecord<'a> {
                 key: CountKey::decode(&mut reader)?,
             },
             TIME => Self::Time(UnixTime::from_millis(reader.u64()?)),
+            KV_SET => Self::KvSet(StoredKv {
+                sequence: reader.u64()?,
+                lease: KvLease::decode_option(&mut reader)?,
+                key: KvKey::decode(&mut reader)?,
+                value: Redacted(reader.take_rest()),
+            }),
+            KV_DELETE => Self::KvDelete {
+                sequence: reader.u64()?,
+                key: KvKey::decode(&mut reader)?,
+            },
+            KV_MARK => Self::KvMark(reader.u64()?),
             code => return Err(DecodeError::Code(code)),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -321,7 +369,7 @@ impl<'a> LogRecord<'a> {
 
 impl Start {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        if reader.array()? != MAGIC || reader.u16()? != VERSION {
+        if reader.array()? != MAGIC || !(VERSION_MIN..=VERSION).contains(&reader.u16()?) {
             return Err(DecodeError::Code(START));
         }
         Ok(Self {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::{ClientId, Encode, NodeId, UnixTime, Writer};
 
 use super::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail};
+use super::kv::KvTable;
 use super::mails::Mails;
 use super::segment::SegmentId;
 use crate::field::{CountKey, Epoch, LogId, MailSeq, SenderSeq};
@@ -23,6 +24,7 @@ pub(crate) struct Index {
     /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
     pub(super) mails: Mails,
+    pub(crate) kv: KvTable,
     totals: BTreeMap<CountKey, u64>,
     /// Size of all runs of nodes in a log, bytes.
     node_bytes: u64,
@@ -128,6 +130,9 @@ impl Index {
                 }
             }
             LogRecord::Total { key, total } => self.set_total(key, *total),
+            LogRecord::KvSet(stored) => self.kv.set(stored, place, len),
+            LogRecord::KvDelete { sequence, key } => self.kv.delete(key, *sequence),
+            LogRecord::KvMark(sequence) => self.kv.on_mark(*sequence),
         }
     }
 
@@ -149,7 +154,9 @@ impl Index {
             key: key.clone(),
             total: *total,
         });
-        nodes.chain(totals)
+        let mark = self.kv.sequence();
+        let mark = (mark > 0).then_some(LogRecord::KvMark(mark));
+        nodes.chain(totals).chain(mark)
     }
 
     pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {
@@ -211,11 +218,17 @@ impl Index {
     }
 
     pub(crate) fn live_in(&self, segment: SegmentId) -> u64 {
-        self.mails.live_in(segment)
+        let mails = self.mails.live_in(segment);
+        mails.saturating_add(self.kv.live_in(segment))
     }
 
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.mails.live_bytes()
+    }
+
+    /// Returns the size of all stored mail and keys in the log, bytes.
+    pub(crate) const fn data_bytes(&self) -> u64 {
+        self.mails.live_bytes().saturating_add(self.kv.bytes())
     }
 
     pub(crate) const fn state_bytes(&self) -> u64 {

@@ -210,7 +210,10 @@ impl<'a> Replay<'a> {
             | LogRecord::Refusal { .. }
             | LogRecord::Counts { .. }
             | LogRecord::Total { .. }
-            | LogRecord::Time(_) => return self.index.apply(record, place, len),
+            | LogRecord::Time(_)
+            | LogRecord::KvSet(_)
+            | LogRecord::KvDelete { .. }
+            | LogRecord::KvMark(_) => return self.index.apply(record, place, len),
         };
         self.changes.push(change);
         if self.changes.len() >= CHANGES_MAX {
@@ -354,12 +357,15 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Ready
         | LogRecord::Node(_)
         | LogRecord::Refusal { .. }
-        | LogRecord::Total { .. } => true,
+        | LogRecord::Total { .. }
+        | LogRecord::KvMark(_) => true,
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
         | LogRecord::Ack { .. }
         | LogRecord::Counts { .. }
-        | LogRecord::Time(_) => false,
+        | LogRecord::Time(_)
+        | LogRecord::KvSet(_)
+        | LogRecord::KvDelete { .. } => false,
     }
 }
 

@@ -1,19 +1,22 @@
-//! Snapshots of the mail index: writes them in bounded steps, and loads the newest valid one.
+//! Snapshots of the index of mails and keys: writes them in bounded steps, and loads the newest valid one.
 //!
 //! A snapshot may mix states of the index between its first and its last step. It holds mails in
 //! segments before `segment` only, and a start reads the log from `segment` on again: what happened
 //! to a mail since is applied once more, with the same result. So mails can be stored, acknowledged
-//! and copied while a snapshot is written, and no second copy of the index is needed.
+//! and copied while a snapshot is written, and no second copy of the index is needed. The same holds for
+//! keys.
 
 use super::Log;
 use super::format::{self, HEAD_BYTES, LogRecord};
 use super::index::Place;
+use super::kv::KvTable;
 use super::mails::{Key, Loader, Mails};
 use super::segment::{FileError, SegmentFile, SegmentId, SnapshotId};
 use super::snapshot_format::{
-    self, ENTRIES_MAX, ENTRY_BYTES, SnapshotEnd, SnapshotHead, SnapshotRecord,
+    self, ENTRIES_MAX, ENTRY_BYTES, KeyEntry, SnapshotEnd, SnapshotHead, SnapshotRecord,
 };
 use crate::field::MailSeq;
+use crate::kv::KvKey;
 use wire::ClientId;
 
 /// Snapshots on the disk, and the one that is being written.
@@ -39,6 +42,10 @@ struct Writing {
     segment: SegmentId,
     /// The next mail has this key or a later one.
     cursor: Key,
+    /// Whether all mails are written; keys follow.
+    has_mails: bool,
+    /// The last key written.
+    last_key: Option<KvKey>,
     entries: u64,
     /// Size of the file, bytes.
     len: u64,
@@ -130,6 +137,8 @@ impl<F: SegmentFile> Log<F> {
             id,
             segment,
             cursor: (ClientId(0), MailSeq(0)),
+            has_mails: false,
+            last_key: None,
             entries: 0,
             len: bytes.len() as u64,
             unsynced: bytes.len(),
@@ -160,6 +169,25 @@ impl<F: SegmentFile> Log<F> {
 
     /// Encodes the next entries, and the end after the last; returns whether it did.
     fn encode_step(&self, writing: &mut Writing, bytes: &mut Vec<u8>) -> bool {
+        if !writing.has_mails {
+            self.encode_mails(writing, bytes);
+            if !writing.has_mails || self.index.kv.len() > 0 {
+                return false;
+            }
+        } else if !self.encode_keys(writing, bytes) {
+            return false;
+        }
+        let end = SnapshotEnd {
+            entries: writing.entries,
+            segment: self.newest(),
+            offset: self.end,
+        };
+        let offset = writing.len.saturating_add(bytes.len() as u64);
+        snapshot_format::encode_end(&end, writing.id, offset, bytes);
+        true
+    }
+
+    fn encode_mails(&self, writing: &mut Writing, bytes: &mut Vec<u8>) {
         let mut entries = Vec::with_capacity(STEP_ENTRIES);
         let mut all = self.index.mails.entries_from(writing.cursor);
         for entry in all.by_ref().take(STEP_ENTRIES) {
@@ -169,22 +197,45 @@ impl<F: SegmentFile> Log<F> {
                 entries.push(*entry);
             }
         }
-        let is_last = all.next().is_none();
+        writing.has_mails = all.next().is_none();
         let (id, len) = (writing.id, writing.len);
         for entries in entries.chunks(ENTRIES_MAX) {
             let offset = len.saturating_add(bytes.len() as u64);
             snapshot_format::encode_entries(entries, id, offset, bytes);
         }
         writing.entries = writing.entries.saturating_add(entries.len() as u64);
-        if is_last {
-            let end = SnapshotEnd {
-                entries: writing.entries,
-                segment: self.newest(),
-                offset: self.end,
-            };
-            let offset = len.saturating_add(bytes.len() as u64);
-            snapshot_format::encode_end(&end, id, offset, bytes);
+    }
+
+    /// Encodes the next keys; returns whether it has reached the last.
+    fn encode_keys(&self, writing: &mut Writing, bytes: &mut Vec<u8>) -> bool {
+        let mut keys = Vec::new();
+        let mut last = None;
+        let after = writing.last_key.take();
+        let mut all = self.index.kv.after(after.as_ref());
+        for (key, entry) in all.by_ref().take(ENTRIES_MAX) {
+            last = Some(key);
+            let fields = (
+                entry.place.segment.0.try_into(),
+                entry.place.offset.try_into(),
+            );
+            if let (Ok(segment), Ok(offset)) = fields
+                && entry.place.segment < writing.segment
+            {
+                keys.push(KeyEntry {
+                    sequence: entry.sequence,
+                    segment,
+                    offset,
+                    len: entry.len,
+                });
+            }
         }
+        let is_last = all.next().is_none();
+        writing.last_key = last.cloned();
+        if !keys.is_empty() {
+            let offset = writing.len.saturating_add(bytes.len() as u64);
+            snapshot_format::encode_keys(&keys, writing.id, offset, bytes);
+        }
+        writing.entries = writing.entries.saturating_add(keys.len() as u64);
         is_last
     }
 
@@ -217,8 +268,9 @@ impl<F: SegmentFile> Log<F> {
         for id in self.files.list_snapshots()?.into_iter().rev() {
             self.snapshots.next = self.snapshots.next.max(id.next());
             if loaded.is_none() {
-                if let Some((segment, mails)) = self.read_snapshot(id, segments, end) {
+                if let Some((segment, mails, kv)) = self.read_snapshot(id, segments, end) {
                     self.index.mails = mails;
+                    self.index.kv = kv;
                     self.snapshots.complete = Some(id);
                     self.snapshots.segment = segment;
                     loaded = Some(segment);
@@ -237,7 +289,7 @@ impl<F: SegmentFile> Log<F> {
         id: SnapshotId,
         segments: &[SegmentId],
         log_end: Place,
-    ) -> Option<(SegmentId, Mails)> {
+    ) -> Option<(SegmentId, Mails, KvTable)> {
         let mut reader = SnapshotReader::new(id);
         let SnapshotRecord::Head(head) = reader.next(&mut self.files)? else {
             return None;
@@ -253,6 +305,7 @@ impl<F: SegmentFile> Log<F> {
             self.start_checksum(*segment)?;
         }
         let mut loader = Loader::default();
+        let mut kv = KvTable::default();
         let mut count = 0_u64;
         let end = loop {
             match reader.next(&mut self.files)? {
@@ -270,6 +323,19 @@ impl<F: SegmentFile> Log<F> {
                         }
                     }
                 }
+                SnapshotRecord::Keys(keys) => {
+                    for key in keys.iter() {
+                        count = count.saturating_add(1);
+                        let segment = SegmentId(key.segment.into());
+                        if segment >= head.segment {
+                            return None;
+                        }
+                        // As above.
+                        if segment >= oldest {
+                            self.read_key(&key, &mut kv)?;
+                        }
+                    }
+                }
                 SnapshotRecord::End(end) => break end,
             }
         };
@@ -280,7 +346,30 @@ impl<F: SegmentFile> Log<F> {
         if end.entries != count || written_at > log_end {
             return None;
         }
-        Some((head.segment, loader.finish()))
+        Some((head.segment, loader.finish(), kv))
+    }
+
+    /// Reads the record of a key, and adds it to `kv`.
+    fn read_key(&mut self, key: &KeyEntry, kv: &mut KvTable) -> Option<()> {
+        let len = usize::try_from(key.len).ok()?;
+        if len > HEAD_BYTES.saturating_add(format::PAYLOAD_BYTES_MAX) {
+            return None;
+        }
+        let place = Place {
+            segment: SegmentId(key.segment.into()),
+            offset: key.offset.into(),
+        };
+        let mut bytes = vec![0; len];
+        self.files
+            .read(place.segment, place.offset, &mut bytes)
+            .ok()?;
+        match format::decode(&bytes, place.segment, place.offset) {
+            Ok((LogRecord::KvSet(stored), _)) if stored.sequence == key.sequence => {
+                kv.set(&stored, place, key.len);
+                Some(())
+            }
+            _ => None,
+        }
     }
 }
 

@@ -27,6 +27,10 @@ pub const ENTRIES_MAX: usize = 2_048;
 const HEAD: u8 = 128;
 const ENTRIES: u8 = 129;
 const END: u8 = 130;
+const KEYS: u8 = 131;
+
+/// Size of a key's entry, bytes.
+pub const KEY_ENTRY_BYTES: usize = 20;
 
 /// First of a snapshot: `code 1, magic 8, version 2, log 8, segment 8, start checksum 4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +60,19 @@ pub struct IndexEntry {
     pub expires_s: u32,
 }
 
+/// Position of a durable key: `sequence 8, segment 4, offset 4, length 4`. The key is in its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Number of the change that set it.
+    pub sequence: u64,
+    /// Number of its segment.
+    pub segment: u32,
+    /// Position of its record in the segment, bytes.
+    pub offset: u32,
+    /// Length of its record, bytes.
+    pub len: u32,
+}
+
 /// Last of a snapshot: `code 1, entries 8, segment 8, offset 8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotEnd {
@@ -76,6 +93,8 @@ pub enum SnapshotRecord<'a> {
     Head(SnapshotHead),
     /// Entries, at least one.
     Entries(Entries<'a>),
+    /// Keys, at least one.
+    Keys(KeyEntries<'a>),
     /// The last.
     End(SnapshotEnd),
 }
@@ -88,6 +107,17 @@ impl Entries<'_> {
     /// Decodes the entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = IndexEntry> {
         self.0.iter().filter_map(IndexEntry::decode)
+    }
+}
+
+/// Encoded positions of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyEntries<'a>(&'a [[u8; KEY_ENTRY_BYTES]]);
+
+impl KeyEntries<'_> {
+    /// Decodes the entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = KeyEntry> {
+        self.0.iter().filter_map(KeyEntry::decode)
     }
 }
 
@@ -111,6 +141,16 @@ pub fn encode_entries(
         out.push(ENTRIES);
         for entry in entries.iter().take(ENTRIES_MAX) {
             entry.encode(out);
+        }
+    });
+}
+
+/// Appends at most [`ENTRIES_MAX`] positions of `keys` to `out`, encoded for `offset` of `snapshot`.
+pub fn encode_keys(keys: &[KeyEntry], snapshot: SnapshotId, offset: u64, out: &mut Vec<u8>) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        out.push(KEYS);
+        for key in keys.iter().take(ENTRIES_MAX) {
+            key.encode(out);
         }
     });
 }
@@ -158,6 +198,13 @@ fn decode_payload(payload: &[u8]) -> Result<SnapshotRecord<'_>, DecodeError> {
             }
             SnapshotRecord::Entries(Entries(entries))
         }
+        KEYS => {
+            let (keys, rest) = reader.take_rest().as_chunks();
+            if keys.is_empty() || keys.len() > ENTRIES_MAX || !rest.is_empty() {
+                return Err(DecodeError::Trailing(rest.len()));
+            }
+            SnapshotRecord::Keys(KeyEntries(keys))
+        }
         END => SnapshotRecord::End(SnapshotEnd {
             entries: reader.u64()?,
             segment: SegmentId(reader.u64()?),
@@ -193,6 +240,29 @@ impl IndexEntry {
             offset: u32::from_be_bytes(*offset),
             len: u32::from_be_bytes(*len),
             expires_s: u32::from_be_bytes(*expires_s),
+        })
+    }
+}
+
+impl KeyEntry {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.sequence.to_be_bytes());
+        for field in [self.segment, self.offset, self.len] {
+            out.extend_from_slice(&field.to_be_bytes());
+        }
+    }
+
+    /// Always succeeds.
+    fn decode(bytes: &[u8; KEY_ENTRY_BYTES]) -> Option<Self> {
+        let (sequence, rest) = bytes.split_first_chunk()?;
+        let (segment, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        let len = rest.first_chunk()?;
+        Some(Self {
+            sequence: u64::from_be_bytes(*sequence),
+            segment: u32::from_be_bytes(*segment),
+            offset: u32::from_be_bytes(*offset),
+            len: u32::from_be_bytes(*len),
         })
     }
 }

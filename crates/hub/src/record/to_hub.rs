@@ -2,7 +2,7 @@
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
-use super::{BODY_BYTES_MAX, CallError, LiveToHub, META_BYTES_MAX, code};
+use super::{BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, code};
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
@@ -66,6 +66,8 @@ pub enum ToHub<'a> {
     },
     /// A live message, or a subscription.
     Live(LiveToHub<'a>),
+    /// A request to the key-value store, or a watch.
+    Kv(KvToHub<'a>),
 }
 
 /// Identifies a node.
@@ -132,7 +134,7 @@ pub struct MailSubmission<'a> {
 }
 
 impl<'a> ToHub<'a> {
-    /// Decodes `record`; allocates for the lists of `Join` and `Counts` only.
+    /// Decodes `record`; allocates for the lists of `Join` and `Counts`, and for keys.
     ///
     /// # Errors
     ///
@@ -187,6 +189,7 @@ impl<'a> ToHub<'a> {
             code::CANCEL => Self::Cancel {
                 call: CallId(reader.u64()?),
             },
+            code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
             code => Self::Live(LiveToHub::decode(code, &mut reader)?),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -224,6 +227,7 @@ impl<'a> ToHub<'a> {
             }
             Self::Cancel { call } => out.fields(&[&code::CANCEL, call]),
             Self::Live(it) => it.encode(&mut out),
+            Self::Kv(it) => it.encode(&mut out),
         }
     }
 }

@@ -3,8 +3,8 @@
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::{
-    BODY_BYTES_MAX, CallError, DownReason, LiveToNode, META_BYTES_MAX, MailVerdict, RevokeReason,
-    code,
+    BODY_BYTES_MAX, CallError, DownReason, KvToNode, LiveToNode, META_BYTES_MAX, MailVerdict,
+    RevokeReason, code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
@@ -121,6 +121,8 @@ pub enum ToNode<'a> {
     },
     /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
+    /// An answer of the key-value store, or a change for a watcher.
+    Kv(KvToNode<'a>),
 }
 
 /// A run of a node, as shown to watchers.
@@ -173,7 +175,7 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> ToNode<'a> {
-    /// Decodes `record`; allocates for the services of `PresenceNode` only.
+    /// Decodes `record`; allocates for the services of `PresenceNode`, and for keys and pages.
     ///
     /// # Errors
     ///
@@ -244,6 +246,7 @@ impl<'a> ToNode<'a> {
                 settled: SenderSeq(reader.u64()?),
             },
             code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
+            code @ 0x58..=0x5f => Self::Kv(KvToNode::decode(code, &mut reader)?),
             code => Self::Live(LiveToNode::decode(code, &mut reader)?),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -256,13 +259,13 @@ impl<'a> ToNode<'a> {
             code::PRESENCE_COMPLETE => Self::PresenceComplete,
             code::PRESENCE_NODE => Self::PresenceNode {
                 node: NodeId(reader.array()?),
-                info: decode_flag(reader)?
+                info: super::decode_flag(reader)?
                     .then(|| NodeInfo::decode(reader))
                     .transpose()?,
             },
             code::PRESENCE_PLAYER => Self::PresencePlayer {
                 player: ClientId(reader.u64()?),
-                holder: if decode_flag(reader)? {
+                holder: if super::decode_flag(reader)? {
                     let node = NodeId(reader.array()?);
                     Some((node, Redacted::decode(reader, META_BYTES_MAX)?))
                 } else {
@@ -340,6 +343,7 @@ impl<'a> ToNode<'a> {
                 settled,
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
             Self::Live(it) => it.encode(&mut out),
+            Self::Kv(it) => it.encode(&mut out),
         }
     }
 }
@@ -352,13 +356,5 @@ impl NodeInfo {
             role: Role::decode(reader)?,
             services: super::decode_names(reader)?,
         })
-    }
-}
-
-fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
-    match reader.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        flag => Err(DecodeError::Choice(flag)),
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
 use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 use crate::log::format::StoredMail;
 use crate::record::MailVerdict;
 
@@ -74,6 +75,68 @@ pub enum StoreOp {
         /// The current time.
         now: UnixTime,
     },
+    /// Reads or changes durable keys.
+    Kv(KvOp),
+}
+
+/// An operation on durable keys. A store executes operations in the order given, and each change has a
+/// larger revision than the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KvOp {
+    /// Reads a page of keys, ordered by key; ends with [`KvOutcome::Loaded`]. The first page assigns a new
+    /// revision without a change, so that those in memory since the last start are not assigned again.
+    Load {
+        /// Only keys after this one; `None` for the first page.
+        after: Option<KvKey>,
+        /// Stop once the entries take this many bytes; at least one is read.
+        bytes_max: usize,
+    },
+    /// Sets a key. Refused with [`KvError::Conflict`], [`KvError::Full`], [`KvError::TooLarge`], or
+    /// [`KvError::HubDown`] if `by` is not the last run of its node.
+    Put {
+        /// The node's run that requests it; `None` for the hub's own process.
+        by: Option<KvLease>,
+        /// Whether the key is stored with `by` as its lease.
+        lease: bool,
+        /// The key.
+        key: KvKey,
+        /// The revision that the key must have; [`Revision::NONE`] if it must not exist.
+        expected: Option<Revision>,
+        /// The value.
+        value: Redacted<Bytes>,
+    },
+    /// Deletes a key. Refused with [`KvError::NotFound`], [`KvError::Conflict`] or as above with
+    /// [`KvError::HubDown`].
+    Delete {
+        /// The node's run that requests it; `None` for the hub's own process, and at the end of a lease.
+        by: Option<KvLease>,
+        /// The key.
+        key: KvKey,
+        /// The revision that the key must have.
+        expected: Option<Revision>,
+    },
+    /// Assigns a revision without a change, so that changes in memory have new ones.
+    Advance,
+}
+
+/// How an operation on durable keys ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KvOutcome {
+    /// Keys of the store.
+    Loaded {
+        /// Ordered by key.
+        entries: Vec<KvEntry>,
+        /// Whether more follow.
+        more: bool,
+        /// The last revision assigned.
+        revision: Revision,
+    },
+    /// The change with this revision is on disk.
+    Done(Revision),
+    /// Nothing was changed.
+    Refused(KvError),
 }
 
 /// A mail to store.
@@ -134,6 +197,8 @@ pub enum Completed {
         /// Their number.
         count: u32,
     },
+    /// The operation on keys has ended.
+    Kv(KvOutcome),
 }
 
 /// A mail with its verdict.

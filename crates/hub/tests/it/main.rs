@@ -24,4 +24,5 @@ mod properties;
 mod redact;
 mod share;
 mod vectors;
+mod vectors_kv;
 mod world;

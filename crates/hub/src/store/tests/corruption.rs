@@ -42,8 +42,8 @@ fn a_record_of_another_release_stops_the_start() {
                 time: NOW,
             });
             crate::log::format::encode(&start, SegmentId(1), 0, &mut record);
-            // Version 2 with a valid checksum.
-            record[HEAD_BYTES + 10] = 2;
+            // Version 3 with a valid checksum.
+            record[HEAD_BYTES + 10] = 3;
             let payload = record.split_off(HEAD_BYTES);
             let mut crc = crc32c::crc32c(&1_u64.to_be_bytes());
             for part in [&0_u64.to_be_bytes()[..], &record[4..8], &payload] {
@@ -162,4 +162,49 @@ fn a_truncated_segment_loses_only_the_removed_part() {
             assert_eq!(store.mail_count(), before + 1, "{segment:?} cut to {left}");
         }
     }
+}
+
+/// A segment of version 1, as written by the release before the key-value store: a run of `NODE` and
+/// one mail.
+const LOG_V1: &str = "\
+    5d74f1ee000000270054574855424c4f4700010000000100000000000000000000000000000007000000000000\
+    0000182fdc9c0000000101d51703810000003d0307070707070707070707070707070707070707070707070707\
+    0707070707070700000000000000010000000100000000000000000000000000000000842cddd9000000470400\
+    00000000000001000000000000000200000000001e848007070707070707070707070707070707070707070707\
+    070707070707070707070000000100000000000000016869\
+";
+
+#[test]
+fn hub_h12_a_log_of_version_1_is_read_and_continued() {
+    let digits = LOG_V1.as_bytes().chunks(2);
+    let bytes = digits.map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap());
+    let bytes: Vec<_> = bytes.collect();
+    let mut disk = MemorySegments::new(1 << 30);
+    disk.allocate(SegmentId(1), StoreConfig::SEGMENT_BYTES_MIN)
+        .unwrap();
+    disk.write(SegmentId(1), 0, &bytes).unwrap();
+    disk.sync(SegmentId(1)).unwrap();
+    let mut store = open(disk);
+    let mails = read_all(&mut store, 2);
+    assert_eq!(&mails[0].body[..], b"hi");
+    assert_eq!(join(&mut store, 1), Epoch(1));
+    let op = StoreOp::Kv(KvOp::Put {
+        by: None,
+        lease: false,
+        key: crate::kv::KvKey::new("a").unwrap(),
+        expected: None,
+        value: Redacted(Bytes::from_static(b"b")),
+    });
+    run(&mut store, op).unwrap();
+    let mut store = open(store.into_files());
+    assert_eq!(read_all(&mut store, 2), mails);
+    let load = KvOp::Load {
+        after: None,
+        bytes_max: 1,
+    };
+    let loaded = run(&mut store, StoreOp::Kv(load)).unwrap();
+    let Completed::Kv(KvOutcome::Loaded { entries, .. }) = loaded else {
+        panic!("{loaded:?}")
+    };
+    assert_eq!(entries.len(), 1);
 }
