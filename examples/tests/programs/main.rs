@@ -35,6 +35,7 @@ fn example(name: &str) -> Command {
             "ecs",
             "hello_client",
             "hello_server",
+            "hub",
             "lockstep",
             "mail",
             "match_client",
@@ -522,6 +523,17 @@ fn u24_pong_fails_if_its_server_is_killed() {
     server.0.kill().unwrap();
     let (code, said) = end_of(&mut bot);
     assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn every_step_of_the_hub_example_holds() {
+    let output = example("hub").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("steps hold") && !text.contains("FAILED"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! A hub, three game servers and scripted players: what a game needs beyond its matches.
+//!
+//! ```text
+//! hub            one hub in a temporary folder; prints a table, and ends with status 1 if a line failed
+//! ```
+//!
+//! `cluster.rs` starts the hub and its nodes, `play.rs` has the steps, `raid.rs` the rules of the
+//! raid.
+
+#![expect(clippy::print_stdout, reason = "a program for people to watch")]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "most events do not matter here"
+)]
+
+mod cluster;
+mod play;
+mod raid;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cluster::Cluster;
+
+/// What a step returns; a text says what was measured.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn main() -> ExitCode {
+    tickwire_examples::end("hub", run())
+}
+
+fn run() -> Outcome<()> {
+    let name = format!("tickwire-example-hub-{}", std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
+    let mut cluster = Cluster::start(folder.0.clone())?;
+    println!(
+        "a hub, three game servers, an operator; {} players",
+        play::PLAYERS
+    );
+    println!();
+    let mut failed = 0;
+    for (name, step) in play::STEPS {
+        let (mark, text) = match step(&mut cluster) {
+            Ok(text) => ("ok", text),
+            Err(error) => {
+                failed += 1;
+                ("FAILED", error.to_string())
+            }
+        };
+        println!("{mark:<7} {name:<16} {text}");
+    }
+    cluster.shutdown()?;
+    println!();
+    if failed > 0 {
+        return Err(format!("{failed} of {} steps failed", play::STEPS.len()).into());
+    }
+    println!("{0} of {0} steps hold", play::STEPS.len());
+    Ok(())
+}
