@@ -1,11 +1,12 @@
 //! A hub, three game servers and scripted players: what a game needs beyond its matches.
 //!
 //! ```text
-//! hub            one hub in a temporary folder; prints a table, and ends with status 1 if a line failed
+//! hub                     one hub in a temporary folder; prints a table, status 1 if a step failed
+//! hub soak --kills 1000   kills hub, sender and receiver at random, and checks all mail
 //! ```
 //!
 //! `cluster.rs` starts the hub and its nodes, `play.rs` has the steps, `raid.rs` the rules of the
-//! raid.
+//! raid, `soak.rs` the long run.
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
 #![expect(
@@ -16,18 +17,42 @@
 mod cluster;
 mod play;
 mod raid;
+mod soak;
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::{Parser, Subcommand};
 use cluster::Cluster;
+
+/// Plays a game's day on a hub; prints a table, and ends with status 1 if a step failed.
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    mode: Option<Mode>,
+}
+
+#[derive(Subcommand)]
+enum Mode {
+    /// Kills hub, sender and receiver at random moments, and checks all mail.
+    Soak(soak::Options),
+    /// The hub of a soak.
+    #[command(hide = true)]
+    Serve { folder: PathBuf },
+    /// The sender of a soak.
+    #[command(hide = true)]
+    Send { folder: PathBuf, run: u64 },
+    /// The receiver of a soak.
+    #[command(hide = true)]
+    Receive { folder: PathBuf, seen: String },
+}
 
 /// What a step returns; a text says what was measured.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// A folder that is removed at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -36,10 +61,17 @@ impl Drop for Folder {
 }
 
 fn main() -> ExitCode {
-    tickwire_examples::end("hub", run())
+    let outcome = match Line::parse().mode {
+        None => play_all(),
+        Some(Mode::Soak(options)) => soak::run(&options).map(|text| println!("{text}")),
+        Some(Mode::Serve { folder }) => soak::serve(&folder),
+        Some(Mode::Send { folder, run }) => soak::send(&folder, run),
+        Some(Mode::Receive { folder, seen }) => soak::receive(&folder, &seen),
+    };
+    tickwire_examples::end("hub", outcome)
 }
 
-fn run() -> Outcome<()> {
+fn play_all() -> Outcome<()> {
     let name = format!("tickwire-example-hub-{}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     let mut cluster = Cluster::start(folder.0.clone())?;

@@ -1,5 +1,6 @@
 //! Long runs with real processes on the loopback address. Each has an end and checks its results.
 
+mod hub;
 mod lockstep;
 mod mesh;
 
@@ -11,6 +12,8 @@ use crate::process;
 /// The kind of run.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Soak {
+    /// Kill a hub, a sender and a receiver of mail at random, and check all mail.
+    Hub(hub::Options),
     /// Have many processes play one lockstep match, and compare their states.
     Lockstep(lockstep::Options),
     /// Stop, kill, cut off and drain nodes of a mesh at random, and measure how long players wait.
@@ -20,6 +23,7 @@ pub(crate) enum Soak {
 /// Runs it.
 pub(crate) fn run(soak: &Soak) -> Result<(), Failure> {
     match soak {
+        Soak::Hub(options) => hub::run(options),
         Soak::Lockstep(options) => lockstep::run(options),
         Soak::Mesh(options) => mesh::run(options),
     }

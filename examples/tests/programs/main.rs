@@ -537,6 +537,18 @@ fn every_step_of_the_hub_example_holds() {
 }
 
 #[test]
+fn hub_1_no_mail_is_lost_while_hub_and_nodes_are_killed() {
+    let output = example("hub")
+        .args(["soak", "--kills", "12"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{output:?}");
+    assert!(text.contains("12 processes killed"), "{text}");
+    assert!(text.contains("0 lost, 0 doubled, 0 out of order"), "{text}");
+}
+
+#[test]
 fn u18_metrics_are_read_over_http() {
     let mut command = example("metrics");
     command.args(["127.0.0.1:0", "127.0.0.1:0"]);
