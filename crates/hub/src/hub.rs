@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod kv;
 mod link;
 mod membership;
 mod message;
@@ -21,10 +22,13 @@ use wire::{
 
 use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
+use crate::kv::{KvEntry, KvKey, KvRange, KvWrite};
 use crate::record::{CallError, DownReason, ToHub, ToNode};
 use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
 use clock::{ClockVerdict, WallClock};
 pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
+use kv::{Caller, Kv, Request, Room, exchange};
+pub use kv::{KvConfig, KvStats};
 use link::{Link, LinkState, Member, Watchers};
 use membership::Sweep;
 use table::{Calls, Claims, OpenCall, Ops, Pending};
@@ -62,6 +66,7 @@ pub struct Hub {
     /// Links that subscribe to presence.
     watchers: Watchers,
     topics: Topics,
+    kv: Kv,
     /// Unfinished work for players of disconnected nodes.
     sweeps: VecDeque<Sweep>,
     /// When the next part of a sweep is due.
@@ -128,6 +133,7 @@ impl Hub {
     #[must_use]
     pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
         Self {
+            kv: Kv::new(config.kv),
             config,
             join_file,
             now,
@@ -247,7 +253,7 @@ impl Hub {
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
             ToHub::Cancel { call } => self.on_cancel(id, call),
             ToHub::Live(record) => self.on_live(id, record),
-            ToHub::Kv(_) => self.close(id, DownReason::Protocol),
+            ToHub::Kv(record) => exchange::on_record(self, id, record),
         }
     }
 
@@ -274,6 +280,7 @@ impl Hub {
                 }
             }
             (Pending::Part, _) => {}
+            (Pending::Kv(pending), outcome) => exchange::on_outcome(self, pending, outcome),
         }
     }
 
@@ -320,6 +327,8 @@ impl Hub {
             self.lease_ends.remove(&node);
             self.sweep(Sweep::free(node));
         }
+        self.kv.on_tick();
+        exchange::flush(self);
         self.acknowledging.append(&mut self.retry_acks);
         self.mail_ready.append(&mut self.retry_reads);
         if self.next_expiry <= now {
@@ -376,10 +385,15 @@ impl Hub {
 
     /// Sends a record that must not be dropped; closes the link if its outbox overruns.
     fn send(&mut self, id: ConnectionId, record: &ToNode<'_>) {
+        let record = encode(record, &mut self.scratch);
+        self.send_encoded(id, record);
+    }
+
+    fn send_encoded(&mut self, id: ConnectionId, record: Bytes) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.push(encode(record, &mut self.scratch), None);
+        link.push(record, None);
         self.ready.insert(id);
         if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
             self.close(id, DownReason::Overrun);
@@ -413,6 +427,7 @@ impl Hub {
     /// Writes the next record of `connection`, or its end; `None` if its credit covers none.
     fn write(&mut self, connection: ConnectionId, buf: &mut Vec<u8>) -> Option<Outbound> {
         self.queue_presence(connection);
+        exchange::queue(self, connection);
         let link = self.links.get_mut(&connection)?;
         let close = link.is_closing();
         while let Some(request) = link.next_request()
@@ -519,6 +534,11 @@ impl StreamMachine for Hub {
         if !self.sweeps.is_empty() && self.next_sweep <= self.now {
             self.run_sweeps();
         }
+        if self.kv.deadline().is_some_and(|at| at <= self.now) {
+            let room = self.config.ops_in_flight.saturating_sub(self.ops.len());
+            self.kv.end_leases(self.now, room);
+            exchange::flush(self);
+        }
         if self.next_tick <= self.now {
             self.next_tick = self.now + TICK;
             self.on_tick();
@@ -571,7 +591,14 @@ impl StreamMachine for Hub {
             Drain::Waiting(deadline) => Some(deadline),
             Drain::Off | Drain::Closing => None,
         };
-        let deadlines = [Some(self.next_tick), self.calls.deadline(), sweep, drain];
+        let tick = Some(self.next_tick);
+        let deadlines = [
+            tick,
+            self.calls.deadline(),
+            sweep,
+            drain,
+            self.kv.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 }
@@ -595,10 +622,44 @@ impl Hub {
             self.events.len().saturating_mul(size_of::<HubEvent>()),
             self.services.len().saturating_mul(64 + ENTRY_BYTES),
             self.topics.memory_bytes(),
+            self.kv.memory_bytes(),
             self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
         ];
         sums.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+/// The key-value store.
+impl Hub {
+    /// Returns a key with its value, as last read or written. Before the first node has joined, or a key
+    /// was [written](Self::kv_write), durable keys are not read yet.
+    pub fn kv_get(&self, key: &KvKey) -> Option<KvEntry> {
+        self.kv.get(key)
+    }
+
+    /// Returns up to `limit` keys of a range, and whether more follow.
+    pub fn kv_range(&self, range: &KvRange, limit: usize) -> (Vec<KvEntry>, bool) {
+        self.kv.range(range, limit)
+    }
+
+    /// Sets or deletes a key for the hub's own process, without a lease. [`HubEvent::KvDone`] reports the
+    /// result with `ticket`, a number of the caller's choice.
+    pub fn kv_write(&mut self, now: Instant, ticket: u64, write: KvWrite) {
+        self.advance(now);
+        self.kv.begin();
+        let room = Room {
+            store: exchange::has_room(self),
+            outbox: true,
+        };
+        let request = Request::Write(write);
+        self.kv.on_request(Caller::Local(ticket), request, room);
+        exchange::flush(self);
+    }
+
+    /// Returns the counters of the key-value store.
+    pub const fn kv_stats(&self) -> KvStats {
+        self.kv.stats()
     }
 }
 

@@ -44,6 +44,11 @@ impl KvKey {
         &self.0
     }
 
+    /// Returns the first `len` characters.
+    pub(crate) fn prefix(&self, len: usize) -> KvPrefix {
+        KvPrefix(self.0.slice(..len.min(self.0.len())))
+    }
+
     /// Returns whether the key begins with `prefix`.
     pub fn starts_with(&self, prefix: &KvPrefix) -> bool {
         self.0.starts_with(&prefix.0)
@@ -66,6 +71,12 @@ impl KvKey {
             return Err(KvKeyError::Character);
         }
         Ok(())
+    }
+}
+
+impl core::borrow::Borrow<[u8]> for KvKey {
+    fn borrow(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -381,6 +392,70 @@ pub struct KvEntry {
     pub lease: Option<KvLease>,
     /// The value.
     pub value: Redacted<Bytes>,
+}
+
+/// A key to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvPut {
+    /// The key.
+    pub key: KvKey,
+    /// The value, at most 64 KiB.
+    pub value: Redacted<Bytes>,
+    /// Whether the key survives a restart of the hub. A key that exists keeps its durability.
+    pub durability: Durability,
+    /// Whether the key is deleted when the run of the writing node ends.
+    pub lease: bool,
+    /// The revision that the key must have; [`Revision::NONE`] if it must not exist. `None` for any.
+    pub expected: Option<Revision>,
+}
+
+impl KvPut {
+    /// Sets `key` to `value`: durable, without a lease or a condition.
+    #[must_use]
+    pub fn new(key: KvKey, value: impl Into<Bytes>) -> Self {
+        Self {
+            key,
+            value: Redacted(value.into()),
+            durability: Durability::Disk,
+            lease: false,
+            expected: None,
+        }
+    }
+
+    /// Keeps the key in memory only.
+    #[must_use]
+    pub const fn in_memory(mut self) -> Self {
+        self.durability = Durability::Memory;
+        self
+    }
+
+    /// Deletes the key when the run of the writing node ends.
+    #[must_use]
+    pub const fn with_lease(mut self) -> Self {
+        self.lease = true;
+        self
+    }
+
+    /// Sets the key only if it has this revision.
+    #[must_use]
+    pub const fn expecting(mut self, revision: Revision) -> Self {
+        self.expected = Some(revision);
+        self
+    }
+}
+
+/// A write of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KvWrite {
+    /// Sets it.
+    Put(KvPut),
+    /// Deletes it.
+    Delete {
+        /// The key.
+        key: KvKey,
+        /// The revision that the key must have, if any.
+        expected: Option<Revision>,
+    },
 }
 
 /// A change of a key.

@@ -26,12 +26,13 @@ pub use field::{
     Lease, LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError,
     SenderSeq, WatchId,
 };
-pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats};
+pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats, KvConfig, KvStats};
 pub use join_file::JoinFile;
 pub use node::{
-    ClaimId, DialError, LiveOverflow, Node, NodeCommand, NodeConfig, NodeEvent, NodeStats,
-    PlayerMessage, SendError, Ticket,
+    ClaimId, DialError, KvAnswer, KvClient, KvClientConfig, LiveOverflow, Node, NodeCommand,
+    NodeConfig, NodeEvent, NodeStats, PlayerMessage, SendError, Ticket,
 };
 pub use store::{
-    Command, Completed, OpenFailure, Outcome, Store, StoreConfig, StoreError, StoreOp, StoreStats,
+    Command, Completed, KvOp, KvOutcome, KvStoreConfig, OpenFailure, Outcome, Store, StoreConfig,
+    StoreError, StoreOp, StoreStats,
 };

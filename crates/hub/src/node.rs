@@ -1,6 +1,7 @@
 //! A node: the client side of a hub link.
 
 mod config;
+mod kv;
 mod link;
 mod live;
 mod queue;
@@ -27,6 +28,7 @@ use crate::record::{
 pub use config::{
     ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
 };
+pub use kv::{KvAnswer, KvClient, KvClientConfig};
 use link::LinkState;
 use live::LiveQueues;
 pub use live::{LiveOverflow, PlayerMessage};
@@ -68,6 +70,7 @@ pub struct Node {
     players: ClaimedPlayers,
     outgoing: Outgoing,
     live: LiveQueues,
+    kv: KvClient,
     /// The last live message sent, and the last with a known outcome.
     live_sent: (LiveSeq, LiveSeq),
     counter: Counter,
@@ -94,6 +97,7 @@ impl Node {
             .find(|grant| !grant.addresses.is_empty())?;
         let next_counts = now + config.counts_interval;
         Some(Self {
+            kv: KvClient::new(config.kv),
             config,
             instance,
             epoch: Epoch(0),
@@ -309,6 +313,11 @@ impl Node {
         }
     }
 
+    /// Returns the key-value store of the hub.
+    pub const fn kv(&mut self) -> &mut KvClient {
+        &mut self.kv
+    }
+
     /// Returns the counters.
     pub const fn stats(&self) -> NodeStats {
         self.stats
@@ -460,6 +469,7 @@ impl Node {
             self.outgoing.memory_bytes(),
             self.players.memory_bytes(),
             self.live.memory_bytes(),
+            self.kv.memory_bytes(),
             self.calls.len().saturating_mul(CALL),
             self.counter.len().saturating_mul(COUNT),
             events,
@@ -470,8 +480,12 @@ impl Node {
     }
 }
 
-const fn event_bytes(event: &NodeEvent) -> usize {
-    let body = if let NodeEvent::Reply {
+fn event_bytes(event: &NodeEvent) -> usize {
+    let body = if let NodeEvent::KvAnswer { result, .. } = event {
+        result.as_ref().map_or(0, KvAnswer::bytes)
+    } else if let NodeEvent::KvChanged { change, .. } = event {
+        change.value.as_ref().map_or(0, |(value, _)| value.len())
+    } else if let NodeEvent::Reply {
         result: Ok(body), ..
     }
     | NodeEvent::Request { body, .. }
@@ -512,10 +526,13 @@ impl Node {
                 },
             ) => {
                 self.counter.on_counted(count_mark);
-                // Mail numbers belong to one log; those of the last log are void.
-                if self.log.replace(log).is_some_and(|last| last != log) {
+                // Mail numbers and revisions belong to one log; those of the last log are void.
+                let is_new_log = self.log.replace(log).is_some_and(|last| last != log);
+                if is_new_log {
                     self.players.forget_marks();
+                    self.kv.forget_revisions();
                 }
+                self.kv.on_up();
                 self.on_joined(connection);
                 self.epoch = epoch;
                 self.events.push_back(NodeEvent::Joined { epoch, log });
@@ -577,7 +594,12 @@ impl Node {
                 settled,
             } => self.on_mailbox_empty(player, claim, settled),
             ToNode::Live(record) => self.on_live_record(record),
-            ToNode::Kv(_) | ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
+            ToNode::Kv(record) => {
+                if !self.kv.on_record(record, &mut self.events) {
+                    self.stats.kv_stray = self.stats.kv_stray.saturating_add(1);
+                }
+            }
+            ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
         }
     }
 

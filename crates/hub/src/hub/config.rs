@@ -4,7 +4,9 @@ use core::time::Duration;
 
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
+use super::kv::KvConfig;
 use crate::field::{Epoch, Role};
+use crate::kv::{KvError, Revision};
 use crate::record::DownReason;
 
 /// Limits and timeouts of a hub.
@@ -65,6 +67,8 @@ pub struct HubConfig {
     pub watch_changes_max: usize,
     /// Events queued for the application. Default 1,024. Further ones are dropped and counted.
     pub events_max: usize,
+    /// Limits of the key-value store.
+    pub kv: KvConfig,
 }
 
 /// What happens if a second node claims a player.
@@ -102,6 +106,7 @@ impl Default for HubConfig {
             kick_roles: vec![Role::Admin, Role::Matchmaker],
             watch_changes_max: 4_096,
             events_max: 1_024,
+            kv: KvConfig::default(),
         }
     }
 }
@@ -153,6 +158,14 @@ pub enum HubEvent {
         read: UnixTime,
         /// The time used instead.
         believed: Option<UnixTime>,
+    },
+    /// A write of the hub's own process, [`Hub::kv_write`](crate::Hub::kv_write), has ended. It is not
+    /// dropped if too many events wait.
+    KvDone {
+        /// The number that the caller has given.
+        ticket: u64,
+        /// The revision of the change.
+        result: Result<Revision, KvError>,
     },
     /// The disk has failed. End the process and restart it from the disk's contents.
     StoreFailed,

@@ -26,6 +26,8 @@ pub(super) struct Link {
     sent: VecDeque<(LiveSeq, LiveSeq, LiveOutcome)>,
     /// One presence record that is not in the outbox yet.
     presence: Option<Bytes>,
+    /// One change of a watched key that is not in the outbox yet.
+    kv: Option<Bytes>,
     /// The kind of priority record that is taken next.
     turn: PriorityKind,
     /// Broadcasts and casts that were dropped and not reported yet.
@@ -54,6 +56,8 @@ enum PriorityKind {
     /// Outcomes of live messages.
     Outcome,
     Presence,
+    /// Changes of watched keys.
+    Kv,
 }
 
 impl PriorityKind {
@@ -61,7 +65,8 @@ impl PriorityKind {
         match self {
             Self::Verdict => Self::Outcome,
             Self::Outcome => Self::Presence,
-            Self::Presence => Self::Verdict,
+            Self::Presence => Self::Kv,
+            Self::Kv => Self::Verdict,
         }
     }
 }
@@ -118,6 +123,7 @@ impl Link {
             settled: None,
             sent: VecDeque::new(),
             presence: None,
+            kv: None,
             turn: PriorityKind::Verdict,
             missed: 0,
             front: Front::Outbox,
@@ -211,6 +217,7 @@ impl Link {
         self.settled = None;
         self.sent.clear();
         self.presence = None;
+        self.kv = None;
         self.missed = 0;
         self.heartbeat = false;
         if let Some(reason) = reason {
@@ -256,7 +263,8 @@ impl Link {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let presence = self.presence.as_ref().map_or(0, Bytes::len);
+        let watched = [&self.presence, &self.kv].into_iter().flatten();
+        let watched: usize = watched.map(Bytes::len).sum();
         let waiting = self
             .member()
             .map_or(0, |member| member.watch.len().saturating_mul(64));
@@ -264,7 +272,7 @@ impl Link {
         self.outbox_bytes()
             .saturating_add(self.outbox.len().saturating_mul(entry))
             .saturating_add(waiting)
-            .saturating_add(presence)
+            .saturating_add(watched)
     }
 
     /// Returns the bytes that wait to be written, with outcomes of live messages.
@@ -275,6 +283,14 @@ impl Link {
 
     pub(super) const fn has_presence_slot(&self) -> bool {
         self.presence.is_none() && !self.is_closing()
+    }
+
+    pub(super) const fn has_kv_slot(&self) -> bool {
+        self.kv.is_none() && !self.is_closing()
+    }
+
+    pub(super) fn push_kv(&mut self, record: Bytes) {
+        self.kv = Some(record);
     }
 
     pub(super) fn push_presence(&mut self, record: Bytes) {
@@ -291,13 +307,14 @@ impl Link {
         if !may {
             return;
         }
-        for _ in 0..3 {
+        for _ in 0..4 {
             let kind = self.turn;
             self.turn = kind.next();
             let record = match kind {
                 PriorityKind::Verdict => self.take_settled(),
                 PriorityKind::Outcome => self.take_sent(),
                 PriorityKind::Presence => self.presence.take(),
+                PriorityKind::Kv => self.kv.take(),
             };
             if let Some(record) = record {
                 self.push_front(record);

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
+use super::kv::exchange;
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
 use super::table::{Claim, Generation, Pending, Reading};
 use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
@@ -325,6 +326,8 @@ impl Hub {
             };
             link.state = LinkState::Joining(join);
             self.ops.push(op, Pending::Join(id));
+            self.kv.begin();
+            exchange::flush(self);
         }
     }
 
@@ -383,6 +386,8 @@ impl Hub {
         };
         self.detach(id);
         self.lease_ends.remove(&node);
+        self.kv.on_left(node, self.now);
+        exchange::flush(self);
         self.sweep(Sweep::free(node));
         if let Some(link) = self.links.get_mut(&id) {
             link.close(None);
@@ -412,7 +417,9 @@ impl Hub {
         }
         self.watchers.remove(id);
         self.sweep(Sweep::unlink(node, id));
-        self.lease_ends.insert(node, self.now + self.config.lease);
+        let end = self.now + self.config.lease;
+        self.lease_ends.insert(node, end);
+        self.kv.on_closed(id, node, end);
         self.presence_changed(Key::Node(node));
         self.event(HubEvent::NodeDown { node, epoch });
     }
@@ -467,6 +474,8 @@ impl Hub {
         }));
         self.joined.insert(node, id);
         self.ready.insert(id);
+        self.kv.on_joined(node, epoch, self.now);
+        exchange::flush(self);
         self.presence_changed(Key::Node(node));
         self.event(event);
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
 
 use super::ENTRY_BYTES;
+use super::kv::KvPending;
 use crate::field::{BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId, SenderSeq};
 use crate::record::MailVerdict;
 use crate::store::{Command, NewMail, Settled, StoreOp};
@@ -368,6 +369,8 @@ pub(super) enum Pending {
     Count(ConnectionId, BatchSeq),
     /// Continue if more mail has expired.
     Expire,
+    /// An operation of the key-value store.
+    Kv(KvPending),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,13 @@ use core::time::Duration;
 use bytes::Bytes;
 use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 
+use super::kv::{KvAnswer, KvClientConfig};
 use super::live::LiveOverflow;
 use crate::field::{
-    Addr, CallId, ClaimNumber, Epoch, LiveSeq, LogId, MailSeq, Name, Redacted, RequestId, Role,
-    SenderSeq,
+    Addr, CallId, ClaimNumber, Epoch, KvRequest, LiveSeq, LogId, MailSeq, Name, Redacted,
+    RequestId, Role, SenderSeq, WatchId,
 };
+use crate::kv::{KvChange, KvError, Revision};
 use crate::record::{CallError, DownReason, LiveOutcome, MailRefusal, NodeInfo, RevokeReason};
 
 /// Role, limits and timeouts of a node.
@@ -67,6 +69,8 @@ pub struct NodeConfig {
     pub counts_interval: Duration,
     /// Keys counted per interval. Default 1,024. Increases of further keys are dropped and counted.
     pub count_keys_max: usize,
+    /// Limits of requests to the key-value store.
+    pub kv: KvClientConfig,
 }
 
 impl Default for NodeConfig {
@@ -95,6 +99,7 @@ impl Default for NodeConfig {
             spill_ttl: Duration::from_secs(86_400),
             counts_interval: Duration::from_secs(1),
             count_keys_max: 1_024,
+            kv: KvClientConfig::default(),
         }
     }
 }
@@ -205,6 +210,30 @@ pub enum NodeEvent {
     PlayerPresence(ClientId, Option<(NodeId, Redacted<Bytes>)>),
     /// The snapshot is complete; changes follow.
     PresenceComplete,
+    /// A request to the key-value store has ended.
+    KvAnswer {
+        /// The request.
+        request: KvRequest,
+        /// The answer.
+        result: Result<KvAnswer, KvError>,
+    },
+    /// What this watch has reported is void; a snapshot follows.
+    KvReset(WatchId),
+    /// An entry of the snapshot, or a change.
+    KvChanged {
+        /// The watch.
+        watch: WatchId,
+        /// The change.
+        change: KvChange,
+    },
+    /// The watch has reported all changes up to this revision: the snapshot is complete, or what was
+    /// missed while no link was up.
+    KvComplete {
+        /// The watch.
+        watch: WatchId,
+        /// The revision.
+        revision: Revision,
+    },
 }
 
 /// Identifies a claim, as returned by [`Node::claim`](crate::Node::claim).
@@ -319,6 +348,8 @@ pub struct NodeStats {
     pub live_stray: u64,
     /// Broadcasts and messages to topics that the hub dropped, since this node reads too slowly.
     pub missed: u64,
+    /// Answers to requests that are not open, and changes for watches that have ended.
+    pub kv_stray: u64,
     /// Increases dropped, since too many keys were counted.
     pub counts_dropped: u64,
     /// Completions of commands that are unknown or already completed.

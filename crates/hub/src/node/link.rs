@@ -126,6 +126,7 @@ impl Node {
             self.events.push_back(NodeEvent::Reply { call, result });
         }
         self.on_live_lost();
+        self.kv.on_down(&mut self.events);
         if was_up {
             self.events.push_back(NodeEvent::HubDown);
         }
@@ -270,16 +271,34 @@ impl Node {
             ToHub::MailAck { player, upto }.encode(buf);
             return Some(Source::Ack(player));
         }
+        self.encode_data(buf)
+    }
+
+    /// Encodes the next record of what may wait: requests to the key-value store, which alternate with
+    /// others, then live records, counts and mail.
+    fn encode_data(&self, buf: &mut Vec<u8>) -> Option<Source> {
+        let mail = self.outgoing.next();
+        let counts = self.counter.next();
+        let is_alone = self.outbox.is_empty() && counts.is_none() && mail.is_none();
+        let keys = if is_alone {
+            self.kv.next()
+        } else {
+            self.kv.next_in_turn()
+        };
+        if let Some(record) = keys {
+            buf.extend_from_slice(&record);
+            return Some(Source::Kv);
+        }
         if let Some(record) = self.outbox.front() {
             buf.extend_from_slice(record);
             return Some(Source::Outbox);
         }
-        if let Some((batch, entries)) = self.counter.next() {
+        if let Some((batch, entries)) = counts {
             let entries = entries.to_vec();
             ToHub::Counts { batch, entries }.encode(buf);
             return Some(Source::Counts);
         }
-        let mail = self.outgoing.next()?;
+        let mail = mail?;
         let submission = MailSubmission {
             seq: mail.seq,
             settled: self.outgoing.settled(),
@@ -307,12 +326,20 @@ impl Node {
             Source::Claim(player) => self.players.on_claim_sent(player),
             Source::Ack(player) => self.players.on_ack_sent(player),
             Source::Outbox => {
+                self.kv.on_other_written();
                 if let Some(record) = self.outbox.pop_front() {
                     self.outbox_bytes = self.outbox_bytes.saturating_sub(record.len());
                 }
             }
-            Source::Counts => self.counter.on_sent(),
-            Source::Mail => self.outgoing.on_sent(),
+            Source::Counts => {
+                self.kv.on_other_written();
+                self.counter.on_sent();
+            }
+            Source::Mail => {
+                self.kv.on_other_written();
+                self.outgoing.on_sent();
+            }
+            Source::Kv => self.kv.on_written(),
         }
     }
 
@@ -376,4 +403,5 @@ enum Source {
     Outbox,
     Counts,
     Mail,
+    Kv,
 }

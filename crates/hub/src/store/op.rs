@@ -79,8 +79,8 @@ pub enum StoreOp {
     Kv(KvOp),
 }
 
-/// An operation on durable keys. A store executes operations in the order given, and each change has a
-/// larger revision than the one before.
+/// An operation on durable keys. A store executes these operations in the order given, and each change has
+/// a larger revision than the one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvOp {

@@ -1,9 +1,10 @@
 //! A hub alone: the test plays its store and its network.
 
+use hub::kv::Revision;
 use hub::record::{ClaimRequest, DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
 use hub::{
-    Addr, BatchSeq, ClaimNumber, Command, Completed, Epoch, Hub, HubConfig, Lease, LogId, MailSeq,
-    Redacted, Role, SenderSeq, StoreOp,
+    Addr, BatchSeq, ClaimNumber, Command, Completed, Epoch, Hub, HubConfig, KvOp, KvOutcome, Lease,
+    LogId, MailSeq, Redacted, Role, SenderSeq, StoreOp,
 };
 use wire::{
     ClientId, CommandId, ConnectionId, InstanceId, Instant, PeerIdentity, StreamMachine, UnixTime,
@@ -63,6 +64,26 @@ impl Bare {
             count_mark: BatchSeq(0),
         };
         self.hub.handle_completed(NOW, id, Ok(joined));
+        self.load_keys();
+    }
+
+    /// Answers the hub's first read of the durable keys: there are none.
+    fn load_keys(&mut self) {
+        self.drain_commands();
+        let commands = std::mem::take(&mut self.commands);
+        for (id, command) in commands {
+            if matches!(command, Command::Store(StoreOp::Kv(KvOp::Load { .. }))) {
+                let loaded = KvOutcome::Loaded {
+                    entries: Vec::new(),
+                    more: false,
+                    revision: Revision::durable(1),
+                };
+                self.hub
+                    .handle_completed(NOW, id, Ok(Completed::Kv(loaded)));
+            } else {
+                self.commands.push((id, command));
+            }
+        }
     }
 
     /// Everything that the hub writes to `link`, and whether it closes it.

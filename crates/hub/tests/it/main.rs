@@ -16,6 +16,7 @@ mod contract;
 mod drain;
 mod flood;
 mod hostile;
+mod kv;
 mod limit;
 mod live;
 mod live_messages;
