@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hub::game::leaderboard::Leaderboard;
 use hub::game::timed_states::{Timed, TimedStates, TimedStatesConfig};
+use hub::kv::{KvError, KvKey, KvPrefix, KvPut, Revision};
 use hub::record::RevokeReason;
-use hub::{ClaimId, MailSeq, Name, NodeEvent, PlayerMessage};
+use hub::{ClaimId, KvAnswer, MailSeq, Name, NodeEvent, PlayerMessage};
 use tickwire::servicer::Clock;
 use wire::ClientId;
 
@@ -26,13 +27,14 @@ const HOUR: Duration = Duration::from_secs(3_600);
 type Step = fn(&mut Cluster) -> Outcome<String>;
 
 /// All steps, in order.
-pub(crate) const STEPS: [(&str, Step); 7] = [
+pub(crate) const STEPS: [(&str, Step); 8] = [
     ("login", login),
     ("offline mail", offline_mail),
     ("multicast", multicast),
     ("second login", second_login),
     ("kick", kick),
     ("hub restart", hub_restart),
+    ("one boss", one_boss),
     ("raid", raid),
 ];
 
@@ -226,6 +228,44 @@ fn hub_restart(cluster: &mut Cluster) -> Outcome<String> {
         return Err(format!("got {texts:?}").into());
     }
     Ok("no server restarts; mail sent meanwhile is stored and read in order".to_owned())
+}
+
+/// All servers try to create the same key; the operator's node watches it.
+fn one_boss(cluster: &mut Cluster) -> Outcome<String> {
+    let prefix = KvPrefix::new("boss.")?;
+    let watch = cluster.ask(OPERATOR, move |_, node| {
+        node.kv().watch(prefix, Revision::NONE)
+    })??;
+    cluster.wait("the watch is complete", |_, report| {
+        matches!(report, Report::Event(NodeEvent::KvComplete { watch: it, .. }) if *it == watch)
+    })?;
+    for at in 0..OPERATOR {
+        let put = KvPut::new(KvKey::new("boss.dragon")?, at.to_string());
+        let put = put.expecting(Revision::NONE).with_lease();
+        cluster.ask(at, move |_, node| node.kv().put(put))??;
+    }
+    let (mut winners, mut conflicts, mut seen) = (Vec::new(), 0, Vec::new());
+    cluster.wait("one server has the boss", |at, report| {
+        match report {
+            Report::Event(NodeEvent::KvAnswer { result, .. }) => match result {
+                Ok(KvAnswer::Written { .. }) => winners.push(at.to_string()),
+                Err(KvError::Conflict { .. }) => conflicts += 1,
+                _ => {}
+            },
+            Report::Event(NodeEvent::KvChanged { change, .. }) => {
+                let value = change.value.as_ref().map(|(value, _)| value);
+                seen.push(value.map_or_else(String::new, |it| String::from_utf8_lossy(it).into()));
+            }
+            _ => {}
+        }
+        winners.len() + conflicts == OPERATOR && !seen.is_empty()
+    })?;
+    if winners.len() != 1 || seen != winners {
+        return Err(format!("{winners:?} won, the watcher saw {seen:?}").into());
+    }
+    Ok(format!(
+        "of three servers one has it, {conflicts} got a conflict, a watcher saw one change"
+    ))
 }
 
 fn raid(cluster: &mut Cluster) -> Outcome<String> {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crypto::{Identity, Provider as _, Ring};
 use daemon::role::hub::{HubOptions, HubProcess};
 use hub::join_file::{Grant, NetworkSecret};
+use hub::kv::{Durability, KvKey, KvPrefix, KvPut, Revision};
 use hub::{
     Addr, CallId, ClaimId, JoinFile, MailSeq, Name, Node, NodeConfig, NodeEvent, Role, SenderSeq,
 };
@@ -186,6 +187,33 @@ impl Tickwire {
         let sample = result.recv_timeout(PATIENCE)?;
         mailer.shutdown(Duration::from_secs(1));
         sample.map_err(Into::into)
+    }
+
+    /// Puts a key until a watcher on another node has seen it, again and again.
+    pub fn kv_watch(&self, durability: Durability) -> Result<Sample> {
+        let (joined, waits) = mpsc::channel();
+        let (seen, changes) = mpsc::channel();
+        let watching = Watching {
+            joined: joined.clone(),
+            seen,
+        };
+        let watcher = self.spawn(1, NodeConfig::default(), watching)?;
+        waits.recv_timeout(PATIENCE)?;
+        let writing = Writing { joined, durability };
+        let writer = self.spawn(0, NodeConfig::default(), writing)?;
+        waits.recv_timeout(PATIENCE)?;
+        let mut recorder = Recorder::default();
+        while !recorder.is_over() {
+            let since = now();
+            writer.request(0).map_err(|_| "no room")?;
+            // The change and the answer arrive on two connections.
+            changes.recv_timeout(PATIENCE)?;
+            waits.recv_timeout(PATIENCE)?;
+            recorder.add(since);
+        }
+        writer.shutdown(Duration::from_secs(1));
+        watcher.shutdown(Duration::from_secs(1));
+        Ok(recorder.finish())
     }
 
     /// Reads mailboxes of 200 mails.
@@ -472,6 +500,64 @@ impl HubApplication for Reader {
                         .push(self.since.elapsed().as_secs_f64() * 1e6);
                     self.claim(at, node);
                 }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Puts a key at each request.
+struct Writing {
+    joined: Sender<()>,
+    durability: Durability,
+}
+
+impl HubApplication for Writing {
+    type Request = usize;
+
+    fn apply_request(&mut self, _: Instant, node: &mut Node, _: usize) -> ControlFlow<()> {
+        let key = KvKey::new("bench.key").expect("a key");
+        let mut put = KvPut::new(key, BODY);
+        put.durability = self.durability;
+        node.kv().put(put).expect("room");
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, node: &mut Node, event: NodeEvent) {
+        match event {
+            // A key keeps its durability, so the one of an earlier case is deleted.
+            NodeEvent::Joined { .. } => {
+                let key = KvKey::new("bench.key").expect("a key");
+                node.kv().delete(key, None).expect("room");
+            }
+            NodeEvent::KvAnswer { .. } => self.joined.send(()).unwrap_or_default(),
+            _ => {}
+        }
+    }
+}
+
+/// Reports each change of the key.
+struct Watching {
+    joined: Sender<()>,
+    seen: Sender<()>,
+}
+
+impl HubApplication for Watching {
+    type Request = usize;
+
+    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn on_event(&mut self, _: Instant, node: &mut Node, event: NodeEvent) {
+        match event {
+            NodeEvent::Joined { .. } => {
+                let prefix = KvPrefix::new("bench.").expect("a prefix");
+                node.kv().watch(prefix, Revision::NONE).expect("room");
+            }
+            NodeEvent::KvComplete { .. } => self.joined.send(()).unwrap_or_default(),
+            NodeEvent::KvChanged { change, .. } if change.value.is_some() => {
+                self.seen.send(()).unwrap_or_default();
             }
             _ => {}
         }

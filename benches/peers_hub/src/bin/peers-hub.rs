@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use hub::kv::Durability;
 use peers_hub::nats::Nats;
 use peers_hub::process::{self, Certificate, Sync};
 use peers_hub::redis_stack::Redis;
@@ -111,8 +112,11 @@ async fn measure(stacks: &Stacks, samples: &mut Samples) {
         add(TICKWIRE, "mailbox200", hub.mailbox());
         add(NATS, "mailbox200", nats.mailbox().await);
         add(REDIS, "mailbox200", redis.mailbox().await);
+        add(TICKWIRE, "kv_watch", hub.kv_watch(Durability::Memory));
         add(NATS, "kv_watch", nats.kv_watch().await);
-        add("nats-sync", "kv_watch", nats_sync.kv_watch().await);
+        add("floor", "kv_watch_disk", floor::sync(&stacks.folder));
+        add(TICKWIRE, "kv_watch_disk", hub.kv_watch(Durability::Disk));
+        add("nats-sync", "kv_watch_disk", nats_sync.kv_watch().await);
         add(TICKWIRE, "count", Ok(tickwire::count()));
     }
 }

@@ -273,7 +273,7 @@ impl StreamApplication<Hub> for HubApplication {
                 tracing::error!("the disk has failed");
                 self.failure.try_send(()).unwrap_or_default();
             }
-            _ => {}
+            HubEvent::KvDone { .. } | _ => {}
         }
     }
 
