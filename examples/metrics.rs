@@ -44,11 +44,11 @@ fn serve(&Arguments { udp, http }: &Arguments) -> Result<(), Box<dyn Error>> {
         listener.local_addr()?
     );
     let shown = Arc::new(Mutex::new(server.report()));
-    let told = Arc::clone(&shown);
+    let reported = Arc::clone(&shown);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             // A client that disconnects early is not an error of the server.
-            answer(stream, &told).ok();
+            answer(stream, &reported).ok();
         }
     });
     for tick in 0_u64.. {

@@ -125,21 +125,21 @@ impl Found {
 }
 
 fn run(case: Case, batching: Batching) -> Found {
-    let (told, door) = channel();
-    let server: JoinHandle<Found> = thread::spawn(move || serve(case, batching, &told));
+    let (reported, door) = channel();
+    let server: JoinHandle<Found> = thread::spawn(move || serve(case, batching, &reported));
     let (address, key): (SocketAddr, PublicKey) = door.recv().expect("a server");
-    let mut crowd: Vec<Client> = Vec::new();
+    let mut pool: Vec<Client> = Vec::new();
     let clock = Clock::new();
     let span = Duration::from_secs(1) / 60;
     let mut next = clock.now();
     while !server.is_finished() {
         // New clients connect more slowly than the endpoint's handshake budget.
         for _ in 0..6 {
-            if crowd.len() < case.clients {
-                crowd.push(Client::dial(address, key));
+            if pool.len() < case.clients {
+                pool.push(Client::dial(address, key));
             }
         }
-        for client in &mut crowd {
+        for client in &mut pool {
             client.turn(case);
         }
         if case.ticks > 0 {
@@ -158,7 +158,7 @@ fn sleep(span: Duration) {
 }
 
 /// Serves until the measurement is complete.
-fn serve(case: Case, batching: Batching, told: &Sender<(SocketAddr, PublicKey)>) -> Found {
+fn serve(case: Case, batching: Batching, reported: &Sender<(SocketAddr, PublicKey)>) -> Found {
     let clock = Clock::new();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
     let key = *identity.public_key();
@@ -171,7 +171,8 @@ fn serve(case: Case, batching: Batching, told: &Sender<(SocketAddr, PublicKey)>)
     limits.batching = batching;
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = UdpSocket::bind(address, &SocketConfig::default()).expect("a port");
-    told.send((socket.local_address(), key))
+    reported
+        .send((socket.local_address(), key))
         .expect("a listener");
     let (mut driver, requests) =
         Driver::new(vec![socket], endpoint, Game::default(), limits).expect("descriptors");

@@ -123,7 +123,7 @@ const SERVER: &str = "bench-tcp";
 /// A reliable server, with its clients on one thread.
 struct Ours {
     server: ReliableServer,
-    heard: Arc<AtomicU64>,
+    incoming: Arc<AtomicU64>,
     /// Total messages that the clients should have received by now.
     expected: u64,
     _crowd: servicer::tcp::StreamHandle<()>,
@@ -138,11 +138,11 @@ impl Ours {
         let mut config = ReliableConfig::default();
         config.servicers = threads.map(|threads| TcpServicers::Pool { threads });
         let mut server = ReliableServer::start(SERVER, vec![listener], &config)?;
-        let heard = Arc::<AtomicU64>::default();
+        let incoming = Arc::<AtomicU64>::default();
         let peer = identity.node_id().into();
         let count = u64::try_from(COUNT)?;
-        let crowd = Clients::new(Dial { address, peer }, count, Arc::clone(&heard));
-        let crowd = StreamServicer::named("crowd").spawn(Vec::new(), crowd, Guests)?;
+        let clients = Clients::new(Dial { address, peer }, count, Arc::clone(&incoming));
+        let clients = StreamServicer::named("crowd").spawn(Vec::new(), clients, Guests)?;
         while server.members().count() < COUNT {
             match server.wait_event(Duration::from_secs(30)) {
                 Some(ServerEvent::Join(request)) => {
@@ -153,9 +153,9 @@ impl Ours {
         }
         let ours = Self {
             server,
-            heard,
+            incoming,
             expected: count,
-            _crowd: crowd,
+            _crowd: clients,
         };
         ours.wait();
         Ok(ours)
@@ -181,7 +181,7 @@ impl Ours {
 
     /// Waits until the clients have received all messages.
     fn wait(&self) {
-        while self.heard.load(Ordering::Relaxed) < self.expected {
+        while self.incoming.load(Ordering::Relaxed) < self.expected {
             std::thread::park_timeout(Duration::from_micros(200));
         }
     }

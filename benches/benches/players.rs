@@ -92,7 +92,7 @@ struct Served {
     /// Share of due ticks that were closed.
     closed: f64,
     /// Share of closed ticks that players received.
-    heard: f64,
+    incoming: f64,
     /// Share of inputs that were substituted.
     substituted: f64,
     /// Share of due turns that players took.
@@ -243,7 +243,7 @@ impl Served {
                 down: len(1),
             },
             closed: player_ticks / due,
-            heard: (said.heard - said_before.heard) as f64 / player_ticks,
+            incoming: (said.incoming - said_before.incoming) as f64 / player_ticks,
             substituted: (after.substituted - before.substituted) as f64 / player_ticks,
             turns: (said.taken - said_before.taken) as f64 / due,
             clients_share: said.cpu.saturating_sub(said_before.cpu).as_secs_f64()
@@ -264,7 +264,7 @@ impl Served {
         println!(
             "  ticks closed {:.4} of those due, {} clocks set back, {} players lost; heard by \
              players {:.4}; inputs filled in {:.4}",
-            self.closed, self.pauses, self.lost, self.heard, self.substituted
+            self.closed, self.pauses, self.lost, self.incoming, self.substituted
         );
         println!(
             "  clients took {:.4} of their turns with {:.2} of a core; ticks closed late by \

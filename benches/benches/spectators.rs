@@ -7,8 +7,8 @@
 #![expect(clippy::print_stdout, reason = "the table is what it is for")]
 
 use benches::floor::BareDirection;
-use benches::hall::{Hall, Part};
 use benches::measure::{Repeat, compare};
+use benches::spectator_bench::{Part, SpectatorBench};
 use harness::usage::answer;
 
 /// The `--help` text.
@@ -30,7 +30,7 @@ fn main() {
     for spectators in [256, 5_000] {
         for age in [1, 8] {
             for part in [Part::Sending, Part::Hearing, Part::Both] {
-                let mut hall = Hall::new(spectators, age, part);
+                let mut spectator_bench = SpectatorBench::new(spectators, age, part);
                 let (source, mut buf) = ([7_u8; 14], Vec::with_capacity(2_000));
                 let mut floor = Repeat(|| {
                     for _ in 0..spectators {
@@ -38,13 +38,13 @@ fn main() {
                         std::hint::black_box(&mut buf).clear();
                     }
                 });
-                let found = compare(&mut hall, &mut floor, rounds);
+                let found = compare(&mut spectator_bench, &mut floor, rounds);
                 let each = f64::from(spectators);
                 println!(
                     "{spectators:>10}  {age:>2} old       {part:<8} {:>7.1}  {:>7.1}  {:.1} bytes",
                     found.ours / each,
                     found.floor / each,
-                    hall.bytes_per_datagram(),
+                    spectator_bench.bytes_per_datagram(),
                     part = format!("{part:?}"),
                 );
             }
@@ -54,21 +54,21 @@ fn main() {
     println!("spectators  part     ours_ns  seal_ns  ms_a_tick");
     for spectators in [256, 5_000] {
         for part in [Part::Sending, Part::Hearing, Part::Both] {
-            let mut hall = Hall::sealed(spectators, 1, part);
+            let mut spectator_bench = SpectatorBench::sealed(spectators, 1, part);
             let (mut direction, message) = (BareDirection::new(), [7_u8; 22]);
             let mut floor = Repeat(|| {
                 for _ in 0..spectators {
                     direction.pass(&message);
                 }
             });
-            let found = compare(&mut hall, &mut floor, rounds);
+            let found = compare(&mut spectator_bench, &mut floor, rounds);
             let each = f64::from(spectators);
             println!(
                 "{spectators:>10}  {part:<8} {:>7.1}  {:>7.1}  {:>9.3}  {:.1} bytes",
                 found.ours / each,
                 found.floor / each,
                 found.ours / 1e6,
-                hall.bytes_per_datagram(),
+                spectator_bench.bytes_per_datagram(),
                 part = format!("{part:?}"),
             );
         }

@@ -1,9 +1,9 @@
 //! A message to many clients over TCP, compared with bare write loops.
 
-mod crowd;
+mod clients;
 mod floor;
 
-pub use crowd::{Call, Clients, Guests};
+pub use clients::{Call, Clients, Guests};
 pub use floor::{PlainLoop, TlsLoop};
 
 use core::time::Duration;

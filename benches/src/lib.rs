@@ -24,9 +24,9 @@
 pub mod broadcast;
 pub mod flood;
 pub mod floor;
-pub mod hall;
 pub mod handshake;
 pub mod measure;
 pub mod pair;
 pub mod players;
 pub mod relay;
+pub mod spectator_bench;

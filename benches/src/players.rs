@@ -5,11 +5,11 @@
 //! the senders to the loops, run in another process.
 
 pub mod child;
-pub mod crowd;
+pub mod clients;
 pub mod echo;
 pub mod floor;
 pub mod host;
-pub mod pace;
+pub mod ticker;
 
 use core::time::Duration;
 use std::num::NonZeroU32;

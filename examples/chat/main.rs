@@ -1,11 +1,10 @@
 //! A chat with a lobby over HTTPS and a room over encrypted UDP.
 //!
 //! ```text
-//! chat run                                                  runs a script with all processes
-//! chat server 127.0.0.1:7443 127.0.0.1:7777 --ca ca.pem     by hand: writes the certificate of an
-//!                                                           authority made at the start; ends with
-//!                                                           stdin
-//! chat client 127.0.0.1:7443 ann --ca ca.pem --register     by hand: the password is the first line
+//! chat run                                                  runs a script with all processes chat
+//! server 127.0.0.1:7443 127.0.0.1:7777 --ca ca.pem     by hand: writes the certificate of an
+//! authority made at the start; ends with stdin chat client 127.0.0.1:7443 ann --ca ca.pem
+//! --register     by hand: the password is the first line
 //! ```
 //!
 //! The client authenticates the lobby by its certificate: it checks chain, name and validity
@@ -163,7 +162,7 @@ fn talk(lobby: &str, name: String, (ca, register): (&Path, bool)) -> Result<(), 
     let host = host.trim_matches(['[', ']']);
     let grant = lobby::ask((host, port.parse()?), config, (page, &login))?;
     drop(login);
-    say(&mut enter(&grant)?, &lines())
+    send_lines(&mut enter(&grant)?, &lines())
 }
 
 /// Opens a session with the room named in the grant.
@@ -190,7 +189,7 @@ fn lines() -> Receiver<String> {
 }
 
 /// Sends typed lines and prints received ones until stdin or the session ends.
-fn say(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Error>> {
+fn send_lines(client: &mut Client, lines: &Receiver<String>) -> Result<(), Box<dyn Error>> {
     let (mut is_open, mut is_leaving) = (false, false);
     loop {
         for event in client.wait_tick(HZ_60)? {

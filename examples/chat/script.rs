@@ -137,7 +137,7 @@ impl Started {
     fn expect_line(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
-                Ok(heard) if heard == line => return Ok(()),
+                Ok(incoming) if incoming == line => return Ok(()),
                 Ok(_) => {}
                 Err(_) => return Err(format!("{line:?} did not come: {}", self.end()).into()),
             }

@@ -154,8 +154,8 @@ impl Server {
                     |section| format!("section \"{}\"", section.name),
                 );
                 let (seat, tick) = (seat.0, tick.0);
-                let told = format!("player {seat} differs from tick {tick} on, in {section}");
-                return Err(told.into());
+                let reported = format!("player {seat} differs from tick {tick} on, in {section}");
+                return Err(reported.into());
             }
         }
         Ok(())

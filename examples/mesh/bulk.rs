@@ -136,8 +136,8 @@ fn connect(entry: SocketAddr, server: &TcpListener) -> io::Result<(TcpStream, Tc
         // An abandoned earlier attempt may arrive first.
         while let Ok((mut server, _)) = server.accept() {
             server.set_nonblocking(false)?;
-            let mut told = [0; 4];
-            if server.read_exact(&mut told).is_ok() && told == number.to_be_bytes() {
+            let mut reported = [0; 4];
+            if server.read_exact(&mut reported).is_ok() && reported == number.to_be_bytes() {
                 return Ok((player, server));
             }
         }

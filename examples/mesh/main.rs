@@ -2,17 +2,15 @@
 //!
 //! ```text
 //! mesh demo                 starts five nodes as separate processes, of which four know only the
-//!                           fifth; an admin signs the list of games, one over UDP and one over TCP
-//!                           (HTTP); a player plays and a client downloads; the relay in use is
-//!                           killed, and both continue
-//! mesh demo --own-entry     the same with the entry inside the game's own process
-//! mesh bulk --mib 1024      sends this much in each direction through one TCP connection, and
-//!                           measures; `--relays 3` uses three relays, `--relays 0` the direct path;
-//!                           `--delay-ms 6` sets the delay between entry and exit
-//! mesh mass --flows 10000   has this many players join at once when entry and exit reach each other
-//!                           only over a relay, and measures until all are served
-//! mesh soak                 random faults under load: how long players wait for service
-//! mesh node --config FILE   runs one node until its stdin ends
+//! fifth; an admin signs the list of games, one over UDP and one over TCP (HTTP); a player plays
+//! and a client downloads; the relay in use is killed, and both continue mesh demo --own-entry
+//! the same with the entry inside the game's own process mesh bulk --mib 1024      sends this much
+//! in each direction through one TCP connection, and measures; `--relays 3` uses three relays,
+//! `--relays 0` the direct path; `--delay-ms 6` sets the delay between entry and exit mesh mass
+//! --flows 10000   has this many players join at once when entry and exit reach each other only
+//! over a relay, and measures until all are served mesh soak                 random faults under
+//! load: how long players wait for service mesh node --config FILE   runs one node until its stdin
+//! ends
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a program for people to watch")]
@@ -248,7 +246,7 @@ impl Show {
     fn play(&mut self, span: Duration) -> io::Result<Tally> {
         let tally = self.player.play(span)?;
         let beside = self.nodes.get(&ENTRY).into_iter();
-        let within = self.own.iter().flat_map(OwnEntry::heard);
+        let within = self.own.iter().flat_map(OwnEntry::incoming);
         let news = beside.flat_map(NodeProcess::events).chain(within);
         let routes = news.filter_map(|news| {
             if let ProcessEvent::Route { relays, cause, .. } = news {

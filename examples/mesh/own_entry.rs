@@ -19,8 +19,8 @@ impl OwnEntry {
         let config = sandbox.config(node).ok_or(io::ErrorKind::NotFound)?;
         let setup = config.setup(sandbox.directory());
         let (teller, news) = mpsc::channel();
-        let relay = Relay::start(setup.map_err(io::Error::other)?, move |told| {
-            if let Some(news) = ProcessEvent::of(told) {
+        let relay = Relay::start(setup.map_err(io::Error::other)?, move |reported| {
+            if let Some(news) = ProcessEvent::of(reported) {
                 // If the receiver is gone, the node is about to stop.
                 teller.send(news).ok();
             }
@@ -30,7 +30,7 @@ impl OwnEntry {
     }
 
     /// Returns the node's new events.
-    pub(crate) fn heard(&self) -> impl Iterator<Item = ProcessEvent> {
+    pub(crate) fn incoming(&self) -> impl Iterator<Item = ProcessEvent> {
         self.news.try_iter()
     }
 

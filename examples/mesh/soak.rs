@@ -7,7 +7,7 @@
 
 mod fault;
 mod flows;
-mod stage;
+mod test_mesh;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use fault::{Fault, FaultKind};
 use flows::Flows;
-use stage::Stage;
+use test_mesh::TestMesh;
 
 /// Options of the run.
 #[derive(clap::Args)]
@@ -39,13 +39,13 @@ pub(crate) struct Options {
 
 /// Runs for the given time. Returns whether each flow was served in time after each fault.
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
-    let mut stage = Stage::start()?;
-    let mut flows = Flows::start(&stage, options.flows, options.rate)?;
+    let mut test_mesh = TestMesh::start()?;
+    let mut flows = Flows::start(&test_mesh, options.flows, options.rate)?;
     let opened = wait_until_served(&flows, Instant::now(), OPENING_MAX);
     println!(
         "soak: seed {}; {} nodes; {} flows, {} served after {:.1} s",
         options.seed,
-        stage::NODES.len(),
+        test_mesh::NODES.len(),
         flows.count(),
         flows.count() - opened.unserved,
         opened.took.as_secs_f32()
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     while began.elapsed() < Duration::from_secs(options.seconds) {
         std::thread::sleep(CALM);
         let fault = faults.next();
-        is_good &= play(&mut stage, &mut flows, &fault, &mut worst)?;
+        is_good &= play(&mut test_mesh, &mut flows, &fault, &mut worst)?;
     }
     println!("soak: kind            faults  longest silence  service after the end");
     for (kind, worst) in &worst {
@@ -79,13 +79,13 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
 
 /// Injects one fault. Returns whether each flow was served in time afterwards.
 fn play(
-    stage: &mut Stage,
+    test_mesh: &mut TestMesh,
     flows: &mut Flows,
     fault: &Fault,
     worst: &mut BTreeMap<FaultKind, Worst>,
 ) -> io::Result<bool> {
     flows.reset_silence();
-    fault.happen(stage, flows)?;
+    fault.happen(test_mesh, flows)?;
     let ended = Instant::now();
     let served = wait_until_served(flows, ended, PATIENCE);
     let silence = flows.longest_silence();

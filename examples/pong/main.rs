@@ -101,10 +101,10 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
     let first = lines.next().ok_or("the server said nothing")??;
     let (address, key) = first.split_once(' ').ok_or("the server said no key")?;
     let bot = || start(["client", address, key, "--bot"], err());
-    let (mut opponent, mut heard) = bot()?;
+    let (mut opponent, mut incoming) = bot()?;
     let mine = if ticks.is_some() {
-        let (mut player, mut heard) = bot()?;
-        let points = heard.next().ok_or("a player said nothing")??;
+        let (mut player, mut incoming) = bot()?;
+        let points = incoming.next().ok_or("a player said nothing")??;
         player.0.wait()?;
         points
     } else {
@@ -116,7 +116,7 @@ fn play(ticks: Option<u32>) -> Result<(), Box<dyn Error>> {
         };
         tell(points)
     };
-    let theirs = heard.next().ok_or("a player said nothing")??;
+    let theirs = incoming.next().ok_or("a player said nothing")??;
     let last = lines.next().ok_or("the server did not end well")??;
     opponent.0.wait()?;
     if !server.0.wait()?.success() || mine != theirs || !last.ends_with(&mine) {
@@ -259,10 +259,10 @@ fn join(
                     }
                 }
                 Event::Message { bytes, .. } => {
-                    let told = Court::decode(&mut Reader::new(&bytes))?;
+                    let reported = Court::decode(&mut Reader::new(&bytes))?;
                     // Datagrams may arrive out of order.
-                    if told.tick > court.tick {
-                        court = told;
+                    if reported.tick > court.tick {
+                        court = reported;
                     }
                 }
                 Event::Unreachable { failure } => return Err(failure.to_string().into()),

@@ -72,7 +72,7 @@ struct Seat {
     figure: Figure,
     inputs: JitterBuffer<(u16, Way)>,
     /// Numbers of the newest received input and of the last applied one.
-    heard: u16,
+    incoming: u16,
     applied: u16,
 }
 
@@ -154,7 +154,7 @@ impl Field {
                 },
                 128,
             ),
-            heard: 0,
+            incoming: 0,
             applied: 0,
         };
         let mut generator = || seeds.seed().generator(0);
@@ -211,8 +211,8 @@ impl Field {
         }
         for (back, way) in (0..).zip(ways).collect::<Vec<_>>().into_iter().rev() {
             let number = newest.saturating_sub(back);
-            if number > seat.heard {
-                seat.heard = number;
+            if number > seat.incoming {
+                seat.incoming = number;
                 seat.inputs
                     .push(self.now, moment(number.into()), (number, way));
             }

@@ -116,7 +116,7 @@ impl Form {
     }
 
     /// Prints one line, as text or as a JSON object with the schema version.
-    fn say(self, text: &str, mut object: Value) {
+    fn print(self, text: &str, mut object: Value) {
         match self {
             Self::Text => println!("{text}"),
             Self::Json => {
@@ -145,7 +145,7 @@ fn play(path: &Path, from: Tick, form: Form) -> Result<(), Box<dyn Error>> {
 /// Prints the state after `tick`.
 fn show(player: &ReplayPlayer<'_, Game>, tick: Tick, form: Form) {
     let (hash, scores) = (player.state_hash(), scores(player.sim()));
-    form.say(
+    form.print(
         &format!("tick {:>4}  hash {hash:016x}  coins {scores}", tick.0),
         json!({ "tick": tick.0, "hash": format!("{hash:016x}"), "coins": coins(player.sim()) }),
     );
@@ -157,7 +157,7 @@ fn seek(path: &Path, tick: Tick, form: Form) -> Result<(), Box<dyn Error>> {
     let mut player = player(&replay)?;
     let steps = player.seek(tick)?;
     let (hash, scores) = (player.state_hash(), scores(player.sim()));
-    form.say(
+    form.print(
         &format!("before tick {tick}  hash {hash:016x}  coins {scores}  ({steps} steps)"),
         json!({
             "tick": tick.0,
@@ -185,7 +185,7 @@ fn verify(path: &Path, key: Option<PublicKey>, form: Form) -> Result<(), Box<dyn
     };
     let digits = replay.head().digest.map(|byte| format!("{byte:02x}"));
     let signed = seals.map_or_else(String::new, |ticks| format!(", signed up to tick {ticks}"));
-    form.say(
+    form.print(
         &format!(
             "verified: {ticks} ticks, {hashes} state hashes, {keyframes} keyframes, \
              {ending}{signed}; head {}; {rate} ticks a second",
@@ -229,7 +229,7 @@ fn diff(one: &Path, other: &Path, form: Form) -> Result<(), Box<dyn Error>> {
     let (ones, others) = (read(one)?, read(other)?);
     let (ones, others) = (open(one, &ones)?, open(other, &others)?);
     let Some(difference) = first_difference(&ones, &others) else {
-        form.say("they tell the same match", json!({ "part": null }));
+        form.print("they tell the same match", json!({ "part": null }));
         return Ok(());
     };
     let (part, tick, text) = match difference {
@@ -248,7 +248,7 @@ fn diff(one: &Path, other: &Path, form: Form) -> Result<(), Box<dyn Error>> {
             ("length", Some(tick.0), text)
         }
     };
-    form.say(&text, json!({ "part": part, "tick": tick }));
+    form.print(&text, json!({ "part": part, "tick": tick }));
     Err("the replays differ".into())
 }
 

@@ -4,7 +4,7 @@ use crypto::{Identity, Provider};
 use netsim::provider::SimProvider;
 use relay_mesh::DATAGRAM_MAX;
 use relay_mesh::detour::Detoured;
-use relay_mesh::flow_message::{FlowDatagram, FlowMessage, GAME_NAME_MAX, OPENS_MAX};
+use relay_mesh::flow_message::{FLOWS_PER_OPEN_MAX, FlowDatagram, FlowMessage, GAME_NAME_MAX};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::link_state::{LinkRecord, Message, Network, NodeRecord};
 use relay_mesh::link_terms::{KeyEpoch, LinkTerms};
@@ -44,7 +44,7 @@ pub fn flow(data: &[u8]) {
         }
         if let FlowMessage::OpenMany { game, players, .. } = &message {
             assert!(game.len() <= GAME_NAME_MAX);
-            assert!((1..=OPENS_MAX).contains(&players.len()));
+            assert!((1..=FLOWS_PER_OPEN_MAX).contains(&players.len()));
         }
         let mut again = Vec::new();
         message.encode(&mut again);

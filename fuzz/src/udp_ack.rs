@@ -31,7 +31,7 @@ struct Sender {
     /// Number of contents pushed; they are numbered.
     pushed: u64,
     /// Contents reported as lost or acknowledged, the latter maybe after a loss.
-    told: BTreeMap<u64, Outcome>,
+    reported: BTreeMap<u64, Outcome>,
     /// Number of the peer's packets which carried an ACK.
     packets: u64,
 }
@@ -43,7 +43,7 @@ impl Sender {
             rtt: RttEstimator::new(Duration::from_millis(25)),
             now: Instant::ZERO,
             pushed: 0,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             packets: 0,
         }
     }
@@ -83,12 +83,12 @@ impl Sender {
 
     fn wait(&mut self, span: Duration) {
         self.now += span;
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         let timeout = self
             .sent
             .on_timeout(self.now, &self.rtt, |content, outcome| {
                 assert_eq!(outcome, Outcome::Lost);
-                assert_eq!(told.insert(content, outcome), None, "told twice");
+                assert_eq!(reported.insert(content, outcome), None, "told twice");
             });
         if let Timeout::Checked(summary) = timeout {
             assert!(summary.slots_visited <= 2_049);
@@ -127,10 +127,10 @@ impl Sender {
                 bits,
             },
         };
-        let (told, pushed) = (&mut self.told, self.pushed);
+        let (reported, pushed) = (&mut self.reported, self.pushed);
         let result = self.sent.on_ack(ack, &mut self.rtt, |content, outcome| {
             assert!(content < pushed, "{content} was never sent");
-            let before = told.insert(content, outcome);
+            let before = reported.insert(content, outcome);
             let is_late = (before, outcome) == (Some(Outcome::Lost), Outcome::Acked);
             assert!(before.is_none() || is_late, "{content} was told twice");
         });
@@ -143,11 +143,11 @@ impl Sender {
     fn check(&self) {
         for content in self.sent.in_flight() {
             assert!(
-                !self.told.contains_key(&content),
+                !self.reported.contains_key(&content),
                 "{content} is told and flies"
             );
         }
-        let settled = u64::try_from(self.told.len()).unwrap_or(u64::MAX);
+        let settled = u64::try_from(self.reported.len()).unwrap_or(u64::MAX);
         assert!(settled <= self.pushed);
         assert!(self.sent.largest_acked() < self.sent.next_number());
         let deadline = self.sent.pto_deadline(&self.rtt);

@@ -13,6 +13,7 @@
 //! | `variants` | variants of an enum |
 //! | `limits` | constants of a crate, `NAME` or `TYPE::NAME`, all in the mark |
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
@@ -107,8 +108,12 @@ fn table(view: &View<'_>, mark: &str) -> Result<String, String> {
     }
     let is_enum = matches!(kind, "codes" | "variants");
     let item = if is_enum { "enum" } else { "struct" };
+    let declared = || declared(view, owner, name).filter(|_| is_enum);
     let body = body(view, owner, &format!("pub {item} {name} {{"))
+        .map(Cow::Borrowed)
+        .or_else(|| declared().map(Cow::Owned))
         .ok_or_else(|| format!("crate {owner} has no `pub {item} {name}`"))?;
+    let body = &*body;
     let mut lines = Vec::new();
     match kind {
         "file" => {
@@ -154,6 +159,22 @@ fn body<'v>(view: &'v View<'_>, owner: &str, head: &str) -> Option<&'v str> {
         })
 }
 
+/// Returns the body of an enum that a macro declares: with docs, and indented by one level.
+fn declared(view: &View<'_>, owner: &str, name: &str) -> Option<String> {
+    let folder = format!("crates/{owner}/src/");
+    let sources = view.sources.iter();
+    let mut sources = sources.filter(|source| source.path.starts_with(&folder));
+    sources.find_map(|source| {
+        let (before, rest) = source.text.split_once(&format!("\n    {name} {{\n"))?;
+        let has_docs = before.lines().next_back()?.starts_with("    ///");
+        let (body, _) = rest.split_once("\n    }").filter(|_| has_docs)?;
+        let lines = body
+            .lines()
+            .map(|line| line.strip_prefix("    ").unwrap_or(line));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    })
+}
+
 /// Returns the fields of `Default`, or else those of the first constructor.
 fn body_of_default<'v>(view: &'v View<'_>, owner: &str, name: &str) -> Option<&'v str> {
     let of_trait = body(view, owner, &format!("impl Default for {name} {{"));
@@ -165,6 +186,8 @@ fn body_of_default<'v>(view: &'v View<'_>, owner: &str, name: &str) -> Option<&'
 #[derive(Debug, PartialEq, Eq)]
 struct Field {
     name: String,
+    /// Its name in files and metrics: as serde renames it.
+    serialized: String,
     kind: String,
     /// First paragraph of its docs, without links.
     meaning: String,
@@ -188,7 +211,9 @@ fn fields(body: &str) -> Vec<Field> {
         } else if let Some((name, kind)) =
             line.strip_prefix("pub ").and_then(|it| it.split_once(": "))
         {
+            let serialized = quoted(&attributes, "rename = ");
             found.push(Field {
+                serialized: serialized.unwrap_or(name).to_owned(),
                 name: name.to_owned(),
                 kind: kind.trim_end_matches(',').to_owned(),
                 meaning: meaning(&docs),
@@ -203,6 +228,12 @@ fn fields(body: &str) -> Vec<Field> {
     found
 }
 
+/// Returns the quoted text after `key` in a field's attributes.
+fn quoted<'a>(attributes: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = attributes.split_once(&format!("{key}\""))?;
+    rest.split_once('"').map(|(text, _)| text)
+}
+
 impl Field {
     fn file_row(&self) -> String {
         let inner = self
@@ -212,7 +243,10 @@ impl Field {
         let kind = inner.unwrap_or(&self.kind);
         let is_optional = self.attributes.contains("default") || inner.is_some();
         let need = if is_optional { "" } else { "required" };
-        format!("| `{}` | `{kind}` | {need} | {} |", self.name, self.meaning)
+        format!(
+            "| `{}` | `{kind}` | {need} | {} |",
+            self.serialized, self.meaning
+        )
     }
 
     fn config_row(&self, defaults: &str) -> String {
@@ -234,7 +268,7 @@ impl Field {
 fn counters(view: &View<'_>, owner: &str, text: &str, prefix: &str, lines: &mut Vec<String>) {
     for field in fields(text) {
         let Field {
-            name,
+            serialized: name,
             kind,
             meaning,
             ..
@@ -292,31 +326,115 @@ fn variants(body: &str) -> Vec<String> {
 
 /// Returns the row of a constant, or why there is none.
 fn limit(view: &View<'_>, owner: &str, name: &str) -> Result<String, String> {
+    let (before, value) = constant(view, owner, name, "pub const")
+        .ok_or_else(|| format!("crate {owner} has no `pub const {name}`"))?;
+    let docs = before.trim_end().lines().rev();
+    let docs = docs.map_while(|line| line.trim().strip_prefix("///"));
+    let mut docs: Vec<&str> = docs.map(str::trim).collect();
+    docs.reverse();
+    let meaning = meaning(&docs);
+    let value = quantity(&value, &meaning, &|name| {
+        let (_, value) = constant(view, owner, name, "const")?;
+        Some(value)
+    })
+    .ok_or_else(|| format!("the value of {name} is no number: {value}"))?;
+    Ok(format!("| `{name}` | {value} | {meaning} |"))
+}
+
+/// Returns the text before a constant, `NAME` or `TYPE::NAME`, and its value.
+fn constant<'v>(
+    view: &'v View<'_>,
+    owner: &str,
+    name: &str,
+    keyword: &str,
+) -> Option<(&'v str, String)> {
     let folder = format!("crates/{owner}/src/");
     let sources = view.sources.iter();
-    let sources = sources.filter(|source| source.path.starts_with(&folder));
-    let (text, constant) = match name.split_once("::") {
-        None => (None, name),
-        Some((of, constant)) => (body(view, owner, &format!("impl {of} {{")), constant),
+    let mut sources = sources.filter(|source| source.path.starts_with(&folder));
+    let in_text = |text: &'v str, indent: &str, name: &str| {
+        let head = format!("{keyword} {name}: ");
+        let at = text.match_indices(&head).map(|(at, _)| at);
+        let mut at = at.filter(|at| {
+            let line = text.get(..*at).unwrap_or_default().rsplit('\n').next();
+            line.is_some_and(|line| line.starts_with(indent) && !line.trim().starts_with('/'))
+        });
+        let at = at.next()?;
+        let (before, rest) = text.split_at_checked(at)?;
+        let (_, rest) = rest.split_once(" = ")?;
+        let (value, _) = rest.split_once(';')?;
+        let line = before.rfind('\n').unwrap_or(0);
+        Some((before.get(..line)?, value.to_owned()))
     };
-    let is_of_type = name != constant;
-    // The constants of a type are indented.
-    let indent = if is_of_type { "    " } else { "" };
-    let head = format!("\n{indent}pub const {constant}: ");
-    sources
-        .map(|source| text.unwrap_or(source.text))
-        .filter(|_| is_of_type == text.is_some())
-        .find_map(|text| {
-            let (before, rest) = text.split_once(&head)?;
-            let (_, rest) = rest.split_once(" = ")?;
-            let (value, _) = rest.split_once(';')?;
-            let docs = before.trim_end().lines().rev();
-            let docs = docs.map_while(|line| line.trim().strip_prefix("///"));
-            let mut docs: Vec<&str> = docs.map(str::trim).collect();
-            docs.reverse();
-            Some(format!("| `{name}` | `{value}` | {} |", meaning(&docs)))
-        })
-        .ok_or_else(|| format!("crate {owner} has no `pub const {name}`"))
+    match name.split_once("::") {
+        Some((of, name)) => in_text(body(view, owner, &format!("impl {of} {{"))?, "    ", name),
+        None => sources.find_map(|source| in_text(source.text, "", name)),
+    }
+}
+
+/// Returns a value as text with its unit: of a `Duration`, or bytes if `meaning` names them.
+fn quantity(
+    value: &str,
+    meaning: &str,
+    constant: &dyn Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let units = [("secs", "s"), ("millis", "ms"), ("micros", "µs")];
+    for (name, unit) in units {
+        let call = value.strip_prefix(&format!("Duration::from_{name}("));
+        if let Some(argument) = call.and_then(|rest| rest.strip_suffix(')')) {
+            return Some(format!("{} {unit}", grouped(evaluate(argument, constant)?)));
+        }
+    }
+    let number = evaluate(value, constant)?;
+    let is_in_bytes = ["bytes", "length"]
+        .iter()
+        .any(|word| meaning.contains(word));
+    let power = (number.is_power_of_two() && number >= 1 << 20)
+        .then(|| format!(" (2^{})", number.trailing_zeros()));
+    let unit = if is_in_bytes { " bytes" } else { "" };
+    let power = power.unwrap_or_default();
+    Some(format!("{}{unit}{power}", grouped(number)))
+}
+
+/// Evaluates sums, products and shifts of numbers and constants.
+fn evaluate(text: &str, constant: &dyn Fn(&str) -> Option<String>) -> Option<u128> {
+    let text = text.trim();
+    for (sign, apply) in OPERATORS {
+        if let Some((left, right)) = text.rsplit_once(sign) {
+            return apply(evaluate(left, constant)?, evaluate(right, constant)?);
+        }
+    }
+    let digits = text.replace('_', "");
+    match digits.parse() {
+        Ok(number) => Some(number),
+        Err(_) => evaluate(&constant(text)?, &|name| {
+            // A constant that refers to itself has no value.
+            (name != text).then(|| constant(name))?
+        }),
+    }
+}
+
+/// The operators, from the weakest.
+const OPERATORS: [(&str, fn(u128, u128) -> Option<u128>); 4] = [
+    (" << ", |left, right| {
+        left.checked_shl(u32::try_from(right).ok()?)
+    }),
+    (" - ", u128::checked_sub),
+    (" + ", u128::checked_add),
+    (" * ", u128::checked_mul),
+];
+
+/// Writes a number with a comma between groups of three digits.
+fn grouped(number: u128) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut out = String::new();
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && place % 3 == first {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Returns the first paragraph of docs in one line; links are replaced by their texts.
@@ -393,6 +511,16 @@ pub enum Code {
     Failed = 1,
 }
 
+reasons! {
+    /// Declared by a macro.
+    Reason {
+        /// It ended.
+        Ended = 0,
+        /// It was slow.
+        Slow = 1,
+    }
+}
+
 pub enum Cause {
     /// It is full.
     Full {
@@ -467,14 +595,63 @@ pub enum Cause {
         let page = page("variants a Cause");
         let rows = "| `Full` | It is full. |\n| `Other` | See `Code`. |\n\n";
         assert!(page.contains(rows), "{page}");
+        let page = self::page("variants a Reason");
+        let rows = "| `Ended` | It ended. |\n| `Slow` | It was slow. |\n\n";
+        assert!(page.contains(rows), "{page}");
     }
 
     #[test]
     fn limits_are_constants_of_a_crate_or_a_type() {
         let page = page("limits a INNER_MAX Inner::LEN_MAX");
-        let rows = "| `INNER_MAX` | `1 << 7` | Most of them. |\n\
-                    | `Inner::LEN_MAX` | `64` | Longest name. |\n";
+        let rows = "| `INNER_MAX` | 128 | Most of them. |\n\
+                    | `Inner::LEN_MAX` | 64 | Longest name. |\n";
         assert!(page.contains(rows), "{page}");
+    }
+
+    #[test]
+    fn limits_are_numbers_with_units() {
+        let constant = |name: &str| {
+            let known = [
+                ("EACH", "1_120"),
+                ("ALL", "58 * EACH"),
+                ("LOOP", "LOOP + 1"),
+            ];
+            let found = known.iter().find(|(known, _)| *known == name)?;
+            Some(found.1.to_owned())
+        };
+        let quantity = |value, meaning| quantity(value, meaning, &constant);
+        let is = |value, meaning, expected: &str| {
+            assert_eq!(
+                quantity(value, meaning).as_deref(),
+                Some(expected),
+                "{value}"
+            );
+        };
+        is("64 * 1_024", "Longest, in bytes.", "65,536 bytes");
+        is(
+            "8 << 20",
+            "Longest message, bytes: many.",
+            "8,388,608 bytes (2^23)",
+        );
+        is("ALL", "Longest message, bytes.", "64,960 bytes");
+        is("1_000", "Thousandths.", "1,000");
+        is("2 * 3 + 4", "Channels.", "10");
+        is("Duration::from_millis(25)", "Delay.", "25 ms");
+        is("Duration::from_secs(5 * 60)", "Lifetime.", "300 s");
+        for value in ["LOOP", "GONE", "size_of::<u8>()", "1 - 2"] {
+            assert_eq!(quantity(value, ""), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_field_has_its_name_in_files_and_metrics() {
+        let body = "    /// Reads.\n    #[serde(default, rename = \"old\")]\n    pub new: u64,\n";
+        let fields = fields(body);
+        assert_eq!(fields[0].file_row(), "| `old` | `u64` |  | Reads. |");
+        let workspace = Workspace::of(&[]);
+        let mut rows = Vec::new();
+        counters(&workspace.view(), "a", body, "x_", &mut rows);
+        assert_eq!(rows, ["| `x_old_total` | Reads. |"]);
     }
 
     #[test]

@@ -34,16 +34,16 @@ pub(crate) fn run(range: &Range, workspace: &Workspace) -> Result<(), Failure> {
     let member = member(&workspace.members, &range.name)
         .ok_or_else(|| Failure::Check(format!("no crate is called {}", range.name)))?;
     let mut tally = Tally::default();
-    let (mut told, mut traces) = (Vec::new(), Vec::new());
+    let (mut reported, mut traces) = (Vec::new(), Vec::new());
     process::run_lines(
         &mut command(range, &member.package, ("sim", &range.test)),
         |line| {
             tally.take(line);
-            told.extend(seeds_done(line));
+            reported.extend(seeds_done(line));
             traces.extend(trace(line));
         },
     )?;
-    println!("{}", verdict(&member.package, tally.passed, &told)?);
+    println!("{}", verdict(&member.package, tally.passed, &reported)?);
     if traces.is_empty() {
         return Ok(());
     }
@@ -99,20 +99,20 @@ fn same_traces(optimised: &[String], other: &[String]) -> Result<String, Failure
 }
 
 /// Summarises the run. Fails if no simulation ran or one did not report its seeds.
-fn verdict(package: &str, passed: usize, told: &[u64]) -> Result<String, Failure> {
+fn verdict(package: &str, passed: usize, reported: &[u64]) -> Result<String, Failure> {
     if passed == 0 {
         return Err(Failure::Check(format!(
             "{package} has no test with `sim_` in its name"
         )));
     }
-    if told.len() < passed {
+    if reported.len() < passed {
         return Err(Failure::Check(format!(
             "{passed} simulations of {package} passed, and only {} told their seeds: run them by \
              netsim::for_each_seed",
-            told.len()
+            reported.len()
         )));
     }
-    let seeds: u64 = told.iter().sum();
+    let seeds: u64 = reported.iter().sum();
     Ok(format!(
         "sim: {package}: {passed} simulations held, {seeds} seeds done in all"
     ))

@@ -22,35 +22,35 @@ const SILENCE: Duration = Duration::from_secs(8);
 /// If a client does not connect or is lost.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub fn bytes_per_connection<S: Stack>(held: fn() -> i64) -> f64 {
-    let mut crowd = Crowd::<S>::new(held);
+    let mut pool = ClientPool::<S>::new(held);
     for number in 0..CLIENTS {
-        let now = crowd.now;
-        let client = S::client(&crowd.server, number, now);
-        crowd.clients.push((client, Lane::default()));
-        while crowd.clients[number as usize].0.connections() == 0
-            || crowd.server.connections() <= number as usize
+        let now = pool.now;
+        let client = S::client(&pool.server, number, now);
+        pool.clients.push((client, Lane::default()));
+        while pool.clients[number as usize].0.connections() == 0
+            || pool.server.connections() <= number as usize
         {
-            assert!(crowd.now < now + Duration::from_secs(10), "{}", S::NAME);
-            crowd.turn(number as usize..=number as usize);
-            crowd.now += APART;
+            assert!(pool.now < now + Duration::from_secs(10), "{}", S::NAME);
+            pool.turn(number as usize..=number as usize);
+            pool.now += APART;
         }
         // Keeps the earlier connections alive.
         if number.is_multiple_of(50) {
-            crowd.turn(0..=number as usize);
+            pool.turn(0..=number as usize);
         }
     }
-    let end = crowd.now + SILENCE;
-    while crowd.now < end {
-        crowd.turn(0..=CLIENTS as usize - 1);
-        crowd.now += TURN;
+    let end = pool.now + SILENCE;
+    while pool.now < end {
+        pool.turn(0..=CLIENTS as usize - 1);
+        pool.now += TURN;
     }
-    assert_eq!(crowd.server.connections(), CLIENTS as usize, "{}", S::NAME);
-    let server = &mut crowd.server;
-    let bytes = crowd.bytes + change(held, || server.shrink());
+    assert_eq!(pool.server.connections(), CLIENTS as usize, "{}", S::NAME);
+    let server = &mut pool.server;
+    let bytes = pool.bytes + change(held, || server.shrink());
     bytes as f64 / f64::from(CLIENTS)
 }
 
-struct Crowd<S: Stack> {
+struct ClientPool<S: Stack> {
     server: S::Server,
     /// Clients, each with the datagrams in flight to it.
     clients: Vec<(S::Client, Lane)>,
@@ -62,7 +62,7 @@ struct Crowd<S: Stack> {
     bytes: i64,
 }
 
-impl<S: Stack> Crowd<S> {
+impl<S: Stack> ClientPool<S> {
     fn new(held: fn() -> i64) -> Self {
         let mut from_server = Lane::default();
         from_server.reserve(CLIENTS as usize * 4);

@@ -4,7 +4,7 @@
 //! machines of [`crate::stack`], which run alike for all stacks. The server is each stack's public
 //! server API.
 
-mod crowd;
+mod client_pool;
 pub mod server;
 
 use core::net::SocketAddr;
@@ -19,7 +19,7 @@ use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::stack::Stack;
-use crowd::Crowd;
+use client_pool::ClientPool;
 
 /// Number of clients and message rate. Each message has 100 bytes and is unreliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,27 +102,27 @@ impl Plan {
 /// If no client connects, because an idle server would look efficient.
 pub fn run<S: Stack>(name: &'static str, plan: Plan) -> Found {
     let mut server = Server::start(name, plan);
-    let mut crowd = Crowd::<S>::new(plan, &server.door, server.address);
-    crowd.run_until_connected(CONNECTING);
-    crowd.run_for(SETTLING);
-    let clients = (own_cpu_time(), crowd.turns());
-    let before = (server.told(), server.cpu_time(), crowd.received(), now());
-    crowd.run_for(MEASURED);
-    let after = (server.told(), server.cpu_time(), crowd.received(), now());
+    let mut client_pool = ClientPool::<S>::new(plan, &server.connect_data, server.address);
+    client_pool.run_until_connected(CONNECTING);
+    client_pool.run_for(SETTLING);
+    let clients = (own_cpu_time(), client_pool.turns());
+    let before = (server.reported(), server.cpu_time(), client_pool.received(), now());
+    client_pool.run_for(MEASURED);
+    let after = (server.reported(), server.cpu_time(), client_pool.received(), now());
     let clients = (
         own_cpu_time().saturating_sub(clients.0),
-        crowd.turns() - clients.1,
+        client_pool.turns() - clients.1,
     );
     let cpu = after.1.saturating_sub(before.1);
     let span = after.3.saturating_duration_since(before.3);
     eprintln!(
         "{name} {}: {} of {} clients connected, {:.2} of a core is theirs",
         plan.name,
-        crowd.connected(),
+        client_pool.connected(),
         plan.clients,
         clients.0.as_secs_f64() / span.as_secs_f64(),
     );
-    assert!(crowd.connected() > 0, "{name} lets nobody in");
+    assert!(client_pool.connected() > 0, "{name} lets nobody in");
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = (after.0 - before.0 + after.2 - before.2) as f64;
     Found {
@@ -142,7 +142,7 @@ struct Server {
     answers: BufReader<ChildStdout>,
     address: SocketAddr,
     /// Data that clients need to connect.
-    door: Vec<u8>,
+    connect_data: Vec<u8>,
 }
 
 impl Server {
@@ -157,18 +157,18 @@ impl Server {
         let ask = child.stdin.take();
         let mut answers = BufReader::new(child.stdout.take().expect("piped"));
         let line = line(&mut answers).expect("a server tells where it is");
-        let (address, door) = line.split_once(' ').expect("address and door");
+        let (address, connect_data) = line.split_once(' ').expect("address and door");
         Self {
             ask,
             answers,
             address: address.parse().expect("an address"),
-            door: unhex(door),
+            connect_data: unhex(connect_data),
             child,
         }
     }
 
     /// Returns the number of messages that the server has read.
-    fn told(&mut self) -> u64 {
+    fn reported(&mut self) -> u64 {
         let ask = self.ask.as_mut().expect("open until it is dropped");
         ask.write_all(b"\n").expect("it runs");
         let line = line(&mut self.answers).expect("it runs");
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn an_acceptor_is_encoded_for_a_pipe() {
-        let door: Vec<u8> = (0..=255).collect();
-        assert_eq!(unhex(&hex(&door)), door);
+        let connect_data: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&connect_data)), connect_data);
         assert_eq!(unhex(""), Vec::<u8>::new());
     }
 

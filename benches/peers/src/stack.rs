@@ -23,15 +23,16 @@ pub trait Stack {
     fn server(clients: usize) -> Self::Server;
 
     /// Returns the data that clients need to connect, such as the server's key.
-    fn door(server: &Self::Server) -> Vec<u8>;
+    fn connect_data(server: &Self::Server) -> Vec<u8>;
 
-    /// Creates a client which starts to connect to the server at `server`, with the data in `door`.
-    /// Also creates what a matchmaker would issue, such as a token, if `door` has the data for it.
-    fn dial(door: &[u8], server: SocketAddr, number: u32, now: Duration) -> Self::Client;
+    /// Creates a client which starts to connect to the server at `server`, with the data in
+    /// `connect_data`. Also creates what a matchmaker would issue, such as a token, if
+    /// `connect_data` has the data for it.
+    fn dial(connect_data: &[u8], server: SocketAddr, number: u32, now: Duration) -> Self::Client;
 
     /// Creates a client at [`client_address`] of `number` which starts to connect.
     fn client(server: &Self::Server, number: u32, now: Duration) -> Self::Client {
-        Self::dial(&Self::door(server), SERVER, number, now)
+        Self::dial(&Self::connect_data(server), SERVER, number, now)
     }
 }
 

@@ -6,7 +6,7 @@ use netsim::Chance;
 
 use crate::race::POLL;
 use crate::stack::{DELAY, Setup, WINDOW};
-use crate::weather::{FILES, Weather};
+use crate::conditions::{FILES, NetworkConditions};
 
 /// A match, and the stacks that run it.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,20 +50,20 @@ const JITTER: Duration = Duration::from_millis(10);
 
 /// The usual network: 50 ms one way, which is 3 frames, and 2 % loss.
 #[must_use]
-pub const fn usual() -> Weather {
-    Weather::steady(LATENCY, Chance::percent(2))
+pub const fn usual() -> NetworkConditions {
+    NetworkConditions::steady(LATENCY, Chance::percent(2))
 }
 
-/// A match of `players` in `weather`.
+/// A match of `players` in `conditions`.
 #[must_use]
-pub const fn setup(players: usize, weather: Weather) -> Setup {
+pub const fn setup(players: usize, conditions: NetworkConditions) -> Setup {
     Setup {
         players,
         delay: DELAY,
         window: WINDOW,
         ahead: 0,
         commits: false,
-        weather,
+        conditions,
         turn: POLL,
         diverges: None,
         seed: 1,
@@ -71,7 +71,7 @@ pub const fn setup(players: usize, weather: Weather) -> Setup {
 }
 
 impl Case {
-    fn new(players: usize, name: &str, weather: Weather) -> Self {
+    fn new(players: usize, name: &str, conditions: NetworkConditions) -> Self {
         let name = match name {
             "" => format!("p{players}"),
             _ => format!("p{players}/{name}"),
@@ -80,7 +80,7 @@ impl Case {
             name,
             inputs: Inputs::Pad,
             field: Field::All,
-            setup: setup(players, weather),
+            setup: setup(players, conditions),
         }
     }
 
@@ -95,9 +95,9 @@ impl Case {
     }
 
     /// Lockstep without prediction. Every input is delayed by `delay` frames.
-    fn lockstep(players: usize, name: &str, delay: u32, weather: Weather) -> Self {
+    fn lockstep(players: usize, name: &str, delay: u32, conditions: NetworkConditions) -> Self {
         let name = format!("lockstep-{name}d{delay}");
-        let mut case = Self::new(players, &name, weather).of(Field::Equals);
+        let mut case = Self::new(players, &name, conditions).of(Field::Equals);
         case.setup.delay = delay;
         case.setup.window = 0;
         case
@@ -113,7 +113,7 @@ pub fn bare() -> Vec<Case> {
 
 /// Returns a match with so many players that it requires a server.
 #[must_use]
-pub fn crowd() -> Case {
+pub fn many_players() -> Case {
     Case::new(64, "", usual()).of(Field::Server)
 }
 
@@ -144,16 +144,16 @@ pub fn committed() -> [Case; 2] {
 #[must_use]
 pub fn watched() -> Vec<Case> {
     let mut cases = bare();
-    cases.push(crowd());
+    cases.push(many_players());
     cases.push(ahead());
-    let far = Weather::steady(2 * LATENCY, Chance::percent(2));
+    let far = NetworkConditions::steady(2 * LATENCY, Chance::percent(2));
     cases.push(Case::new(8, "stick", usual()).with_inputs(Inputs::Stick));
     cases.push(Case::new(8, "stick-100", far).with_inputs(Inputs::Stick));
     cases.push(Case::new(8, "burst", usual()).with_inputs(Inputs::Burst));
     for (name, text) in FILES {
-        let weather = Weather::read(text).expect("a file of ours");
+        let conditions = NetworkConditions::read(text).expect("a file of ours");
         for players in [4, 8] {
-            let case = Case::new(players, name, weather);
+            let case = Case::new(players, name, conditions);
             // Only a server can be halfway between the players.
             let field = if name == "halfway" {
                 Field::Server
@@ -163,9 +163,9 @@ pub fn watched() -> Vec<Case> {
             cases.push(case.of(field));
         }
     }
-    let [two, five] = [2, 5].map(|it| Weather::steady(LATENCY, Chance::percent(it)));
+    let [two, five] = [2, 5].map(|it| NetworkConditions::steady(LATENCY, Chance::percent(it)));
     let [two, five] = [two, five].map(|it| it.with_jitter(JITTER));
-    let calm = Weather::steady(LATENCY, Chance::NEVER);
+    let calm = NetworkConditions::steady(LATENCY, Chance::NEVER);
     cases.push(Case::new(8, "jitter", two));
     cases.push(Case::new(8, "loss5", five));
     for players in [2, 4, 8] {
@@ -183,7 +183,7 @@ pub fn watched() -> Vec<Case> {
 /// Returns the match in which one player is cut off for 500 ms, without other losses.
 #[must_use]
 pub fn outage() -> Case {
-    Case::new(4, "outage", Weather::steady(LATENCY, Chance::NEVER))
+    Case::new(4, "outage", NetworkConditions::steady(LATENCY, Chance::NEVER))
 }
 
 /// Returns the matches in which one player diverges.

@@ -267,7 +267,7 @@ fn found<P: Play, S: Stack<P>>(
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let latency = |it: &Count| millis(it.latency) / it.answered as f64;
     let count = Some(totals.count).filter(|it| it.answered > 0);
-    let told = (!S::HAS_SERVER).then(|| millis(FRAME * setup.delay));
+    let reported = (!S::HAS_SERVER).then(|| millis(FRAME * setup.delay));
     let all: Duration = stalls.iter().sum();
     Found {
         first_step_ms: millis(first_step),
@@ -284,7 +284,7 @@ fn found<P: Play, S: Stack<P>>(
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         longest_datagram_bytes: (traffic.longest + seal_up) as f64,
         up_datagrams_per_s: each(traffic.up_datagrams),
-        latency_ms: count.as_ref().map(latency).or(told),
+        latency_ms: count.as_ref().map(latency).or(reported),
         late_per_minute: count.map(|it| each(it.late) * 60.0),
     }
 }

@@ -19,4 +19,4 @@ pub mod play;
 pub mod race;
 pub mod stack;
 pub mod sync;
-pub mod weather;
+pub mod conditions;

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use netsim::Link;
 use wire::{Generator, Instant, Seed};
 
-use crate::weather::Weather;
+use crate::conditions::NetworkConditions;
 
 /// Datagrams in a reused buffer, each with its source or destination node.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ pub struct Network {
     nodes: usize,
     /// Start of each player's periodic gaps.
     gaps: Vec<Duration>,
-    weather: Weather,
+    conditions: NetworkConditions,
     /// A player with an outage, and its start and end.
     outage: Option<(u32, [Duration; 2])>,
     in_flight: BinaryHeap<Reverse<Flight>>,
@@ -89,19 +89,19 @@ struct Flight {
 impl Network {
     /// Creates a network of `nodes`, seeded by `seed`. The first `players` have gaps.
     #[must_use]
-    pub fn new(nodes: usize, players: usize, weather: Weather, seed: Seed) -> Self {
+    pub fn new(nodes: usize, players: usize, conditions: NetworkConditions, seed: Seed) -> Self {
         let generators = (0..nodes * nodes).map(|number| generator(seed, number));
         let mut phases = generator(seed, nodes * nodes);
-        let every = u64::try_from(weather.gap_every.as_nanos()).unwrap_or(u64::MAX);
+        let every = u64::try_from(conditions.gap_every.as_nanos()).unwrap_or(u64::MAX);
         Self {
             links: generators
-                .map(|generator| Link::new(weather.link(), generator))
+                .map(|generator| Link::new(conditions.link(), generator))
                 .collect(),
             nodes,
             gaps: (0..players)
                 .map(|_| Duration::from_nanos(phases.below(every.max(1))))
                 .collect(),
-            weather,
+            conditions,
             outage: None,
             in_flight: BinaryHeap::new(),
             sent: 0,
@@ -178,9 +178,9 @@ impl Network {
         let Some(phase) = self.gaps.get(place(node)) else {
             return is_cut;
         };
-        let every = self.weather.gap_every.as_nanos().max(1);
-        let since = (now + self.weather.gap_every).saturating_sub(*phase);
-        is_cut || since.as_nanos() % every < self.weather.gap.as_nanos()
+        let every = self.conditions.gap_every.as_nanos().max(1);
+        let since = (now + self.conditions.gap_every).saturating_sub(*phase);
+        is_cut || since.as_nanos() % every < self.conditions.gap.as_nanos()
     }
 }
 
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn what_is_sent_arrives_after_its_delay_unless_lost() {
         let seed = Seed::from_number(1);
-        let weather = Weather::steady(millis(50), Chance::percent(20));
-        let mut network = Network::new(2, 2, weather, seed);
+        let conditions = NetworkConditions::steady(millis(50), Chance::percent(20));
+        let mut network = Network::new(2, 2, conditions, seed);
         let came = run(&mut network, 0..1_050);
         assert!((750..850).contains(&came.len()), "{}", came.len());
         assert!(came.iter().all(|at| *at < 1_000));
@@ -239,13 +239,13 @@ mod tests {
     #[test]
     fn nothing_is_delivered_in_gaps_and_outages() {
         let seed = Seed::from_number(2);
-        let mut weather = Weather::steady(millis(0), Chance::NEVER);
-        let mut network = Network::new(2, 2, weather, seed);
+        let mut conditions = NetworkConditions::steady(millis(0), Chance::NEVER);
+        let mut network = Network::new(2, 2, conditions, seed);
         network.cut(1, [millis(100), millis(200)]);
         assert_eq!(run(&mut network, 0..1_000).len(), 900);
-        weather.gap = millis(30);
-        weather.gap_every = millis(1_000);
-        let mut network = Network::new(2, 1, weather, seed);
+        conditions.gap = millis(30);
+        conditions.gap_every = millis(1_000);
+        let mut network = Network::new(2, 1, conditions, seed);
         assert_eq!(run(&mut network, 0..10_000).len(), 9_700);
     }
 }

@@ -134,7 +134,7 @@ impl<P: Play, S: Stack<P>> Race<P, S> {
         };
         Self {
             stack: S::new(&setup),
-            network: Network::new(nodes, setup.players, setup.weather, seed),
+            network: Network::new(nodes, setup.players, setup.conditions, seed),
             setup,
             turns,
             now: ORIGIN,

@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::game::Game;
 use crate::network::Mailbox;
 use crate::play::Play;
-use crate::weather::Weather;
+use crate::conditions::NetworkConditions;
 
 /// Ticks per second of every stack.
 pub const FPS: u32 = 60;
@@ -39,7 +39,7 @@ pub struct Setup {
     /// Whether players commit to inputs before they reveal them; only Tickwire's mesh supports it.
     pub commits: bool,
     /// Network conditions, for stacks which derive a delay from them.
-    pub weather: Weather,
+    pub conditions: NetworkConditions,
     /// Time between two turns of a player.
     pub turn: Duration,
     /// The player that diverges, and the step. If set, states are compared.

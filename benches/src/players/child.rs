@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crypto::PublicKey;
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Plan, crowd, echo};
+use super::{Plan, clients, echo};
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Tally {
     /// Number of turns taken.
     taken: AtomicU64,
     /// Ticks that players have received, or datagrams received.
-    heard: AtomicU64,
+    incoming: AtomicU64,
 }
 
 impl Tally {
@@ -39,7 +39,7 @@ impl Tally {
 
     pub(super) fn add_turns(&self, count: u32) {
         if count > 0 {
-            self.heard.fetch_add(count.into(), Ordering::Relaxed);
+            self.incoming.fetch_add(count.into(), Ordering::Relaxed);
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct ChildOutput {
     /// Turns that its players took.
     pub taken: u64,
     /// Ticks that they have received, or datagrams received.
-    pub heard: u64,
+    pub incoming: u64,
     /// CPU time used.
     pub cpu: Duration,
 }
@@ -100,7 +100,7 @@ impl Process {
         let mut next = || numbers.next().expect("three numbers");
         ChildOutput {
             taken: next(),
-            heard: next(),
+            incoming: next(),
             cpu: Duration::from_nanos(next()),
         }
     }
@@ -128,7 +128,7 @@ pub fn play_role() {
     let tally = Arc::<Tally>::default();
     answer(Arc::clone(&tally));
     match role {
-        Role::Players(key) => crowd::play(plan, (address, key), &tally),
+        Role::Players(key) => clients::play(plan, (address, key), &tally),
         Role::Datagrams(len) => echo::send(plan, (address, len), &tally),
     }
 }
@@ -140,8 +140,8 @@ fn answer(tally: Arc<Tally>) {
             let cpu = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
             let cpu = cpu.map_or(Duration::ZERO, Duration::from).as_nanos();
             let taken = tally.taken.load(Ordering::Relaxed);
-            let heard = tally.heard.load(Ordering::Relaxed);
-            if line.is_err() || writeln!(io::stdout(), "{taken} {heard} {cpu}").is_err() {
+            let incoming = tally.incoming.load(Ordering::Relaxed);
+            if line.is_err() || writeln!(io::stdout(), "{taken} {incoming} {cpu}").is_err() {
                 break;
             }
         }

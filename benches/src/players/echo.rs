@@ -5,8 +5,8 @@ use std::net::UdpSocket;
 
 use super::Plan;
 use super::child::Tally;
-use super::crowd::spread;
-use super::pace::Pace;
+use super::clients::spread;
+use super::ticker::Ticker;
 
 /// Sends datagrams of `len` bytes until the process ends, spread over the tick like those of
 /// players.
@@ -22,7 +22,7 @@ pub fn send(plan: Plan, (address, len): (SocketAddr, usize), tally: &Tally) {
         socket
     };
     let mut sockets: Vec<UdpSocket> = (0..plan.players()).map(open).collect();
-    let mut pace = Pace::new(plan.period());
+    let mut pace = Ticker::new(plan.period());
     let (datagram, mut buffer) = (vec![0x5A; len], vec![0; 2_048]);
     loop {
         let begun = pace.wait();

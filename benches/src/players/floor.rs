@@ -10,7 +10,7 @@ use nix::sys::socket::{
     MsgFlags, MultiHeaders, SockaddrIn, recvmmsg, sendmmsg, setsockopt, sockopt,
 };
 
-use super::pace::Pace;
+use super::ticker::Ticker;
 use super::{Plan, TURNS};
 use crate::floor::BareDirection;
 use crate::measure::cpu_time_of;
@@ -39,7 +39,7 @@ pub struct Lengths {
 pub struct Floor {
     socket: UdpSocket,
     work: Work,
-    pace: Pace,
+    pace: Ticker,
     everyone: Vec<SocketAddr>,
     directions: Vec<BareDirection>,
     /// Index of the next key.
@@ -75,7 +75,7 @@ impl Floor {
         Self {
             socket,
             work,
-            pace: Pace::new(plan.turn()),
+            pace: Ticker::new(plan.turn()),
             everyone: Vec::new(),
             directions: (0..keys).map(|_| BareDirection::new()).collect(),
             next: 0,

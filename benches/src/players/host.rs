@@ -16,7 +16,7 @@ use udp_proto::{Endpoint, EndpointStats, Event, Listen, SessionId};
 use wire::lookup::Lookup;
 use wire::{Arrival, CommandId, Instant, MatchId, Seat, Seed};
 
-use super::pace::Pace;
+use super::ticker::Ticker;
 use super::{Plan, SEATS, TURNS};
 use crate::measure::cpu_time_of;
 use crate::pair::{APP, INSTANCE, UNRELIABLE};
@@ -25,7 +25,7 @@ use crate::pair::{APP, INSTANCE, UNRELIABLE};
 pub struct Host {
     driver: Driver<Endpoint<Ring>, Lobby>,
     requests: Requests<Infallible>,
-    pace: Pace,
+    pace: Ticker,
     /// Its address and public key.
     pub door: (SocketAddr, PublicKey),
 }
@@ -70,7 +70,7 @@ impl Host {
         Self {
             driver,
             requests,
-            pace: Pace::new(plan.turn()),
+            pace: Ticker::new(plan.turn()),
             door,
         }
     }

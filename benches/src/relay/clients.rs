@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crypto::{Identity, Ring};
-use relay_mesh::Leg;
+use relay_mesh::PeerAddr;
 use relay_mesh::hop::{HopHeader, HopKind};
 use relay_mesh::link_state::Roles;
 use servicer::Clock;
@@ -211,7 +211,7 @@ fn tend(entry: &mut End, clock: &Clock, frames: &mut Option<Frames>) {
     let now = clock.now();
     let End { node, socket, .. } = entry;
     socket.receive(|from, datagram| {
-        node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram);
+        node.handle_datagram(now, Arrival::from(PeerAddr::mesh(from)), datagram);
     });
     entry.tend(now);
     drain(entry, clock, frames);

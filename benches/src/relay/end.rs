@@ -9,7 +9,7 @@ use crypto::{Identity, Ring, Secret32};
 use relay_mesh::hop::HopKind;
 use relay_mesh::link_state::Roles;
 use relay_mesh::{
-    Bootstrap, Command, Config, EntryGame, ExitGame, Game, Leg, Mode, Node, Outcome, SocketId,
+    Bootstrap, Command, Config, EntryGame, ExitGame, Game, Mode, Node, Outcome, PeerAddr, SocketId,
 };
 use servicer::Clock;
 use wire::{Arrival, InstanceId, Instant, NodeId};
@@ -129,7 +129,7 @@ impl End {
         // 64 players share a /24: the maximum of unvalidated ones.
         let [.., a, b] = (player / 64).to_be_bytes();
         let last = u8::try_from(player % 64).unwrap_or(0);
-        let peer = Leg {
+        let peer = PeerAddr {
             socket,
             address: SocketAddr::from(([10, a, b, last], 4_000)),
         };
@@ -165,7 +165,7 @@ impl End {
         while self.outgoing.is_empty() {
             self.scratch.clear();
             let transmit = self.node.poll_transmit(now, &mut self.scratch)?;
-            let Leg { socket, address } = transmit.destination;
+            let PeerAddr { socket, address } = transmit.destination;
             if socket == SocketId::MESH {
                 let datagrams = transmit.datagrams(&self.scratch);
                 let datagrams = datagrams.map(|datagram| (address, datagram.to_vec()));

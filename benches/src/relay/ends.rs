@@ -1,4 +1,5 @@
-//! The neighbours of a measured relay: a real entry and exit, with sockets that the benchmark holds.
+//! The neighbours of a measured relay: a real entry and exit, with sockets that the benchmark
+//! holds.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use crypto::{Identity, Ring};
 use relay_mesh::hop::{HopHeader, HopKind};
 use relay_mesh::link_state::Roles;
-use relay_mesh::{ExitGame, Leg, trunk};
+use relay_mesh::{ExitGame, PeerAddr, trunk};
 use servicer::Clock;
 use wire::{Arrival, Instant, NodeId};
 
@@ -227,12 +228,12 @@ impl Ends {
                         if is_counted(frame) {
                             came += 1;
                         } else {
-                            node.handle_datagram(now, Arrival::from(Leg::mesh(from)), frame);
+                            node.handle_datagram(now, Arrival::from(PeerAddr::mesh(from)), frame);
                         }
                     }
                 }
                 Some(first) if HopHeader::claims(*first) && is_counted(datagram) => came += 1,
-                _ => node.handle_datagram(now, Arrival::from(Leg::mesh(from)), datagram),
+                _ => node.handle_datagram(now, Arrival::from(PeerAddr::mesh(from)), datagram),
             }
         });
         self.came += came;
@@ -249,7 +250,7 @@ impl Ends {
                 Side::Entry => (&mut self.entry, &self.exit),
                 Side::Exit => (&mut self.exit, &self.entry),
             };
-            let from = Leg::mesh(other.socket.address());
+            let from = PeerAddr::mesh(other.socket.address());
             end.node
                 .handle_datagram(now, Arrival::from(from), &mut datagram);
         }

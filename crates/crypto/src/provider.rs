@@ -180,14 +180,14 @@ fn first_32(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
 /// A private key: a dialler may use it any number of times, an accepter once.
-struct Held<K> {
+struct AgreementKey<K> {
     role: Role,
     /// `None` after an accepter's key has been used.
     key: Option<K>,
 }
 
 #[cfg(any(feature = "aws-lc-rs", feature = "rustcrypto"))]
-impl<K> Held<K> {
+impl<K> AgreementKey<K> {
     const fn new(role: Role, key: K) -> Self {
         Self {
             role,

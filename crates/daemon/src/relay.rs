@@ -22,7 +22,7 @@ pub use admin::AdminSetup;
 pub use emulation::{Emulation, FileLink};
 pub use file::{
     BootstrapNode, FileAdmin, FileConfig, FileGame, FileHopFrames, FileLimits, FileMinimum,
-    FileProbe, FileProxies, FileRation, FileRole, FileSigned,
+    FileProbe, FileProxies, FileRole, FileSigned, FileUnprovedLimits,
 };
 pub use file::{Member, NodeName};
 pub use forwarder_threads::StrayStats;

@@ -305,14 +305,14 @@ struct Inquiry {
     first: Tick,
     /// First tick known to differ.
     found: Tick,
-    stage: Stage,
+    stage: InquiryState,
     then_reload: bool,
     ticks_max: u8,
     deadline: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum InquiryState {
     Asking(Topic),
     /// Both are notified of the result.
     Notifying(Found),
@@ -331,7 +331,7 @@ impl Inquiry {
             tick: suspicion.tick,
             first: suspicion.tick,
             found: suspicion.tick,
-            stage: Stage::Over,
+            stage: InquiryState::Over,
             then_reload: false,
             ticks_max,
             deadline: Instant::ZERO,
@@ -361,11 +361,11 @@ impl Inquiry {
                 continue;
             }
             counts |= match (stage, answer) {
-                (Stage::Asking(topic), _) => side.on_answer(topic, tick, answer),
-                (Stage::Notifying(found), Answer::Acknowledged { tick_low, seat }) => {
+                (InquiryState::Asking(topic), _) => side.on_answer(topic, tick, answer),
+                (InquiryState::Notifying(found), Answer::Acknowledged { tick_low, seat }) => {
                     *tick_low == found.tick.low() && *seat == found.seat && side.on_acknowledged()
                 }
-                (Stage::Notifying(_) | Stage::Over, _) => false,
+                (InquiryState::Notifying(_) | InquiryState::Over, _) => false,
             };
         }
         counts
@@ -381,12 +381,12 @@ impl Inquiry {
                 self.witness.given.take(),
             ) {
                 (
-                    Stage::Asking(Topic::Ticks { first, .. }),
+                    InquiryState::Asking(Topic::Ticks { first, .. }),
                     Some(SideAnswer::Ticks(one)),
                     Some(SideAnswer::Ticks(other)),
                 ) => self.compare_ticks(first, (&one, &other), own, deadline),
                 (
-                    Stage::Asking(_),
+                    InquiryState::Asking(_),
                     Some(SideAnswer::Sections(one)),
                     Some(SideAnswer::Sections(other)),
                 ) => {
@@ -400,7 +400,7 @@ impl Inquiry {
                     return Some(self.conclude(cause, section, deadline));
                 }
                 _ => {
-                    self.stage = Stage::Over;
+                    self.stage = InquiryState::Over;
                     return None;
                 }
             }
@@ -411,12 +411,12 @@ impl Inquiry {
     /// Ends a stage without an answer: tries another witness if only the witness was silent.
     fn give_up(&mut self, own: &HashHistory, deadline: Instant) -> Option<Found> {
         match self.stage {
-            Stage::Asking(_) if !self.player.is_waiting() && !self.others.is_empty() => {
+            InquiryState::Asking(_) if !self.player.is_waiting() && !self.others.is_empty() => {
                 self.begin(own, deadline)
             }
-            Stage::Asking(_) => Some(self.conclude(Cause::Unknown, None, deadline)),
-            Stage::Notifying(_) | Stage::Over => {
-                self.stage = Stage::Over;
+            InquiryState::Asking(_) => Some(self.conclude(Cause::Unknown, None, deadline)),
+            InquiryState::Notifying(_) | InquiryState::Over => {
+                self.stage = InquiryState::Over;
                 None
             }
         }
@@ -430,7 +430,7 @@ impl Inquiry {
             return None;
         }
         let mut found = None;
-        if matches!(self.stage, Stage::Asking(_)) {
+        if matches!(self.stage, InquiryState::Asking(_)) {
             if !is_player && !self.others.is_empty() {
                 return self.begin(own, deadline);
             }
@@ -455,32 +455,32 @@ impl Inquiry {
 
     fn poll_question(&mut self, now: Instant) -> Option<(Seat, Question)> {
         let question = match self.stage {
-            Stage::Asking(Topic::Ticks { first, count }) => Question::Ticks {
+            InquiryState::Asking(Topic::Ticks { first, count }) => Question::Ticks {
                 first_low: first.low(),
                 count,
             },
-            Stage::Asking(Topic::Sections { tick }) => Question::Sections {
+            InquiryState::Asking(Topic::Sections { tick }) => Question::Sections {
                 tick_low: tick.low(),
             },
-            Stage::Notifying(found) => Question::Diverged {
+            InquiryState::Notifying(found) => Question::Diverged {
                 tick_low: found.tick.low(),
                 seat: found.seat,
                 cause: found.cause,
                 section: found.section.map(|section| section.index),
             },
-            Stage::Over => return None,
+            InquiryState::Over => return None,
         };
         let first = self.player.poll(now, question);
         first.or_else(|| self.witness.poll(now, question))
     }
 
     const fn reload_after(&mut self) -> bool {
-        self.then_reload = matches!(self.stage, Stage::Asking(_));
+        self.then_reload = matches!(self.stage, InquiryState::Asking(_));
         self.then_reload
     }
 
     const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
+        matches!(self.stage, InquiryState::Over)
     }
 
     const fn memory_len(&self) -> usize {
@@ -498,7 +498,7 @@ impl Inquiry {
     }
 
     fn ask(&mut self, topic: Topic, own: &HashHistory, deadline: Instant) {
-        self.stage = Stage::Asking(topic);
+        self.stage = InquiryState::Asking(topic);
         self.deadline = deadline;
         self.player.ask(topic, own);
         self.witness.ask(topic, own);
@@ -539,7 +539,7 @@ impl Inquiry {
             section,
             then_reload: self.then_reload,
         };
-        self.stage = Stage::Notifying(found);
+        self.stage = InquiryState::Notifying(found);
         self.deadline = deadline;
         self.player.notify();
         self.witness.notify();

@@ -206,12 +206,12 @@ impl Stepper {
         let newest = self.saves.back().copied();
         let is_confirmed = tick == self.end;
         let is_saved = newest == Some(tick);
-        let far = newest.map_or(u32::MAX, |newest| tick.since(newest));
-        if !is_confirmed && self.spacing.is_spent(far) {
+        let distance = newest.map_or(u32::MAX, |newest| tick.since(newest));
+        if !is_confirmed && self.spacing.is_spent(distance) {
             // The only save is about to leave the reach: move it to the newest confirmed state.
             return Some(self.load(tick));
         }
-        if !is_saved && (is_confirmed || self.spacing.is_due(far)) {
+        if !is_saved && (is_confirmed || self.spacing.is_due(distance)) {
             if is_confirmed {
                 self.saves.clear();
                 self.spacing.on_confirmed_save(tick);
@@ -428,17 +428,17 @@ impl Spacing {
         }
     }
 
-    const fn is_due(&self, far: u32) -> bool {
+    const fn is_due(&self, distance: u32) -> bool {
         match self.policy {
-            SavePolicy::Dense => far >= 1,
+            SavePolicy::Dense => distance >= 1,
             SavePolicy::Sparse => false,
-            SavePolicy::Auto => far >= self.every,
+            SavePolicy::Auto => distance >= self.every,
         }
     }
 
     /// Whether the only save must move before the game continues.
-    const fn is_spent(&self, far: u32) -> bool {
-        matches!(self.policy, SavePolicy::Sparse) && far >= self.reach
+    const fn is_spent(&self, distance: u32) -> bool {
+        matches!(self.policy, SavePolicy::Sparse) && distance >= self.reach
     }
 
     fn on_confirmed_save(&mut self, tick: Tick) {

@@ -15,7 +15,7 @@ use crate::game::{Game, ServerProbe};
 use crate::hop::HopKind;
 use crate::link_state::{Profile, Roles};
 use crate::proxy_header::TrustedProxies;
-use crate::ration::RationLimits;
+use crate::reply_budget::UnprovedLimits;
 use crate::signed_config::Holder;
 
 /// Identity-independent settings and limits of a node.
@@ -64,8 +64,8 @@ pub struct Config {
     /// 2, which is removed; it names the player, and that address counts for all limits.
     pub proxies: BTreeMap<String, TrustedProxies>,
     /// At an entry: limits per network for unproved sources of a UDP game, by the game's name, also
-    /// for games of signed documents. Default for other games: [`RationLimits::default`].
-    pub rations: BTreeMap<String, RationLimits>,
+    /// for games of signed documents. Default for other games: [`UnprovedLimits::default`].
+    pub unproved_limits: BTreeMap<String, UnprovedLimits>,
     /// Cost model of routes.
     pub cost: CostModel,
     /// When routes change.
@@ -143,7 +143,7 @@ impl Config {
             hop_kinds: BTreeMap::new(),
             probes: BTreeMap::new(),
             proxies: BTreeMap::new(),
-            rations: BTreeMap::new(),
+            unproved_limits: BTreeMap::new(),
             cost: CostModel::default(),
             choice: ChoiceConfig::default(),
             links_max: 64,

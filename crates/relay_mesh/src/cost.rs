@@ -153,7 +153,7 @@ impl Loss {
     /// A link that loses 2 of 1,000 in each direction has a lost probe among the newest 100 for a
     /// third of the time. By its share of loss that probe would cost 20 ms and move packets.
     #[must_use]
-    pub fn of_link(lost: u32, sent: u32) -> Self {
+    pub fn from_probes(lost: u32, sent: u32) -> Self {
         Self::lower_bound(lost.saturating_sub(1), sent)
     }
 }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn pgx5_a_probe_lost_by_chance_costs_nothing_and_lasting_loss_does() {
         let model = CostModel::default();
-        let price = |lost, sent| model.loss(Loss::of_link(lost, sent).into());
+        let price = |lost, sent| model.loss(Loss::from_probes(lost, sent).into());
         for sent in [1, 10, 100] {
             assert_eq!(price(0, sent), Cost::ZERO);
             assert_eq!(price(1, sent), Cost::ZERO);
@@ -375,10 +375,10 @@ mod tests {
         #[test]
         fn a_code_never_flatters_and_is_near(ppm in 0_u32..=1_000_000) {
             let code = LossCode::from(Loss::from_ppm(ppm));
-            let told = code.loss().ppm();
-            prop_assert!(told >= ppm);
+            let reported = code.loss().ppm();
+            prop_assert!(reported >= ppm);
             let step = if ppm <= 200_000 { 1_000 } else { 10_000 };
-            prop_assert!(ppm > 740_000 || told - ppm < step);
+            prop_assert!(ppm > 740_000 || reported - ppm < step);
             prop_assert_eq!(LossCode::from(code.loss()), code);
         }
     }

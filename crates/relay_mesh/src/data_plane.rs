@@ -8,9 +8,9 @@ use wire::Instant;
 use crate::hop::{HopError, HopForm, HopHeader, HopKind, LabelName, NextLabel, ShardId};
 use crate::hop_seal::{BindError, Binding, Packet};
 use crate::label::{LabelLimits, LabelRefusal, LabelSlab, Onward};
-use crate::leg::Leg;
 use crate::link::{Link, LinkId, LinkTable};
 use crate::outbox::Outbox;
+use crate::peer_addr::PeerAddr;
 use crate::stats::FrameStats;
 
 /// Labels, links and counters of one shard: all that forwarding needs.
@@ -239,7 +239,7 @@ impl<A: Aead> SealNext<'_, A> {
             self.stats.outbox_full = self.stats.outbox_full.saturating_add(1);
             return false;
         }
-        let route = ((Leg::mesh(link.remote), link.local), link.packing);
+        let route = ((PeerAddr::mesh(link.remote), link.local), link.packing);
         let Some(sealer) = link.sealer_of(binding) else {
             self.stats.not_sealed = self.stats.not_sealed.saturating_add(1);
             return false;

@@ -18,7 +18,7 @@ use crate::message::{DecodeError, at_most, code};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detoured<'a> {
     /// The leg that it is on.
-    pub leg: DetourLeg,
+    pub hop: ForwardHop,
     /// The receiver on the first leg; the sender on the second.
     pub node: NodeId,
     /// The datagram; 1 to [`DATAGRAM_MAX`](Self::DATAGRAM_MAX) bytes.
@@ -27,7 +27,7 @@ pub struct Detoured<'a> {
 
 /// A leg of a [`Detoured`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DetourLeg {
+pub enum ForwardHop {
     /// From the sender to the forwarding node.
     First,
     /// From the forwarding node to the receiver.
@@ -41,9 +41,9 @@ impl<'a> Detoured<'a> {
     /// Appends the message to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
-        writer.u8(match self.leg {
-            DetourLeg::First => code::PASS_ON,
-            DetourLeg::Second => code::PASSED_ON,
+        writer.u8(match self.hop {
+            ForwardHop::First => code::PASS_ON,
+            ForwardHop::Second => code::PASSED_ON,
         });
         writer.bytes(&self.node.0);
         writer.bytes(self.datagram);
@@ -56,9 +56,9 @@ impl<'a> Detoured<'a> {
     /// [`DecodeError`] names the first rule that `bytes` break.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let leg = match reader.u8()? {
-            code::PASS_ON => DetourLeg::First,
-            code::PASSED_ON => DetourLeg::Second,
+        let hop = match reader.u8()? {
+            code::PASS_ON => ForwardHop::First,
+            code::PASSED_ON => ForwardHop::Second,
             other => return Err(DecodeError::UnknownType(other)),
         };
         let node = NodeId(reader.array()?);
@@ -68,7 +68,7 @@ impl<'a> Detoured<'a> {
         }
         at_most(datagram.len(), Self::DATAGRAM_MAX)?;
         Ok(Self {
-            leg,
+            hop,
             node,
             datagram,
         })

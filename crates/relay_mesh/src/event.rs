@@ -8,7 +8,7 @@ use wire::{Effect, NodeId};
 
 use crate::flow_message::FlowEnd;
 use crate::game::ServerProbe;
-use crate::leg::SocketId;
+use crate::peer_addr::SocketId;
 use crate::routes::Path;
 use crate::signed_config::{Accepted, LeftOut, Protocol, Refused};
 
@@ -67,10 +67,10 @@ pub enum Event {
         /// Datagrams that its queues dropped since.
         dropped: u64,
     },
-    /// Flows to a far end use another path.
+    /// Flows to a remote end use another path.
     RouteChanged {
-        /// The far end.
-        far_end: NodeId,
+        /// The remote end.
+        remote_end: NodeId,
         /// The previous path; `None` at first.
         from: Option<Path>,
         /// The new path.
@@ -86,8 +86,8 @@ pub enum Event {
         game: String,
         /// The player.
         player: SocketAddr,
-        /// The far end: the exit at an entry, the entry at an exit.
-        far_end: NodeId,
+        /// The remote end: the exit at an entry, the entry at an exit.
+        remote_end: NodeId,
     },
     /// A flow has ended.
     FlowClosed {
@@ -148,6 +148,16 @@ pub enum Event {
         /// Number since the last report.
         count: u64,
     },
+    /// At an exit: players of an entry were refused because this node does not serve their game, or
+    /// does not serve it for that entry. Reported at most every 60 s per entry.
+    GameRefused {
+        /// The entry.
+        entry: NodeId,
+        /// The game of the last refused player, as the entry named it.
+        game: String,
+        /// Players since the last report.
+        count: u64,
+    },
     /// At an exit: a game's server is reachable, and was not or was not measured before.
     ServerReached {
         /// The game.
@@ -199,7 +209,7 @@ pub enum NodeRefusal {
 #[non_exhaustive]
 pub enum TurnedAway {
     /// The newcomer's /24 or /48 has as many unproved or new sources as
-    /// [`RationLimits`](crate::RationLimits) allows; one of them may have been evicted.
+    /// [`UnprovedLimits`](crate::RationLimits) allows; one of them may have been evicted.
     Ration,
     /// More newcomers than [`Config::open_rate`](crate::Config::open_rate).
     Rate,

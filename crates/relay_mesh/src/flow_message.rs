@@ -72,7 +72,7 @@ pub enum FlowMessage {
         first: FlowId,
         /// The game; at most 64 bytes.
         game: String,
-        /// The players' addresses, as the entry sees them; 1 to [`OPENS_MAX`].
+        /// The players' addresses, as the entry sees them; 1 to [`FLOWS_PER_OPEN_MAX`].
         players: Vec<SocketAddr>,
         /// As in [`Open`](Self::Open).
         mode: Option<Mode>,
@@ -161,7 +161,7 @@ impl FlowMessage {
                 writer.u64(first.0);
                 let family = players.first().map_or(4, family_of);
                 writer.u8(mode_bits(*mode) | family);
-                let players = players.get(..OPENS_MAX).unwrap_or(players);
+                let players = players.get(..FLOWS_PER_OPEN_MAX).unwrap_or(players);
                 writer.u8(u8::try_from(players.len()).unwrap_or(0));
                 write_name(&mut writer, game);
                 for player in players {
@@ -230,8 +230,8 @@ impl FlowMessage {
         if count == 0 {
             return Err(DecodeError::BadValue);
         }
-        if count > OPENS_MAX {
-            let max = OPENS_MAX;
+        if count > FLOWS_PER_OPEN_MAX {
+            let max = FLOWS_PER_OPEN_MAX;
             return Err(DecodeError::OverLimit { found: count, max });
         }
         let game = read_name(reader)?;
@@ -355,7 +355,7 @@ impl<'a> FlowDatagram<'a> {
 /// Longest name of a game, in bytes.
 pub const GAME_NAME_MAX: usize = 64;
 /// Most flows that one message opens: as many IPv4 players as fit a datagram.
-pub const OPENS_MAX: usize = 192;
+pub const FLOWS_PER_OPEN_MAX: usize = 192;
 /// Values by their codes on the wire.
 const MODES: [Mode; 3] = [Mode::Single, Mode::Shadow, Mode::Dup];
 const OUTCOMES: [Result<(), FlowRefused>; 5] = [

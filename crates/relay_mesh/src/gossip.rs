@@ -422,7 +422,8 @@ fn draw_index(generator: &mut Generator, len: usize) -> usize {
 
 /// Flush interval: small networks send little, and large ones fill a datagram within it.
 const FLUSH: Duration = Duration::from_millis(100);
-/// Flush interval in [`MEDIUM`] networks: with the other one, datagrams would be near empty.
+/// Flush interval in [`MEDIUM`] networks. After only [`FLUSH`], their datagrams would be nearly
+/// empty.
 const FLUSH_MEDIUM: Duration = Duration::from_millis(200);
 const MEDIUM: core::ops::RangeInclusive<usize> = 33..=256;
 const HAVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -448,7 +449,8 @@ pub struct GossipStats {
     /// Links made lazy because another delivered a record first.
     pub prunes: u64,
     /// Neighbours refused because the gossip limit was reached.
-    pub crowded: u64,
+    #[serde(rename = "crowded")]
+    pub neighbours_refused: u64,
     /// Searches for missing records: one per tick.
     pub looks: u64,
 }

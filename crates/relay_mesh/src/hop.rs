@@ -290,7 +290,7 @@ const PIECE_BITS: u8 = 0b0000_0011;
 /// and the length of the frame, 2 bytes, big-endian; its 64 bits little-endian.
 ///
 /// It does not cover the body. An observer that is faster than the frame can replace the body: the
-/// forgery fails to decrypt at the far end of the flow, and the genuine frame is dropped as a
+/// forgery fails to decrypt at the remote end of the flow, and the genuine frame is dropped as a
 /// duplicate. That costs the flow one packet, and neither reveals nor alters data.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HopKey(pub [u8; Self::LEN]);

@@ -34,7 +34,7 @@ pub(crate) struct LabelSlab {
     /// Slots that have no uses left.
     retired: u32,
     /// Usage per owner, by link; kept after the owner's labels end.
-    owners: Vec<Owner>,
+    owners: Vec<LabelUsage>,
     limits: LabelLimits,
     taken: u32,
     /// Start of the next sweep.
@@ -43,7 +43,7 @@ pub(crate) struct LabelSlab {
 
 /// A neighbour's usage of a slab.
 #[derive(Debug)]
-struct Owner {
+struct LabelUsage {
     held: u32,
     /// Byte budget of all its labels.
     bucket: TokenBucket,
@@ -131,7 +131,7 @@ impl LabelSlab {
         }
     }
 
-    /// Binds a reserved label to a flow of this node, for the far end's path with this number.
+    /// Binds a reserved label to a flow of this node, for the remote end's path with this number.
     pub(crate) fn bind_terminal(&mut self, name: LabelName, (flow, path): (u32, u8)) {
         if let Some(label) = self.get_mut(name)
             && matches!(label.purpose, Purpose::Reserved)
@@ -272,18 +272,22 @@ impl LabelSlab {
     pub(crate) fn memory(&self) -> usize {
         let labels = self.labels.capacity().saturating_mul(size_of::<Label>());
         let free = self.free.capacity().saturating_mul(4);
-        let owners = self.owners.capacity().saturating_mul(size_of::<Owner>());
+        let owners = self
+            .owners
+            .capacity()
+            .saturating_mul(size_of::<LabelUsage>());
         labels.saturating_add(free).saturating_add(owners)
     }
 
-    fn owner_mut(&mut self, now: Instant, owner: LinkId) -> Result<&mut Owner, LabelRefusal> {
+    fn owner_mut(&mut self, now: Instant, owner: LinkId) -> Result<&mut LabelUsage, LabelRefusal> {
         let rate = self.limits.owner_rate;
         let place = usize::from(owner.0);
         if place >= self.owners.len() {
-            self.owners.resize_with(place.saturating_add(1), || Owner {
-                held: 0,
-                bucket: TokenBucket::new(rate, rate / 4, now),
-            });
+            self.owners
+                .resize_with(place.saturating_add(1), || LabelUsage {
+                    held: 0,
+                    bucket: TokenBucket::new(rate, rate / 4, now),
+                });
         }
         self.owners.get_mut(place).ok_or(LabelRefusal::Unknown)
     }

@@ -25,7 +25,6 @@ pub mod hop;
 mod hop_seal;
 mod key_ring;
 mod label;
-mod leg;
 mod link;
 pub mod link_terms;
 mod node;
@@ -34,9 +33,10 @@ pub mod path_probe;
 mod path_quality;
 mod path_setup;
 mod path_watch;
+mod peer_addr;
 mod pieces;
 pub mod proxy_header;
-mod ration;
+mod reply_budget;
 pub mod route_request;
 mod selection;
 pub mod shard;
@@ -56,10 +56,10 @@ pub use flow_message::FlowEnd;
 pub use game::{
     EntryGame, ExitGame, Game, HeaderExtras, HeaderTiming, Mode, ServerHeader, ServerProbe,
 };
-pub use leg::{Leg, SocketId};
 pub use node::{AddressUse, Node};
+pub use peer_addr::{PeerAddr, SocketId};
 pub use pieces::{DATAGRAM_MAX, WHOLE_MAX};
-pub use ration::RationLimits;
+pub use reply_budget::UnprovedLimits;
 pub use shard::{Forwarder, STRAYS_MAX, Stray};
 pub use stats::{FrameStats, NodeStats, RefusedRequests};
 #[cfg(feature = "tcp")]

@@ -1,7 +1,7 @@
 //! Measurement of one neighbour: probe schedule, answers, and link quality.
 //!
-//! Probes are unreliable messages of the session with the neighbour. Each has an unpredictable ID, so
-//! that it cannot be answered in advance.
+//! Probes are unreliable messages of the session with the neighbour. Each has an unpredictable ID,
+//! so that it cannot be answered in advance.
 //!
 //! A probe is *overdue* after the 95th percentile of the last 30 s plus the largest of 2 × jitter,
 //! p95 / 8 and 30 ms, clamped to 50 ms to 1 s (1 s before the first answer). An overdue probe
@@ -27,7 +27,7 @@ use crate::cost::Loss;
 use crate::cost::{Cost, LossCode};
 use crate::message::{DecodeError, code, of_type, whole};
 
-pub use self::prober::{Health, Pace, Prober};
+pub use self::prober::{Health, ProbeRate, Prober};
 pub use self::window::{Summary, Window};
 
 /// One end's view of a link, as used in link records.

@@ -72,11 +72,11 @@ use crate::gossip::Gossip;
 use crate::grant::LinkGate;
 use crate::hop::{HopHeader, ShardId};
 use crate::label::LabelLimits;
-use crate::leg::{Leg, SocketId};
 use crate::link::{LinkId, LinkTable};
 use crate::link_state::{Admission, LinkStateTable, Network, Publisher, TableConfig};
 use crate::measure::LinkReport;
-use crate::ration::ReplyRation;
+use crate::peer_addr::{PeerAddr, SocketId};
+use crate::reply_budget::ReplyBudget;
 use crate::route_request::RequestId;
 use crate::shard::Shards;
 use crate::stats::NodeStats;
@@ -99,7 +99,7 @@ use session_relay::Detours;
 #[cfg(feature = "tcp")]
 use tunnels::Tunnels;
 
-/// A node of the mesh; a [`wire::Machine`] with [`Leg`]s as peers.
+/// A node of the mesh; a [`wire::Machine`] with [`PeerAddr`]s as peers.
 ///
 /// It owns no socket, clock or thread. Its driver opens the mesh socket as [`SocketId::MESH`].
 /// Every other socket is opened at the node's [`Command`] and named by [`Outcome::Opened`]. Each
@@ -128,7 +128,7 @@ pub struct Node<P: Provider> {
     releases: Releases,
     flows: FlowTable<P::Aead>,
     ports: Ports,
-    ration: ReplyRation,
+    budget: ReplyBudget,
     rejections: RejectionCounts,
     link_failures: LinkFailures,
     edges: Edges,
@@ -214,7 +214,7 @@ impl<P: Provider> Node<P> {
             releases: Releases::default(),
             flows: FlowTable::new((config.flows_max, config.unproved_max), &mut generator),
             ports: Ports::new(&config.games, now),
-            ration: ReplyRation::default(),
+            budget: ReplyBudget::default(),
             rejections: RejectionCounts::default(),
             link_failures: LinkFailures::default(),
             edges: Edges::default(),
@@ -249,9 +249,14 @@ impl<P: Provider> Node<P> {
     }
 
     /// Handles one datagram, which is decrypted in place. Invalid ones are counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: Arrival<PeerAddr>,
+        datagram: &mut [u8],
+    ) {
         let now = self.advance(now);
-        let Leg { socket, address } = arrival.peer;
+        let PeerAddr { socket, address } = arrival.peer;
         if socket != SocketId::MESH {
             self.on_game_datagram(now, (arrival.peer, arrival.local), datagram);
             return;
@@ -298,8 +303,8 @@ impl<P: Provider> Node<P> {
         };
         match (pending, outcome) {
             (Pending::Port(port), outcome) => self.on_port(now, port, outcome),
-            (Pending::Upstream(index, far, flow), outcome) => {
-                self.on_upstream(now, (index, far, flow), outcome);
+            (Pending::Upstream(index, remote, flow), outcome) => {
+                self.on_upstream(now, (index, remote, flow), outcome);
             }
             (Pending::Measure, outcome) => self.on_measured(now, id, outcome),
             (Pending::Close, _) => {}
@@ -314,7 +319,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// Appends the next datagram to `buf`; `None` when there is none.
-    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         let now = self.advance(now);
         loop {
             if let Some(transmit) = self.plane.outbox.poll_transmit(buf) {
@@ -327,7 +332,7 @@ impl<P: Provider> Node<P> {
                     continue;
                 }
                 return Some(Transmit {
-                    destination: Leg::mesh(transmit.destination),
+                    destination: PeerAddr::mesh(transmit.destination),
                     source: transmit.source,
                     segment_len: transmit.segment_len,
                     ecn: transmit.ecn,
@@ -530,11 +535,11 @@ impl<P: Provider> Node<P> {
 }
 
 impl<P: Provider> Machine for Node<P> {
-    type Peer = Leg;
+    type Peer = PeerAddr;
     type Event = Event;
     type Command = Command;
 
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerAddr>, datagram: &mut [u8]) {
         self.handle_datagram(now, arrival, datagram);
     }
 
@@ -550,7 +555,7 @@ impl<P: Provider> Machine for Node<P> {
         self.set_unix_time(now, unix);
     }
 
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         self.poll_transmit(now, buf)
     }
 

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use wire::Transmit;
 
 use crate::hop::ShardId;
-use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_terms::Packing;
+use crate::peer_addr::PeerAddr;
 use crate::trunk;
 
 /// Destination of a datagram, and the local source address if it matters.
-pub(crate) type Destination = (Leg, Option<IpAddr>);
+pub(crate) type Destination = (PeerAddr, Option<IpAddr>);
 
 /// A queue of datagrams in two buffers: one is filled while the other is drained, and cleared once
 /// it is empty. So the steady state does not allocate per packet, and memory is reclaimed even if
@@ -62,8 +62,8 @@ impl Outbox {
         self.filling.push_frame(to, by, write)
     }
 
-    /// Appends what `write` appends as one datagram. Returns false, and appends nothing, if the queue
-    /// is full or `write` fails.
+    /// Appends what `write` appends as one datagram. Returns false, and appends nothing, if the
+    /// queue is full or `write` fails.
     pub(crate) fn try_push<E>(
         &mut self,
         destination: Destination,
@@ -73,12 +73,12 @@ impl Outbox {
     }
 
     /// Takes the next datagrams for the driver, and appends their bytes to `buf`.
-    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
-        let ((leg, source), segment_len) = self.pop(buf)?;
+    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
+        let ((peer_addr, source), segment_len) = self.pop(buf)?;
         Some(Transmit {
             source,
             segment_len,
-            ..Transmit::to(leg)
+            ..Transmit::to(peer_addr)
         })
     }
 

@@ -28,11 +28,11 @@ pub struct PathProbe {
     pub number: u32,
     /// The probing end's clock, in nanoseconds from any epoch.
     pub clock: u64,
-    /// Selects the data packets to report the arrival times of.
+    /// Selects data packets. The receiver reports their arrival times.
     pub sampling: Sampling,
 }
 
-/// A rule that selects the data packets to report the arrival times of.
+/// A rule that selects data packets: the receiver reports their arrival times.
 ///
 /// It is sealed end to end, so relays cannot recognize those packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

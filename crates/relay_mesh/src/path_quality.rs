@@ -10,10 +10,11 @@
 //! minimum of 0, and decides at [`ALARM`]. `p0` is at least 3 % above the upper bound, by one
 //! standard deviation, of the probes' loss ([`Row::for_loss`]). A sample is late if it took 25 ms
 //! longer than the fastest fifth of the newest probes, and of the last few; its `p0` follows from
-//! the probes' own lateness. A relay gains nothing by delaying long probes too: short ones stay fast.
+//! the probes' own lateness. A relay gains nothing by delaying long probes too: short ones stay
+//! fast.
 //!
-//! **False alarms.** If data is lost at exactly `p0`, the mean number of packets to a false alarm is
-//! at least e^8, 3,000 (Lorden, 1971). If it is lost as often as probes, it is above e^14, a
+//! **False alarms.** If data is lost at exactly `p0`, the mean number of packets to a false alarm
+//! is at least e^8, 3,000 (Lorden, 1971). If it is lost as often as probes, it is above e^14, a
 //! million. This assumes independent losses, so packets between two probes count for at most
 //! [`WEIGHT_MAX`], and for nothing if half of the probes between them were lost too.
 //!
@@ -92,7 +93,7 @@ struct Report {
     number: u32,
     probes: u32,
     sent: [u32; SIZE_CLASSES],
-    /// Sent and not arrived; negative if the far end counted earlier packets.
+    /// Sent and not arrived; negative if the remote end counted earlier packets.
     missing: [i32; SIZE_CLASSES],
 }
 
@@ -244,7 +245,7 @@ impl PathQuality {
             }
             self.figures.on_report(lost.min(all), all);
             if lost > all {
-                // The far end restarted its counters.
+                // The remote end restarted its counters.
                 *test = Cusum::default();
             } else {
                 test.add(row, (lost, all), probes.saturating_mul(WEIGHT_MAX));
@@ -501,7 +502,7 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
     list.push_back(item);
 }
 
-/// Figures from the far end's reports, dominated by about the newest 1,000 packets.
+/// Figures from the remote end's reports, dominated by about the newest 1,000 packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DataFigures {
     /// Packets sent and lost, in 1,024ths. Each report with data decays both by 1/64.

@@ -18,13 +18,13 @@ use crate::route_request::{
 
 #[derive(Debug)]
 pub(crate) struct PathSetup {
-    /// Relays in order, then the far end.
+    /// Relays in order, then the remote end.
     hops: Vec<Hop>,
     flows: Vec<FlowId>,
-    /// Flows that the far end refused.
+    /// Flows that the remote end refused.
     refused: Vec<FlowId>,
     /// Labels that other nodes granted for these flows.
-    idle: Vec<Held>,
+    idle: Vec<HeldLabel>,
     /// When the setup times out.
     deadline: Instant,
 }
@@ -38,14 +38,14 @@ struct Hop {
     session: Option<SessionId>,
     /// The labels that it reserved.
     granted: Vec<Granted>,
-    /// Whether it forwards frames: its labels are bound, or it is the far end.
+    /// Whether it forwards frames: its labels are bound, or it is the remote end.
     is_bound: bool,
 }
 
 /// A granted label. It may be released only over the same session: after a restart, the node may
 /// have granted it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldLabel {
     pub(crate) session: SessionId,
     pub(crate) label: LabelName,
 }
@@ -65,7 +65,7 @@ pub(crate) enum Progress {
     Ready {
         /// Each flow and its label at the first hop.
         labels: Vec<(FlowId, NextLabel)>,
-        /// Flows that the far end does not know, or that have too many labels there.
+        /// Flows that the remote end does not know, or that have too many labels there.
         refused: Vec<FlowId>,
     },
     Failed(Refused),
@@ -76,16 +76,16 @@ impl PathSetup {
     pub(crate) fn start(
         now: Instant,
         own: NodeId,
-        (relays, far_end, path): (&[NodeId], NodeId, u8),
+        (relays, remote_end, path): (&[NodeId], NodeId, u8),
         flows: Vec<FlowId>,
         ids: &mut impl FnMut() -> RequestId,
     ) -> (Self, Vec<NodeRequest>) {
         let count = u8::try_from(flows.len()).unwrap_or(u8::MAX);
         let mut previous = own;
         let (mut hops, mut requests) = (Vec::new(), Vec::new());
-        for &node in relays.iter().chain([&far_end]) {
-            let is_far_end = hops.len() == relays.len();
-            let request = if is_far_end {
+        for &node in relays.iter().chain([&remote_end]) {
+            let is_remote_end = hops.len() == relays.len();
+            let request = if is_remote_end {
                 Some(RouteRequest::ReserveTerminal {
                     previous,
                     flows: flows.clone(),
@@ -104,7 +104,7 @@ impl PathSetup {
                 waits_for,
                 session: None,
                 granted: Vec::new(),
-                is_bound: is_far_end,
+                is_bound: is_remote_end,
             });
             previous = node;
         }
@@ -143,11 +143,11 @@ impl PathSetup {
             return Progress::Pending(Vec::new());
         };
         // A relay does not know flows, so its refusal is about the path.
-        let is_far_end = hops.next().is_none();
+        let is_remote_end = hops.next().is_none();
         hop.waits_for = None;
         match reply {
             RouteReply::Refused(Refused::UnknownFlow)
-                if is_far_end && !self.flows.contains(&FlowId::PROBE) =>
+                if is_remote_end && !self.flows.contains(&FlowId::PROBE) =>
             {
                 return Progress::Ready {
                     labels: Vec::new(),
@@ -155,7 +155,7 @@ impl PathSetup {
                 };
             }
             RouteReply::Refused(why) => return Progress::Failed(why),
-            RouteReply::Done(granted) if !is_far_end && granted.iter().any(Granted::is_none) => {
+            RouteReply::Done(granted) if !is_remote_end && granted.iter().any(Granted::is_none) => {
                 return Progress::Failed(Refused::BadLabel);
             }
             RouteReply::Done(granted) if hop.granted.is_empty() && granted.len() == count => {
@@ -183,10 +183,10 @@ impl PathSetup {
         Progress::Pending(self.bind(ids))
     }
 
-    /// Removes the flows that got no label from the far end.
+    /// Removes the flows that got no label from the remote end.
     fn drop_refused(&mut self) {
-        let far_end = self.hops.last().map_or(&[][..], |hop| &hop.granted);
-        let refused: Vec<bool> = far_end.iter().map(Granted::is_none).collect();
+        let remote_end = self.hops.last().map_or(&[][..], |hop| &hop.granted);
+        let refused: Vec<bool> = remote_end.iter().map(Granted::is_none).collect();
         for hop in &mut self.hops {
             let mut refused = refused.iter();
             let granted = &mut hop.granted;
@@ -198,7 +198,7 @@ impl PathSetup {
         self.refused.extend(out);
     }
 
-    pub(crate) fn take_held(&mut self, flow: FlowId) -> Vec<Held> {
+    pub(crate) fn take_held(&mut self, flow: FlowId) -> Vec<HeldLabel> {
         let Some(place) = self.flows.iter().position(|known| *known == flow) else {
             return Vec::new();
         };
@@ -213,7 +213,7 @@ impl PathSetup {
     }
 
     /// Returns all remaining labels that were granted.
-    pub(crate) fn into_held(self) -> Vec<Held> {
+    pub(crate) fn into_held(self) -> Vec<HeldLabel> {
         let mut all = self.idle;
         for hop in self.hops {
             all.extend(held(hop.session, hop.granted));
@@ -233,7 +233,7 @@ impl PathSetup {
         self.deadline
     }
 
-    /// The second round, starting with the far end's neighbour.
+    /// The second round, starting with the remote end's neighbour.
     fn bind(&mut self, ids: &mut impl FnMut() -> RequestId) -> Vec<NodeRequest> {
         let mut requests = Vec::new();
         let mut next: Option<(NodeId, Vec<Granted>)> = None;
@@ -281,10 +281,10 @@ impl PathSetup {
 pub(crate) fn held(
     session: Option<SessionId>,
     granted: impl IntoIterator<Item = Granted>,
-) -> impl Iterator<Item = Held> {
+) -> impl Iterator<Item = HeldLabel> {
     let labels = granted.into_iter().filter(|granted| !granted.is_none());
     labels.filter_map(move |granted| {
-        session.map(|session| Held {
+        session.map(|session| HeldLabel {
             session,
             label: granted.label,
         })

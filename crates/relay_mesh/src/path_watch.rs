@@ -57,9 +57,9 @@ pub(crate) enum PathPace {
 /// How an answer arrived first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EchoWay {
-    /// Over the far end's own path.
+    /// Over the remote end's own path.
     Path,
-    /// Over the session with the far end.
+    /// Over the session with the remote end.
     Session,
 }
 
@@ -318,8 +318,8 @@ impl PathWatch {
                 return;
             }
         }
-        let far = part(transit.saturating_sub(*usual), samples.min(USUAL_INERTIA));
-        *usual = usual.saturating_add(far);
+        let excess = part(transit.saturating_sub(*usual), samples.min(USUAL_INERTIA));
+        *usual = usual.saturating_add(excess);
     }
 
     fn learn_round_trip(&mut self, sample: Duration) {

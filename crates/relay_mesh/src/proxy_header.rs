@@ -26,6 +26,7 @@
 //! ```
 
 mod block;
+mod error;
 mod header;
 mod line;
 #[cfg(test)]
@@ -33,11 +34,12 @@ mod tests;
 mod trust;
 
 pub use block::{BLOCK_MAX, Checksum, WriteError, write_block};
+pub use error::BadHeader;
 pub use header::{Header, Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX, Version};
 pub use line::{LINE_MAX, write_line};
 pub use trust::{HeaderPolicy, PREFIXES_MAX, PolicyViolation, TrustError, TrustedProxies};
 use wire::proxy_header::SIGNATURE;
-pub use wire::proxy_header::{BadHeader, Ends, Subject, Transport};
+pub use wire::proxy_header::{BadHeader as BadBlock, Ends, Subject, Transport};
 
 /// What bytes begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,10 +111,12 @@ pub fn read_datagram(datagram: &[u8], len_max: usize) -> Result<Option<Header<'_
     }
     match block::read(datagram, len_max)? {
         Found::Header(header) => match header.subject {
-            Subject::Flow(ends) if ends.transport != Transport::Datagram => Err(BadHeader::Family),
+            Subject::Flow(ends) if ends.transport != Transport::Datagram => {
+                Err(BadBlock::Family.into())
+            }
             Subject::Flow(_) | Subject::Proxy | Subject::Unnamed => Ok(Some(header)),
         },
-        Found::Partial { .. } => Err(BadHeader::Short),
+        Found::Partial { .. } => Err(BadBlock::Short.into()),
         Found::Nothing => Ok(None),
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct LinkSlots {
     /// Up to this many other nodes, a node links with all.
     pub(crate) full_mesh_max: usize,
     pub(crate) required: usize,
-    /// Of `required`, those for far ends; the rest are for relays.
-    pub(crate) far_ends: usize,
+    /// Of `required`, those for remote ends; the rest are for relays.
+    pub(crate) remote_ends: usize,
     pub(crate) low_latency: usize,
     pub(crate) random: usize,
     /// Above this many links, unused links of inbound peers are evicted.
@@ -46,7 +46,7 @@ impl LinkSlots {
         Self {
             full_mesh_max: links.saturating_sub(links / 4),
             required: share(4),
-            far_ends: (share(4).saturating_mul(3) / 4).max(1),
+            remote_ends: (share(4).saturating_mul(3) / 4).max(1),
             low_latency: share(4),
             random: share(8),
             soft_max: links_max.saturating_sub(links_max / 8),
@@ -86,7 +86,7 @@ pub(crate) struct Candidate {
     pub(crate) measured: Option<Cost>,
     /// Cost of the cheapest route to it by link state.
     pub(crate) estimate: Cost,
-    /// Cost of the cheapest route through it to a far end by link state.
+    /// Cost of the cheapest route through it to a remote end by link state.
     pub(crate) via_cost: Cost,
     pub(crate) may_relay: bool,
     /// Its random number; the lowest are selected.

@@ -12,7 +12,7 @@ use wire::{Arrival, CommandId, Instant, Machine, Transmit};
 use crate::data_plane::DataPlane;
 use crate::hop::{SHARD_SHIFT, ShardId};
 use crate::label::LabelLimits;
-use crate::leg::Leg;
+use crate::peer_addr::PeerAddr;
 use crate::stats::FrameStats;
 use crate::trunk;
 use crate::trunk::Frames;
@@ -79,7 +79,7 @@ impl<A: Aead> Shards<A> {
     }
 
     /// Returns the next datagram of shards for which the node's thread forwarded frames.
-    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    pub(crate) fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         self.touched.poll_transmit(&self.planes, buf)
     }
 
@@ -105,7 +105,7 @@ impl Touched {
         &mut self,
         planes: &[SharedPlane<A>],
         buf: &mut Vec<u8>,
-    ) -> Option<Transmit<Leg>> {
+    ) -> Option<Transmit<PeerAddr>> {
         while self.0 != 0 {
             let shard = ShardId(u8::try_from(self.0.trailing_zeros()).unwrap_or(0));
             let plane = plane_of(planes, shard);
@@ -194,7 +194,7 @@ pub struct Forwarder<P: Provider> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// Its arrival.
-    pub arrival: Arrival<Leg>,
+    pub arrival: Arrival<PeerAddr>,
     /// Its bytes.
     pub datagram: Vec<u8>,
 }
@@ -227,7 +227,7 @@ impl<P: Provider> Forwarder<P> {
         own.map_or_else(FrameStats::default, |plane| lock(plane).stats)
     }
 
-    fn stray(&mut self, arrival: Arrival<Leg>, datagram: &[u8]) {
+    fn stray(&mut self, arrival: Arrival<PeerAddr>, datagram: &[u8]) {
         if self.strays.len() >= STRAYS_MAX {
             self.strays_dropped = self.strays_dropped.saturating_add(1);
             return;
@@ -238,11 +238,11 @@ impl<P: Provider> Forwarder<P> {
 }
 
 impl<P: Provider> Machine for Forwarder<P> {
-    type Peer = Leg;
+    type Peer = PeerAddr;
     type Event = Stray;
     type Command = Infallible;
 
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerAddr>, datagram: &mut [u8]) {
         let shard = ShardId::of_datagram(datagram);
         let Some(plane) = plane_of(&self.planes, shard) else {
             self.stray(arrival, datagram);
@@ -277,7 +277,7 @@ impl<P: Provider> Machine for Forwarder<P> {
         match outcome {}
     }
 
-    fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    fn poll_transmit(&mut self, _: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         self.touched.poll_transmit(&self.planes, buf)
     }
 

@@ -48,4 +48,4 @@ pub use self::holder::{
 };
 pub use self::outcome::{Accepted, Difference, HolderStats, Offered, Refused, Validity};
 pub use self::puregamer::{Import, ImportError, NodeFile, PeerAddress};
-pub use self::spread::{ConfigMessage, Judged, Piece, Spread, Taken};
+pub use self::spread::{ConfigMessage, Judged, Piece, PieceOutcome, Spread};

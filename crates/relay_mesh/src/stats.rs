@@ -135,7 +135,7 @@ impl FrameStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStats {
-    /// Path changes of the flows to a far end.
+    /// Path changes of the flows to a remote end.
     pub route_changes: u64,
     /// Times that a path's cost was raised above its link state, which was too low for 30 s.
     pub paths_refuted: u64,
@@ -147,7 +147,7 @@ pub struct NodeStats {
     pub setups_failed: u64,
     /// Label requests sent.
     pub label_requests: u64,
-    /// Searches of all flows to a far end for missing labels.
+    /// Searches of all flows to a remote end for missing labels.
     pub label_searches: u64,
     /// Flows of other entries refused by the rate limit.
     pub opens_refused: u64,
@@ -182,7 +182,8 @@ pub struct NodeStats {
     /// Malformed messages of neighbours.
     pub messages_malformed: u64,
     /// Messages received on a session that had ended.
-    pub messages_astray: u64,
+    #[serde(rename = "messages_astray")]
+    pub messages_after_end: u64,
     /// Messages dropped because the session's queue was full.
     pub messages_unsent: u64,
     /// Completions of unknown commands.
@@ -224,13 +225,15 @@ pub struct NodeStats {
     /// Of them, those that failed or timed out.
     pub server_probes_failed: u64,
     /// Game edges received from exits that may serve the game.
-    pub edges_heard: u64,
+    #[serde(rename = "edges_heard")]
+    pub edges_received: u64,
     /// Game edges of nodes that are no exit of the game: ignored.
     pub edges_refused: u64,
     /// Game edges of games of which this node is no entry: ignored.
     pub edges_unknown: u64,
-    /// Replies dropped over the ration of an unproved source.
-    pub rationed: u64,
+    /// Replies dropped over the budget of an unproved source.
+    #[serde(rename = "rationed")]
+    pub over_reply_budget: u64,
     /// Datagrams at an upstream socket that are not from its server.
     pub strangers: u64,
 }

@@ -31,7 +31,7 @@ use quinn_proto::StreamId;
 use serde::Serialize;
 use wire::{Instant, LimitError, NodeId, SourceKey, SourceLimiter, TokenBucket};
 
-use conn::{Conn, Outbound, Stage};
+use conn::{Conn, Outbound, TunnelConnState};
 use open_record::RESET;
 use quic::{Clock, Quic, Written};
 
@@ -79,7 +79,7 @@ enum TunnelState {
 }
 
 impl Tunnel {
-    /// Creates the entry's end of a tunnel to the exit `far`.
+    /// Creates the entry's end of a tunnel to the exit `remote`.
     ///
     /// `number` becomes part of its [`ConnId`]s. `epoch` is the driver's standard-library time at
     /// `now`; only differences to it are used.
@@ -90,15 +90,15 @@ impl Tunnel {
     pub fn entry(
         (number, config): (u32, &TunnelConfig),
         identity: &TlsIdentity,
-        far: NodeId,
+        remote: NodeId,
         (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {
         let clock = Clock::new(epoch, now);
-        let quic = Quic::connect(config, identity, far, (clock, now))?;
+        let quic = Quic::connect(config, identity, remote, (clock, now))?;
         Ok(Self::new((number, config), Side::Entry, quic, now))
     }
 
-    /// Creates the exit's end of a tunnel from the entry `far`.
+    /// Creates the exit's end of a tunnel from the entry `remote`.
     ///
     /// # Errors
     ///
@@ -106,10 +106,10 @@ impl Tunnel {
     pub fn exit(
         (number, config): (u32, &TunnelConfig),
         identity: &TlsIdentity,
-        far: NodeId,
+        remote: NodeId,
         (epoch, now): (StdInstant, Instant),
     ) -> Result<Self, KeyRefused> {
-        let quic = Quic::listen(config, identity, far, Clock::new(epoch, now))?;
+        let quic = Quic::listen(config, identity, remote, Clock::new(epoch, now))?;
         Ok(Self::new((number, config), Side::Exit, quic, now))
     }
 
@@ -193,7 +193,7 @@ impl Tunnel {
             LimitError::Source => OpenError::Address,
             LimitError::Rate => OpenError::Rate,
         })?;
-        let mut conn = Conn::new(Stage::Asking, now + ANSWER_MAX);
+        let mut conn = Conn::new(TunnelConnState::Asking, now + ANSWER_MAX);
         conn.source = Some(source);
         open.encode(&mut conn.first);
         let number = self.add(conn);
@@ -215,7 +215,7 @@ impl Tunnel {
         let Some(held) = self.conns.get_mut(&number) else {
             return Err(Gone);
         };
-        held.stage = Stage::Open;
+        held.stage = TunnelConnState::Open;
         held.first.push(open_record::ACCEPTED);
         self.stats.accepted = self.stats.accepted.saturating_add(1);
         self.on_writable(number);
@@ -234,8 +234,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Queues bytes for the far end and returns how many: all, or as many as there is room for. If
-    /// not all were taken, [`TunnelEvent::Writable`] reports when there is room again.
+    /// Queues bytes for the remote end and returns how many: all, or as many as there is room for.
+    /// If not all were taken, [`TunnelEvent::Writable`] reports when there is room again.
     ///
     /// # Errors
     ///
@@ -263,7 +263,7 @@ impl Tunnel {
         }
     }
 
-    /// Closes the half towards the far end after the bytes already written.
+    /// Closes the half towards the remote end after the bytes already written.
     ///
     /// # Errors
     ///
@@ -279,8 +279,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Returns the far end's bytes that were not [consumed](Self::consume) yet. If there are none,
-    /// [`TunnelEvent::Readable`] or [`TunnelEvent::Finished`] follows.
+    /// Returns the remote end's bytes that were not [consumed](Self::consume) yet. If there are
+    /// none, [`TunnelEvent::Readable`] or [`TunnelEvent::Finished`] follows.
     pub fn readable(&mut self, conn: ConnId) -> &[u8] {
         let Ok(number) = self.number_of(conn) else {
             return &[];
@@ -305,7 +305,7 @@ impl Tunnel {
         }
     }
 
-    /// Ends a connection at once and resets it at the far end. No event follows.
+    /// Ends a connection at once and resets it at the remote end. No event follows.
     pub fn reset(&mut self, conn: ConnId) {
         let Ok(number) = self.number_of(conn) else {
             return;
@@ -362,7 +362,7 @@ impl Tunnel {
     fn dialling(&self, conn: ConnId) -> Result<u64, Gone> {
         let number = self.number_of(conn)?;
         match self.conns.get(&number).map(|held| &held.stage) {
-            Some(Stage::Dialling) => Ok(number),
+            Some(TunnelConnState::Dialling) => Ok(number),
             _ => Err(Gone),
         }
     }
@@ -379,7 +379,7 @@ impl fmt::Debug for Tunnel {
     }
 }
 
-/// Bytes of one connection per direction: sent, and not read by the driver at the far end.
+/// Bytes of one connection per direction: sent, and not read by the driver at the remote end.
 pub const WINDOW: u32 = 512 << 10;
 /// Timeout for an open record, which is in the stream's first datagram.
 const RECORD_MAX: Duration = Duration::from_secs(10);

@@ -106,7 +106,7 @@ impl Draining {
 #[non_exhaustive]
 pub struct RouteView {
     /// The other end.
-    pub far_end: NodeId,
+    pub remote_end: NodeId,
     /// The path in use; `None` before the first is set up.
     pub path: Option<Path>,
     /// Its smoothed round-trip time.

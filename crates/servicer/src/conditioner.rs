@@ -47,7 +47,7 @@ pub enum Direction {
 pub struct Conditioner {
     rules: Rules,
     /// Earliest arrival on top. Equal times keep their order.
-    held: BinaryHeap<Reverse<Held>>,
+    held: BinaryHeap<Reverse<DelayedDatagram>>,
     held_bytes: usize,
     limits: Limits,
     next_number: u64,
@@ -135,7 +135,7 @@ impl Conditioner {
             return false;
         }
         self.held_bytes = held_bytes;
-        self.held.push(Reverse(Held {
+        self.held.push(Reverse(DelayedDatagram {
             at,
             number: self.next_number,
             envelope,
@@ -166,34 +166,34 @@ impl Default for Limits {
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedDatagram {
     at: Instant,
     number: u64,
     envelope: Envelope,
     bytes: Vec<u8>,
 }
 
-impl Held {
+impl DelayedDatagram {
     const fn order(&self) -> (Instant, u64) {
         (self.at, self.number)
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for DelayedDatagram {
     fn eq(&self, other: &Self) -> bool {
         self.order() == other.order()
     }
 }
 
-impl Eq for Held {}
+impl Eq for DelayedDatagram {}
 
-impl PartialOrd for Held {
+impl PartialOrd for DelayedDatagram {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Held {
+impl Ord for DelayedDatagram {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.order().cmp(&other.order())
     }

@@ -254,8 +254,8 @@ mod tests {
     fn an_error_of_the_system_is_quoted() {
         // EMFILE, see errno(3). It has no `ErrorKind`.
         let error = SpawnError::from(io::Error::from_raw_os_error(24));
-        let told = error.to_string();
-        assert!(told.contains("open files"), "{told}");
+        let reported = error.to_string();
+        assert!(reported.contains("open files"), "{reported}");
         assert_eq!(error.kind(), io::Error::from_raw_os_error(24).kind());
     }
 

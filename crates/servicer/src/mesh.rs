@@ -63,13 +63,13 @@ use std::num::NonZeroU8;
 
 use relay_mesh::hop::ShardId;
 use relay_mesh::shard::{STEERING, STEERING_SHIFT};
-use relay_mesh::{Command, Leg, Outcome, SocketId};
+use relay_mesh::{Command, Outcome, PeerAddr, SocketId};
 use wire::address::canonical;
 
 use crate::driver::{PeerAddress, SocketOrder, SocketOutcome};
 use crate::socket::{BindCause, BindError, SocketConfig, SocketIndex, Stack, UdpSocket};
 
-impl PeerAddress for Leg {
+impl PeerAddress for PeerAddr {
     fn from_wire(SocketIndex(index): SocketIndex, address: SocketAddr) -> Self {
         Self {
             socket: SocketId(index),

@@ -106,6 +106,7 @@ mod driver;
 mod handshake_limiter;
 mod listener;
 mod record;
+#[doc(hidden)] // For `daemon` only: it shows types of `mio` and `socket2`.
 pub mod socket;
 mod table;
 mod tls;

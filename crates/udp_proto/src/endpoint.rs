@@ -545,7 +545,7 @@ impl<P: Provider> Machine for Endpoint<P> {
     }
 
     /// Every peer with a session; handshakes in progress are excluded.
-    fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
+    fn for_each_peer(&self, tell: &mut dyn FnMut(SocketAddr)) {
         let addresses = self.slots.ids().filter_map(|id| self.peer_address(id));
         addresses.for_each(tell);
     }

@@ -36,7 +36,7 @@ use crate::received::Received;
 use crate::rtt::RttEstimator;
 use crate::sent::{SentPacket, SentPackets, Summary, Timeout};
 use crate::stats::SessionStats;
-use flow::{Flow, Moment};
+use flow::{Flow, SendContext};
 use inbound_limiter::InboundLimiter;
 use mtu::MtuProbing;
 use opening_keys::OpeningKeys;
@@ -383,13 +383,13 @@ impl<A: Aead> Session<A> {
 
     fn count(&mut self, now: Instant, summary: &Summary) {
         self.mtu.on_summary(now, summary);
-        let moment = Moment {
+        let context = SendContext {
             now,
             rtt: &self.rtt,
             in_flight: self.sent.in_flight_bytes(),
             len: self.mtu.get(),
         };
-        self.flow.on_summary(&moment, summary);
+        self.flow.on_summary(&context, summary);
         self.sent.set_recovery(self.flow.congestion.recovery);
         self.report_rate();
         self.outbox.on_untracked_lost(summary.untracked_lost);

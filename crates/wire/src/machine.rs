@@ -37,21 +37,22 @@ pub trait Machine {
     /// Handles one datagram, and decrypts it in place.
     fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Self::Peer>, datagram: &mut [u8]);
 
-    /// Returns whether a datagram may be handled after others of the same batch, because it starts a
-    /// handshake and they belong to sessions. By default none may.
+    /// Returns whether a datagram may be handled after others of the same batch, because it starts
+    /// a handshake and they belong to sessions. By default none may.
     fn may_wait(&self, _datagram: &[u8]) -> bool {
         false
     }
 
-    /// Returns whether a datagram is for another machine behind the same port, judged at little cost:
-    /// it names something unknown here, such as a session. By default none is.
+    /// Returns whether a datagram is for another machine behind the same port, judged at little
+    /// cost: it names something unknown here, such as a session. By default none is.
     fn is_stray(&self, _datagram: &[u8]) -> bool {
         false
     }
 
-    /// Reports each peer that has proved its identity and is still in use, such as the peer of a session.
-    /// By default it reports none. A driver calls it at most once a second, and may forget other peers.
-    fn tell_peers(&self, _tell: &mut dyn FnMut(Self::Peer)) {}
+    /// Reports each peer that has proved its identity and is still in use, such as the peer of a
+    /// session. By default it reports none. A driver calls it at most once a second, and may forget
+    /// other peers.
+    fn for_each_peer(&self, _tell: &mut dyn FnMut(Self::Peer)) {}
 
     /// Runs every timer due at `now`.
     fn handle_timeout(&mut self, now: Instant);
@@ -76,12 +77,13 @@ pub trait Machine {
     /// Returns the next event for the application.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// Returns when `handle_timeout` is next due; `None` means not before new input. Call it right after
-    /// a drain: input since then may have set a deadline that is not computed yet.
+    /// Returns when `handle_timeout` is next due; `None` means not before new input. Call it right
+    /// after a drain: input since then may have set a deadline that is not computed yet.
     fn poll_timeout(&self) -> Option<Instant>;
 }
 
-/// A machine that exchanges records over streams. Timers, commands and events are as in [`Machine`].
+/// A machine that exchanges records over streams. Timers, commands and events are as in
+/// [`Machine`].
 pub trait StreamMachine {
     /// Events for the application.
     type Event;

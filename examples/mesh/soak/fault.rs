@@ -10,7 +10,7 @@ use wire::Seed;
 use wire::seed::Generator;
 
 use super::flows::Flows;
-use super::stage::{NODES, RELAYS, Stage};
+use super::test_mesh::{NODES, RELAYS, TestMesh};
 
 /// A kind of fault. The worst case is printed for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -76,36 +76,36 @@ impl Fault {
     }
 
     /// Injects the fault. Returns when it has ended.
-    pub(super) fn happen(&self, stage: &mut Stage, flows: &Flows) -> io::Result<()> {
+    pub(super) fn happen(&self, test_mesh: &mut TestMesh, flows: &Flows) -> io::Result<()> {
         match self.kind {
             FaultKind::StopRelay | FaultKind::StopEnd => {
-                let pid = stage.pid(self.node)?;
+                let pid = test_mesh.pid(self.node)?;
                 signal("STOP", pid)?;
                 thread::sleep(self.lasts);
                 signal("CONT", pid)
             }
             FaultKind::KillRelay | FaultKind::KillEnd => {
-                stage.kill(self.node)?;
+                test_mesh.kill(self.node)?;
                 thread::sleep(self.lasts);
-                stage.restart(self.node)
+                test_mesh.restart(self.node)
             }
             FaultKind::OneWayLoss => {
-                stage.set_loss((self.node, self.other), 1_000_000)?;
+                test_mesh.set_loss((self.node, self.other), 1_000_000)?;
                 thread::sleep(self.lasts);
-                stage.set_loss((self.node, self.other), 0)
+                test_mesh.set_loss((self.node, self.other), 0)
             }
             FaultKind::Rebind => {
                 flows.rebind(REBIND_STEP);
                 Ok(())
             }
             FaultKind::ConfigChange => {
-                stage.publish_with_extra()?;
+                test_mesh.publish_with_extra()?;
                 thread::sleep(self.lasts);
-                stage.publish()
+                test_mesh.publish()
             }
             FaultKind::Drain => {
-                stage.drain(self.node, DRAIN_MAX)?;
-                stage.restart(self.node)
+                test_mesh.drain(self.node, DRAIN_MAX)?;
+                test_mesh.restart(self.node)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::stage::{Game, Stage};
+use super::test_mesh::{Game, TestMesh};
 use crate::player;
 
 /// All flows, with the state of each.
@@ -49,7 +49,7 @@ impl Flow {
 
 impl Flows {
     /// Starts `count` players, each with `rate` messages per second.
-    pub(super) fn start(stage: &Stage, count: u16, rate: u16) -> io::Result<Self> {
+    pub(super) fn start(test_mesh: &TestMesh, count: u16, rate: u16) -> io::Result<Self> {
         let began = Instant::now();
         let pause = Duration::from_secs(1) / u32::from(rate);
         let mut flows = Vec::new();
@@ -60,7 +60,7 @@ impl Flows {
                 _ => Game::Single,
             };
             // Consecutive players differ in the game, consecutive pairs in the entry.
-            let entry = stage.entry(usize::from(number / 2) % 2, game);
+            let entry = test_mesh.entry(usize::from(number / 2) % 2, game);
             flows.push(Arc::new(Flow {
                 game,
                 entry,
@@ -74,7 +74,7 @@ impl Flows {
         }
         let mut players = Vec::new();
         for (number, flow) in (0..).zip(&flows) {
-            let host = stage.player_host(number);
+            let host = test_mesh.player_host(number);
             if flow.game == Game::Stream {
                 let flow = Arc::clone(flow);
                 thread::spawn(move || stream(&flow, began, pause));

@@ -66,8 +66,8 @@ fn text(bytes: &[u8]) -> String {
 /// A proxy before a server which forwards both directions and keeps a copy.
 fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let socket = UdpSocket::bind(SocketAddr::new(server.ip(), 0)).unwrap();
-    let (address, heard) = (socket.local_addr().unwrap(), Arc::default());
-    let copy: Arc<Mutex<Vec<u8>>> = Arc::clone(&heard);
+    let (address, incoming) = (socket.local_addr().unwrap(), Arc::default());
+    let copy: Arc<Mutex<Vec<u8>>> = Arc::clone(&incoming);
     std::thread::spawn(move || {
         let (mut client, mut buffer) = (server, [0; 2_048]);
         while let Ok((len, from)) = socket.recv_from(&mut buffer) {
@@ -79,7 +79,7 @@ fn tap(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
             socket.send_to(&buffer[..len], to).unwrap();
         }
     });
-    (address, heard)
+    (address, incoming)
 }
 
 const NO_RUN: &str = "```rust,no_run\n";
@@ -264,18 +264,22 @@ fn u1_echo_between_processes_sends_nothing_in_clear_over_ipv4_and_ipv6() {
         let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
         let (address, key) = first.split_once(' ').unwrap();
-        let (address, heard) = tap(address.parse().unwrap());
+        let (address, incoming) = tap(address.parse().unwrap());
         let mut command = example("echo");
         command.args(["client", &address.to_string(), key, message]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         // The message passed the proxy in both directions.
         assert_eq!(text(&output.stdout), format!("{message}\n"));
-        let heard = heard.lock().unwrap();
-        assert!(heard.len() > 1_200 + 2 * message.len(), "{}", heard.len());
+        let incoming = incoming.lock().unwrap();
+        assert!(
+            incoming.len() > 1_200 + 2 * message.len(),
+            "{}",
+            incoming.len()
+        );
         let words = message.split(' ').map(str::as_bytes);
         for word in words.filter(|word| word.len() > 3) {
-            let is_there = heard.windows(word.len()).any(|piece| piece == word);
+            let is_there = incoming.windows(word.len()).any(|piece| piece == word);
             assert!(!is_there, "{}", String::from_utf8_lossy(word));
         }
     }

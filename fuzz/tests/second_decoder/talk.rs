@@ -26,7 +26,11 @@ pub(crate) fn write(book: &mut Book) {
         for turn in 0..900 {
             talk.turn(book, turn);
         }
-        assert!(talk.heard >= 600, "{} messages were heard", talk.heard);
+        assert!(
+            talk.incoming >= 600,
+            "{} messages were heard",
+            talk.incoming
+        );
         talk.put(book);
     }
 }
@@ -46,7 +50,7 @@ struct Talk {
     sessions: [Option<SessionId>; 2],
     now: Instant,
     datagrams: Vec<(usize, Vec<u8>)>,
-    heard: usize,
+    incoming: usize,
 }
 
 const ADDRESSES: [&str; 2] = ["198.51.100.1:4000", "192.0.2.1:7777"];
@@ -102,7 +106,7 @@ impl Talk {
             sessions: [Some(session), None],
             now: Instant::ZERO,
             datagrams: Vec::new(),
-            heard: 0,
+            incoming: 0,
         }
     }
 
@@ -162,7 +166,7 @@ impl Talk {
                         .receive(self.now, session, &mut message)
                         .is_some()
                     {
-                        self.heard += 1;
+                        self.incoming += 1;
                         message.clear();
                     }
                 }

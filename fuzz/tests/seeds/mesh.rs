@@ -252,8 +252,8 @@ fn flows() -> Vec<Input> {
         game: game.to_owned(),
         cost,
     });
-    let mut told = Vec::new();
-    GameEdge::encode(&edges, &mut told);
+    let mut reported = Vec::new();
+    GameEdge::encode(&edges, &mut reported);
     let mut datagram = Vec::new();
     let of = FlowDatagram {
         flow,
@@ -262,7 +262,7 @@ fn flows() -> Vec<Input> {
     of.encode(&mut datagram);
     let mut inputs: Vec<Input> = vec![
         ("mesh_flow", "datagram", datagram),
-        ("mesh_flow", "game_edges", told),
+        ("mesh_flow", "game_edges", reported),
         ("mesh_flow", "probe", asked),
         ("mesh_flow", "echo", answered),
         ("mesh_flow", "padding", padded),

@@ -40,8 +40,8 @@ fn is_current(program: &Path) -> bool {
         .is_ok_and(|output| is_version(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn is_version(told: &str) -> bool {
-    told.trim() == format!("cargo-deny {VERSION}")
+fn is_version(reported: &str) -> bool {
+    reported.trim() == format!("cargo-deny {VERSION}")
 }
 
 #[cfg(test)]

@@ -44,8 +44,8 @@ pub fn serve(stack: &str, plan: Plan) {
 
 /// Prints the server's address and connection data, and answers requests from then on.
 #[expect(clippy::print_stdout, reason = "a pipe to whoever started it")]
-fn listen(address: SocketAddr, door: &[u8]) {
-    println!("{address} {}", hex(door));
+fn listen(address: SocketAddr, connect_data: &[u8]) {
+    println!("{address} {}", hex(connect_data));
     std::thread::spawn(|| {
         for line in io::stdin().lock().lines() {
             if line.is_err() || writeln!(io::stdout(), "{}", received()).is_err() {

@@ -90,7 +90,7 @@ impl Stack for Enet {
         EnetEnd::new(clients, Duration::ZERO)
     }
 
-    fn door(_: &EnetEnd) -> Vec<u8> {
+    fn connect_data(_: &EnetEnd) -> Vec<u8> {
         Vec::new()
     }
 

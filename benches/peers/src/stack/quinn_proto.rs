@@ -37,7 +37,7 @@ pub struct QuinnEnd {
     endpoint: Endpoint,
     connections: BTreeMap<ConnectionHandle, Peer>,
     /// Data that clients need to connect.
-    door: Vec<u8>,
+    connect_data: Vec<u8>,
     /// The endpoint's replies without a connection.
     replies: Lane,
     /// Origin of the times.
@@ -60,20 +60,20 @@ impl Stack for QuinnProto {
     fn server(_: usize) -> QuinnEnd {
         let certified = Certified::new();
         let mut end = QuinnEnd::new(Some(server_config(&certified)), Duration::ZERO);
-        end.door = certified.certificate().to_vec();
+        end.connect_data = certified.certificate().to_vec();
         end
     }
 
     /// Returns the certificate.
-    fn door(server: &QuinnEnd) -> Vec<u8> {
-        server.door.clone()
+    fn connect_data(server: &QuinnEnd) -> Vec<u8> {
+        server.connect_data.clone()
     }
 
-    fn dial(door: &[u8], server: SocketAddr, _: u32, now: Duration) -> QuinnEnd {
+    fn dial(connect_data: &[u8], server: SocketAddr, _: u32, now: Duration) -> QuinnEnd {
         let mut end = QuinnEnd::new(None, now);
         let (handle, connection) = end
             .endpoint
-            .connect(end.base + now, client_config(door), server, config::NAME)
+            .connect(end.base + now, client_config(connect_data), server, config::NAME)
             .expect("a target that is allowed");
         end.connections.insert(handle, Peer::new(connection));
         end
@@ -141,7 +141,7 @@ impl QuinnEnd {
         Self {
             endpoint: Endpoint::new(config, server.map(Arc::new), true, None),
             connections: BTreeMap::new(),
-            door: Vec::new(),
+            connect_data: Vec::new(),
             replies: Lane::default(),
             base: instant().checked_sub(now).expect("short"),
             received: 0,

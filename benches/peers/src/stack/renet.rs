@@ -90,7 +90,7 @@ impl Stack for Renet {
         }
     }
 
-    fn door(_: &Server) -> Vec<u8> {
+    fn connect_data(_: &Server) -> Vec<u8> {
         Vec::new()
     }
 

@@ -32,7 +32,7 @@ pub struct TickwireEnd {
 /// A server, and the data that a matchmaker has about it.
 pub struct TickwireServer {
     end: TickwireEnd,
-    door: Vec<u8>,
+    connect_data: Vec<u8>,
 }
 
 impl Stack for Tickwire {
@@ -44,24 +44,24 @@ impl Stack for Tickwire {
         let mut end = TickwireEnd::new(Config::for_server(), Duration::ZERO);
         let identity = Identity::generate(&mut Ring::new()).expect("entropy");
         let token_key = TokenKey::generate(&mut Ring::new(), 1).expect("entropy");
-        let mut door = identity.public_key().0.to_vec();
-        door.extend_from_slice(&*token_key.to_bytes());
+        let mut connect_data = identity.public_key().0.to_vec();
+        connect_data.extend_from_slice(&*token_key.to_bytes());
         end.endpoint
             .listen(Instant::ZERO, Listen::new(identity, INSTANCE))
             .expect("entropy");
         assert!(end.endpoint.add_token_key(token_key));
-        TickwireServer { end, door }
+        TickwireServer { end, connect_data }
     }
 
     /// Returns the public key and, if clients connect with tokens, the key that seals these.
-    fn door(server: &TickwireServer) -> Vec<u8> {
-        server.door.clone()
+    fn connect_data(server: &TickwireServer) -> Vec<u8> {
+        server.connect_data.clone()
     }
 
-    fn dial(door: &[u8], server: SocketAddr, number: u32, now: Duration) -> TickwireEnd {
+    fn dial(connect_data: &[u8], server: SocketAddr, number: u32, now: Duration) -> TickwireEnd {
         let mut end = TickwireEnd::new(Config::default(), now);
         let at = Instant::ZERO + now;
-        let (key, token_key) = door.split_at(PublicKey::LEN);
+        let (key, token_key) = connect_data.split_at(PublicKey::LEN);
         let pinned = PublicKey(key.try_into().expect("as long as a key"));
         let credentials = match token_key.try_into() {
             Ok(bytes) => {

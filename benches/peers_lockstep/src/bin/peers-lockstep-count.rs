@@ -32,8 +32,8 @@ fn main() {
         allocations::<TickwireServer<Pad>>(&case);
         allocations::<TickwireMesh<Pad>>(&case);
     }
-    allocations::<TickwireServer<Pad>>(&case::crowd());
-    for case in case::bare().into_iter().chain([case::crowd()]) {
+    allocations::<TickwireServer<Pad>>(&case::many_players());
+    for case in case::bare().into_iter().chain([case::many_players()]) {
         encodes(&case);
     }
 }

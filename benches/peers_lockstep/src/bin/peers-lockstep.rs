@@ -47,7 +47,7 @@ fn main() {
     for case in case::bare() {
         costs(&case, &arguments);
     }
-    costs(&case::crowd(), &arguments);
+    costs(&case::many_players(), &arguments);
     costs(&case::ahead(), &arguments);
     for case in case::committed() {
         costs(&case, &arguments);

@@ -23,7 +23,7 @@ use servicer::Clock;
 use crate::mesh_node::{PATIENCE, tickwire_relay};
 
 /// An entry, a relay and an exit that trust an admin's key, and an echo server.
-struct Scene {
+struct Testbed {
     sandbox: Sandbox,
     server: UdpSocket,
 }
@@ -33,7 +33,7 @@ const RELAY: usize = 1;
 const EXIT: usize = 2;
 const GAME_PORT: u16 = 4_700;
 
-impl Scene {
+impl Testbed {
     fn new() -> Self {
         let roles = [
             ("lisbon", FileRole::Entry),

@@ -31,7 +31,7 @@ fn game_server() {
     if let Ok(millis) = std::env::var(BOOT_MILLIS) {
         config.boot_timeout = Duration::from_millis(millis.parse().unwrap());
     }
-    let (sender, heard) = mpsc::sync_channel(64);
+    let (sender, incoming) = mpsc::sync_channel(64);
     let link = GameLink::start(
         LinkOptions {
             identity: &identity,
@@ -47,7 +47,7 @@ fn game_server() {
             config,
         },
         Listener {
-            heard: sender,
+            incoming: sender,
             keys: Arc::default(),
         },
     )
@@ -60,7 +60,7 @@ fn game_server() {
         std::process::exit(0);
     });
     loop {
-        if let ServerObservation::Ended(_) = heard.recv().unwrap() {
+        if let ServerObservation::Ended(_) = incoming.recv().unwrap() {
             drop(link);
             std::process::exit(ENDED);
         }

@@ -12,7 +12,7 @@ use daemon::edge::Transport;
 use serde_json::Value;
 use wire::Seed;
 
-use crate::http::{Answer, Held, about, ask, held, post, raw, request, submit};
+use crate::http::{Answer, HeldTicket, about, ask, held, post, raw, request, submit};
 use crate::net::{Net, PATIENCE, edge, quick, until};
 use crate::server::Server;
 
@@ -319,9 +319,9 @@ fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
         ("Content-Type", "application/json"),
         ("Idempotency-Key", &"ab".repeat(16)),
     ];
-    let bearer = |held: &Held| format!("Bearer {}", held.resume_key);
+    let bearer = |held: &HeldTicket| format!("Bearer {}", held.resume_key);
     let mut said = Vec::new();
-    let mut say = |line: &str, headers: &[(&str, &str)], body: &str| {
+    let mut send_request = |line: &str, headers: &[(&str, &str)], body: &str| {
         let bytes = request(line, headers, body).into_bytes();
         let answer = Answer::read(raw(edge, &bytes));
         said.push(bytes);
@@ -329,9 +329,9 @@ fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
     };
     let posts = [1, 2].map(|client| {
         let body = format!(r#"{{"client_id":"{client}","user":"00ff"}}"#);
-        held(&say("POST /v1/tickets", &json, &body))
+        held(&send_request("POST /v1/tickets", &json, &body))
     });
-    let line = |held: &Held, rest: &str| format!("/v1/tickets/{}{rest}", held.ticket);
+    let line = |held: &HeldTicket, rest: &str| format!("/v1/tickets/{}{rest}", held.ticket);
     let player = [("Authorization", bearer(&posts[0]))];
     let player = player
         .each_ref()
@@ -341,12 +341,12 @@ fn session(edge: SocketAddr) -> Vec<Vec<u8>> {
         (answer.text("state") == "assigned").then_some(())
     });
     let get = format!("GET {}", line(&posts[0], "?wait=10s"));
-    assert_eq!(say(&get, &player, "").text("state"), "assigned");
+    assert_eq!(send_request(&get, &player, "").text("state"), "assigned");
     let token = format!("POST {}", line(&posts[0], "/token"));
-    say(&token, &player, "").assert_refused(429, "too_soon");
+    send_request(&token, &player, "").assert_refused(429, "too_soon");
     let delete = format!("DELETE {}", line(&posts[0], ""));
-    say(&delete, &player, "").assert_refused(409, "assigned");
-    assert_eq!(say("GET /v1/status", &[], "").status, 200);
+    send_request(&delete, &player, "").assert_refused(409, "assigned");
+    assert_eq!(send_request("GET /v1/status", &[], "").status, 200);
     said
 }
 
@@ -497,8 +497,8 @@ fn a_connection_that_waits_for_its_answer_is_not_evicted() {
 }
 
 /// Sends a ticket request; `None` if the connection was refused.
-fn try_about(edge: SocketAddr, held: &Held, rest: &str) -> Option<Answer> {
-    let Held { ticket, resume_key } = held;
+fn try_about(edge: SocketAddr, held: &HeldTicket, rest: &str) -> Option<Answer> {
+    let HeldTicket { ticket, resume_key } = held;
     let request = format!(
         "GET /v1/tickets/{ticket}{rest} HTTP/1.1\r\nHost: e\r\nConnection: close\r\n\
          Authorization: Bearer {resume_key}\r\n\r\n"

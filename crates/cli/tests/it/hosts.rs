@@ -56,7 +56,7 @@ const MESH_PORT: u16 = 9_000;
 const PATTERN: &[u8] = b"a pattern that nobody on the way may read";
 
 /// Hosts with nodes, a player and an echo server.
-struct Stage {
+struct Testbed {
     nodes: Vec<Option<NodeProcess>>,
     player: UdpSocket,
     next: u64,
@@ -67,7 +67,7 @@ struct Stage {
     network: Network,
 }
 
-impl Stage {
+impl Testbed {
     /// `None` if this process may not create network namespaces.
     fn new(mode: Mode) -> Option<Self> {
         let network = Network::new(7)?;
@@ -164,7 +164,7 @@ impl Stage {
             answered: 0,
             silence: Duration::ZERO,
         };
-        let (mut due, mut heard) = (clock.now(), clock.now());
+        let (mut due, mut incoming) = (clock.now(), clock.now());
         let mut buffer = [0; 2_000];
         while clock.now() < end {
             if clock.now() >= due {
@@ -181,11 +181,11 @@ impl Stage {
             if let Ok(len) = self.player.recv(&mut buffer) {
                 assert_eq!(&buffer[8..len], PATTERN, "nothing else comes back");
                 tally.answered += 1;
-                tally.silence = tally.silence.max(clock.now().saturating_since(heard));
-                heard = clock.now();
+                tally.silence = tally.silence.max(clock.now().saturating_since(incoming));
+                incoming = clock.now();
             }
         }
-        tally.silence = tally.silence.max(clock.now().saturating_since(heard));
+        tally.silence = tally.silence.max(clock.now().saturating_since(incoming));
         tally
     }
 
@@ -210,8 +210,8 @@ impl Stage {
 
     /// The relays in use.
     fn look(&mut self) -> Option<&[NodeName]> {
-        let heard: Vec<ProcessEvent> = self.node(ENTRY).events().collect();
-        for news in heard {
+        let incoming: Vec<ProcessEvent> = self.node(ENTRY).events().collect();
+        for news in incoming {
             if let ProcessEvent::Route { relays, .. } = news {
                 self.route = Some(relays);
             }
@@ -224,7 +224,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Testbed {
     fn drop(&mut self) {
         // Nodes end before their hosts.
         self.nodes.clear();

@@ -73,7 +73,7 @@ pub(crate) fn request(line: &str, headers: &[(&str, &str)], body: &str) -> Strin
 
 /// A ticket and its resume key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldTicket {
     pub(crate) ticket: String,
     pub(crate) resume_key: String,
 }
@@ -83,28 +83,28 @@ pub(crate) fn post(address: SocketAddr, body: &str) -> Answer {
     ask(address, "POST /v1/tickets", &json, body)
 }
 
-pub(crate) fn submit(address: SocketAddr, client: u64) -> Held {
+pub(crate) fn submit(address: SocketAddr, client: u64) -> HeldTicket {
     let answer = post(address, &format!(r#"{{"client_id":"{client}"}}"#));
     assert_eq!(answer.status, 201, "{answer:?}");
     held(&answer)
 }
 
-pub(crate) fn held(answer: &Answer) -> Held {
-    Held {
+pub(crate) fn held(answer: &Answer) -> HeldTicket {
+    HeldTicket {
         ticket: answer.text("ticket").to_owned(),
         resume_key: answer.text("resume_key").to_owned(),
     }
 }
 
 /// Sends a ticket request: `verb` is `GET`, `DELETE` or `POST`, `rest` follows the id.
-pub(crate) fn about(address: SocketAddr, verb: &str, held: &Held, rest: &str) -> Answer {
+pub(crate) fn about(address: SocketAddr, verb: &str, held: &HeldTicket, rest: &str) -> Answer {
     let bearer = format!("Bearer {}", held.resume_key);
     let line = format!("{verb} /v1/tickets/{}{rest}", held.ticket);
     ask(address, &line, &[("Authorization", &bearer)], "")
 }
 
 /// Waits until a ticket has a seat.
-pub(crate) fn assigned(address: SocketAddr, held: &Held) -> Answer {
+pub(crate) fn assigned(address: SocketAddr, held: &HeldTicket) -> Answer {
     crate::net::until("a ticket has a seat", || {
         let answer = about(address, "GET", held, "?wait=10");
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -148,12 +148,12 @@ fn junk_at_the_hubs_port_closes_only_its_connection() {
         assert!(answer.len() < 100, "an alert at the most");
     }
     // An unlisted node is rejected.
-    let stranger = Talker::start(&net, "guest");
+    let outsider = Talker::start(&net, "guest");
     let one = Talker::start(&net, "server-0");
     one.wait_joined();
     assert!(hub.wait(Duration::ZERO).is_ok());
     assert!(!matches!(
-        stranger.soon(Duration::from_millis(50)),
+        outsider.soon(Duration::from_millis(50)),
         Some(NodeEvent::Joined { .. })
     ));
     hub.shutdown(PATIENCE).unwrap();

@@ -96,11 +96,11 @@ fn pg8_pg9_players_over_ipv6_reach_servers_over_ipv6() {
     let words: Vec<u8> = (0..300_000_u32).flat_map(u32::to_be_bytes).collect();
     let mut stream = TcpStream::connect(addresses[3]).unwrap();
     let mut hears = stream.try_clone().unwrap();
-    let heard = thread::spawn(move || {
-        let mut heard = Vec::new();
-        hears.read_to_end(&mut heard).map(|_| heard)
+    let incoming = thread::spawn(move || {
+        let mut incoming = Vec::new();
+        hears.read_to_end(&mut incoming).map(|_| incoming)
     });
     stream.write_all(&words).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    assert!(heard.join().unwrap().unwrap() == words);
+    assert!(incoming.join().unwrap().unwrap() == words);
 }

@@ -62,12 +62,12 @@ fn two_nodes_find_each_other_by_their_keys() {
 }
 
 /// A configuration file with key and secret, in a temporary folder.
-struct Scene {
+struct NodeFiles {
     directory: PathBuf,
     config: FileConfig,
 }
 
-impl Scene {
+impl NodeFiles {
     fn new(name: &str) -> Self {
         let directory =
             std::env::temp_dir().join(format!("tickwire-{name}-{}", std::process::id()));
@@ -106,7 +106,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for NodeFiles {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.directory).unwrap();
     }
@@ -124,42 +124,42 @@ fn assert_sentence(output: &Output, code: i32, words: &[&str]) {
 
 #[test]
 fn errors_are_one_sentence_and_an_exit_status() {
-    let mut scene = Scene::new("faults");
-    let good = scene.run();
+    let mut files = NodeFiles::new("faults");
+    let good = files.run();
     assert_eq!(good.status.code(), Some(0), "{good:?}");
 
-    let bad = scene.path("bad.json");
+    let bad = files.path("bad.json");
     assert_sentence(
-        &Scene::run_file(&bad),
+        &NodeFiles::run_file(&bad),
         2,
         &["bad.json", "there is no such file"],
     );
-    let folder = scene.path("");
-    assert_sentence(&Scene::run_file(&folder), 2, &["this is a folder"]);
+    let folder = files.path("");
+    assert_sentence(&NodeFiles::run_file(&folder), 2, &["this is a folder"]);
     for (text, word) in [
         ("{", "line 1: the text ends"),
         ("{\"naem\": 1}", "naem"),
         ("[]", "a list"),
     ] {
         fs::write(&bad, text).unwrap();
-        assert_sentence(&Scene::run_file(&bad), 2, &["bad.json", word]);
+        assert_sentence(&NodeFiles::run_file(&bad), 2, &["bad.json", word]);
     }
     fs::write(&bad, vec![b' '; (1 << 20) + 1]).unwrap();
     assert_sentence(
-        &Scene::run_file(&bad),
+        &NodeFiles::run_file(&bad),
         2,
         &["bad.json", "over 1048576 bytes"],
     );
 
     let busy = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap();
-    let free = scene.config.listen;
-    scene.config.listen = address;
+    let free = files.config.listen;
+    files.config.listen = address;
     let words = [&*address.to_string(), "in use"];
-    assert_sentence(&scene.run(), 4, &words);
-    scene.config.listen = free;
-    scene.config.roles = [FileRole::Entry].into();
-    scene.config.games = vec![FileGame {
+    assert_sentence(&files.run(), 4, &words);
+    files.config.listen = free;
+    files.config.roles = [FileRole::Entry].into();
+    files.config.games = vec![FileGame {
         name: "game".to_owned(),
         protocol: Protocol::Udp,
         mode: Mode::Single,
@@ -169,38 +169,38 @@ fn errors_are_one_sentence_and_an_exit_status() {
         entries: None,
         proxy_header: None,
     }];
-    assert_sentence(&scene.run(), 4, &words);
-    scene.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];
-    scene.config.games[0].name = "x".repeat(65);
-    assert_sentence(&scene.run(), 2, &["64 bytes"]);
-    scene.config.games[0].name = "game".to_owned();
-    scene.config.games[0].exits.clear();
-    assert_sentence(&scene.run(), 2, &["game", "only one of"]);
-    scene.config.games.clear();
+    assert_sentence(&files.run(), 4, &words);
+    files.config.games[0].listen = vec!["127.0.0.1:0".parse().unwrap()];
+    files.config.games[0].name = "x".repeat(65);
+    assert_sentence(&files.run(), 2, &["64 bytes"]);
+    files.config.games[0].name = "game".to_owned();
+    files.config.games[0].exits.clear();
+    assert_sentence(&files.run(), 2, &["game", "only one of"]);
+    files.config.games.clear();
     // A documentation address, RFC 5737, which no host has.
-    scene.config.upstream_ip = Some("192.0.2.1".parse().unwrap());
-    assert_sentence(&scene.run(), 4, &["192.0.2.1"]);
+    files.config.upstream_ip = Some("192.0.2.1".parse().unwrap());
+    assert_sentence(&files.run(), 4, &["192.0.2.1"]);
 }
 
 #[test]
 fn a_secret_readable_by_others_is_rejected() {
-    let scene = Scene::new("secret");
-    let secret = scene.path("secret");
+    let files = NodeFiles::new("secret");
+    let secret = files.path("secret");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_sentence(&scene.run(), 2, &["secret", "0644", "chmod 600"]);
+    assert_sentence(&files.run(), 2, &["secret", "0644", "chmod 600"]);
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     for text in ["ab", &"xy".repeat(32), &"ab".repeat(40)] {
         fs::write(&secret, text).unwrap();
-        assert_eq!(scene.run().status.code(), Some(2), "{text}");
+        assert_eq!(files.run().status.code(), Some(2), "{text}");
     }
     fs::remove_file(&secret).unwrap();
     let words = ["secret", "there is no such file", "\"secret_file\" names"];
-    assert_sentence(&scene.run(), 2, &words);
+    assert_sentence(&files.run(), 2, &words);
     fs::create_dir(&secret).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
-    assert_sentence(&scene.run(), 2, &["secret", "this is a folder"]);
-    let key = scene.path("key.pem");
+    assert_sentence(&files.run(), 2, &["secret", "this is a folder"]);
+    let key = files.path("key.pem");
     fs::remove_file(&key).unwrap();
     fs::create_dir(&key).unwrap();
-    assert_sentence(&scene.run(), 2, &["key.pem", "expected an identity file"]);
+    assert_sentence(&files.run(), 2, &["key.pem", "expected an identity file"]);
 }

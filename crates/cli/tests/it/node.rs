@@ -22,7 +22,7 @@ pub(crate) enum NodeRequest {
 
 pub(crate) struct Talker {
     handle: StreamHandle<NodeRequest>,
-    heard: Receiver<NodeEvent>,
+    incoming: Receiver<NodeEvent>,
 }
 
 struct Mouth(Sender<NodeEvent>);
@@ -34,12 +34,12 @@ impl Talker {
         let now = Clock::new().now();
         let seed = Seed([instance.0.to_be_bytes()[0]; 32]);
         let node = Node::new(NodeConfig::default(), &net.join_file(), instance, seed, now);
-        let (sender, heard) = mpsc::channel();
+        let (sender, incoming) = mpsc::channel();
         let handle = StreamServicer::named(name)
             .with_identity(&TlsIdentity::new(&identity).unwrap())
             .spawn(Vec::new(), node.unwrap(), Mouth(sender))
             .unwrap();
-        Self { handle, heard }
+        Self { handle, incoming }
     }
 
     pub(crate) fn tell(&self, what: NodeRequest) {
@@ -47,12 +47,12 @@ impl Talker {
     }
 
     pub(crate) fn next(&self) -> NodeEvent {
-        self.heard.recv_timeout(PATIENCE).unwrap()
+        self.incoming.recv_timeout(PATIENCE).unwrap()
     }
 
     /// The next event, if it arrives within `patience`.
     pub(crate) fn soon(&self, patience: Duration) -> Option<NodeEvent> {
-        self.heard.recv_timeout(patience).ok()
+        self.incoming.recv_timeout(patience).ok()
     }
 
     pub(crate) fn wait_joined(&self) {

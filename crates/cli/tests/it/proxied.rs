@@ -68,17 +68,17 @@ fn u13_an_exit_sends_headers_until_the_server_has_answered() {
     player.set_read_timeout(Some(pause)).unwrap();
     let wrapped = [&*header(player.local_addr().unwrap(), address), b"hello"].concat();
     server.set_read_timeout(Some(pause)).unwrap();
-    let (mut heard, mut buffer) = (0, [0; 2_000]);
+    let (mut incoming, mut buffer) = (0, [0; 2_000]);
     // Datagrams before the first route are lost; the server does not answer the first three.
     let mut from = None;
     for _ in 0..300 {
         player.send_to(b"hello", entry).unwrap();
         if let Ok((len, exit)) = server.recv_from(&mut buffer) {
             assert_eq!(buffer[..len], wrapped, "each of them");
-            heard += 1;
+            incoming += 1;
             from = Some(exit);
         }
-        if heard >= 3 {
+        if incoming >= 3 {
             break;
         }
     }

@@ -3,10 +3,10 @@
 
 use daemon::edge::ProxyHeader;
 
-use crate::http::{Answer, Held, ask, post, raw, submit};
+use crate::http::{Answer, HeldTicket, ask, post, raw, submit};
 use crate::net::{Net, edge, quick, until};
 
-fn with_header(address: std::net::SocketAddr, held: &Held, name: &str, value: &str) -> u16 {
+fn with_header(address: std::net::SocketAddr, held: &HeldTicket, name: &str, value: &str) -> u16 {
     let line = format!("GET /v1/tickets/{}", held.ticket);
     ask(address, &line, &[(name, value)], "").status
 }
@@ -88,7 +88,7 @@ fn rfc9112_one_host_is_required_and_405_lists_the_methods() {
     let net = Net::new();
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
-    let say = |text: &str| Answer::read(raw(edge, text.as_bytes()));
+    let send_request = |text: &str| Answer::read(raw(edge, text.as_bytes()));
     for hosts in [
         "",
         "Host: a\r\nHost: a\r\n",
@@ -96,9 +96,9 @@ fn rfc9112_one_host_is_required_and_405_lists_the_methods() {
         "Host: a/b\r\n",
     ] {
         let text = format!("GET /v1/status HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
-        say(&text).assert_refused(400, "bad_host");
+        send_request(&text).assert_refused(400, "bad_host");
     }
-    let old = say("GET /v1/status HTTP/1.0\r\n\r\n");
+    let old = send_request("GET /v1/status HTTP/1.0\r\n\r\n");
     assert_eq!(old.status, 200, "{old:?}");
     let answer = ask(edge, "PUT /v1/status", &[], "");
     answer.assert_refused(405, "no_method");

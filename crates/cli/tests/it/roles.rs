@@ -7,13 +7,13 @@ use std::process::{Command, Output, Stdio};
 use demo::keyring::Keyring;
 use demo::plan::{Block, Claim, NodeRole, Plan, PlanOptions};
 
-struct Scene {
+struct Deployment {
     plan: Plan,
     claim: Claim,
     keyring: Keyring,
 }
 
-impl Scene {
+impl Deployment {
     fn new() -> Self {
         let options = PlanOptions::default();
         let claim = Block::claim().unwrap();
@@ -55,26 +55,26 @@ impl Scene {
     /// Asserts exit status 1 and one sentence with all `words`.
     fn assert_fails(&self, role: &[&str], words: &[&str]) {
         let output = self.run(role);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{role:?}: {told}");
-        assert_eq!(told.lines().count(), 1, "{role:?}: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{role:?}: {reported}");
+        assert_eq!(reported.lines().count(), 1, "{role:?}: {reported}");
         for word in words {
-            assert!(told.contains(word), "{role:?}: {word}: {told}");
+            assert!(reported.contains(word), "{role:?}: {word}: {reported}");
         }
     }
 }
 
 #[test]
 fn a_port_in_use_ends_each_role_with_one_sentence() {
-    let scene = Scene::new();
-    let Scene { plan, .. } = &scene;
+    let deployment = Deployment::new();
+    let Deployment { plan, .. } = &deployment;
     let number_of = |role| plan.hosts_with_role(role).next().unwrap();
     let (entry, relay) = (number_of(NodeRole::Entry), number_of(NodeRole::Relay));
     let (at_entry, at_relay) = (format!("--number={entry}"), format!("--number={relay}"));
     let tcp: [(&[&str], SocketAddr); 2] = [(&["hub"], plan.hub()), (&["matchmaker"], plan.edge())];
     for (role, address) in tcp {
         let _busy = TcpListener::bind(address).unwrap();
-        scene.assert_fails(role, &[&address.to_string(), "in use"]);
+        deployment.assert_fails(role, &[&address.to_string(), "in use"]);
     }
     let udp: [(&[&str], SocketAddr); 4] = [
         (&["game-server"], plan.server()),
@@ -84,14 +84,14 @@ fn a_port_in_use_ends_each_role_with_one_sentence() {
     ];
     for (role, address) in udp {
         let _busy = UdpSocket::bind(address).unwrap();
-        scene.assert_fails(role, &[&address.to_string(), "in use"]);
+        deployment.assert_fails(role, &[&address.to_string(), "in use"]);
     }
 }
 
 #[test]
 fn an_invalid_join_file_ends_each_role_with_one_sentence() {
-    let scene = Scene::new();
-    let path = scene.keyring.directory().join("join");
+    let deployment = Deployment::new();
+    let path = deployment.keyring.directory().join("join");
     let good = fs::read_to_string(&path).unwrap();
     let broken = good.replacen("hub ", "hbu ", 1);
     assert_ne!(good, broken);
@@ -108,9 +108,9 @@ fn an_invalid_join_file_ends_each_role_with_one_sentence() {
             &["players"],
             &["relay", "--number=0"],
         ] {
-            scene.assert_fails(role, &["join file: ", word]);
+            deployment.assert_fails(role, &["join file: ", word]);
         }
     }
     fs::remove_file(&path).unwrap();
-    scene.assert_fails(&["hub"], &["join: join file: there is no such file"]);
+    deployment.assert_fails(&["hub"], &["join: join file: there is no such file"]);
 }

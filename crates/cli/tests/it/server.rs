@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) link: GameLink,
     pub(crate) instance: InstanceId,
     pub(crate) key: TokenKey,
-    heard: Receiver<ServerObservation>,
+    incoming: Receiver<ServerObservation>,
     /// Keys created by the link, oldest first.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
     /// Events received while waiting for others, by kind.
@@ -44,7 +44,7 @@ impl Server {
         let mut ring = Ring::new();
         let key = TokenKey::generate(&mut ring, 1).unwrap();
         let instance = instance(&mut ring);
-        let (sender, heard) = mpsc::sync_channel(1_024);
+        let (sender, incoming) = mpsc::sync_channel(1_024);
         let keys = Arc::new(Mutex::new(Vec::new()));
         let link = GameLink::start(
             LinkOptions {
@@ -61,7 +61,7 @@ impl Server {
                 config,
             },
             Listener {
-                heard: sender,
+                incoming: sender,
                 keys: Arc::clone(&keys),
             },
         )
@@ -70,18 +70,18 @@ impl Server {
             link,
             instance,
             key,
-            heard,
+            incoming,
             keys,
             matches: BTreeMap::new(),
         }
     }
 
     pub(crate) fn next(&mut self) -> ServerObservation {
-        let heard = self.heard.recv_timeout(PATIENCE).unwrap();
-        if let ServerObservation::Assigned(assign) = &heard {
+        let incoming = self.incoming.recv_timeout(PATIENCE).unwrap();
+        if let ServerObservation::Assigned(assign) = &incoming {
             self.matches.insert(assign.match_id, assign.clone());
         }
-        heard
+        incoming
     }
 
     /// Handles events until `wanted` arrives.
@@ -124,42 +124,42 @@ pub(crate) fn instance(ring: &mut Ring) -> InstanceId {
 }
 
 pub(crate) struct Listener {
-    pub(crate) heard: SyncSender<ServerObservation>,
+    pub(crate) incoming: SyncSender<ServerObservation>,
     /// Keys created by the link.
     pub(crate) keys: Arc<Mutex<Vec<TokenKey>>>,
 }
 
 impl Listener {
-    fn say(&self, heard: ServerObservation) {
-        self.heard.try_send(heard).ok();
+    fn report(&self, incoming: ServerObservation) {
+        self.incoming.try_send(incoming).ok();
     }
 }
 
 impl GameServer for Listener {
     fn on_assigned(&mut self, assign: &Assign) -> Verdict {
-        self.say(ServerObservation::Assigned(assign.clone()));
+        self.report(ServerObservation::Assigned(assign.clone()));
         Verdict::Taken
     }
 
     fn on_released(&mut self, match_id: MatchId) {
-        self.say(ServerObservation::Released(match_id));
+        self.report(ServerObservation::Released(match_id));
     }
 
     fn on_registered(&mut self) {
-        self.say(ServerObservation::Registered);
+        self.report(ServerObservation::Registered);
     }
 
     fn on_token_key(&mut self, key: &TokenKey) -> bool {
         self.keys.lock().unwrap().push(key.clone());
-        self.say(ServerObservation::TokenKey(key.id()));
+        self.report(ServerObservation::TokenKey(key.id()));
         true
     }
 
     fn on_cut_off(&mut self) {
-        self.say(ServerObservation::CutOff);
+        self.report(ServerObservation::CutOff);
     }
 
     fn on_ended(&mut self, end: LeaseEnd) {
-        self.say(ServerObservation::Ended(end));
+        self.report(ServerObservation::Ended(end));
     }
 }

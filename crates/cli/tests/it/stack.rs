@@ -54,26 +54,34 @@ const OF_TIMES: [&str; 4] = [
 #[test]
 fn a_short_run_finishes_and_changes_routes() {
     let (output, report) = run("short", &["--seconds", "12"]);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(i32::from(!report.ok)), "{told}");
+    let reported = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(i32::from(!report.ok)),
+        "{reported}"
+    );
     assert_eq!((report.seed, report.seconds, report.players), (1, 12, 8));
-    assert_eq!(report.ticks, 12 * 30, "{told}");
-    assert!(report.state_hashes_equal, "{told}");
+    assert_eq!(report.ticks, 12 * 30, "{reported}");
+    assert!(report.state_hashes_equal, "{reported}");
     assert_eq!(report.nodes, 5);
     assert_eq!(report.joins_refused, 0);
-    assert_eq!((report.tickets, report.tokens_issued), (24, 24), "{told}");
-    assert_eq!(report.stats_events, 12 * 30, "{told}");
-    assert!(report.processes >= 9, "{told}");
-    assert!(report.mail.in_flight_at_kill >= 64, "{told}");
+    assert_eq!(
+        (report.tickets, report.tokens_issued),
+        (24, 24),
+        "{reported}"
+    );
+    assert_eq!(report.stats_events, 12 * 30, "{reported}");
+    assert!(report.processes >= 9, "{reported}");
+    assert!(report.mail.in_flight_at_kill >= 64, "{reported}");
     let causes: Vec<_> = report
         .reroutes
         .iter()
         .map(|reroute| reroute.cause)
         .collect();
-    assert_eq!(causes, [Cause::Degraded, Cause::Killed], "{told}");
+    assert_eq!(causes, [Cause::Degraded, Cause::Killed], "{reported}");
     assert!(
         report.direct_rtt_ms.p50 > report.accelerated_rtt_ms.p50,
-        "{told}"
+        "{reported}"
     );
     for check in &report.checks {
         let is_of_times = OF_TIMES.contains(&check.name.as_str());
@@ -82,13 +90,13 @@ fn a_short_run_finishes_and_changes_routes() {
     for name in OF_TIMES {
         assert!(
             report.checks.iter().any(|check| check.name == name),
-            "{name}: {told}"
+            "{name}: {reported}"
         );
     }
     assert_eq!(
-        told.contains("stack: every check holds"),
+        reported.contains("stack: every check holds"),
         report.ok,
-        "{told}"
+        "{reported}"
     );
 }
 
@@ -116,8 +124,8 @@ fn sabotage_is_reported_by_player_and_tick() {
     let plan = demo::plan::Plan::new(options, "127.70.1".parse().unwrap());
     let (seat, tick) = plan.sabotage().unwrap();
     let named = format!("player {seat} differs from tick {tick} on");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains(&named), "{named}: {told}");
+    let reported = String::from_utf8_lossy(&output.stdout);
+    assert!(reported.contains(&named), "{named}: {reported}");
     let mut checks = report.checks.iter();
     assert!(checks.any(|check| !check.ok && check.detail.contains(&named)));
 }
@@ -224,6 +232,9 @@ fn an_unwritable_report_fails_before_the_run() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("absent/report.json: report: "), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        reported.contains("absent/report.json: report: "),
+        "{reported}"
+    );
 }

@@ -7,7 +7,7 @@ use daemon::role::matchmaker::MatchResult;
 use matchmaker_core::MatchEnd;
 use serde_json::{Value, json};
 
-use crate::http::{Held, about, ask, assigned, held, post, submit};
+use crate::http::{HeldTicket, about, ask, assigned, held, post, submit};
 use crate::net::{Net, PATIENCE, Program, edge, quick, tickwire, until};
 use crate::server::{Server, ServerObservation};
 
@@ -23,9 +23,9 @@ fn mm_6_two_tickets_make_a_match_and_grants_open_at_one_server() {
     }
     let players = [submit(edge, 1), submit(edge, u64::MAX)];
     let seats = players.each_ref().map(|held| assigned(edge, held));
-    let [mut server, mut stranger] = servers;
+    let [mut server, mut outsider] = servers;
     if server.open(seats[0].text("grant")).is_err() {
-        core::mem::swap(&mut server, &mut stranger);
+        core::mem::swap(&mut server, &mut outsider);
     }
     let assign = server.next_match();
     assert_eq!(assign.instance, server.instance);
@@ -43,7 +43,7 @@ fn mm_6_two_tickets_make_a_match_and_grants_open_at_one_server() {
         assert_eq!(token.grant.match_id, assign.match_id);
         assert_eq!(usize::from(token.grant.seat.0), number);
         assert_eq!(seat.json["expires_at"], token.grant.expires_at.as_secs());
-        assert!(stranger.open(grant).is_err());
+        assert!(outsider.open(grant).is_err());
         assert!(
             seat.head.contains("cache-control: no-store"),
             "{}",
@@ -252,15 +252,15 @@ fn a_ticket_belongs_to_its_holder() {
     let matchmaker = net.matchmaker(None);
     let edge = matchmaker.address();
     let (mine, yours) = (submit(edge, 1), submit(edge, 2));
-    let stolen = Held {
+    let stolen = HeldTicket {
         ticket: yours.ticket,
         ..mine.clone()
     };
-    let unknown = Held {
+    let unknown = HeldTicket {
         ticket: "0123456789abcdef".to_owned(),
         ..mine.clone()
     };
-    let no_key = Held {
+    let no_key = HeldTicket {
         resume_key: "x".to_owned(),
         ..mine.clone()
     };

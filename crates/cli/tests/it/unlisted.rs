@@ -57,7 +57,7 @@ fn nodes_log_an_unreachable_hub_and_hubs_log_unlisted_nodes() {
         .retain(|grant| grant.role != Role::Matchmaker);
     let without = net.path("without.join");
     trust::write_new_join_file(&without, &join_file).unwrap();
-    let stranger = hub(&net, &without);
+    let outsider = hub(&net, &without);
     let words = [
         "the hub cannot be reached",
         node.as_str(),
@@ -66,7 +66,7 @@ fn nodes_log_an_unreachable_hub_and_hubs_log_unlisted_nodes() {
     assert_eq!(wait_warned(&net, "matchmaker.log", &words), 1);
     let words = ["does not list", node.as_str()];
     assert_eq!(wait_warned(&net, "hub.log", &words), 1);
-    stranger.kill();
+    outsider.kill();
 
     // Both log the success once it is listed.
     let _hub = hub(&net, &net.join_path());

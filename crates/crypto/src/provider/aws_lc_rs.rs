@@ -10,7 +10,7 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair};
 use aws_lc_rs::{digest, hmac};
 use zeroize::Zeroize;
 
-use super::{Aead, Held, NoEntropy, OpenError, Provider, Role, first_32};
+use super::{Aead, AgreementKey, NoEntropy, OpenError, Provider, Role, first_32};
 use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
@@ -57,7 +57,10 @@ impl Provider for AwsLcRs {
         let public = key.compute_public_key().map_err(|_| NoEntropy)?;
         let point: EcPublicKeyUncompressedBin<'_> = public.as_be_bytes().map_err(|_| NoEntropy)?;
         let point = point.as_ref().try_into().map_err(|_| NoEntropy)?;
-        Ok((AwsLcRsEphemeral(Held::new(role, key)), PublicKey(point)))
+        Ok((
+            AwsLcRsEphemeral(AgreementKey::new(role, key)),
+            PublicKey(point),
+        ))
     }
 
     fn agree(&self, own: &mut AwsLcRsEphemeral, peer: &PublicKey) -> Result<Secret32, BadPoint> {
@@ -158,7 +161,7 @@ impl Aead for AwsLcRsAead {
 }
 
 /// An ephemeral key of [`AwsLcRs`]. The first agreement consumes an accepter's key.
-pub struct AwsLcRsEphemeral(Held<PrivateKey>);
+pub struct AwsLcRsEphemeral(AgreementKey<PrivateKey>);
 
 /// An identity prepared for signing by [`AwsLcRs`].
 pub struct AwsLcRsSigningKey(EcdsaKeyPair);
@@ -175,6 +178,6 @@ const fn uncompressed(key: &PublicKey) -> Result<&[u8; 65], BadPoint> {
 impl AwsLcRsEphemeral {
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
         let key = PrivateKey::from_private_key(&agreement::ECDH_P256, scalar).unwrap();
-        Self(Held::new(role, key))
+        Self(AgreementKey::new(role, key))
     }
 }

@@ -11,7 +11,7 @@ use p256::ecdsa::{Signature, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::{Aead, Held, NoEntropy, OpenError, Provider, Role, x_of_shared_point};
+use super::{Aead, AgreementKey, NoEntropy, OpenError, Provider, Role, x_of_shared_point};
 use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
@@ -94,7 +94,7 @@ impl<E: Entropy> Provider for RustCrypto<E> {
     fn ephemeral(&mut self, role: Role) -> Result<(RustCryptoEphemeral, PublicKey), NoEntropy> {
         let key = crate::identity::random_scalar(self)?;
         let public = PublicKey::from(key.public_key());
-        Ok((RustCryptoEphemeral(Held::new(role, key)), public))
+        Ok((RustCryptoEphemeral(AgreementKey::new(role, key)), public))
     }
 
     fn agree(&self, own: &mut RustCryptoEphemeral, peer: &PublicKey) -> Result<Secret32, BadPoint> {
@@ -222,7 +222,7 @@ impl Aead for RustCryptoAead {
 }
 
 /// An ephemeral key of [`RustCrypto`]. The first agreement consumes an accepter's key.
-pub struct RustCryptoEphemeral(Held<p256::SecretKey>);
+pub struct RustCryptoEphemeral(AgreementKey<p256::SecretKey>);
 
 /// p256 wipes the scalar.
 impl ZeroizeOnDrop for RustCryptoEphemeral {}
@@ -236,7 +236,7 @@ impl ZeroizeOnDrop for RustCryptoSigningKey {}
 #[cfg(test)]
 impl RustCryptoEphemeral {
     pub(super) fn from_scalar(role: Role, scalar: &[u8; 32]) -> Self {
-        Self(Held::new(
+        Self(AgreementKey::new(
             role,
             p256::SecretKey::from_slice(scalar).unwrap(),
         ))

@@ -348,12 +348,13 @@ async fn route(
         })?;
         let in_use = (from == node.id()).then(|| {
             let to = find(&query.to);
-            let is_end = |far: &NodeId| {
+            let is_end = |remote: &NodeId| {
                 let mut exits = mesh.games.iter().filter(|of| of.game == query.to);
-                let is_exit = || *far == route.path.destination || exits.any(|of| of.exit == *far);
-                to.map_or_else(is_exit, |to| *far == to)
+                let is_exit =
+                    || *remote == route.path.destination || exits.any(|of| of.exit == *remote);
+                to.map_or_else(is_exit, |to| *remote == to)
             };
-            node.routes().filter(|of| is_end(&of.far_end)).collect()
+            node.routes().filter(|of| is_end(&of.remote_end)).collect()
         });
         Ok((mesh, from, route, in_use))
     });

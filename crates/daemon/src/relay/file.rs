@@ -28,7 +28,7 @@ use super::tcp::TcpSetup;
 use crate::exit::{Failure, SystemFault};
 use crate::relay::store::write_atomic;
 use crate::trust;
-pub use game::{FileGame, FileProbe, FileProxies, FileRation};
+pub use game::{FileGame, FileProbe, FileProxies, FileUnprovedLimits};
 
 /// A node's configuration, as JSON. Paths are relative to the file's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,8 +65,8 @@ pub struct FileConfig {
     pub proxies: BTreeMap<String, FileProxies>,
     /// At an entry: limits of networks whose players have not proved that they receive, by name of
     /// a UDP game; also for games of signed documents.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rations: BTreeMap<String, FileRation>,
+    #[serde(default, alias = "rations", skip_serializing_if = "BTreeMap::is_empty")]
+    pub unproved_limits: BTreeMap<String, FileUnprovedLimits>,
     /// At an exit: how game servers are measured, by game name; also for games of signed documents.
     /// Without it they are not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -238,7 +238,7 @@ impl FileConfig {
             members: None,
             games: Vec::new(),
             proxies: BTreeMap::new(),
-            rations: BTreeMap::new(),
+            unproved_limits: BTreeMap::new(),
             probes: BTreeMap::new(),
             signed: None,
             admin: None,
@@ -268,8 +268,18 @@ impl FileConfig {
         }
         let read: Result<Self, _> = config_text::read_json(&text, expected);
         let config = read.map_err(|error| Failure::file(path, error))?;
+        let has_rations = has_field(&text, "rations");
+        if has_rations {
+            let file = path.display();
+            tracing::warn!(%file, "the field \"rations\" was renamed to \"unproved_limits\"");
+        }
         if let Some(fault) = config.fault() {
-            let error = TextError::of_field(&text, &fault.field, &fault.text);
+            let renamed = fault.field.strip_prefix("unproved_limits");
+            let field = match renamed.filter(|_| has_rations) {
+                Some(rest) => format!("rations{rest}"),
+                None => fault.field,
+            };
+            let error = TextError::of_field(&text, &field, &fault.text);
             return Err(Failure::file(path, error));
         }
         let names = host_names::names(&text, &config);
@@ -312,7 +322,7 @@ impl FileConfig {
         node.shards = self.shards;
         node.games = self.games_over(Protocol::Udp);
         node.tcp = self.tcp();
-        (node.probes, node.rations) = (self.server_probes()?, self.ration_limits());
+        (node.probes, node.unproved_limits) = (self.server_probes()?, self.unproved_limits_of());
         node.proxies = self.trusted_proxies(Protocol::Udp)?;
         node.signed = self
             .signed
@@ -444,6 +454,13 @@ fn read_secret(path: &Path) -> Result<Secret32, Failure> {
         Failure::file(path, fault)
     })?;
     Ok(Secret32::new(secret.0))
+}
+
+/// Whether a file's outermost object has a field with this name.
+fn has_field(text: &[u8], name: &str) -> bool {
+    let fields: Result<BTreeMap<String, serde_json::Value>, _> =
+        config_text::read_json(text, |_| None);
+    fields.is_ok_and(|fields| fields.contains_key(name))
 }
 
 fn read_small(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {

@@ -211,12 +211,12 @@ impl Application<Forwarder<Ring>> for ForwarderApp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use relay_mesh::Leg;
+    use relay_mesh::PeerAddr;
 
     fn stray(number: usize) -> Stray {
         let address = "192.0.2.1:9".parse().unwrap();
         Stray {
-            arrival: Leg::mesh(address).into(),
+            arrival: PeerAddr::mesh(address).into(),
             datagram: number.to_be_bytes().to_vec(),
         }
     }

@@ -10,7 +10,7 @@ use relay_mesh::gossip::GossipStats;
 use relay_mesh::link_state::TableStats;
 use relay_mesh::signed_config::HolderStats;
 use relay_mesh::tunnel::TunnelStats;
-use relay_mesh::{Command, Event, FrameStats, Leg, Node, NodeStats, Outcome};
+use relay_mesh::{Command, Event, FrameStats, Node, NodeStats, Outcome, PeerAddr};
 use servicer::{Counters, Requests};
 use tokio::sync::oneshot;
 use udp_proto::EndpointStats;
@@ -56,11 +56,11 @@ impl DerefMut for NodeMachine {
 }
 
 impl Machine for NodeMachine {
-    type Peer = Leg;
+    type Peer = PeerAddr;
     type Event = Event;
     type Command = Command;
 
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerAddr>, datagram: &mut [u8]) {
         self.node.handle_datagram(now, arrival, datagram);
     }
 
@@ -72,8 +72,8 @@ impl Machine for NodeMachine {
         Machine::is_stray(&self.node, datagram)
     }
 
-    fn tell_peers(&self, tell: &mut dyn FnMut(Leg)) {
-        Machine::tell_peers(&self.node, tell);
+    fn for_each_peer(&self, tell: &mut dyn FnMut(PeerAddr)) {
+        Machine::for_each_peer(&self.node, tell);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -91,7 +91,7 @@ impl Machine for NodeMachine {
         Machine::set_unix_time(&mut self.node, now, unix);
     }
 
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         loop {
             let transmit = self.node.poll_transmit(now, buf);
             let sockets = self.sockets.as_mut().filter(|_| transmit.is_none());

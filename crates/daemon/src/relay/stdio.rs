@@ -75,7 +75,8 @@ pub enum ProcessEvent {
     /// Flows changed their route.
     Route {
         /// The node at the other end.
-        far_end: NodeName,
+        #[serde(rename = "far_end")]
+        remote_end: NodeName,
         /// The relays in order; empty for a direct route.
         relays: Vec<NodeName>,
         /// The reason.
@@ -90,7 +91,8 @@ pub enum ProcessEvent {
         /// The player's address.
         player: SocketAddr,
         /// The node at the other end.
-        far_end: NodeName,
+        #[serde(rename = "far_end")]
+        remote_end: NodeName,
     },
     /// A flow was closed.
     FlowClosed {
@@ -188,6 +190,16 @@ pub enum ProcessEvent {
         /// The reason.
         reason: TurnedAway,
         /// Number since the last such line.
+        count: u64,
+    },
+    /// An exit refused players of an entry: it does not serve this game, or not for this entry. At
+    /// most once a minute for each entry.
+    GameRefused {
+        /// The entry.
+        entry: NodeName,
+        /// The game of the last refused player.
+        game: String,
+        /// Players since the last such line.
         count: u64,
     },
     /// A game's server answers: it did not before, or was probed for the first time.
@@ -292,13 +304,13 @@ impl ProcessEvent {
                 dropped,
             },
             Event::RouteChanged {
-                far_end,
+                remote_end,
                 to,
                 cause,
                 flows,
                 ..
             } => Self::Route {
-                far_end: NodeName(far_end),
+                remote_end: NodeName(remote_end),
                 relays: to.relays.into_iter().map(NodeName).collect(),
                 cause,
                 flows,
@@ -306,11 +318,11 @@ impl ProcessEvent {
             Event::FlowOpened {
                 game,
                 player,
-                far_end,
+                remote_end,
             } => Self::FlowOpened {
                 game,
                 player,
-                far_end: NodeName(far_end),
+                remote_end: NodeName(remote_end),
             },
             Event::FlowClosed {
                 game,
@@ -350,6 +362,11 @@ impl ProcessEvent {
             } => Self::TurnedAway {
                 game,
                 reason,
+                count,
+            },
+            Event::GameRefused { entry, game, count } => Self::GameRefused {
+                entry: NodeName(entry),
+                game,
                 count,
             },
             Event::ServerReached { game, protocol } => Self::ServerReached { game, protocol },
@@ -421,7 +438,7 @@ mod tests {
             destination: wire::NodeId([1; 32]),
         };
         let moved = Event::RouteChanged {
-            far_end: wire::NodeId([1; 32]),
+            remote_end: wire::NodeId([1; 32]),
             from: None,
             to: path,
             cause: RouteCause::Drained,
@@ -442,6 +459,15 @@ mod tests {
             count: 3,
         });
         assert_eq!(turned_away["reason"], "tcp_no_exit");
+        let refused = line(Event::GameRefused {
+            entry: wire::NodeId([1; 32]),
+            game: "dom".to_owned(),
+            count: 2,
+        });
+        let expected = serde_json::json!({
+            "event": "game_refused", "entry": "01".repeat(32), "game": "dom", "count": 2,
+        });
+        assert_eq!(refused, expected);
     }
 
     #[test]

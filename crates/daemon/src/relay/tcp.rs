@@ -32,7 +32,7 @@ use serde::Serialize;
 use servicer::tcp::socket::{self, ACCEPT_BACKOFF, ACCEPTS_MAX};
 use wire::Instant;
 
-use connection::{Connection, READ_MAX, Stage, TransferResult};
+use connection::{Connection, READ_MAX, SocketState, TransferResult};
 use listener::{Listeners, PortListener};
 use opening::PendingHeaders;
 use readiness::{Poller, ReadySet, SocketEvents};
@@ -342,10 +342,10 @@ impl TcpSockets {
         };
         connection.set_ready();
         match &connection.stage {
-            Stage::Accepted => {}
-            Stage::ProxyHeader { .. } => self.on_header_bytes(now, node, token),
-            Stage::Dialling(_) => self.on_dialling(now, node, token),
-            Stage::Open(conn) => {
+            SocketState::Accepted => {}
+            SocketState::ProxyHeader { .. } => self.on_header_bytes(now, node, token),
+            SocketState::Dialling(_) => self.on_dialling(now, node, token),
+            SocketState::Open(conn) => {
                 let conn = *conn;
                 // A reset is handled even if nothing is to be read or written.
                 let is_broken =
@@ -410,9 +410,9 @@ impl TcpSockets {
         };
         connection.deadline = None;
         match &connection.stage {
-            Stage::ProxyHeader { .. } => self.on_header_timeout(now, node, token),
-            Stage::Dialling(_) => self.on_dial_timeout(now, node, token),
-            Stage::Accepted | Stage::Open(_) => {}
+            SocketState::ProxyHeader { .. } => self.on_header_timeout(now, node, token),
+            SocketState::Dialling(_) => self.on_dial_timeout(now, node, token),
+            SocketState::Accepted | SocketState::Open(_) => {}
         }
     }
 
@@ -438,7 +438,7 @@ impl TcpSockets {
         if let Some(conn) = connection.conn() {
             self.by_conn.remove(&conn);
         }
-        if let Stage::ProxyHeader { proxy, .. } = &connection.stage {
+        if let SocketState::ProxyHeader { proxy, .. } = &connection.stage {
             self.pending_headers.remove(token, *proxy);
         }
         Some(connection)
@@ -498,7 +498,7 @@ pub struct TcpStats {
     pub done: u64,
     /// Connections reset by the player or the game server.
     pub broken: u64,
-    /// Connections reset because the far end or the path to it failed or refused.
+    /// Connections reset because the remote end or the path to it failed or refused.
     pub lost: u64,
     /// Players reset because no exit of the game is reachable, or the node is draining.
     pub no_exit: u64,

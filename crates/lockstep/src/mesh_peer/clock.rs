@@ -207,10 +207,18 @@ mod tests {
     fn the_clock_offset_is_half_the_difference_of_both_measurements() {
         // One is 2 ticks ahead of the other; the latency is 3 ticks each way.
         let (mut one, mut other) = (ClockOffset::default(), ClockOffset::default());
-        let far = 70_000 * UNITS;
+        let distant = 70_000 * UNITS;
         for _ in 0..400 {
-            one.on_datagram(low_position(far - 3 * UNITS), other.lead(), far + 2 * UNITS);
-            other.on_datagram(low_position(far + 2 * UNITS - 3 * UNITS), one.lead(), far);
+            one.on_datagram(
+                low_position(distant - 3 * UNITS),
+                other.lead(),
+                distant + 2 * UNITS,
+            );
+            other.on_datagram(
+                low_position(distant + 2 * UNITS - 3 * UNITS),
+                one.lead(),
+                distant,
+            );
             one.settle();
             other.settle();
         }

@@ -157,14 +157,14 @@ fn play_times_follow_the_fastest_recent_arrival() {
 
 #[test]
 fn extreme_values_do_not_overflow() {
-    let far = Instant::from_nanos(u64::MAX);
-    for sent in [Instant::ZERO, far] {
-        for now in [Instant::ZERO, far] {
+    let latest = Instant::from_nanos(u64::MAX);
+    for sent in [Instant::ZERO, latest] {
+        for now in [Instant::ZERO, latest] {
             let max = Duration::MAX;
             let mut clock = PlayoutClock::new(Playout::Adaptive { max });
             clock.on_arrival(now, sent);
-            clock.on_ready(far, Instant::ZERO);
-            clock.on_ready(far, Instant::ZERO);
+            clock.on_ready(latest, Instant::ZERO);
+            clock.on_ready(latest, Instant::ZERO);
             assert!(clock.played(now).is_some() && clock.play_at(sent).is_some());
         }
     }

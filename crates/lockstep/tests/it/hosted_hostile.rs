@@ -12,9 +12,9 @@ use crate::hosted_world::{HostedWorld, hosted};
 use crate::mesh_world::peer;
 use crate::world::{Link, pad};
 
-/// A random membership message of player `liar`, in a match of `count` and in any view.
-fn lie(generator: &mut Generator, epoch: u8, members: u16, liar: usize) -> Vec<u8> {
-    let ours = 1 << liar;
+/// A random membership message of player `byzantine`, in a match of `count` and in any view.
+fn lie(generator: &mut Generator, epoch: u8, members: u16, byzantine: usize) -> Vec<u8> {
+    let ours = 1 << byzantine;
     let any = u16::try_from(generator.below(1 << 6)).unwrap() & members;
     let [high, low] = members.to_be_bytes();
     let ticks = |out: &mut Vec<u8>, generator: &mut Generator, seats: u32| {
@@ -56,26 +56,30 @@ fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
         let host = u16::try_from(generator.below(6)).unwrap();
         let mut world = HostedWorld::new(seed, &hosted(6, host), Link::lossy(3), pad);
         world.run_for(Duration::from_secs(2));
-        let liar = usize::try_from(generator.below(6)).unwrap();
+        let byzantine = usize::try_from(generator.below(6)).unwrap();
         let is_affected = generator.chance(500_000);
         if is_affected {
             let host = world.host();
-            world.players[host].is_paused = host != liar;
+            world.players[host].is_paused = host != byzantine;
         }
         for _ in 0..generator.between(1, 40) {
-            let machine = &world.players[liar].machine;
+            let machine = &world.players[byzantine].machine;
             let members = machine.members().fold(0, |all, seat| all | 1 << seat.0);
-            let message = lie(&mut generator, machine.epoch(), members, liar);
+            let message = lie(&mut generator, machine.epoch(), members, byzantine);
             let to = usize::try_from(generator.below(6)).unwrap();
-            if to != liar {
-                world.send(liar, to, &message);
+            if to != byzantine {
+                world.send(byzantine, to, &message);
             }
             world.run_for(Duration::from_millis(generator.below(150)));
         }
         world.run_for(Duration::from_secs(25));
         // A continuing player is with more than half of some view, and so with all other continuing
-        // ones. The liar may see anything.
-        let honest: Vec<_> = world.on().into_iter().filter(|on| *on != liar).collect();
+        // ones. The byzantine node may see anything.
+        let honest: Vec<_> = world
+            .on()
+            .into_iter()
+            .filter(|on| *on != byzantine)
+            .collect();
         let before: Vec<_> = honest
             .iter()
             .map(|on| world.players[*on].states.len())
@@ -95,7 +99,7 @@ fn sim_ls_16_a_player_that_lies_about_membership_never_splits_the_match() {
             player.machine.epoch() > 0 || player.closed().is_some()
         };
         let is_believed = (0..6)
-            .filter(|index| *index != liar)
+            .filter(|index| *index != byzantine)
             .any(|index| is_changed(&index));
         believed += u32::from(!is_affected && is_believed);
         for on in &moving {

@@ -154,7 +154,7 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
     let reference = before.dropped_reference + 1;
     assert_eq!(world.server.stats().dropped_reference, reference);
     // The last tick in the window, 63 past it, and the furthest that numbers allow.
-    let far = |ahead| {
+    let claim = |ahead| {
         Forge::report(low(end))
             .gamma(64)
             .gamma(ahead)
@@ -162,9 +162,9 @@ fn numbers_outside_every_window_are_counted_and_dropped() {
             .gamma(64)
             .0
     };
-    inject(&mut world, 0, far(63));
+    inject(&mut world, 0, claim(63));
     assert_eq!(world.server.stats().inputs_early, before.inputs_early + 63);
-    inject(&mut world, 0, far(u32::MAX));
+    inject(&mut world, 0, claim(u32::MAX));
     assert_eq!(world.server.stats().inputs_early, before.inputs_early + 127);
     // Hashes from before the first tick, and past the acknowledgement.
     let hashes = |back: u32, count: u32| {

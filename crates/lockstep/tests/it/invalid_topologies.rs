@@ -210,7 +210,7 @@ fn ls_1_a_lying_relay_affects_only_its_own_subtree() {
     for node in early.iter().chain([&late]) {
         tree.assert_saw(*node, LATE + 420);
     }
-    tree.liar = Some(levels[2]);
+    tree.byzantine = Some(levels[2]);
     let begun = LATE + 500;
     tree.run(LATE + 1_000);
     for node in &early[..2] {

@@ -168,9 +168,9 @@ fn mesh_unanswered_input_requests_end_the_match() {
     world.run_for(Duration::from_secs(1));
     world.players[2].is_paused = true;
     world.players[0].is_paused = true;
-    let far = world.players[1].machine.ticks_confirmed() + 400;
+    let later = world.players[1].machine.ticks_confirmed() + 400;
     let mut statement = vec![0x43, 0, 7, 0, 4, 0, 0];
-    statement.extend_from_slice(&far.to_be_bytes());
+    statement.extend_from_slice(&later.to_be_bytes());
     for _ in 0..60 {
         world.run_for(Duration::from_millis(50));
         inject(&mut world, 1, peer(0), statement.clone());

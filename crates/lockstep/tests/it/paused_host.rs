@@ -45,8 +45,8 @@ fn closed_meanwhile(others: Duration) -> u32 {
     };
     let mut world = HostedWorld::new(Seed::from_number(21), &config, near, pad);
     // Its inputs arrive last, so ticks wait for them.
-    let far = Duration::from_millis(60);
-    (world.links[2][1].latency, world.links[1][2].latency) = (far, far);
+    let remote_latency = Duration::from_millis(60);
+    (world.links[2][1].latency, world.links[1][2].latency) = (remote_latency, remote_latency);
     world.run_for(Duration::from_secs(3));
     let now = world.now;
     let back = now + Duration::from_millis(1_500);

@@ -58,7 +58,7 @@ pub(crate) struct Tree {
     /// Bytes sent by each node; the server is 0.
     pub(crate) sent_bytes: BTreeMap<usize, usize>,
     /// A relay that forges the inputs that it forwards.
-    pub(crate) liar: Option<usize>,
+    pub(crate) byzantine: Option<usize>,
     /// Whether the server offers no snapshots.
     pub(crate) withholds_snapshots: bool,
     state: u64,
@@ -91,7 +91,7 @@ impl Tree {
             outages: Vec::new(),
             padding_len: 5_000,
             sent_bytes: BTreeMap::new(),
-            liar: None,
+            byzantine: None,
             withholds_snapshots: false,
             state: 0,
             owes_snapshot: false,
@@ -324,7 +324,7 @@ impl Tree {
                 } else {
                     usize::try_from(sent.destination.0).unwrap()
                 };
-                if self.liar == Some(index) && self.nodes[to].parent == index {
+                if self.byzantine == Some(index) && self.nodes[to].parent == index {
                     forge(&mut buf, self.shape);
                 }
                 self.send(index, to, &buf);

@@ -126,7 +126,7 @@ fn invalid_welcomes_are_refused() {
 }
 
 #[test]
-fn no_welcome_causes_a_busy_loop() {
+fn extreme_welcomes_cause_at_most_one_wake_a_millisecond() {
     // For any accepted welcome, five minutes cause at most one wake and one datagram per
     // millisecond, within the 2 % by which a tick may be shorter.
     let span = Duration::from_secs(300);

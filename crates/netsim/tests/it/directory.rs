@@ -27,13 +27,13 @@ fn peers_are_identified_by_number_and_unknown_senders_ignored() {
         Datagram::new(SocketAddr::from(([10, 0, 0, 9], 9)), b, vec![1]),
     );
     world.run_for(Duration::from_secs(1));
-    let heard: Vec<(u8, usize)> = world[other]
+    let incoming: Vec<(u8, usize)> = world[other]
         .app
         .events
         .iter()
         .map(|(_, event)| *event)
         .collect();
-    assert_eq!(heard, [(3, 4), (3, 1)], "a burst of two datagrams");
+    assert_eq!(incoming, [(3, 4), (3, 1)], "a burst of two datagrams");
     assert_eq!(world[one].machine.dropped(), 1, "nobody is number 9");
     assert_eq!(world[other].machine.dropped(), 1, "the stranger");
 }

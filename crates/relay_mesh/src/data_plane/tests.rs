@@ -130,7 +130,7 @@ impl Harness {
     fn new(kind: HopKind) -> Self {
         let provider = SimProvider::new(Seed::from_number(1));
         let plane = Plane::new;
-        let (mut entry, mut relay, mut exit, mut stranger) = (plane(), plane(), plane(), plane());
+        let (mut entry, mut relay, mut exit, mut outsider) = (plane(), plane(), plane(), plane());
         join(
             &provider,
             (1, kind),
@@ -141,7 +141,7 @@ impl Harness {
         join(
             &provider,
             (3, kind),
-            (&mut stranger, STRANGER),
+            (&mut outsider, STRANGER),
             (&mut relay, RELAY),
         );
         let now = Instant::ZERO;
@@ -195,7 +195,7 @@ impl Harness {
         let mut frame = Vec::new();
         assert_eq!(
             self.entry.outbox.pop(&mut frame),
-            Some(((Leg::mesh(address(RELAY)), None), None))
+            Some(((PeerAddr::mesh(address(RELAY)), None), None))
         );
         frame
     }
@@ -208,8 +208,8 @@ impl Harness {
             .handle_frame(&self.provider, now, (address(from), &mut frame));
         assert!(arrived.is_none());
         let mut out = Vec::new();
-        self.relay.outbox.pop(&mut out).map(|leg| {
-            assert_eq!(leg, ((Leg::mesh(address(EXIT)), None), None));
+        self.relay.outbox.pop(&mut out).map(|peer_addr| {
+            assert_eq!(peer_addr, ((PeerAddr::mesh(address(EXIT)), None), None));
             out
         })
     }
@@ -218,19 +218,23 @@ impl Harness {
 #[test]
 fn a_frame_passes_a_relay_and_ends_at_its_flow() {
     for (kind, len) in KINDS.into_iter().zip([132, 124]) {
-        let mut rig = Harness::new(kind);
-        let frame = rig.send(0, 5, 100);
+        let mut harness = Harness::new(kind);
+        let frame = harness.send(0, 5, 100);
         assert_eq!(frame.len(), len);
-        let mut onward = rig.relay(0, ENTRY, frame).unwrap();
+        let mut onward = harness.relay(0, ENTRY, frame).unwrap();
         assert_eq!(onward.len(), len);
-        let arrived = rig
+        let arrived = harness
             .exit
-            .handle_frame(&rig.provider, Instant::ZERO, (address(RELAY), &mut onward))
+            .handle_frame(
+                &harness.provider,
+                Instant::ZERO,
+                (address(RELAY), &mut onward),
+            )
             .unwrap();
         assert_eq!(arrived.flow, 77);
         assert_eq!(arrived.header.number, 5);
         assert_eq!(arrived.body, [9; 100]);
-        assert_eq!(rig.relay.stats.sealed, 1);
+        assert_eq!(harness.relay.stats.sealed, 1);
     }
 }
 
@@ -270,10 +274,10 @@ fn hostile(good: Vec<u8>, fresh: &[u8], short: usize) -> Vec<Case> {
 #[test]
 fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
-        let good = rig.send(0, 5, 100);
-        assert!(rig.relay(0, ENTRY, good.clone()).is_some());
-        let fresh = rig.send(0, 6, 100);
+        let mut harness = Harness::new(kind);
+        let good = harness.send(0, 5, 100);
+        assert!(harness.relay(0, ENTRY, good.clone()).is_some());
+        let fresh = harness.send(0, 6, 100);
         let mut cases = hostile(good, &fresh, fresh.len() - 85);
         match kind {
             HopKind::Sealed => {
@@ -288,13 +292,16 @@ fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
             }
         }
         for (index, (frame, from, at, counter)) in cases.into_iter().enumerate() {
-            let before = (counter(&rig.relay.stats), rig.relay.stats.dropped());
-            assert_eq!(rig.relay(at, from, frame), None, "{kind:?} {index}");
-            let after = (counter(&rig.relay.stats), rig.relay.stats.dropped());
+            let before = (counter(&harness.relay.stats), harness.relay.stats.dropped());
+            assert_eq!(harness.relay(at, from, frame), None, "{kind:?} {index}");
+            let after = (counter(&harness.relay.stats), harness.relay.stats.dropped());
             assert_eq!(after, (before.0 + 1, before.1 + 1), "{kind:?} {index}");
         }
-        assert!(rig.relay(0, ENTRY, fresh).is_some(), "nothing was spent");
-        assert_eq!(rig.relay.stats.sealed, 2);
+        assert!(
+            harness.relay(0, ENTRY, fresh).is_some(),
+            "nothing was spent"
+        );
+        assert_eq!(harness.relay.stats.sealed, 2);
     }
 }
 
@@ -302,28 +309,28 @@ fn mesh_a1_each_kind_of_hostile_frame_has_its_counter_and_no_answer() {
 fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
     // The attacker knows label and generation, and uses the entry's address, but has another key.
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
-        let frame = rig.send(0, 1, 50);
+        let mut harness = Harness::new(kind);
+        let frame = harness.send(0, 1, 50);
         let plane = Plane::new;
-        let (mut stranger, mut other) = (plane(), plane());
+        let (mut outsider, mut other) = (plane(), plane());
         join(
-            &rig.provider,
+            &harness.provider,
             (3, kind),
-            (&mut stranger, STRANGER),
+            (&mut outsider, STRANGER),
             (&mut other, RELAY),
         );
         let form = match kind {
             HopKind::Sealed => HopForm::Sealed,
             HopKind::TagOnly => {
-                let gate = stranger.gates.get_mut(RELAY).unwrap();
-                gate.form(&rig.provider, rig.label.name)
+                let gate = outsider.gates.get_mut(RELAY).unwrap();
+                gate.form(&harness.provider, harness.label.name)
             }
         };
-        let name = rig.label.name;
+        let name = harness.label.name;
         let label = NextLabel { name, form };
-        let sealer = sealer_to(&mut stranger.links, &rig.provider, RELAY);
+        let sealer = sealer_to(&mut outsider.links, &harness.provider, RELAY);
         let mut binding = sealer
-            .bind_origin(&rig.provider, Instant::ZERO, label)
+            .bind_origin(&harness.provider, Instant::ZERO, label)
             .unwrap();
         let packet = Packet {
             number: 1,
@@ -334,45 +341,45 @@ fn mesh_a1_a_neighbour_cannot_use_the_label_of_another() {
         let mut forged = Vec::new();
         let seal = (&mut binding, packet);
         sealer
-            .seal(&rig.provider, Instant::ZERO, seal, &mut forged)
+            .seal(&harness.provider, Instant::ZERO, seal, &mut forged)
             .unwrap();
-        assert_eq!(rig.relay(0, ENTRY, forged), None, "{kind:?}");
-        assert_eq!(rig.relay.stats.wrong_tag, 1, "{kind:?}");
-        assert!(rig.relay(0, ENTRY, frame).is_some(), "{kind:?}");
+        assert_eq!(harness.relay(0, ENTRY, forged), None, "{kind:?}");
+        assert_eq!(harness.relay.stats.wrong_tag, 1, "{kind:?}");
+        assert!(harness.relay(0, ENTRY, frame).is_some(), "{kind:?}");
     }
 }
 
 #[test]
 fn mesh_a4_skipped_or_forged_numbers_move_no_other_labels_window() {
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
-        let late = rig.send(0, 3, 50);
+        let mut harness = Harness::new(kind);
+        let late = harness.send(0, 3, 50);
         // A forged number changes no window, whatever the tag.
-        let mut forged = rig.send(0, 4, 50);
+        let mut forged = harness.send(0, 4, 50);
         forged[9..16].copy_from_slice(&[0xFF; 7]);
-        assert_eq!(rig.relay(0, ENTRY, forged), None);
-        assert!(rig.relay(0, ENTRY, late).is_some(), "{kind:?}");
+        assert_eq!(harness.relay(0, ENTRY, forged), None);
+        assert!(harness.relay(0, ENTRY, late).is_some(), "{kind:?}");
         // A genuine one advances the window of its own label only.
-        let ahead = rig.send(0, 1 << 40, 50);
-        assert!(rig.relay(0, ENTRY, ahead).is_some(), "{kind:?}");
-        let second = rig.another_label();
-        rig.binding = second;
-        let low = rig.send(0, 1, 50);
-        assert!(rig.relay(0, ENTRY, low).is_some(), "{kind:?}");
+        let ahead = harness.send(0, 1 << 40, 50);
+        assert!(harness.relay(0, ENTRY, ahead).is_some(), "{kind:?}");
+        let second = harness.another_label();
+        harness.binding = second;
+        let low = harness.send(0, 1, 50);
+        assert!(harness.relay(0, ENTRY, low).is_some(), "{kind:?}");
     }
 }
 
 #[test]
 fn an_observer_of_a_tag_only_link_can_cost_a_flow_one_packet() {
     // As documented for `tag_only`: the tag does not cover the payload.
-    let mut rig = Harness::new(HopKind::TagOnly);
-    let genuine = rig.send(0, 1, 50);
+    let mut harness = Harness::new(HopKind::TagOnly);
+    let genuine = harness.send(0, 1, 50);
     let other = edited(&genuine, 40, !genuine[40]);
-    assert!(rig.relay(0, ENTRY, other).is_some());
-    assert_eq!(rig.relay(0, ENTRY, genuine), None);
-    assert_eq!(rig.relay.stats.replayed, 1);
-    let next = rig.send(0, 2, 50);
-    assert!(rig.relay(0, ENTRY, next).is_some());
+    assert!(harness.relay(0, ENTRY, other).is_some());
+    assert_eq!(harness.relay(0, ENTRY, genuine), None);
+    assert_eq!(harness.relay.stats.replayed, 1);
+    let next = harness.send(0, 2, 50);
+    assert!(harness.relay(0, ENTRY, next).is_some());
 }
 
 /// As many frames as a label's window is wide, in any order.
@@ -381,15 +388,17 @@ fn an_observer_of_a_tag_only_link_can_cost_a_flow_one_packet() {
 fn mesh_m5_frames_that_overtake_each_other_all_pass() {
     let mut lost = 0;
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
-        let mut frames: Vec<Vec<u8>> = (0..1_024).map(|number| rig.send(0, number, 20)).collect();
+        let mut harness = Harness::new(kind);
+        let mut frames: Vec<Vec<u8>> = (0..1_024)
+            .map(|number| harness.send(0, number, 20))
+            .collect();
         let mut generator = Seed::from_number(3).generator(0);
         for last in (1..frames.len()).rev() {
             let other = generator.below(u64::try_from(last).unwrap() + 1);
             frames.swap(last, usize::try_from(other).unwrap());
         }
         for frame in frames {
-            lost += u32::from(rig.relay(0, ENTRY, frame).is_none());
+            lost += u32::from(harness.relay(0, ENTRY, frame).is_none());
         }
     }
     println!("figure: reordered lost {lost}");
@@ -399,12 +408,12 @@ fn mesh_m5_frames_that_overtake_each_other_all_pass() {
 #[test]
 fn labels_die_with_the_link_before_and_the_link_behind() {
     for link in [ENTRY, EXIT] {
-        let mut rig = Harness::new(HopKind::Sealed);
-        let frame = rig.send(0, 0, 20);
-        assert_eq!(rig.relay.drop_link(link), 1);
-        assert_eq!(rig.relay(0, ENTRY, frame), None);
-        assert_eq!(rig.relay.stats.unknown_label, 1);
+        let mut harness = Harness::new(HopKind::Sealed);
+        let frame = harness.send(0, 0, 20);
+        assert_eq!(harness.relay.drop_link(link), 1);
+        assert_eq!(harness.relay(0, ENTRY, frame), None);
+        assert_eq!(harness.relay.stats.unknown_label, 1);
     }
-    let mut rig = Harness::new(HopKind::Sealed);
-    assert_eq!(rig.relay.drop_link(STRANGER), 0);
+    let mut harness = Harness::new(HopKind::Sealed);
+    assert_eq!(harness.relay.drop_link(STRANGER), 0);
 }

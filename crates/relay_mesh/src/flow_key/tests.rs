@@ -60,8 +60,8 @@ impl Harness {
 
 #[test]
 fn copies_count_once_and_the_path_does_not_enter() {
-    let mut rig = Harness::new(1);
-    let (header, body) = rig.seal(0, b"tick");
+    let mut harness = Harness::new(1);
+    let (header, body) = harness.seal(0, b"tick");
     let on_another_path = HopHeader {
         epoch: 2,
         from: crate::hop::ShardId::FIRST,
@@ -73,16 +73,16 @@ fn copies_count_once_and_the_path_does_not_enter() {
         ..header
     };
     assert_eq!(
-        rig.open(0, &on_another_path, body.clone()),
+        harness.open(0, &on_another_path, body.clone()),
         Ok(b"tick".to_vec())
     );
-    assert_eq!(rig.open(0, &header, body), Err(FlowDrop::Duplicate));
+    assert_eq!(harness.open(0, &header, body), Err(FlowDrop::Duplicate));
 }
 
 #[test]
 fn mesh_a4_forged_numbers_do_not_move_the_window() {
-    let mut rig = Harness::new(1);
-    let (header, body) = rig.seal(0, b"tick");
+    let mut harness = Harness::new(1);
+    let (header, body) = harness.seal(0, b"tick");
     for forged in [
         HopHeader {
             number: 1 << 40,
@@ -104,13 +104,13 @@ fn mesh_a4_forged_numbers_do_not_move_the_window() {
         },
     ] {
         assert_eq!(
-            rig.open(0, &forged, body.clone()),
+            harness.open(0, &forged, body.clone()),
             Err(FlowDrop::Forged),
             "{forged:?}"
         );
     }
-    assert_eq!(rig.opener.largest(), None);
-    assert!(rig.open(0, &header, body).is_ok());
+    assert_eq!(harness.opener.largest(), None);
+    assert!(harness.open(0, &header, body).is_ok());
 }
 
 #[test]
@@ -125,15 +125,15 @@ fn another_flow_or_direction_has_other_keys() {
 
 #[test]
 fn keys_change_with_time_and_late_packets_open() {
-    let mut rig = Harness::new(1);
-    let late = rig.seal(0, b"late");
+    let mut harness = Harness::new(1);
+    let late = harness.seal(0, b"late");
     for phase in 1..=130_u64 {
         let at = phase * 900_000;
-        let (header, body) = rig.seal(at, b"tick");
+        let (header, body) = harness.seal(at, b"tick");
         assert_eq!(u64::from(header.phase.key), phase % 64);
-        assert!(rig.open(at, &header, body).is_ok());
+        assert!(harness.open(at, &header, body).is_ok());
         if phase == 1 {
-            assert!(rig.open(at, &late.0, late.1.clone()).is_ok());
+            assert!(harness.open(at, &late.0, late.1.clone()).is_ok());
         }
     }
 }
@@ -145,12 +145,12 @@ proptest! {
         at in any::<prop::sample::Index>(),
         mask in 1_u8..,
     ) {
-        let mut rig = Harness::new(1);
-        let (header, body) = rig.seal(0, &payload);
+        let mut harness = Harness::new(1);
+        let (header, body) = harness.seal(0, &payload);
         let mut forged = body.clone();
         let index = at.index(forged.len());
         forged[index] ^= mask;
-        prop_assert_eq!(rig.open(0, &header, forged), Err(FlowDrop::Forged));
-        prop_assert_eq!(rig.open(0, &header, body), Ok(payload));
+        prop_assert_eq!(harness.open(0, &header, forged), Err(FlowDrop::Forged));
+        prop_assert_eq!(harness.open(0, &header, body), Ok(payload));
     }
 }

@@ -101,8 +101,8 @@ fn the_bytes_are_frozen() {
 
 #[test]
 fn mesh_a1_numbers_of_flows_end_with_the_last_there_is() {
-    let numbers = |first: u64| numbers_from(FlowId(first)).take(OPENS_MAX).count();
-    assert_eq!(numbers(1), OPENS_MAX);
+    let numbers = |first: u64| numbers_from(FlowId(first)).take(FLOWS_PER_OPEN_MAX).count();
+    assert_eq!(numbers(1), FLOWS_PER_OPEN_MAX);
     assert_eq!([numbers(u64::MAX - 2), numbers(u64::MAX)], [2, 1]);
     let next = numbers_from(FlowId(5)).nth(1);
     assert_eq!(next, Some(FlowId(7)));

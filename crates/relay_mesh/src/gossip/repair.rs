@@ -305,30 +305,34 @@ mod tests {
 
     #[test]
     fn mesh_a1_what_one_neighbour_invents_takes_nothing_from_what_others_have() {
-        let mut rig = Harness::new();
-        rig.name(LIAR, Instant::ZERO, 0..5_000);
+        let mut harness = Harness::new();
+        harness.name(LIAR, Instant::ZERO, 0..5_000);
         let real = 9_000..9_064;
-        rig.name(HONEST, Instant::ZERO, real.clone());
-        assert_eq!(rig.wanted.lists[&LIAR].len(), LIST_MAX, "it has its share");
-        let asked = rig.asked(Instant::ZERO, HONEST);
+        harness.name(HONEST, Instant::ZERO, real.clone());
+        assert_eq!(
+            harness.wanted.lists[&LIAR].len(),
+            LIST_MAX,
+            "it has its share"
+        );
+        let asked = harness.asked(Instant::ZERO, HONEST);
         assert_eq!(asked, real.map(short).collect::<Vec<_>>());
     }
 
     /// It names every record that others have, repeatedly, and answers no request.
     #[test]
     fn mesh_a1_a_silent_node_that_names_all_others_delays_little() {
-        let mut rig = Harness::new();
+        let mut harness = Harness::new();
         let mut missing: std::collections::BTreeSet<u64> = (0..500).collect();
         for second in 0..40 {
             let now = Instant::from_millis(second * 1_000);
-            rig.name(LIAR, now, 0..500);
+            harness.name(LIAR, now, 0..500);
             if second % 10 == 0 {
-                rig.name(HONEST, now, missing.iter().copied());
+                harness.name(HONEST, now, missing.iter().copied());
             }
-            for origin in rig.asked(now, HONEST) {
+            for origin in harness.asked(now, HONEST) {
                 // This one answers.
                 missing.remove(&u64::from_be_bytes(origin.0));
-                if let Some(list) = rig.wanted.lists.get_mut(&HONEST) {
+                if let Some(list) = harness.wanted.lists.get_mut(&HONEST) {
                     list.remove(&origin);
                 }
             }
@@ -338,16 +342,18 @@ mod tests {
 
     #[test]
     fn an_origin_is_asked_of_one_neighbour_at_a_time_and_of_each_three_times() {
-        let mut rig = Harness::new();
+        let mut harness = Harness::new();
         let (mut times, mut last) = (0, None);
         for tick in 0..200 {
             let now = Instant::from_millis(tick * 100);
             if tick == 0 {
-                rig.name(LIAR, now, 0..1);
-                rig.name(HONEST, now, 0..1);
+                harness.name(LIAR, now, 0..1);
+                harness.name(HONEST, now, 0..1);
             }
-            let (neighbours, generator) = (&mut rig.neighbours, &mut rig.generator);
-            let due = rig.wanted.due(now, &rig.table, neighbours, generator);
+            let (neighbours, generator) = (&mut harness.neighbours, &mut harness.generator);
+            let due = harness
+                .wanted
+                .due(now, &harness.table, neighbours, generator);
             assert!(due.len() <= 1);
             if !due.is_empty() {
                 assert!(last.is_none_or(|last| now.saturating_since(last) >= REQUEST_TIMEOUT));
@@ -355,6 +361,6 @@ mod tests {
             }
         }
         assert_eq!(times, 2 * ASKED_MAX);
-        assert!(rig.wanted.lists.is_empty() && rig.wanted.asked.is_empty());
+        assert!(harness.wanted.lists.is_empty() && harness.wanted.asked.is_empty());
     }
 }

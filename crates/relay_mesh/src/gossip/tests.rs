@@ -23,11 +23,11 @@ impl Harness {
         let table = LinkStateTable::new(TableConfig::default(), NETWORK, identity.node_id());
         let generator = Seed::from_number(2).generator(0);
         let gossip = Gossip::new(publisher, table, generator, Instant::ZERO);
-        let mut rig = Self { provider, gossip };
-        rig.tick(Instant::ZERO);
-        rig.gossip.on_up(Instant::ZERO, LIAR);
-        rig.drain();
-        rig
+        let mut harness = Self { provider, gossip };
+        harness.tick(Instant::ZERO);
+        harness.gossip.on_up(Instant::ZERO, LIAR);
+        harness.drain();
+        harness
     }
 
     fn tick(&mut self, now: Instant) {
@@ -36,7 +36,7 @@ impl Harness {
         self.gossip.on_tick(now, None, provider, &links).unwrap();
     }
 
-    fn say(&mut self, now: Instant, message: Message<'_>) {
+    fn deliver(&mut self, now: Instant, message: Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         let message = (message, bytes.len());
@@ -64,50 +64,50 @@ fn invented() -> Digest {
 
 #[test]
 fn mesh_a1_no_digest_costs_a_look_through_all_that_is_wanted() {
-    let mut rig = Harness::new();
-    let looks = rig.gossip.stats().looks;
-    rig.say(Instant::ZERO, Message::Digest(invented()));
+    let mut harness = Harness::new();
+    let looks = harness.gossip.stats().looks;
+    harness.deliver(Instant::ZERO, Message::Digest(invented()));
     for _ in 0..20_000 {
-        rig.say(Instant::ZERO, Message::Digest(Digest::default()));
+        harness.deliver(Instant::ZERO, Message::Digest(Digest::default()));
     }
-    assert_eq!(rig.gossip.stats().looks, looks);
-    assert_eq!(rig.drain(), (0, 0));
+    assert_eq!(harness.gossip.stats().looks, looks);
+    assert_eq!(harness.drain(), (0, 0));
     let now = Instant::from_millis(100);
-    rig.tick(now);
-    assert_eq!(rig.gossip.stats().looks, looks + 1);
-    assert_eq!(rig.drain().1, 1, "it is asked by the timer");
+    harness.tick(now);
+    assert_eq!(harness.gossip.stats().looks, looks + 1);
+    assert_eq!(harness.drain().1, 1, "it is asked by the timer");
 }
 
 #[test]
 fn mesh_a1_a_neighbour_gets_at_most_one_digest_a_second() {
-    let mut rig = Harness::new();
+    let mut harness = Harness::new();
     let at = |millis: u64| Instant::from_millis(5_000 + millis);
     for _ in 0..1_000 {
-        rig.say(at(0), Message::Part);
-        rig.say(at(0), Message::Graft);
+        harness.deliver(at(0), Message::Part);
+        harness.deliver(at(0), Message::Graft);
     }
-    assert_eq!(rig.drain().0, 1);
+    assert_eq!(harness.drain().0, 1);
     for tick in 1..10 {
-        rig.say(at(tick * 100), Message::Part);
-        rig.tick(at(tick * 100));
-        rig.say(at(tick * 100), Message::Graft);
+        harness.deliver(at(tick * 100), Message::Part);
+        harness.tick(at(tick * 100));
+        harness.deliver(at(tick * 100), Message::Graft);
     }
-    assert_eq!(rig.drain().0, 0);
-    rig.tick(at(1_000));
-    assert_eq!(rig.drain().0, 1, "what was put off is told once");
-    rig.tick(at(2_000));
-    assert_eq!(rig.drain().0, 0);
+    assert_eq!(harness.drain().0, 0);
+    harness.tick(at(1_000));
+    assert_eq!(harness.drain().0, 1, "what was put off is told once");
+    harness.tick(at(2_000));
+    assert_eq!(harness.drain().0, 0);
 }
 
 #[test]
 fn mesh_a1_digests_contain_only_records_a_neighbour_may_have() {
-    let mut rig = Harness::new();
+    let mut harness = Harness::new();
     let now = Instant::from_millis(5_000);
-    let neighbour = rig.gossip.neighbours.get_mut(&LIAR).unwrap();
+    let neighbour = harness.gossip.neighbours.get_mut(&LIAR).unwrap();
     while neighbour.may_reply(now, 1_000) {}
     while neighbour.may_reply(now, 0) {}
-    rig.say(now, Message::Graft);
-    assert_eq!(rig.drain().0, 0, "it had all that it may be told");
-    rig.tick(now + Duration::from_millis(100));
-    assert_eq!(rig.drain().0, 1);
+    harness.deliver(now, Message::Graft);
+    assert_eq!(harness.drain().0, 0, "it had all that it may be told");
+    harness.tick(now + Duration::from_millis(100));
+    assert_eq!(harness.drain().0, 1);
 }

@@ -142,7 +142,7 @@ impl<P: Provider> Gossip<P> {
         matching.get(drawn).copied()
     }
 
-    /// Stops gossip over dead links, informs the far end, and bridges a cut of the tree.
+    /// Stops gossip over dead links, informs the remote end, and bridges a cut of the tree.
     fn part_from_dead(&mut self, links: &BTreeMap<NodeId, LinkReport>) {
         let (mut dead, mut is_cut) = (Vec::new(), false);
         for (id, neighbour) in &mut self.neighbours {
@@ -218,7 +218,7 @@ impl<P: Provider> Gossip<P> {
             && neighbour.push_mode == PushMode::None
         {
             if is_full {
-                self.stats.crowded = self.stats.crowded.saturating_add(1);
+                self.stats.neighbours_refused = self.stats.neighbours_refused.saturating_add(1);
             } else {
                 neighbour.push_mode = push_mode;
                 if push_mode == PushMode::Eager {

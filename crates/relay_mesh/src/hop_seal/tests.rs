@@ -88,25 +88,28 @@ const fn name(slot: u32) -> LabelName {
 
 #[test]
 fn mesh_a5_a_label_is_bound_once_in_a_key_epoch() {
-    let mut rig = Harness::new();
-    let mut first = rig.bind_origin(name(1)).unwrap();
+    let mut harness = Harness::new();
+    let mut first = harness.bind_origin(name(1)).unwrap();
     assert_eq!(
-        rig.bind_transit(name(1)).unwrap_err(),
+        harness.bind_transit(name(1)).unwrap_err(),
         BindError::LabelTaken
     );
-    rig.seal(0, &mut first, 0).unwrap();
-    rig.sealer.release(first);
-    assert_eq!(rig.bind_origin(name(1)).unwrap_err(), BindError::LabelTaken);
-    let unused = rig.bind_origin(name(2)).unwrap();
-    rig.sealer.release(unused);
-    assert!(rig.bind_origin(name(2)).is_ok(), "nothing was sealed");
+    harness.seal(0, &mut first, 0).unwrap();
+    harness.sealer.release(first);
+    assert_eq!(
+        harness.bind_origin(name(1)).unwrap_err(),
+        BindError::LabelTaken
+    );
+    let unused = harness.bind_origin(name(2)).unwrap();
+    harness.sealer.release(unused);
+    assert!(harness.bind_origin(name(2)).is_ok(), "nothing was sealed");
 }
 
 #[test]
 fn mesh_a5_an_origin_increases_and_a_relay_accepts_each_number_once() {
-    let mut rig = Harness::new();
-    let mut origin = rig.bind_origin(name(1)).unwrap();
-    let mut transit = rig.bind_transit(name(2)).unwrap();
+    let mut harness = Harness::new();
+    let mut origin = harness.bind_origin(name(1)).unwrap();
+    let mut transit = harness.bind_transit(name(2)).unwrap();
     for (number, origin_takes, transit_takes) in [
         (5, true, true),
         (5, false, false),
@@ -115,114 +118,120 @@ fn mesh_a5_an_origin_increases_and_a_relay_accepts_each_number_once() {
         (2_000, true, true),
         (6, false, false),
     ] {
-        let sealed = rig.seal(0, &mut origin, number);
+        let sealed = harness.seal(0, &mut origin, number);
         assert_eq!(sealed.is_ok(), origin_takes, "{number}");
-        let sealed = rig.seal(0, &mut transit, number);
+        let sealed = harness.seal(0, &mut transit, number);
         assert_eq!(sealed.is_ok(), transit_takes, "{number}");
     }
-    assert_eq!(rig.log.reuses(), []);
-    assert_eq!(rig.log.sealed(), 5);
+    assert_eq!(harness.log.reuses(), []);
+    assert_eq!(harness.log.sealed(), 5);
 }
 
 #[test]
 fn mesh_a5_a_binding_of_another_link_seals_nothing() {
-    let mut rig = Harness::new();
-    let other = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 1);
-    let mut foreign = HopSealer::new(&rig.provider, &other, PAIR, 2);
+    let mut harness = Harness::new();
+    let other = LinkSecret::new(&harness.provider, &exporter(&harness.provider), 1);
+    let mut foreign = HopSealer::new(&harness.provider, &other, PAIR, 2);
     let mut binding = foreign
-        .bind_origin(&rig.provider, Instant::ZERO, name(1).into())
+        .bind_origin(&harness.provider, Instant::ZERO, name(1).into())
         .unwrap();
     assert_eq!(
-        rig.seal(0, &mut binding, 0).unwrap_err(),
+        harness.seal(0, &mut binding, 0).unwrap_err(),
         SealRefused::Foreign
     );
-    assert_eq!(rig.log.sealed(), 0);
+    assert_eq!(harness.log.sealed(), 0);
 }
 
 #[test]
 fn mesh_a5_keys_advance_by_time_and_count_and_no_frame_is_lost() {
-    let mut rig = Harness::new();
-    let mut live = rig.bind_origin(name(1)).unwrap();
-    let mut gone = rig.bind_origin(name(2)).unwrap();
-    rig.seal(0, &mut gone, 0).unwrap();
-    rig.sealer.release(gone);
-    let late = rig.seal(0, &mut live, 0).unwrap();
+    let mut harness = Harness::new();
+    let mut live = harness.bind_origin(name(1)).unwrap();
+    let mut gone = harness.bind_origin(name(2)).unwrap();
+    harness.seal(0, &mut gone, 0).unwrap();
+    harness.sealer.release(gone);
+    let late = harness.seal(0, &mut live, 0).unwrap();
     for epoch in 1..=9_u64 {
         let at = epoch * 120_000;
-        let frame = rig.seal(at, &mut live, epoch).unwrap();
+        let frame = harness.seal(at, &mut live, epoch).unwrap();
         assert_eq!(u64::from(frame[1] & 3), epoch % 4);
-        assert!(rig.open(at, frame), "{epoch}");
+        assert!(harness.open(at, frame), "{epoch}");
         if epoch == 1 {
-            assert!(rig.open(at + 10, late.clone()), "reordered over the change");
+            assert!(
+                harness.open(at + 10, late.clone()),
+                "reordered over the change"
+            );
         }
     }
     assert_eq!(
-        rig.bind_origin(name(1)).unwrap_err(),
+        harness.bind_origin(name(1)).unwrap_err(),
         BindError::LabelTaken,
         "live ones are carried over"
     );
-    assert!(rig.bind_origin(name(2)).is_ok(), "released before");
+    assert!(harness.bind_origin(name(2)).is_ok(), "released before");
 
-    rig.sealer.sealed = EPOCH_FRAMES;
-    let frame = rig.seal(1_080_001, &mut live, 100).unwrap();
+    harness.sealer.sealed = EPOCH_FRAMES;
+    let frame = harness.seal(1_080_001, &mut live, 100).unwrap();
     assert_eq!(frame[1] & 3, 2);
-    assert!(rig.open(1_080_001, frame));
-    assert_eq!(rig.log.reuses(), []);
+    assert!(harness.open(1_080_001, frame));
+    assert_eq!(harness.log.reuses(), []);
 }
 
 #[test]
 fn mesh_a1_every_flipped_bit_is_refused() {
-    let mut rig = Harness::new();
-    let mut binding = rig.bind_origin(name(1)).unwrap();
-    let frame = rig.seal(0, &mut binding, 7).unwrap();
+    let mut harness = Harness::new();
+    let mut binding = harness.bind_origin(name(1)).unwrap();
+    let frame = harness.seal(0, &mut binding, 7).unwrap();
     for bit in 0..frame.len() * 8 {
         let mut forged = frame.clone();
         forged[bit / 8] ^= 1 << (bit % 8);
         if HopHeader::decode(&forged).is_ok() {
-            assert!(!rig.open(0, forged), "{bit}");
+            assert!(!harness.open(0, forged), "{bit}");
         }
     }
-    assert!(rig.open(0, frame));
+    assert!(harness.open(0, frame));
 }
 
 #[test]
 fn bindings_are_bounded() {
-    let mut rig = Harness::new();
+    let mut harness = Harness::new();
     let bound = u32::try_from(BOUND_MAX).unwrap();
     let held: Vec<Binding> = (0..bound)
-        .map(|slot| rig.bind_origin(name(slot)).unwrap())
+        .map(|slot| harness.bind_origin(name(slot)).unwrap())
         .collect();
-    assert_eq!(rig.bind_origin(name(bound)).unwrap_err(), BindError::Full);
+    assert_eq!(
+        harness.bind_origin(name(bound)).unwrap_err(),
+        BindError::Full
+    );
     drop(held);
 }
 
 #[test]
 fn mesh_a1_labels_given_back_do_not_keep_others_out_for_an_epoch() {
-    let mut rig = Harness::new();
+    let mut harness = Harness::new();
     let quarter = u32::try_from(BOUND_MAX / 4).unwrap();
     for slot in 0..quarter {
-        let mut binding = rig.bind_origin(name(slot)).unwrap();
-        rig.seal(0, &mut binding, 0).unwrap();
-        rig.sealer.release(binding);
+        let mut binding = harness.bind_origin(name(slot)).unwrap();
+        harness.seal(0, &mut binding, 0).unwrap();
+        harness.sealer.release(binding);
     }
     assert_eq!(
-        (rig.sealer.bound.len(), rig.sealer.live()),
+        (harness.sealer.bound.len(), harness.sealer.live()),
         (BOUND_MAX / 4, 0)
     );
-    let mut live = rig.bind_origin(name(quarter)).unwrap();
-    let early = rig.seal(9_999, &mut live, 0).unwrap();
+    let mut live = harness.bind_origin(name(quarter)).unwrap();
+    let early = harness.seal(9_999, &mut live, 0).unwrap();
     assert_eq!(early[1] & 3, 0);
-    let frame = rig.seal(10_000, &mut live, 1).unwrap();
+    let frame = harness.seal(10_000, &mut live, 1).unwrap();
     assert_eq!(frame[1] & 3, 1, "another key");
-    assert_eq!((rig.sealer.bound.len(), rig.sealer.live()), (1, 1));
-    assert!(rig.open(9_999, early) && rig.open(10_000, frame));
-    assert!(rig.bind_origin(name(0)).is_ok());
+    assert_eq!((harness.sealer.bound.len(), harness.sealer.live()), (1, 1));
+    assert!(harness.open(9_999, early) && harness.open(10_000, frame));
+    assert!(harness.bind_origin(name(0)).is_ok());
 }
 
 #[test]
 fn mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames() {
-    let mut rig = Harness::new();
-    let secret = LinkSecret::new(&rig.provider, &exporter(&rig.provider), 0);
+    let mut harness = Harness::new();
+    let secret = LinkSecret::new(&harness.provider, &exporter(&harness.provider), 0);
     let pairs = (0..ShardId::COUNT_MAX).flat_map(|from| {
         let to = 0..ShardId::COUNT_MAX;
         to.map(move |to| ShardPair {
@@ -231,9 +240,9 @@ fn mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames() {
         })
     });
     for (serial, pair) in (2..).zip(pairs.filter(|pair| *pair != PAIR)) {
-        let mut sealer = HopSealer::new(&rig.provider, &secret, pair, serial);
+        let mut sealer = HopSealer::new(&harness.provider, &secret, pair, serial);
         let mut binding = sealer
-            .bind_transit(&rig.provider, Instant::ZERO, name(1).into())
+            .bind_transit(&harness.provider, Instant::ZERO, name(1).into())
             .unwrap();
         let packet = Packet {
             number: 1,
@@ -243,18 +252,18 @@ fn mesh_a5_shards_of_a_label_share_no_nonce_and_open_no_others_frames() {
         };
         let mut frame = Vec::new();
         let sealed = sealer.seal(
-            &rig.provider,
+            &harness.provider,
             Instant::ZERO,
             (&mut binding, packet),
             &mut frame,
         );
         assert_eq!(sealed, Ok(()));
         assert_eq!(HopHeader::decode(&frame).unwrap().from, pair.from);
-        assert!(!rig.open(0, frame), "{pair:?}");
+        assert!(!harness.open(0, frame), "{pair:?}");
     }
-    let mut own = rig.bind_transit(name(1)).unwrap();
-    let frame = rig.seal(0, &mut own, 1).unwrap();
-    assert!(rig.open(0, frame));
-    assert_eq!(rig.log.sealed(), 64);
-    assert_eq!(rig.log.reuses(), []);
+    let mut own = harness.bind_transit(name(1)).unwrap();
+    let frame = harness.seal(0, &mut own, 1).unwrap();
+    assert!(harness.open(0, frame));
+    assert_eq!(harness.log.sealed(), 64);
+    assert_eq!(harness.log.reuses(), []);
 }

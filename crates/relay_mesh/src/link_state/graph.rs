@@ -75,9 +75,9 @@ impl LinkStateTable {
         (id, report): (&NodeId, LinkReport),
     ) -> Option<NodeIndex> {
         let theirs = self.report(id, self.own()).unwrap_or(report);
-        let (own, far) = indices(graph, &self.own(), id)?;
-        set_link(graph, model, (own, far), report.worse(theirs));
-        Some(far)
+        let (own, remote) = indices(graph, &self.own(), id)?;
+        set_link(graph, model, (own, remote), report.worse(theirs));
+        Some(remote)
     }
 
     /// Returns what `from` reports of its link to `to`; `None` if it is not live or reports none.

@@ -12,7 +12,7 @@ use wire::token_bucket::Fill;
 use wire::{Instant, NodeId, SourceRates};
 
 pub(super) use self::entry::{Entry, Links};
-use self::entry::{Kind, Pace};
+use self::entry::{Kind, RecordLimiter};
 use super::publisher::low_half;
 use super::{Digest, LinkRecord, Message, Network, NodeRecord, Profile, Request, Roles, ShortId};
 
@@ -406,7 +406,7 @@ impl LinkStateTable {
         let before = self.entries.get_mut(&origin);
         let mut pace = before
             .as_ref()
-            .map_or_else(|| Pace::new(now), |held| held.pace.clone());
+            .map_or_else(|| RecordLimiter::new(now), |held| held.pace.clone());
         pace.take(now, Kind::Node);
         let (links, penalties) = before
             .map(|held| (held.links.take(), core::mem::take(&mut held.penalties)))

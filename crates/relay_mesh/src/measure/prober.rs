@@ -19,7 +19,7 @@ pub struct Prober {
     window: Window,
     /// Newest probes, oldest first; at most [`Self::PROBES_MAX`].
     probes: VecDeque<Sent>,
-    pace: Pace,
+    pace: ProbeRate,
     next_probe: Instant,
     last_probe: Option<Instant>,
     /// When the first pending probe becomes overdue.
@@ -34,7 +34,7 @@ pub struct Prober {
 
 /// How often a healthy link is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum ProbeRate {
     /// 5 Hz: the link carries traffic or may soon.
     InUse,
     /// 1 Hz.
@@ -73,7 +73,7 @@ impl Prober {
             generator,
             window: Window::default(),
             probes: VecDeque::new(),
-            pace: Pace::Idle,
+            pace: ProbeRate::Idle,
             next_probe: now,
             last_probe: None,
             overdue_at: None,
@@ -88,7 +88,7 @@ impl Prober {
     /// round trips. A link that was up needs as many answers as a dead one.
     pub fn renew(&mut self, now: Instant) {
         self.probes.clear();
-        self.pace = Pace::Idle;
+        self.pace = ProbeRate::Idle;
         self.next_probe = now;
         self.last_probe = None;
         self.overdue_at = None;
@@ -109,7 +109,7 @@ impl Prober {
     }
 
     /// Sets how often the link is probed while it is healthy.
-    pub fn set_pace(&mut self, now: Instant, pace: Pace) {
+    pub fn set_pace(&mut self, now: Instant, pace: ProbeRate) {
         if self.pace != pace {
             self.pace = pace;
             self.plan(now);
@@ -238,7 +238,7 @@ impl Prober {
         if health == Health::Degraded {
             micros = micros.max(self.window.newest().unwrap_or(0));
             let (lost, sent) = self.lost_of(NEWEST_PROBES);
-            loss = loss.max(Loss::of_link(lost, sent));
+            loss = loss.max(Loss::from_probes(lost, sent));
         }
         LinkReport {
             delay: Cost::from_micros(micros.into()),
@@ -250,7 +250,7 @@ impl Prober {
     #[must_use]
     pub fn loss(&self) -> Loss {
         let (lost, sent) = self.lost_of(Self::LOSS_PROBES);
-        Loss::of_link(lost, sent)
+        Loss::from_probes(lost, sent)
     }
 
     /// Returns how many of the newest `max` decided probes were lost, and of how many.
@@ -299,8 +299,8 @@ impl Prober {
             (State::Dead { answers: 0, .. } | State::New { answers: 0, .. }, _) => IDLE,
             (State::New { .. } | State::Dead { .. }, _) => QUICK,
             (State::Up, _) if self.missed > 0 => QUICK,
-            (State::Up, Pace::InUse) => IN_USE,
-            (State::Up, Pace::Idle) => IDLE,
+            (State::Up, ProbeRate::InUse) => IN_USE,
+            (State::Up, ProbeRate::Idle) => IDLE,
         };
         // Randomized by up to 10 %, so that the probes of many links do not synchronize.
         let tenths = self.generator.between(90, 110);

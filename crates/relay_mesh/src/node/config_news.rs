@@ -12,8 +12,8 @@ use crate::game::Game;
 use crate::link::LinkId;
 use crate::link_state::Admission;
 use crate::signed_config::{
-    AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, Spread, Taken,
-    Validity,
+    AfterEnd, ConfigMessage, Document, HolderStats, Judged, LeftOut, Offered, Piece, PieceOutcome,
+    Spread, Validity,
 };
 
 #[derive(Debug, Default)]
@@ -187,20 +187,21 @@ impl<P: Provider> Node<P> {
             return;
         };
         let is_disallowed = |flow: &Flow<P::Aead>| {
-            let far = self.node_of(flow.far);
+            let remote = self.node_of(flow.remote);
             #[cfg(feature = "tcp")]
             if matches!(flow.side, Side::Tunnel(_)) {
                 return false;
             }
             let game = self.games.get(flow.game);
-            let (Some(far), Some(game)) = (far, game) else {
+            let (Some(remote), Some(game)) = (remote, game) else {
                 return true;
             };
             let is_allowed = match flow.side {
-                Side::Entry { .. } => document.may_exit(&game.name, &far),
-                Side::Exit { .. } => document.may_enter(&game.name, &far),
+                Side::Entry { .. } => document.may_exit(&game.name, &remote),
+                Side::Exit { .. } => document.may_enter(&game.name, &remote),
                 Side::Local { .. } => {
-                    document.may_enter(&game.name, &far) && document.may_exit(&game.name, &far)
+                    document.may_enter(&game.name, &remote)
+                        && document.may_exit(&game.name, &remote)
                 }
                 #[cfg(feature = "tcp")]
                 Side::Tunnel(_) => true,
@@ -246,12 +247,12 @@ impl<P: Provider> Node<P> {
 
     fn on_piece(&mut self, now: Instant, (link, from): (LinkId, NodeId), piece: Piece<'_>) {
         let bundle = match self.config_news.spread.on_piece(now, from, piece) {
-            Taken::More(request) => {
+            PieceOutcome::More(request) => {
                 self.send_config(now, link, &request);
                 return;
             }
-            Taken::Whole(bundle) => bundle,
-            Taken::Dropped => return,
+            PieceOutcome::Whole(bundle) => bundle,
+            PieceOutcome::Dropped => return,
         };
         let outcome = match self.offer_config(now, &bundle) {
             Some(Offered::Accepted(_)) => Judged::Accepted,

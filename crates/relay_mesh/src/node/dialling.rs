@@ -130,9 +130,9 @@ impl<P: Provider> Node<P> {
     /// longer wait applies only while this node has links.
     pub(super) fn back_off_after(&mut self, now: Instant, link: LinkId, ending: Ending) {
         self.back_off(now, link);
-        let is_far_end = self.selecting.survey.far_ends.contains(&link);
+        let is_remote_end = self.selecting.survey.remote_ends.contains(&link);
         let millis = match ending {
-            Ending::Full if is_far_end => FULL_NEEDED_MS,
+            Ending::Full if is_remote_end => FULL_NEEDED_MS,
             Ending::Full => FULL_MS,
             Ending::Silent if self.selecting.is_choosing => SILENT_MS,
             Ending::Silent

@@ -143,7 +143,7 @@ impl<P: Provider> Node<P> {
                 self.stats.edges_refused = self.stats.edges_refused.saturating_add(1);
                 continue;
             }
-            self.stats.edges_heard = self.stats.edges_heard.saturating_add(1);
+            self.stats.edges_received = self.stats.edges_received.saturating_add(1);
             let received = ReceivedCost {
                 session,
                 cost: edge.cost,

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use wire::{Instant, NetworkKey};
 
-use super::flow_table::{Flow, Owner, PlayerEnd, Side};
+use super::flow_table::{Flow, FlowOwner, PlayerEnd, Side};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowRefused};
 use crate::game::Game;
-use crate::leg::{Leg, SocketId, is_single_host};
 use crate::link::LinkId;
+use crate::peer_addr::{PeerAddr, SocketId, is_single_host};
 use crate::proxy_header::{HeaderPolicy, LEN_USUAL, TrustedProxies, read_datagram};
-use crate::ration::{ProofState, RationLimits};
+use crate::reply_budget::{ProofState, UnprovedLimits};
 
 /// The listening ports of all games.
 #[derive(Debug, Default)]
@@ -224,13 +224,13 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_game_datagram(
         &mut self,
         now: Instant,
-        (leg, local): (Leg, Option<IpAddr>),
+        (peer_addr, local): (PeerAddr, Option<IpAddr>),
         datagram: &[u8],
     ) {
-        if let Some(game) = self.ports.game(leg.socket) {
-            self.on_player_datagram(now, (leg, local), game, datagram);
+        if let Some(game) = self.ports.game(peer_addr.socket) {
+            self.on_player_datagram(now, (peer_addr, local), game, datagram);
         } else {
-            self.on_server_datagram(now, leg, datagram);
+            self.on_server_datagram(now, peer_addr, datagram);
         }
     }
 
@@ -240,17 +240,17 @@ impl<P: Provider> Node<P> {
         let Some(player) = flow.and_then(|flow| flow.side.player_mut()) else {
             return;
         };
-        if !self.ration.allows(now, &mut player.proof, datagram.len()) {
-            self.stats.rationed = self.stats.rationed.saturating_add(1);
+        if !self.budget.allows(now, &mut player.proof, datagram.len()) {
+            self.stats.over_reply_budget = self.stats.over_reply_budget.saturating_add(1);
             return;
         }
-        let way = (player.leg, player.local);
+        let way = (player.peer_addr, player.local);
         self.push_out(way, datagram);
     }
 
     pub(super) fn remove_side(&mut self, side: &mut Side) {
         if let Some(player) = side.player_mut() {
-            self.ration.on_end(&player.proof);
+            self.budget.on_end(&player.proof);
         }
         let upstream = side.upstream_mut();
         if let Some(socket) = upstream.and_then(|upstream| upstream.socket) {
@@ -281,14 +281,14 @@ impl<P: Provider> Node<P> {
     fn on_player_datagram(
         &mut self,
         now: Instant,
-        (leg, local): (Leg, Option<IpAddr>),
+        (peer_addr, local): (PeerAddr, Option<IpAddr>),
         game: usize,
         datagram: &[u8],
     ) {
-        let Some(proxied) = self.take_header((&leg, game), datagram) else {
+        let Some(proxied) = self.take_header((&peer_addr, game), datagram) else {
             return;
         };
-        let newcomer = (leg, proxied.player, game);
+        let newcomer = (peer_addr, proxied.player, game);
         let open = || self.open_flow(now, newcomer, proxied.named_by);
         let index = proxied.flow.map_or_else(open, Ok);
         if let Err(Some(why)) = index {
@@ -303,7 +303,7 @@ impl<P: Provider> Node<P> {
         let is_local = matches!(flow.side, Side::Local { .. });
         if let Some(player) = flow.side.player_mut() {
             player.local = local;
-            if self.ration.on_request(&mut player.proof) {
+            if self.budget.on_request(&mut player.proof) {
                 self.on_proved(index);
             }
         }
@@ -322,15 +322,15 @@ impl<P: Provider> Node<P> {
     fn open_flow(
         &mut self,
         now: Instant,
-        (leg, player, game): (Leg, SocketAddr, usize),
+        (peer_addr, player, game): (PeerAddr, SocketAddr, usize),
         named_by: NamedBy,
     ) -> Result<u32, Option<TurnedAway>> {
         let source = (game, player);
         let is_named = named_by == NamedBy::Proxy;
-        if self.flows.is_share_held(Owner::Own, player) {
+        if self.flows.is_share_held(FlowOwner::Own, player) {
             return Err(Some(TurnedAway::Share));
         }
-        if !is_named && self.ration.is_rate_spent(now, source) {
+        if !is_named && self.budget.is_rate_spent(now, source) {
             return Err(Some(TurnedAway::Ration));
         }
         if !self.takes_new_flows(now) {
@@ -340,69 +340,69 @@ impl<P: Provider> Node<P> {
             return Err(Some(TurnedAway::Rate));
         }
         // A missing exit has an event of its own.
-        let far = self.best_exit(now, game).ok_or(None)?;
-        let has_way = far == LinkId::OWN || self.ensure_path_set(now, far);
+        let remote = self.best_exit(now, game).ok_or(None)?;
+        let has_way = remote == LinkId::OWN || self.ensure_path_set(now, remote);
         if !has_way {
             return Err(None);
         }
         if !self.newcomers.take(now, 1) {
             return Err(Some(TurnedAway::Rate));
         }
-        if !is_named && self.ration.is_full(source) {
+        if !is_named && self.budget.is_full(source) {
             let prefix = NetworkKey::of(player.ip());
-            let oldest = self.flows.oldest_unproved(Owner::Own, |flow| {
+            let oldest = self.flows.oldest_unproved(FlowOwner::Own, |flow| {
                 flow.game == game && NetworkKey::of(flow.player.ip()) == prefix
             });
             self.close_flow(now, oldest.ok_or(TurnedAway::Ration)?, FlowEnd::Evicted);
             self.count_rejected(now, Some(game), TurnedAway::Ration);
         }
-        if !self.make_room(now, Owner::Own) {
+        if !self.make_room(now, FlowOwner::Own) {
             return Err(Some(TurnedAway::Share));
         }
-        self.ports.on_asked(now, game, far);
+        self.ports.on_asked(now, game, remote);
         let proof = if is_named {
             ProofState::named_by_proxy(now, source)
         } else {
             let limits = self.ration_limits(game);
-            let proof = self.ration.admit(now, source, limits);
+            let proof = self.budget.admit(now, source, limits);
             proof.ok_or(TurnedAway::Ration)?
         };
-        let begun = if far == LinkId::OWN {
-            self.begin_local(now, (leg, player, game), proof)
+        let begun = if remote == LinkId::OWN {
+            self.begin_local(now, (peer_addr, player, game), proof)
         } else {
-            self.begin_flow(now, far, (leg, player, game), proof)
+            self.begin_flow(now, remote, (peer_addr, player, game), proof)
         };
         begun.ok_or(None)
     }
 
-    fn ration_limits(&self, game: usize) -> RationLimits {
+    fn ration_limits(&self, game: usize) -> UnprovedLimits {
         let game = self.games.get(game);
-        let limits = game.and_then(|game| self.config.rations.get(&game.name));
+        let limits = game.and_then(|game| self.config.unproved_limits.get(&game.name));
         limits.copied().unwrap_or_default()
     }
 
     fn begin_flow(
         &mut self,
         now: Instant,
-        far: LinkId,
-        (leg, player, game): (Leg, SocketAddr, usize),
+        remote: LinkId,
+        (peer_addr, player, game): (PeerAddr, SocketAddr, usize),
         proof: ProofState,
     ) -> Option<u32> {
         let mode = self.games.get(game)?.mode;
-        let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
-        let keys = self.flow_keys(far, id);
-        let path_set = self.path_sets.get(&far);
+        let id = self.path_sets.get_mut(&remote)?.take_flow_id(now);
+        let keys = self.flow_keys(remote, id);
+        let path_set = self.path_sets.get(&remote);
         if keys.is_none() || !path_set.is_some_and(|path_set| path_set.opens.has_room()) {
-            self.ration.on_end(&proof);
+            self.budget.on_end(&proof);
             return None;
         }
-        let side = Side::Entry(PlayerEnd::new(leg, proof));
-        let flow = Flow::new(now, (far, id), (game, player, mode), keys, side);
+        let side = Side::Entry(PlayerEnd::new(peer_addr, proof));
+        let flow = Flow::new(now, (remote, id), (game, player, mode), keys, side);
         let index = self.insert_flow(flow)?;
-        if let Some(path_set) = self.path_sets.get_mut(&far) {
+        if let Some(path_set) = self.path_sets.get_mut(&remote) {
             path_set.opens.push(id);
         }
-        self.send_opens(now, far);
+        self.send_opens(now, remote);
         self.paths_dirty = true;
         Some(index)
     }
@@ -414,15 +414,15 @@ impl<P: Provider> Node<P> {
     /// forged datagrams of a proxy neither take over nor block another flow.
     pub(super) fn take_header<'a>(
         &mut self,
-        (leg, game): (&Leg, usize),
+        (peer_addr, game): (&PeerAddr, usize),
         datagram: &'a [u8],
     ) -> Option<ProxiedDatagram<'a>> {
         let game = self.games.get(game);
         let trusted = game.and_then(|game| self.config.proxies.get(&game.name));
         let (player, datagram) = match trusted {
-            None => (leg.address, datagram),
+            None => (peer_addr.address, datagram),
             Some(trusted) => {
-                let proxied = read(trusted, leg.address, datagram);
+                let proxied = read(trusted, peer_addr.address, datagram);
                 if proxied.is_none() {
                     self.stats.headers_refused = self.stats.headers_refused.saturating_add(1);
                 }
@@ -430,9 +430,9 @@ impl<P: Provider> Node<P> {
             }
         };
         Some(ProxiedDatagram {
-            flow: self.flows.of_player(*leg, player),
+            flow: self.flows.of_player(*peer_addr, player),
             player,
-            named_by: if player == leg.address {
+            named_by: if player == peer_addr.address {
                 NamedBy::Source
             } else {
                 NamedBy::Proxy

@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 use crypto::Provider;
 use wire::{Instant, NodeId};
 
-use super::flow_table::{Flow, Owner, PlayerEnd, Side, Upstream};
+use super::flow_table::{Flow, FlowOwner, PlayerEnd, Side, Upstream};
 use super::{Node, Pending};
 use crate::event::{Command, Event, Outcome, TurnedAway};
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
 use crate::game::{HeaderExtras, HeaderTiming, Mode, ServerHeader};
-use crate::leg::Leg;
 use crate::link::LinkId;
 use crate::link_state::{Roles, ShortId};
+use crate::peer_addr::PeerAddr;
 use crate::pieces::DATAGRAM_MAX;
 use crate::proxy_header::{
     Ends, Subject, Tlv, TlvKind, Transport, WriteError, is_like, write_block,
 };
-use crate::ration::{Exchange, ProofState};
+use crate::reply_budget::{Exchange, ProofState};
 
 impl<P: Provider> Node<P> {
     pub(super) fn on_flow_open(
@@ -31,7 +31,7 @@ impl<P: Provider> Node<P> {
         (flow, player, game, mode): (FlowId, SocketAddr, &str, Option<Mode>),
     ) {
         let may_open = self.may_open(now, link);
-        if may_open && self.flows.is_share_held(Owner::Entry(link), player) {
+        if may_open && self.flows.is_share_held(FlowOwner::Entry(link), player) {
             // After a refusal the entry would avoid this exit for its other players too.
             let reason = FlowEnd::Evicted;
             self.send_close(now, link, (flow, reason));
@@ -66,14 +66,14 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_upstream(
         &mut self,
         now: Instant,
-        (index, far, id): (u32, LinkId, FlowId),
+        (index, remote, id): (u32, LinkId, FlowId),
         outcome: Outcome,
     ) {
         let flow = self.flows.get(index);
-        let is_same = flow.is_some_and(|flow| flow.far == far && flow.id == id);
+        let is_same = flow.is_some_and(|flow| flow.remote == remote && flow.id == id);
         let Outcome::Opened(socket) = outcome else {
             if is_same {
-                self.report_opened(now, (far, id), Err(FlowRefused::NoSocket));
+                self.report_opened(now, (remote, id), Err(FlowRefused::NoSocket));
                 self.end_flow(now, index, FlowEnd::Refused);
             }
             return;
@@ -82,7 +82,7 @@ impl<P: Provider> Node<P> {
             self.command(Command::Close { socket }, Pending::Close);
             return;
         }
-        self.report_opened(now, (far, id), Ok(()));
+        self.report_opened(now, (remote, id), Ok(()));
         let flow = self.flows.get_mut(index);
         let upstream = flow.and_then(|flow| flow.side.upstream_mut());
         let waiting = upstream.map(|upstream| upstream.waiting.take());
@@ -96,7 +96,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let (game, player, entry) = (flow.game, flow.player, flow.far);
+        let (game, player, entry) = (flow.game, flow.player, flow.remote);
         let Some(upstream) = flow.side.upstream_mut() else {
             return;
         };
@@ -113,7 +113,7 @@ impl<P: Provider> Node<P> {
         {
             self.on_proved(index);
         }
-        let leg = Leg { socket, address };
+        let peer_addr = PeerAddr { socket, address };
         let state = HeaderState {
             player,
             entry,
@@ -123,17 +123,22 @@ impl<P: Provider> Node<P> {
         let exit = game.and_then(|game| game.exit.as_ref());
         let header = exit.and_then(|exit| exit.header);
         match header.filter(|header| header.is_due(silence, datagram)) {
-            Some(header) => self.push_with_header(leg, (header, state), datagram),
-            None => self.push_out((leg, None), datagram),
+            Some(header) => self.push_with_header(peer_addr, (header, state), datagram),
+            None => self.push_out((peer_addr, None), datagram),
         }
     }
 
     /// Handles a datagram from an upstream socket.
-    pub(super) fn on_server_datagram(&mut self, now: Instant, leg: Leg, datagram: &[u8]) {
-        let index = self.flows.of_socket(leg.socket);
+    pub(super) fn on_server_datagram(
+        &mut self,
+        now: Instant,
+        peer_addr: PeerAddr,
+        datagram: &[u8],
+    ) {
+        let index = self.flows.of_socket(peer_addr.socket);
         let flow = index.and_then(|index| self.flows.get_mut(index));
         let side = flow.map(|flow| &mut flow.side);
-        let is_server = |upstream: &&mut Upstream| upstream.server == leg.address;
+        let is_server = |upstream: &&mut Upstream| upstream.server == peer_addr.address;
         let upstream = side.and_then(Side::upstream_mut).filter(is_server);
         let (Some(index), Some(upstream)) = (index, upstream) else {
             self.stats.strangers = self.stats.strangers.saturating_add(1);
@@ -159,7 +164,10 @@ impl<P: Provider> Node<P> {
         if !self.takes_new_flows(now) {
             return Err(FlowRefused::Policy);
         }
-        let (game, server, mode) = self.admit(node, game).ok_or(FlowRefused::Policy)?;
+        let Some((game, server, mode)) = self.admit(node, game) else {
+            self.count_refused_game(now, node, game);
+            return Err(FlowRefused::Policy);
+        };
         // The entry's mode applies to both directions.
         let mode = mode_of_entry.unwrap_or(mode);
         // If the driver does not answer, pending commands must not accumulate.
@@ -175,7 +183,7 @@ impl<P: Provider> Node<P> {
         }
         let keys = self.flow_keys(link, id).ok_or(FlowRefused::Policy)?;
         // Last, since it may end another flow.
-        if !self.make_room(now, Owner::Entry(link)) {
+        if !self.make_room(now, FlowOwner::Entry(link)) {
             self.count_rejected(now, Some(game), TurnedAway::Share);
             return Err(FlowRefused::Full);
         }
@@ -218,17 +226,17 @@ impl<P: Provider> Node<P> {
     pub(super) fn begin_local(
         &mut self,
         now: Instant,
-        (leg, player, game): (Leg, SocketAddr, usize),
+        (peer_addr, player, game): (PeerAddr, SocketAddr, usize),
         proof: ProofState,
     ) -> Option<u32> {
         let admitted = self.admit(self.own, &self.game_name(game));
         let Some((_, server, mode)) = admitted.filter(|_| !self.has_overdue_sockets()) else {
-            self.ration.on_end(&proof);
+            self.budget.on_end(&proof);
             return None;
         };
         let id = self.next_local_id();
         let upstream = Upstream::new(server, self.next_command);
-        let player_end = PlayerEnd::new(leg, proof);
+        let player_end = PlayerEnd::new(peer_addr, proof);
         let side = Side::Local {
             player: player_end,
             upstream,
@@ -242,28 +250,28 @@ impl<P: Provider> Node<P> {
 
     /// Adds a flow and reports it. If there is no room, releases what its end holds.
     pub(super) fn insert_flow(&mut self, flow: Flow<P::Aead>) -> Option<u32> {
-        let (far, game, player) = (flow.far, flow.game, flow.player);
+        let (remote, game, player) = (flow.remote, flow.game, flow.player);
         let index = self.flows.insert(flow);
         let index = index
             .map_err(|mut flow| self.remove_side(&mut flow.side))
             .ok()?;
-        if let Some(far_end) = self.node_of(far) {
+        if let Some(remote_end) = self.node_of(remote) {
             let game = self.game_name(game);
             self.emit(Event::FlowOpened {
                 game,
                 player,
-                far_end,
+                remote_end,
             });
         }
         Some(index)
     }
 
     /// The node at the other end of a flow; this node for a local flow.
-    pub(super) fn node_of(&self, far: LinkId) -> Option<NodeId> {
-        if far == LinkId::OWN {
+    pub(super) fn node_of(&self, remote: LinkId) -> Option<NodeId> {
+        if remote == LinkId::OWN {
             return Some(self.own);
         }
-        self.peers.get(far).map(|peer| peer.node)
+        self.peers.get(remote).map(|peer| peer.node)
     }
 
     pub(super) const fn next_local_id(&mut self) -> FlowId {
@@ -296,19 +304,19 @@ impl<P: Provider> Node<P> {
     pub(super) fn report_opened(
         &mut self,
         now: Instant,
-        (far, id): (LinkId, FlowId),
+        (remote, id): (LinkId, FlowId),
         outcome: Result<(), FlowRefused>,
     ) {
-        if far == LinkId::OWN {
-            let index = self.flows.of_id(far, id);
+        if remote == LinkId::OWN {
+            let index = self.flows.of_id(remote, id);
             if let Some(game) = index.and_then(|index| Some(self.flows.get(index)?.game)) {
-                self.ports.on_opened(now, (game, far), outcome);
+                self.ports.on_opened(now, (game, remote), outcome);
             }
         } else {
             let opened = FlowMessage::Opened { flow: id, outcome };
-            let is_sent = self.send_flow_message(now, far, &opened);
+            let is_sent = self.send_flow_message(now, remote, &opened);
             if !is_sent && outcome.is_err() {
-                self.send_close(now, far, (id, FlowEnd::Refused));
+                self.send_close(now, remote, (id, FlowEnd::Refused));
             }
         }
     }
@@ -342,14 +350,14 @@ impl<P: Provider> Node<P> {
     /// Queues a datagram to a server, with a header before it.
     pub(super) fn push_with_header(
         &mut self,
-        leg: Leg,
+        peer_addr: PeerAddr,
         (header, state): (ServerHeader, HeaderState),
         datagram: &[u8],
     ) {
         let subject = Subject::Flow(Ends {
             transport: Transport::Datagram,
             source: state.player,
-            destination: leg.address,
+            destination: peer_addr.address,
         });
         let run = self.config.instance.0.to_be_bytes();
         let session = [run, state.serial.to_be_bytes()];
@@ -372,7 +380,7 @@ impl<P: Provider> Node<P> {
             add(TlvKind::NODES, self.path_node_ids(state.entry, &mut nodes));
         }
         let tlvs = tlvs.get(..count).unwrap_or_default();
-        self.push_written((leg, None), |out| {
+        self.push_written((peer_addr, None), |out| {
             write_block(&subject, tlvs, header.extras.checksum(), out)?;
             out.extend_from_slice(datagram);
             Ok::<_, WriteError>(())

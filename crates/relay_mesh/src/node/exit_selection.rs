@@ -129,8 +129,8 @@ impl<P: Provider> Node<P> {
         if path_set.poll_lost(now) < LOST_AFTER {
             return;
         }
-        let far = self.node_of(link);
-        let has_route = far.is_none_or(|far| self.cost_to(now, far).is_routable());
+        let remote = self.node_of(link);
+        let has_route = remote.is_none_or(|remote| self.cost_to(now, remote).is_routable());
         if !has_route {
             for flow in self.players_with_another_exit(now, link) {
                 self.close_flow(now, flow, FlowEnd::SessionLost);

@@ -26,6 +26,8 @@ pub(super) struct LinkFailures {
     own_counted: u64,
     /// Consecutive 10 s spans with such records.
     spans_with_own: u8,
+    /// Refused players by entry, with the last game's name.
+    games: MinuteCounts<NodeId, String>,
 }
 
 /// Counts by key, with the last detail of each key.
@@ -132,6 +134,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
+    /// Counts a player of `entry`, if this node accepts players, but not those of this game.
+    pub(super) fn count_refused_game(&mut self, now: Instant, entry: NodeId, game: &str) {
+        if self.takes_new_flows(now) {
+            self.link_failures.games.add(now, entry, game.to_owned());
+        }
+    }
+
     /// Counts a failed dial of a bootstrap node. A full node is not a failure: others are dialled.
     pub(super) fn count_failed_dial(
         &mut self,
@@ -182,6 +191,7 @@ impl<P: Provider> Node<P> {
             refused,
             counted,
             own,
+            games,
             ..
         } = &mut self.link_failures;
         for ((reason, count), old) in counts.into_iter().zip(counted) {
@@ -189,8 +199,12 @@ impl<P: Provider> Node<P> {
             *old = count;
         }
         let (dials, refused) = (dials.take_due(now), refused.take_due(now));
+        let games = games.take_due(now);
         for ((), (), records) in own.take_due(now) {
             self.emit(Event::IdentityInUse { records });
+        }
+        for (entry, game, count) in games {
+            self.emit(Event::GameRefused { entry, game, count });
         }
         for (reason, (), count) in refused {
             self.emit(Event::NodesRefused { reason, count });
@@ -225,7 +239,7 @@ mod tests {
     fn each_key_is_due_once_a_minute_with_its_count_and_last_detail() {
         let at = Instant::from_millis;
         let mut counts = MinuteCounts::default();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for tick in 0..1_800 {
             let now = at(tick * 100);
             counts.add(now, "ration", tick);
@@ -233,7 +247,7 @@ mod tests {
                 counts.add(now, "too long", tick);
             }
             let due = counts.take_due(now);
-            told.extend(
+            reported.extend(
                 due.into_iter()
                     .map(|(key, detail, count)| (tick, key, detail, count)),
             );
@@ -244,7 +258,7 @@ mod tests {
             (610, "ration", 610, 600),
             (1_210, "ration", 1_210, 600),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]

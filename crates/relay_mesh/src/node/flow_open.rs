@@ -1,4 +1,4 @@
-//! Opening of flows at their far end: the messages that open and close flows, and datagrams sent
+//! Opening of flows at their remote end: the messages that open and close flows, and datagrams sent
 //! before a flow has a label.
 
 use core::time::Duration;
@@ -10,7 +10,7 @@ use wire::{Instant, TokenBucket};
 use super::path_set::PathSet;
 use super::{Node, UNRELIABLE};
 use crate::flow_key::FlowId;
-use crate::flow_message::{FlowDatagram, FlowEnd, FlowMessage, OPENS_MAX};
+use crate::flow_message::{FLOWS_PER_OPEN_MAX, FlowDatagram, FlowEnd, FlowMessage};
 use crate::link::LinkId;
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl EarlyDatagrams {
     }
 }
 
-/// Limits the bytes of datagrams that flows with one far end send over the session.
+/// Limits the bytes of datagrams that flows with one remote end send over the session.
 #[derive(Debug)]
 pub(super) struct EarlyLimiter {
     outgoing: TokenBucket,
@@ -93,23 +93,24 @@ fn session_cost(len: usize) -> u32 {
 
 impl<P: Provider> Node<P> {
     /// Sends the pending opens of flows to an exit, at most every 10 ms; a single one at once.
-    pub(super) fn send_opens(&mut self, now: Instant, far: LinkId) {
-        let path_set = self.path_sets.get(&far);
+    pub(super) fn send_opens(&mut self, now: Instant, remote: LinkId) {
+        let path_set = self.path_sets.get(&remote);
         if path_set.is_some_and(|path_set| path_set.opens.is_due(now)) {
-            self.send_all_opens(now, far);
+            self.send_all_opens(now, remote);
         }
     }
 
     /// Sends all pending opens to an exit, oldest first; returns false if some have to wait.
-    pub(super) fn send_all_opens(&mut self, now: Instant, far: LinkId) -> bool {
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+    pub(super) fn send_all_opens(&mut self, now: Instant, remote: LinkId) -> bool {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return false;
         };
         path_set.opens.pause(now);
         loop {
-            let (count, message) = self.next_opens(far);
-            let is_sent = message.is_none_or(|message| self.send_flow_message(now, far, &message));
-            let Some(path_set) = self.path_sets.get_mut(&far) else {
+            let (count, message) = self.next_opens(remote);
+            let is_sent =
+                message.is_none_or(|message| self.send_flow_message(now, remote, &message));
+            let Some(path_set) = self.path_sets.get_mut(&remote) else {
                 return false;
             };
             if !is_sent {
@@ -128,23 +129,23 @@ impl<P: Provider> Node<P> {
     pub(super) fn send_close(
         &mut self,
         now: Instant,
-        far: LinkId,
+        remote: LinkId,
         (flow, reason): (FlowId, FlowEnd),
     ) {
         let waits = |path_set: &PathSet<P::Aead>| !path_set.closes.is_empty();
-        let is_sent = !self.path_sets.get(&far).is_some_and(waits)
-            && self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
-        let path_set = self.path_sets.get_mut(&far).filter(|_| !is_sent);
+        let is_sent = !self.path_sets.get(&remote).is_some_and(waits)
+            && self.send_flow_message(now, remote, &FlowMessage::Close { flow, reason });
+        let path_set = self.path_sets.get_mut(&remote).filter(|_| !is_sent);
         if let Some(path_set) = path_set {
             path_set.closes.push(flow, reason);
         }
     }
 
-    pub(super) fn send_closes(&mut self, now: Instant, far: LinkId) {
+    pub(super) fn send_closes(&mut self, now: Instant, remote: LinkId) {
         let next = |path_set: &PathSet<P::Aead>| path_set.closes.next(now);
-        while let Some((flow, reason)) = self.path_sets.get(&far).and_then(next) {
-            let is_sent = self.send_flow_message(now, far, &FlowMessage::Close { flow, reason });
-            let Some(path_set) = self.path_sets.get_mut(&far) else {
+        while let Some((flow, reason)) = self.path_sets.get(&remote).and_then(next) {
+            let is_sent = self.send_flow_message(now, remote, &FlowMessage::Close { flow, reason });
+            let Some(path_set) = self.path_sets.get_mut(&remote) else {
                 return;
             };
             if is_sent {
@@ -156,12 +157,12 @@ impl<P: Provider> Node<P> {
     }
 
     /// The next message for pending flows, if any is left, and how many entries it covers.
-    fn next_opens(&self, far: LinkId) -> (usize, Option<FlowMessage>) {
-        let waiting = self.path_sets.get(&far).into_iter();
+    fn next_opens(&self, remote: LinkId) -> (usize, Option<FlowMessage>) {
+        let waiting = self.path_sets.get(&remote).into_iter();
         let mut waiting = waiting.flat_map(|path_set| path_set.opens.iter());
-        let flow = |id: FlowId| self.flows.get(self.flows.of_id(far, id)?);
+        let flow = |id: FlowId| self.flows.get(self.flows.of_id(remote, id)?);
         let first = waiting.by_ref().find(|id| flow(*id).is_some());
-        let path_set = self.path_sets.get(&far);
+        let path_set = self.path_sets.get(&remote);
         let waiting_len = path_set.map_or(0, |path_set| path_set.opens.len());
         let (Some(first), Some(of)) = (first, first.and_then(flow)) else {
             return (waiting_len, None);
@@ -175,7 +176,7 @@ impl<P: Provider> Node<P> {
                     && next.mode == of.mode
                     && next.player.is_ipv4() == of.player.is_ipv4()
             });
-            let Some(next) = next.filter(|_| players.len() < OPENS_MAX) else {
+            let Some(next) = next.filter(|_| players.len() < FLOWS_PER_OPEN_MAX) else {
                 break;
             };
             players.push(next.player);
@@ -218,11 +219,11 @@ impl<P: Provider> Node<P> {
         if !flow.unlabelled.may_use_session(now) {
             return false;
         }
-        let (far, id) = (flow.far, flow.id);
-        if self.detours.is_paused(now, far) {
+        let (remote, id) = (flow.remote, flow.id);
+        if self.detours.is_paused(now, remote) {
             return false;
         }
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return false;
         };
         if !path_set.early.takes_outgoing(now, datagram.len()) {
@@ -232,7 +233,7 @@ impl<P: Provider> Node<P> {
         let mut message = Vec::with_capacity(datagram.len().saturating_add(9));
         let of = FlowDatagram { flow: id, datagram };
         of.encode(&mut message);
-        self.send(now, far, UNRELIABLE, &message)
+        self.send(now, remote, UNRELIABLE, &message)
     }
 
     /// Handles a flow's datagram that arrived over the session.
@@ -280,7 +281,7 @@ impl<P: Provider> Node<P> {
 }
 
 const OVERHEAD: u32 = 64;
-/// Bytes per second that flows with one far end send over the session: a quarter of what a relay
+/// Bytes per second that flows with one remote end send over the session: a quarter of what a relay
 /// forwards between ends that cannot reach each other. The burst is about 64 first datagrams. More
 /// would delay the messages that open flows.
 const EARLY_RATE: u32 = 16 << 10;

@@ -1,4 +1,4 @@
-//! Flows that were opened or ended here and that the far end has not been sent yet.
+//! Flows that were opened or ended here and that the remote end has not been sent yet.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ impl OpenQueue {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.flows.len() < OPENS_MAX
+        self.flows.len() < PENDING_OPENS_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -120,7 +120,7 @@ impl CloseQueue {
 
 /// Flows that wait for their open message: 4 s at the default
 /// [`open_rate`](crate::Config::open_rate).
-const OPENS_MAX: usize = 4_096;
+const PENDING_OPENS_MAX: usize = 4_096;
 /// Minimum time between two messages that open flows to one exit: 100 for 1,000 joins per second.
 const OPENS_PAUSE: Duration = Duration::from_millis(10);
 /// Delay before a close message is retried: a short round trip.
@@ -140,7 +140,7 @@ mod tests {
                 opens.push(flow);
             }
         }
-        assert_eq!(opens.len(), OPENS_MAX);
+        assert_eq!(opens.len(), PENDING_OPENS_MAX);
     }
 
     #[test]

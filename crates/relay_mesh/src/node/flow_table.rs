@@ -11,16 +11,16 @@ use super::path_labels::LabelRetry;
 use crate::flow_key::{FlowId, FlowOpener, FlowSealer};
 use crate::game::Mode;
 use crate::hop::LabelName;
-use crate::leg::{Leg, SocketId};
 use crate::link::LinkId;
+use crate::peer_addr::{PeerAddr, SocketId};
 use crate::pieces::Joiner;
-use crate::ration::{Exchange, ProofState};
+use crate::reply_budget::{Exchange, ProofState};
 
 #[derive(Debug)]
 pub(super) struct Flow<A> {
     pub(super) id: FlowId,
     /// The other end.
-    pub(super) far: LinkId,
+    pub(super) remote: LinkId,
     pub(super) game: usize,
     /// The player's address as the entry sees it.
     pub(super) player: SocketAddr,
@@ -29,12 +29,12 @@ pub(super) struct Flow<A> {
     pub(super) keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
     pub(super) joiner: Joiner,
     pub(super) side: Side,
-    /// Datagrams for the far end while the flow has no label.
+    /// Datagrams for the remote end while the flow has no label.
     pub(super) unlabelled: UnlabelledDatagrams,
     pub(super) labels: Vec<LabelName>,
     /// When a datagram last passed in either direction.
     pub(super) used: Instant,
-    /// Limiter of bytes to the far end, or to the server of a local flow; `None` if full.
+    /// Limiter of bytes to the remote end, or to the server of a local flow; `None` if full.
     pub(super) rate: Option<Level>,
     /// When labels may be requested for it.
     pub(super) label_retry: LabelRetry,
@@ -45,14 +45,14 @@ pub(super) struct Flow<A> {
 impl<A> Flow<A> {
     pub(super) fn new(
         now: Instant,
-        (far, id): (LinkId, FlowId),
+        (remote, id): (LinkId, FlowId),
         (game, player, mode): (usize, SocketAddr, Mode),
         keys: Option<(FlowSealer<A>, FlowOpener<A>)>,
         side: Side,
     ) -> Self {
         Self {
             id,
-            far,
+            remote,
             game,
             player,
             mode,
@@ -68,8 +68,8 @@ impl<A> Flow<A> {
         }
     }
 
-    /// Whether a datagram to the far end is within `rate` bytes a second; if so, counts it. Tunnels
-    /// are limited by their label's rate.
+    /// Whether a datagram to the remote end is within `rate` bytes a second; if so, counts it.
+    /// Tunnels are limited by their label's rate.
     pub(super) fn takes(&mut self, now: Instant, rate: u32, len: usize) -> bool {
         #[cfg(feature = "tcp")]
         if matches!(self.side, Side::Tunnel(_)) {
@@ -84,11 +84,11 @@ impl<A> Flow<A> {
         upstream.is_some_and(|upstream| take_bytes(&mut upstream.rate_to_player, now, rate, len))
     }
 
-    const fn owner(&self) -> Owner {
+    const fn owner(&self) -> FlowOwner {
         if self.side.is_opened_here() {
-            Owner::Own
+            FlowOwner::Own
         } else {
-            Owner::Entry(self.far)
+            FlowOwner::Entry(self.remote)
         }
     }
 
@@ -113,7 +113,7 @@ fn take_bytes(level: &mut Option<Level>, now: Instant, rate: u32, len: usize) ->
 
 /// Where the player of a flow is: owners share the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(super) enum FlowOwner {
     /// This node's game ports.
     Own,
     /// Another entry; this node is the exit.
@@ -121,7 +121,7 @@ pub(super) enum Owner {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct FlowCounts {
     flows: u32,
     unproved: usize,
 }
@@ -141,15 +141,15 @@ pub(super) struct FlowTable<A> {
     taken: u32,
     max: u32,
     /// By socket, remote address and player: a proxy may send for several players from one port.
-    by_player: Lookup<(Leg, SocketAddr), u32>,
+    by_player: Lookup<(PeerAddr, SocketAddr), u32>,
     by_socket: Lookup<SocketId, u32>,
     by_id: BTreeMap<(LinkId, FlowId), u32>,
     /// Unproved flows by owner, the oldest first.
-    unproved: BTreeMap<(Owner, u64), u32>,
+    unproved: BTreeMap<(FlowOwner, u64), u32>,
     /// At most one entry per neighbour, and one for this node.
-    held: BTreeMap<Owner, Held>,
+    held: BTreeMap<FlowOwner, FlowCounts>,
     /// Flows by owner and network of the player; no entry is 0. Another entry may forge addresses.
-    prefixes: BTreeMap<(Owner, NetworkKey), u32>,
+    prefixes: BTreeMap<(FlowOwner, NetworkKey), u32>,
     next_unproved: u64,
     unproved_max: usize,
 }
@@ -189,13 +189,14 @@ impl<A> FlowTable<A> {
         held.flows = held.flows.saturating_add(1);
         held.unproved = held.unproved.saturating_add(1);
         self.next_unproved = self.next_unproved.saturating_add(1);
-        self.by_id.insert((flow.far, flow.id), index);
+        self.by_id.insert((flow.remote, flow.id), index);
         if let Some(prefix) = flow.prefix() {
             let held = self.prefixes.entry((owner, prefix)).or_default();
             *held = held.saturating_add(1);
         }
         if let Some(player) = flow.side.player_mut() {
-            self.by_player.insert((player.leg, flow.player), index);
+            self.by_player
+                .insert((player.peer_addr, flow.player), index);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
         if place == self.slots.len() {
@@ -210,7 +211,7 @@ impl<A> FlowTable<A> {
 
     pub(super) fn remove(&mut self, index: u32) -> Option<Flow<A>> {
         let mut flow = self.slots.get_mut(usize::try_from(index).ok()?)?.take()?;
-        self.by_id.remove(&(flow.far, flow.id));
+        self.by_id.remove(&(flow.remote, flow.id));
         let owner = flow.owner();
         if let Some(place) = flow.unproved {
             self.remove_unproved(owner, place);
@@ -225,7 +226,7 @@ impl<A> FlowTable<A> {
             }
         }
         if let Some(player) = flow.side.player_mut() {
-            self.by_player.remove(&(player.leg, flow.player));
+            self.by_player.remove(&(player.peer_addr, flow.player));
         }
         let upstream = flow.side.upstream_mut();
         if let Some(socket) = upstream.and_then(|upstream| upstream.socket) {
@@ -245,7 +246,7 @@ impl<A> FlowTable<A> {
         }
     }
 
-    fn remove_unproved(&mut self, owner: Owner, place: u64) {
+    fn remove_unproved(&mut self, owner: FlowOwner, place: u64) {
         self.unproved.remove(&(owner, place));
         if let Some(held) = self.held.get_mut(&owner) {
             held.unproved = held.unproved.saturating_sub(1);
@@ -254,7 +255,7 @@ impl<A> FlowTable<A> {
 
     pub(super) fn oldest_unproved(
         &self,
-        owner: Owner,
+        owner: FlowOwner,
         holds: impl Fn(&Flow<A>) -> bool,
     ) -> Option<u32> {
         let unproved = self.unproved.range((owner, 0)..=(owner, u64::MAX));
@@ -262,7 +263,7 @@ impl<A> FlowTable<A> {
         unproved.find(|index| self.get(*index).is_some_and(&holds))
     }
 
-    fn remove_prefix(&mut self, owner: Owner, prefix: NetworkKey) {
+    fn remove_prefix(&mut self, owner: FlowOwner, prefix: NetworkKey) {
         if let Some(held) = self.prefixes.get_mut(&(owner, prefix)) {
             *held = held.saturating_sub(1);
             if *held == 0 {
@@ -271,9 +272,9 @@ impl<A> FlowTable<A> {
         }
     }
 
-    /// Whether a new player must be rejected: at least half of the slots are taken, and the player's
-    /// network has its share of them.
-    pub(super) fn is_share_held(&self, owner: Owner, player: SocketAddr) -> bool {
+    /// Whether a new player must be rejected: at least half of the slots are taken, and the
+    /// player's network has its share of them.
+    pub(super) fn is_share_held(&self, owner: FlowOwner, player: SocketAddr) -> bool {
         let held = self.prefixes.get(&(owner, NetworkKey::of(player.ip())));
         let share = (self.max / OTHERS_SHARE).max(PREFIX_MIN);
         self.taken >= self.max / 2 && held.is_some_and(|held| *held >= share)
@@ -284,9 +285,9 @@ impl<A> FlowTable<A> {
     /// Another entry gets at most seven eighths of all slots; beyond that, its own oldest unproved
     /// flow has to end. If all slots, or all slots of unproved flows, are taken, that of the owner
     /// with the most unproved flows has to end.
-    pub(super) fn slot_for(&self, owner: Owner) -> Option<NewSlot> {
+    pub(super) fn slot_for(&self, owner: FlowOwner) -> Option<NewSlot> {
         let held = |owner| self.held.get(&owner).copied().unwrap_or_default();
-        let is_over_share = owner != Owner::Own
+        let is_over_share = owner != FlowOwner::Own
             && held(owner).flows >= self.max.saturating_sub(self.max / OTHERS_SHARE);
         let is_full = self.taken >= self.max || self.unproved.len() >= self.unproved_max;
         let evicted = if is_over_share {
@@ -306,8 +307,8 @@ impl<A> FlowTable<A> {
     }
 
     /// Whether packets move to another path only after this flow has a label there.
-    pub(super) fn is_wanted_everywhere(&self, now: Instant, far: LinkId, id: FlowId) -> bool {
-        let flow = self.of_id(far, id).and_then(|index| self.get(index));
+    pub(super) fn is_wanted_everywhere(&self, now: Instant, remote: LinkId, id: FlowId) -> bool {
+        let flow = self.of_id(remote, id).and_then(|index| self.get(index));
         id == FlowId::PROBE
             || flow.is_some_and(|flow| flow.is_proved() && flow.label_retry.from() <= now)
     }
@@ -334,30 +335,32 @@ impl<A> FlowTable<A> {
         self.slots.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
-    pub(super) fn of_player(&self, leg: Leg, player: SocketAddr) -> Option<u32> {
-        self.by_player.get(&(leg, player)).copied()
+    pub(super) fn of_player(&self, peer_addr: PeerAddr, player: SocketAddr) -> Option<u32> {
+        self.by_player.get(&(peer_addr, player)).copied()
     }
 
     pub(super) fn of_socket(&self, socket: SocketId) -> Option<u32> {
         self.by_socket.get(&socket).copied()
     }
 
-    pub(super) fn by_id_mut(&mut self, far: LinkId, id: FlowId) -> Option<&mut Flow<A>> {
-        self.get_mut(self.of_id(far, id)?)
+    pub(super) fn by_id_mut(&mut self, remote: LinkId, id: FlowId) -> Option<&mut Flow<A>> {
+        self.get_mut(self.of_id(remote, id)?)
     }
 
-    pub(super) fn of_id(&self, far: LinkId, id: FlowId) -> Option<u32> {
-        self.by_id.get(&(far, id)).copied()
+    pub(super) fn of_id(&self, remote: LinkId, id: FlowId) -> Option<u32> {
+        self.by_id.get(&(remote, id)).copied()
     }
 
     /// Whether a flow has not ended; probe flows never end.
-    pub(super) fn is_alive(&self, far: LinkId, id: FlowId) -> bool {
-        id == FlowId::PROBE || self.by_id.contains_key(&(far, id))
+    pub(super) fn is_alive(&self, remote: LinkId, id: FlowId) -> bool {
+        id == FlowId::PROBE || self.by_id.contains_key(&(remote, id))
     }
 
-    /// The flows with one far end, by id, and their indices.
-    pub(super) fn with(&self, far: LinkId) -> impl Iterator<Item = (u32, &Flow<A>)> {
-        let flows = self.by_id.range((far, FlowId(0))..=(far, FlowId(u64::MAX)));
+    /// The flows with one remote end, by id, and their indices.
+    pub(super) fn with(&self, remote: LinkId) -> impl Iterator<Item = (u32, &Flow<A>)> {
+        let flows = self
+            .by_id
+            .range((remote, FlowId(0))..=(remote, FlowId(u64::MAX)));
         flows.filter_map(|(_, index)| Some((*index, self.get(*index)?)))
     }
 
@@ -375,8 +378,11 @@ impl<A> FlowTable<A> {
         let taken = usize::try_from(self.taken).unwrap_or(usize::MAX);
         let parts = [
             (self.slots.capacity(), size_of::<Option<Flow<A>>>()),
-            (self.held.len(), size_of::<(Owner, Held)>()),
-            (self.prefixes.len(), size_of::<(Owner, NetworkKey, u32)>()),
+            (self.held.len(), size_of::<(FlowOwner, FlowCounts)>()),
+            (
+                self.prefixes.len(),
+                size_of::<(FlowOwner, NetworkKey, u32)>(),
+            ),
             (taken, FLOW_HEAP),
         ];
         let bytes = parts.map(|(count, each)| count.saturating_mul(each));
@@ -384,12 +390,12 @@ impl<A> FlowTable<A> {
     }
 }
 
-/// The index that the labels of a far end's probe flow lead to.
-pub(super) const fn probe_flow(far: LinkId) -> u32 {
-    PROBE_FLOWS | far.0 as u32
+/// The index that the labels of a remote end's probe flow lead to.
+pub(super) const fn probe_flow(remote: LinkId) -> u32 {
+    PROBE_FLOWS | remote.0 as u32
 }
 
-/// The far end of the probe flow that a label leads to; `None` for any other flow.
+/// The remote end of the probe flow that a label leads to; `None` for any other flow.
 pub(super) fn probe_link(index: u32) -> Option<LinkId> {
     let link = u16::try_from(index & !PROBE_FLOWS).ok().map(LinkId);
     link.filter(|_| index & PROBE_FLOWS != 0)
@@ -419,16 +425,16 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct PlayerEnd {
     /// The game's socket and the player's address.
-    pub(super) leg: Leg,
+    pub(super) peer_addr: PeerAddr,
     /// The local address that the player last sent to.
     pub(super) local: Option<IpAddr>,
     pub(super) proof: ProofState,
 }
 
 impl PlayerEnd {
-    pub(super) const fn new(leg: Leg, proof: ProofState) -> Self {
+    pub(super) const fn new(peer_addr: PeerAddr, proof: ProofState) -> Self {
         Self {
-            leg,
+            peer_addr,
             local: None,
             proof,
         }

@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use crypto::Provider;
 use wire::Instant;
 
-use super::flow_table::{NewSlot, Owner, Side, probe_link};
+use super::flow_table::{FlowOwner, NewSlot, Side, probe_link};
 use super::{Node, RELIABLE};
 use crate::data_plane::Arrived;
 use crate::event::{Event, TurnedAway};
@@ -41,9 +41,9 @@ impl<P: Provider> Node<P> {
                 self.stats.flow_duplicates = self.stats.flow_duplicates.saturating_add(1);
                 // A relay knows the packet numbers, so only an authentic copy counts.
                 if opener.verify(provider, now, &arrived.header, arrived.body) {
-                    let (far, packet) = (flow.far, (flow.id, arrived.header.number));
+                    let (remote, packet) = (flow.remote, (flow.id, arrived.header.number));
                     let len = arrived.body.len().saturating_sub(TAG_LEN);
-                    self.on_data_arrived(now, (far, arrived.path), packet, len);
+                    self.on_data_arrived(now, (remote, arrived.path), packet, len);
                 }
                 return;
             }
@@ -57,7 +57,7 @@ impl<P: Provider> Node<P> {
             // It only keeps the labels of its path alive.
             return;
         }
-        let (far, number) = (flow.far, arrived.header.number);
+        let (remote, number) = (flow.remote, arrived.header.number);
         let (packet, len) = ((flow.id, number), payload.len());
         let mut datagram = core::mem::take(&mut self.message);
         datagram.clear();
@@ -66,9 +66,9 @@ impl<P: Provider> Node<P> {
         if is_whole {
             flow.used = now;
         }
-        self.on_data_arrived(now, (far, arrived.path), packet, len);
+        self.on_data_arrived(now, (remote, arrived.path), packet, len);
         if is_whole {
-            if let Some(path_set) = self.path_sets.get_mut(&far) {
+            if let Some(path_set) = self.path_sets.get_mut(&remote) {
                 path_set.on_used(now);
             }
             self.deliver(now, index, &datagram);
@@ -76,15 +76,15 @@ impl<P: Provider> Node<P> {
         self.message = datagram;
     }
 
-    /// Sends a datagram of a player or server to the far end of its flow, or queues it until there
-    /// is a path.
+    /// Sends a datagram of a player or server to the remote end of its flow, or queues it until
+    /// there is a path.
     pub(super) fn carry(&mut self, now: Instant, index: u32, datagram: &[u8]) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
         flow.used = now;
         #[cfg(feature = "tcp")]
-        if flow.far == LinkId::OWN {
+        if flow.remote == LinkId::OWN {
             return self.forward_local_tunnel(now, index, datagram);
         }
         if !flow.takes(now, self.config.flow_rate, datagram.len()) {
@@ -100,7 +100,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let Some(path_set) = self.path_sets.get_mut(&flow.far) else {
+        let Some(path_set) = self.path_sets.get_mut(&flow.remote) else {
             return;
         };
         path_set.on_used(now);
@@ -159,7 +159,7 @@ impl<P: Provider> Node<P> {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        let Some(path_set) = self.path_sets.get_mut(&flow.far) else {
+        let Some(path_set) = self.path_sets.get_mut(&flow.remote) else {
             return;
         };
         self.sealed.clear();
@@ -188,8 +188,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    pub(super) fn send_early(&mut self, now: Instant, far: LinkId, flow: FlowId) {
-        let Some(index) = self.flows.of_id(far, flow) else {
+    pub(super) fn send_early(&mut self, now: Instant, remote: LinkId, flow: FlowId) {
+        let Some(index) = self.flows.of_id(remote, flow) else {
             return;
         };
         let flow = self.flows.get_mut(index);
@@ -238,12 +238,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Ends a flow, and sends the far end a close message.
+    /// Ends a flow, and sends the remote end a close message.
     pub(super) fn close_flow(&mut self, now: Instant, index: u32, reason: FlowEnd) {
         let Some(flow) = self.flows.get(index) else {
             return;
         };
-        self.send_close(now, flow.far, (flow.id, reason));
+        self.send_close(now, flow.remote, (flow.id, reason));
         self.end_flow(now, index, reason);
     }
 
@@ -258,8 +258,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    pub(super) fn end_flows_with(&mut self, now: Instant, far: LinkId) {
-        let indices: Vec<u32> = self.flows.with(far).map(|(index, _)| index).collect();
+    pub(super) fn end_flows_with(&mut self, now: Instant, remote: LinkId) {
+        let indices: Vec<u32> = self.flows.with(remote).map(|(index, _)| index).collect();
         for index in indices {
             self.end_flow(now, index, FlowEnd::SessionLost);
         }
@@ -314,14 +314,14 @@ impl<P: Provider> Node<P> {
     /// Records that a flow's player is proved: the flow gets labels on the spare path too.
     pub(super) fn on_proved(&mut self, index: u32) {
         self.flows.on_proved(index);
-        let far = self.flows.get(index).map(|flow| flow.far);
-        if let Some(path_set) = far.and_then(|far| self.path_sets.get_mut(&far)) {
+        let remote = self.flows.get(index).map(|flow| flow.remote);
+        if let Some(path_set) = remote.and_then(|remote| self.path_sets.get_mut(&remote)) {
             path_set.label_search.schedule(self.now);
         }
     }
 
     /// Makes room for another flow, by ending an unproved one if necessary; false if there is none.
-    pub(super) fn make_room(&mut self, now: Instant, owner: Owner) -> bool {
+    pub(super) fn make_room(&mut self, now: Instant, owner: FlowOwner) -> bool {
         let place = self.flows.slot_for(owner);
         if let Some(NewSlot::After(oldest)) = place {
             self.count_rejected_flow(now, oldest, TurnedAway::Share);
@@ -338,8 +338,8 @@ impl<P: Provider> Node<P> {
         });
     }
 
-    /// Queues what `write` appends as a datagram to a player or a server. It is dropped if the queue
-    /// is full, or `write` fails.
+    /// Queues what `write` appends as a datagram to a player or a server. It is dropped if the
+    /// queue is full, or `write` fails.
     pub(super) fn push_written<E>(
         &mut self,
         destination: Destination,
@@ -364,11 +364,11 @@ impl<P: Provider> Node<P> {
                 self.plane.free(*label);
             }
         }
-        self.release_flow(now, flow.far, flow.id);
+        self.release_flow(now, flow.remote, flow.id);
         #[cfg(feature = "tcp")]
         if let Side::Tunnel(_) = flow.side {
             self.on_tunnel_ended(index, reason);
-            if flow.far == LinkId::OWN {
+            if flow.remote == LinkId::OWN {
                 self.end_local_tunnel(now, reason);
             }
             return;

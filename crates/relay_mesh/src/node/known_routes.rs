@@ -15,7 +15,7 @@ use crate::routes::{Graph, NodeIndex, Path, RouteLimits, SourceRoutes, disjoint_
 /// The graph of all known links, and the routes on it.
 ///
 /// A change takes effect within [`COALESCE`]. One call computes at most a graph, the costs to all
-/// nodes, and the alternatives to one far end; others wait for the next call.
+/// nodes, and the alternatives to one remote end; others wait for the next call.
 #[derive(Debug, Default)]
 pub(super) struct KnownRoutes {
     newest: Option<Routed>,
@@ -65,15 +65,15 @@ impl KnownRoutes {
         let mut ends = Vec::new();
         for (id, report) in changed {
             match table.relink_own(&mut newest.graph, model, (id, *report)) {
-                Some(far) => ends.push(far),
+                Some(remote) => ends.push(remote),
                 None => self.is_stale = true,
             }
         }
         if ends.len() > RELINKS_MAX {
             newest.best = SourceRoutes::compute(&newest.graph, newest.own, limits);
         } else {
-            for far in ends {
-                newest.best.relink(&newest.graph, (newest.own, far));
+            for remote in ends {
+                newest.best.relink(&newest.graph, (newest.own, remote));
             }
         }
     }
@@ -82,34 +82,34 @@ impl KnownRoutes {
         self.newest.as_ref()
     }
 
-    /// Returns the best disjoint paths to `far`, the best first. If `avoided` nodes are on them, as
-    /// many paths without these follow. If `far` is avoided, its direct path is. `None` if the
-    /// computation has to wait for the next call.
+    /// Returns the best disjoint paths to `remote`, the best first. If `avoided` nodes are on them,
+    /// as many paths without these follow. If `remote` is avoided, its direct path is. `None` if
+    /// the computation has to wait for the next call.
     pub(super) fn alternatives(
         &mut self,
         now: Instant,
-        far: NodeId,
+        remote: NodeId,
         avoided: &[NodeId],
     ) -> Option<&[Path]> {
         let Some(newest) = &self.newest else {
             return Some(&[]);
         };
-        let held = self.alternatives.get(&far);
+        let held = self.alternatives.get(&remote);
         let is_usable =
-            |held: &Alternatives| held.avoided == avoided && newest.is_usable(now, far, held);
+            |held: &Alternatives| held.avoided == avoided && newest.is_usable(now, remote, held);
         if !held.is_some_and(is_usable) {
             if self.computed_at == Some(now) {
                 return None;
             }
             self.computed_at = Some(now);
             let found = Alternatives {
-                paths: newest.disjoint(far, avoided),
+                paths: newest.disjoint(remote, avoided),
                 avoided: avoided.to_vec(),
                 made_at: now,
             };
-            self.alternatives.insert(far, found);
+            self.alternatives.insert(remote, found);
         }
-        let held = self.alternatives.get(&far);
+        let held = self.alternatives.get(&remote);
         held.map(|held| held.paths.as_slice())
     }
 
@@ -133,8 +133,8 @@ impl KnownRoutes {
 }
 
 impl Routed {
-    fn disjoint(&self, far: NodeId, avoided: &[NodeId]) -> Vec<Path> {
-        let Some(end) = self.graph.index(&far) else {
+    fn disjoint(&self, remote: NodeId, avoided: &[NodeId]) -> Vec<Path> {
+        let Some(end) = self.graph.index(&remote) else {
             return Vec::new();
         };
         let routes = disjoint_routes(&self.graph, &self.best, end, ROUTES);
@@ -142,12 +142,12 @@ impl Routed {
         let is_avoided = |path: &Path| {
             let is_direct = path.relays.is_empty();
             path.relays.iter().any(|relay| avoided.contains(relay))
-                || (is_direct && avoided.contains(&far))
+                || (is_direct && avoided.contains(&remote))
         };
         if !paths.iter().any(is_avoided) {
             return paths;
         }
-        let left = self.without(far, avoided);
+        let left = self.without(remote, avoided);
         let others = disjoint_routes(&self.graph, &left, end, ROUTES);
         let others = others.into_iter().map(|route| route.path);
         paths.extend(others.filter(|path| !is_avoided(path)));
@@ -160,13 +160,13 @@ impl Routed {
         known
     }
 
-    /// The routes without the avoided relays, and without the direct path if `far` is avoided.
-    fn without(&self, far: NodeId, avoided: &[NodeId]) -> SourceRoutes {
+    /// The routes without the avoided relays, and without the direct path if `remote` is avoided.
+    fn without(&self, remote: NodeId, avoided: &[NodeId]) -> SourceRoutes {
         let path = |relays: Vec<NodeId>| Path {
             relays,
-            destination: far,
+            destination: remote,
         };
-        let relays = avoided.iter().copied().filter(|node| *node != far);
+        let relays = avoided.iter().copied().filter(|node| *node != remote);
         let relays: Vec<NodeId> = relays.collect();
         let has_direct = relays.len() < avoided.len();
         let mut left = self.best.clone();
@@ -181,9 +181,9 @@ impl Routed {
 
     /// Whether alternatives are valid: the best path is the same, all are routable, and they are
     /// younger than [`ALTERNATIVES_AGE_MAX`].
-    fn is_usable(&self, now: Instant, far: NodeId, held: &Alternatives) -> bool {
-        let best = self.graph.index(&far);
-        let best = best.and_then(|far| self.best.route(&self.graph, far));
+    fn is_usable(&self, now: Instant, remote: NodeId, held: &Alternatives) -> bool {
+        let best = self.graph.index(&remote);
+        let best = best.and_then(|remote| self.best.route(&self.graph, remote));
         let is_way = |path: &Path| {
             let cost = self.graph.path_cost(self.own, path, Cost::ZERO);
             cost.is_routable()
@@ -204,12 +204,12 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// The cost of the cheapest route to a node. It is a lookup, so remote nodes may cause it at any
-    /// rate.
-    pub(super) fn cost_to(&mut self, now: Instant, far: NodeId) -> Cost {
+    /// The cost of the cheapest route to a node. It is a lookup, so remote nodes may cause it at
+    /// any rate.
+    pub(super) fn cost_to(&mut self, now: Instant, remote: NodeId) -> Cost {
         self.renew_routes(now);
         let newest = self.known_routes.newest();
-        let cost = newest.and_then(|newest| Some(newest.best.cost(newest.graph.index(&far)?)));
+        let cost = newest.and_then(|newest| Some(newest.best.cost(newest.graph.index(&remote)?)));
         cost.unwrap_or(Cost::UNROUTABLE)
     }
 
@@ -229,7 +229,7 @@ const ALTERNATIVES_AGE_MAX: Duration = Duration::from_secs(1);
 const FORGET: Duration = Duration::from_secs(60);
 /// Links updated one by one; for more, recomputing all costs is cheaper.
 const RELINKS_MAX: usize = 8;
-/// Alternatives per far end.
+/// Alternatives per remote end.
 const ROUTES: usize = 3;
 
 #[cfg(test)]
@@ -259,12 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn pgx8_pgd_p19_one_call_looks_for_the_routes_to_one_far_end() {
+    fn pgx8_pgd_p19_one_call_looks_for_the_routes_to_one_remote_end() {
         let mut now = Instant::ZERO;
         let mut known = known(now, 20);
         let found = |known: &mut KnownRoutes, now| {
-            let far = (1..20).filter(|far| known.alternatives(now, id(*far), &[]).is_some());
-            far.count()
+            let remote =
+                (1..20).filter(|remote| known.alternatives(now, id(*remote), &[]).is_some());
+            remote.count()
         };
         for count in 1..=19 {
             assert_eq!(found(&mut known, now), count, "one more than before");

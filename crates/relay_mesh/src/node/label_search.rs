@@ -1,4 +1,4 @@
-//! When to search for flows without a label. A search visits all flows with a far end.
+//! When to search for flows without a label. A search visits all flows with a remote end.
 
 use core::time::Duration;
 

@@ -16,12 +16,12 @@ use super::{Node, RELIABLE, UNRELIABLE};
 use crate::event::Event;
 use crate::flow_message::flow_code;
 use crate::hop::HopKind;
-use crate::leg::is_single_host;
 use crate::link::LinkId;
 use crate::link_state::Message;
 use crate::link_terms::{LinkTerms, Packing};
-use crate::measure::{Echo, Pace, Probe, Prober};
+use crate::measure::{Echo, Probe, ProbeRate, Prober};
 use crate::message::code;
+use crate::peer_addr::is_single_host;
 
 impl<P: Provider> Node<P> {
     pub(super) fn register_bootstrap(&mut self, now: Instant) {
@@ -107,7 +107,11 @@ impl<P: Provider> Node<P> {
             let Some(up) = self.peers.up_mut(link) else {
                 continue;
             };
-            let pace = if is_used { Pace::InUse } else { Pace::Idle };
+            let pace = if is_used {
+                ProbeRate::InUse
+            } else {
+                ProbeRate::Idle
+            };
             up.prober.set_pace(now, pace);
             up.prober.handle_timeout(now);
             while let Some(probe) = self
@@ -384,7 +388,7 @@ impl<P: Provider> Node<P> {
             if let Some(link) = self.peers.of_session(session) {
                 self.on_message(now, link, &message);
             } else {
-                let late = &mut self.stats.messages_astray;
+                let late = &mut self.stats.messages_after_end;
                 *late = late.saturating_add(1);
             }
         }
@@ -462,7 +466,7 @@ fn may_be_dialled(own: &[SocketAddr], address: SocketAddr) -> bool {
         && !own.iter().any(|own| plain(*own) == (ip, port))
 }
 
-/// Duration of a session that showed that its far end is reachable.
+/// Duration of a session that showed that its remote end is reachable.
 const LASTED: Duration = Duration::from_secs(10);
 /// Delay of the node with the larger id, if two nodes learn of each other at once.
 const SECOND_DIALLER: Duration = Duration::from_millis(600);

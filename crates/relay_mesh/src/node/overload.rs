@@ -7,9 +7,9 @@ use wire::Instant;
 
 use super::Node;
 use crate::event::Event;
-use crate::leg::SocketId;
 use crate::link::LinkId;
 use crate::path_probe::DataReport;
+use crate::peer_addr::SocketId;
 
 /// Detects that the node runs late or drops datagrams in its own queues. While it is overloaded,
 /// silence and delay do not count against links and paths.
@@ -170,20 +170,25 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Returns whether evidence against paths to a far end is discounted: this node or the far end
-    /// is overloaded.
-    pub(super) fn is_excused(&self, now: Instant, far: LinkId) -> bool {
-        let path_set = self.path_sets.get(&far);
+    /// Returns whether evidence against paths to a remote end is discounted: this node or the
+    /// remote end is overloaded.
+    pub(super) fn is_excused(&self, now: Instant, remote: LinkId) -> bool {
+        let path_set = self.path_sets.get(&remote);
         self.overload.is_overloaded(now)
-            || path_set.is_some_and(|path_set| path_set.is_far_overloaded(now))
+            || path_set.is_some_and(|path_set| path_set.is_remote_overloaded(now))
     }
 
-    /// Records whether the far end reported overload in its answer to a probe.
-    pub(super) fn record_far_report(&mut self, now: Instant, far: LinkId, report: &DataReport) {
+    /// Records whether the remote end reported overload in its answer to a probe.
+    pub(super) fn record_remote_report(
+        &mut self,
+        now: Instant,
+        remote: LinkId,
+        report: &DataReport,
+    ) {
         if report.is_overloaded
-            && let Some(path_set) = self.path_sets.get_mut(&far)
+            && let Some(path_set) = self.path_sets.get_mut(&remote)
         {
-            path_set.on_far_overload(now + LASTS);
+            path_set.on_remote_overload(now + LASTS);
         }
     }
 

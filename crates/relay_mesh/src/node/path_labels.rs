@@ -20,10 +20,10 @@ use crate::path_setup::{NodeRequest, PathSetup, Progress, held};
 use crate::route_request::RouteReply;
 
 impl<P: Provider> Node<P> {
-    /// Delays label requests for flows that the far end refused.
-    pub(super) fn defer(&mut self, now: Instant, far: LinkId, flows: &[FlowId]) {
+    /// Delays label requests for flows that the remote end refused.
+    pub(super) fn defer(&mut self, now: Instant, remote: LinkId, flows: &[FlowId]) {
         for flow in flows {
-            if let Some(flow) = self.flows.by_id_mut(far, *flow) {
+            if let Some(flow) = self.flows.by_id_mut(remote, *flow) {
                 flow.label_retry.on_refused(now);
             }
         }
@@ -32,18 +32,18 @@ impl<P: Provider> Node<P> {
     pub(super) fn take_labels(
         &mut self,
         now: Instant,
-        (far, id): (LinkId, u8),
+        (remote, id): (LinkId, u8),
         labels: Vec<(FlowId, NextLabel)>,
         setup: &mut PathSetup,
     ) {
-        let Some(first) = self.path_mut((far, id)).map(|path| path.first) else {
+        let Some(first) = self.path_mut((remote, id)).map(|path| path.first) else {
             return;
         };
         let is_free =
             |label: &NextLabel| !self.is_bound_on_other_shard(first, label.name, ShardId::FIRST);
         let (labels, taken): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(_, label)| is_free(label));
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return;
         };
         path_set.label_search.schedule(now);
@@ -56,14 +56,15 @@ impl<P: Provider> Node<P> {
         };
         let (mut ready, mut idle, mut unbound) = (Vec::new(), Vec::new(), taken.len());
         for (flow, label) in labels {
-            if !self.flows.is_alive(far, flow) {
+            if !self.flows.is_alive(remote, flow) {
                 let mut held = setup.take_held(flow);
                 held.pop();
                 idle.extend(held);
                 continue;
             }
             let provider = self.endpoint.provider();
-            // Unbound if the first hop granted it twice, or for a form that this node does not send.
+            // Unbound if the first hop granted it twice, or for a form that this node does not
+            // send.
             let sealer = link.sealer_to(provider, label.name.shard());
             let bound = sealer.filter(|_| gate.allows(&label.form));
             let bound = bound.map(|sealer| sealer.bind_origin(provider, now, label));
@@ -80,7 +81,7 @@ impl<P: Provider> Node<P> {
                 link.release(old.binding);
                 idle.extend(old.held);
             }
-            if let Some(flow) = self.flows.by_id_mut(far, flow) {
+            if let Some(flow) = self.flows.by_id_mut(remote, flow) {
                 flow.label_retry.on_label();
             }
             ready.push(flow);
@@ -88,19 +89,19 @@ impl<P: Provider> Node<P> {
         let has_failed = path.on_labels(now, ready.len(), unbound);
         self.queue_releases(now, idle);
         if has_failed {
-            self.on_setup_failed(now, far, id);
+            self.on_setup_failed(now, remote, id);
         }
         for flow in ready {
-            self.send_early(now, far, flow);
+            self.send_early(now, remote, flow);
         }
     }
 
     /// Backs off after a failed set-up; each wait is twice as long.
     ///
     /// A path without a probe label fails after [`TRIES`] set-ups.
-    pub(super) fn on_setup_failed(&mut self, now: Instant, far: LinkId, id: u8) {
+    pub(super) fn on_setup_failed(&mut self, now: Instant, remote: LinkId, id: u8) {
         self.stats.setups_failed = self.stats.setups_failed.saturating_add(1);
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return;
         };
         path_set.label_search.schedule(now);
@@ -109,7 +110,7 @@ impl<P: Provider> Node<P> {
         };
         path.setups.on_failure(now);
         if path.setups.has_failed_often() && !path.is_watched() {
-            self.fail_path(now, far, id);
+            self.fail_path(now, remote, id);
         }
     }
 
@@ -163,16 +164,16 @@ impl<P: Provider> Node<P> {
         self.send_requests(now, outgoing);
     }
 
-    /// The flows with a far end for which labels may be requested, the probe flow first. The far
+    /// The flows with a remote end for which labels may be requested, the probe flow first. The far
     /// end does not know a flow before its open message.
     fn label_requests(
         now: Instant,
         path_set: &mut PathSet<P::Aead>,
         flows: &FlowTable<P::Aead>,
-        far: LinkId,
+        remote: LinkId,
     ) -> Vec<LabelRequest> {
         let mut requests = vec![LabelRequest::PROBE];
-        for (_, flow) in flows.with(far) {
+        for (_, flow) in flows.with(remote) {
             if path_set.opens.contains(flow.id) {
                 continue;
             }
@@ -200,22 +201,22 @@ impl<P: Provider> Node<P> {
         };
         let mut ids = || self.last_request.advance();
         let session = self.peers.session(link);
-        let found = self.path_sets.iter_mut().find_map(|(&far, path_set)| {
+        let found = self.path_sets.iter_mut().find_map(|(&remote, path_set)| {
             path_set.paths.iter_mut().find_map(|path| {
                 let setups = &mut path.setups;
                 let (progress, ended) = setups.on_reply((node, id), session, &reply, &mut ids)?;
-                Some((far, path.id, progress, ended))
+                Some((remote, path.id, progress, ended))
             })
         });
         let mut idle = Vec::new();
         match found {
             Some((_, _, Progress::Pending(outgoing), _)) => self.send_requests(now, outgoing),
-            Some((far, path, progress, Some(mut setup))) => {
+            Some((remote, path, progress, Some(mut setup))) => {
                 if let Progress::Ready { labels, refused } = progress {
-                    self.take_labels(now, (far, path), labels, &mut setup);
-                    self.defer(now, far, &refused);
+                    self.take_labels(now, (remote, path), labels, &mut setup);
+                    self.defer(now, remote, &refused);
                 } else {
-                    self.on_setup_failed(now, far, path);
+                    self.on_setup_failed(now, remote, path);
                 }
                 idle = setup.into_held();
             }
@@ -280,12 +281,12 @@ impl<P: Provider> Node<P> {
         }
         let (mut stuck, mut ended) = (BTreeMap::new(), Vec::new());
         for (node, id, is_only_full) in unsent {
-            for (&far, path_set) in &mut self.path_sets {
+            for (&remote, path_set) in &mut self.path_sets {
                 let mut is_stuck = false;
                 for path in path_set.paths.iter_mut() {
                     let waiting = path.setups.take_waiting_for(node, id);
                     if !waiting.is_empty() {
-                        let is_full = stuck.entry((far, path.id)).or_insert(true);
+                        let is_full = stuck.entry((remote, path.id)).or_insert(true);
                         *is_full &= is_only_full;
                         is_stuck = true;
                     }
@@ -297,12 +298,12 @@ impl<P: Provider> Node<P> {
             }
         }
         self.queue_releases(now, ended.into_iter().flat_map(PathSetup::into_held));
-        for ((far, id), is_only_full) in stuck {
+        for ((remote, id), is_only_full) in stuck {
             if !is_only_full {
-                self.on_setup_failed(now, far, id);
+                self.on_setup_failed(now, remote, id);
                 continue;
             }
-            if let Some(path) = self.path_mut((far, id)) {
+            if let Some(path) = self.path_mut((remote, id)) {
                 path.setups.pause(now);
             }
         }

@@ -1,6 +1,6 @@
 //! The probe flow of paths: probes, echoes, padding, and session datagrams.
 //!
-//! A session with a far end that this node does not reach directly uses the probe flow of an
+//! A session with a remote end that this node does not reach directly uses the probe flow of an
 //! established path: the rate limit of a neighbour that forwards its datagrams suffices only to set
 //! up the first path. The path is sealed end to end and has the rate of a label. A few datagrams
 //! still use the neighbour, so that the detour stays up in case the path dies.
@@ -72,7 +72,7 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Handles a frame of a far end's probe flow.
+    /// Handles a frame of a remote end's probe flow.
     pub(super) fn on_probe_frame(&mut self, now: Instant, link: LinkId, arrived: &mut Arrived<'_>) {
         let Some(path_set) = self.path_sets.get_mut(&link) else {
             return;
@@ -123,7 +123,7 @@ impl<P: Provider> Node<P> {
     }
 
     fn on_path_echoed(&mut self, now: Instant, link: LinkId, (echo, way): (PathEcho, EchoWay)) {
-        self.record_far_report(now, link, &echo.data);
+        self.record_remote_report(now, link, &echo.data);
         let is_excused = self.is_excused(now, link);
         let Some(path) = self.path_mut((link, echo.path)) else {
             return;
@@ -150,17 +150,17 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    pub(super) fn path_for_session(&self, now: Instant, far: LinkId) -> Option<u8> {
-        let path = self.path_sets.get(&far)?.paths.active()?;
+    pub(super) fn path_for_session(&self, now: Instant, remote: LinkId) -> Option<u8> {
+        let path = self.path_sets.get(&remote)?.paths.active()?;
         let is_fit = path.is_watched() && path.is_proved(now) && !path.path.relays.is_empty();
         is_fit.then_some(path.id)
     }
 
-    /// Sends a datagram of the session with a far end over a path.
+    /// Sends a datagram of the session with a remote end over a path.
     pub(super) fn send_session_over(
         &mut self,
         now: Instant,
-        (far, path): (LinkId, u8),
+        (remote, path): (LinkId, u8),
         datagram: &[u8],
     ) {
         let mut payload = Vec::with_capacity(datagram.len().saturating_add(1));
@@ -168,11 +168,11 @@ impl<P: Provider> Node<P> {
         payload.extend_from_slice(datagram);
         match split(&payload) {
             Some((whole, None)) => {
-                self.send_probe_piece(now, (far, path), (Piece::Whole, whole));
+                self.send_probe_piece(now, (remote, path), (Piece::Whole, whole));
             }
             Some((first, Some(second))) => {
-                self.send_probe_piece(now, (far, path), (Piece::First, first));
-                self.send_probe_piece(now, (far, path), (Piece::Second, second));
+                self.send_probe_piece(now, (remote, path), (Piece::First, first));
+                self.send_probe_piece(now, (remote, path), (Piece::Second, second));
             }
             None => {}
         }
@@ -181,11 +181,11 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_session_piece(
         &mut self,
         now: Instant,
-        far: LinkId,
+        remote: LinkId,
         piece: (u64, Piece),
         payload: &[u8],
     ) {
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return;
         };
         let Some(mut datagram) = path_set.probe_flow.join(now, piece, payload) else {
@@ -195,13 +195,13 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        let detour = self.detours.list.get(&far).map(|detour| detour.address);
-        let session = self.peers.session(far);
+        let detour = self.detours.list.get(&remote).map(|detour| detour.address);
+        let session = self.peers.session(remote);
         let address = detour.or_else(|| self.endpoint.peer_address(session?));
         let (Some(address), None) = (address, self.detours.receiving_from) else {
             return;
         };
-        self.detours.receiving_from = Some(far);
+        self.detours.receiving_from = Some(remote);
         self.endpoint
             .handle_datagram(now, Arrival::from(address), datagram);
         self.pump(now);
@@ -246,7 +246,7 @@ impl<P: Provider> Node<P> {
             path.failed_at = Some(now);
             path.quality.reset();
             path_set.backoffs.on_bad_data(now, &path.path);
-            path_set.selector.decide_at(now);
+            path_set.selector.schedule_evaluation(now);
         }
         self.stats.paths_failed_data = self.stats.paths_failed_data.saturating_add(failed);
     }
@@ -254,11 +254,11 @@ impl<P: Provider> Node<P> {
     pub(super) fn on_data_arrived(
         &mut self,
         now: Instant,
-        (far, path): (LinkId, u8),
+        (remote, path): (LinkId, u8),
         packet: (FlowId, u64),
         len: usize,
     ) {
-        if let Some(path_set) = self.path_sets.get_mut(&far) {
+        if let Some(path_set) = self.path_sets.get_mut(&remote) {
             path_set.probe_flow.on_data(now, path, packet, len);
             if self.config.choice.judges_data {
                 path_set.probe_flow.record_received(len);

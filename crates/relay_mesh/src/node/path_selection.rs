@@ -121,15 +121,15 @@ impl<P: Provider> Node<P> {
     /// Handles the end of the session with a node that may be a relay of paths.
     pub(super) fn on_link_gone(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let mut hit: Vec<(LinkId, u8)> = Vec::new();
-        for (far, path_set) in &self.path_sets {
+        for (remote, path_set) in &self.path_sets {
             let paths = path_set
                 .paths
                 .iter()
                 .filter(|path| path.first == link || path.setups.pass(node));
-            hit.extend(paths.map(|path| (*far, path.id)));
+            hit.extend(paths.map(|path| (*remote, path.id)));
         }
-        for (far, path) in hit {
-            self.fail_path(now, far, path);
+        for (remote, path) in hit {
+            self.fail_path(now, remote, path);
         }
         self.paths_dirty = true;
     }
@@ -146,7 +146,7 @@ impl<P: Provider> Node<P> {
         let Some(failed) = path_set.paths.remove(id) else {
             return;
         };
-        path_set.selector.decide_at(now);
+        path_set.selector.schedule_evaluation(now);
         path_set.label_search.schedule(now);
         path_set.backoffs.on_failure(now, failed.path.clone());
         let is_its_own_fault = failed.watch.silent_since().is_some_and(|since| {
@@ -180,7 +180,7 @@ impl<P: Provider> Node<P> {
         let is_overloaded = self.is_excused(now, link);
         let path_set = self.path_sets.get(&link);
         let is_due = path_set.is_some_and(|path_set| path_set.selector.is_due(now));
-        let Some(far) = self.node_of(link).filter(|_| is_due) else {
+        let Some(remote) = self.node_of(link).filter(|_| is_due) else {
             return;
         };
         self.renew_routes(now);
@@ -196,7 +196,7 @@ impl<P: Provider> Node<P> {
             }
         }
         let avoided = path_set.backoffs.held_relays(now);
-        let Some(routes) = self.known_routes.alternatives(now, far, &avoided) else {
+        let Some(routes) = self.known_routes.alternatives(now, remote, &avoided) else {
             self.paths_dirty = true;
             return;
         };
@@ -289,8 +289,7 @@ impl<P: Provider> Node<P> {
             };
             let is_new = path_set.paths.find(path).is_none();
             let added = is_new.then(|| path_set.add_path(now, path.clone(), first));
-            let added = added.flatten().and_then(|id| path_set.paths.get_mut(id));
-            if let Some(added) = added.filter(|_| self.peers.is_small(first)) {
+            if let Some(added) = added.flatten().filter(|_| self.peers.is_small(first)) {
                 added.quality.send_in_pieces();
             }
             if Some(path) == chosen.as_ref() {
@@ -357,7 +356,7 @@ impl<P: Provider> Node<P> {
         }
         let path = chosen.path.clone();
         path_set.backoffs.on_degraded(now, path);
-        path_set.selector.decide_at(now);
+        path_set.selector.schedule_evaluation(now);
         self.stats.paths_refuted = self.stats.paths_refuted.saturating_add(1);
         self.paths_dirty = true;
         true
@@ -371,8 +370,8 @@ impl<P: Provider> Node<P> {
         to: u8,
         (from, cause): (Option<Path>, RouteCause),
     ) {
-        let far_end = self.node_of(link);
-        let (Some(far_end), Some(path_set)) = (far_end, self.path_sets.get_mut(&link)) else {
+        let remote_end = self.node_of(link);
+        let (Some(remote_end), Some(path_set)) = (remote_end, self.path_sets.get_mut(&link)) else {
             return;
         };
         let Some(path) = path_set.paths.get_mut(to) else {
@@ -380,7 +379,7 @@ impl<P: Provider> Node<P> {
         };
         path.unbound_since = None;
         let event = Event::RouteChanged {
-            far_end,
+            remote_end,
             from,
             to: path.path.clone(),
             cause,
@@ -406,7 +405,8 @@ impl<P: Provider> Node<P> {
     }
 }
 
-/// The best of `candidates` as the spare, which must differ from the active path until packets move.
+/// The best of `candidates` as the spare, which must differ from the active path until packets
+/// move.
 fn best_spare<'a, A>(
     now: Instant,
     path_set: &PathSet<A>,

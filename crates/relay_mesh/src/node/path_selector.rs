@@ -17,7 +17,7 @@ pub(super) struct PathSelector {
     /// The second-best path.
     spare: Option<Path>,
     /// When the choice is evaluated next.
-    decide_at: Instant,
+    evaluate_at: Instant,
     /// Until then a second path is kept, since data on the active one was suspect.
     suspect_until: Instant,
 }
@@ -28,7 +28,7 @@ impl PathSelector {
             choice,
             cause: RouteCause::First,
             spare: None,
-            decide_at: now,
+            evaluate_at: now,
             suspect_until: now,
         }
     }
@@ -61,17 +61,17 @@ impl PathSelector {
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        now >= self.decide_at
+        now >= self.evaluate_at
     }
 
     /// Schedules the next evaluation.
-    pub(super) const fn decide_at(&mut self, at: Instant) {
-        self.decide_at = at;
+    pub(super) const fn schedule_evaluation(&mut self, at: Instant) {
+        self.evaluate_at = at;
     }
 
     /// Schedules the next evaluation after one at `now`.
     pub(super) fn on_evaluated(&mut self, now: Instant) {
-        self.decide_at = now + DECIDE_INTERVAL;
+        self.evaluate_at = now + DECIDE_INTERVAL;
     }
 
     /// Chooses one of `candidates`; returns the new path if it is another than before.
@@ -95,11 +95,11 @@ impl PathSelector {
         Some(change.to)
     }
 
-    /// Keeps a second path for [`SUSPECT`], since a path may carry data worse than probes. The choice
-    /// is evaluated now, unless a second path is kept already.
+    /// Keeps a second path for [`SUSPECT`], since a path may carry data worse than probes. The
+    /// choice is evaluated now, unless a second path is kept already.
     pub(super) fn on_suspect_data(&mut self, now: Instant) {
         if now >= self.suspect_until {
-            (self.suspect_until, self.decide_at) = (now + SUSPECT, now);
+            (self.suspect_until, self.evaluate_at) = (now + SUSPECT, now);
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct PathSet<A> {
     /// When a player's packet was last sent.
     used: Instant,
     /// Until then losses are not attributed to paths: the remote end reports overload.
-    far_overloaded_until: Instant,
+    remote_overloaded_until: Instant,
     /// Since when no path has answered.
     lost_since: Option<Instant>,
 }
@@ -69,7 +69,7 @@ impl<A> PathSet<A> {
             early: EarlyLimiter::new(now),
             salt,
             used: now,
-            far_overloaded_until: now,
+            remote_overloaded_until: now,
             lost_since: None,
         }
     }
@@ -97,14 +97,20 @@ impl<A> PathSet<A> {
         is_accepted
     }
 
-    /// Adds a path and returns its number; `None` if the table is full.
-    pub(super) fn add_path(&mut self, now: Instant, path: Path, first: LinkId) -> Option<u8> {
+    /// Adds a path and returns it; `None`, without another effect, if the table is full.
+    pub(super) fn add_path(
+        &mut self,
+        now: Instant,
+        path: Path,
+        first: LinkId,
+    ) -> Option<&mut PathEntry> {
         if !self.paths.has_room() {
             return None;
         }
         self.label_search.schedule(now);
         let salt = self.draw();
-        self.paths.add(now, path, first, salt)
+        let id = self.paths.add(now, path, first, salt)?;
+        self.paths.get_mut(id)
     }
 
     /// Delays the first set-up of a path to `until`; no effect after it.
@@ -147,12 +153,12 @@ impl<A> PathSet<A> {
     }
 
     /// Records that the remote end is overloaded, which counts until then.
-    pub(super) const fn on_far_overload(&mut self, until: Instant) {
-        self.far_overloaded_until = until;
+    pub(super) const fn on_remote_overload(&mut self, until: Instant) {
+        self.remote_overloaded_until = until;
     }
 
-    pub(super) fn is_far_overloaded(&self, now: Instant) -> bool {
-        now < self.far_overloaded_until
+    pub(super) fn is_remote_overloaded(&self, now: Instant) -> bool {
+        now < self.remote_overloaded_until
     }
 
     /// How long no path has answered, counted by calls of this method; zero if one does.
@@ -174,8 +180,13 @@ pub(super) mod tests {
     use super::*;
     use crate::choice::ChoiceConfig;
     use crate::flow_key::{FlowOpener, FlowSealer};
+    use crate::flow_message::FlowEnd;
+    use crate::node::path_table::PATHS_MAX;
+    use crate::node::path_table::tests::path;
+    use crate::pieces::WHOLE_MAX;
     use crypto::{Exporter, Initial, Provider, Role, Secret32};
     use netsim::provider::SimProvider;
+    use wire::Seed;
 
     pub(in super::super) fn path_set(
         provider: &SimProvider,
@@ -188,5 +199,57 @@ pub(super) mod tests {
         );
         let choice = Choice::new(Instant::ZERO, ChoiceConfig::default(), 0);
         PathSet::new(Instant::ZERO, End::Dialler, keys, choice, 0)
+    }
+
+    #[test]
+    fn a_full_set_adds_no_path_and_leaves_the_others_as_they_are() {
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut path_set = path_set(&provider);
+        let add = |path_set: &mut PathSet<_>, relay| {
+            let added = path_set.add_path(Instant::ZERO, path(relay), LinkId(relay));
+            added.map(|path| {
+                path.quality.send_in_pieces();
+                path.id
+            })
+        };
+        let small = add(&mut path_set, 0);
+        for relay in 1..PATHS_MAX {
+            let relay = u16::try_from(relay).expect("few");
+            assert!(
+                path_set
+                    .add_path(Instant::ZERO, path(relay), LinkId(1))
+                    .is_some()
+            );
+        }
+        assert!(path_set.label_search.take_due(Instant::ZERO));
+        assert_eq!(add(&mut path_set, 100), None);
+        let in_pieces = |path: &&PathEntry| path.quality.whole_max() < WHOLE_MAX;
+        let in_pieces = path_set.paths.iter().filter(in_pieces);
+        assert!(in_pieces.map(|path| path.id).eq(small));
+        assert_eq!(path_set.paths.iter().count(), PATHS_MAX);
+        assert!(!path_set.label_search.take_due(Instant::ZERO));
+    }
+
+    #[test]
+    fn the_next_deadline_is_the_first_one_after_now() {
+        let at = Instant::from_millis;
+        let provider = SimProvider::new(Seed::from_number(1));
+        let mut path_set = path_set(&provider);
+        // The first search is due at once, not at a later time.
+        assert_eq!(path_set.next_due(at(0)), None);
+        assert!(path_set.label_search.take_due(at(0)));
+        path_set.opens.push(FlowId(1));
+        path_set.opens.pause(at(5));
+        assert_eq!(path_set.next_due(at(0)), Some(at(15)));
+        path_set.closes.push(FlowId(2), FlowEnd::Idle);
+        path_set.closes.on_full(at(0));
+        assert_eq!(path_set.next_due(at(0)), Some(at(15)));
+        path_set.label_search.on_searched(at(0), 10_000);
+        assert_eq!(path_set.next_due(at(0)), Some(at(15)), "no search is due");
+        path_set.label_search.schedule(at(0));
+        assert_eq!(path_set.next_due(at(0)), Some(at(10)));
+        assert_eq!(path_set.next_due(at(10)), Some(at(15)));
+        assert_eq!(path_set.next_due(at(15)), Some(at(20)));
+        assert_eq!(path_set.next_due(at(20)), None);
     }
 }

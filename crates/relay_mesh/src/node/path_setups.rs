@@ -5,7 +5,7 @@ use wire::{Instant, NodeId};
 
 use super::path_labels::{RETRY, TRIES, wait};
 use crate::flow_key::FlowId;
-use crate::path_setup::{Held, PathSetup, Progress};
+use crate::path_setup::{HeldLabel, PathSetup, Progress};
 use crate::route_request::{RequestId, RouteReply};
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl PathSetups {
     }
 
     /// The labels that were granted so far, which are to be released.
-    pub(super) fn into_held(self) -> impl Iterator<Item = Held> {
+    pub(super) fn into_held(self) -> impl Iterator<Item = HeldLabel> {
         self.pending.into_iter().flat_map(PathSetup::into_held)
     }
 

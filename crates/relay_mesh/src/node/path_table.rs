@@ -16,7 +16,7 @@ use crate::hop::HOPS_LEFT_MAX;
 use crate::hop_seal::{Binding, Packet};
 use crate::link::LinkId;
 use crate::path_quality::PathQuality;
-use crate::path_setup::Held;
+use crate::path_setup::HeldLabel;
 use crate::path_watch::{PathState, PathWatch};
 use crate::routes::Path;
 
@@ -59,7 +59,7 @@ pub(super) struct Bound {
     pub(super) binding: Binding,
     pub(super) sent_at: Instant,
     /// Labels at each node of the path, in order.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<HeldLabel>,
 }
 
 impl PathTable {
@@ -236,7 +236,7 @@ impl PathTable {
 
     /// Heap of its paths.
     pub(super) fn heap(&self) -> usize {
-        const EACH: usize = 2 * size_of::<Bound>() + NODES_MAX * size_of::<Held>();
+        const EACH: usize = 2 * size_of::<Bound>() + NODES_MAX * size_of::<HeldLabel>();
         const TABLES: usize = 2 * 256 * size_of::<(u8, u32)>() + PATHS_MAX * 16_384;
         let bound: usize = self.paths.iter().map(|path| path.bound.len()).sum();
         TABLES.saturating_add(bound.saturating_mul(EACH))

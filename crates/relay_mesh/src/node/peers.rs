@@ -419,7 +419,7 @@ impl<P: Provider> Node<P> {
         let mut referenced = self.links_in_use();
         referenced.add_all(&self.links_referenced());
         referenced.extend(self.pending.values().filter_map(|pending| match pending {
-            Pending::Upstream(_, far, _) => Some(*far),
+            Pending::Upstream(_, remote, _) => Some(*remote),
             Pending::Port(_) | Pending::Measure | Pending::Close => None,
         }));
         referenced

@@ -13,9 +13,9 @@ use crate::event::{Command, Event};
 use crate::grant::LinkGate;
 use crate::hop::{LabelName, ShardId};
 use crate::label::LabelRefusal;
-use crate::leg::Leg;
 use crate::link::{End, Link, LinkId, LinkRoot, LinkSet};
 use crate::link_terms::KeyEpoch;
+use crate::peer_addr::PeerAddr;
 use crate::shard::{Forwarder, plane_of};
 use crate::stats::FrameStats;
 use crate::trunk;
@@ -99,7 +99,7 @@ impl<P: Provider> Node<P> {
     }
 
     /// The next datagram of the shards for which this node has forwarded frames.
-    pub(super) fn poll_shards(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    pub(super) fn poll_shards(&mut self, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         self.shards.poll_transmit(buf)
     }
 
@@ -321,8 +321,8 @@ impl<P: Provider> Node<P> {
     /// Links that carry frames of flows, or are about to.
     pub(super) fn links_in_use(&self) -> LinkSet {
         let mut used = self.links_bound();
-        for (far, path_set) in &self.path_sets {
-            used.insert(*far);
+        for (remote, path_set) in &self.path_sets {
+            used.insert(*remote);
             for path in path_set.paths.iter() {
                 used.insert(path.first);
                 let relays = path.path.relays.iter();

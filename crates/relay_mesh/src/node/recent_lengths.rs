@@ -2,7 +2,7 @@
 
 use crate::path_probe::MEDIUM_MAX;
 
-/// Lengths of the newest payloads sent to a far end, and the byte budget of probes.
+/// Lengths of the newest payloads sent to a remote end, and the byte budget of probes.
 #[derive(Debug, Default)]
 pub(super) struct RecentLengths {
     newest: [u16; NEWEST],
@@ -14,8 +14,8 @@ pub(super) struct RecentLengths {
 }
 
 impl RecentLengths {
-    /// Records the length of a payload in either direction. The longest decreases by a byte for each
-    /// shorter one.
+    /// Records the length of a payload in either direction. The longest decreases by a byte for
+    /// each shorter one.
     pub(super) fn record_longest(&mut self, len: usize) {
         self.longest = len.max(self.longest.saturating_sub(1));
     }

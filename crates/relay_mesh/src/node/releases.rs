@@ -13,7 +13,7 @@ use crate::flow_key::FlowId;
 use crate::hop::LabelName;
 use crate::label::Owned;
 use crate::link::LinkId;
-use crate::path_setup::Held;
+use crate::path_setup::HeldLabel;
 use crate::route_request::RouteRelease;
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Releases {
 
 impl Releases {
     /// Queues a label for release at `due`; if the queue is full, the label expires.
-    fn push(&mut self, due: Instant, Held { session, label }: Held) {
+    fn push(&mut self, due: Instant, HeldLabel { session, label }: HeldLabel) {
         let waiting = self.waiting.entry(session).or_default();
         if waiting.len() < WAITING_MAX {
             waiting.push_back((due, label));
@@ -52,7 +52,11 @@ impl Releases {
 
 impl<P: Provider> Node<P> {
     /// Releases unused labels after [`LINGER`], so that packets in flight still arrive.
-    pub(super) fn queue_releases(&mut self, now: Instant, held: impl IntoIterator<Item = Held>) {
+    pub(super) fn queue_releases(
+        &mut self,
+        now: Instant,
+        held: impl IntoIterator<Item = HeldLabel>,
+    ) {
         for held in held {
             if self.peers.of_session(held.session).is_some() {
                 self.releases.push(now + LINGER, held);
@@ -61,9 +65,9 @@ impl<P: Provider> Node<P> {
     }
 
     /// Releases the labels of an ended flow on all paths, except each path's last one, which the
-    /// far end frees itself.
-    pub(super) fn release_flow(&mut self, now: Instant, far: LinkId, flow: FlowId) {
-        let Some(path_set) = self.path_sets.get_mut(&far) else {
+    /// remote end frees itself.
+    pub(super) fn release_flow(&mut self, now: Instant, remote: LinkId, flow: FlowId) {
+        let Some(path_set) = self.path_sets.get_mut(&remote) else {
             return;
         };
         let mut idle = Vec::new();
@@ -130,9 +134,9 @@ impl<P: Provider> Node<P> {
             Some(Owned::Elsewhere) => {}
             Some(Owned::Flow(index)) => {
                 let labels = match probe_link(index) {
-                    Some(far) => self
+                    Some(remote) => self
                         .path_sets
-                        .get_mut(&far)
+                        .get_mut(&remote)
                         .map(|path_set| path_set.probe_flow.labels_mut()),
                     None => self.flows.get_mut(index).map(|flow| &mut flow.labels),
                 };
@@ -159,12 +163,12 @@ mod tests {
     use super::*;
     use crate::path_setup::tests::sessions;
 
-    fn held(session: SessionId, slot: u32) -> Held {
+    fn held(session: SessionId, slot: u32) -> HeldLabel {
         let label = LabelName {
             slot,
             generation: 0,
         };
-        Held { session, label }
+        HeldLabel { session, label }
     }
 
     #[test]

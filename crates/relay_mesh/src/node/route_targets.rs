@@ -1,4 +1,4 @@
-//! Route targets: exits of this node's games, and relays towards far ends.
+//! Route targets: exits of this node's games, and relays towards remote ends.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,14 +38,14 @@ impl<P: Provider> Node<P> {
             })
             .collect();
         exits.sort_unstable();
-        self.selecting.survey.far_ends = exits.into_iter().map(|(_, link)| link).collect();
-        let mut ends = self.used_far_ends();
+        self.selecting.survey.remote_ends = exits.into_iter().map(|(_, link)| link).collect();
+        let mut ends = self.used_remote_ends();
         ends.extend(
             self.selecting
                 .survey
-                .far_ends
+                .remote_ends
                 .iter()
-                .take(self.selecting.slots.far_ends),
+                .take(self.selecting.slots.remote_ends),
         );
         ends.truncate(SURVEYED_MAX);
         let node = |link: &LinkId| self.peers.get(*link).map(|peer| peer.node);
@@ -92,8 +92,8 @@ impl<P: Provider> Node<P> {
             .collect()
     }
 
-    /// Returns the relays of the two best disjoint routes to each far end, those of first routes,
-    /// then of earlier far ends, first.
+    /// Returns the relays of the two best disjoint routes to each remote end, those of first
+    /// routes, then of earlier remote ends, first.
     fn relays_to(&self, ends: &[NodeIndex], graph: &Graph, routes: &SourceRoutes) -> Vec<LinkId> {
         let mut ranks: BTreeMap<LinkId, (usize, usize)> = BTreeMap::new();
         for (rank, &end) in ends.iter().enumerate() {
@@ -111,8 +111,8 @@ impl<P: Provider> Node<P> {
         relays.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// Returns the far ends of flows, those with the most flows first.
-    fn used_far_ends(&self) -> Vec<LinkId> {
+    /// Returns the remote ends of flows, those with the most flows first.
+    fn used_remote_ends(&self) -> Vec<LinkId> {
         let counted = self.path_sets.keys().map(|&link| {
             let flows = self.flows.with(link).take(FLOWS_COUNTED).count();
             (flows, link)
@@ -141,7 +141,7 @@ impl<P: Provider> Node<P> {
 
 /// Interval between two surveys of link state.
 const SURVEY: Duration = Duration::from_secs(10);
-/// Maximum number of far ends to find routes to.
+/// Maximum number of remote ends to find routes to.
 const SURVEYED_MAX: usize = 16;
-/// Maximum number of flows counted per far end.
+/// Maximum number of flows counted per remote end.
 const FLOWS_COUNTED: usize = 64;

@@ -47,11 +47,11 @@ pub(super) struct Selecting {
 #[derive(Debug, Default)]
 pub(super) struct LinkSurvey {
     pub(super) estimates: BTreeMap<LinkId, Cost>,
-    /// Cost of the best route through each node to a far end.
+    /// Cost of the best route through each node to a remote end.
     pub(super) via_costs: BTreeMap<LinkId, Cost>,
     /// Exits of this node's games, the cheapest first.
-    pub(super) far_ends: Vec<LinkId>,
-    /// Relays on the best routes to far ends.
+    pub(super) remote_ends: Vec<LinkId>,
+    /// Relays on the best routes to remote ends.
     pub(super) relays: Vec<LinkId>,
     pub(super) taken_at: Option<Instant>,
     pub(super) count: usize,
@@ -90,11 +90,13 @@ impl Selecting {
 
     fn needed(&self) -> Vec<LinkId> {
         let LinkSurvey {
-            far_ends, relays, ..
+            remote_ends,
+            relays,
+            ..
         } = &self.survey;
-        let relays = relays.iter().filter(|relay| !far_ends.contains(relay));
-        let far_ends = far_ends.iter().take(self.slots.far_ends);
-        far_ends.chain(relays).copied().collect()
+        let relays = relays.iter().filter(|relay| !remote_ends.contains(relay));
+        let remote_ends = remote_ends.iter().take(self.slots.remote_ends);
+        remote_ends.chain(relays).copied().collect()
     }
 }
 

@@ -15,7 +15,7 @@ use wire::{Arrival, Instant, NodeId, TokenBucket, Transmit};
 
 use super::peers::{Contact, DETOUR_RATE, Peer};
 use super::{Node, UNRELIABLE};
-use crate::detour::{DetourLeg, Detoured};
+use crate::detour::{Detoured, ForwardHop};
 use crate::hop::HopHeader;
 use crate::link::LinkId;
 use crate::measure::Health;
@@ -30,16 +30,16 @@ pub(super) struct Detours {
     pub(super) exits_known: bool,
     /// Sessions that began over a detour, so that the packet size of their direct path is unknown.
     pub(super) unmeasured: BTreeMap<LinkId, SessionId>,
-    /// The far end of the relayed datagram that is being handled.
+    /// The remote end of the relayed datagram that is being handled.
     pub(super) receiving_from: Option<LinkId>,
 }
 
 #[derive(Debug)]
 pub(super) struct Detour {
     pub(super) relay: LinkId,
-    /// Address of the far end, as reported and unverified.
+    /// Address of the remote end, as reported and unverified.
     pub(super) address: SocketAddr,
-    /// When a packet of the far end's session last arrived over it, or when it began.
+    /// When a packet of the remote end's session last arrived over it, or when it began.
     pub(super) received_at: Instant,
     pub(super) is_proved: bool,
     /// Bytes sent directly, since the address is unverified.
@@ -59,13 +59,13 @@ pub(super) struct Detour {
 }
 
 impl Detours {
-    /// Whether the datagram being handled is from `far` and arrived over its detour.
-    pub(super) fn is_via_relay(&self, far: LinkId) -> bool {
-        self.receiving_from == Some(far)
+    /// Whether the datagram being handled is from `remote` and arrived over its detour.
+    pub(super) fn is_via_relay(&self, remote: LinkId) -> bool {
+        self.receiving_from == Some(remote)
     }
 
-    pub(super) fn relay(&self, far: LinkId) -> Option<LinkId> {
-        self.list.get(&far).map(|detour| detour.relay)
+    pub(super) fn relay(&self, remote: LinkId) -> Option<LinkId> {
+        self.list.get(&remote).map(|detour| detour.relay)
     }
 
     /// Restarts the silence timers after a stall of this node, in which packets waited for it.
@@ -76,10 +76,13 @@ impl Detours {
     }
 
     /// Records the packet size check of a session; returns whether it measured the direct path.
-    pub(super) fn on_size(&mut self, far: LinkId, session: SessionId) -> bool {
-        let is_direct = self.list.get(&far).is_none_or(|detour| !detour.is_proved);
+    pub(super) fn on_size(&mut self, remote: LinkId, session: SessionId) -> bool {
+        let is_direct = self
+            .list
+            .get(&remote)
+            .is_none_or(|detour| !detour.is_proved);
         if !is_direct {
-            self.unmeasured.insert(far, session);
+            self.unmeasured.insert(remote, session);
         }
         is_direct
     }
@@ -87,27 +90,27 @@ impl Detours {
     /// Whether a detour uses this link or is being set up for it.
     pub(super) fn refers_to(&self, link: LinkId) -> bool {
         let mut list = self.list.iter();
-        list.any(|(far, detour)| *far == link || detour.relay == link)
+        list.any(|(remote, detour)| *remote == link || detour.relay == link)
             || self.missing.contains_key(&link)
             || self.unmeasured.contains_key(&link)
     }
 
     /// Pauses the relay: its copies could hide that the direct path answers.
-    pub(super) fn pause_relay(&mut self, now: Instant, far: LinkId) {
-        if let Some(detour) = self.list.get_mut(&far) {
+    pub(super) fn pause_relay(&mut self, now: Instant, remote: LinkId) {
+        if let Some(detour) = self.list.get_mut(&remote) {
             detour.pause_relay(now, PAUSE);
         }
     }
 
-    /// Whether the relay is paused, so that packets to `far` may be lost.
-    pub(super) fn is_paused(&self, now: Instant, far: LinkId) -> bool {
-        let detour = self.list.get(&far);
+    /// Whether the relay is paused, so that packets to `remote` may be lost.
+    pub(super) fn is_paused(&self, now: Instant, remote: LinkId) -> bool {
+        let detour = self.list.get(&remote);
         detour.is_some_and(|detour| now < detour.paused_until)
     }
 
-    /// Counts a probe to a far end; every fifth is sent only directly.
-    pub(super) fn on_probe(&mut self, now: Instant, far: LinkId) {
-        if let Some(detour) = self.list.get_mut(&far) {
+    /// Counts a probe to a remote end; every fifth is sent only directly.
+    pub(super) fn on_probe(&mut self, now: Instant, remote: LinkId) {
+        if let Some(detour) = self.list.get_mut(&remote) {
             detour.probes = detour.probes.wrapping_add(1);
             if detour.probes.is_multiple_of(DIRECT_PROBE_EVERY) {
                 detour.pause_relay(now, DIRECT_PROBE_PAUSE);
@@ -116,10 +119,10 @@ impl Detours {
     }
 
     /// Whether a detour may start because a neighbour forwarded a packet. The neighbour can forge
-    /// this, so half of the detours are reserved for far ends needed here, and each neighbour may
-    /// start few of the others.
-    pub(super) fn may_start(&self, now: Instant, (far, relay): (LinkId, LinkId)) -> bool {
-        let is_renewing = self.missing.get(&far).is_some_and(|since| now < *since);
+    /// this, so half of the detours are reserved for remote ends needed here, and each neighbour
+    /// may start few of the others.
+    pub(super) fn may_start(&self, now: Instant, (remote, relay): (LinkId, LinkId)) -> bool {
+        let is_renewing = self.missing.get(&remote).is_some_and(|since| now < *since);
         let unproved = self.list.values();
         let unproved = unproved.filter(|detour| detour.relay == relay && !detour.is_proved);
         !is_renewing && self.list.len() < DETOURS_MAX / 2 && unproved.count() < UNPROVED_MAX
@@ -128,7 +131,7 @@ impl Detours {
     pub(super) fn start(
         &mut self,
         now: Instant,
-        far: LinkId,
+        remote: LinkId,
         (relay, address): (LinkId, SocketAddr),
     ) {
         let detour = Detour {
@@ -145,7 +148,7 @@ impl Detours {
             paused_until: now,
             probes: 0,
         };
-        self.list.insert(far, detour);
+        self.list.insert(remote, detour);
     }
 }
 
@@ -194,25 +197,25 @@ impl<P: Provider> Node<P> {
     ) -> bool {
         let to = transmit.destination;
         let detours = self.detours.list.iter();
-        let found =
-            detours.filter(|(far, detour)| detour.address == to && !self.owned_by_other(**far, to));
-        let found: Vec<LinkId> = found.map(|(far, _)| *far).collect();
+        let found = detours
+            .filter(|(remote, detour)| detour.address == to && !self.owned_by_other(**remote, to));
+        let found: Vec<LinkId> = found.map(|(remote, _)| *remote).collect();
         let cost = u32::try_from(buf.len()).unwrap_or(u32::MAX);
         let mut may_send = true;
-        for far in found {
-            let node = self.peers.get(far).map(|peer| peer.node);
-            let path = self.path_for_session(now, far);
-            let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&far)) else {
+        for remote in found {
+            let node = self.peers.get(remote).map(|peer| peer.node);
+            let path = self.path_for_session(now, remote);
+            let (Some(node), Some(detour)) = (node, self.detours.list.get_mut(&remote)) else {
                 continue;
             };
             may_send &= detour.direct.take(now, cost);
             let (relay, send_via) = (detour.relay, detour.send_via(now, cost, path));
             for datagram in transmit.datagrams(buf) {
                 if let Some(path) = send_via.path {
-                    self.send_session_over(now, (far, path), datagram);
+                    self.send_session_over(now, (remote, path), datagram);
                 }
                 if send_via.relay {
-                    self.relay_to(now, relay, (DetourLeg::First, node, datagram));
+                    self.relay_to(now, relay, (ForwardHop::First, node, datagram));
                 }
             }
         }
@@ -221,13 +224,13 @@ impl<P: Provider> Node<P> {
 
     /// Whether an address belongs to a relay of detours, or to another neighbour that is reached. A
     /// node record may contain any address, and a detour to such a one could loop.
-    fn owned_by_other(&self, far: LinkId, address: SocketAddr) -> bool {
+    fn owned_by_other(&self, remote: LinkId, address: SocketAddr) -> bool {
         let is_relay = |link| {
             let mut detours = self.detours.list.values();
             detours.any(|detour| detour.relay == link)
         };
         self.peers.up().any(|(link, _, up)| {
-            let is_reached = link != far && self.detours.relay(link).is_none();
+            let is_reached = link != remote && self.detours.relay(link).is_none();
             (is_reached || is_relay(link))
                 && self.endpoint.peer_address(up.session) == Some(address)
         })
@@ -238,9 +241,9 @@ impl<P: Provider> Node<P> {
             self.count_malformed();
             return;
         };
-        let is_done = match detoured.leg {
-            DetourLeg::First => self.forward(now, link, detoured),
-            DetourLeg::Second => self.recv_via_relay(now, link, detoured),
+        let is_done = match detoured.hop {
+            ForwardHop::First => self.forward(now, link, detoured),
+            ForwardHop::Second => self.recv_via_relay(now, link, detoured),
         };
         if !is_done {
             self.stats.detours_refused = self.stats.detours_refused.saturating_add(1);
@@ -266,7 +269,7 @@ impl<P: Provider> Node<P> {
             return false;
         }
         let source = peer.node;
-        self.relay_to(now, to, (DetourLeg::Second, source, detoured.datagram));
+        self.relay_to(now, to, (ForwardHop::Second, source, detoured.datagram));
         self.stats.detoured = self.stats.detoured.saturating_add(1);
         true
     }
@@ -275,32 +278,39 @@ impl<P: Provider> Node<P> {
     fn recv_via_relay(&mut self, now: Instant, relay: LinkId, detoured: Detoured<'_>) -> bool {
         let first = detoured.datagram.first();
         let is_frame = first.is_none_or(|first| HopHeader::claims(*first));
-        let far = self.peers.find(&detoured.node).filter(|far| *far != relay);
-        let far = far.filter(|_| self.is_member(&detoured.node));
-        let (Some(far), None, false) = (far, self.detours.receiving_from, is_frame) else {
+        let remote = self
+            .peers
+            .find(&detoured.node)
+            .filter(|remote| *remote != relay);
+        let remote = remote.filter(|_| self.is_member(&detoured.node));
+        let (Some(remote), None, false) = (remote, self.detours.receiving_from, is_frame) else {
             return false;
         };
-        if !self.may_receive(now, far, (relay, detoured.datagram)) {
+        if !self.may_receive(now, remote, (relay, detoured.datagram)) {
             return false;
         }
-        let address = if let Some(detour) = self.detours.list.get(&far) {
+        let address = if let Some(detour) = self.detours.list.get(&remote) {
             detour.address
         } else {
-            let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-            let may_start = self.detours.may_start(now, (far, relay)) && !self.is_reached(far);
+            let address = self
+                .peers
+                .get(remote)
+                .and_then(|peer| self.address_of(peer));
+            let may_start =
+                self.detours.may_start(now, (remote, relay)) && !self.is_reached(remote);
             let Some(address) = address.filter(|_| may_start) else {
                 return false;
             };
-            self.detours.start(now, far, (relay, address));
+            self.detours.start(now, remote, (relay, address));
             address
         };
         let mut datagram = detoured.datagram.to_vec();
-        let before = self.packets_received_from(far);
-        self.detours.receiving_from = Some(far);
+        let before = self.packets_received_from(remote);
+        self.detours.receiving_from = Some(remote);
         let arrival = Arrival::from(address);
         self.endpoint.handle_datagram(now, arrival, &mut datagram);
-        if self.packets_received_from(far) > before
-            && let Some(detour) = self.detours.list.get_mut(&far)
+        if self.packets_received_from(remote) > before
+            && let Some(detour) = self.detours.list.get_mut(&remote)
         {
             // The remote node chose that relay; with different relays, both could be dead.
             (detour.relay, detour.received_at, detour.is_proved) = (relay, now, true);
@@ -315,11 +325,11 @@ impl<P: Provider> Node<P> {
     fn may_receive(
         &mut self,
         now: Instant,
-        far: LinkId,
+        remote: LinkId,
         (relay, datagram): (LinkId, &[u8]),
     ) -> bool {
         let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
-        let detour = self.detours.list.get_mut(&far);
+        let detour = self.detours.list.get_mut(&remote);
         match detour.filter(|detour| detour.relay == relay) {
             Some(detour) => detour.inbound.take(now, len),
             None => self
@@ -329,8 +339,8 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    fn packets_received_from(&self, far: LinkId) -> Option<u64> {
-        let stats = self.endpoint.session_stats(self.peers.session(far)?)?;
+    fn packets_received_from(&self, remote: LinkId) -> Option<u64> {
+        let stats = self.endpoint.session_stats(self.peers.session(remote)?)?;
         Some(stats.packets_received)
     }
 
@@ -338,10 +348,10 @@ impl<P: Provider> Node<P> {
         &mut self,
         now: Instant,
         link: LinkId,
-        (leg, node, datagram): (DetourLeg, NodeId, &[u8]),
+        (hop, node, datagram): (ForwardHop, NodeId, &[u8]),
     ) {
         let detoured = Detoured {
-            leg,
+            hop,
             node,
             datagram,
         };
@@ -349,76 +359,86 @@ impl<P: Provider> Node<P> {
     }
 
     pub(super) fn run_detours(&mut self, now: Instant) {
-        let wanted = self.far_ends();
+        let wanted = self.remote_ends();
         self.detours
             .missing
-            .retain(|far, since| wanted.contains(far) || now < *since);
-        if wanted.iter().any(|far| !self.is_reached(*far)) {
+            .retain(|remote, since| wanted.contains(remote) || now < *since);
+        if wanted.iter().any(|remote| !self.is_reached(*remote)) {
             self.renew_routes(now);
         }
-        for far in wanted.iter().copied() {
-            if self.is_reached(far) {
-                self.detours.missing.remove(&far);
+        for remote in wanted.iter().copied() {
+            if self.is_reached(remote) {
+                self.detours.missing.remove(&remote);
                 continue;
             }
             // A node that is not being dialed may be full rather than unreachable.
-            let delay = match self.peers.get(far).map(|peer| &peer.contact) {
+            let delay = match self.peers.get(remote).map(|peer| &peer.contact) {
                 None | Some(Contact::None) => continue,
                 Some(Contact::Dialling(_)) => UNANSWERED_FOR,
                 Some(Contact::Up(_)) => DEAD_FOR,
             };
-            let since = *self.detours.missing.entry(far).or_insert(now);
+            let since = *self.detours.missing.entry(remote).or_insert(now);
             let is_due = now.saturating_since(since) >= delay;
-            if is_due && self.detours.relay(far).is_none() {
-                self.start_detour(now, far);
+            if is_due && self.detours.relay(remote).is_none() {
+                self.start_detour(now, remote);
             }
         }
         self.restart_unmeasured(now);
-        let far_ends: Vec<LinkId> = self.detours.list.keys().copied().collect();
-        for far in far_ends {
-            let received_at = self.detours.list.get(&far).map(|detour| detour.received_at);
+        let remote_ends: Vec<LinkId> = self.detours.list.keys().copied().collect();
+        for remote in remote_ends {
+            let received_at = self
+                .detours
+                .list
+                .get(&remote)
+                .map(|detour| detour.received_at);
             let silence = received_at.map_or(Duration::ZERO, |received_at| {
                 now.saturating_since(received_at)
             });
-            let is_forgotten = !wanted.contains(&far) && silence >= FORGOTTEN;
-            if is_forgotten || self.is_reached(far) {
-                self.detours.list.remove(&far);
+            let is_forgotten = !wanted.contains(&remote) && silence >= FORGOTTEN;
+            if is_forgotten || self.is_reached(remote) {
+                self.detours.list.remove(&remote);
             } else {
-                if self.peers.session(far).is_some() {
-                    self.on_dial(far);
+                if self.peers.session(remote).is_some() {
+                    self.on_dial(remote);
                 }
-                self.replace_relay(now, far, silence);
+                self.replace_relay(now, remote, silence);
             }
         }
     }
 
-    fn replace_relay(&mut self, now: Instant, far: LinkId, silence: Duration) {
-        let relay = self.detours.relay(far);
+    fn replace_relay(&mut self, now: Instant, remote: LinkId, silence: Duration) {
+        let relay = self.detours.relay(remote);
         let is_alive = relay.is_some_and(|relay| self.is_reached(relay));
         if (silence >= SILENT || !is_alive)
-            && let Some(other) = self.choose_relay(far, relay)
-            && let Some(detour) = self.detours.list.get_mut(&far)
+            && let Some(other) = self.choose_relay(remote, relay)
+            && let Some(detour) = self.detours.list.get_mut(&remote)
         {
             (detour.relay, detour.received_at) = (other, now);
         }
     }
 
-    fn start_detour(&mut self, now: Instant, far: LinkId) {
-        let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
+    fn start_detour(&mut self, now: Instant, remote: LinkId) {
+        let address = self
+            .peers
+            .get(remote)
+            .and_then(|peer| self.address_of(peer));
         if self.detours.list.len() < DETOURS_MAX
             && let Some(address) = address
-            && let Some(relay) = self.choose_relay(far, None)
+            && let Some(relay) = self.choose_relay(remote, None)
         {
-            self.detours.start(now, far, (relay, address));
-            if let Some(peer) = self.peers.get_mut(far) {
+            self.detours.start(now, remote, (relay, address));
+            if let Some(peer) = self.peers.get_mut(remote) {
                 peer.next_dial = peer.next_dial.min(now);
             }
         }
     }
 
-    pub(super) fn on_dial(&mut self, far: LinkId) {
-        let address = self.peers.get(far).and_then(|peer| self.address_of(peer));
-        if let Some(detour) = self.detours.list.get_mut(&far)
+    pub(super) fn on_dial(&mut self, remote: LinkId) {
+        let address = self
+            .peers
+            .get(remote)
+            .and_then(|peer| self.address_of(peer));
+        if let Some(detour) = self.detours.list.get_mut(&remote)
             && let Some(address) = address
         {
             detour.address = address;
@@ -431,31 +451,31 @@ impl<P: Provider> Node<P> {
             .detours
             .unmeasured
             .iter()
-            .map(|(far, session)| (*far, *session))
+            .map(|(remote, session)| (*remote, *session))
             .collect();
-        for (far, session) in unmeasured {
-            let is_idle = self.flows.with(far).count() == 0 && !self.is_path_relay(far);
-            if self.peers.session(far) != Some(session) {
-                self.detours.unmeasured.remove(&far);
-            } else if is_idle && self.detours.relay(far).is_none() {
-                self.detours.unmeasured.remove(&far);
-                self.take_down(now, far);
+        for (remote, session) in unmeasured {
+            let is_idle = self.flows.with(remote).count() == 0 && !self.is_path_relay(remote);
+            if self.peers.session(remote) != Some(session) {
+                self.detours.unmeasured.remove(&remote);
+            } else if is_idle && self.detours.relay(remote).is_none() {
+                self.detours.unmeasured.remove(&remote);
+                self.take_down(now, remote);
                 self.close(now, session);
-                self.detours.missing.insert(far, now + RESTART_TIME);
+                self.detours.missing.insert(remote, now + RESTART_TIME);
             }
         }
     }
 
     fn is_path_relay(&self, link: LinkId) -> bool {
         let node = self.peers.get(link).map(|peer| peer.node);
-        let others = self.path_sets.iter().filter(|(far, _)| **far != link);
+        let others = self.path_sets.iter().filter(|(remote, _)| **remote != link);
         let mut paths = others.flat_map(|(_, path_set)| path_set.paths.iter());
         paths.any(|path| node.is_some_and(|node| path.path.relays.contains(&node)))
     }
 
-    /// The far ends of flows, and the exits that this node's players may use, which are collected
-    /// once a second.
-    fn far_ends(&mut self) -> BTreeSet<LinkId> {
+    /// The remote ends of flows, and the exits that this node's players may use, which are
+    /// collected once a second.
+    fn remote_ends(&mut self) -> BTreeSet<LinkId> {
         if !self.detours.exits_known || self.ticks.is_multiple_of(10) {
             self.detours.exits_known = true;
             let exits = self.target_exits().into_iter();
@@ -483,16 +503,16 @@ impl<P: Provider> Node<P> {
 
     /// The neighbour with the lowest cost to a remote node. Relays of the active path are the last
     /// choice, so that the session does not fail with them.
-    fn choose_relay(&self, far: LinkId, but: Option<LinkId>) -> Option<LinkId> {
-        let node = self.peers.get(far)?.node;
+    fn choose_relay(&self, remote: LinkId, but: Option<LinkId>) -> Option<LinkId> {
+        let node = self.peers.get(remote)?.node;
         let graph = &self.known_routes.newest()?.graph;
         let (own, end) = (graph.index(&self.own)?, graph.index(&node)?);
-        let path_set = self.path_sets.get(&far);
+        let path_set = self.path_sets.get(&remote);
         let in_use = path_set.and_then(|path_set| path_set.paths.active());
         let neighbours = self.peers.up().filter_map(|(link, peer, _)| {
             let index = graph.index(&peer.node)?;
             let cost = graph.link(own, index).plus(graph.link(index, end));
-            let is_fit = link != far
+            let is_fit = link != remote
                 && Some(link) != but
                 && self.detours.relay(link).is_none()
                 && graph.may_relay(index)
@@ -512,7 +532,7 @@ const COPY_RATE: u32 = 8 << 10;
 /// label by default, so that probes in the same flow are not dropped.
 const PATH_RATE: u32 = 512 << 10;
 const PATH_BURST: u32 = 96 << 10;
-/// Bytes per second sent directly to a far end during a detour; probes take a tenth of it.
+/// Bytes per second sent directly to a remote end during a detour; probes take a tenth of it.
 const DIRECT_RATE: u32 = 16 << 10;
 const UNPROVED_MAX: usize = 4;
 pub(super) const DETOURS_MAX: usize = 64;
@@ -542,11 +562,11 @@ mod tests {
 
     const FAR: LinkId = LinkId(1);
 
-    fn begun(detours: &mut Detours, far: u16, relay: u16) -> bool {
-        let way = (LinkId(far), LinkId(relay));
+    fn begun(detours: &mut Detours, remote: u16, relay: u16) -> bool {
+        let way = (LinkId(remote), LinkId(relay));
         let may = detours.may_start(Instant::ZERO, way);
         if may {
-            let address = SocketAddr::from(([192, 0, 2, 1], far));
+            let address = SocketAddr::from(([192, 0, 2, 1], remote));
             detours.start(Instant::ZERO, way.0, (way.1, address));
         }
         may
@@ -598,8 +618,8 @@ mod tests {
     fn mesh_a1_a_neighbours_forgeries_start_four_detours_and_all_start_half() {
         let mut detours = Detours::default();
         let begun_by = |detours: &mut Detours, relay: u16| {
-            let far = |number| relay * 100 + number;
-            let begun = (0..10).filter(|number| begun(detours, far(*number), relay));
+            let remote = |number| relay * 100 + number;
+            let begun = (0..10).filter(|number| begun(detours, remote(*number), relay));
             begun.count()
         };
         let counts: Vec<usize> = (1..12).map(|relay| begun_by(&mut detours, relay)).collect();

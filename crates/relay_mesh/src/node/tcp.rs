@@ -6,7 +6,7 @@ use crypto::Provider;
 use wire::{Instant, NetworkKey, SourceKey};
 
 use super::Node;
-use super::tunnels::{ConnRecord, IdleScope, Tenant};
+use super::tunnels::{ConnEntry, ConnOwner, IdleScope};
 use crate::event::{Event, TurnedAway};
 use crate::game::Game;
 use crate::tcp::{TcpPort, TcpRefused, TcpWork};
@@ -65,19 +65,19 @@ impl<P: Provider> Node<P> {
         game: Game,
         (player, listen): (SocketAddr, SocketAddr),
     ) -> Result<ConnId, TcpRefused> {
-        let tenant = Tenant::Prefix(NetworkKey::of(player.ip()));
+        let owner = ConnOwner::Prefix(NetworkKey::of(player.ip()));
         let source = SourceKey::of(player.ip());
-        self.reclaim_for(now, tenant);
+        self.reclaim_for(now, owner);
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
-        if !tunnels.has_slot(tenant) {
+        if !tunnels.has_slot(owner) {
             return Err(TcpRefused::LimitReached);
         }
         if !self.takes_new_flows(now) {
             return Err(TcpRefused::NoExit);
         }
-        let far = self.best_tcp_exit(now, &game).ok_or(TcpRefused::NoExit)?;
+        let remote = self.best_tcp_exit(now, &game).ok_or(TcpRefused::NoExit)?;
         let flow = self
-            .tunnel_to(now, far, game.mode)
+            .tunnel_to(now, remote, game.mode)
             .ok_or(TcpRefused::NoExit)?;
         let game = game.name;
         let open = OpenRecord {
@@ -94,8 +94,8 @@ impl<P: Provider> Node<P> {
             OpenError::Closed => TcpRefused::NoExit,
         })?;
         let tunnels = self.tunnels.as_mut().ok_or(TcpRefused::NoGame)?;
-        let record = ConnRecord {
-            tenant,
+        let record = ConnEntry {
+            owner,
             source,
             game,
             outbound_header: Vec::new(),
@@ -115,14 +115,14 @@ impl<P: Provider> Node<P> {
         Ok(conn)
     }
 
-    /// Evicts an idle connection if `tenant` is at its limit, or is local and few slots are left.
-    pub(super) fn reclaim_for(&mut self, now: Instant, tenant: Tenant) {
+    /// Evicts an idle connection if `owner` is at its limit, or is local and few slots are left.
+    pub(super) fn reclaim_for(&mut self, now: Instant, owner: ConnOwner) {
         let Some(tunnels) = &self.tunnels else {
             return;
         };
-        if !tunnels.conns.has_slot(tenant) {
-            self.reclaim(now, IdleScope::Tenant(tenant));
-        } else if matches!(tenant, Tenant::Prefix(_)) && tunnels.conns.is_scarce() {
+        if !tunnels.conns.has_slot(owner) {
+            self.reclaim(now, IdleScope::ConnOwner(owner));
+        } else if matches!(owner, ConnOwner::Prefix(_)) && tunnels.conns.is_scarce() {
             self.reclaim(now, IdleScope::Players);
         }
     }
@@ -161,8 +161,8 @@ impl<P: Provider> Node<P> {
         self.reclaim(now, IdleScope::Players)
     }
 
-    /// Reports that the driver reset a connection with an invalid PROXY header, or without one when a
-    /// new connection needed the slot.
+    /// Reports that the driver reset a connection with an invalid PROXY header, or without one when
+    /// a new connection needed the slot.
     pub fn tcp_header_refused(&mut self, now: Instant, port: TcpPort) {
         self.count_rejected_at(now, port, TurnedAway::TcpGreeting);
     }

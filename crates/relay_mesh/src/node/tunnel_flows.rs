@@ -7,9 +7,9 @@ use wire::{Instant, NetworkKey, NodeId, SourceKey};
 
 use super::Node;
 use super::exit::{NODE_LEN, NODES_MAX};
-use super::flow_table::{Flow, Owner};
+use super::flow_table::{Flow, FlowOwner};
 use super::flow_table::{Side, TunnelSide};
-use super::tunnels::{ConnRecord, Tenant, Tunnels};
+use super::tunnels::{ConnEntry, ConnOwner, Tunnels};
 use crate::event::TurnedAway;
 use crate::flow_key::FlowId;
 use crate::flow_message::{FlowEnd, FlowMessage, FlowRefused};
@@ -87,13 +87,13 @@ impl<P: Provider> Node<P> {
         }
     }
 
-    /// Notifies the tunnels to `far` that their packets now use another path.
-    pub(super) fn on_tunnels_moved(&mut self, now: Instant, far: LinkId) {
+    /// Notifies the tunnels to `remote` that their packets now use another path.
+    pub(super) fn on_tunnels_moved(&mut self, now: Instant, remote: LinkId) {
         let Some(tunnels) = &mut self.tunnels else {
             return;
         };
         for (flow, end) in &mut tunnels.ends {
-            if end.far == far {
+            if end.remote == remote {
                 end.tunnel.handle_moved(now);
                 tunnels.touched.insert(*flow);
             }
@@ -153,15 +153,15 @@ impl<P: Provider> Node<P> {
         let (Some(tunnels), Some(document)) = (&self.tunnels, self.document()) else {
             return Vec::new();
         };
-        let is_disallowed = |(conn, record): &(&ConnId, &ConnRecord)| {
+        let is_disallowed = |(conn, record): &(&ConnId, &ConnEntry)| {
             let end = tunnels.end_of(**conn);
-            let far = end.and_then(|end| self.node_of(end.far));
-            let (Some(end), Some(far)) = (end, far) else {
+            let remote = end.and_then(|end| self.node_of(end.remote));
+            let (Some(end), Some(remote)) = (end, remote) else {
                 return true;
             };
             !match end.side {
-                TunnelSide::Entry => document.may_exit(&record.game, &far),
-                TunnelSide::Exit => document.may_enter(&record.game, &far),
+                TunnelSide::Entry => document.may_exit(&record.game, &remote),
+                TunnelSide::Exit => document.may_enter(&record.game, &remote),
             }
         };
         let conns = tunnels.conns.iter().filter(is_disallowed);
@@ -180,7 +180,8 @@ impl<P: Provider> Node<P> {
             TunnelEvent::Ended { conn, end } => {
                 if let Some(tunnels) = &mut self.tunnels {
                     let record = tunnels.conns.get(conn).filter(|_| end != ConnEnd::Done);
-                    let record = record.filter(|record| matches!(record.tenant, Tenant::Prefix(_)));
+                    let record =
+                        record.filter(|record| matches!(record.owner, ConnOwner::Prefix(_)));
                     let game = record.map(|record| record.game.clone());
                     tunnels.end_conn(conn, end);
                     if let Some(game) = game {
@@ -201,24 +202,27 @@ impl<P: Provider> Node<P> {
 
     /// Asks the driver to dial the game's server, or refuses the connection by policy or limit.
     fn on_asked(&mut self, flow: u32, conn: ConnId, open: &OpenRecord) {
-        let far = self.flows.get(flow).map(|flow| flow.far);
-        let node = far.and_then(|far| self.node_of(far));
+        let remote = self.flows.get(flow).map(|flow| flow.remote);
+        let node = remote.and_then(|remote| self.node_of(remote));
         let Some(server) = node.and_then(|node| self.tcp_server(node, &open.game)) else {
+            if let Some(entry) = node {
+                self.count_refused_game(self.now, entry, &open.game);
+            }
             return self.refuse_asked(flow, conn, Refusal::Policy);
         };
-        let tenant = match far {
-            Some(far) if far != LinkId::OWN => Tenant::Entry(far),
-            Some(_) | None => Tenant::Prefix(NetworkKey::of(open.player.ip())),
+        let owner = match remote {
+            Some(remote) if remote != LinkId::OWN => ConnOwner::Entry(remote),
+            Some(_) | None => ConnOwner::Prefix(NetworkKey::of(open.player.ip())),
         };
-        self.reclaim_for(self.now, tenant);
+        self.reclaim_for(self.now, owner);
         let tunnels = self.tunnels.as_mut();
-        if !tunnels.is_some_and(|tunnels| tunnels.has_slot(tenant)) {
+        if !tunnels.is_some_and(|tunnels| tunnels.has_slot(owner)) {
             return self.refuse_asked(flow, conn, Refusal::LimitReached);
         }
         let outbound_header = self.outbound_header(flow, open);
         if let Some(tunnels) = &mut self.tunnels {
-            let record = ConnRecord {
-                tenant,
+            let record = ConnEntry {
+                owner,
                 source: SourceKey::of(open.player.ip()),
                 game: open.game.clone(),
                 outbound_header,
@@ -239,8 +243,8 @@ impl<P: Provider> Node<P> {
     /// The PROXY header for the server of a stream; empty if the game uses none.
     fn outbound_header(&mut self, flow: u32, open: &OpenRecord) -> Vec<u8> {
         let mut out = Vec::new();
-        let far = self.flows.get(flow).map(|flow| flow.far);
-        let (Some(far), Some(tunnels)) = (far, &mut self.tunnels) else {
+        let remote = self.flows.get(flow).map(|flow| flow.remote);
+        let (Some(remote), Some(tunnels)) = (remote, &mut self.tunnels) else {
             return out;
         };
         let game = tunnels.game(&open.game).and_then(|game| game.exit.as_ref());
@@ -258,7 +262,7 @@ impl<P: Provider> Node<P> {
             .zip(bytes)
             .for_each(|(to, byte)| *to = byte);
         let mut nodes = [0; NODES_MAX * NODE_LEN];
-        let nodes = self.path_node_ids(far, &mut nodes);
+        let nodes = self.path_node_ids(remote, &mut nodes);
         let outbound_header = OutboundHeader {
             header,
             session,
@@ -301,7 +305,7 @@ impl<P: Provider> Node<P> {
         if !path_set.accept_remote_id(now, id) {
             return Err(FlowRefused::BadId);
         }
-        if !self.make_room(now, Owner::Entry(link)) {
+        if !self.make_room(now, FlowOwner::Entry(link)) {
             return Err(FlowRefused::Full);
         }
         self.add_tunnel(now, (link, id), (TunnelSide::Exit, mode))
@@ -311,53 +315,57 @@ impl<P: Provider> Node<P> {
     }
 
     /// The flow of the tunnel to an exit for games of `mode`; opens one if there is none.
-    pub(super) fn tunnel_to(&mut self, now: Instant, far: LinkId, mode: Mode) -> Option<u32> {
-        let mode = if far == LinkId::OWN { LOCAL_MODE } else { mode };
+    pub(super) fn tunnel_to(&mut self, now: Instant, remote: LinkId, mode: Mode) -> Option<u32> {
+        let mode = if remote == LinkId::OWN {
+            LOCAL_MODE
+        } else {
+            mode
+        };
         let of = (TunnelSide::Entry, mode);
-        if let Some(flow) = self.tunnels.as_ref()?.with(far, of) {
+        if let Some(flow) = self.tunnels.as_ref()?.with(remote, of) {
             return Some(flow);
         }
-        if far == LinkId::OWN {
+        if remote == LinkId::OWN {
             return self.local_tunnel(now);
         }
-        if !self.ensure_path_set(now, far) || !self.make_room(now, Owner::Own) {
+        if !self.ensure_path_set(now, remote) || !self.make_room(now, FlowOwner::Own) {
             return None;
         }
         // The exit expects flow ids in order, so pending opens are sent first.
-        if !self.send_all_opens(now, far) {
+        if !self.send_all_opens(now, remote) {
             return None;
         }
-        self.ports.on_asked(now, TUNNELS, far);
-        let id = self.path_sets.get_mut(&far)?.take_flow_id(now);
+        self.ports.on_asked(now, TUNNELS, remote);
+        let id = self.path_sets.get_mut(&remote)?.take_flow_id(now);
         let open = FlowMessage::OpenTunnel { flow: id, mode };
-        if !self.send_flow_message(now, far, &open) {
+        if !self.send_flow_message(now, remote, &open) {
             return None;
         }
-        self.add_tunnel(now, (far, id), of)
+        self.add_tunnel(now, (remote, id), of)
     }
 
     /// Adds a flow with one tunnel end; returns its index.
     pub(super) fn add_tunnel(
         &mut self,
         now: Instant,
-        (far, id): (LinkId, FlowId),
+        (remote, id): (LinkId, FlowId),
         (side, mode): (TunnelSide, Mode),
     ) -> Option<u32> {
-        let (node, keys) = if far == LinkId::OWN {
+        let (node, keys) = if remote == LinkId::OWN {
             (self.own, None)
         } else {
-            let keys = self.flow_keys(far, id)?;
-            (self.peers.get(far)?.node, Some(keys))
+            let keys = self.flow_keys(remote, id)?;
+            (self.peers.get(remote)?.node, Some(keys))
         };
         let of = (TUNNELS, NO_PLAYER, mode);
-        let flow = Flow::new(now, (far, id), of, keys, Side::Tunnel(side));
+        let flow = Flow::new(now, (remote, id), of, keys, Side::Tunnel(side));
         let index = self.flows.insert(flow).ok()?;
-        // The far end has a session, so it is authenticated.
+        // The remote end has a session, so it is authenticated.
         self.on_proved(index);
         let added = self
             .tunnels
             .as_mut()?
-            .add(now, index, (far, side, mode), |all, number| {
+            .add(now, index, (remote, side, mode), |all, number| {
                 let made = (number, &all.config.tunnel);
                 let times = (all.config.epoch, now);
                 match side {
@@ -377,13 +385,13 @@ impl<P: Provider> Node<P> {
     /// the entry side. It is an ordinary tunnel, so that the same limits and close semantics
     /// apply.
     pub(super) fn local_tunnel(&mut self, now: Instant) -> Option<u32> {
-        if !self.make_room(now, Owner::Own) {
+        if !self.make_room(now, FlowOwner::Own) {
             return None;
         }
         let exit = self.next_local_id();
         self.add_tunnel(now, (LinkId::OWN, exit), (TunnelSide::Exit, LOCAL_MODE))?;
         let id = self.next_local_id();
-        let has_room = self.make_room(now, Owner::Own);
+        let has_room = self.make_room(now, FlowOwner::Own);
         let entry = has_room
             .then(|| self.add_tunnel(now, (LinkId::OWN, id), (TunnelSide::Entry, LOCAL_MODE)))
             .flatten();

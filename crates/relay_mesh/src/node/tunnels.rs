@@ -1,8 +1,8 @@
 //! The TCP tunnels of a node.
 //!
-//! A tunnel is one QUIC connection between an entry and an exit, with a stream for each player's TCP
-//! connection. Its datagrams are the payloads of a flow. Each tunnel has a number, and is found by the
-//! index of its flow.
+//! A tunnel is one QUIC connection between an entry and an exit, with a stream for each player's
+//! TCP connection. Its datagrams are the payloads of a flow. Each tunnel has a number, and is found
+//! by the index of its flow.
 
 mod conns;
 mod ports;
@@ -21,7 +21,7 @@ use crate::link::LinkId;
 use crate::tcp::{TcpConfig, TcpPort, TcpWork};
 use crate::tunnel::{ConnEnd, ConnId, Tunnel, TunnelEnd, TunnelStats};
 
-pub(super) use self::conns::{ConnRecord, Conns, IdleScope, Tenant};
+pub(super) use self::conns::{ConnEntry, ConnOwner, Conns, IdleScope};
 
 /// This node's end of a tunnel.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct LocalEnd {
     pub(super) number: u32,
     pub(super) tunnel: Tunnel,
     /// The node at the other end.
-    pub(super) far: LinkId,
+    pub(super) remote: LinkId,
     /// Whether this end is the entry or the exit.
     pub(super) side: TunnelSide,
     /// The mode of its flow, and of the games that it carries.
@@ -94,7 +94,7 @@ impl Tunnels {
         &mut self,
         now: Instant,
         flow: u32,
-        (far, side, mode): (LinkId, TunnelSide, Mode),
+        (remote, side, mode): (LinkId, TunnelSide, Mode),
         make: impl FnOnce(&Self, u32) -> Result<Tunnel, E>,
     ) -> Result<(), E> {
         let number = self.next_tunnel;
@@ -104,7 +104,7 @@ impl Tunnels {
         let end = LocalEnd {
             number,
             tunnel,
-            far,
+            remote,
             side,
             mode,
             used: now,
@@ -134,14 +134,14 @@ impl Tunnels {
         }
     }
 
-    /// Whether `tenant` may open another connection; counts a refusal if not.
-    pub(super) fn has_slot(&mut self, tenant: Tenant) -> bool {
-        if self.conns.has_slot(tenant) {
+    /// Whether `owner` may open another connection; counts a refusal if not.
+    pub(super) fn has_slot(&mut self, owner: ConnOwner) -> bool {
+        if self.conns.has_slot(owner) {
             return true;
         }
-        let counter = match tenant {
-            Tenant::Prefix(_) => &mut self.past.over_prefix,
-            Tenant::Entry(_) => &mut self.past.over_share,
+        let counter = match owner {
+            ConnOwner::Prefix(_) => &mut self.past.over_prefix,
+            ConnOwner::Entry(_) => &mut self.past.over_share,
         };
         *counter = counter.saturating_add(1);
         false
@@ -166,10 +166,10 @@ impl Tunnels {
         self.ends.get(self.flows.get(&conn.tunnel)?)
     }
 
-    /// The flow of the tunnel to `far` with this side and mode.
-    pub(super) fn with(&self, far: LinkId, kind: (TunnelSide, Mode)) -> Option<u32> {
+    /// The flow of the tunnel to `remote` with this side and mode.
+    pub(super) fn with(&self, remote: LinkId, kind: (TunnelSide, Mode)) -> Option<u32> {
         let mut ends = self.ends.iter();
-        ends.find(|(_, end)| end.far == far && (end.side, end.mode) == kind)
+        ends.find(|(_, end)| end.remote == remote && (end.side, end.mode) == kind)
             .map(|(flow, _)| *flow)
     }
 

@@ -41,12 +41,13 @@ impl<P: Provider> Node<P> {
         })
     }
 
-    /// Returns the paths to the far ends of flows, and to this node as the exit of its own players.
+    /// Returns the paths to the remote ends of flows, and to this node as the exit of its own
+    /// players.
     pub fn routes(&self) -> impl Iterator<Item = RouteView> {
         let path_sets = self.path_sets.iter().filter_map(|(&link, path_set)| {
             let current = path_set.paths.active();
             Some(RouteView {
-                far_end: self.peers.get(link)?.node,
+                remote_end: self.peers.get(link)?.node,
                 path: current.map(|path| path.path.clone()),
                 round_trip: current.and_then(|path| path.watch.round_trip()),
                 lost_thousandths: current.map_or(0, |path| {
@@ -65,7 +66,7 @@ impl<P: Provider> Node<P> {
         });
         let flows = self.flows.with(LinkId::OWN).count();
         let local = (flows > 0).then(|| RouteView {
-            far_end: self.own,
+            remote_end: self.own,
             path: Some(Path {
                 relays: Vec::new(),
                 destination: self.own,

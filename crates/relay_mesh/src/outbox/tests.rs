@@ -1,14 +1,14 @@
 use super::*;
-use crate::leg::SocketId;
+use crate::peer_addr::SocketId;
 use crate::trunk::{self, Frames};
 
-fn leg(socket: u32) -> Destination {
-    let leg = Leg {
+fn peer_addr(socket: u32) -> Destination {
+    let peer_addr = PeerAddr {
         socket: SocketId(socket),
         address: "192.0.2.1:1".parse().unwrap(),
     };
     (
-        leg,
+        peer_addr,
         Some(IpAddr::from([192, 0, 2, u8::try_from(socket).unwrap()])),
     )
 }
@@ -27,28 +27,28 @@ fn pop(outbox: &mut Outbox, out: &mut Vec<u8>) -> Option<Destination> {
 #[test]
 fn gives_datagrams_in_order_and_is_bounded() {
     let mut outbox = Outbox::new(2 * SPAN_LEN + 3);
-    assert!(push_bytes(&mut outbox, leg(1), &[1, 2]));
-    let refused: Result<(), ()> = outbox.push(leg(9), |out| {
+    assert!(push_bytes(&mut outbox, peer_addr(1), &[1, 2]));
+    let refused: Result<(), ()> = outbox.push(peer_addr(9), |out| {
         out.push(9);
         Err(())
     });
     assert_eq!(refused, Err(()));
-    assert!(push_bytes(&mut outbox, leg(2), &[3]));
-    assert!(!push_bytes(&mut outbox, leg(3), &[4]));
+    assert!(push_bytes(&mut outbox, peer_addr(2), &[3]));
+    assert!(!push_bytes(&mut outbox, peer_addr(3), &[4]));
     let mut out = Vec::new();
-    assert_eq!(pop(&mut outbox, &mut out), Some(leg(1)));
-    assert_eq!(pop(&mut outbox, &mut out), Some(leg(2)));
+    assert_eq!(pop(&mut outbox, &mut out), Some(peer_addr(1)));
+    assert_eq!(pop(&mut outbox, &mut out), Some(peer_addr(2)));
     assert_eq!(pop(&mut outbox, &mut out), None);
     assert_eq!(out, [1, 2, 3]);
-    assert!(push_bytes(&mut outbox, leg(3), &[4]));
-    assert_eq!(pop(&mut outbox, &mut out), Some(leg(3)));
+    assert!(push_bytes(&mut outbox, peer_addr(3), &[4]));
+    assert_eq!(pop(&mut outbox, &mut out), Some(peer_addr(3)));
 }
 
 #[test]
 fn empty_datagrams_take_room_too() {
     let mut outbox = Outbox::new(10 * SPAN_LEN);
     let taken = (0..1_000)
-        .filter(|_| push_bytes(&mut outbox, leg(1), &[]))
+        .filter(|_| push_bytes(&mut outbox, peer_addr(1), &[]))
         .count();
     assert_eq!(taken, 10);
     assert!(outbox.memory() <= 16 * size_of::<Turn>());
@@ -69,7 +69,7 @@ fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
     outbox
         .push_frame(
             (LinkId(link), ShardId::FIRST),
-            (leg(link.into()), packing),
+            (peer_addr(link.into()), packing),
             write,
         )
         .unwrap();
@@ -79,7 +79,7 @@ fn push(outbox: &mut Outbox, link: u16, packing: Packing, frame: &[u8]) {
 fn drain(outbox: &mut Outbox) -> Vec<(u32, Option<u16>, Vec<Vec<u8>>)> {
     let mut bursts = Vec::new();
     let mut out = Vec::new();
-    while let Some(((leg, _), segment)) = outbox.pop(&mut out) {
+    while let Some(((peer_addr, _), segment)) = outbox.pop(&mut out) {
         let len = segment.map_or(out.len(), |len| usize::from(len.get()));
         let frames = if out[0] == trunk::KIND {
             assert!(out.len() <= crate::hop::FRAME_MAX);
@@ -90,7 +90,7 @@ fn drain(outbox: &mut Outbox) -> Vec<(u32, Option<u16>, Vec<Vec<u8>>)> {
         } else {
             out.chunks(len).map(<[u8]>::to_vec).collect()
         };
-        bursts.push((leg.socket.0, segment.map(NonZeroU16::get), frames));
+        bursts.push((peer_addr.socket.0, segment.map(NonZeroU16::get), frames));
         out.clear();
     }
     bursts
@@ -189,12 +189,12 @@ fn what_was_taken_makes_room_where_the_queue_is_never_empty() {
     let mut outbox = Outbox::new(bytes_max);
     let mut out = Vec::new();
     for _ in 0..10 {
-        assert!(push_bytes(&mut outbox, leg(1), &[7; 100]));
+        assert!(push_bytes(&mut outbox, peer_addr(1), &[7; 100]));
     }
     for round in 0..10_000 {
-        assert!(push_bytes(&mut outbox, leg(1), &[7; 100]), "{round}");
+        assert!(push_bytes(&mut outbox, peer_addr(1), &[7; 100]), "{round}");
         out.clear();
-        assert_eq!(pop(&mut outbox, &mut out), Some(leg(1)));
+        assert_eq!(pop(&mut outbox, &mut out), Some(peer_addr(1)));
         assert_eq!(out, [7; 100]);
     }
     assert!(outbox.memory() < bytes_max);

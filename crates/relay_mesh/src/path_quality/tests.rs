@@ -38,7 +38,7 @@ type Sent = Result<PathProbe, (u64, usize)>;
 /// A path with a delay of 30 ms each way, probed every 40 ms, in steps of 1 ms.
 struct Harness {
     quality: PathQuality,
-    far: DataArrivals,
+    remote: DataArrivals,
     draws: Generator,
     now: u64,
     probe: u32,
@@ -55,7 +55,7 @@ impl Harness {
     fn new(seed: u64) -> Self {
         Self {
             quality: PathQuality::new(5),
-            far: DataArrivals::default(),
+            remote: DataArrivals::default(),
             draws: Seed::from_number(seed).generator(1),
             now: 0,
             probe: 0,
@@ -125,11 +125,11 @@ impl Harness {
             match what {
                 Ok(probe) => {
                     self.probes_arrived += 1;
-                    let data = self.far.on_probe(now, probe.sampling);
+                    let data = self.remote.on_probe(now, probe.sampling);
                     let echo = probe.answer(now, self.probes_arrived, data);
                     self.back.push((self.now + 30, echo));
                 }
-                Err((number, len)) => self.far.on_data(now, (FLOW, number), len),
+                Err((number, len)) => self.remote.on_data(now, (FLOW, number), len),
             }
         }
         let count = |lost: &VecDeque<bool>| u32::try_from(lost.len()).unwrap();
@@ -150,9 +150,12 @@ const fn is_failing(quality: &PathQuality) -> bool {
 /// The time to detect a fault for each of 20 seeds, ms, after 5 s without one.
 fn found(interval: u64, line: Line) -> Vec<u64> {
     let found = (0..20).map(|seed| {
-        let mut rig = Harness::new(seed);
-        assert_eq!(rig.run((5_000, interval, 100), HONEST, is_failing), None);
-        let after = rig.run((20_000, interval, 100), line, is_failing);
+        let mut harness = Harness::new(seed);
+        assert_eq!(
+            harness.run((5_000, interval, 100), HONEST, is_failing),
+            None
+        );
+        let after = harness.run((20_000, interval, 100), line, is_failing);
         after.unwrap_or_else(|| panic!("seed {seed} finds nothing"))
     });
     found.collect()
@@ -237,10 +240,10 @@ fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
                 ..HONEST
             };
             for (seed, interval) in [(1, 2), (2, 16), (3, 50)] {
-                let mut rig = Harness::new(seed);
-                let alarm = rig.run((120_000, interval, 100), line, is_failing);
+                let mut harness = Harness::new(seed);
+                let alarm = harness.run((120_000, interval, 100), line, is_failing);
                 assert_eq!(alarm, None, "{loss} {jitter} {interval}");
-                assert!(!rig.quality.needs_pieces);
+                assert!(!harness.quality.needs_pieces);
             }
         }
     }
@@ -248,21 +251,21 @@ fn honest_paths_with_loss_and_jitter_raise_no_alarm() {
 
 #[test]
 fn a_path_that_becomes_slower_or_stops_as_a_whole_raises_no_alarm() {
-    let mut rig = Harness::new(1);
-    assert_eq!(rig.run((5_000, 16, 100), HONEST, is_failing), None);
+    let mut harness = Harness::new(1);
+    assert_eq!(harness.run((5_000, 16, 100), HONEST, is_failing), None);
     for round in 0..20 {
         let silent = Line {
             loss: (1_000_000, 1_000_000),
             ..HONEST
         };
-        let outage = rig.run((100 + round * 20, 16, 100), silent, is_failing);
+        let outage = harness.run((100 + round * 20, 16, 100), silent, is_failing);
         assert_eq!(outage, None);
         let jittery = Line {
             jitter: 100,
             ..HONEST
         };
-        assert_eq!(rig.run((1_000, 16, 100), jittery, is_failing), None);
-        assert_eq!(rig.run((3_000, 16, 100), HONEST, is_failing), None);
+        assert_eq!(harness.run((1_000, 16, 100), jittery, is_failing), None);
+        assert_eq!(harness.run((3_000, 16, 100), HONEST, is_failing), None);
     }
 }
 
@@ -272,25 +275,25 @@ fn long_datagrams_that_are_dropped_travel_in_pieces() {
         mtu: 1_180,
         ..HONEST
     };
-    let mut rig = Harness::new(1);
-    assert_eq!(rig.run((5_000, 50, 1_230), HONEST, is_failing), None);
-    let pieces = rig.run((5_000, 50, 1_230), line, |quality| quality.needs_pieces);
+    let mut harness = Harness::new(1);
+    assert_eq!(harness.run((5_000, 50, 1_230), HONEST, is_failing), None);
+    let pieces = harness.run((5_000, 50, 1_230), line, |quality| quality.needs_pieces);
     assert!(pieces.is_some_and(|time| time <= 700), "{pieces:?}");
-    assert_eq!(rig.run((60_000, 50, 1_230), line, is_failing), None);
+    assert_eq!(harness.run((60_000, 50, 1_230), line, is_failing), None);
 }
 
 #[test]
-fn memory_is_bounded_whatever_the_far_end_reports() {
+fn memory_is_bounded_whatever_the_remote_end_reports() {
     let mut quality = PathQuality::new(1);
-    let mut far = DataArrivals::default();
+    let mut remote = DataArrivals::default();
     for number in 0..10_000_u32 {
         let now = Instant::from_millis(number.into());
         for packet in 0..4 {
             quality.on_data_sent(now, (FLOW, u64::from(number) * 4 + packet), 100);
-            far.on_data(now, (FLOW, packet), 100);
+            remote.on_data(now, (FLOW, packet), 100);
         }
         let (sampling, _) = quality.on_probe_sent(now, number);
-        let mut data = far.on_probe(now, sampling);
+        let mut data = remote.on_probe(now, sampling);
         data.arrived = [number.wrapping_mul(0x9E37_79B9); SIZE_CLASSES];
         data.sampled = u8::MAX;
         let probe = PathProbe {

@@ -35,13 +35,13 @@ fn ready(labels: &[(u64, u32)], refused: &[u64]) -> Progress {
 }
 
 #[test]
-fn a_flow_that_the_far_end_refuses_leaves_the_others_their_labels() {
+fn a_flow_that_the_remote_end_refuses_leaves_the_others_their_labels() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
     let way = (&[node(2)][..], node(4), 0);
     let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
-    let Progress::Pending(last) = setup.on_reply(requests[0].id, far, &mut ids) else {
+    let remote = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
+    let Progress::Pending(last) = setup.on_reply(requests[0].id, remote, &mut ids) else {
         panic!("it goes on");
     };
     assert_eq!(last[0].request, pass_on(node(4), &[40, 42]));
@@ -72,14 +72,14 @@ fn where_all_flows_are_unknown_the_path_is_not_at_fault() {
 }
 
 #[test]
-fn only_the_far_end_may_say_that_a_flow_is_unknown() {
+fn only_the_remote_end_may_say_that_a_flow_is_unknown() {
     let mut ids = counter();
-    let (relay, far) = (node(2), node(4));
+    let (relay, remote) = (node(2), node(4));
     let mut answer = |to: NodeId, reply| {
         let flows = vec![FlowId(7), FlowId(9)];
-        let way = (&[relay][..], far, 0);
+        let way = (&[relay][..], remote, 0);
         let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-        if to == far {
+        if to == remote {
             return setup.on_reply(requests[0].id, reply, &mut ids);
         }
         let granted = RouteReply::Done(vec![granted(1), granted(2)]);
@@ -92,9 +92,9 @@ fn only_the_far_end_may_say_that_a_flow_is_unknown() {
     let unknown = || RouteReply::Refused(Refused::UnknownFlow);
     let none = || RouteReply::Done(vec![Granted::NONE, Granted::NONE]);
     let one = || RouteReply::Done(vec![granted(1), Granted::NONE]);
-    assert_eq!(answer(far, unknown()), ready(&[], &[7, 9]));
-    assert_eq!(answer(far, none()), ready(&[], &[7, 9]));
-    assert!(matches!(answer(far, one()), Progress::Pending(_)));
+    assert_eq!(answer(remote, unknown()), ready(&[], &[7, 9]));
+    assert_eq!(answer(remote, none()), ready(&[], &[7, 9]));
+    assert!(matches!(answer(remote, one()), Progress::Pending(_)));
     let failed = |why| Progress::Failed(why);
     assert_eq!(answer(relay, unknown()), failed(Refused::UnknownFlow));
     assert_eq!(answer(relay, none()), failed(Refused::BadLabel));
@@ -120,7 +120,7 @@ fn counter() -> impl FnMut() -> RequestId {
 }
 
 #[test]
-fn two_rounds_and_the_far_end_first() {
+fn two_rounds_and_the_remote_end_first() {
     let mut ids = counter();
     let flows = vec![FlowId(0), FlowId(1)];
     let (mut setup, requests) = PathSetup::start(
@@ -220,8 +220,8 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
             Progress::Failed(Refused::BadLabel)
         );
     }
-    // The same for the first relay's single request: the far end's label is released.
-    let [far_end, relay] = sessions();
+    // The same for the first relay's single request: the remote end's label is released.
+    let [remote_end, relay] = sessions();
     let none = || RouteReply::Done(vec![Granted::NONE]);
     let two = || RouteReply::Done(vec![granted(1), granted(2)]);
     for (reply, why) in [
@@ -231,7 +231,7 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         (two(), Refused::BadLabel),
     ] {
         let (mut setup, requests) = start(&mut ids);
-        setup.record_session(requests[0].id, Some(far_end));
+        setup.record_session(requests[0].id, Some(remote_end));
         let given = RouteReply::Done(vec![granted(40)]);
         let Progress::Pending(last) = setup.on_reply(requests[0].id, given, &mut ids) else {
             panic!("it goes on");
@@ -240,22 +240,22 @@ fn a_refusal_or_another_number_of_labels_ends_it() {
         let end = setup.on_reply(last[0].id, reply, &mut ids);
         assert_eq!(end, Progress::Failed(why));
         let label = granted(40).label;
-        let session = far_end;
-        assert_eq!(setup.into_held(), [Held { session, label }]);
+        let session = remote_end;
+        assert_eq!(setup.into_held(), [HeldLabel { session, label }]);
     }
 }
 
 #[test]
-fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
+fn three_relays_are_bound_from_the_remote_end_and_released_on_failure() {
     let mut ids = counter();
     let way = (&[node(2), node(3), node(4)][..], node(5), 0);
     let flows = vec![FlowId(0)];
     let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    let [first, second, third, far_end] = sessions();
+    let [first, second, third, remote_end] = sessions();
     let mut progress = Progress::Pending(Vec::new());
     for (ask, (session, slot)) in requests
         .iter()
-        .zip([(second, 30), (third, 40), (far_end, 50)])
+        .zip([(second, 30), (third, 40), (remote_end, 50)])
     {
         setup.record_session(ask.id, Some(session));
         let given = RouteReply::Done(vec![granted(slot)]);
@@ -276,8 +276,8 @@ fn three_relays_are_bound_from_the_far_end_and_released_on_failure() {
         &mut ids,
     );
     assert_eq!(end, Progress::Failed(Refused::BadGrant));
-    let held = [(first, 20), (second, 30), (third, 40), (far_end, 50)];
-    let held = held.map(|(session, slot)| Held {
+    let held = [(first, 20), (second, 30), (third, 40), (remote_end, 50)];
+    let held = held.map(|(session, slot)| HeldLabel {
         session,
         label: granted(slot).label,
     });
@@ -290,17 +290,17 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     let flows = vec![FlowId(0), FlowId(1), FlowId(3)];
     let way = (&[node(2), node(3)][..], node(4), 0);
     let (mut setup, requests) = PathSetup::start(Instant::ZERO, node(1), way, flows, &mut ids);
-    let [first, middle, far_end, stray, other] = sessions();
+    let [first, middle, remote_end, stray, other] = sessions();
     setup.record_session(requests[0].id, Some(middle));
-    setup.record_session(requests[1].id, Some(far_end));
+    setup.record_session(requests[1].id, Some(remote_end));
     setup.record_session(RequestId(99), Some(stray));
-    let far = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
-    setup.on_reply(requests[1].id, far, &mut ids);
+    let remote = RouteReply::Done(vec![granted(40), Granted::NONE, granted(42)]);
+    setup.on_reply(requests[1].id, remote, &mut ids);
     let relay = RouteReply::Done(vec![granted(30), granted(31), granted(32)]);
     let Progress::Pending(binds) = setup.on_reply(requests[0].id, relay, &mut ids) else {
         panic!("it goes on");
     };
-    let held = |session, slot| Held {
+    let held = |session, slot| HeldLabel {
         session,
         label: granted(slot).label,
     };
@@ -312,7 +312,7 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
     setup.on_reply(binds[1].id, passed, &mut ids);
     assert_eq!(
         setup.take_held(FlowId(3)),
-        [held(first, 22), held(other, 32), held(far_end, 42)]
+        [held(first, 22), held(other, 32), held(remote_end, 42)]
     );
     assert_eq!(setup.take_held(FlowId(3)), []);
     assert_eq!(setup.take_held(FlowId(1)), [], "the far end refused it");
@@ -323,7 +323,7 @@ fn what_was_given_is_held_by_the_session_of_the_answer_once_each() {
             held(middle, 31),
             held(first, 20),
             held(other, 30),
-            held(far_end, 40)
+            held(remote_end, 40)
         ]
     );
 }

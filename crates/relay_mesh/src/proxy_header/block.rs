@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use wire::proxy_header::{self as block, BadHeader, BlockRead, Family, Subject};
+use wire::proxy_header::{self as block, BlockRead, Family, Subject};
 
-use super::Found;
 use super::header::{
     CHECKSUM_LEN, Header, TLV_HEADER_LEN, Tlv, TlvKind, Tlvs, UNIQUE_ID_MAX, Version, checksum_of,
 };
+use super::{BadHeader, Found};
 
 /// Reads a header from bytes that begin with the signature, or are a prefix of it.
 pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader> {

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use wire::proxy_header::{BadHeader, Ends, Subject};
+use wire::proxy_header::{Ends, Subject};
+
+use super::BadHeader;
 
 /// A header, and the offset of the payload after it.
 #[derive(Clone, Debug, PartialEq, Eq)]

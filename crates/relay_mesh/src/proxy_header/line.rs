@@ -4,10 +4,10 @@ use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str;
 
-use wire::proxy_header::{AddressPair, BadHeader, Ends, Subject, Transport};
+use wire::proxy_header::{AddressPair, Ends, Subject, Transport};
 
 use super::header::{Header, Tlvs, Version};
-use super::{Found, WriteError, is_start};
+use super::{BadHeader, Found, WriteError, is_start};
 
 /// Longest line, with its end; the specification, section 2.1.
 pub const LINE_MAX: usize = 107;
@@ -42,7 +42,7 @@ pub(super) fn read(bytes: &[u8], len_max: usize) -> Result<Found<'_>, BadHeader>
     let missing = if window.ends_with(b"\r") { 1 } else { 2 };
     let needed = window.len().saturating_add(missing).max(LINE_MIN);
     if needed > len_max {
-        return Err(BadHeader::TooLong);
+        return Err(BadHeader::LineTooLong);
     }
     Ok(Found::Partial { needed })
 }

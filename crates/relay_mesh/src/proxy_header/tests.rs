@@ -83,14 +83,14 @@ fn mesh_c1_a_truncated_header_asks_for_more() {
         block(0x21, 0x11, &[&V4[..], &[4, 0, 3, 1, 2, 3]].concat()),
         block(0x20, 0, &[]),
     ];
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let tlvs = [Tlv {
         kind: TlvKind::SESSION_ID,
         value: &[7; 16],
     }];
     let flow = ends(Transport::Datagram, "[2001:db8::9]:1", "[2001:db8::1]:2");
-    write_block(&Subject::Flow(flow), &tlvs, Checksum::Crc32c, &mut told).unwrap();
-    headers.push(told);
+    write_block(&Subject::Flow(flow), &tlvs, Checksum::Crc32c, &mut reported).unwrap();
+    headers.push(reported);
     for header in headers {
         for len in 0..header.len() {
             let Ok(Found::Partial { needed }) = read(&header[..len], LEN_USUAL) else {
@@ -99,7 +99,7 @@ fn mesh_c1_a_truncated_header_asks_for_more() {
             assert!(len < needed && needed <= header.len(), "{len}: {needed}");
             if len >= SIGNATURE.len() && is_like(&header) {
                 let cut = read_datagram(&header[..len], LEN_USUAL);
-                assert_eq!(cut, Err(BadHeader::Short), "{len}");
+                assert_eq!(cut, Err(BadBlock::Short.into()), "{len}");
             }
         }
         let alone = whole(&header, LEN_USUAL);

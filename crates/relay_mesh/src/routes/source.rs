@@ -57,19 +57,19 @@ impl SourceRoutes {
     ///
     /// The result equals that of [`compute`](Self::compute), with less work for a small change.
     pub fn relink(&mut self, graph: &Graph, (a, b): (NodeIndex, NodeIndex)) {
-        let far = match self.source {
+        let remote = match self.source {
             source if source == a => Some(b),
             source if source == b => Some(a),
             _ => None,
         };
-        if let Some(far) = far {
-            self.set_direct(far, graph.link(self.source, far));
+        if let Some(remote) = remote {
+            self.set_direct(remote, graph.link(self.source, remote));
         }
         self.repair(graph, &[a, b]);
     }
 
-    /// Returns the routes that remain without the relays of `path`, or without its link if it has no
-    /// relay.
+    /// Returns the routes that remain without the relays of `path`, or without its link if it has
+    /// no relay.
     #[must_use]
     pub fn without(&self, graph: &Graph, path: &Path) -> Self {
         let mut left = self.clone();
@@ -160,9 +160,9 @@ impl SourceRoutes {
         next
     }
 
-    fn set_direct(&mut self, far: NodeIndex, cost: Cost) {
+    fn set_direct(&mut self, remote: NodeIndex, cost: Cost) {
         if let Some(round) = self.rounds.first_mut() {
-            set(&mut round.costs, far, cost);
+            set(&mut round.costs, remote, cost);
         }
     }
 

@@ -4,7 +4,7 @@ use wire::Seed;
 const SLOTS: LinkSlots = LinkSlots {
     full_mesh_max: 12,
     required: 4,
-    far_ends: 3,
+    remote_ends: 3,
     low_latency: 4,
     random: 2,
     soft_max: 14,
@@ -14,7 +14,7 @@ const SLOTS: LinkSlots = LinkSlots {
 /// Free relays without measurements, with random keys drawn from a seed.
 fn strangers(seed: u64, count: u16) -> Vec<Candidate> {
     let mut generator = Seed::from_number(seed).generator(0);
-    let stranger = |link| Candidate {
+    let outsider = |link| Candidate {
         link: LinkId(link),
         state: DialState::Available,
         measured: None,
@@ -23,7 +23,7 @@ fn strangers(seed: u64, count: u16) -> Vec<Candidate> {
         may_relay: true,
         random_key: generator.next_u64(),
     };
-    (0..count).map(stranger).collect()
+    (0..count).map(outsider).collect()
 }
 
 /// The same, all measured: a higher number means a longer delay.
@@ -49,7 +49,7 @@ fn places_of_the_default_are_48_for_all_and_16_16_8_and_16_for_guests() {
         LinkSlots {
             full_mesh_max: 48,
             required: 16,
-            far_ends: 12,
+            remote_ends: 12,
             low_latency: 16,
             random: 8,
             soft_max: 56,

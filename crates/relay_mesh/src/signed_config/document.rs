@@ -152,7 +152,7 @@ impl Document {
     /// Returns the UDP games and the TCP games that `own` may carry in `roles`, opened at an entry
     /// on the addresses `listen`.
     ///
-    /// They do not list the far ends, which are checked against the document for each flow: a
+    /// They do not list the remote ends, which are checked against the document for each flow: a
     /// changed list then ends no flow that it still allows.
     pub(crate) fn carried(
         &self,

@@ -35,12 +35,12 @@ pub struct Holder {
     has_minimum: bool,
     /// Whether a link was dropped, so that the chain no longer starts at `anchor`.
     has_dropped_links: bool,
-    held: Option<Held>,
+    held: Option<HeldDocument>,
     stats: HolderStats,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldDocument {
     document: Document,
     envelope: Envelope,
     /// Whether it changed the keys or is the minimum, and so is kept when another follows.
@@ -50,7 +50,7 @@ struct Held {
 struct Opened {
     /// Links from the keys in force to those that signed the document.
     links: Vec<Link>,
-    held: Held,
+    held: HeldDocument,
     has_minimum: bool,
 }
 
@@ -277,7 +277,7 @@ impl Holder {
         if !has_minimum {
             self.refuse_without_minimum(offered)?;
         }
-        let held = Held {
+        let held = HeldDocument {
             is_link: tip.is_link(&document, rank),
             document,
             envelope: last,

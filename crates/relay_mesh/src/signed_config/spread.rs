@@ -131,26 +131,26 @@ impl Spread {
     }
 
     /// Handles a piece; drops unrequested ones.
-    pub fn on_piece(&mut self, now: Instant, from: NodeId, piece: Piece<'_>) -> Taken {
+    pub fn on_piece(&mut self, now: Instant, from: NodeId, piece: Piece<'_>) -> PieceOutcome {
         let transfer = self.transfer.as_mut();
         let Some(transfer) = transfer.filter(|transfer| transfer.from == from) else {
-            return Taken::Dropped;
+            return PieceOutcome::Dropped;
         };
         let len = *transfer.len.get_or_insert(piece.len);
         let offset = u32::try_from(transfer.bytes.len()).unwrap_or(u32::MAX);
         if piece.version != transfer.version || piece.len != len || piece.offset != offset {
-            return Taken::Dropped;
+            return PieceOutcome::Dropped;
         }
         transfer.bytes.extend_from_slice(piece.bytes);
         transfer.piece_due = now + PIECE_DUE;
         let offset = u32::try_from(transfer.bytes.len()).unwrap_or(u32::MAX);
         if offset < len {
             let version = transfer.version;
-            return Taken::More(ConfigMessage::Request { version, offset });
+            return PieceOutcome::More(ConfigMessage::Request { version, offset });
         }
         let bytes = core::mem::take(&mut transfer.bytes);
         self.transfer = None;
-        Taken::Whole(bytes)
+        PieceOutcome::Whole(bytes)
     }
 
     /// Handles the outcome of a neighbour's bundle; a refusal backs the neighbour off.
@@ -195,7 +195,7 @@ impl Spread {
 
 /// Outcome of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum PieceOutcome {
     /// Send this request for the next piece to the same neighbour.
     More(ConfigMessage<'static>),
     /// The bundle is complete: offer it to the holder, and pass the outcome to

@@ -36,8 +36,8 @@ fn pgx7_the_worked_example_is_what_is_signed_to_the_last_byte() {
         write!(text, "{byte:02x}").expect("a string takes all");
         text
     });
-    let told: String = block("text").split_whitespace().collect();
-    assert_eq!(told, head, "the page holds other bytes");
+    let reported: String = block("text").split_whitespace().collect();
+    assert_eq!(reported, head, "the page holds other bytes");
     assert!(PAGE.contains(&format!("has {} bytes", text.len())));
 
     let mut holder = Holder::new("east-1", AdminKeys::new([public], 1).unwrap());

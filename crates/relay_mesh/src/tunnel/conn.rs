@@ -16,7 +16,7 @@ use super::open_record::{OpenReader, RESET};
 pub(super) struct Conn {
     /// Its stream; `None` at an entry until QUIC allows one.
     pub(super) stream: Option<StreamId>,
-    pub(super) stage: Stage,
+    pub(super) stage: TunnelConnState,
     /// Timeout of the current stage; `None` once the connection is open.
     pub(super) deadline: Option<Instant>,
     /// The source it counts for; `None` at an exit until the open record is read.
@@ -33,7 +33,7 @@ pub(super) struct Conn {
 }
 
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum TunnelConnState {
     /// Entry: waits for the exit's answer.
     Asking,
     /// Exit: reads the open record.
@@ -57,7 +57,7 @@ pub(super) enum Outbound {
     Ending,
     /// The stream is finished.
     Ended,
-    /// The far end has acknowledged all bytes.
+    /// The remote end has acknowledged all bytes.
     Delivered,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Wants {
 }
 
 impl Conn {
-    pub(super) fn new(stage: Stage, deadline: Instant) -> Self {
+    pub(super) fn new(stage: TunnelConnState, deadline: Instant) -> Self {
         Self {
             stream: None,
             stage,
@@ -91,7 +91,7 @@ impl Conn {
 
     /// Whether the driver's bytes may follow our first ones: at an exit, after it has accepted.
     pub(super) const fn may_write(&self) -> bool {
-        matches!(self.stage, Stage::Asking | Stage::Open)
+        matches!(self.stage, TunnelConnState::Asking | TunnelConnState::Open)
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -102,7 +102,7 @@ impl Conn {
 /// Bytes read from a stream at a time.
 pub(super) const CHUNK_MAX: usize = 16 << 10;
 
-/// How fast a driver consumes the far end's bytes.
+/// How fast a driver consumes the remote end's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uptake {
     /// Bytes since the last check.

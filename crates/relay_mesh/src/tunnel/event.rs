@@ -42,7 +42,7 @@ pub enum TunnelEvent {
         /// The connection.
         conn: ConnId,
     },
-    /// All bytes of the far end were consumed, and it has closed its half.
+    /// All bytes of the remote end were consumed, and it has closed its half.
     Finished {
         /// The connection.
         conn: ConnId,
@@ -69,9 +69,9 @@ pub enum ConnEnd {
     Done,
     /// The exit refused it.
     Refused(Refusal),
-    /// The TCP connection at the far end was reset, or the player is gone.
+    /// The TCP connection at the remote end was reset, or the player is gone.
     Reset,
-    /// The far end, or the driver at this one, did not answer in time.
+    /// The remote end, or the driver at this one, did not answer in time.
     Unanswered,
     /// The tunnel is down.
     Lost(TunnelEnd),
@@ -83,9 +83,9 @@ pub enum ConnEnd {
 pub enum TunnelEnd {
     /// This end closed it.
     Local,
-    /// The far end closed it.
+    /// The remote end closed it.
     Closed,
-    /// Nothing arrived from the far end for 20 s.
+    /// Nothing arrived from the remote end for 20 s.
     Silent,
     /// One end did not prove the expected identity.
     Identity,

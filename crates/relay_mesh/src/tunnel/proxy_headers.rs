@@ -9,9 +9,9 @@ use wire::Instant;
 
 use super::open_record::OpenRecord;
 use crate::game::{HeaderExtras, ServerHeader};
-use crate::leg::is_single_host;
+use crate::peer_addr::is_single_host;
 use crate::proxy_header::{
-    BadHeader, Ends, Found, LEN_USUAL, PolicyViolation, Subject, Tlv, TlvKind, Transport,
+    BadBlock, BadHeader, Ends, Found, LEN_USUAL, PolicyViolation, Subject, Tlv, TlvKind, Transport,
     TrustedProxies, Version, WriteError, read, write_block, write_line,
 };
 
@@ -78,7 +78,7 @@ impl InboundHeader {
         let ends = ends.map_err(InboundHeaderError::PolicyViolation)?;
         if let Some(ends) = &ends {
             if ends.transport != Transport::Stream {
-                return Err(InboundHeaderError::Header(BadHeader::Family));
+                return Err(InboundHeaderError::Header(BadBlock::Family.into()));
             }
             // The game server receives this address and may treat it as one that it can reach.
             if !is_single_host(ends.source) {

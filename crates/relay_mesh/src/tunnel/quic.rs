@@ -32,9 +32,9 @@ pub(super) struct Quic {
 #[derive(Debug)]
 pub(super) enum Read {
     Bytes(Bytes),
-    /// The far end finished the stream.
+    /// The remote end finished the stream.
     Finished,
-    /// The far end reset the stream with this code.
+    /// The remote end reset the stream with this code.
     Reset(u64),
     /// No bytes are available now.
     Nothing,
@@ -44,20 +44,20 @@ pub(super) enum Read {
 pub(super) enum Written {
     /// Number of bytes accepted, which may be less than all.
     Taken(usize),
-    /// The far end stopped the stream with this code.
+    /// The remote end stopped the stream with this code.
     Stopped(u64),
 }
 
 impl Quic {
-    /// Starts a connection to `far`.
+    /// Starts a connection to `remote`.
     pub(super) fn connect(
         config: &TunnelConfig,
         identity: &TlsIdentity,
-        far: NodeId,
+        remote: NodeId,
         (clock, now): (Clock, Instant),
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut client = ClientConfig::new(client_config(identity, far)?);
+        let mut client = ClientConfig::new(client_config(identity, remote)?);
         client.transport_config(transport(config, 0, &path_probes));
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None);
         let connection = endpoint
@@ -66,15 +66,15 @@ impl Quic {
         Ok(Self::new(endpoint, Some(connection), clock, path_probes))
     }
 
-    /// Accepts a connection from `far`.
+    /// Accepts a connection from `remote`.
     pub(super) fn listen(
         config: &TunnelConfig,
         identity: &TlsIdentity,
-        far: NodeId,
+        remote: NodeId,
         clock: Clock,
     ) -> Result<Self, KeyRefused> {
         let path_probes = PathProbes::default();
-        let mut server = ServerConfig::with_crypto(server_config(identity, far)?);
+        let mut server = ServerConfig::with_crypto(server_config(identity, remote)?);
         // Tokens need the wall clock; without them and without retries QUIC does not read it.
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
@@ -181,7 +181,7 @@ impl Quic {
         }
     }
 
-    /// Opens a stream if the far end's limit allows it.
+    /// Opens a stream if the remote end's limit allows it.
     pub(super) fn open(&mut self) -> Option<StreamId> {
         let (_, connection) = self.connection.as_mut()?;
         connection.streams().open(Dir::Bi)
@@ -215,7 +215,7 @@ impl Quic {
     /// Finishes the send half of a stream after all written bytes.
     pub(super) fn finish(&mut self, stream: StreamId) {
         if let Some((_, connection)) = &mut self.connection {
-            // It fails if the far end stopped the stream; an event reports that.
+            // It fails if the remote end stopped the stream; an event reports that.
             connection.send_stream(stream).finish().ok();
         }
     }
@@ -249,7 +249,7 @@ impl Quic {
         read
     }
 
-    /// Returns the code with which the far end reset a stream that must not be read yet.
+    /// Returns the code with which the remote end reset a stream that must not be read yet.
     pub(super) fn reset_code(&mut self, stream: StreamId) -> Option<u64> {
         let (_, connection) = self.connection.as_mut()?;
         let code = connection.recv_stream(stream).received_reset().ok()??;
@@ -290,7 +290,7 @@ fn transport(
     Arc::new(transport)
 }
 
-/// Placeholder for the far end's address, which QUIC requires and nothing uses.
+/// Placeholder for the remote end's address, which QUIC requires and nothing uses.
 const FAR: SocketAddr = SocketAddr::new(core::net::IpAddr::V6(Ipv6Addr::LOCALHOST), 1);
 const NAME: &str = "exit.invalid";
 /// Longest payload of a flow that is not split; `pieces::WHOLE_MAX`.
@@ -334,22 +334,23 @@ impl Clock {
     }
 }
 
-fn client_config(own: &TlsIdentity, far: NodeId) -> Result<Arc<QuicClientConfig>, KeyRefused> {
-    let config = tls::client_config(Some(own), verifier(far), PROTOCOL).map_err(|_| KeyRefused)?;
+fn client_config(own: &TlsIdentity, remote: NodeId) -> Result<Arc<QuicClientConfig>, KeyRefused> {
+    let config =
+        tls::client_config(Some(own), verifier(remote), PROTOCOL).map_err(|_| KeyRefused)?;
     let config = QuicClientConfig::try_from(config).map_err(|_| KeyRefused)?;
     Ok(Arc::new(config))
 }
 
-fn server_config(own: &TlsIdentity, far: NodeId) -> Result<Arc<QuicServerConfig>, KeyRefused> {
-    let config = tls::server_config(own.server_key(), Arc::new(verifier(far)), PROTOCOL)
+fn server_config(own: &TlsIdentity, remote: NodeId) -> Result<Arc<QuicServerConfig>, KeyRefused> {
+    let config = tls::server_config(own.server_key(), Arc::new(verifier(remote)), PROTOCOL)
         .map_err(|_| KeyRefused)?;
     let config = QuicServerConfig::try_from(config).map_err(|_| KeyRefused)?;
     Ok(Arc::new(config))
 }
 
-fn verifier(far: NodeId) -> NodeVerifier {
+fn verifier(remote: NodeId) -> NodeVerifier {
     NodeVerifier::new(move |node| {
-        if node == far {
+        if node == remote {
             Ok(())
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())

@@ -3,7 +3,7 @@
 use quinn_proto::{ConnectionError, Dir, Event, StreamEvent, StreamId};
 use wire::{Instant, LimitError, SourceKey};
 
-use super::conn::{CHUNK_MAX, Conn, Inbound, Outbound, Stage};
+use super::conn::{CHUNK_MAX, Conn, Inbound, Outbound, TunnelConnState};
 use super::event::{ConnEnd, TunnelEnd, TunnelEvent};
 use super::open_record::{ACCEPTED, OpenReader, OpenRecord, RESET, Refusal};
 use super::quic::{Read, Written};
@@ -82,7 +82,7 @@ impl Tunnel {
             let Some(stream) = self.quic.accept() else {
                 return;
             };
-            let stage = Stage::Reading(OpenReader::default());
+            let stage = TunnelConnState::Reading(OpenReader::default());
             let mut conn = Conn::new(stage, now + RECORD_MAX);
             conn.stream = Some(stream);
             let number = self.add(conn);
@@ -97,9 +97,9 @@ impl Tunnel {
             return;
         };
         match conn.stage {
-            Stage::Reading(_) => self.read_open(now, (number, stream)),
-            Stage::Asking => self.read_answer(number, stream),
-            Stage::Dialling | Stage::Open => {}
+            TunnelConnState::Reading(_) => self.read_open(now, (number, stream)),
+            TunnelConnState::Asking => self.read_answer(number, stream),
+            TunnelConnState::Dialling | TunnelConnState::Open => {}
         }
         let Some((_, stream)) = self.with_stream(number) else {
             return;
@@ -116,7 +116,7 @@ impl Tunnel {
             let Some(conn) = self.conns.get_mut(&number) else {
                 return;
             };
-            let Stage::Reading(reader) = &mut conn.stage else {
+            let TunnelConnState::Reading(reader) = &mut conn.stage else {
                 return;
             };
             let taken = match self.quic.read(stream, reader.wants()) {
@@ -145,7 +145,7 @@ impl Tunnel {
         let deadline = now + DIAL_MAX;
         if let Some(conn) = self.conns.get_mut(&number) {
             conn.source = Some(source);
-            conn.stage = Stage::Dialling;
+            conn.stage = TunnelConnState::Dialling;
             conn.deadline = Some(deadline);
         }
         self.deadlines.insert((deadline, number));
@@ -158,7 +158,7 @@ impl Tunnel {
             Read::Bytes(bytes) if *bytes == [ACCEPTED] => {
                 self.clear_deadline(number);
                 if let Some(conn) = self.conns.get_mut(&number) {
-                    conn.stage = Stage::Open;
+                    conn.stage = TunnelConnState::Open;
                 }
                 self.stats.accepted = self.stats.accepted.saturating_add(1);
                 let conn = self.id(number);
@@ -178,7 +178,7 @@ impl Tunnel {
         let Some((conn, stream)) = self.with_stream(number) else {
             return;
         };
-        let is_open = matches!(conn.stage, Stage::Open) && conn.inbound == Inbound::Open;
+        let is_open = matches!(conn.stage, TunnelConnState::Open) && conn.inbound == Inbound::Open;
         if !is_open || !conn.chunk.is_empty() {
             return;
         }
@@ -268,12 +268,12 @@ impl Tunnel {
         self.end_if_done(number);
     }
 
-    /// Handles a reset of one half by the far end, which ends the connection.
+    /// Handles a reset of one half by the remote end, which ends the connection.
     pub(super) fn on_broken(&mut self, number: u64, code: u64) {
         let Some(conn) = self.conns.get(&number) else {
             return;
         };
-        let is_asking = matches!(conn.stage, Stage::Asking);
+        let is_asking = matches!(conn.stage, TunnelConnState::Asking);
         if let Some(stream) = conn.stream {
             self.quic.reset(stream, RESET);
         }
@@ -296,14 +296,14 @@ impl Tunnel {
                 continue;
             };
             let code = match conn.stage {
-                Stage::Reading(_) => Refusal::Malformed.code(),
-                Stage::Dialling => Refusal::Slow.code(),
-                Stage::Asking | Stage::Open => RESET,
+                TunnelConnState::Reading(_) => Refusal::Malformed.code(),
+                TunnelConnState::Dialling => Refusal::Slow.code(),
+                TunnelConnState::Asking | TunnelConnState::Open => RESET,
             };
             if let Some(stream) = conn.stream {
                 self.quic.reset(stream, code);
             }
-            if matches!(conn.stage, Stage::Reading(_)) {
+            if matches!(conn.stage, TunnelConnState::Reading(_)) {
                 self.remove(number);
             } else {
                 self.end(number, ConnEnd::Unanswered);
@@ -344,7 +344,7 @@ impl Tunnel {
         let Some(conn) = self.conns.get(&number) else {
             return;
         };
-        let is_known = !matches!(conn.stage, Stage::Reading(_));
+        let is_known = !matches!(conn.stage, TunnelConnState::Reading(_));
         match end {
             ConnEnd::Done => self.stats.done = self.stats.done.saturating_add(1),
             ConnEnd::Refused(_) => self.stats.refused = self.stats.refused.saturating_add(1),

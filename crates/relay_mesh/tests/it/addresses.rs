@@ -189,7 +189,7 @@ fn sim_tcp_players_reach_a_server_that_moved() {
     let old: SocketAddr = streams::SERVER.parse().unwrap();
     let new = elsewhere(old);
     let first = mesh.connect_open();
-    mesh.say(first, b"hello");
+    mesh.transmit(first, b"hello");
     mesh.run(1_000);
     let end_of = |mesh: &Mesh, conn| mesh.process(ENTRY).streams.held[&conn].end;
     assert_eq!(mesh.process(ENTRY).streams.held[&first].got, b"hello");
@@ -213,9 +213,9 @@ fn sim_tcp_players_reach_a_server_that_moved() {
 fn sim_all_players_are_served_again_after_their_server_was_replaced() {
     let mut mesh = Mesh::new(Seed::from_number(64), &Shape::default());
     mesh.run(START + 2_000);
-    let crowd = gather(&mut mesh, 4_000, ms(2_000));
+    let many_players = gather(&mut mesh, 4_000, ms(2_000));
     mesh.run(8_000);
-    assert_eq!(mesh.world[crowd].served(), 4_000);
+    assert_eq!(mesh.world[many_players].served(), 4_000);
     let new = elsewhere(server());
     let of = AddressUse::Server {
         protocol: Protocol::Udp,
@@ -229,5 +229,5 @@ fn sim_all_players_are_served_again_after_their_server_was_replaced() {
     let again = mesh.now().saturating_sub(ms(2_000));
     mesh.run(1_000);
     let settled = mesh.now().saturating_sub(ms(500));
-    assert_eq!(mesh.world[crowd].unanswered(again, settled), 0);
+    assert_eq!(mesh.world[many_players].unanswered(again, settled), 0);
 }

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use relay_mesh::Leg;
+use relay_mesh::PeerAddr;
 use relay_mesh::link_state::Message;
 
 use crate::harness::{Adjust, ENTRY, RELAY, mesh_address};
@@ -61,8 +61,8 @@ fn pass(adjust: Adjust) {
     let count = mesh.world.apply(relay, |process, now| {
         let mut out = Vec::with_capacity(2_048);
         let mut pass = |frame: &mut Vec<u8>| {
-            let leg = Leg::mesh(mesh_address(ENTRY));
-            process.node.handle_datagram(now, leg.into(), frame);
+            let peer_addr = PeerAddr::mesh(mesh_address(ENTRY));
+            process.node.handle_datagram(now, peer_addr.into(), frame);
             out.clear();
             while process.node.poll_transmit(now, &mut out).is_some() {
                 out.clear();

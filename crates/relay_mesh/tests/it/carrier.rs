@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
-use relay_mesh::{FlowEnd, RationLimits, TurnedAway};
+use relay_mesh::{FlowEnd, TurnedAway, UnprovedLimits};
 use wire::Seed;
 
 use crate::harness::{ENTRY, EXIT, Mesh, START, Shape, game, link, ms, shape};
@@ -54,16 +54,16 @@ fn sim_mesh_a3_a_thousand_players_of_one_address_are_served() {
 #[test]
 fn mesh_a3_a_games_limits_hold_and_rejected_flows_are_reported() {
     let shape = shape(|_, config, _| {
-        let mut limits = RationLimits::default();
+        let mut limits = UnprovedLimits::default();
         (limits.newcomers, limits.unproved, limits.bytes) = (2, 8, 1 << 20);
-        config.rations = [("echo".into(), limits)].into();
+        config.unproved_limits = [("echo".into(), limits)].into();
     });
     let (served, _, mesh) = served(&shape, 100);
     assert!((16..60).contains(&served), "8 and 2 a second: {served}");
-    let told = mesh.turned_away(ENTRY);
+    let reported = mesh.turned_away(ENTRY);
     assert!(
-        matches!(told[..], [(TurnedAway::Ration, count)] if count > 50),
-        "{told:?}"
+        matches!(reported[..], [(TurnedAway::Ration, count)] if count > 50),
+        "{reported:?}"
     );
     assert_eq!(mesh.turned_away(EXIT), [], "it had room for all");
 }
@@ -73,15 +73,15 @@ fn mesh_a3_a_games_limits_hold_and_rejected_flows_are_reported() {
 #[test]
 fn mesh_a3_an_exit_does_not_report_a_flow_rejected_by_the_entry() {
     let shape = shape(|_, config, _| {
-        let mut limits = RationLimits::default();
+        let mut limits = UnprovedLimits::default();
         (limits.newcomers, limits.unproved) = (1_000, 4);
-        config.rations = [("echo".into(), limits)].into();
+        config.unproved_limits = [("echo".into(), limits)].into();
     });
     let (_, _, mesh) = served(&shape, 500);
-    let told = mesh.turned_away(ENTRY);
+    let reported = mesh.turned_away(ENTRY);
     assert!(
-        matches!(told[..], [(TurnedAway::Ration, count)] if count > 50),
-        "{told:?}"
+        matches!(reported[..], [(TurnedAway::Ration, count)] if count > 50),
+        "{reported:?}"
     );
     let gave_way = mesh.process(EXIT).closed_flows();
     assert!(gave_way.contains(&FlowEnd::Evicted), "{gave_way:?}");
@@ -102,9 +102,9 @@ fn mesh_a3_a_flow_refused_by_the_exit_is_reported_at_the_entry() {
     });
     let (served, _, mesh) = served(&shape, 20);
     assert_eq!(served, 0);
-    let told = mesh.turned_away(ENTRY);
+    let reported = mesh.turned_away(ENTRY);
     assert!(
-        matches!(told[..], [(TurnedAway::Refused, count)] if count > 0),
-        "{told:?}"
+        matches!(reported[..], [(TurnedAway::Refused, count)] if count > 0),
+        "{reported:?}"
     );
 }

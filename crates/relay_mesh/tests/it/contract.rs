@@ -5,7 +5,7 @@ use core::cell::Cell;
 use netsim::provider::SimProvider;
 use netsim::{ContractSubject, Limits, Reached, check_contract, test_site};
 use relay_mesh::hop::ShardId;
-use relay_mesh::{Command, Event, Forwarder, FrameStats, Leg, Node, Outcome, SocketId};
+use relay_mesh::{Command, Event, Forwarder, FrameStats, Node, Outcome, PeerAddr, SocketId};
 use wire::{Arrival, CommandId, Effect, Generator, Instant, Machine, Seed, Transmit, UnixTime};
 
 use crate::harness::{ENTRY, EXIT, RELAY, address, bare_nodes, mesh_address, server};
@@ -47,11 +47,11 @@ impl Sharded {
 }
 
 impl Machine for Sharded {
-    type Peer = Leg;
+    type Peer = PeerAddr;
     type Event = Event;
     type Command = Command;
 
-    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<Leg>, datagram: &mut [u8]) {
+    fn handle_datagram(&mut self, now: Instant, arrival: Arrival<PeerAddr>, datagram: &mut [u8]) {
         let own = usize::from(ShardId::of_datagram(datagram).place());
         let is_mistaken = datagram.len() % 16 == 3;
         let place = (own + usize::from(is_mistaken)) % (self.forwarders.len() + 1);
@@ -76,7 +76,7 @@ impl Machine for Sharded {
         self.node.set_unix_time(now, unix);
     }
 
-    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<Leg>> {
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit<PeerAddr>> {
         let mut forwarders = self.forwarders.iter_mut();
         forwarders
             .find_map(|forwarder| forwarder.poll_transmit(now, buf))
@@ -122,9 +122,9 @@ impl ContractSubject for Trio {
             .collect()
     }
 
-    fn route(&self, sender: usize, destination: Leg) -> Option<(usize, Leg)> {
+    fn route(&self, sender: usize, destination: PeerAddr) -> Option<(usize, PeerAddr)> {
         let to = (0..COUNT).find(|index| mesh_address(*index) == destination.address)?;
-        (destination.socket == SocketId::MESH).then(|| (to, Leg::mesh(mesh_address(sender))))
+        (destination.socket == SocketId::MESH).then(|| (to, PeerAddr::mesh(mesh_address(sender))))
     }
 
     /// A player's datagram at the entry, or a server's at the exit.
@@ -141,18 +141,18 @@ impl ContractSubject for Trio {
             EXIT => (drawn, server()),
             _ => return,
         };
-        let leg = Leg {
+        let peer_addr = PeerAddr {
             socket,
             address: from,
         };
-        machine.handle_datagram(now, leg.into(), &mut datagram);
+        machine.handle_datagram(now, peer_addr.into(), &mut datagram);
     }
 
-    fn unknown_peer(&self, index: usize, generator: &mut Generator) -> Leg {
+    fn unknown_peer(&self, index: usize, generator: &mut Generator) -> PeerAddr {
         let drawn = usize::try_from(generator.below(5)).unwrap();
         match drawn {
-            0..COUNT if drawn != index => Leg::mesh(mesh_address(drawn)),
-            _ => Leg::mesh(address("198.18.0.1:1")),
+            0..COUNT if drawn != index => PeerAddr::mesh(mesh_address(drawn)),
+            _ => PeerAddr::mesh(address("198.18.0.1:1")),
         }
     }
 

@@ -3,7 +3,7 @@
 use netsim::{Chance, Loss, for_each_seed, test_site};
 
 use relay_mesh::LinkView;
-use relay_mesh::detour::{DetourLeg, Detoured};
+use relay_mesh::detour::{Detoured, ForwardHop};
 use wire::NodeId;
 
 use crate::harness::{ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms};
@@ -132,43 +132,43 @@ fn sim_a_failure_in_one_direction_is_handled() {
 
 #[test]
 fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
-    let mut rig = Harness::with(5, &Shape::default());
-    let [entry, exit, relay] = [ENTRY, EXIT, RELAY].map(|index| rig.mesh.ids[index]);
-    let own = rig.own;
-    let say = |rig: &mut Harness, leg, node, datagram: &[u8]| {
+    let mut harness = Harness::with(5, &Shape::default());
+    let [entry, exit, relay] = [ENTRY, EXIT, RELAY].map(|index| harness.mesh.ids[index]);
+    let own = harness.own;
+    let transmit = |harness: &mut Harness, hop, node, datagram: &[u8]| {
         let detoured = Detoured {
-            leg,
+            hop,
             node,
             datagram,
         };
         let mut message = Vec::new();
         detoured.encode(&mut message);
-        rig.say(&message);
-        rig.mesh.run(8);
+        harness.transmit(&message);
+        harness.mesh.run(8);
     };
-    let stats = |rig: &Harness, index| {
-        let stats = rig.mesh.process(index).node.stats();
+    let stats = |harness: &Harness, index| {
+        let stats = harness.mesh.process(index).node.stats();
         (stats.detoured, stats.detours_refused)
     };
-    assert_eq!([stats(&rig, RELAY), stats(&rig, EXIT)], [(0, 0); 2]);
+    assert_eq!([stats(&harness, RELAY), stats(&harness, EXIT)], [(0, 0); 2]);
     // Addressed to the sender itself, to the forwarding relay, and to an unknown node.
     for node in [own, relay, NodeId([9; 32])] {
-        say(&mut rig, DetourLeg::First, node, &[0x40; 100]);
+        transmit(&mut harness, ForwardHop::First, node, &[0x40; 100]);
     }
     // From a node that is reached directly, from an unknown node, and a hop frame.
     for (node, first) in [(entry, 0x40), (NodeId([9; 32]), 0x40), (exit, 0x81)] {
-        say(&mut rig, DetourLeg::Second, node, &[first; 100]);
+        transmit(&mut harness, ForwardHop::Second, node, &[first; 100]);
     }
-    rig.mesh.run(100);
-    assert_eq!(stats(&rig, RELAY), (0, 6));
+    harness.mesh.run(100);
+    assert_eq!(stats(&harness, RELAY), (0, 6));
     // 128 kB/s, of which half is forwarded, after a burst of 64 KiB.
-    let before = rig.mesh.now();
+    let before = harness.mesh.now();
     for _ in 0..500 {
-        say(&mut rig, DetourLeg::First, exit, &[0x40; 1_024]);
+        transmit(&mut harness, ForwardHop::First, exit, &[0x40; 1_024]);
     }
-    rig.mesh.run(1_000);
-    let took = rig.mesh.now().saturating_since(before).as_secs() + 1;
-    let (passed, refused) = stats(&rig, RELAY);
+    harness.mesh.run(1_000);
+    let took = harness.mesh.now().saturating_since(before).as_secs() + 1;
+    let (passed, refused) = stats(&harness, RELAY);
     assert!(
         (64..=64 * (took + 1)).contains(&passed),
         "{passed}, {took} s"
@@ -176,42 +176,45 @@ fn mesh_a1_relaying_for_a_member_is_bounded_and_to_neighbours_only() {
     assert!(refused > 50, "{passed} {refused}");
     assert_eq!(passed + refused, 506);
     // The exit does not know a node of that name, and passes none of it to its sessions.
-    assert_eq!(stats(&rig, EXIT), (0, passed));
-    assert_eq!(rig.mesh.player().faults, 0);
+    assert_eq!(stats(&harness, EXIT), (0, passed));
+    assert_eq!(harness.mesh.player().faults, 0);
 }
 
 #[test]
 fn mesh_a1_datagrams_forged_by_a_relay_change_nothing() {
-    let mut rig = Harness::with(6, &Shape::default());
+    let mut harness = Harness::with(6, &Shape::default());
     // The member is a neighbour of the relay. For the relay, the exit becomes unreachable.
-    let exit = rig.mesh.ids[EXIT];
-    let (relay, other) = (rig.mesh.nodes[RELAY].index(), rig.mesh.nodes[EXIT].index());
-    rig.mesh.world.partition(&[relay], &[other]);
-    rig.mesh.run(3_000);
-    let before = *rig.mesh.process(RELAY).node.endpoint_stats();
+    let exit = harness.mesh.ids[EXIT];
+    let (relay, other) = (
+        harness.mesh.nodes[RELAY].index(),
+        harness.mesh.nodes[EXIT].index(),
+    );
+    harness.mesh.world.partition(&[relay], &[other]);
+    harness.mesh.run(3_000);
+    let before = *harness.mesh.process(RELAY).node.endpoint_stats();
     for number in 0..200_u8 {
         let mut message = Vec::new();
         let datagram = [number & 0x7f; 60];
         let forged = Detoured {
-            leg: DetourLeg::Second,
+            hop: ForwardHop::Second,
             node: exit,
             datagram: &datagram,
         };
         forged.encode(&mut message);
-        rig.say(&message);
-        rig.mesh.run(20);
+        harness.transmit(&message);
+        harness.mesh.run(20);
     }
-    rig.mesh.run(1_000);
-    let node = &rig.mesh.process(RELAY).node;
+    harness.mesh.run(1_000);
+    let node = &harness.mesh.process(RELAY).node;
     assert_eq!(
         node.endpoint_stats().sessions_opened,
         before.sessions_opened
     );
     // Only the member receives what was sent to the exit, and it is sealed.
     assert_eq!(node.links().filter(|link| link.detour.is_some()).count(), 1);
-    rig.mesh.world.heal(&[relay], &[other]);
-    rig.mesh.run(20_000);
-    let links = || rig.mesh.process(RELAY).node.links();
+    harness.mesh.world.heal(&[relay], &[other]);
+    harness.mesh.run(20_000);
+    let links = || harness.mesh.process(RELAY).node.links();
     assert!(links().all(|link| link.detour.is_none()));
     assert!(links().any(|link| link.node == exit));
 }

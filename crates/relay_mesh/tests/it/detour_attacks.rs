@@ -1,4 +1,4 @@
-//! Neighbours and far ends that try to start, take over, feed or end detours.
+//! Neighbours and remote ends that try to start, take over, feed or end detours.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,17 +34,17 @@ fn most_in_a_second(mesh: &mut Mesh, bytes: &Cell<u64>, seconds: u32) -> u64 {
 }
 
 /// The member forges datagrams of the exit for `millis` ms: `rate` per second, `len` bytes each.
-fn junk(rig: &mut Harness, (rate, len): (u64, usize), millis: u64) {
-    let exit = rig.mesh.ids[EXIT];
+fn junk(harness: &mut Harness, (rate, len): (u64, usize), millis: u64) {
+    let exit = harness.mesh.ids[EXIT];
     for number in 0..millis * rate / 1_000 {
         let first = u8::try_from(number % 0x80).unwrap();
-        rig.pass_on(exit, &vec![first; len]);
-        rig.mesh.run(1_000 / rate);
+        harness.pass_on(exit, &vec![first; len]);
+        harness.mesh.run(1_000 / rate);
     }
 }
 
-fn gap_since(rig: &Harness, from: Instant) -> core::time::Duration {
-    rig.mesh.player().gap(from, rig.mesh.now())
+fn gap_since(harness: &Harness, from: Instant) -> core::time::Duration {
+    harness.mesh.player().gap(from, harness.mesh.now())
 }
 
 #[test]
@@ -53,23 +53,23 @@ fn mesh_a1_forged_datagrams_of_a_restarting_exit_block_no_player() {
         relays: 1,
         ..Shape::default()
     };
-    let mut rig = Harness::at(81, &shape, ENTRY);
-    let opened = |rig: &Harness| {
-        let node = &rig.mesh.process(ENTRY).node;
+    let mut harness = Harness::at(81, &shape, ENTRY);
+    let opened = |harness: &Harness| {
+        let node = &harness.mesh.process(ENTRY).node;
         node.endpoint_stats().sessions_opened
     };
-    let before = opened(&rig);
+    let before = opened(&harness);
     // Only the direct path is left, so a session that started by a detour would carry nothing.
-    rig.mesh.kill(RELAY);
-    rig.mesh.kill(EXIT);
-    junk(&mut rig, (10, 60), 15_000);
-    rig.mesh.restart(EXIT, 1);
-    junk(&mut rig, (10, 60), 5_000);
-    let carried = rig.mesh.now();
-    junk(&mut rig, (10, 60), 30_000);
-    let gap = gap_since(&rig, carried);
+    harness.mesh.kill(RELAY);
+    harness.mesh.kill(EXIT);
+    junk(&mut harness, (10, 60), 15_000);
+    harness.mesh.restart(EXIT, 1);
+    junk(&mut harness, (10, 60), 5_000);
+    let carried = harness.mesh.now();
+    junk(&mut harness, (10, 60), 30_000);
+    let gap = gap_since(&harness, carried);
     assert!(gap <= ms(300), "{gap:?}");
-    let opened = opened(&rig) - before;
+    let opened = opened(&harness) - before;
     assert!(opened <= 3, "{opened}");
 }
 
@@ -94,19 +94,19 @@ fn mesh_a1_an_exit_that_names_a_relays_address_causes_no_flood() {
 #[test]
 fn mesh_a1_forged_datagrams_take_over_no_detour() {
     for (rate, len) in [(50, 60), (125, 1_024)] {
-        let mut rig = Harness::at(83, &Shape::default(), ENTRY);
-        let cut = rig.mesh.now();
-        part(&mut rig.mesh);
-        rig.mesh.run(5_000);
-        let refused = |rig: &Harness| rig.mesh.process(ENTRY).node.stats().detours_refused;
-        let before = refused(&rig);
-        junk(&mut rig, (rate, len), 30_000);
-        let gap = gap_since(&rig, cut);
+        let mut harness = Harness::at(83, &Shape::default(), ENTRY);
+        let cut = harness.mesh.now();
+        part(&mut harness.mesh);
+        harness.mesh.run(5_000);
+        let refused = |harness: &Harness| harness.mesh.process(ENTRY).node.stats().detours_refused;
+        let before = refused(&harness);
+        junk(&mut harness, (rate, len), 30_000);
+        let gap = gap_since(&harness, cut);
         assert!(gap <= ms(300), "{gap:?}");
-        assert_eq!(rig.mesh.process(ENTRY).closed_flows(), []);
-        assert_eq!(rig.mesh.process(EXIT).closed_flows(), []);
+        assert_eq!(harness.mesh.process(ENTRY).closed_flows(), []);
+        assert_eq!(harness.mesh.process(EXIT).closed_flows(), []);
         // The node examines 64 KiB of them per second.
-        let refused = refused(&rig) - before;
+        let refused = refused(&harness) - before;
         let offered = 30 * rate * u64::try_from(len).unwrap();
         let taken = offered - refused * u64::try_from(len).unwrap();
         assert!(taken <= 32 * (64 << 10), "{taken} of {offered}");
@@ -119,24 +119,24 @@ fn mesh_a1_a_neighbour_starts_few_detours_by_forged_datagrams() {
         relays: 9,
         ..Shape::default()
     };
-    let mut rig = Harness::at(84, &shape, ENTRY);
+    let mut harness = Harness::at(84, &shape, ENTRY);
     let dead: Vec<usize> = (RELAY + 3..RELAY + 9).collect();
     for index in &dead {
-        rig.mesh.kill(*index);
+        harness.mesh.kill(*index);
     }
-    rig.mesh.run(12_000);
-    let refused = |rig: &Harness| rig.mesh.process(ENTRY).node.stats().detours_refused;
-    let before = refused(&rig);
+    harness.mesh.run(12_000);
+    let refused = |harness: &Harness| harness.mesh.process(ENTRY).node.stats().detours_refused;
+    let before = refused(&harness);
     for _ in 0..10 {
         for index in &dead {
-            let node = rig.mesh.ids[*index];
-            rig.pass_on(node, &[0x40; 60]);
+            let node = harness.mesh.ids[*index];
+            harness.pass_on(node, &[0x40; 60]);
         }
-        rig.mesh.run(100);
+        harness.mesh.run(100);
     }
-    rig.mesh.run(200);
+    harness.mesh.run(200);
     // Six nodes are named, and at most four attempts run at a time.
-    let refused = refused(&rig) - before;
+    let refused = refused(&harness) - before;
     assert!((18..=24).contains(&refused), "{refused}");
 }
 

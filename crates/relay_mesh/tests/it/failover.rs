@@ -182,9 +182,9 @@ fn the_failure_of_an_exit_is_not_attributed_to_relays() {
     let second = mesh.ids[RELAY + 2];
     assert!(entry.events.iter().any(|(_, event)| matches!(
         event,
-        Event::FlowOpened { far_end, .. } if *far_end == second
+        Event::FlowOpened { remote_end, .. } if *remote_end == second
     )));
-    let view = entry.node.routes().find(|view| view.far_end == second);
+    let view = entry.node.routes().find(|view| view.remote_end == second);
     let path = view.and_then(|view| view.path).unwrap();
     assert_eq!(path.relays, [mesh.ids[RELAY]]);
 }

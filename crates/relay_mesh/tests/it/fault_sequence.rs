@@ -1,5 +1,5 @@
 //! Control planes of 100 and 1,000 nodes through a sequence of faults: lines that lose in one
-//! direction, flapping links, deaths and joins, a liar, and a partition.
+//! direction, flapping links, deaths and joins, a byzantine node, and a partition.
 //!
 //! Lossy lines stay lossy to the end.
 
@@ -12,7 +12,7 @@ use relay_mesh::measure::LinkReport;
 use relay_mesh::routes::{Graph, RouteLimits, SourceRoutes};
 use wire::Seed;
 
-use crate::hundreds::crowd::nodes;
+use crate::hundreds::many_nodes::nodes;
 use crate::swarm::Swarm;
 use crate::test_provider::TestProvider;
 use crate::world::{Node, up};
@@ -230,12 +230,12 @@ impl Troubled {
     /// One node claims in unsigned deltas that a link of every other node costs 3 s.
     fn one_lies(&mut self) {
         let count = self.swarm.world.nodes.len();
-        let liar = count / 2;
-        let lies = self.lies(liar);
-        for to in self.swarm.world.neighbours(liar) {
+        let byzantine = count / 2;
+        let lies = self.lies(byzantine);
+        for to in self.swarm.world.neighbours(byzantine) {
             for some in lies.chunks(LINK_DELTAS_MAX) {
                 let message = Message::LinkDeltas(some.to_vec());
-                self.swarm.world.say(liar, to, &message);
+                self.swarm.world.transmit(byzantine, to, &message);
             }
         }
         self.swarm.world.run(3_000);
@@ -250,8 +250,8 @@ impl Troubled {
         self.assert_all_reached();
     }
 
-    fn lies(&self, liar: usize) -> Vec<LinkDelta> {
-        let table = self.swarm.world.nodes[liar].table();
+    fn lies(&self, byzantine: usize) -> Vec<LinkDelta> {
+        let table = self.swarm.world.nodes[byzantine].table();
         let living = self.living();
         let lies = living.iter().map(|node| {
             let origin = ShortId::from(node.id);
@@ -319,8 +319,8 @@ impl Troubled {
         self.swarm.world.run(parted - 13_000);
         self.swarm.world.measure(a, b, 250);
         self.swarm.world.run(10_000);
-        let heard = self.swarm.known(&[(a, b)], |_| up(250));
-        assert!((300..700).contains(&heard), "one half: {heard}");
+        let incoming = self.swarm.known(&[(a, b)], |_| up(250));
+        assert!((300..700).contains(&incoming), "one half: {incoming}");
         if parted > LIFETIME {
             self.assert_halves_forget(&half);
         }
@@ -332,8 +332,8 @@ impl Troubled {
         self.show("meeting", before, 15_000, limit);
         let known = self.swarm.known(&both_ends(&across), |_| up(40));
         assert!(known >= 990, "{known}");
-        let heard = self.swarm.known(&[(a, b)], |_| up(250));
-        assert!(heard >= 990, "{heard}");
+        let incoming = self.swarm.known(&[(a, b)], |_| up(250));
+        assert!(incoming >= 990, "{incoming}");
         self.assert_all_reached();
     }
 
@@ -474,8 +474,8 @@ fn both_ends(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect()
 }
 
-/// The cost that the liar claims for others' links. Two of them would exceed any route, if they
-/// were believed.
+/// The cost that the byzantine node claims for others' links. Two of them would exceed any route,
+/// if they were believed.
 const LIE: Cost = Cost::from_millis(3_000);
 /// The part of it that counts.
 const BELIEVED: Cost = Cost::from_millis(400);

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use netsim::{Chance, Loss, Verdict};
-use relay_mesh::{Event, Leg, Mode, SocketId};
+use relay_mesh::{Event, Mode, PeerAddr, SocketId};
 use wire::Seed;
 
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, link, ms, shape};
@@ -24,12 +24,14 @@ fn flood(mesh: &mut Mesh, players: core::ops::Range<u16>, (count, len): (usize, 
     mesh.world.apply(mesh.nodes[ENTRY], |process, now| {
         for _ in 0..count {
             for number in players.clone() {
-                let leg = Leg {
+                let peer_addr = PeerAddr {
                     socket: PORT,
                     address: player(number),
                 };
                 let mut datagram = vec![7; len];
-                process.node.handle_datagram(now, leg.into(), &mut datagram);
+                process
+                    .node
+                    .handle_datagram(now, peer_addr.into(), &mut datagram);
             }
         }
     });
@@ -168,13 +170,13 @@ fn a_relay_with_labels_for_some_leaves_others_on_another_path() {
             let first = gather(&mut mesh, 36, ms(500));
             mesh.run(3_000);
             // Of a hundred players, those get room that ask in a request of their own.
-            let crowd = gather_more(&mut mesh, 36..136, ms(500));
+            let many_players = gather_more(&mut mesh, 36..136, ms(500));
             mesh.run(6_000);
             let waited = |mesh: &Mesh| mesh.process(ENTRY).node.stats().waited;
             let (start, before) = (mesh.now(), waited(&mesh));
             silence(&mut mesh, first);
             mesh.run(20_000);
-            assert_eq!(mesh.world[crowd].served(), 100);
+            assert_eq!(mesh.world[many_players].served(), 100);
             assert_eq!(waited(&mesh), before, "all have a way: {mode:?} {loss}");
             assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
         }
@@ -195,12 +197,12 @@ fn a_relay_that_grants_few_labels_does_not_delay_a_hundred_flows() {
             }
         };
         come(&mut mesh, 4_000);
-        let crowd = gather(&mut mesh, 100, ms(500));
+        let many_players = gather(&mut mesh, 100, ms(500));
         come(&mut mesh, 8_000);
-        assert_eq!(mesh.world[crowd].served(), 100, "{mode:?}");
+        assert_eq!(mesh.world[many_players].served(), 100, "{mode:?}");
         let settled = mesh.now();
         come(&mut mesh, 4_000);
-        let gap = mesh.world[crowd].gap(settled, mesh.now());
+        let gap = mesh.world[many_players].gap(settled, mesh.now());
         assert!(gap < ms(800), "{mode:?}: {gap:?}");
     }
 }
@@ -228,16 +230,16 @@ fn newcomers_go_another_way(mode: Mode, adjust: Adjust) {
     mesh.run(START + 2_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
     let start = mesh.now();
-    let crowd = gather(&mut mesh, 30, ms(500));
+    let many_players = gather(&mut mesh, 30, ms(500));
     mesh.run(6_000);
     let refused = mesh.process(RELAY).node.stats().requests_refused;
     assert!(refused.full > 3, "{refused:?}");
     assert_eq!(mesh.moves(ENTRY, start), [], "the path is good");
     assert!(mesh.player().gap(start, mesh.now()) < ms(50));
-    assert_eq!(mesh.world[crowd].served(), 30);
+    assert_eq!(mesh.world[many_players].served(), 30);
     let settled = mesh.now().saturating_sub(ms(2_000));
     mesh.run(12_000);
-    let gap = mesh.world[crowd].gap(settled, mesh.now());
+    let gap = mesh.world[many_players].gap(settled, mesh.now());
     assert!(gap < ms(700), "{mode:?}: {gap:?}");
 }
 
@@ -258,9 +260,9 @@ fn a_flow_on_a_path_that_fails_finds_another() {
             };
             let mut mesh = Mesh::new(Seed::from_number(18), &shape);
             mesh.run(START + 2_000);
-            let crowd = gather(&mut mesh, 30, ms(500));
+            let many_players = gather(&mut mesh, 30, ms(500));
             mesh.run(8_000);
-            assert_eq!(mesh.world[crowd].served(), 30);
+            assert_eq!(mesh.world[many_players].served(), 30);
             assert_eq!(mesh.process(RELAY + 2).node.labels(), 0);
             let at = mesh.now();
             if dies {
@@ -278,7 +280,7 @@ fn a_flow_on_a_path_that_fails_finds_another() {
                 });
             }
             mesh.run(12_000);
-            let gap = mesh.world[crowd].gap(at, mesh.now());
+            let gap = mesh.world[many_players].gap(at, mesh.now());
             assert!(gap < ms(1_900), "{mode:?}, dies: {dies}: {gap:?}");
             assert_eq!(mesh.moves(ENTRY, at), [], "the path of the others is good");
         }
@@ -294,10 +296,10 @@ fn a_relay_with_room_for_some_of_a_request_serves_these() {
         mesh.world.partition(&ends[0], &ends[1]);
         mesh.run(START + 8_000);
         assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-        let crowd = gather(&mut mesh, 64, ms(500));
+        let many_players = gather(&mut mesh, 64, ms(500));
         mesh.run(12_000);
         // The first seconds may have been served over the session of entry and exit.
-        let served = mesh.world[crowd].served_since(mesh.now().saturating_sub(ms(3_000)));
+        let served = mesh.world[many_players].served_since(mesh.now().saturating_sub(ms(3_000)));
         let (least, most) = if rate.is_some() { (64, 64) } else { (33, 36) };
         assert!((least..=most).contains(&served), "{rate:?}: {served}");
     }
@@ -342,13 +344,13 @@ fn a_relay_with_a_low_rate_takes_over_from_one_that_died() {
     let ends = [ENTRY, EXIT].map(|end| [mesh.nodes[end].into()]);
     mesh.world.partition(&ends[0], &ends[1]);
     mesh.run(START + 20_000);
-    let crowd = gather(&mut mesh, 60, ms(500));
+    let many_players = gather(&mut mesh, 60, ms(500));
     mesh.run(60_000);
-    assert_eq!(mesh.world[crowd].served(), 60);
+    assert_eq!(mesh.world[many_players].served(), 60);
     mesh.kill(RELAY);
     mesh.run(60_000);
     let now = mesh.now();
-    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(30_000)), now);
+    let gap = mesh.world[many_players].gap(now.saturating_sub(ms(30_000)), now);
     assert!(gap < ms(1_000), "{gap:?}");
 }
 

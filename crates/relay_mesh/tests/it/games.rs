@@ -75,11 +75,11 @@ fn newcomer(mesh: &mut Mesh, number: u16) -> Option<NodeId> {
     let mut opened = events.filter_map(|(_, event)| {
         if let Event::FlowOpened {
             player: of,
-            far_end,
+            remote_end,
             ..
         } = event
         {
-            (*of == player).then_some(*far_end)
+            (*of == player).then_some(*remote_end)
         } else {
             None
         }
@@ -91,7 +91,7 @@ fn entry_stats(mesh: &Mesh) -> NodeStats {
     *mesh.process(ENTRY).node.stats()
 }
 
-fn told(mesh: &Mesh, index: usize, wanted: fn(&Event) -> bool) -> usize {
+fn reported(mesh: &Mesh, index: usize, wanted: fn(&Event) -> bool) -> usize {
     let events = mesh.process(index).events.iter();
     events.filter(|(_, event)| wanted(event)).count()
 }
@@ -132,7 +132,7 @@ fn pg5_the_cost_from_exit_to_server_counts() {
     assert_eq!(mesh.player().faults, 0);
     assert_eq!(mesh.process(ENTRY).closed_flows(), [], "who plays stays");
     let stats = entry_stats(&mesh);
-    assert!(stats.edges_heard >= 3, "{stats:?}");
+    assert!(stats.edges_received >= 3, "{stats:?}");
     assert_eq!((stats.edges_refused, stats.edges_unknown), (0, 0));
 }
 
@@ -144,9 +144,9 @@ fn pg5_pgd_p16_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     answer(&mut mesh, RELAY, None);
     // A measurement starts every 10 s, or 2 s after a failure. Each times out after 2 s.
     mesh.run(8_000);
-    assert_eq!(told(&mesh, RELAY, is_lost), 0, "it may be chance");
+    assert_eq!(reported(&mesh, RELAY, is_lost), 0, "it may be chance");
     mesh.run(16_000);
-    assert_eq!(told(&mesh, RELAY, is_lost), 1);
+    assert_eq!(reported(&mesh, RELAY, is_lost), 1);
     let stats = *mesh.process(RELAY).node.stats();
     assert!((3..=5).contains(&stats.server_probes_failed), "{stats:?}");
     assert_eq!(newcomer(&mut mesh, 2), Some(mesh.ids[EXIT]));
@@ -160,11 +160,11 @@ fn pg5_pgd_p16_a_server_that_does_not_answer_in_time_loses_its_edge_alone() {
     // If no server is reachable, all exits are tried as if nothing was measured.
     answer(&mut mesh, EXIT, Some(Outcome::Failed));
     mesh.run(24_000);
-    assert_eq!(told(&mesh, EXIT, is_lost), 1);
+    assert_eq!(reported(&mesh, EXIT, is_lost), 1);
     assert_eq!(newcomer(&mut mesh, 3), Some(mesh.ids[RELAY]));
     answer(&mut mesh, EXIT, Some(after(5)));
     mesh.run(14_000);
-    assert_eq!(told(&mesh, EXIT, is_reached), 2);
+    assert_eq!(reported(&mesh, EXIT, is_reached), 2);
     assert_eq!(newcomer(&mut mesh, 4), Some(mesh.ids[EXIT]));
 }
 
@@ -238,7 +238,7 @@ fn pg5_a_probe_the_system_forbids_is_reported_once_and_not_measured() {
     answer(&mut mesh, RELAY, Some(Outcome::NotPermitted));
     mesh.run(START + 30_000);
     let is_told = |event: &Event| matches!(event, Event::ProbeNotPermitted { .. });
-    assert_eq!(told(&mesh, RELAY, is_told), 1);
+    assert_eq!(reported(&mesh, RELAY, is_told), 1);
     assert_eq!(mesh.process(RELAY).probes.len(), 1);
     let edges: Vec<_> = mesh.process(ENTRY).node.game_edges().collect();
     assert_eq!(edges.len(), 1, "{edges:?}");
@@ -254,7 +254,7 @@ fn pg11_pgd_p6_an_edge_of_an_exit_that_is_not_listed_is_ignored() {
     mesh.run(START);
     let stats = entry_stats(&mesh);
     assert_eq!(
-        (stats.edges_heard, stats.edges_refused),
+        (stats.edges_received, stats.edges_refused),
         (1, 1),
         "{stats:?}"
     );
@@ -292,10 +292,10 @@ fn pg11_an_edge_of_an_exit_that_the_document_bars_is_ignored() {
 
 #[test]
 fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
-    let mut rig = Harness::with(
+    let mut harness = Harness::with(
         8,
         &shape(|index, config, ids| {
-            // The rig's member dials the first relay, which is an entry here.
+            // The harness's member dials the first relay, which is an entry here.
             if index == RELAY {
                 config.profile.roles = Roles::ALL;
                 let mut game = config.games[0].clone();
@@ -307,7 +307,7 @@ fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
             }
         }),
     );
-    let before = rig.mesh.process(RELAY).node.memory();
+    let before = harness.mesh.process(RELAY).node.memory();
     let edge = |game: String, cost| GameEdge {
         protocol: Protocol::Udp,
         game,
@@ -315,26 +315,26 @@ fn pg11_forged_edges_of_a_member_are_counted_and_take_no_room() {
     };
     let mut message = Vec::new();
     GameEdge::encode(&[edge("echo".into(), Cost::ZERO)], &mut message);
-    rig.say(&message);
+    harness.transmit(&message);
     for round in 0..100 {
         let edges: Vec<GameEdge> = (0..16)
             .map(|index| edge(format!("game{round:03}{index:02}"), Cost::ZERO))
             .collect();
         message.clear();
         GameEdge::encode(&edges, &mut message);
-        rig.say(&message);
+        harness.transmit(&message);
         if round % 10 == 0 {
-            rig.mesh.run(200);
+            harness.mesh.run(200);
         }
     }
     message.pop();
-    rig.say(&message);
-    rig.mesh.run(2_000);
-    let relay = &rig.mesh.process(RELAY).node;
+    harness.transmit(&message);
+    harness.mesh.run(2_000);
+    let relay = &harness.mesh.process(RELAY).node;
     let stats = relay.stats();
     assert_eq!(stats.edges_refused, 1, "{stats:?}");
     assert_eq!((stats.edges_unknown, stats.messages_malformed), (1_600, 1));
-    let forged = relay.game_edges().filter(|edge| edge.exit == rig.own);
+    let forged = relay.game_edges().filter(|edge| edge.exit == harness.own);
     assert_eq!(forged.count(), 0);
     assert!(relay.memory() < before + (64 << 10));
 }

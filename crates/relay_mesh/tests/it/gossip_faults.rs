@@ -1,4 +1,5 @@
-//! Control planes under a liar, a partition, flapping links, and a neighbour that sends too much.
+//! Control planes under a byzantine node, a partition, flapping links, and a neighbour that sends
+//! too much.
 
 use netsim::{for_each_seed, test_site};
 use relay_mesh::cost::Cost;
@@ -16,14 +17,14 @@ fn sim_mesh_g3_false_deltas_take_no_link_down_and_are_detected() {
     for_each_seed(&test_site!(), 2, |seed| {
         let mut swarm = Swarm::new(seed, 60, 16, TestProvider::new);
         swarm.world.run(5_000);
-        let liar = 30;
+        let byzantine = 30;
         let lies: Vec<LinkDelta> = swarm
             .world
             .nodes
             .iter()
             .filter_map(|node| {
                 let origin = ShortId::from(node.id);
-                let digest = swarm.world.nodes[liar].table().digest();
+                let digest = swarm.world.nodes[byzantine].table().digest();
                 let entry = digest.entries().iter().find(|(id, _)| *id == origin)?;
                 let report = LinkReport {
                     delay: Cost::from_millis(3_000),
@@ -37,10 +38,10 @@ fn sim_mesh_g3_false_deltas_take_no_link_down_and_are_detected() {
                 })
             })
             .collect();
-        for to in swarm.world.neighbours(liar) {
+        for to in swarm.world.neighbours(byzantine) {
             swarm
                 .world
-                .say(liar, to, &Message::LinkDeltas(lies.clone()));
+                .transmit(byzantine, to, &Message::LinkDeltas(lies.clone()));
         }
         swarm.world.run(3_000);
         let bent = bent(&swarm.world);
@@ -56,17 +57,20 @@ fn sim_mesh_g3_false_deltas_take_no_link_down_and_are_detected() {
         }
         // Honest nodes forwarded the forged deltas. Soon they trust each other again.
         swarm.world.run(32_000);
-        assert_eq!(told_by_delta(&mut swarm.world, liar), 60);
+        assert_eq!(told_by_delta(&mut swarm.world, byzantine), 60);
     });
 }
 
 /// Number of nodes that know the new cost of a link within 8 s. The change follows its end's
 /// record, so only a delta can report it.
-fn told_by_delta(world: &mut World<TestProvider>, liar: usize) -> usize {
+fn told_by_delta(world: &mut World<TestProvider>, byzantine: usize) -> usize {
     let near = 1;
     let neighbours = world.neighbours(near).into_iter();
-    let far = neighbours.into_iter().find(|far| *far != liar).unwrap();
-    let [from, to] = [near, far].map(|end| world.nodes[end].id);
+    let remote = neighbours
+        .into_iter()
+        .find(|remote| *remote != byzantine)
+        .unwrap();
+    let [from, to] = [near, remote].map(|end| world.nodes[end].id);
     let state = |world: &World<TestProvider>| {
         let digest = world.nodes[near].table().digest();
         let mut entries = digest.entries().iter();
@@ -77,7 +81,7 @@ fn told_by_delta(world: &mut World<TestProvider>, liar: usize) -> usize {
         world.run(100);
     }
     world.run(2_000);
-    for (a, b) in [(near, far), (far, near)] {
+    for (a, b) in [(near, remote), (remote, near)] {
         world.measure(a, b, 300);
     }
     world.run(8_000);
@@ -190,15 +194,15 @@ fn sim_pgx13_flapping_links_cost_what_their_updates_cost() {
 #[test]
 fn mesh_a1_halves_merge_despite_a_neighbour_that_invents_origins() {
     let mut world = World::new(4, 13);
-    let liar = 12;
-    world.nodes[liar].is_alive = false;
+    let byzantine = 12;
+    world.nodes[byzantine].is_alive = false;
     for half in [0, 6] {
         for index in 0..6 {
             world.link(half + index, half + (index + 1) % 6, 10);
         }
     }
     for to in [2, 8] {
-        world.link(liar, to, 10);
+        world.link(byzantine, to, 10);
     }
     world.run(5_000);
     let mut number = 0_u64;
@@ -211,14 +215,14 @@ fn mesh_a1_halves_merge_despite_a_neighbour_that_invents_origins() {
             });
             let digest = Message::Digest(Digest::new(origins));
             for to in [2, 8] {
-                world.say(liar, to, &digest);
+                world.transmit(byzantine, to, &digest);
             }
         }
     };
     invent(&mut world, 3);
     world.link(2, 8, 10);
     invent(&mut world, 20);
-    for node in &world.nodes[..liar] {
+    for node in &world.nodes[..byzantine] {
         assert_eq!(node.table().digest().entries().len(), 12, "both halves");
     }
 }
@@ -232,22 +236,22 @@ fn pgx6_a_neighbour_that_sends_or_asks_too_much_is_limited_and_counted() {
     for _ in 0..6_000 {
         // Unknown records, so that each would be examined.
         let junk = vec![9; 300];
-        world.say(0, 1, &Message::LinkRecord(&junk));
+        world.transmit(0, 1, &Message::LinkRecord(&junk));
     }
     world.run(1_000);
-    let heard =
+    let incoming =
         world.nodes[1].table().stats().malformed + world.nodes[1].table().stats().not_admitted;
     let over = world.nodes[1].gossip.stats().over_rate;
-    assert!(over > 500, "{over} of 6,000, {heard} heard");
+    assert!(over > 500, "{over} of 6,000, {incoming} heard");
     world.run(10_000);
     let request = Request::new([(ShortId::from(node), 0)]);
     for _ in 0..2_000 {
-        world.say(0, 1, &Message::Request(request.clone()));
+        world.transmit(0, 1, &Message::Request(request.clone()));
     }
     let before = world.nodes[0].received;
     world.run(1_000);
-    let told = world.nodes[0].received - before;
+    let reported = world.nodes[0].received - before;
     // A burst of 256 KiB and 128 KiB per second, including headers.
-    assert!(told < 600_000, "{told}");
+    assert!(reported < 600_000, "{reported}");
     assert!(world.nodes[1].gossip.stats().unanswered > 500);
 }

@@ -7,7 +7,7 @@ use netsim::provider::SimProvider;
 use netsim::{Datagram, Handle, Host};
 use relay_mesh::flow_message::FlowMessage;
 use relay_mesh::link_state::Roles;
-use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode, RationLimits};
+use relay_mesh::{EntryGame, Event, ExitGame, FlowEnd, FlowId, Game, Mode, UnprovedLimits};
 use udp_proto::Endpoint;
 use wire::Seed;
 
@@ -82,101 +82,108 @@ fn small_exit(index: usize, config: &mut relay_mesh::Config, _: &[wire::NodeId])
 
 #[test]
 fn mesh_a1_an_entry_that_floods_an_exit_displaces_its_own_players_only() {
-    let mut rig = Greedy::new(50, small_exit);
-    rig.open_new(100);
-    rig.mesh.run(500);
-    let at = rig.mesh.now();
+    let mut harness = Greedy::new(50, small_exit);
+    harness.open_new(100);
+    harness.mesh.run(500);
+    let at = harness.mesh.now();
     // Newcomers need a second to prove their address, and share half of the 16 slots, which the
     // flood fills within 20 ms.
-    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
+    let many_players = gather(&mut harness.mesh, 7, Duration::from_millis(500));
     for _ in 0..400 {
-        rig.open_new(8);
-        rig.mesh.run(10);
-        assert!(rig.sockets() <= 64);
+        harness.open_new(8);
+        harness.mesh.run(10);
+        assert!(harness.sockets() <= 64);
     }
-    assert!(rig.crowded() > 2_000, "{}", rig.crowded());
-    assert_eq!(rig.mesh.world[crowd].served(), 7);
-    let now = rig.mesh.now();
-    let gap = rig.mesh.world[crowd].gap(at + ms(1_000), now);
+    assert!(harness.crowded() > 2_000, "{}", harness.crowded());
+    assert_eq!(harness.mesh.world[many_players].served(), 7);
+    let now = harness.mesh.now();
+    let gap = harness.mesh.world[many_players].gap(at + ms(1_000), now);
     assert!(gap < ms(600), "none was thrown out: {gap:?}");
-    assert!(rig.mesh.player().gap(at, now) < ms(50));
+    assert!(harness.mesh.player().gap(at, now) < ms(50));
 }
 
 #[test]
 fn mesh_a1_a_flow_that_is_refused_ends_no_other() {
-    let mut rig = Greedy::new(51, small_exit);
-    rig.open_new(15);
-    rig.mesh.run(500);
-    let before = rig.sockets();
+    let mut harness = Greedy::new(51, small_exit);
+    harness.open_new(15);
+    harness.mesh.run(500);
+    let before = harness.sockets();
     assert_eq!(before, 16, "and the player's");
-    rig.open_new(1);
-    rig.mesh.run(500);
-    assert_eq!((rig.sockets(), rig.crowded()), (17, 0), "the last place");
+    harness.open_new(1);
+    harness.mesh.run(500);
+    assert_eq!(
+        (harness.sockets(), harness.crowded()),
+        (17, 0),
+        "the last place"
+    );
     for _ in 0..20 {
         // Used before, and outside the member's range.
-        rig.open(1);
-        rig.open(1_000);
+        harness.open(1);
+        harness.open(1_000);
     }
-    rig.mesh.run(500);
-    assert_eq!((rig.sockets(), rig.crowded()), (17, 0));
-    rig.open_new(1);
-    rig.mesh.run(500);
-    assert_eq!((rig.sockets(), rig.crowded()), (17, 1));
+    harness.mesh.run(500);
+    assert_eq!((harness.sockets(), harness.crowded()), (17, 0));
+    harness.open_new(1);
+    harness.mesh.run(500);
+    assert_eq!((harness.sockets(), harness.crowded()), (17, 1));
 }
 
 #[test]
 fn mesh_a1_one_entry_gets_seven_eighths_of_an_exit() {
-    let mut rig = Greedy::new(52, |index, config, _| {
+    let mut harness = Greedy::new(52, |index, config, _| {
         if index == EXIT {
             config.flows_max = 64;
             config.unproved_max = 64;
         }
     });
-    rig.open_new(200);
-    rig.mesh.run(500);
-    assert_eq!(rig.sockets(), 56 + 1);
-    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
-    rig.mesh.run(3_000);
-    assert_eq!(rig.mesh.world[crowd].served(), 7);
-    assert_eq!(rig.sockets(), 64);
+    harness.open_new(200);
+    harness.mesh.run(500);
+    assert_eq!(harness.sockets(), 56 + 1);
+    let many_players = gather(&mut harness.mesh, 7, Duration::from_millis(500));
+    harness.mesh.run(3_000);
+    assert_eq!(harness.mesh.world[many_players].served(), 7);
+    assert_eq!(harness.sockets(), 64);
 }
 
 #[test]
 fn open_rate_bounds_the_sockets_that_an_exit_opens_for_one_entry() {
-    let mut rig = Greedy::new(54, |index, config, _| {
+    let mut harness = Greedy::new(54, |index, config, _| {
         if index == EXIT {
             config.open_rate = 4;
             config.unproved_max = 16;
         }
     });
-    let opened = |rig: &Greedy| rig.sockets() + rig.crowded();
-    let before = opened(&rig);
+    let opened = |harness: &Greedy| harness.sockets() + harness.crowded();
+    let before = opened(&harness);
     // Each message of about 30 bytes opens one socket and closes another.
     for _ in 0..50 {
-        rig.open_new(8);
-        rig.mesh.run(40);
+        harness.open_new(8);
+        harness.mesh.run(40);
     }
-    rig.mesh.run(500);
+    harness.mesh.run(500);
     // A burst of 16 times the rate, and twice the rate for 2 to 2.5 s.
-    let by_the_flood = opened(&rig) - before;
+    let by_the_flood = opened(&harness) - before;
     assert!(
         (64 + 15..=64 + 21).contains(&by_the_flood),
         "{by_the_flood}"
     );
-    let refused = rig.mesh.process(EXIT).node.stats().opens_refused;
+    let refused = harness.mesh.process(EXIT).node.stats().opens_refused;
     assert_eq!(refused, 400 - u64::try_from(by_the_flood).unwrap());
     // Another entry has its own limit.
-    let crowd = gather(&mut rig.mesh, 7, Duration::from_millis(500));
-    rig.mesh.run(3_000);
-    assert_eq!(rig.mesh.world[crowd].served(), 7);
-    assert_eq!(rig.mesh.process(EXIT).node.stats().opens_refused, refused);
+    let many_players = gather(&mut harness.mesh, 7, Duration::from_millis(500));
+    harness.mesh.run(3_000);
+    assert_eq!(harness.mesh.world[many_players].served(), 7);
+    assert_eq!(
+        harness.mesh.process(EXIT).node.stats().opens_refused,
+        refused
+    );
 }
 
 #[test]
 fn a_prefix_at_its_limit_ends_no_flow_of_another_entry() {
     let own_game = address("192.0.2.2:27017");
     // The exit is the entry of a second game, which the first relay serves.
-    let mut rig = Greedy::new(53, |index, config, ids| {
+    let mut harness = Greedy::new(53, |index, config, ids| {
         config.games.push(Game {
             name: "second".into(),
             mode: Mode::Shadow,
@@ -193,21 +200,21 @@ fn a_prefix_at_its_limit_ends_no_flow_of_another_entry() {
         if index == EXIT || index == RELAY {
             config.profile.roles = Roles::ALL;
         }
-        let mut limits = RationLimits::default();
+        let mut limits = UnprovedLimits::default();
         (limits.newcomers, limits.unproved) = (16, 64);
-        config.rations = [("second".into(), limits)].into();
+        config.unproved_limits = [("second".into(), limits)].into();
     });
-    rig.open_new(10);
-    rig.mesh.run(500);
+    harness.open_new(10);
+    harness.mesh.run(500);
     // 64 sources of the same /24 at once, then 16 per second.
     for number in 0..144_u16 {
         let from = SocketAddr::from(([198, 18, 66, 7], 2_000 + number));
         let at = u64::from(number.saturating_sub(64)) * 63;
         let datagram = Datagram::new(from, own_game, vec![9; 50]);
-        rig.mesh.world.inject(ms(at), datagram);
+        harness.mesh.world.inject(ms(at), datagram);
     }
-    rig.mesh.run(6_000);
-    let events = &rig.mesh.process(EXIT).events;
+    harness.mesh.run(6_000);
+    let events = &harness.mesh.process(EXIT).events;
     let players = events.iter().filter_map(|(_, event)| {
         if let Event::FlowClosed { player, .. } = event {
             Some(*player)

@@ -135,7 +135,7 @@ fn left_after(seed: Seed, kind: (Mode, u32, usize), end: usize, fault: Fault) ->
 }
 
 #[test]
-fn sim_data_without_enough_samples_stays_on_its_path() {
+fn sim_a_node_that_does_not_judge_data_stays_on_its_path() {
     let shape = Shape {
         len: 600,
         adjust: |_, config, _| config.choice.judges_data = false,
@@ -304,9 +304,10 @@ fn sim_colluders_with_a_false_cost_attract_traffic_only_briefly() {
         let colluders = [RELAY + 1, RELAY + 2, RELAY + 3, RELAY + 4];
         for &relay in &colluders {
             let is_near_entry = relay <= RELAY + 2;
-            let (near, far) = if is_near_entry { (5, 100) } else { (100, 5) };
+            let (near, remote) = if is_near_entry { (5, 100) } else { (100, 5) };
             mesh.world.set_links(nodes[ENTRY], nodes[relay], link(near));
-            mesh.world.set_links(nodes[relay], nodes[EXIT], link(far));
+            mesh.world
+                .set_links(nodes[relay], nodes[EXIT], link(remote));
             mesh.world.set_links(nodes[RELAY], nodes[relay], link(100));
             for &other in colluders.iter().filter(|other| **other != relay) {
                 mesh.world.set_links(nodes[relay], nodes[other], link(0));
@@ -418,7 +419,7 @@ fn sim_datagrams_are_sent_unsplit_again_after_the_mtu_has_grown() {
 
 /// Loss and jitter of honest lines do not count against any path or relay.
 #[test]
-fn sim_correct_relays_with_loss_and_jitter_are_not_abandoned() {
+fn sim_up_to_10_percent_loss_and_jitter_fail_no_path_by_its_data() {
     for_each_seed(&test_site!(), 2, |seed| {
         for percent in [0, 2, 5, 10] {
             for mode in [Mode::Single, Mode::Shadow, Mode::Dup] {

@@ -256,14 +256,14 @@ impl Mesh {
     /// The rejections that a node reported: each reason with its count.
     pub(crate) fn turned_away(&self, index: usize) -> Vec<(TurnedAway, u64)> {
         let events = self.process(index).events.iter();
-        let told = events.filter_map(|(_, event)| {
+        let reported = events.filter_map(|(_, event)| {
             if let Event::TurnedAway { reason, count, .. } = event {
                 Some((*reason, *count))
             } else {
                 None
             }
         });
-        told.collect()
+        reported.collect()
     }
 
     /// The path of the entry's packets.

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use netsim::Datagram;
-use relay_mesh::RationLimits;
+use relay_mesh::UnprovedLimits;
 use relay_mesh::link_state::Roles;
 use wire::Seed;
 
@@ -12,7 +12,7 @@ use crate::harness::{
 };
 use crate::tag_only::all_tag_only;
 
-fn stranger() -> SocketAddr {
+fn outsider() -> SocketAddr {
     address("198.18.0.66:666")
 }
 
@@ -63,13 +63,13 @@ fn attack(shape: &Shape, kind: u8) {
     let before = mesh.process(RELAY).node.frame_stats();
     let sent = mesh.player().missing();
     for (index, frame) in (0..).zip(frames) {
-        for source in [stranger(), mesh_address(ENTRY)] {
+        for source in [outsider(), mesh_address(ENTRY)] {
             let datagram = Datagram::new(source, mesh_address(RELAY), frame.clone());
             mesh.world.inject(ms(index), datagram);
         }
     }
     mesh.run(2_000);
-    assert_eq!(bytes_to(&mesh, tap, stranger()), 0);
+    assert_eq!(bytes_to(&mesh, tap, outsider()), 0);
     let after = mesh.process(RELAY).node.frame_stats();
     assert!(
         after.replayed >= before.replayed + 100,
@@ -87,9 +87,9 @@ fn attack(shape: &Shape, kind: u8) {
 #[test]
 fn pgx11_forged_players_stay_within_the_rate_limit() {
     let shape = shape(|_, config, _| {
-        let mut limits = RationLimits::default();
+        let mut limits = UnprovedLimits::default();
         (limits.newcomers, limits.unproved, limits.bytes) = (16, 64, 64 << 10);
-        config.rations = [("echo".into(), limits)].into();
+        config.unproved_limits = [("echo".into(), limits)].into();
     });
     let mut mesh = Mesh::new(Seed::from_number(3), &shape);
     // The server answers each datagram three times.
@@ -124,7 +124,7 @@ fn pgx11_forged_players_stay_within_the_rate_limit() {
     assert!(all <= 4 * 65_536, "{all}");
     let stats = mesh.process(ENTRY).node.stats();
     assert!(
-        stats.rationed > 100 && stats.refused_players > 500,
+        stats.over_reply_budget > 100 && stats.refused_players > 500,
         "{stats:?}"
     );
 }
@@ -135,7 +135,7 @@ fn mesh_a1_an_upstream_socket_receives_from_its_server_only() {
     mesh.run(START + 1_000);
     let upstream = mesh.process(EXIT).upstream();
     for _ in 0..50 {
-        let forged = Datagram::new(stranger(), upstream, vec![1; 100]);
+        let forged = Datagram::new(outsider(), upstream, vec![1; 100]);
         mesh.world.inject(ms(0), forged);
     }
     mesh.run(500);

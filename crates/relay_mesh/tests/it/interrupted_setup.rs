@@ -140,32 +140,32 @@ fn mesh_a1_a_members_arbitrary_requests_leave_nothing_behind() {
         } else {
             |_, config, _| config.shards = 3
         });
-        let mut rig = Harness::with(100 + number, &shape);
-        let first = rig.session();
-        rig.turn_to(RELAY + 1);
-        let sessions = [first, rig.session()];
-        let labels = |rig: &Harness| {
-            let of = |at| rig.mesh.process(at).node.labels();
+        let mut harness = Harness::with(100 + number, &shape);
+        let first = harness.session();
+        harness.turn_to(RELAY + 1);
+        let sessions = [first, harness.session()];
+        let labels = |harness: &Harness| {
+            let of = |at| harness.mesh.process(at).node.labels();
             [RELAY, RELAY + 1].map(of)
         };
-        let before = labels(&rig);
+        let before = labels(&harness);
         let mut draws = Draws {
-            generator: rig.mesh.seed.generator(77),
-            nodes: [rig.mesh.ids.clone(), vec![rig.own, NodeId([9; 32])]].concat(),
+            generator: harness.mesh.seed.generator(77),
+            nodes: [harness.mesh.ids.clone(), vec![harness.own, NodeId([9; 32])]].concat(),
             held: [Vec::new(), Vec::new()],
         };
-        let start = rig.mesh.now();
+        let start = harness.mesh.now();
         for round in 0..1_500_u64 {
             let side = draws.below(2);
-            rig.speak_over(sessions[side]);
+            harness.speak_over(sessions[side]);
             let id = RequestId(round * 2 + u64::try_from(side).unwrap());
             let message = draws.message(side, id);
-            rig.say(&message);
+            harness.transmit(&message);
             // Some follow each other without waiting for a reply.
             if draws.below(3) == 0 {
-                rig.mesh.run(1 + draws.generator.below(120));
+                harness.mesh.run(1 + draws.generator.below(120));
             }
-            for (RequestId(id), reply) in rig.take_answers() {
+            for (RequestId(id), reply) in harness.take_answers() {
                 if let RouteReply::Done(granted) = reply {
                     draws.held[usize::try_from(id % 2).unwrap()].extend(granted);
                 }
@@ -176,15 +176,15 @@ fn mesh_a1_a_members_arbitrary_requests_leave_nothing_behind() {
             "it got some"
         );
         // Unused grants expire.
-        rig.mesh.run(45_000);
-        let after = labels(&rig);
+        harness.mesh.run(45_000);
+        let after = labels(&harness);
         let is_back = before
             .iter()
             .zip(&after)
             .all(|(before, after)| *after <= before + 4);
         assert!(is_back, "{before:?} {after:?}");
-        let player = rig.mesh.player();
+        let player = harness.mesh.player();
         assert_eq!(player.faults, 0);
-        assert!(player.gap(start, rig.mesh.now()) < ms(50));
+        assert!(player.gap(start, harness.mesh.now()) < ms(50));
     }
 }

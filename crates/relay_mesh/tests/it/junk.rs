@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use netsim::TapId;
 use relay_mesh::trunk::Frames;
-use relay_mesh::{Leg, SocketId};
+use relay_mesh::{PeerAddr, SocketId};
 use wire::{Generator, Instant, Seed};
 
 use crate::harness::{
@@ -63,12 +63,14 @@ fn mesh(seed: u64) -> (Mesh, TapId) {
     mesh.run(START + 500);
     let entry = mesh.nodes[ENTRY];
     for _ in 0..20 {
-        let leg = Leg {
+        let peer_addr = PeerAddr {
             socket: SocketId(1),
             address: victim(),
         };
         mesh.world.apply(entry, |process, now| {
-            process.node.handle_datagram(now, leg.into(), &mut [3; 200]);
+            process
+                .node
+                .handle_datagram(now, peer_addr.into(), &mut [3; 200]);
         });
         mesh.run(100);
     }
@@ -97,7 +99,7 @@ fn parts(mut datagram: Vec<u8>) -> u64 {
 fn attack(
     mesh: &mut Mesh,
     (index, junk): (usize, Junk),
-    mut draw: impl FnMut(&mut Generator) -> (Leg, Vec<u8>),
+    mut draw: impl FnMut(&mut Generator) -> (PeerAddr, Vec<u8>),
     count: impl Fn(&Process) -> u64,
 ) -> u64 {
     let number = 90 + u64::try_from(index).unwrap();
@@ -106,12 +108,14 @@ fn attack(
         .apply(mesh.nodes[index], |process, now: Instant| {
             let (before, mut further) = (count(process), 0);
             for _ in 0..COUNT {
-                let (leg, genuine) = draw(&mut generator);
+                let (peer_addr, genuine) = draw(&mut generator);
                 let mut bytes = junk.make(&genuine, &mut generator);
-                if leg.socket == SocketId::MESH {
+                if peer_addr.socket == SocketId::MESH {
                     further += parts(bytes.clone()) - 1;
                 }
-                process.node.handle_datagram(now, leg.into(), &mut bytes);
+                process
+                    .node
+                    .handle_datagram(now, peer_addr.into(), &mut bytes);
             }
             count(process) - before - further
         })
@@ -145,7 +149,7 @@ fn junk_at_the_mesh_socket_is_counted_by_reason() {
                 } else {
                     address("198.18.0.66:666")
                 };
-                (Leg::mesh(source), bytes)
+                (PeerAddr::mesh(source), bytes)
             };
             let opened = |process: &Process| {
                 let stats = process.node.endpoint_stats();
@@ -188,11 +192,11 @@ fn junk_at_the_game_port_is_forwarded_or_counted_by_reason() {
             } else {
                 SocketAddr::from(([198, 18, high, low], 4_000))
             };
-            let leg = Leg {
+            let peer_addr = PeerAddr {
                 socket: SocketId(1),
                 address: source,
             };
-            (leg, bytes)
+            (peer_addr, bytes)
         };
         let counted = attack(&mut mesh, (ENTRY, junk), draw, |process| {
             let stats = process.node.stats();
@@ -236,11 +240,11 @@ fn junk_at_an_upstream_socket_is_forwarded_or_counted_by_reason() {
                 1 => (socket, address("198.18.0.66:666")),
                 _ => (SocketId(generator.next_u32() | 1 << 20), server()),
             };
-            let leg = Leg {
+            let peer_addr = PeerAddr {
                 socket,
                 address: from,
             };
-            (leg, bytes)
+            (peer_addr, bytes)
         };
         let counted = attack(&mut mesh, (EXIT, junk), draw, |process| {
             let stats = process.node.stats();

@@ -73,68 +73,68 @@ fn dialled(mesh: &Mesh, tap: TapId, index: usize) -> BTreeSet<SocketAddr> {
 
 #[test]
 fn peers_max_bounds_peers_known_from_invented_records() {
-    let mut rig = Harness::with(
+    let mut harness = Harness::with(
         3,
         &shape(|index, config, _| {
             // Its four neighbours, the member, and one more.
             config.peers_max = if index == RELAY { 6 } else { 5 };
         }),
     );
-    let tap = rig.mesh.world.tap_all(200_000);
+    let tap = harness.mesh.world.tap_all(200_000);
     for number in 0..100 {
         let victim = SocketAddr::from(([198, 18, 7, number], 9_000));
-        rig.mesh.world.bind_address(rig.mesh.player, victim);
+        harness.mesh.world.bind_address(harness.mesh.player, victim);
     }
-    let before = rig.mesh.process(RELAY).node.memory();
+    let before = harness.mesh.process(RELAY).node.memory();
     let mut provider = SimProvider::new(Seed::from_number(4));
     for number in 0..100 {
         let address = SocketAddr::from(([198, 18, 7, number], 9_000));
         let message = invented(&mut provider, vec![address]);
-        rig.say(&message);
-        rig.mesh.run(50);
+        harness.transmit(&message);
+        harness.mesh.run(50);
     }
-    rig.mesh.run(5_000);
-    let victims = dialled(&rig.mesh, tap, RELAY);
+    harness.mesh.run(5_000);
+    let victims = dialled(&harness.mesh, tap, RELAY);
     let victims = victims
         .iter()
         .filter(|to| to.to_string().starts_with("198.18.7."))
         .count();
     assert_eq!(victims, 1, "of a hundred invented nodes");
-    assert!(rig.mesh.process(RELAY).node.memory() < before + 65_536);
+    assert!(harness.mesh.process(RELAY).node.memory() < before + 65_536);
     // A real member that dials later finds no free slot.
-    let refused = rig.mesh.process(RELAY).node.stats().links_refused;
-    let late = join(&mut rig.mesh, 97);
-    rig.mesh.run(2_000);
-    assert!(rig.mesh.world[late].app.session.is_some());
-    let relay = &rig.mesh.process(RELAY).node;
+    let refused = harness.mesh.process(RELAY).node.stats().links_refused;
+    let late = join(&mut harness.mesh, 97);
+    harness.mesh.run(2_000);
+    assert!(harness.mesh.world[late].app.session.is_some());
+    let relay = &harness.mesh.process(RELAY).node;
     assert!(relay.stats().links_refused > refused);
     assert_eq!(relay.links().count(), 5);
 }
 
 #[test]
 fn peers_max_slots_of_ended_nodes_are_reused() {
-    let mut rig = Harness::with(
+    let mut harness = Harness::with(
         4,
         &shape(|index, config, _| {
             config.peers_max = if index == RELAY { 6 } else { 5 };
         }),
     );
-    rig.mesh.stop_player();
+    harness.mesh.stop_player();
     let mut provider = SimProvider::new(Seed::from_number(5));
     let message = invented(&mut provider, vec!["198.18.7.1:9000".parse().unwrap()]);
-    rig.say(&message);
-    rig.mesh.run(2_000);
-    let links = |rig: &Harness| rig.mesh.process(RELAY).node.links().count();
-    let before = links(&rig);
-    join(&mut rig.mesh, 97);
-    rig.mesh.run(3_000);
-    assert_eq!(links(&rig), before, "all names are taken");
+    harness.transmit(&message);
+    harness.mesh.run(2_000);
+    let links = |harness: &Harness| harness.mesh.process(RELAY).node.links().count();
+    let before = links(&harness);
+    join(&mut harness.mesh, 97);
+    harness.mesh.run(3_000);
+    assert_eq!(links(&harness), before, "all names are taken");
     // Its record expires, and every node forgets it 10 minutes later.
-    rig.mesh.run(17 * 60_000);
-    assert!(rig.mesh.process(RELAY).node.stats().nodes_forgotten >= 1);
-    join(&mut rig.mesh, 96);
-    rig.mesh.run(3_000);
-    assert_eq!(links(&rig), before + 1, "one has come free");
+    harness.mesh.run(17 * 60_000);
+    assert!(harness.mesh.process(RELAY).node.stats().nodes_forgotten >= 1);
+    join(&mut harness.mesh, 96);
+    harness.mesh.run(3_000);
+    assert_eq!(links(&harness), before + 1, "one has come free");
 }
 
 /// A record of a node that does not exist.
@@ -169,21 +169,25 @@ pub(crate) fn record_of(
 
 #[test]
 fn a_node_that_closes_sessions_is_dialled_with_growing_backoff() {
-    let mut rig = Harness::with(18, &Shape::default());
-    rig.mesh.stop_player();
+    let mut harness = Harness::with(18, &Shape::default());
+    harness.mesh.stop_player();
     let mut provider = SimProvider::new(Seed::from_number(6));
-    let own = identity(rig.mesh.seed, 98);
-    rig.say(&record_of(&mut provider, &own, vec![mesh_address(98)]));
-    rig.close_all();
-    rig.mesh.run(60_000);
+    let own = identity(harness.mesh.seed, 98);
+    harness.transmit(&record_of(&mut provider, &own, vec![mesh_address(98)]));
+    harness.close_all();
+    harness.mesh.run(60_000);
     // For each of five nodes: after 0.5, 1, 2, 4, 8 s, and then every 16 s.
-    assert!((20..=50).contains(&rig.closed()), "{}", rig.closed());
+    assert!(
+        (20..=50).contains(&harness.closed()),
+        "{}",
+        harness.closed()
+    );
 }
 
 #[test]
 fn mesh_a1_records_cause_no_endless_dials_of_invented_nodes() {
-    let mut rig = Harness::with(17, &Shape::default());
-    let tap = rig.mesh.world.tap_all(200_000);
+    let mut harness = Harness::with(17, &Shape::default());
+    let tap = harness.mesh.world.tap_all(200_000);
     let mut provider = SimProvider::new(Seed::from_number(4));
     let nowhere = [
         "0.0.0.0:9000",
@@ -196,65 +200,71 @@ fn mesh_a1_records_cause_no_endless_dials_of_invented_nodes() {
     ];
     for address in nowhere {
         let message = invented(&mut provider, vec![address.parse().unwrap()]);
-        rig.say(&message);
-        rig.mesh.run(50);
+        harness.transmit(&message);
+        harness.mesh.run(50);
     }
     let victim: SocketAddr = "198.18.7.2:9000".parse().unwrap();
-    rig.mesh.world.bind_address(rig.mesh.player, victim);
+    harness.mesh.world.bind_address(harness.mesh.player, victim);
     let message = invented(&mut provider, vec![victim]);
-    rig.say(&message);
-    rig.mesh.run(10_000);
-    let tried = dialled(&rig.mesh, tap, RELAY);
+    harness.transmit(&message);
+    harness.mesh.run(10_000);
+    let tried = dialled(&harness.mesh, tap, RELAY);
     assert!(tried.contains(&victim), "it may be a node");
     assert!(
         nowhere
             .iter()
             .all(|at| !tried.contains(&at.parse().unwrap()))
     );
-    rig.mesh.run(110_000);
-    let tap = rig.mesh.world.tap_all(200_000);
-    rig.mesh.run(30_000);
+    harness.mesh.run(110_000);
+    let tap = harness.mesh.world.tap_all(200_000);
+    harness.mesh.run(30_000);
     for index in 0..5 {
-        let tried = dialled(&rig.mesh, tap, index);
+        let tried = dialled(&harness.mesh, tap, index);
         assert!(!tried.contains(&victim), "it was none");
     }
 }
 
 #[test]
 fn labels_per_peer_max_bounds_the_labels_of_one_member() {
-    let mut rig = Harness::with(5, &shape(|_, config, _| config.labels_per_peer_max = 100));
-    let own = rig.own;
-    let ask = |rig: &mut Harness, count| {
+    let mut harness = Harness::with(5, &shape(|_, config, _| config.labels_per_peer_max = 100));
+    let own = harness.own;
+    let ask = |harness: &mut Harness, count| {
         let reserve = RouteRequest::ReserveTransit {
             previous: own,
             count,
         };
-        matches!(rig.ask(&reserve), RouteReply::Done(granted) if granted.len() == usize::from(count))
+        matches!(harness.ask(&reserve), RouteReply::Done(granted) if granted.len() == usize::from(count))
     };
-    assert!(ask(&mut rig, 64));
-    assert!(!ask(&mut rig, 64), "128");
-    assert!(ask(&mut rig, 36), "100, and none of the request before");
-    assert!(!ask(&mut rig, 1), "101");
-    assert_eq!(rig.stats().full, 2);
+    assert!(ask(&mut harness, 64));
+    assert!(!ask(&mut harness, 64), "128");
+    assert!(ask(&mut harness, 36), "100, and none of the request before");
+    assert!(!ask(&mut harness, 1), "101");
+    assert_eq!(harness.stats().full, 2);
     // Others have their own limit.
-    let now = rig.mesh.now();
-    assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
+    let now = harness.mesh.now();
+    assert!(
+        harness
+            .mesh
+            .player()
+            .gap(now.saturating_sub(ms(1_000)), now)
+            < ms(50)
+    );
 }
 
 #[test]
 fn request_rate_bounds_the_labels_that_a_member_may_ask_for() {
-    let mut rig = Harness::with(6, &shape(|_, config, _| config.request_rate = 64));
+    let mut harness = Harness::with(6, &shape(|_, config, _| config.request_rate = 64));
     let reserve = RouteRequest::ReserveTransit {
-        previous: rig.own,
+        previous: harness.own,
         count: 64,
     };
     // A burst of four times the rate. Each request takes 400 ms here, which earns 25 labels.
-    let replies: Vec<RouteReply> = (0..12).map(|_| rig.ask(&reserve)).collect();
+    let replies: Vec<RouteReply> = (0..12).map(|_| harness.ask(&reserve)).collect();
     let refused = RouteReply::Refused(Refused::TooMany);
     let granted = replies.iter().filter(|reply| **reply != refused).count();
     // A burst of 256, plus 4.4 s at 64 per second.
     assert!((7..=8).contains(&granted), "{granted}");
-    assert!(rig.stats().too_many >= 4);
+    assert!(harness.stats().too_many >= 4);
 }
 
 #[test]
@@ -344,27 +354,33 @@ fn members_are_admitted_by_name_and_limited_to_their_roles() {
         let members: BTreeMap<NodeId, Roles> = known.chain([(own, Roles::RELAY)]).collect();
         config.members = Some(members);
     }
-    let mut rig = Harness::with(12, &shape(listed));
-    let outsider = rig.mesh.ids[RELAY + 2];
+    let mut harness = Harness::with(12, &shape(listed));
+    let outsider = harness.mesh.ids[RELAY + 2];
     for index in [ENTRY, EXIT, RELAY] {
-        let mut links = rig.mesh.process(index).node.links();
+        let mut links = harness.mesh.process(index).node.links();
         assert!(links.all(|link| link.node != outsider), "{index}");
     }
-    assert_eq!(rig.mesh.process(RELAY + 2).node.links().count(), 0);
-    assert!(!rig.mesh.player().answers.is_empty(), "those listed carry");
+    assert_eq!(harness.mesh.process(RELAY + 2).node.links().count(), 0);
+    assert!(
+        !harness.mesh.player().answers.is_empty(),
+        "those listed carry"
+    );
 
     let reserve = RouteRequest::ReserveTransit {
-        previous: rig.own,
+        previous: harness.own,
         count: 1,
     };
-    assert_eq!(rig.ask(&reserve), RouteReply::Refused(Refused::Policy));
-    assert_eq!(rig.stats().policy, 1);
-    let mut rig = Harness::with(13, &Shape::default());
+    assert_eq!(harness.ask(&reserve), RouteReply::Refused(Refused::Policy));
+    assert_eq!(harness.stats().policy, 1);
+    let mut harness = Harness::with(13, &Shape::default());
     let reserve = RouteRequest::ReserveTransit {
-        previous: rig.own,
+        previous: harness.own,
         count: 1,
     };
-    assert!(matches!(rig.ask(&reserve), RouteReply::Done(_)), "all may");
+    assert!(
+        matches!(harness.ask(&reserve), RouteReply::Done(_)),
+        "all may"
+    );
 }
 
 #[test]
@@ -377,17 +393,17 @@ fn members_may_use_a_relay_as_its_roles_allow() {
         members.insert(ids[RELAY], Roles::ENTRY | Roles::EXIT);
         config.members = Some(members);
     }
-    let reserve = |rig: &Harness| RouteRequest::ReserveTransit {
-        previous: rig.own,
+    let reserve = |harness: &Harness| RouteRequest::ReserveTransit {
+        previous: harness.own,
         count: 1,
     };
-    let mut rig = Harness::with(14, &shape(listed));
-    let asked = reserve(&rig);
-    assert_eq!(rig.ask(&asked), RouteReply::Refused(Refused::Policy));
+    let mut harness = Harness::with(14, &shape(listed));
+    let asked = reserve(&harness);
+    assert_eq!(harness.ask(&asked), RouteReply::Refused(Refused::Policy));
     // Another relay grants the same request.
-    let mut rig = Harness::at(14, &shape(listed), RELAY + 1);
-    let asked = reserve(&rig);
-    assert!(matches!(rig.ask(&asked), RouteReply::Done(_)));
+    let mut harness = Harness::at(14, &shape(listed), RELAY + 1);
+    let asked = reserve(&harness);
+    assert!(matches!(harness.ask(&asked), RouteReply::Done(_)));
 }
 
 #[test]

@@ -170,3 +170,36 @@ fn sim_a_copy_of_an_identity_file_is_reported_by_its_owner() {
     mesh.run(50_000);
     assert_eq!(copies(&mesh), 1);
 }
+
+#[test]
+fn sim_pg11_an_exit_reports_games_that_it_does_not_serve_once_a_minute() {
+    let other_name = shape(|index, config, _| {
+        if index == EXIT {
+            for game in &mut config.games {
+                game.name = "other".to_owned();
+            }
+        }
+    });
+    let mut mesh = Mesh::new(Seed::from_number(35), &other_name);
+    mesh.run(START + 180_000);
+    let events = mesh.process(EXIT).events.iter();
+    let refused = events.filter_map(|(at, event)| {
+        if let Event::GameRefused { entry, game, count } = event {
+            assert_eq!((*entry, &**game), (mesh.ids[ENTRY], "echo"));
+            Some((*at, *count))
+        } else {
+            None
+        }
+    });
+    let refused: Vec<_> = refused.collect();
+    assert!((2..=4).contains(&refused.len()), "{refused:?}");
+    let mut pairs = refused.iter().zip(&refused[1..]);
+    let minute = core::time::Duration::from_secs(60);
+    assert!(pairs.all(|(one, next)| next.0.saturating_since(one.0) >= minute));
+    assert_eq!(refused[0].1, 1, "one player asked within the first second");
+    // An exit with the game reports none.
+    let mut mesh = Mesh::new(Seed::from_number(35), &shape(|_, _, _| {}));
+    mesh.run(START + 10_000);
+    let mut events = mesh.process(EXIT).events.iter();
+    assert!(!events.any(|(_, event)| matches!(event, Event::GameRefused { .. })));
+}

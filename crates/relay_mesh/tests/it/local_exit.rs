@@ -47,8 +47,8 @@ fn mesh(adjust: fn(usize, &mut Config, &[NodeId])) -> Mesh {
 fn last_exit(mesh: &Mesh) -> Option<NodeId> {
     let mut events = mesh.process(ENTRY).events.iter().rev();
     events.find_map(|(_, event)| {
-        if let Event::FlowOpened { far_end, .. } = event {
-            Some(*far_end)
+        if let Event::FlowOpened { remote_end, .. } = event {
+            Some(*remote_end)
         } else {
             None
         }
@@ -69,7 +69,7 @@ fn pg7_an_exit_at_the_entry_serves_its_players_without_the_mesh() {
     assert_eq!(last_exit(&mesh), Some(mesh.ids[ENTRY]));
     let view: Vec<_> = entry.node.routes().collect();
     assert_eq!(view.len(), 1);
-    assert_eq!((view[0].far_end, view[0].flows), (mesh.ids[ENTRY], 1));
+    assert_eq!((view[0].remote_end, view[0].flows), (mesh.ids[ENTRY], 1));
     let sockets = entry.sockets();
     mesh.stop_player();
     mesh.run(62_000);
@@ -89,8 +89,11 @@ fn mesh_a3_the_rate_of_a_flow_holds_where_the_exit_is_the_entry() {
     mesh.run(START + 10_000);
     let entry = mesh.process(ENTRY);
     assert!(entry.node.stats().over_flow_rate > 400);
-    let told = mesh.turned_away(ENTRY);
-    assert!(matches!(told[..], [(TurnedAway::FlowRate, _)]), "{told:?}");
+    let reported = mesh.turned_away(ENTRY);
+    assert!(
+        matches!(reported[..], [(TurnedAway::FlowRate, _)]),
+        "{reported:?}"
+    );
     let answered = mesh.player().sent() - mesh.player().missing();
     assert!((60..=120).contains(&answered), "{answered}");
 }
@@ -180,7 +183,7 @@ fn pg7_forged_players_of_a_server_behind_the_entry_get_their_ration() {
     let got = captured.filter(|of| of.datagram.destination == victim);
     let got = got.count();
     assert!((1..=4).contains(&got), "of 100 answers: {got}");
-    assert!(mesh.process(ENTRY).node.stats().rationed > 50);
+    assert!(mesh.process(ENTRY).node.stats().over_reply_budget > 50);
 }
 
 #[test]

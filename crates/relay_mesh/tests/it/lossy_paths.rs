@@ -25,8 +25,8 @@ fn if_all_paths_are_lossy_the_one_with_the_least_loss_is_used() {
         }
     }
     world.run(3_000);
-    let (far, relay) = (world.nodes[1].id, world.nodes[2].id);
-    let route = world.nodes[0].route(far).unwrap();
+    let (remote, relay) = (world.nodes[1].id, world.nodes[2].id);
+    let route = world.nodes[0].route(remote).unwrap();
     assert_eq!(route.path.relays, [relay], "{route:?}");
 }
 
@@ -37,8 +37,8 @@ fn if_all_paths_are_long_the_shortest_is_used() {
         world.link(a, b, millis);
     }
     world.run(6_000);
-    let (far, relay) = (world.nodes[1].id, world.nodes[2].id);
-    let route = world.nodes[0].route(far).unwrap();
+    let (remote, relay) = (world.nodes[1].id, world.nodes[2].id);
+    let route = world.nodes[0].route(remote).unwrap();
     assert_eq!(route.path.relays, [relay], "{route:?}");
 }
 

@@ -5,6 +5,7 @@
 mod addresses;
 mod agreed_mode;
 mod alloc;
+mod byzantine;
 mod carrier;
 mod chance;
 mod contract;
@@ -25,7 +26,6 @@ mod hostile;
 mod hundreds;
 mod interrupted_setup;
 mod junk;
-mod liar;
 mod limits;
 mod link_failures;
 mod local_exit;

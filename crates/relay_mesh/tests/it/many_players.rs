@@ -133,7 +133,7 @@ pub(crate) fn gather_more(
             SocketAddr::from(([100, 64 + high, low, 1], 4_000))
         })
         .collect();
-    let crowd = mesh.world.add(host, |now| ManyPlayers {
+    let many_players = mesh.world.add(host, |now| ManyPlayers {
         players,
         interval,
         next_at: now,
@@ -143,12 +143,15 @@ pub(crate) fn gather_more(
         faults: 0,
         is_silent: false,
     });
-    mesh.world.set_links(crowd, mesh.nodes[ENTRY], link(5));
-    crowd
+    mesh.world
+        .set_links(many_players, mesh.nodes[ENTRY], link(5));
+    many_players
 }
 
-pub(crate) fn silence(mesh: &mut Mesh, crowd: Handle<ManyPlayers>) {
-    mesh.world.apply(crowd, |crowd, _| crowd.is_silent = true);
+pub(crate) fn silence(mesh: &mut Mesh, many_players: Handle<ManyPlayers>) {
+    mesh.world.apply(many_players, |many_players, _| {
+        many_players.is_silent = true;
+    });
 }
 
 fn crowded(seed: Seed, mode: Mode, adjust: Adjust) -> Mesh {
@@ -169,10 +172,13 @@ const KILL: u64 = 41;
 /// without an answer.
 fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
-    let crowd = gather(&mut mesh, count, ms(500));
+    let many_players = gather(&mut mesh, count, ms(500));
     mesh.run(u64::from(count) * 4 + 6_000);
     assert_eq!(mesh.route(), Some(mesh.path(&[RELAY])));
-    assert_eq!(mesh.world[crowd].served(), usize::try_from(count).unwrap());
+    assert_eq!(
+        mesh.world[many_players].served(),
+        usize::try_from(count).unwrap()
+    );
     mesh.run(seed.generator(KILL).below(1_000));
     let at = mesh.now();
     mesh.kill(RELAY);
@@ -185,10 +191,10 @@ fn kill_under(seed: Seed, count: u32, mode: Mode) -> Duration {
         "{moves:?}"
     );
     assert_eq!(mesh.process(ENTRY).closed_flows(), [], "all live on");
-    assert_eq!(mesh.world[crowd].faults, 0);
+    assert_eq!(mesh.world[many_players].faults, 0);
     let now = mesh.now();
 
-    mesh.world[crowd].gap(at, now)
+    mesh.world[many_players].gap(at, now)
 }
 
 #[test]
@@ -233,7 +239,7 @@ fn sim_mesh_m6_1000_flows_move_by_two_requests_and_in_shadow_mode_by_none() {
 /// until all flows have labels on the new path, and in total.
 fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let mut mesh = crowded(seed, mode, |_, _, _| {});
-    let crowd = gather(&mut mesh, 1_000, ms(500));
+    let many_players = gather(&mut mesh, 1_000, ms(500));
     mesh.run(12_000 + seed.generator(KILL).below(1_000));
     let ends = [ENTRY, EXIT];
     let requests = |mesh: &Mesh| ends.map(|end| mesh.process(end).node.stats().label_requests);
@@ -263,7 +269,7 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     let moved = requests(&mesh);
     mesh.run(1_000);
     assert!(
-        mesh.world[crowd].is_served_since(at + ms(100)),
+        mesh.world[many_players].is_served_since(at + ms(100)),
         "by no answer of before"
     );
     mesh.run(5_000);
@@ -272,7 +278,7 @@ fn requests_of_a_kill(seed: Seed, mode: Mode) -> (u64, u64, u64) {
     eprintln!(
         "{mode:?}: moved after {took:?} and {before} requests; {moved} for all, {all} in all"
     );
-    assert_eq!(mesh.world[crowd].faults, 0);
+    assert_eq!(mesh.world[many_players].faults, 0);
     (before, moved, all)
 }
 
@@ -300,8 +306,8 @@ fn other_game() -> SocketAddr {
 /// A new player sends to the second game every 1.3 s.
 fn knock(mesh: &mut Mesh, times: u16) {
     for number in 0..times {
-        let stranger = SocketAddr::from(([198, 18, 9, 1], 2_000 + number));
-        let datagram = Datagram::new(stranger, other_game(), vec![9; 50]);
+        let outsider = SocketAddr::from(([198, 18, 9, 1], 2_000 + number));
+        let datagram = Datagram::new(outsider, other_game(), vec![9; 50]);
         mesh.world.inject(ms(u64::from(number) * 1_300), datagram);
     }
 }
@@ -331,22 +337,22 @@ fn players_of_a_refused_game_use_no_openings_of_another() {
     // 200 strangers, each in its own /24, at eight times the default `open_rate` in total.
     for number in 0..20_000_u32 {
         let [_, high, low, _] = ((number % 200) << 8).to_be_bytes();
-        let stranger = SocketAddr::from(([101, high, low, 1], 9));
-        let datagram = Datagram::new(stranger, other_game(), vec![9; 50]);
+        let outsider = SocketAddr::from(([101, high, low, 1], 9));
+        let datagram = Datagram::new(outsider, other_game(), vec![9; 50]);
         mesh.world
             .inject(Duration::from_micros(u64::from(number) * 500), datagram);
     }
     mesh.run(4_000);
     let before = mesh.process(ENTRY).node.stats().refused_players;
     // Each sends only once, and is answered.
-    let crowd = gather(&mut mesh, 40, ms(10_000));
+    let many_players = gather(&mut mesh, 40, ms(10_000));
     mesh.run(4_000);
-    silence(&mut mesh, crowd);
+    silence(&mut mesh, many_players);
     mesh.run(1_000);
     let refused = mesh.process(ENTRY).node.stats().refused_players - before;
     assert!(refused > 9_900, "the flood goes on: {refused}");
-    assert!(mesh.world[crowd].sent >= 16);
-    assert_eq!(mesh.world[crowd].open.len(), 0, "all were answered");
+    assert!(mesh.world[many_players].sent >= 16);
+    assert_eq!(mesh.world[many_players].open.len(), 0, "all were answered");
 }
 
 #[test]
@@ -354,11 +360,11 @@ fn hundreds_of_new_players_do_not_disturb_present_ones() {
     let mut mesh = crowded(Seed::from_number(21), Mode::Shadow, |_, _, _| {});
     mesh.run(2_000);
     let at = mesh.now();
-    let crowd = gather(&mut mesh, 1_000, ms(500));
+    let many_players = gather(&mut mesh, 1_000, ms(500));
     mesh.run(10_000);
     assert_eq!(mesh.moves(ENTRY, at), []);
     assert!(mesh.player().gap(at, mesh.now()) < ms(20));
-    assert_eq!(mesh.world[crowd].served(), 1_000);
+    assert_eq!(mesh.world[many_players].served(), 1_000);
     assert_eq!(mesh.process(ENTRY).node.stats().setups_failed, 0);
     assert_eq!(mesh.process(EXIT).node.stats().opens_refused, 0);
 }
@@ -389,11 +395,11 @@ fn forged_sources_block_no_new_players() {
     mesh.run(5_000);
     let at = mesh.now();
     // The interval is not a multiple of the refill interval of `open_rate`.
-    let crowd = gather(&mut mesh, 40, ms(47));
+    let many_players = gather(&mut mesh, 40, ms(47));
     mesh.run(10_000);
-    assert_eq!(mesh.world[crowd].served(), 40, "all newcomers play");
+    assert_eq!(mesh.world[many_players].served(), 40, "all newcomers play");
     let now = mesh.now();
-    let gap = mesh.world[crowd].gap(now.saturating_sub(ms(3_000)), now);
+    let gap = mesh.world[many_players].gap(now.saturating_sub(ms(3_000)), now);
     assert!(gap < ms(60), "and are not thrown out for others: {gap:?}");
     assert!(mesh.player().gap(at, now) < ms(20));
     assert!(mesh.process(EXIT).sockets() <= 1 + 180);
@@ -405,7 +411,7 @@ fn forged_sources_block_no_new_players() {
         .routes()
         .map(|route| route.flows)
         .sum();
-    // The player, the crowd, and the forger's share.
+    // The player, the other players, and the forger's share.
     assert!((41..=41 + 120).contains(&flows), "{flows}");
 }
 
@@ -439,11 +445,11 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
             config.profile.roles = Roles::ALL;
         }
     });
-    let far = mesh.nodes[RELAY + 2];
+    let remote = mesh.nodes[RELAY + 2];
     for index in [ENTRY, RELAY, RELAY + 1] {
-        mesh.world.set_links(mesh.nodes[index], far, link(100));
+        mesh.world.set_links(mesh.nodes[index], remote, link(100));
     }
-    mesh.world.set_links(far, mesh.server, link(1));
+    mesh.world.set_links(remote, mesh.server, link(1));
     mesh.run(3_000);
     let exit = mesh.nodes[EXIT];
     mesh.world
@@ -455,11 +461,11 @@ fn an_exit_without_sockets_is_asked_once_a_second_and_another_is_taken() {
         let opened = events.filter_map(|(_, event)| {
             if let Event::FlowOpened {
                 player: whose,
-                far_end,
+                remote_end,
                 ..
             } = event
             {
-                (*whose == player).then_some(*far_end)
+                (*whose == player).then_some(*remote_end)
             } else {
                 None
             }

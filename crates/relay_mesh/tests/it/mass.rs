@@ -22,12 +22,12 @@ fn serve(seed: wire::Seed, count: u32) -> Duration {
     let lost = mesh.world[playing].unanswered(Instant::ZERO, settled);
     assert_eq!(lost, 0, "newcomers within the limits lose nothing");
     let began = mesh.now();
-    let crowd = gather_more(&mut mesh, 1_000..1_000 + count, ms(2_000));
+    let many_players = gather_more(&mut mesh, 1_000..1_000 + count, ms(2_000));
     let all = usize::try_from(count).unwrap();
-    while mesh.world[crowd].served() < all {
+    while mesh.world[many_players].served() < all {
         mesh.run(100);
         let took = mesh.now().saturating_since(began);
-        let served = mesh.world[crowd].served();
+        let served = mesh.world[many_players].served();
         assert!(took <= Duration::from_secs(10), "{served} after {took:?}");
     }
     let took = mesh.now().saturating_since(began);
@@ -65,9 +65,9 @@ fn sim_the_first_datagram_of_a_player_waits_for_no_label() {
             mesh.stop_player();
             mesh.run(START + 15_000);
             let began = mesh.now();
-            let crowd = gather(&mut mesh, 1, ms(60_000));
+            let many_players = gather(&mut mesh, 1, ms(60_000));
             mesh.run(1_000);
-            let first = mesh.world[crowd].first_answer();
+            let first = mesh.world[many_players].first_answer();
             let took = first.expect("an answer").saturating_since(began);
             assert!(took <= ms(2 * way + 5), "{is_parted} {took:?}");
         }

@@ -3,7 +3,7 @@
 use crypto::Secret32;
 use netsim::provider::SimProvider;
 use netsim::{App, Handle, Host};
-use relay_mesh::detour::{DetourLeg, Detoured};
+use relay_mesh::detour::{Detoured, ForwardHop};
 use relay_mesh::hop::{LabelName, NextLabel};
 use relay_mesh::message::code;
 use relay_mesh::route_request::{
@@ -153,7 +153,7 @@ impl Harness {
         })
     }
 
-    pub(crate) fn say(&mut self, message: &[u8]) {
+    pub(crate) fn transmit(&mut self, message: &[u8]) {
         self.mesh.world.apply(self.member, |host, now| {
             let session = host.app.session.unwrap();
             host.machine.send(now, session, RELIABLE, message).unwrap();
@@ -178,15 +178,15 @@ impl Harness {
 
     /// Claims to forward a datagram of `node` to the peer it talks to.
     pub(crate) fn pass_on(&mut self, node: NodeId, datagram: &[u8]) {
-        let leg = DetourLeg::Second;
+        let hop = ForwardHop::Second;
         let mut message = Vec::new();
         let detoured = Detoured {
-            leg,
+            hop,
             node,
             datagram,
         };
         detoured.encode(&mut message);
-        self.say(&message);
+        self.transmit(&message);
     }
 
     pub(crate) fn ask(&mut self, request: &RouteRequest) -> RouteReply {
@@ -197,7 +197,7 @@ impl Harness {
     fn ask_as(&mut self, id: RequestId, request: &RouteRequest) -> RouteReply {
         let mut message = Vec::new();
         request.encode(id, &mut message);
-        self.say(&message);
+        self.transmit(&message);
         self.mesh.run(400);
         let mut replies = self.take_answers();
         let (answered, reply) = replies.pop().expect("an answer");
@@ -220,14 +220,14 @@ const fn label(slot: u32) -> LabelName {
 
 #[test]
 fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
-    let mut rig = Harness::new(1);
-    let (own, exit, stranger) = (rig.own, rig.mesh.ids[EXIT], NodeId([9; 32]));
+    let mut harness = Harness::new(1);
+    let (own, exit, outsider) = (harness.own, harness.mesh.ids[EXIT], NodeId([9; 32]));
 
     let unknown = RouteRequest::ReserveTransit {
-        previous: stranger,
+        previous: outsider,
         count: 1,
     };
-    assert_eq!(rig.ask(&unknown), RouteReply::Refused(Refused::NoLink));
+    assert_eq!(harness.ask(&unknown), RouteReply::Refused(Refused::NoLink));
 
     let terminal = RouteRequest::ReserveTerminal {
         previous: own,
@@ -235,7 +235,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
         path: 0,
     };
     assert_eq!(
-        rig.ask(&terminal),
+        harness.ask(&terminal),
         RouteReply::Refused(Refused::UnknownFlow)
     );
 
@@ -243,7 +243,7 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
         previous: own,
         count: 2,
     };
-    let RouteReply::Done(granted) = rig.ask(&reserve) else {
+    let RouteReply::Done(granted) = harness.ask(&reserve) else {
         panic!("a member may pass");
     };
     assert_eq!(granted.len(), 2);
@@ -258,39 +258,45 @@ fn mesh_a1_a_member_gets_no_label_that_is_not_its_own() {
         }],
     };
     let guessed = bind(granted[0].label, [0; 16]);
-    assert_eq!(rig.ask(&guessed), RouteReply::Refused(Refused::BadGrant));
+    assert_eq!(
+        harness.ask(&guessed),
+        RouteReply::Refused(Refused::BadGrant)
+    );
     // The member's grant is for the relay's label, not for the exit's.
     let foreign = bind(granted[0].label, granted[0].grant);
-    assert_eq!(rig.ask(&foreign), RouteReply::Refused(Refused::BadGrant));
+    assert_eq!(
+        harness.ask(&foreign),
+        RouteReply::Refused(Refused::BadGrant)
+    );
     // Labels of other flows, which have low slots.
     for slot in 0..4 {
         if granted.iter().all(|granted| granted.label.slot != slot) {
             let others = bind(label(slot), [0; 16]);
-            assert_eq!(rig.ask(&others), RouteReply::Refused(Refused::BadLabel));
+            assert_eq!(harness.ask(&others), RouteReply::Refused(Refused::BadLabel));
         }
     }
-    let stats = rig.stats();
+    let stats = harness.stats();
     assert!(
         stats.no_link == 1 && stats.unknown_flow == 1 && stats.bad_grant == 2,
         "{stats:?}"
     );
     assert!(stats.bad_label >= 2, "{stats:?}");
-    assert_eq!(rig.mesh.player().faults, 0);
+    assert_eq!(harness.mesh.player().faults, 0);
 }
 
 #[test]
 fn mesh_a1_a_node_that_may_not_bind_a_label_gets_none() {
-    let mut rig = Harness::new(4);
-    let at_relay = rig.session();
-    let [exit, relay, other] = [EXIT, RELAY, RELAY + 1].map(|index| rig.mesh.ids[index]);
-    rig.turn_to(RELAY + 1);
-    let given = take(&mut rig, relay, 1);
-    rig.speak_over(at_relay);
-    let own = rig.own;
-    let of_another_hop = take(&mut rig, own, 1);
-    let of_itself = take(&mut rig, other, 1);
-    let labels = |rig: &Harness| rig.mesh.process(RELAY).node.labels();
-    let before = labels(&rig);
+    let mut harness = Harness::new(4);
+    let at_relay = harness.session();
+    let [exit, relay, other] = [EXIT, RELAY, RELAY + 1].map(|index| harness.mesh.ids[index]);
+    harness.turn_to(RELAY + 1);
+    let given = take(&mut harness, relay, 1);
+    harness.speak_over(at_relay);
+    let own = harness.own;
+    let of_another_hop = take(&mut harness, own, 1);
+    let of_itself = take(&mut harness, other, 1);
+    let labels = |harness: &Harness| harness.mesh.process(RELAY).node.labels();
+    let before = labels(&harness);
     let to = |granted: &Granted| GrantedNext {
         next: NextLabel {
             name: granted.label,
@@ -315,15 +321,15 @@ fn mesh_a1_a_node_that_may_not_bind_a_label_gets_none() {
         (NodeId([9; 32]), vec![good.clone()], Refused::NoLink),
         (relay, vec![good.clone()], Refused::NoLink),
     ] {
-        let answer = rig.ask(&RouteRequest::PassOn { next, to });
+        let answer = harness.ask(&RouteRequest::PassOn { next, to });
         assert_eq!(answer, RouteReply::Refused(why));
-        assert_eq!(labels(&rig), before);
+        assert_eq!(labels(&harness), before);
     }
     let (next, to) = (other, vec![good]);
-    let answer = rig.ask(&RouteRequest::PassOn { next, to });
+    let answer = harness.ask(&RouteRequest::PassOn { next, to });
     assert!(matches!(&answer, RouteReply::Done(granted) if granted.len() == 1));
-    assert_eq!(labels(&rig), before + 1);
-    assert_eq!(rig.mesh.player().faults, 0);
+    assert_eq!(labels(&harness), before + 1);
+    assert_eq!(harness.mesh.player().faults, 0);
 }
 
 #[test]
@@ -333,21 +339,21 @@ fn a_repeated_request_is_charged_again() {
         adjust: once,
         ..Shape::default()
     };
-    let mut rig = Harness::with(2, &shape);
+    let mut harness = Harness::with(2, &shape);
     let reserve = RouteRequest::ReserveTransit {
-        previous: rig.own,
+        previous: harness.own,
         count: 4,
     };
-    let first = rig.ask_as(RequestId(77), &reserve);
+    let first = harness.ask_as(RequestId(77), &reserve);
     assert!(matches!(first, RouteReply::Done(_)));
-    let again = rig.ask_as(RequestId(77), &reserve);
+    let again = harness.ask_as(RequestId(77), &reserve);
     assert_eq!(again, RouteReply::Refused(Refused::TooMany));
 }
 
 #[test]
 fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
-    let mut rig = Harness::new(3);
-    let own = rig.own;
+    let mut harness = Harness::new(3);
+    let own = harness.own;
     for id in 1_000..1_500 {
         let mut message = Vec::new();
         let reserve = RouteRequest::ReserveTransit {
@@ -355,13 +361,13 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
             count: 64,
         };
         reserve.encode(RequestId(id), &mut message);
-        rig.say(&message);
+        harness.transmit(&message);
         if id % 20 == 0 {
-            rig.mesh.run(10);
+            harness.mesh.run(10);
         }
     }
-    rig.mesh.run(1_000);
-    let stats = rig.stats();
+    harness.mesh.run(1_000);
+    let stats = harness.stats();
     // A burst of 16,384 labels is 256 requests. Each second earns 64 more.
     assert!((160..=244).contains(&stats.too_many), "{stats:?}");
     for broken in [
@@ -369,35 +375,41 @@ fn mesh_a1_requests_and_labels_of_a_member_are_bounded() {
         &[0x77, 1, 2],
         &[code::LINK_RECORD, 0],
     ] {
-        rig.say(broken);
+        harness.transmit(broken);
     }
-    rig.mesh.run(500);
-    let relay = &rig.mesh.process(RELAY).node;
+    harness.mesh.run(500);
+    let relay = &harness.mesh.process(RELAY).node;
     assert!(relay.stats().messages_malformed >= 2);
     assert_eq!(relay.table_stats().malformed, 1);
     assert_eq!(relay.gossip_stats().over_rate, 0);
     assert!(relay.memory() < 16 << 20, "{}", relay.memory());
-    let now = rig.mesh.now();
-    assert!(rig.mesh.player().gap(now.saturating_sub(ms(1_000)), now) < ms(50));
+    let now = harness.mesh.now();
+    assert!(
+        harness
+            .mesh
+            .player()
+            .gap(now.saturating_sub(ms(1_000)), now)
+            < ms(50)
+    );
 }
 
 /// The member reserves labels at the node that it talks to.
-pub(crate) fn take(rig: &mut Harness, previous: NodeId, count: u8) -> Vec<Granted> {
-    match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
+pub(crate) fn take(harness: &mut Harness, previous: NodeId, count: u8) -> Vec<Granted> {
+    match harness.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
         RouteReply::Refused(why) => panic!("{why:?}"),
     }
 }
 
-fn give_back(rig: &mut Harness, granted: &[Granted]) {
+fn give_back(harness: &mut Harness, granted: &[Granted]) {
     let mut message = Vec::new();
     let names = granted.iter().map(|it| it.label);
     RouteRelease::new(names).unwrap().encode(&mut message);
-    rig.say(&message);
+    harness.transmit(&message);
 }
 
 pub(crate) fn bind(
-    rig: &mut Harness,
+    harness: &mut Harness,
     next: NodeId,
     own: &[Granted],
     theirs: &[Granted],
@@ -411,48 +423,48 @@ pub(crate) fn bind(
         grant: theirs.grant,
     });
     let binds = binds.collect();
-    rig.ask(&RouteRequest::Bind { next, binds })
+    harness.ask(&RouteRequest::Bind { next, binds })
 }
 
 /// A member collects grants until the generations wrap, and binds those names before others do.
 #[test]
 fn mesh_a1_grants_of_ended_labels_block_no_hop() {
-    let mut rig = Harness::new(77);
-    rig.mesh.stop_player();
-    let (relay, behind) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1]);
+    let mut harness = Harness::new(77);
+    harness.mesh.stop_player();
+    let (relay, behind) = (harness.mesh.ids[RELAY], harness.mesh.ids[RELAY + 1]);
     // The attacker is 98, the honest member 97. Both have sessions with both relays.
-    let (attacker, bad, bad_relay) = (rig.member, rig.own, rig.session());
-    rig.turn_to(RELAY + 1);
-    let bad_behind = rig.session();
-    let honest = join_at(&mut rig.mesh, 97, RELAY);
-    rig.mesh.run(3_000);
-    let good = identity(rig.mesh.seed, 97).node_id();
-    rig.member = honest;
-    let good_relay = rig.session();
-    rig.turn_to(RELAY + 1);
-    let good_behind = rig.session();
-    let attempt = |rig: &mut Harness| {
-        rig.member = honest;
-        rig.speak_over(good_behind);
-        let theirs = take(rig, relay, 16);
-        rig.speak_over(good_relay);
-        let own = take(rig, good, 16);
-        let answer = bind(rig, behind, &own, &theirs);
-        give_back(rig, &own);
-        rig.speak_over(good_behind);
-        give_back(rig, &theirs);
-        rig.mesh.run(1_000);
+    let (attacker, bad, bad_relay) = (harness.member, harness.own, harness.session());
+    harness.turn_to(RELAY + 1);
+    let bad_behind = harness.session();
+    let honest = join_at(&mut harness.mesh, 97, RELAY);
+    harness.mesh.run(3_000);
+    let good = identity(harness.mesh.seed, 97).node_id();
+    harness.member = honest;
+    let good_relay = harness.session();
+    harness.turn_to(RELAY + 1);
+    let good_behind = harness.session();
+    let attempt = |harness: &mut Harness| {
+        harness.member = honest;
+        harness.speak_over(good_behind);
+        let theirs = take(harness, relay, 16);
+        harness.speak_over(good_relay);
+        let own = take(harness, good, 16);
+        let answer = bind(harness, behind, &own, &theirs);
+        give_back(harness, &own);
+        harness.speak_over(good_behind);
+        give_back(harness, &theirs);
+        harness.mesh.run(1_000);
         answer
     };
     let done = RouteReply::Done(Vec::new());
-    assert_eq!(attempt(&mut rig), done);
+    assert_eq!(attempt(&mut harness), done);
 
-    rig.member = attacker;
-    rig.speak_over(bad_behind);
+    harness.member = attacker;
+    harness.speak_over(bad_behind);
     let mut early = Vec::new();
     loop {
-        let granted = take(&mut rig, relay, 64);
-        give_back(&mut rig, &granted);
+        let granted = take(&mut harness, relay, 64);
+        give_back(&mut harness, &granted);
         let has = |generation| granted.iter().any(|it| it.label.generation == generation);
         let is_round = has(255);
         if has(0) || has(1) {
@@ -462,13 +474,13 @@ fn mesh_a1_grants_of_ended_labels_block_no_hop() {
             break;
         }
     }
-    rig.mesh.run(245_000);
-    rig.speak_over(bad_relay);
+    harness.mesh.run(245_000);
+    harness.speak_over(bad_relay);
     for theirs in early.iter().take(6) {
-        let own = take(&mut rig, bad, 64);
-        bind(&mut rig, behind, &own, theirs);
+        let own = take(&mut harness, bad, 64);
+        bind(&mut harness, behind, &own, theirs);
     }
     for _ in 0..6 {
-        assert_eq!(attempt(&mut rig), done);
+        assert_eq!(attempt(&mut harness), done);
     }
 }

@@ -31,7 +31,7 @@ struct Talk {
     next_at: Instant,
     said: u64,
     /// Received numbers with their arrival times.
-    heard: Vec<(Instant, u64)>,
+    incoming: Vec<(Instant, u64)>,
     events: Vec<Event>,
 }
 
@@ -44,7 +44,7 @@ impl App<Machine> for Talk {
             let mut message = Vec::new();
             while machine.receive(now, session, &mut message).is_some() {
                 let number = u64::from_be_bytes(message[..8].try_into().unwrap());
-                self.heard.push((now, number));
+                self.incoming.push((now, number));
                 if self.end == End::Server {
                     machine.send(now, session, RELIABLE, &message).unwrap();
                 }
@@ -81,7 +81,7 @@ const fn talk(end: End) -> Talk {
         session: None,
         next_at: Instant::ZERO,
         said: 0,
-        heard: Vec::new(),
+        incoming: Vec::new(),
         events: Vec::new(),
     }
 }
@@ -174,16 +174,23 @@ fn sim_mesh_m7_a_session_of_udp_proto_continues_over_the_next_exit() {
                 matches!(others[..], [Event::Connected { .. }]),
                 "{others:?}"
             );
-            let came: Vec<Instant> = talk.heard.iter().map(|(came, _)| *came).collect();
+            let came: Vec<Instant> = talk.incoming.iter().map(|(came, _)| *came).collect();
             let after = came.iter().find(|came| **came > at + ms(500)).copied();
             let gap = after.expect("it lives on").saturating_since(at);
             assert!(gap < ms(6_000), "{mode:?}: {gap:?}");
             // Reliable messages still arrived once and in order.
             for end in [server, player] {
-                let heard = mesh.world[end].app.heard.iter().map(|(_, number)| *number);
-                let heard: Vec<u64> = heard.collect();
-                assert!(heard.iter().copied().eq(0..heard.len() as u64), "{heard:?}");
-                assert!(heard.len() as u64 + 20 > mesh.world[player].app.said);
+                let incoming = mesh.world[end]
+                    .app
+                    .incoming
+                    .iter()
+                    .map(|(_, number)| *number);
+                let incoming: Vec<u64> = incoming.collect();
+                assert!(
+                    incoming.iter().copied().eq(0..incoming.len() as u64),
+                    "{incoming:?}"
+                );
+                assert!(incoming.len() as u64 + 20 > mesh.world[player].app.said);
             }
             let moved = &mesh.world[server].app.events;
             let moved = moved
@@ -212,6 +219,6 @@ fn an_exit_paused_for_2_s_keeps_its_players() {
     let at = mesh.now();
     mesh.run(5_000);
     assert_eq!(mesh.process(ENTRY).closed_flows(), []);
-    let heard = &mesh.world[player].app.heard;
-    assert!(heard.iter().any(|(came, _)| *came > at + ms(3_000)));
+    let incoming = &mesh.world[player].app.incoming;
+    assert!(incoming.iter().any(|(came, _)| *came > at + ms(3_000)));
 }

@@ -2,7 +2,7 @@
 
 use crypto::Provider;
 use relay_mesh::hop::ShardId;
-use relay_mesh::{Forwarder, Leg, Node};
+use relay_mesh::{Forwarder, Node, PeerAddr};
 use wire::{Instant, Machine, Transmit};
 
 /// Forwarders of a node. None by default.
@@ -67,7 +67,7 @@ impl<P: Provider> OtherShards<P> {
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
-    ) -> Option<Transmit<Leg>> {
+    ) -> Option<Transmit<PeerAddr>> {
         let mut forwarders = self.forwarders.iter_mut();
         forwarders.find_map(|forwarder| forwarder.poll_transmit(now, buf))
     }

@@ -11,7 +11,8 @@ use relay_mesh::proxy_header::{
     HeaderPolicy, LEN_USUAL, TlvKind, Transport, TrustedProxies, Version, read_datagram,
 };
 use relay_mesh::{
-    Config, ExitGame, Game, HeaderExtras, HeaderTiming, Leg, Mode, NewError, Node, ServerHeader,
+    Config, ExitGame, Game, HeaderExtras, HeaderTiming, Mode, NewError, Node, PeerAddr,
+    ServerHeader,
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
@@ -144,14 +145,14 @@ fn sim_pgx10_the_first_datagrams_have_headers_until_the_server_answers() {
         mesh.run(START + 3_000);
         let is_told = |datagram: &Vec<u8>| said(datagram).is_some();
         let before = sent(&mesh, tap);
-        let told = before
+        let reported = before
             .iter()
             .take_while(|datagram| is_told(datagram))
             .count();
         // The server's answer takes 2 ms, and a packet arrives every 16 ms. Packets that waited for
         // the socket arrive at once.
-        assert!((1..=20).contains(&told), "{told}");
-        assert!(!before[told..].iter().any(is_told));
+        assert!((1..=20).contains(&reported), "{reported}");
+        assert!(!before[reported..].iter().any(is_told));
         assert_eq!(said(&before[0]).unwrap().len, 28, "nothing but addresses");
 
         mesh.stop_player();
@@ -214,9 +215,9 @@ fn pg10_version_one_is_refused_for_a_game_of_datagrams() {
 #[test]
 fn pgx10_a_header_before_each_datagram_allocates_nothing() {
     let (bare, none) = allocations_of_an_exit(|_, _, _| {});
-    let (told, all) = allocations_of_an_exit(tell_all);
+    let (reported, all) = allocations_of_an_exit(tell_all);
     assert_eq!((none, all), (0, 400));
-    assert_eq!(told, bare, "more than without");
+    assert_eq!(reported, bare, "more than without");
 }
 
 /// Number of allocations of an exit for 400 datagrams, and how many of these had a header.
@@ -255,20 +256,20 @@ fn allocations_of_an_exit(adjust: fn(usize, &mut Config, &[NodeId])) -> (u64, us
     mesh.world.apply(exit, |process, now| {
         let mut out = Vec::with_capacity(2_048);
         let mut pass = |frame: &mut Vec<u8>| {
-            let leg = Leg::mesh(mesh_address(RELAY));
-            process.node.handle_datagram(now, leg.into(), frame);
-            let mut told = 0;
+            let peer_addr = PeerAddr::mesh(mesh_address(RELAY));
+            process.node.handle_datagram(now, peer_addr.into(), frame);
+            let mut reported = 0;
             while process.node.poll_transmit(now, &mut out).is_some() {
-                told += usize::from(out.starts_with(b"\r\n\r\n\0\r\nQUIT\n"));
+                reported += usize::from(out.starts_with(b"\r\n\r\n\0\r\nQUIT\n"));
                 out.clear();
             }
-            told
+            reported
         };
         let (warm, counted) = frames.split_at_mut(100);
         let warmed: usize = warm.iter_mut().map(&mut pass).sum();
         let start = allocations();
-        let told: usize = counted.iter_mut().map(pass).sum();
-        assert_eq!(warmed, told / 4);
-        (allocations() - start, told)
+        let reported: usize = counted.iter_mut().map(pass).sum();
+        assert_eq!(warmed, reported / 4);
+        (allocations() - start, reported)
     })
 }

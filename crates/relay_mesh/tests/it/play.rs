@@ -443,12 +443,12 @@ fn a_link_that_carries_no_1280_bytes_carries_long_datagrams_in_pieces() {
         mesh.player().missing_from(mesh.player().sent() - 6)
     );
     let node = mesh.ids[RELAY];
-    let told = Event::LinkTooSmall { node };
+    let reported = Event::LinkTooSmall { node };
     assert!(
         mesh.process(ENTRY)
             .events
             .iter()
-            .any(|(_, event)| *event == told)
+            .any(|(_, event)| *event == reported)
     );
     let mut links = mesh.process(ENTRY).node.links();
     assert!(links.any(|link| link.node == node && link.carries));

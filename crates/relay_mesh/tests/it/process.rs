@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crypto::Provider;
 use netsim::Outbox;
 use netsim::provider::{Recording, SimProvider};
-use relay_mesh::{Command, Event, FlowEnd, Leg, Node, Outcome, ServerProbe, SocketId};
+use relay_mesh::{Command, Event, FlowEnd, Node, Outcome, PeerAddr, ServerProbe, SocketId};
 use wire::{Arrival, Instant, Machine, UnixTime};
 
 use crate::other_shards::OtherShards;
@@ -122,13 +122,13 @@ impl<P: Provider> netsim::Node for Process<P> {
         let Some((&socket, _)) = sockets.find(|(_, address)| address.port() == local.port()) else {
             return;
         };
-        let leg = Leg {
+        let peer_addr = PeerAddr {
             socket,
             address: arrival.peer,
         };
         let arrival = Arrival {
             local: Some(local.ip()),
-            ..Arrival::from(leg)
+            ..Arrival::from(peer_addr)
         };
         if socket == SocketId::MESH
             && let Some(forwarder) = self.other_shards.whose(datagram)
@@ -157,7 +157,7 @@ impl<P: Provider> netsim::Node for Process<P> {
                 .or_else(|| self.node.poll_transmit(now, &mut buf))
             {
                 is_idle = false;
-                let Leg { socket, address } = transmit.destination;
+                let PeerAddr { socket, address } = transmit.destination;
                 if let Some(&bound) = self.sockets.get(&socket) {
                     let ip = transmit.source.unwrap_or_else(|| bound.ip());
                     let from = SocketAddr::new(ip, bound.port());

@@ -102,11 +102,11 @@ fn refused(mesh: &Mesh) -> u64 {
 
 #[test]
 fn sim_pgx10_a_server_learns_the_player_behind_a_proxy_of_the_entry() {
-    let told = address(TOLD);
+    let reported = address(TOLD);
     let sides: [(Adjust, usize); 2] = [(required, EXIT), (here, ENTRY)];
     for_each_seed(&test_site!(), 3, |seed| {
         for (adjust, exit) in sides {
-            let header = header(told, Transport::Datagram);
+            let header = header(reported, Transport::Datagram);
             let mut mesh = mesh(seed, &shape(adjust), header);
             let (relay, exit) = (mesh.nodes[RELAY], mesh.nodes[exit]);
             let lossy = link(15).with_loss(Loss::Bernoulli(Chance::percent(2)));
@@ -115,9 +115,9 @@ fn sim_pgx10_a_server_learns_the_player_behind_a_proxy_of_the_entry() {
             mesh.run(START + 4_000);
             let first = &mesh.world.captured(tap)[0].datagram.bytes;
             let said = read_datagram(first, LEN_USUAL).unwrap().unwrap();
-            assert_eq!(said.ends().unwrap().source, told);
+            assert_eq!(said.ends().unwrap().source, reported);
             assert_eq!(first.len(), said.len + 100, "what the proxy wrote is off");
-            assert_eq!(opened(&mesh), [told], "one flow");
+            assert_eq!(opened(&mesh), [reported], "one flow");
             assert_eq!(mesh.player().faults, 0, "answers are bare");
             assert!(mesh.player().answers.len() > 180);
             assert_eq!(refused(&mesh), 0);
@@ -127,22 +127,22 @@ fn sim_pgx10_a_server_learns_the_player_behind_a_proxy_of_the_entry() {
 
 #[test]
 fn pgx10_invalid_headers_at_a_port_behind_proxies_are_counted_drops() {
-    let told = address(TOLD);
-    let good = header(told, Transport::Datagram);
+    let reported = address(TOLD);
+    let good = header(reported, Transport::Datagram);
     let mut mesh = mesh(Seed::from_number(1), &shape(required), good.clone());
     mesh.run(START + 1_000);
     let before = mesh.process(EXIT).sockets();
-    let stranger = address("198.51.100.99:50");
-    mesh.world.bind_address(mesh.player, stranger);
+    let outsider = address("198.51.100.99:50");
+    mesh.world.bind_address(mesh.player, outsider);
     let proxy = |port| SocketAddr::new(player_address().ip(), port);
     let mut torn = good.clone();
     torn.truncate(20);
     let mut changed = good.clone();
     changed[20] ^= 1;
-    let stream = header(told, Transport::Stream);
+    let stream = header(reported, Transport::Stream);
     let mut cases = vec![
-        (stranger, good),
-        (stranger, torn.clone()),
+        (outsider, good),
+        (outsider, torn.clone()),
         (proxy(60), torn),
         (proxy(60), changed),
         (proxy(60), stream),
@@ -172,18 +172,18 @@ fn pgx10_invalid_headers_at_a_port_behind_proxies_are_counted_drops() {
         assert_eq!(refused(&mesh), count + 1, "{source} {bytes:02x?}");
     }
     assert_eq!(mesh.process(EXIT).sockets(), before, "no flow");
-    assert_eq!(opened(&mesh), [told]);
+    assert_eq!(opened(&mesh), [reported]);
     // A sender that is not a proxy and sends no header is a player. So is a proxy that sends a
     // header for itself.
     let mut local = Vec::new();
     write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
     local.extend([7; 20]);
-    for (source, bytes) in [(stranger, vec![7; 20]), (proxy(61), local)] {
+    for (source, bytes) in [(outsider, vec![7; 20]), (proxy(61), local)] {
         mesh.world
             .inject(ms(0), Datagram::new(source, game(), bytes));
         mesh.run(50);
     }
-    assert_eq!(opened(&mesh), [told, stranger, proxy(61)]);
+    assert_eq!(opened(&mesh), [reported, outsider, proxy(61)]);
     let now = mesh.now();
     assert!(mesh.player().gap(now.saturating_sub(ms(400)), now) < ms(50));
     // Its own answers, and those to the injected datagrams.
@@ -192,8 +192,8 @@ fn pgx10_invalid_headers_at_a_port_behind_proxies_are_counted_drops() {
 
 #[test]
 fn pgx10_proxies_stand_before_a_game_of_a_signed_document_too() {
-    let told = address(TOLD);
-    let good = header(told, Transport::Datagram);
+    let reported = address(TOLD);
+    let good = header(reported, Transport::Datagram);
     let mut mesh = mesh(Seed::from_number(4), &shape(of_document), good.clone());
     let tap = mesh.world.tap(mesh.nodes[EXIT], mesh.server, 100_000);
     mesh.run(START - 2_000);
@@ -203,18 +203,18 @@ fn pgx10_proxies_stand_before_a_game_of_a_signed_document_too() {
     mesh.run(6_000);
     let first = &mesh.world.captured(tap)[0].datagram.bytes;
     let said = read_datagram(first, LEN_USUAL).unwrap().unwrap();
-    assert_eq!(said.ends().unwrap().source, told);
-    assert_eq!(opened(&mesh), [told], "one flow");
+    assert_eq!(said.ends().unwrap().source, reported);
+    assert_eq!(opened(&mesh), [reported], "one flow");
     assert_eq!((mesh.player().faults, refused(&mesh)), (0, 0));
     assert!(mesh.player().answers.len() > 180);
-    let stranger = Datagram::new(address("198.51.100.99:50"), game(), good);
-    mesh.world.inject(ms(0), stranger);
+    let outsider = Datagram::new(address("198.51.100.99:50"), game(), good);
+    mesh.world.inject(ms(0), outsider);
     mesh.run(50);
-    assert_eq!((refused(&mesh), opened(&mesh)), (1, vec![told]));
+    assert_eq!((refused(&mesh), opened(&mesh)), (1, vec![reported]));
 }
 
 /// Sends a datagram to the entry from the proxy.
-fn say(mesh: &mut Mesh, header: Vec<u8>) {
+fn transmit(mesh: &mut Mesh, header: Vec<u8>) {
     let datagram = Datagram::new(player_address(), game(), header);
     mesh.world.inject(ms(0), datagram);
     mesh.run(20);
@@ -229,12 +229,12 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
         mesh.run(START + 1_000);
         let player = mesh.player;
         let second = header(other, Transport::Datagram);
-        say(&mut mesh, second.clone());
+        transmit(&mut mesh, second.clone());
         assert_eq!(opened(&mesh), [one, other]);
         // A header that names the proxy itself starts a flow of the proxy.
         let mut local = Vec::new();
         write_block(&Subject::Proxy, &[], Checksum::None, &mut local).unwrap();
-        say(&mut mesh, local);
+        transmit(&mut mesh, local);
         let all = [one, other, player_address()];
         assert_eq!(opened(&mesh), all);
         mesh.world.apply(player, |player, _| player.header = second);
@@ -242,7 +242,7 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
         mesh.run(1_000);
         // A new player's first answers are rate-limited.
         assert!(mesh.player().answers.len() > count + 20);
-        say(&mut mesh, first);
+        transmit(&mut mesh, first);
         assert_eq!((refused(&mesh), opened(&mesh)), (0, all.to_vec()));
         // Without a header nothing is trusted. A player's own header behind the proxy's is payload.
         mesh.world.apply(player, |player, _| player.header.clear());
@@ -255,8 +255,8 @@ fn pgx10_each_player_that_a_proxy_names_at_a_port_has_a_flow_of_his_own() {
 
 #[test]
 fn pgx10_forged_proxy_datagrams_neither_take_nor_delay_a_players_flow() {
-    let told = header(address(TOLD), Transport::Datagram);
-    let mut mesh = mesh(Seed::from_number(2), &shape(required), told);
+    let reported = header(address(TOLD), Transport::Datagram);
+    let mut mesh = mesh(Seed::from_number(2), &shape(required), reported);
     mesh.run(START + 3_000);
     let forged = [
         header(address("198.51.100.66:6"), Transport::Datagram),
@@ -265,12 +265,12 @@ fn pgx10_forged_proxy_datagrams_neither_take_nor_delay_a_players_flow() {
     .concat();
     mesh.stop_player();
     mesh.run(1_100);
-    say(&mut mesh, forged.clone());
+    transmit(&mut mesh, forged.clone());
     mesh.wake_player();
     let start = mesh.now();
     for _ in 0..25 {
         mesh.run(800);
-        say(&mut mesh, forged.clone());
+        transmit(&mut mesh, forged.clone());
     }
     let answers = mesh.player().answers.iter();
     let answered = answers.filter(|(_, sent, _)| *sent >= start).count();
@@ -280,8 +280,8 @@ fn pgx10_forged_proxy_datagrams_neither_take_nor_delay_a_players_flow() {
 
 #[test]
 fn pgx11_players_behind_a_proxy_have_the_limits_of_their_own_addresses() {
-    // A player named by a trusted proxy counts as validated, so the limit per prefix does not apply.
-    // Ended flows free their slots.
+    // A player named by a trusted proxy counts as validated, so the limit per prefix does not
+    // apply. Ended flows free their slots.
     for prefixes in [200, 1] {
         let shape = Shape {
             idle: 3,
@@ -294,9 +294,9 @@ fn pgx11_players_behind_a_proxy_have_the_limits_of_their_own_addresses() {
             .apply(player, |player, _| player.is_silent = true);
         for round in 1..=2 {
             for number in 0..200_u8 {
-                let told = SocketAddr::from(([10, 7, number % prefixes, number], 9));
+                let reported = SocketAddr::from(([10, 7, number % prefixes, number], 9));
                 let proxy = SocketAddr::new(player_address().ip(), 10_000 + u16::from(number));
-                let bytes = header(told, Transport::Datagram);
+                let bytes = header(reported, Transport::Datagram);
                 mesh.world
                     .inject(ms(0), Datagram::new(proxy, game(), bytes));
                 mesh.run(5);

@@ -4,8 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use relay_mesh::proxy_header::{
-    BLOCK_MAX, BadHeader, Checksum, Ends, Found, Header, LEN_USUAL, LINE_MAX, Subject, Tlv,
-    TlvKind, Transport, UNIQUE_ID_MAX, Version, read, read_datagram, write_block, write_line,
+    BLOCK_MAX, BadBlock, Checksum, Ends, Found, Header, LEN_USUAL, LINE_MAX, Subject, Tlv, TlvKind,
+    Transport, UNIQUE_ID_MAX, Version, read, read_datagram, write_block, write_line,
 };
 
 use crate::alloc::allocations;
@@ -108,7 +108,7 @@ proptest! {
         let is_stream = header.ends().is_some_and(|ends| ends.transport == Transport::Stream);
         let datagram = read_datagram(&followed, BLOCK_MAX);
         if is_stream {
-            prop_assert_eq!(datagram, Err(BadHeader::Family));
+            prop_assert_eq!(datagram, Err(BadBlock::Family.into()));
         } else {
             prop_assert_eq!(datagram, Ok(Some(header)));
         }

@@ -48,7 +48,7 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             });
             mesh.run(START + 5_000);
             let alone = labels(&mesh);
-            let crowd = gather(&mut mesh, 100, ms(200));
+            let many_players = gather(&mut mesh, 100, ms(200));
             mesh.run(8_000);
             let crowded = labels(&mesh);
             // Each flow has a label at each end, and at each relay of its paths.
@@ -56,14 +56,14 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
                 crowded[..RELAY].iter().all(|held| *held >= 100),
                 "{crowded:?}"
             );
-            // Labels of the crowd, the player and probes: one at each end and two at the relay of
-            // the path in use.
+            // Labels of the other players, the player and probes: one at each end and two at the
+            // relay of the path in use.
             let all = crowded.iter().sum::<u32>();
             assert!(all >= 4 * 102, "{crowded:?}");
             let relayed = |labels: &[u32]| labels[RELAY..].iter().sum::<u32>();
             let of_crowd = u64::from(relayed(&crowded) - relayed(&alone));
             assert!(of_crowd >= 100, "{crowded:?}");
-            silence(&mut mesh, crowd);
+            silence(&mut mesh, many_players);
             // They are idle after 3 s, which is checked every second.
             mesh.run(4_000 + 1_500);
             let left = labels(&mesh);
@@ -74,8 +74,8 @@ fn sim_labels_of_ended_flows_are_given_back_under_loss() {
             mesh.stop_player();
             mesh.run(8_000);
             assert_eq!(labels(&mesh), [0; 5], "{mode:?}");
-            // All labels that relays had granted. A far end may have ended the flows of a path that
-            // was closed just before.
+            // All labels that relays had granted. A remote end may have ended the flows of a path
+            // that was closed just before.
             let (freed, refused) = given_back(&mesh);
             assert!(freed >= of_crowd && refused < freed, "{freed} {refused}");
         }
@@ -91,13 +91,13 @@ fn labels_of_flows_that_end_together_are_released_in_parts() {
     };
     let mut mesh = Mesh::new(Seed::from_number(73), &shape);
     mesh.run(START + 3_000);
-    let crowd = gather(&mut mesh, 900, ms(300));
+    let many_players = gather(&mut mesh, 900, ms(300));
     mesh.run(8_000);
     let crowded: Vec<u32> = labels(&mesh);
     let most = (RELAY..crowded.len()).max_by_key(|index| crowded[*index]);
     let (most, before) = most.map(|index| (index, crowded[index])).unwrap();
     assert!(before >= 900, "{crowded:?}");
-    silence(&mut mesh, crowd);
+    silence(&mut mesh, many_players);
     let freed = |mesh: &Mesh| mesh.process(most).node.stats().labels_given_back;
     let mut parts = Vec::new();
     for _ in 0..80 {
@@ -166,16 +166,16 @@ fn sim_labels_granted_before_a_restart_are_not_released_to_it() {
     });
 }
 
-fn give_back(rig: &mut Harness, names: impl IntoIterator<Item = LabelName>) {
+fn give_back(harness: &mut Harness, names: impl IntoIterator<Item = LabelName>) {
     let mut message = Vec::new();
     RouteRelease::new(names).unwrap().encode(&mut message);
-    rig.say(&message);
-    rig.mesh.run(200);
+    harness.transmit(&message);
+    harness.mesh.run(200);
 }
 
-fn reserve(rig: &mut Harness, count: u8) -> Vec<Granted> {
-    let previous = rig.own;
-    match rig.ask(&RouteRequest::ReserveTransit { previous, count }) {
+fn reserve(harness: &mut Harness, count: u8) -> Vec<Granted> {
+    let previous = harness.own;
+    match harness.ask(&RouteRequest::ReserveTransit { previous, count }) {
         RouteReply::Done(granted) => granted,
         RouteReply::Refused(why) => panic!("{why:?}"),
     }
@@ -183,9 +183,9 @@ fn reserve(rig: &mut Harness, count: u8) -> Vec<Granted> {
 
 #[test]
 fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
-    let mut rig = Harness::with(71, &Shape::default());
-    let counts = |rig: &Harness| {
-        let node = &rig.mesh.process(RELAY).node;
+    let mut harness = Harness::with(71, &Shape::default());
+    let counts = |harness: &Harness| {
+        let node = &harness.mesh.process(RELAY).node;
         let stats = node.stats();
         (
             node.labels(),
@@ -193,10 +193,10 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
             stats.releases_refused,
         )
     };
-    let (before, given_back, _) = counts(&rig);
+    let (before, given_back, _) = counts(&harness);
     assert!(before > 0, "others have labels");
-    let own = reserve(&mut rig, 3);
-    assert_eq!(counts(&rig).0, before + 3);
+    let own = reserve(&mut harness, 3);
+    assert_eq!(counts(&harness).0, before + 3);
     let is_own = |name: &LabelName| own.iter().any(|granted| granted.label == *name);
     // Tries every possible label of others.
     let mut tried = 0;
@@ -204,16 +204,16 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
         let names = (0..64).map(|slot| LabelName { slot, generation });
         let names: Vec<_> = names.filter(|name| !is_own(name)).collect();
         tried += u64::try_from(names.len()).unwrap();
-        give_back(&mut rig, names);
+        give_back(&mut harness, names);
     }
-    assert_eq!(counts(&rig), (before + 3, given_back, tried));
+    assert_eq!(counts(&harness), (before + 3, given_back, tried));
     // Its own labels are freed once, by the first message that names them.
-    give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(counts(&rig), (before, given_back + 3, tried));
-    give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(counts(&rig), (before, given_back + 3, tried + 3));
+    give_back(&mut harness, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&harness), (before, given_back + 3, tried));
+    give_back(&mut harness, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&harness), (before, given_back + 3, tried + 3));
     // Not even if the slots are in use again.
-    let mut again = reserve(&mut rig, 60);
+    let mut again = reserve(&mut harness, 60);
     let slots = |granted: &[Granted]| -> BTreeSet<u32> {
         granted.iter().map(|granted| granted.label.slot).collect()
     };
@@ -222,27 +222,28 @@ fn mesh_a1_a_member_frees_no_label_that_is_not_its_own() {
         if used.is_subset(&slots(&again)) {
             break;
         }
-        give_back(&mut rig, again.iter().map(|granted| granted.label));
+        give_back(&mut harness, again.iter().map(|granted| granted.label));
         freed += 60;
-        again = reserve(&mut rig, 60);
+        again = reserve(&mut harness, 60);
     }
     assert!(used.is_subset(&slots(&again)), "{used:?}");
-    give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(counts(&rig), (before + 60, freed, tried + 6));
-    give_back(&mut rig, again.iter().map(|granted| granted.label));
-    assert_eq!(counts(&rig).0, before);
+    give_back(&mut harness, own.iter().map(|granted| granted.label));
+    assert_eq!(counts(&harness), (before + 60, freed, tried + 6));
+    give_back(&mut harness, again.iter().map(|granted| granted.label));
+    assert_eq!(counts(&harness).0, before);
     for broken in [&[code::ROUTE_RELEASE][..], &[code::ROUTE_RELEASE, 0]] {
-        let malformed = |rig: &Harness| rig.mesh.process(RELAY).node.stats().messages_malformed;
-        let counted = malformed(&rig);
-        rig.say(broken);
-        rig.mesh.run(200);
-        assert_eq!(malformed(&rig), counted + 1);
+        let malformed =
+            |harness: &Harness| harness.mesh.process(RELAY).node.stats().messages_malformed;
+        let counted = malformed(&harness);
+        harness.transmit(broken);
+        harness.mesh.run(200);
+        assert_eq!(malformed(&harness), counted + 1);
     }
-    let now = rig.mesh.now();
+    let now = harness.mesh.now();
     let from = now.saturating_sub(ms(3_000));
-    assert!(rig.mesh.player().gap(from, now) < ms(50));
-    assert_eq!(rig.mesh.process(ENTRY).closed_flows(), []);
-    assert_eq!(rig.mesh.process(EXIT).closed_flows(), []);
+    assert!(harness.mesh.player().gap(from, now) < ms(50));
+    assert_eq!(harness.mesh.process(ENTRY).closed_flows(), []);
+    assert_eq!(harness.mesh.process(EXIT).closed_flows(), []);
 }
 
 #[test]
@@ -251,19 +252,19 @@ fn mesh_a1_releases_of_a_member_are_rate_limited() {
         adjust: |_, config, _| config.request_rate = 16,
         ..Shape::default()
     };
-    let mut rig = Harness::with(72, &shape);
-    let node = |rig: &Harness| rig.mesh.process(RELAY).node.labels();
-    let before = node(&rig);
-    let own = reserve(&mut rig, 20);
+    let mut harness = Harness::with(72, &shape);
+    let node = |harness: &Harness| harness.mesh.process(RELAY).node.labels();
+    let before = node(&harness);
+    let own = reserve(&mut harness, 20);
     // A burst of 64, and 16 per second: the rest is not even looked up.
     let junk = (100..164).map(|slot| LabelName {
         slot,
         generation: 9,
     });
-    give_back(&mut rig, junk);
-    give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(node(&rig), before + 20);
-    rig.mesh.run(2_000);
-    give_back(&mut rig, own.iter().map(|granted| granted.label));
-    assert_eq!(node(&rig), before);
+    give_back(&mut harness, junk);
+    give_back(&mut harness, own.iter().map(|granted| granted.label));
+    assert_eq!(node(&harness), before + 20);
+    harness.mesh.run(2_000);
+    give_back(&mut harness, own.iter().map(|granted| granted.label));
+    assert_eq!(node(&harness), before);
 }

@@ -20,19 +20,19 @@ struct Guest {
 
 /// Makes the peer hold a label of the entry that leads on to the relay. Unused labels end after 30
 /// s.
-fn hold(rig: &mut Harness, guest: &Guest) {
-    let (entry, relay) = (rig.mesh.ids[ENTRY], rig.mesh.ids[RELAY]);
-    rig.member = guest.member;
-    rig.speak_over(guest.at_relay);
-    let theirs = take(rig, entry, 1);
-    rig.speak_over(guest.at_entry);
-    let own = take(rig, guest.own, 1);
-    let bound = bind(rig, relay, &own, &theirs);
+fn hold(harness: &mut Harness, guest: &Guest) {
+    let (entry, relay) = (harness.mesh.ids[ENTRY], harness.mesh.ids[RELAY]);
+    harness.member = guest.member;
+    harness.speak_over(guest.at_relay);
+    let theirs = take(harness, entry, 1);
+    harness.speak_over(guest.at_entry);
+    let own = take(harness, guest.own, 1);
+    let bound = bind(harness, relay, &own, &theirs);
     assert_eq!(bound, RouteReply::Done(Vec::new()));
 }
 
-fn has_link(rig: &Harness, of: NodeId) -> bool {
-    let mut links = rig.mesh.process(ENTRY).node.links();
+fn has_link(harness: &Harness, of: NodeId) -> bool {
+    let mut links = harness.mesh.process(ENTRY).node.links();
     links.any(|link| link.node == of)
 }
 
@@ -45,52 +45,55 @@ fn mesh_a1_inbound_peers_that_carry_flows_block_no_needed_peer() {
             config.links_max = 8;
         }
     });
-    let mut rig = Harness::at(31, &shape, ENTRY);
-    rig.mesh.kill(EXIT);
-    rig.mesh.run(20_000);
+    let mut harness = Harness::at(31, &shape, ENTRY);
+    harness.mesh.kill(EXIT);
+    harness.mesh.run(20_000);
     let mut provider = SimProvider::new(Seed::from_number(32));
     let mut guests = Vec::new();
     for number in 98..110 {
         if number > 98 {
-            rig.member = join_at(&mut rig.mesh, number, ENTRY);
-            rig.own = identity(rig.mesh.seed, number).node_id();
-            rig.mesh.run(500);
+            harness.member = join_at(&mut harness.mesh, number, ENTRY);
+            harness.own = identity(harness.mesh.seed, number).node_id();
+            harness.mesh.run(500);
         }
-        let at_entry = rig.session();
-        if !has_link(&rig, rig.own) {
+        let at_entry = harness.session();
+        if !has_link(&harness, harness.own) {
             continue;
         }
-        rig.turn_to(RELAY);
+        harness.turn_to(RELAY);
         let guest = Guest {
-            member: rig.member,
-            own: rig.own,
+            member: harness.member,
+            own: harness.own,
             at_entry,
-            at_relay: rig.session(),
+            at_relay: harness.session(),
         };
         // From now on others dial it.
-        rig.speak_over(at_entry);
-        let own = identity(rig.mesh.seed, number);
-        rig.say(&record_of(&mut provider, &own, vec![mesh_address(number)]));
-        hold(&mut rig, &guest);
+        harness.speak_over(at_entry);
+        let own = identity(harness.mesh.seed, number);
+        harness.transmit(&record_of(&mut provider, &own, vec![mesh_address(number)]));
+        hold(&mut harness, &guest);
         guests.push(guest);
     }
-    let links = |rig: &Harness| rig.mesh.process(ENTRY).node.links().count();
-    assert_eq!(links(&rig), 8, "{} guests", guests.len());
+    let links = |harness: &Harness| harness.mesh.process(ENTRY).node.links().count();
+    assert_eq!(links(&harness), 8, "{} guests", guests.len());
 
-    rig.mesh.restart(EXIT, 1);
+    harness.mesh.restart(EXIT, 1);
     for _ in 0..5 {
-        rig.mesh.run(5_000);
+        harness.mesh.run(5_000);
         for guest in &guests {
-            if has_link(&rig, guest.own) {
-                hold(&mut rig, guest);
+            if has_link(&harness, guest.own) {
+                hold(&mut harness, guest);
             }
         }
     }
-    assert!(has_link(&rig, rig.mesh.ids[EXIT]));
-    assert!(links(&rig) <= 8);
-    let stays = guests.iter().filter(|guest| has_link(&rig, guest.own));
+    assert!(has_link(&harness, harness.mesh.ids[EXIT]));
+    assert!(links(&harness) <= 8);
+    let stays = guests.iter().filter(|guest| has_link(&harness, guest.own));
     assert!(stays.count() + 2 >= guests.len(), "others keep theirs");
-    let now = rig.mesh.now();
-    let gap = rig.mesh.player().gap(now.saturating_sub(ms(3_000)), now);
+    let now = harness.mesh.now();
+    let gap = harness
+        .mesh
+        .player()
+        .gap(now.saturating_sub(ms(3_000)), now);
     assert!(gap < ms(100), "{gap:?}");
 }

@@ -23,45 +23,49 @@ fn labels(mesh: &Mesh, index: usize) -> u32 {
 /// it gets new ones.
 #[test]
 fn pg11_relays_revoke_labels_of_nodes_that_may_not_send() {
-    let mut rig = Harness::with(8, &shape(sharded));
-    let (relay, next, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);
-    put_games(&mut rig.mesh, 1, &[echo()]);
-    rig.mesh.run(5_000);
-    assert_eq!(rig.mesh.route(), Some(rig.mesh.path(&[RELAY])));
-    let before = [RELAY, RELAY + 1].map(|index| labels(&rig.mesh, index));
+    let mut harness = Harness::with(8, &shape(sharded));
+    let (relay, next, own) = (
+        harness.mesh.ids[RELAY],
+        harness.mesh.ids[RELAY + 1],
+        harness.own,
+    );
+    put_games(&mut harness.mesh, 1, &[echo()]);
+    harness.mesh.run(5_000);
+    assert_eq!(harness.mesh.route(), Some(harness.mesh.path(&[RELAY])));
+    let before = [RELAY, RELAY + 1].map(|index| labels(&harness.mesh, index));
     let reserve = |previous, count| RouteRequest::ReserveTransit { previous, count };
-    let at_relay = rig.session();
-    rig.turn_to(RELAY + 1);
-    let RouteReply::Done(theirs) = rig.ask(&reserve(relay, 1)) else {
+    let at_relay = harness.session();
+    harness.turn_to(RELAY + 1);
+    let RouteReply::Done(theirs) = harness.ask(&reserve(relay, 1)) else {
         panic!("it may pass");
     };
-    let at_next = rig.speak_over(at_relay);
-    let RouteReply::Done(granted) = rig.ask(&reserve(own, 5)) else {
+    let at_next = harness.speak_over(at_relay);
+    let RouteReply::Done(granted) = harness.ask(&reserve(own, 5)) else {
         panic!("it may pass");
     };
     let shards: BTreeSet<_> = granted.iter().map(|it| it.label.shard()).collect();
     assert_eq!(shards.len(), 4);
-    let bound = member::bind(&mut rig, next, &granted[..1], &theirs);
+    let bound = member::bind(&mut harness, next, &granted[..1], &theirs);
     assert!(matches!(bound, RouteReply::Done(_)), "{bound:?}");
-    let held = [RELAY, RELAY + 1].map(|index| labels(&rig.mesh, index));
+    let held = [RELAY, RELAY + 1].map(|index| labels(&harness.mesh, index));
     assert_eq!(held, [before[0] + 5, before[1] + 1]);
 
     let bars = format!("{{\"type\":\"black\",\"nodes\":[\"{own}\"]}}");
-    let at = rig.mesh.now();
+    let at = harness.mesh.now();
     let barring = rule("echo", game().port(), &bars, &bars);
-    put_games(&mut rig.mesh, 2, &[barring]);
-    rig.mesh.run(1_000);
-    let held = [RELAY, RELAY + 1].map(|index| labels(&rig.mesh, index));
+    put_games(&mut harness.mesh, 2, &[barring]);
+    harness.mesh.run(1_000);
+    let held = [RELAY, RELAY + 1].map(|index| labels(&harness.mesh, index));
     assert_eq!(held, before);
     let policy = RouteReply::Refused(Refused::Policy);
-    assert_eq!(rig.ask(&reserve(own, 1)), policy);
-    rig.speak_over(at_next);
-    assert_eq!(rig.ask(&reserve(relay, 1)), policy);
-    rig.speak_over(at_relay);
+    assert_eq!(harness.ask(&reserve(own, 1)), policy);
+    harness.speak_over(at_next);
+    assert_eq!(harness.ask(&reserve(relay, 1)), policy);
+    harness.speak_over(at_relay);
 
     let admitting = rule("echo", game().port(), ALL, &bars);
-    put_games(&mut rig.mesh, 3, &[admitting]);
-    rig.mesh.run(1_000);
-    assert!(matches!(rig.ask(&reserve(own, 1)), RouteReply::Done(_)));
-    assert!(rig.mesh.player().gap(at, rig.mesh.now()) < ms(100));
+    put_games(&mut harness.mesh, 3, &[admitting]);
+    harness.mesh.run(1_000);
+    assert!(matches!(harness.ask(&reserve(own, 1)), RouteReply::Done(_)));
+    assert!(harness.mesh.player().gap(at, harness.mesh.now()) < ms(100));
 }

@@ -8,7 +8,7 @@ use relay_mesh::hop::{NextLabel, ShardId};
 use relay_mesh::link_terms::KeyEpoch;
 use relay_mesh::message::code;
 use relay_mesh::route_request::{Bind, Granted, Refused, RouteReply, RouteRequest};
-use relay_mesh::{Config, Forwarder, Leg, Mode, NewError, Node, STRAYS_MAX};
+use relay_mesh::{Config, Forwarder, Mode, NewError, Node, PeerAddr, STRAYS_MAX};
 use wire::{Arrival, InstanceId, Machine, NodeId, Seed};
 
 use crate::alloc::allocations;
@@ -151,7 +151,7 @@ fn mesh_a1_a_flood_at_the_socket_of_a_shard_is_bounded_and_counted() {
     mesh.run(START);
     mesh.world.apply(relay, |process, now| {
         let forwarder = &mut process.other_shards.forwarders[0];
-        let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+        let arrival = Arrival::from(PeerAddr::mesh(mesh_address(ENTRY)));
         let count = STRAYS_MAX + 500;
         for number in 0..count {
             let first = [0x00, 0x40, 0x81, 0x82][number % 4];
@@ -208,7 +208,7 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
             let before = allocations();
             for datagrams in bytes.chunks_mut(64) {
                 for datagram in datagrams {
-                    let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+                    let arrival = Arrival::from(PeerAddr::mesh(mesh_address(ENTRY)));
                     forwarder.handle_datagram(now, arrival, datagram);
                 }
                 out.clear();
@@ -229,47 +229,51 @@ fn mesh_f7_a_forwarder_allocates_nothing_for_a_frame() {
 
 #[test]
 fn mesh_a1_an_impossible_key_update_notice_is_counted_and_ignored() {
-    let mut rig = Harness::with(42, &shape(sharded));
-    let malformed = |rig: &Harness| rig.mesh.process(RELAY).node.stats().messages_malformed;
-    let mut say = |to, epoch| {
-        let before = malformed(&rig);
+    let mut harness = Harness::with(42, &shape(sharded));
+    let malformed = |harness: &Harness| harness.mesh.process(RELAY).node.stats().messages_malformed;
+    let mut transmit = |to, epoch| {
+        let before = malformed(&harness);
         let mut message = Vec::new();
         let (from, to) = (ShardId::FIRST, ShardId::new(to).unwrap());
         KeyEpoch { from, to, epoch }.encode(&mut message);
-        rig.say(&message);
-        rig.mesh.run(200);
-        malformed(&rig) - before
+        harness.transmit(&message);
+        harness.mesh.run(200);
+        malformed(&harness) - before
     };
-    assert_eq!(say(4, 1), 1, "it has four shards");
+    assert_eq!(transmit(4, 1), 1, "it has four shards");
     for to in 0..4 {
-        assert_eq!(say(to, u32::MAX), 1);
-        assert_eq!(say(to, 65), 1);
-        assert_eq!(say(to, 64), 0, "of its own link, and so of no other");
-        assert_eq!(say(to, 65), 1, "one a second from then on");
-        assert_eq!(say(to, 3), 0);
+        assert_eq!(transmit(to, u32::MAX), 1);
+        assert_eq!(transmit(to, 65), 1);
+        assert_eq!(transmit(to, 64), 0, "of its own link, and so of no other");
+        assert_eq!(transmit(to, 65), 1, "one a second from then on");
+        assert_eq!(transmit(to, 3), 0);
     }
-    rig.say(&[code::KEY_EPOCH, 0, 8, 0, 0, 0, 1]);
-    rig.mesh.run(3_000);
-    let now = rig.mesh.now();
+    harness.transmit(&[code::KEY_EPOCH, 0, 8, 0, 0, 0, 1]);
+    harness.mesh.run(3_000);
+    let now = harness.mesh.now();
     let from = now.saturating_sub(ms(3_000));
-    assert!(rig.mesh.player().gap(from, now) < ms(50));
-    assert_eq!(rig.mesh.process(RELAY).node.frame_stats().wrong_tag, 0);
+    assert!(harness.mesh.player().gap(from, now) < ms(50));
+    assert_eq!(harness.mesh.process(RELAY).node.frame_stats().wrong_tag, 0);
 }
 
 /// Each shard keeps its own record of the packet numbers used for a label, so only one may bind it.
 #[test]
 fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
-    let mut rig = Harness::with(41, &shape(sharded));
-    let at_relay = rig.session();
+    let mut harness = Harness::with(41, &shape(sharded));
+    let at_relay = harness.session();
     let reserve = |previous, count| RouteRequest::ReserveTransit { previous, count };
-    let (relay, exit, own) = (rig.mesh.ids[RELAY], rig.mesh.ids[RELAY + 1], rig.own);
-    rig.turn_to(RELAY + 1);
-    let answer = rig.ask(&reserve(relay, 1));
+    let (relay, exit, own) = (
+        harness.mesh.ids[RELAY],
+        harness.mesh.ids[RELAY + 1],
+        harness.own,
+    );
+    harness.turn_to(RELAY + 1);
+    let answer = harness.ask(&reserve(relay, 1));
     let RouteReply::Done(next) = answer else {
         panic!("a member may pass: {answer:?}");
     };
-    rig.speak_over(at_relay);
-    let RouteReply::Done(granted) = rig.ask(&reserve(own, 4)) else {
+    harness.speak_over(at_relay);
+    let RouteReply::Done(granted) = harness.ask(&reserve(own, 4)) else {
         panic!("a member may pass");
     };
     let shards: BTreeSet<_> = granted.iter().map(|it| it.label.shard()).collect();
@@ -281,7 +285,7 @@ fn mesh_a1_a_label_is_bound_by_one_shard_of_the_node_before_it_alone() {
             grant,
         } = next[0].clone();
         let next = NextLabel { name, form };
-        rig.ask(&RouteRequest::Bind {
+        harness.ask(&RouteRequest::Bind {
             next: exit,
             binds: vec![Bind { label, next, grant }],
         })
@@ -300,7 +304,7 @@ fn mesh_a1_a_frame_for_another_shard_of_its_sender_does_not_decrypt() {
     mesh.world.apply(relay, |process, now| {
         let frame = &datagrams[0];
         let before = process.node.frame_stats();
-        let arrival = Arrival::from(Leg::mesh(mesh_address(ENTRY)));
+        let arrival = Arrival::from(PeerAddr::mesh(mesh_address(ENTRY)));
         for from in 1..=7_u8 {
             let mut forged = frame.clone();
             forged[1] ^= from << 4;

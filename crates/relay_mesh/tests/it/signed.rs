@@ -29,7 +29,7 @@ fn holder() -> Holder {
 }
 
 /// The version report of a node with a document of this version, signed with the admin's keys.
-fn told(version: u64) -> HeldVersion {
+fn reported(version: u64) -> HeldVersion {
     HeldVersion {
         version,
         ..holder().held_version()
@@ -334,17 +334,17 @@ fn pg11_an_exit_refuses_the_players_of_an_entry_that_is_not_listed() {
 
 #[test]
 fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
-    let mut rig = Harness::with(8, &shape(signed));
+    let mut harness = Harness::with(8, &shape(signed));
     let reserve = RouteRequest::ReserveTransit {
-        previous: rig.own,
+        previous: harness.own,
         count: 1,
     };
     let mut may_pass = |list: &dyn Fn(NodeId) -> [String; 2], version| {
-        let [entry, exit] = list(rig.own);
+        let [entry, exit] = list(harness.own);
         let games = [rule("echo", game().port(), &entry, &exit)];
-        put_games(&mut rig.mesh, version, &games);
-        rig.mesh.run(1_000);
-        match rig.ask(&reserve) {
+        put_games(&mut harness.mesh, version, &games);
+        harness.mesh.run(1_000);
+        match harness.ask(&reserve) {
             RouteReply::Done(granted) => granted.len() == 1,
             RouteReply::Refused(why) => why != MayNot::Policy,
         }
@@ -357,7 +357,7 @@ fn pg11_a_relay_gives_labels_to_ends_of_games_alone() {
     ));
     assert!(may_pass(&|own| [list("black", own), ALL.into()], 3));
     assert!(may_pass(&|own| [list("white", own), list("black", own)], 4));
-    assert_eq!(rig.stats().policy, 1);
+    assert_eq!(harness.stats().policy, 1);
 }
 
 #[test]
@@ -418,12 +418,12 @@ fn sim_pg12_a_large_document_spreads_under_loss() {
 
 #[test]
 fn pgx7_a_false_highest_version_delays_nothing() {
-    let mut rig = Harness::with(8, &shape(signed));
+    let mut harness = Harness::with(8, &shape(signed));
     let mut message = Vec::new();
-    ConfigMessage::Version(told(u64::MAX)).encode(&mut message);
-    rig.say(&message);
-    rig.mesh.run(500);
-    let mesh = &mut rig.mesh;
+    ConfigMessage::Version(reported(u64::MAX)).encode(&mut message);
+    harness.transmit(&message);
+    harness.mesh.run(500);
+    let mesh = &mut harness.mesh;
     let offered = put(mesh, EXIT, &document(1, "", &[echo()], 5));
     assert!(matches!(offered, Offered::Accepted(_)));
     mesh.run(6_500);
@@ -442,16 +442,19 @@ fn pgx7_a_false_highest_version_delays_nothing() {
 /// Documents offered by a neighbour and through the admin interface, at every node: P10.
 #[test]
 fn pg12_pgd_p10_refused_documents_block_no_later_ones() {
-    let mut rig = Harness::with(10, &shape(signed));
+    let mut harness = Harness::with(10, &shape(signed));
     let forged = document(9, "", &[echo()], 6);
     let piece = Piece::cut(9, &forged, 0).unwrap();
-    for message in [ConfigMessage::Version(told(9)), ConfigMessage::Piece(piece)] {
+    for message in [
+        ConfigMessage::Version(reported(9)),
+        ConfigMessage::Piece(piece),
+    ] {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        rig.say(&bytes);
-        rig.mesh.run(500);
+        harness.transmit(&bytes);
+        harness.mesh.run(500);
     }
-    let mesh = &mut rig.mesh;
+    let mesh = &mut harness.mesh;
     let stats = mesh.process(RELAY).node.config_stats().unwrap();
     assert_eq!((stats.unknown_key, stats.accepted), (1, 0), "{stats:?}");
     let first = put(mesh, EXIT, &document(1, "", &[echo()], 5));

@@ -74,11 +74,11 @@ fn hog(mesh: &mut Mesh) -> Handle<Hog> {
 
 /// Asserts that players of other networks are admitted and play.
 fn others_play(mesh: &mut Mesh) {
-    let crowd = gather(mesh, 20, ms(500));
+    let many_players = gather(mesh, 20, ms(500));
     mesh.run(10_000);
     let from = mesh.now();
     mesh.run(10_000);
-    let gap = mesh.world[crowd].gap(from, mesh.now());
+    let gap = mesh.world[many_players].gap(from, mesh.now());
     assert!(gap < ms(1_000), "{gap:?}");
 }
 
@@ -119,10 +119,10 @@ fn pgx11_one_host_excludes_no_other_from_a_small_exit() {
     assert!(mesh.process(EXIT).node.stats().shares_held > 100);
     // Both ends report it: the exit's flows end, or never opened.
     for end in [ENTRY, EXIT] {
-        let told = mesh.turned_away(end);
+        let reported = mesh.turned_away(end);
         let is_share =
             |(reason, count): &(TurnedAway, u64)| *reason == TurnedAway::Share && *count > 0;
-        assert!(told.iter().any(is_share), "{end}: {told:?}");
+        assert!(reported.iter().any(is_share), "{end}: {reported:?}");
     }
     // It retries all the time.
     mesh.world.apply(hog, |hog, _| hog.ports = 20_000);

@@ -33,7 +33,7 @@ fn sim_pgx13_nodes_stalled_at_their_start_use_the_best_path() {
 }
 
 #[test]
-fn sim_pgx13_a_paused_entry_abandons_no_other_node() {
+fn sim_pgx13_a_paused_entry_kills_no_path_and_closes_no_flow() {
     for_each_seed(&test_site!(), 10, |seed| {
         let mut mesh = Mesh::new(seed, &Shape::default());
         mesh.run(10_000);
@@ -90,15 +90,18 @@ fn sim_an_entry_short_of_cpu_moves_no_flow_and_reports_overload() {
         }
         assert_eq!(mesh.moves(ENTRY, from), []);
         let process = mesh.process(ENTRY);
-        let told = process.events.iter().filter_map(|(_, event)| {
+        let reported = process.events.iter().filter_map(|(_, event)| {
             if let Event::Overloaded { late, .. } = event {
                 Some(*late)
             } else {
                 None
             }
         });
-        let told: Vec<_> = told.collect();
-        assert!(told.len() == 1 && told[0] >= ms(100), "{told:?}");
+        let reported: Vec<_> = reported.collect();
+        assert!(
+            reported.len() == 1 && reported[0] >= ms(100),
+            "{reported:?}"
+        );
         assert_eq!(process.node.stats().overloads, 1);
     });
 }
@@ -143,15 +146,15 @@ fn sim_an_entry_with_receive_buffer_overflow_moves_neither_end() {
         for end in [ENTRY, EXIT] {
             assert_eq!(mesh.moves(end, from), [], "{end}");
         }
-        let told = mesh.process(ENTRY).events.iter();
-        let told = told.filter_map(|(_, event)| {
+        let reported = mesh.process(ENTRY).events.iter();
+        let reported = reported.filter_map(|(_, event)| {
             if let Event::Overloaded { dropped, .. } = event {
                 Some(*dropped)
             } else {
                 None
             }
         });
-        let told: Vec<u64> = told.collect();
-        assert!(told.len() == 1 && told[0] >= 50, "{told:?}");
+        let reported: Vec<u64> = reported.collect();
+        assert!(reported.len() == 1 && reported[0] >= 50, "{reported:?}");
     });
 }

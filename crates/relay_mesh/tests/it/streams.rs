@@ -40,7 +40,7 @@ pub(crate) struct Stream {
     pub(crate) end: Option<ConnEnd>,
 }
 
-/// The half toward the far end.
+/// The half toward the remote end.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Half {
     #[default]
@@ -150,7 +150,7 @@ impl Mesh {
     }
 
     /// Sends more on a connection that the player keeps open.
-    pub(crate) fn say(&mut self, conn: ConnId, words: &[u8]) {
+    pub(crate) fn transmit(&mut self, conn: ConnId, words: &[u8]) {
         let entry = self.nodes[ENTRY];
         self.world.apply(entry, |process, _| {
             let stream = process.streams.held.get_mut(&conn).unwrap();
@@ -349,8 +349,8 @@ fn pg10_a_server_gets_its_players_address_once_before_the_first_byte() {
         panic!("{got:?}");
     };
     let ends = header.ends().unwrap();
-    let told: [SocketAddr; 2] = [ends.source, ends.destination];
-    assert_eq!(told, [address(PLAYER), address(LISTEN)]);
+    let reported: [SocketAddr; 2] = [ends.source, ends.destination];
+    assert_eq!(reported, [address(PLAYER), address(LISTEN)]);
     assert_eq!(&got[header.len..], b"GET /");
 }
 
@@ -375,14 +375,14 @@ fn patience(seed: Seed, adjust: Adjust) -> u64 {
     mesh.world.set_links(entry, exit, lossy(100));
     mesh.run(START + 4_000);
     let conn = mesh.connect_open();
-    mesh.say(conn, &[1; 100]);
+    mesh.transmit(conn, &[1; 100]);
     mesh.run(1_000);
     let (mut waits, mut said) = (Vec::new(), Vec::new());
     for millis in 0_u64..32_000 {
-        let heard = mesh.stream(ENTRY).got.len() / 100;
-        waits.extend((waits.len() + 1..heard).map(|word| millis - said[word - 1]));
+        let incoming = mesh.stream(ENTRY).got.len() / 100;
+        waits.extend((waits.len() + 1..incoming).map(|word| millis - said[word - 1]));
         if millis % 16 == 0 && millis < 30_000 {
-            mesh.say(conn, &[2; 100]);
+            mesh.transmit(conn, &[2; 100]);
             said.push(millis);
         }
         mesh.run(1);
@@ -438,7 +438,7 @@ fn games_of_one_mode_share_a_tunnel_and_those_of_another_have_their_own() {
         })
         .to_vec();
     for (conn, word) in conns.iter().zip(0..) {
-        mesh.say(*conn, &[word; 100]);
+        mesh.transmit(*conn, &[word; 100]);
     }
     mesh.run(2_000);
     for end in [ENTRY, EXIT] {
@@ -452,15 +452,15 @@ fn games_of_one_mode_share_a_tunnel_and_those_of_another_have_their_own() {
 
 #[test]
 fn mesh_a1_an_entry_has_one_tunnel_of_each_mode_at_an_exit() {
-    let mut rig = Harness::at(5, &shape(web_and_chat), EXIT);
-    let tunnels = |rig: &Harness| rig.mesh.process(EXIT).node.tcp_len().1;
+    let mut harness = Harness::at(5, &shape(web_and_chat), EXIT);
+    let tunnels = |harness: &Harness| harness.mesh.process(EXIT).node.tcp_len().1;
     let mut open = |flow, mode| {
         let mut message = Vec::new();
         let flow = FlowId(flow);
         FlowMessage::OpenTunnel { flow, mode }.encode(&mut message);
-        rig.say(&message);
-        rig.mesh.run(400);
-        tunnels(&rig)
+        harness.transmit(&message);
+        harness.mesh.run(400);
+        tunnels(&harness)
     };
     assert_eq!(open(1, Mode::Dup), 1);
     assert_eq!(open(3, Mode::Dup), 1, "a second one");

@@ -1,5 +1,5 @@
 //! Control planes of 100 and 1,000 nodes in virtual time: their traffic, how fast a change spreads,
-//! and the effect of a node's death, a partition, flapping links and a liar.
+//! and the effect of a node's death, a partition, flapping links and a byzantine node.
 //!
 //! Whole nodes would take hours at that size. These are only their control planes, connected by a
 //! queue with delays, loss and the headers of sessions. Probes and sessions are not simulated.

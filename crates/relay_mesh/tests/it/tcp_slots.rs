@@ -156,16 +156,16 @@ fn mesh_a7_idle_connections_give_way_to_newcomers() {
     mesh.run(1_000);
     assert_eq!(standing(&mesh, EXIT).0, 49, "the exit has let them go");
     let events = mesh.process(ENTRY).events.iter();
-    let told = events.filter_map(|(_, event)| {
+    let reported = events.filter_map(|(_, event)| {
         if let Event::TurnedAway { reason, .. } = event {
             Some(*reason)
         } else {
             None
         }
     });
-    let told: Vec<_> = told.collect();
+    let reported: Vec<_> = reported.collect();
     assert_eq!(
-        told,
+        reported,
         [TurnedAway::TcpIdle; 2],
         "once for each of both games"
     );
@@ -217,8 +217,8 @@ fn mesh_a3_each_tcp_reason_is_reported_once_a_minute_with_its_count() {
     mesh.run(3_000);
     assert_eq!(mesh.turned_away(ENTRY), expected);
     mesh.run(60_000);
-    let told = mesh.turned_away(ENTRY);
-    assert_eq!(told[expected.len()..], [(TurnedAway::TcpShare, 2)]);
+    let reported = mesh.turned_away(ENTRY);
+    assert_eq!(reported[expected.len()..], [(TurnedAway::TcpShare, 2)]);
 }
 
 /// All connections that an address may have with an exit are idle. Each new connection from that

@@ -5,7 +5,7 @@ use core::num::NonZeroU16;
 
 use netsim::{Datagram, for_each_seed, test_site};
 use relay_mesh::trunk::{KIND, append};
-use relay_mesh::{FrameStats, Leg, SocketId};
+use relay_mesh::{FrameStats, PeerAddr, SocketId};
 
 use crate::alloc::allocations;
 use crate::harness::{Adjust, ENTRY, EXIT, Mesh, RELAY, START, Shape, address, mesh_address, ms};
@@ -23,8 +23,10 @@ fn relay(
         let mut out = Vec::with_capacity(1 << 17);
         for datagrams in datagrams.chunks_mut(batch) {
             for datagram in datagrams {
-                let leg = Leg::mesh(mesh_address(ENTRY));
-                process.node.handle_datagram(now, leg.into(), datagram);
+                let peer_addr = PeerAddr::mesh(mesh_address(ENTRY));
+                process
+                    .node
+                    .handle_datagram(now, peer_addr.into(), datagram);
             }
             out.clear();
             while let Some(transmit) = process.node.poll_transmit(now, &mut out) {
@@ -116,17 +118,17 @@ fn mesh_a1_frames_of_a_trunk_are_checked_singly_and_none_is_duplicated() {
     assert_eq!(after.bad_trunk - before.bad_trunk, 1);
     assert!(left <= 2, "{left}");
     // From an unknown address it has no effect: no answer, and no frame is forwarded.
-    let stranger = address("198.18.0.66:666");
+    let outsider = address("198.18.0.66:666");
     let (before, node) = (stats(&mesh), mesh.nodes[RELAY]);
     let tap = mesh.world.tap_all(10_000);
     mesh.world
-        .inject(ms(0), Datagram::new(stranger, mesh_address(RELAY), trunk));
+        .inject(ms(0), Datagram::new(outsider, mesh_address(RELAY), trunk));
     mesh.run(100);
     let captured = mesh.world.captured(tap);
     assert!(
         captured
             .iter()
-            .all(|one| one.datagram.destination != stranger)
+            .all(|one| one.datagram.destination != outsider)
     );
     let after = mesh.world[node].node.frame_stats();
     assert_eq!(after.wrong_link - before.wrong_link, 4);
@@ -144,13 +146,13 @@ fn sim_trunks_carry_many_players_between_two_nodes() {
             mesh.world.apply(entry, |process, now| {
                 for player in 0..40_u16 {
                     let len = 20 + usize::from((player * 7 + round) % 90);
-                    let leg = Leg {
+                    let peer_addr = PeerAddr {
                         socket: SocketId(1),
                         address: SocketAddr::from(([203, 0, 112, 1], 4_000 + player)),
                     };
                     process
                         .node
-                        .handle_datagram(now, leg.into(), &mut vec![3; len]);
+                        .handle_datagram(now, peer_addr.into(), &mut vec![3; len]);
                 }
             });
             mesh.run(30);

@@ -2,7 +2,7 @@
 
 use netsim::Datagram;
 use relay_mesh::trunk::Frames;
-use relay_mesh::{Config, Leg, SocketId};
+use relay_mesh::{Config, PeerAddr, SocketId};
 use wire::{NodeId, Seed};
 
 use crate::harness::{Adjust, ENTRY, Mesh, RELAY, START, address, shape};
@@ -39,7 +39,7 @@ pub(crate) fn play(mesh: &mut Mesh, batches: usize, lens: Lens) {
     for _ in 0..batches {
         mesh.world.apply(entry, |process, now| {
             for packet in 0..BATCH {
-                let leg = Leg {
+                let peer_addr = PeerAddr {
                     socket: SocketId(1),
                     address: address("203.0.112.1:4000"),
                 };
@@ -49,7 +49,7 @@ pub(crate) fn play(mesh: &mut Mesh, batches: usize, lens: Lens) {
                 };
                 process
                     .node
-                    .handle_datagram(now, leg.into(), &mut vec![3; len]);
+                    .handle_datagram(now, peer_addr.into(), &mut vec![3; len]);
             }
         });
         mesh.run(1);

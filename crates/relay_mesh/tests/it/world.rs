@@ -196,7 +196,7 @@ impl<P: Provider> World<P> {
     }
 
     /// Sends a message to a neighbour that the node's control plane would not send.
-    pub(crate) fn say(&mut self, from: usize, to: usize, message: &Message<'_>) {
+    pub(crate) fn transmit(&mut self, from: usize, to: usize, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         self.post(from, to, vec![bytes]);

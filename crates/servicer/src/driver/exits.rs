@@ -211,7 +211,7 @@ impl Exits {
                 state.has_session = false;
             }
         }
-        machine.tell_peers(&mut |peer| {
+        machine.for_each_peer(&mut |peer| {
             self.each_of(&peer, |state| {
                 (state.has_session, state.placed_at) = (true, now);
             });
@@ -223,7 +223,8 @@ impl Exits {
 /// Reads the PROXY header with which an exit names the player of a flow: the player's address, and
 /// the header's length. Extensions are skipped.
 ///
-/// Returns no address if the exit speaks for itself or names none, and `None` if there is no header.
+/// Returns no address if the exit speaks for itself or names none, and `None` if there is no
+/// header.
 fn read_header(datagram: &[u8]) -> Result<Option<(Option<SocketAddr>, usize)>, BadHeader> {
     // No datagram of our protocols begins with this byte.
     if datagram.first() != SIGNATURE.first() {

@@ -178,8 +178,8 @@ fn a_game_port_receives_both_families_if_configured() {
 #[test]
 fn a_received_datagram_names_its_socket() {
     let address: SocketAddr = "192.0.2.1:9".parse().unwrap();
-    let leg = Leg::from_wire(SocketIndex(0), address);
-    assert_eq!(leg, Leg::mesh(address));
-    let leg = Leg::from_wire(SocketIndex(70_000), address);
-    assert_eq!(leg.socket(), Some(SocketIndex(70_000)));
+    let peer_addr = PeerAddr::from_wire(SocketIndex(0), address);
+    assert_eq!(peer_addr, PeerAddr::mesh(address));
+    let peer_addr = PeerAddr::from_wire(SocketIndex(70_000), address);
+    assert_eq!(peer_addr.socket(), Some(SocketIndex(70_000)));
 }

@@ -21,7 +21,7 @@ pub(super) struct Connection {
     pub(super) io: TcpStream,
     tls: rustls::Connection,
     pub(super) side: Side,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnState,
     pub(super) reader: RecordReader,
     writer: RecordWriter,
     /// Bytes of `writer` that are encrypted but not completely written.
@@ -63,7 +63,7 @@ pub(super) enum Expected {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnState {
     /// TCP is connecting.
     Connecting,
     /// TLS is in its handshake, or the accepter's empty first record has not arrived.
@@ -116,8 +116,8 @@ impl Connection {
             tls,
             side,
             stage: match side {
-                Side::Accepted(_) => Stage::Handshaking,
-                Side::Dialled(..) => Stage::Connecting,
+                Side::Accepted(_) => ConnState::Handshaking,
+                Side::Dialled(..) => ConnState::Connecting,
             },
             reader: RecordReader::new(config.record_bytes_max),
             writer: RecordWriter::default(),
@@ -138,7 +138,7 @@ impl Connection {
         self.is_dirty = false;
     }
 
-    pub(super) const fn set_stage(&mut self, now: Instant, stage: Stage) {
+    pub(super) const fn set_stage(&mut self, now: Instant, stage: ConnState) {
         self.stage = stage;
         self.deadlines.restart(now);
     }
@@ -209,7 +209,7 @@ impl Connection {
 
     /// Writes queued data as far as the socket takes it. Returns the bytes of records written.
     pub(super) fn flush(&mut self, now: Instant) -> Result<usize, Fault> {
-        if self.stage == Stage::Connecting {
+        if self.stage == ConnState::Connecting {
             return Ok(0);
         }
         let mut records = 0_usize;
@@ -417,15 +417,19 @@ impl ConnDeadlines {
         }
     }
 
-    pub(super) fn next(&self, stage: Stage, config: &StreamConfig) -> Option<(Instant, Deadline)> {
+    pub(super) fn next(
+        &self,
+        stage: ConnState,
+        config: &StreamConfig,
+    ) -> Option<(Instant, Deadline)> {
         let staged = |timeout, deadline| Some((self.staged_at + timeout, deadline));
         match stage {
-            Stage::Connecting | Stage::Handshaking => {
+            ConnState::Connecting | ConnState::Handshaking => {
                 staged(config.handshake_timeout, Deadline::Handshake)
             }
-            Stage::Closing => staged(config.record_timeout, Deadline::Linger),
-            Stage::Lingering => staged(config.linger_timeout, Deadline::Linger),
-            Stage::Open(_) => {
+            ConnState::Closing => staged(config.record_timeout, Deadline::Linger),
+            ConnState::Lingering => staged(config.linger_timeout, Deadline::Linger),
+            ConnState::Open(_) => {
                 let stall = self
                     .stalled_since
                     .map(|since| (since + config.stall_timeout, Deadline::Stall));
@@ -451,7 +455,7 @@ mod tests {
     use super::*;
     use wire::ConnectionId;
 
-    const OPEN: Stage = Stage::Open(ConnectionId(1));
+    const OPEN: ConnState = ConnState::Open(ConnectionId(1));
 
     fn at(seconds: u64) -> Instant {
         Instant::from_millis(seconds * 1_000)

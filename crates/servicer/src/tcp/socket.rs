@@ -1,4 +1,7 @@
-//! TCP sockets: what all listeners and connections of a process have in common.
+//! Opens, listens on and accepts TCP sockets, and checks a pending connect.
+//!
+//! Not part of the public API, since its signatures have types of `mio` and `socket2`. It is
+//! reachable only for relays: their sockets are polled in `daemon`.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -72,16 +75,17 @@ pub fn is_connected(stream: &TcpStream) -> io::Result<bool> {
     }
     match stream.peer_addr() {
         Ok(_) => Ok(true),
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::NotConnected | ErrorKind::InvalidInput
-            ) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_pending(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether getpeername failed since the connect is pending: `ENOTCONN` on every Unix,
+/// `WSAENOTCONN` on Windows.
+///
+/// `EINVAL` is not: macOS and the BSDs return it if the peer has already reset the connection.
+fn is_pending(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotConnected
 }
 
 /// Maximum accepts before other work.
@@ -91,3 +95,47 @@ pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Connections that the system queues before accept. Its own limit may be lower (on Linux
 /// net.core.somaxconn).
 const BACKLOG: i32 = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(codes: [i32; 3]) -> io::Error {
+        let [linux, windows, bsd] = codes;
+        let of_bsd = cfg!(any(
+            target_vendor = "apple",
+            target_os = "freebsd",
+            target_os = "openbsd",
+            target_os = "netbsd",
+        ));
+        io::Error::from_raw_os_error(if cfg!(windows) {
+            windows
+        } else if of_bsd {
+            bsd
+        } else {
+            linux
+        })
+    }
+
+    #[test]
+    fn only_the_error_of_a_socket_without_a_peer_means_a_pending_connect() {
+        let not_connected = error([107, 10_057, 57]);
+        let invalid = error([22, 10_022, 22]);
+        let reset = error([104, 10_054, 54]);
+        assert!(is_pending(&not_connected));
+        assert!(!is_pending(&invalid));
+        assert!(!is_pending(&reset));
+    }
+
+    #[test]
+    fn a_connect_is_complete_once_the_socket_has_a_peer() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let socket = open(address).unwrap();
+        let unconnected = TcpStream::from_std(open(address).unwrap().into());
+        assert!(!is_connected(&unconnected).unwrap());
+        let listener = listen(socket, address).unwrap();
+        let to = listener.local_addr().unwrap();
+        let connected = std::net::TcpStream::connect(to).unwrap();
+        assert!(is_connected(&TcpStream::from_std(connected)).unwrap());
+    }
+}

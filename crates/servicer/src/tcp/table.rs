@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{ConnectionId, Instant, SourceKey};
 
 use super::StreamConfig;
-use super::connection::{Connection, Side, Stage};
+use super::connection::{ConnState, Connection, Side};
 use super::handshake_limiter::HandshakeLimiter;
 use crate::waiter::TOKENS_MAX;
 
@@ -88,7 +88,7 @@ impl Table {
         if let Side::Accepted(source) = connection.side {
             self.limiter.end_handshake(source, key);
         }
-        connection.set_stage(now, Stage::Open(id));
+        connection.set_stage(now, ConnState::Open(id));
         self.keys.insert(id, key);
         Some(id)
     }
@@ -148,7 +148,7 @@ impl Table {
         if let Some(at) = self.scheduled.remove(&key) {
             self.deadlines.remove(&(at, key));
         }
-        if let Stage::Open(id) = connection.stage {
+        if let ConnState::Open(id) = connection.stage {
             self.keys.remove(&id);
         }
         Some(connection)
@@ -178,8 +178,8 @@ impl Table {
         self.connections.is_empty()
     }
 
-    /// Makes sure that `key` is checked by its deadline. If that moves later, the old entry stays and
-    /// is corrected when it is due, so an active connection costs nothing here.
+    /// Makes sure that `key` is checked by its deadline. If that moves later, the old entry stays
+    /// and is corrected when it is due, so an active connection costs nothing here.
     pub(super) fn schedule(&mut self, key: Key, config: &StreamConfig) {
         let Some(connection) = self.connections.get(&key) else {
             return;

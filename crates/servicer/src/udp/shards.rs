@@ -237,8 +237,8 @@ where
         self.machine.is_stray(datagram)
     }
 
-    fn tell_peers(&self, tell: &mut dyn FnMut(M::Peer)) {
-        self.machine.tell_peers(tell);
+    fn for_each_peer(&self, tell: &mut dyn FnMut(M::Peer)) {
+        self.machine.for_each_peer(tell);
     }
 
     fn handle_timeout(&mut self, now: Instant) {

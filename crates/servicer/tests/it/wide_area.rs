@@ -32,20 +32,20 @@ fn both_ways(direction: Direction) {
         .with_conditioner(direction, Conditioner::new(rules.clone()))
         .spawn(vec![socket], Echo::default(), application)
         .unwrap();
-    let (far, near) = (plain("127.0.0.1"), plain("127.0.0.1"));
+    let (remote, near) = (plain("127.0.0.1"), plain("127.0.0.1"));
     let delay = Duration::from_millis(40);
-    rules.set(far.local_addr().unwrap(), Delay(delay));
+    rules.set(remote.local_addr().unwrap(), Delay(delay));
 
     let sent_at = Clock::new().now();
-    far.send_to(b"far", address).unwrap();
+    remote.send_to(b"far", address).unwrap();
     near.send_to(b"near", address).unwrap();
     assert_eq!(receive(&near).0, b"near");
-    assert_eq!(receive(&far).0, b"far");
+    assert_eq!(receive(&remote).0, b"far");
     assert!(Clock::new().now().saturating_since(sent_at) >= delay);
 
-    assert!(rules.remove(far.local_addr().unwrap()));
-    far.send_to(b"close", address).unwrap();
-    assert_eq!(receive(&far).0, b"close");
+    assert!(rules.remove(remote.local_addr().unwrap()));
+    remote.send_to(b"close", address).unwrap();
+    assert_eq!(receive(&remote).0, b"close");
 }
 
 #[test]

@@ -25,9 +25,9 @@ fn a_stopped_reader_blocks_the_writer_and_loses_nothing() {
     assert!(counters.bytes_out < total / 2, "{counters:?}");
     // Other connections of the writer are not blocked.
     let third = Node::start();
-    let (aside, far) = one.join(&third);
+    let (aside, remote) = one.join(&third);
     one.ask(HarnessRequest::Send(aside, b"aside".to_vec()));
-    assert_eq!(third.next(), TalkerEvent::Frame(far, b"aside".to_vec()));
+    assert_eq!(third.next(), TalkerEvent::Frame(remote, b"aside".to_vec()));
     assert!(one.handle.counters().bytes_out < total / 2);
     assert!(other.events.is_empty(), "nothing was taken meanwhile");
     other.resume();

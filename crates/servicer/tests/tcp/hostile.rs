@@ -76,10 +76,10 @@ fn flipping_relay(to: SocketAddr, at: usize) -> SocketAddr {
     };
     std::thread::spawn(move || {
         let (near, _) = listener.accept().unwrap();
-        let far = TcpStream::connect(to).unwrap();
-        let (back, forth) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        let remote = TcpStream::connect(to).unwrap();
+        let (back, forth) = (remote.try_clone().unwrap(), near.try_clone().unwrap());
         std::thread::spawn(move || pass(back, forth, None));
-        pass(near, far, Some(at));
+        pass(near, remote, Some(at));
     });
     address
 }

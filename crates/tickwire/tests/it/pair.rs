@@ -103,9 +103,12 @@ fn play(
     let players = thread::spawn(move || {
         enter_player_namespace();
         let place = reported.recv().unwrap();
-        let mut liar = join(place, "ann:guessed");
+        let mut byzantine = join(place, "ann:guessed");
         let refused = ClientClose::Refused(Bytes::from_static(b"wrong password"));
-        assert_eq!(liar.wait_event(LONG), Some(ClientEvent::Closed(refused)));
+        assert_eq!(
+            byzantine.wait_event(LONG),
+            Some(ClientEvent::Closed(refused))
+        );
         let players = NAMES.map(|name| thread::spawn(move || visit(place, name)));
         for player in players {
             player.join().unwrap();

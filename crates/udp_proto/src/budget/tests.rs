@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-fn rationed(rate: u32, burst: u32) -> Rationed {
+fn over_reply_budget(rate: u32, burst: u32) -> Rationed {
     Rationed::new(
         rate,
         burst,
@@ -129,7 +129,7 @@ fn rationed(rate: u32, burst: u32) -> Rationed {
 
 #[test]
 fn twp_f1_one_prefix_gets_an_eighth_at_once_and_over_time() {
-    let mut budget = rationed(1_000, 100);
+    let mut budget = over_reply_budget(1_000, 100);
     let at_once = (0..500)
         .filter(|_| budget.take(Instant::ZERO, net(1)).is_ok())
         .count();
@@ -148,7 +148,7 @@ fn twp_f1_one_prefix_gets_an_eighth_at_once_and_over_time() {
 
 #[test]
 fn all_prefixes_together_get_the_full_budget() {
-    let mut budget = rationed(500, 100);
+    let mut budget = over_reply_budget(500, 100);
     let mut granted = 0;
     let mut remembered = 0;
     for step in 0..200_000_u64 {
@@ -171,7 +171,7 @@ proptest! {
         burst in 1_u32..300,
         steps in prop::collection::vec((0_u64..20_000_000, 0_u32..12), 1..600),
     ) {
-        let mut budget = rationed(rate, burst);
+        let mut budget = over_reply_budget(rate, burst);
         let mut common = TokenBucket::new(rate, burst, Instant::ZERO);
         let interval = 8_000_000_000 / u64::from(rate);
         let depth = interval * u64::from((burst / 8).max(1));

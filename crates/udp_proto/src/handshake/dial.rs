@@ -14,7 +14,7 @@ use super::hello::{self, Hello, Hello0};
 use super::params::Params;
 use super::reply::{Refuse, Retry, Versions};
 use super::target::{Credentials, Target};
-use super::target::{Moment, SignedAccept, VerifyError};
+use super::target::{SignedAccept, VerifyContext, VerifyError};
 use super::{transcript_0, transcript_1};
 use crate::config::{SpokenVersions, Timeouts};
 use crate::error::{CloseCode, ConnectFailure};
@@ -450,11 +450,11 @@ impl<P: Provider> Dial<P> {
             clear: head,
             body: &body,
         };
-        let moment = Moment {
+        let context = VerifyContext {
             app_id: self.form.app_id,
             unix: clock.unix,
         };
-        let server_key = match self.target.server.signer(provider, &accept, moment) {
+        let server_key = match self.target.server.signer(provider, &accept, context) {
             Ok(key) => key,
             Err(VerifyError::Signature) => return None,
             Err(VerifyError::Certificate(error)) => {

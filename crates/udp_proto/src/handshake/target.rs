@@ -155,7 +155,7 @@ pub(crate) struct SignedAccept<'a> {
 
 /// Inputs of certificate verification besides the root keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct VerifyContext {
     pub(crate) app_id: u64,
     pub(crate) unix: Option<UnixTime>,
 }
@@ -173,7 +173,7 @@ impl ServerIdentity {
         &self,
         provider: &P,
         accept: &SignedAccept<'_>,
-        moment: Moment,
+        context: VerifyContext,
     ) -> Result<PublicKey, VerifyError> {
         let SignedAccept {
             hello0,
@@ -205,9 +205,9 @@ impl ServerIdentity {
             (Self::Roots { keys, server }, IdentityForm::Certified(certificate)) => {
                 let expected = Expected {
                     roots: keys,
-                    app_id: moment.app_id,
+                    app_id: context.app_id,
                     server_id: *server,
-                    now: moment.unix,
+                    now: context.unix,
                 };
                 certificate
                     .check(provider, &expected)
@@ -246,7 +246,7 @@ mod tests {
             keys: vec![*root.public_key()],
             server: None,
         };
-        let moment = Moment {
+        let context = VerifyContext {
             app_id: 7,
             unix: Some(UnixTime::from_secs(9)),
         };
@@ -269,7 +269,7 @@ mod tests {
                 clear: &clear,
                 body: &body,
             };
-            trust.signer(&provider, &accept, moment)
+            trust.signer(&provider, &accept, context)
         };
         let certified = IdentityForm::Certified(certificate);
         assert_eq!(sign(server, certified), Ok(*server.public_key()));

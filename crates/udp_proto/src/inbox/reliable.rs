@@ -31,14 +31,14 @@ enum Order {
 enum ArrivalState {
     Missing,
     /// Incomplete, or complete before its turn.
-    Held(Held),
+    PendingMessage(PendingMessage),
     /// Delivered before its predecessors.
     Delivered,
 }
 
 /// A message that is incomplete or not in turn.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct PendingMessage {
     /// Where its bytes are.
     key: Key,
     /// Credit spent by its frames so far; at most about 8 MiB.
@@ -81,7 +81,7 @@ impl Inbound {
         let place = usize::try_from(ahead).map_err(|_| ChannelError::Flow)?;
         let known = match self.early.get(place).copied() {
             Some(ArrivalState::Delivered) => return Ok(false),
-            Some(ArrivalState::Held(held)) => Some(held),
+            Some(ArrivalState::PendingMessage(held)) => Some(held),
             Some(ArrivalState::Missing) | None => None,
         };
         if let Some(held) = known
@@ -109,13 +109,13 @@ impl Inbound {
                 .push_reliable(channel, credit, |queue| queue.push(frame.data));
             ArrivalState::Delivered
         } else {
-            let held = known.unwrap_or_else(|| Held {
+            let held = known.unwrap_or_else(|| PendingMessage {
                 key: store.buffers().reassembler.begin(fragment.count()),
                 credit: 0,
             });
             store.buffers().reassembler.insert(held.key, &fragment);
             let credit = u32::try_from(credit).unwrap_or(u32::MAX);
-            let held = Held {
+            let held = PendingMessage {
                 credit: held.credit.saturating_add(credit),
                 ..held
             };
@@ -123,7 +123,7 @@ impl Inbound {
                 held.deliver(channel, store);
                 ArrivalState::Delivered
             } else {
-                ArrivalState::Held(held)
+                ArrivalState::PendingMessage(held)
             }
         };
         self.note(place, state);
@@ -155,12 +155,12 @@ impl Inbound {
         loop {
             match self.early.front() {
                 Some(ArrivalState::Delivered) => {}
-                Some(ArrivalState::Held(held))
+                Some(ArrivalState::PendingMessage(held))
                     if store.buffers().reassembler.is_complete(held.key) =>
                 {
                     held.deliver(channel, store);
                 }
-                Some(ArrivalState::Held(_) | ArrivalState::Missing) | None => return,
+                Some(ArrivalState::PendingMessage(_) | ArrivalState::Missing) | None => return,
             }
             self.early.pop_front();
             self.next = self.next.saturating_add(1);
@@ -173,7 +173,7 @@ const _: () = assert!(
     "one frame may make as many as the window has numbers"
 );
 
-impl Held {
+impl PendingMessage {
     /// Delivers the complete message to the application.
     fn deliver(self, channel: ChannelId, store: &mut Store) {
         let Buffers {

@@ -185,7 +185,7 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct FreedCredit {
     pub(super) channel: ChannelId,
     pub(super) credit: usize,
 }
@@ -215,7 +215,7 @@ impl Unread {
         self.reliable.push(record, write);
     }
 
-    pub(super) fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
+    pub(super) fn take(&mut self, out: &mut Vec<u8>) -> Option<FreedCredit> {
         let unreliable = self.unreliable.records.front().map(|first| first.arrival);
         let reliable = self.reliable.records.front().map(|first| first.arrival);
         match (unreliable, reliable) {
@@ -277,7 +277,7 @@ impl Queue {
         });
     }
 
-    fn take(&mut self, out: &mut Vec<u8>) -> Option<Taken> {
+    fn take(&mut self, out: &mut Vec<u8>) -> Option<FreedCredit> {
         let Record {
             len,
             credit,
@@ -287,7 +287,7 @@ impl Queue {
         out.clear();
         out.extend_from_slice(self.bytes.first(len));
         self.drop_oldest();
-        Some(Taken { channel, credit })
+        Some(FreedCredit { channel, credit })
     }
 
     /// Drops the oldest message. Returns whether there was one.

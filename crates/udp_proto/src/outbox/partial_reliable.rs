@@ -64,11 +64,11 @@ struct Message {
     /// When retransmission stops: at its deadline, or [`REASSEMBLY_LIFE`] after its first
     /// transmission, when the peer may give it up.
     useless_at: Instant,
-    stage: Stage,
+    stage: SendState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SendState {
     /// Partly sent; its bytes are in the channel's queue.
     PartlySent,
     /// Retransmittable; its bytes start at this offset.
@@ -97,7 +97,7 @@ impl PartialReliable {
             in_flight: bit(fragment),
             lost_at: Instant::ZERO,
             useless_at: info.useless_at(now),
-            stage: Stage::PartlySent,
+            stage: SendState::PartlySent,
         });
         self.wake_at(info.deadline);
     }
@@ -109,7 +109,7 @@ impl PartialReliable {
             return;
         };
         // It may be fully acknowledged already.
-        partial.stage = Stage::Repeatable(start);
+        partial.stage = SendState::Repeatable(start);
         let useless_at = partial.useless_at;
         let (len, fragments) = (partial.info.len, partial.info.split.max(1));
         let missing = !(partial.acknowledged | partial.in_flight);
@@ -124,7 +124,7 @@ impl PartialReliable {
     }
 
     pub(crate) fn remove(&mut self, message: u64) {
-        self.close(message, Stage::Over(MessageOutcome::Dropped));
+        self.close(message, SendState::Over(MessageOutcome::Dropped));
         if let Ok(place) = self.place(message) {
             self.messages.remove(place);
         }
@@ -132,7 +132,7 @@ impl PartialReliable {
 
     /// Stops retransmission of the oldest message. Returns whether there was one.
     pub(crate) fn give_up_oldest(&mut self, now: Instant) -> bool {
-        let is_it = |message: &&Message| matches!(message.stage, Stage::Repeatable(_));
+        let is_it = |message: &&Message| matches!(message.stage, SendState::Repeatable(_));
         let Some(oldest) = self.messages.iter().find(is_it) else {
             return false;
         };
@@ -167,7 +167,7 @@ impl PartialReliable {
         }
         partial.in_flight &= !bit(fragment);
         partial.lost_at = now;
-        if matches!(partial.stage, Stage::Repeatable(_)) {
+        if matches!(partial.stage, SendState::Repeatable(_)) {
             self.queue(message, fragment);
         }
         self.await_late_ack(message);
@@ -177,7 +177,7 @@ impl PartialReliable {
     pub(crate) fn next_lost(&self, next_on_wire: u64) -> Option<Retransmission> {
         self.lost.iter().find_map(|(message, fragment)| {
             let partial = self.messages.get(self.place(*message).ok()?)?;
-            let Stage::Repeatable(start) = partial.stage else {
+            let SendState::Repeatable(start) = partial.stage else {
                 return None;
             };
             let before = usize::from(*fragment).saturating_mul(FRAGMENT_LEN) as u64;
@@ -202,7 +202,7 @@ impl PartialReliable {
             return true;
         }
         let oldest = self.messages.iter().find_map(|partial| {
-            let is_it = matches!(partial.stage, Stage::Repeatable(_)) && partial.in_flight != 0;
+            let is_it = matches!(partial.stage, SendState::Repeatable(_)) && partial.in_flight != 0;
             let lowest = u16::try_from(partial.in_flight.trailing_zeros()).ok()?;
             is_it.then_some((partial.info.message, lowest))
         });
@@ -240,21 +240,21 @@ impl PartialReliable {
             } = partial.info;
             let useless_at = partial.useless_at;
             match partial.stage {
-                Stage::AwaitingLateAck(outcome, until) if until <= now => {
+                SendState::AwaitingLateAck(outcome, until) if until <= now => {
                     self.remove(message);
                     settled(message, outcome);
                     continue;
                 }
-                Stage::AwaitingLateAck(_, until) => self.wake_at(until),
-                Stage::Repeatable(_) if deadline <= now => {
+                SendState::AwaitingLateAck(_, until) => self.wake_at(until),
+                SendState::Repeatable(_) if deadline <= now => {
                     self.give_up(now, message, MessageOutcome::Expired);
                 }
-                Stage::Repeatable(_) if useless_at <= now => {
+                SendState::Repeatable(_) if useless_at <= now => {
                     self.give_up(now, message, MessageOutcome::Lost);
                 }
-                Stage::PartlySent => self.wake_at(deadline),
-                Stage::Repeatable(_) => self.wake_at(useless_at),
-                Stage::Over(_) => {}
+                SendState::PartlySent => self.wake_at(deadline),
+                SendState::Repeatable(_) => self.wake_at(useless_at),
+                SendState::Over(_) => {}
             }
             place = place.saturating_add(1);
         }
@@ -279,7 +279,7 @@ impl PartialReliable {
 
     /// Stops retransmission of a message; `outcome` applies unless it is acknowledged.
     fn give_up(&mut self, now: Instant, message: u64, outcome: MessageOutcome) {
-        self.close(message, Stage::Over(outcome));
+        self.close(message, SendState::Over(outcome));
         if let Some(partial) = self.get_mut(message) {
             partial.lost_at = now;
         }
@@ -289,22 +289,22 @@ impl PartialReliable {
     /// Starts the final wait of a message once nothing of it is in flight.
     fn await_late_ack(&mut self, message: u64) {
         if let Some(partial) = self.get_mut(message)
-            && let Stage::Over(outcome) = partial.stage
+            && let SendState::Over(outcome) = partial.stage
             && partial.in_flight == 0
         {
             let until = partial.lost_at + LATE_ACK_SPAN;
-            partial.stage = Stage::AwaitingLateAck(outcome, until);
+            partial.stage = SendState::AwaitingLateAck(outcome, until);
             self.wake_at(until);
         }
     }
 
     /// Moves a message to a stage without retransmission, and releases its bytes.
-    fn close(&mut self, message: u64, stage: Stage) {
+    fn close(&mut self, message: u64, stage: SendState) {
         let Some(partial) = self.get_mut(message) else {
             return;
         };
         let before = core::mem::replace(&mut partial.stage, stage);
-        if !matches!(before, Stage::Repeatable(_)) {
+        if !matches!(before, SendState::Repeatable(_)) {
             return;
         }
         self.repeatable = self.repeatable.saturating_sub(1);
@@ -313,8 +313,8 @@ impl PartialReliable {
             .messages
             .iter()
             .find_map(|partial| match partial.stage {
-                Stage::Repeatable(start) => Some(start),
-                Stage::PartlySent | Stage::Over(_) | Stage::AwaitingLateAck(..) => None,
+                SendState::Repeatable(start) => Some(start),
+                SendState::PartlySent | SendState::Over(_) | SendState::AwaitingLateAck(..) => None,
             });
         let end = self.bytes.end();
         self.bytes.release(first.unwrap_or(end));

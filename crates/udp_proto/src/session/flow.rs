@@ -30,7 +30,7 @@ pub(super) struct Flow {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment<'a> {
+pub(super) struct SendContext<'a> {
     pub(super) now: Instant,
     pub(super) rtt: &'a RttEstimator,
     pub(super) in_flight: InFlight,
@@ -84,10 +84,10 @@ impl Flow {
     /// sent message, always may; the others leave them the `left` bytes.
     pub(super) fn open_channels(
         &mut self,
-        moment: &Moment<'_>,
+        context: &SendContext<'_>,
         (begun, left): (u32, usize),
     ) -> u32 {
-        let Moment { now, len, .. } = *moment;
+        let SendContext { now, len, .. } = *context;
         self.breaker.advance(now);
         self.realtime.set_rate(now, self.breaker.rate);
         let has_room = |bucket: &TokenBucket| bucket.available(now) >= u32::from(len);
@@ -100,8 +100,8 @@ impl Flow {
             open |= !self.bulk_channels;
         }
         if self.bulk_channels != 0
-            && self.congestion.has_room(moment.in_flight, len.into())
-            && self.pacer.may_send(now, self.pace(moment))
+            && self.congestion.has_room(context.in_flight, len.into())
+            && self.pacer.may_send(now, self.pace(context))
         {
             open |= self.bulk_channels;
         }
@@ -112,7 +112,7 @@ impl Flow {
     /// start.
     pub(super) fn on_waiting(
         &mut self,
-        moment: &Moment<'_>,
+        context: &SendContext<'_>,
         waiting: u32,
         to_begin: Option<usize>,
     ) {
@@ -123,7 +123,7 @@ impl Flow {
         } else {
             Limit::Application
         });
-        let (now, len) = (moment.now, u32::from(moment.len));
+        let (now, len) = (context.now, u32::from(context.len));
         self.wake_at = Deadline::NEVER;
         let has_any = waiting != 0 || to_begin.is_some();
         if let Some(cap) = self.cap.as_mut().filter(|_| has_any)
@@ -136,8 +136,8 @@ impl Flow {
         }
         let realtime = is_realtime.then(|| self.realtime.available_at(len));
         // Without room in the window, only an acknowledgement or a loss helps.
-        let has_room = is_bulk && self.congestion.has_room(moment.in_flight, len.into());
-        let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(moment)));
+        let has_room = is_bulk && self.congestion.has_room(context.in_flight, len.into());
+        let bulk = has_room.then(|| self.pacer.ready_at(now, self.pace(context)));
         let begins = to_begin.and_then(|bytes| {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             self.realtime.available_at(bytes.min(self.burst))
@@ -151,8 +151,8 @@ impl Flow {
         self.wake_at = Deadline::NEVER;
     }
 
-    pub(super) fn on_sent(&mut self, moment: &Moment<'_>, kind: SentKind, frames: usize) {
-        let (now, len) = (moment.now, u32::from(moment.len));
+    pub(super) fn on_sent(&mut self, context: &SendContext<'_>, kind: SentKind, frames: usize) {
+        let (now, len) = (context.now, u32::from(context.len));
         if let Some(cap) = &mut self.cap {
             cap.take_forced(now, len);
         }
@@ -160,11 +160,11 @@ impl Flow {
             kind,
             SentKind::MtuProbe | SentKind::OffPath | SentKind::Retransmit(_)
         );
-        if self.silent_at == Deadline::NEVER && is_of_path && moment.in_flight.total > 0 {
-            self.silent_at = Deadline::at(now + pto(moment.rtt));
+        if self.silent_at == Deadline::NEVER && is_of_path && context.in_flight.total > 0 {
+            self.silent_at = Deadline::at(now + pto(context.rtt));
         }
         match kind {
-            SentKind::Bulk => self.pacer.on_sent(now, self.pace(moment), len.into()),
+            SentKind::Bulk => self.pacer.on_sent(now, self.pace(context), len.into()),
             SentKind::Unreliable(_) | SentKind::Retransmit(_) | SentKind::Other if frames > 0 => {
                 self.realtime.take_forced(now, len);
             }
@@ -177,9 +177,9 @@ impl Flow {
     }
 
     /// Processes the result of an acknowledgement or timer, and the bytes in flight after it.
-    pub(super) fn on_summary(&mut self, moment: &Moment<'_>, summary: &Summary) {
-        let Moment { now, rtt, .. } = moment;
-        if moment.in_flight.total == 0 {
+    pub(super) fn on_summary(&mut self, context: &SendContext<'_>, summary: &Summary) {
+        let SendContext { now, rtt, .. } = context;
+        if context.in_flight.total == 0 {
             // Nothing is in flight.
             self.silent_at = Deadline::NEVER;
         } else if summary.acked_packets > 0 {
@@ -197,7 +197,7 @@ impl Flow {
                 self.congestion.on_path_back();
             }
             self.congestion
-                .on_summary(*now, (&summary, moment.in_flight), rtt);
+                .on_summary(*now, (&summary, context.in_flight), rtt);
         }
     }
 
@@ -220,10 +220,10 @@ impl Flow {
         (rate < before || before < full && rate == full).then_some(rate)
     }
 
-    const fn pace(&self, moment: &Moment<'_>) -> Pace {
-        Pace {
+    const fn pace(&self, context: &SendContext<'_>) -> PacingRate {
+        PacingRate {
             window: self.congestion.window,
-            round_trip: moment.rtt.smoothed(),
+            round_trip: context.rtt.smoothed(),
         }
     }
 }
@@ -252,7 +252,7 @@ pub(super) struct Pacer {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct PacingRate {
     /// Congestion window in bytes; not 0.
     pub(super) window: u64,
     pub(super) round_trip: Duration,
@@ -271,22 +271,22 @@ impl Pacer {
         Self { paid_at: now }
     }
 
-    pub(super) fn may_send(self, now: Instant, pace: Pace) -> bool {
+    pub(super) fn may_send(self, now: Instant, pace: PacingRate) -> bool {
         self.paid_at <= now + pace.burst()
     }
 
-    pub(super) fn ready_at(self, now: Instant, pace: Pace) -> Instant {
+    pub(super) fn ready_at(self, now: Instant, pace: PacingRate) -> Instant {
         self.paid_at
             .saturating_sub(pace.burst())
             .max(now + WAIT_MIN)
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant, pace: Pace, len: u64) {
+    pub(super) fn on_sent(&mut self, now: Instant, pace: PacingRate, len: u64) {
         self.paid_at = self.paid_at.max(now) + pace.span(len);
     }
 }
 
-impl Pace {
+impl PacingRate {
     fn span(self, len: u64) -> Duration {
         let round_trip = u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX);
         let nanos = round_trip
@@ -305,7 +305,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace {
+    const PACE: PacingRate = PacingRate {
         window: 120_000,
         round_trip: Duration::from_millis(100),
     };
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_extremes_do_not_overflow() {
-        let pace = Pace {
+        let pace = PacingRate {
             window: 1,
             round_trip: Duration::from_secs(10),
         };

@@ -13,7 +13,7 @@ use core::time::Duration;
 use wire::{Arrival, Generator, Instant, Transmit};
 
 pub(super) use migration::CHALLENGE_LEN_MAX;
-use migration::{KNOWN_RATE, Migration, Pace, UNKNOWN_RATE};
+use migration::{KNOWN_RATE, Migration, PacketLimiter, UNKNOWN_RATE};
 
 /// How often an unvalidated address may change. Each change may send one datagram to a third party.
 const MOVES_MAX: u8 = 8;
@@ -21,9 +21,9 @@ const MOVES_MAX: u8 = 8;
 #[derive(Debug)]
 pub(crate) struct Path {
     route: Route,
-    stage: Stage,
+    stage: ValidationState,
     /// Limits packets from addresses unknown to this session.
-    unknown_pace: Pace,
+    unknown_pace: PacketLimiter,
     /// State of other addresses; allocated when a packet arrives from one.
     migration: Option<Box<Migration>>,
 }
@@ -35,7 +35,7 @@ struct Route {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum ValidationState {
     /// The dialled server's address, which never changes.
     Fixed,
     Trial(Trial),
@@ -84,7 +84,7 @@ pub(crate) enum Span {
 
 impl Path {
     pub(crate) const fn fixed(peer: SocketAddr, local: Option<IpAddr>) -> Self {
-        Self::new(Route { peer, local }, Stage::Fixed)
+        Self::new(Route { peer, local }, ValidationState::Fixed)
     }
 
     /// The path to the source of a first packet, with the bytes received from and sent to it
@@ -101,14 +101,14 @@ impl Path {
             reached,
             moves: 0,
         };
-        Self::new(Route::of(arrival), Stage::Trial(trial))
+        Self::new(Route::of(arrival), ValidationState::Trial(trial))
     }
 
-    const fn new(route: Route, stage: Stage) -> Self {
+    const fn new(route: Route, stage: ValidationState) -> Self {
         Self {
             route,
             stage,
-            unknown_pace: Pace::IDLE,
+            unknown_pace: PacketLimiter::IDLE,
             migration: None,
         }
     }
@@ -122,7 +122,7 @@ impl Path {
     }
 
     pub(crate) const fn is_proved(&self) -> bool {
-        matches!(self.stage, Stage::Proved)
+        matches!(self.stage, ValidationState::Proved)
     }
 
     pub(crate) const fn transmit(&self) -> Transmit<SocketAddr> {
@@ -136,7 +136,7 @@ impl Path {
     /// Returns whether a packet from `peer` changes nothing: the validated address, and no other
     /// known.
     pub(super) fn is_unchanged_by(&self, peer: &SocketAddr) -> bool {
-        matches!(self.stage, Stage::Fixed | Stage::Proved)
+        matches!(self.stage, ValidationState::Fixed | ValidationState::Proved)
             && self.migration.is_none()
             && self.is_current(peer)
     }
@@ -156,15 +156,15 @@ impl Path {
 
     pub(super) fn on_packet(&mut self, packet: &OpenedPacket<'_>) -> Option<Move> {
         match &mut self.stage {
-            Stage::Fixed => None,
-            Stage::Trial(trial) if packet.arrival.peer == self.route.peer => {
+            ValidationState::Fixed => None,
+            ValidationState::Trial(trial) if packet.arrival.peer == self.route.peer => {
                 trial.received = trial.received.saturating_add(packet.len);
                 if packet.acked.is_some_and(|acked| acked >= trial.since) {
-                    self.stage = Stage::Proved;
+                    self.stage = ValidationState::Proved;
                 }
                 None
             }
-            Stage::Trial(trial) if trial.moves < MOVES_MAX => {
+            ValidationState::Trial(trial) if trial.moves < MOVES_MAX => {
                 if !packet.is_newest {
                     return None;
                 }
@@ -182,13 +182,13 @@ impl Path {
                     round_trip: None,
                 })
             }
-            Stage::Trial(_) | Stage::Proved => self.migrate(packet),
+            ValidationState::Trial(_) | ValidationState::Proved => self.migrate(packet),
         }
     }
 
     /// Processes a packet of a closing session; its address no longer changes.
     pub(super) fn on_last_packet(&mut self, from: SocketAddr, len: u64) {
-        if let Stage::Trial(trial) = &mut self.stage
+        if let ValidationState::Trial(trial) = &mut self.stage
             && from == self.route.peer
         {
             trial.received = trial.received.saturating_add(len);
@@ -209,11 +209,11 @@ impl Path {
         let migration = self
             .migration
             .get_or_insert_with(|| Box::new(Migration::new(packet.now)));
-        let is_proved = matches!(self.stage, Stage::Proved);
+        let is_proved = matches!(self.stage, ValidationState::Proved);
         let back = migration.on_off_path_packet(packet, (self.route, is_proved))?;
         let span = self.route.span(back);
         self.route = Route::of(packet.arrival);
-        self.stage = Stage::Proved;
+        self.stage = ValidationState::Proved;
         Some(Move {
             address: real_address(packet.arrival),
             span,
@@ -227,7 +227,7 @@ impl Path {
         (from, token): (SocketAddr, [u8; 8]),
         pto: Duration,
     ) -> Option<Move> {
-        let is_proved = matches!(self.stage, Stage::Proved);
+        let is_proved = matches!(self.stage, ValidationState::Proved);
         let migration = self.migration.as_deref_mut()?;
         if from == self.route.peer {
             migration.on_current_answer(token);
@@ -237,7 +237,7 @@ impl Path {
         migration.move_to(now, (self.route, is_proved), (validated.route, pto));
         let span = self.route.span(validated.route);
         self.route = validated.route;
-        self.stage = Stage::Proved;
+        self.stage = ValidationState::Proved;
         Some(Move {
             address: validated.address,
             span,
@@ -263,7 +263,7 @@ impl Path {
     }
 
     pub(super) fn count_sent(&mut self, len: usize) {
-        if let Stage::Trial(trial) = &mut self.stage {
+        if let ValidationState::Trial(trial) = &mut self.stage {
             let len = u64::try_from(len).unwrap_or(u64::MAX);
             trial.sent = trial.sent.saturating_add(len);
         }
@@ -280,8 +280,10 @@ impl Path {
 
     pub(super) fn may_send(&self) -> bool {
         match &self.stage {
-            Stage::Fixed | Stage::Proved => true,
-            Stage::Trial(trial) => trial.reached == self.route.peer || trial.sent <= trial.received,
+            ValidationState::Fixed | ValidationState::Proved => true,
+            ValidationState::Trial(trial) => {
+                trial.reached == self.route.peer || trial.sent <= trial.received
+            }
         }
     }
 

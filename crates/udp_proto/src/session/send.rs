@@ -6,7 +6,7 @@ use core::time::Duration;
 use crypto::{Aead, Provider, Role, SealError};
 use wire::{Generator, Instant, Transmit};
 
-use super::flow::Moment;
+use super::flow::SendContext;
 use super::mtu::MtuProbing;
 use super::path::CHALLENGE_LEN_MAX;
 use super::receive::Phase;
@@ -101,14 +101,14 @@ impl<A: Aead> Session<A> {
         if self.flow.detect_silence(now, &self.rtt) {
             self.mtu.on_black_hole(now);
         }
-        let moment = Moment {
+        let context = SendContext {
             now,
             rtt: &self.rtt,
             in_flight: self.sent.in_flight_bytes(),
             len: self.mtu.get(),
         };
         let begun = self.outbox.begun(self.flow.whole_max());
-        let mut open = self.flow.open_channels(&moment, begun);
+        let mut open = self.flow.open_channels(&context, begun);
         let mut begin_max = self.flow.begin_max(now, begun.1);
         if self.ping != Ping::None {
             // Probes ignore rates.
@@ -195,13 +195,13 @@ impl<A: Aead> Session<A> {
     pub(super) fn on_sent(&mut self, now: Instant, packet: &SentPacket, frames: usize) {
         let kind = packet.kind;
         self.sent.on_sent(packet);
-        let moment = Moment {
+        let context = SendContext {
             now,
             rtt: &self.rtt,
             in_flight: self.sent.in_flight_bytes(),
             len: packet.len,
         };
-        self.flow.on_sent(&moment, kind, frames);
+        self.flow.on_sent(&context, kind, frames);
         self.tally.packets_sent = self.tally.packets_sent.saturating_add(1);
         self.tally.bytes_sent = self.tally.bytes_sent.saturating_add(u64::from(packet.len));
         self.keepalive_at = now + self.idle_timeouts.keepalive;
@@ -222,7 +222,7 @@ impl<A: Aead> Session<A> {
             .into_iter()
             .filter(|channels| *channels != 0 && self.outbox.has_work_for(fill_policy, *channels))
             .fold(0, |waiting, channels| waiting | channels);
-        let moment = Moment {
+        let context = SendContext {
             now,
             rtt: &self.rtt,
             in_flight: self.sent.in_flight_bytes(),
@@ -231,7 +231,7 @@ impl<A: Aead> Session<A> {
         let (_, left) = self.outbox.begun(self.flow.whole_max());
         let to_begin = self.outbox.held_back(open & !bulk);
         let to_begin = to_begin.map(|bytes| bytes.saturating_add(left));
-        self.flow.on_waiting(&moment, waiting, to_begin);
+        self.flow.on_waiting(&context, waiting, to_begin);
     }
 
     fn has_messages(&self, open: u32) -> bool {

@@ -267,7 +267,7 @@ fn u13_only_peers_with_a_session_are_listed() {
     let from = address(CLIENT);
     let reported = |server: &Party| {
         let mut reported = Vec::new();
-        wire::Machine::tell_peers(&server.machine, &mut |peer| reported.push(peer));
+        wire::Machine::for_each_peer(&server.machine, &mut |peer| reported.push(peer));
         reported
     };
     let mut rogue = Rogue::new(8, &Credentials::Open);

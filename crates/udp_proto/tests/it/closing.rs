@@ -97,7 +97,7 @@ fn u15_kicking_a_dial_is_like_closing_it() {
 /// The text is cut at 128 bytes, and codes for local causes are never sent.
 #[test]
 fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
-    for (number, code, heard) in [
+    for (number, code, incoming) in [
         (4, CloseCode::App, CloseCode::App),
         (5, CloseCode::Idle, CloseCode::NoError),
         (6, CloseCode::TokenUsed, CloseCode::NoError),
@@ -112,7 +112,7 @@ fn u15_close_text_is_truncated_and_local_codes_are_not_sent() {
             .close(line.now, theirs, code, &long)
             .unwrap();
         line.settle();
-        assert_eq!(line.client.closes(), [CloseReason::Peer(heard)]);
+        assert_eq!(line.client.closes(), [CloseReason::Peer(incoming)]);
         assert_eq!(text(&line.client), [b'r'; 128]);
         assert_eq!(line.server.closes(), [CloseReason::Local(code)]);
     }

@@ -7,7 +7,7 @@ use netsim::{Chance, Jitter, LinkConfig, Loss, Order, for_each_seed, test_site};
 use udp_proto::{Event, Message, MessageId, MessageOutcome};
 use wire::{Instant, Seed};
 
-use crate::harness::{Scene, UNRELIABLE};
+use crate::harness::{Testbed, UNRELIABLE};
 
 /// Maximum one-way delay in [`run`], milliseconds.
 const WAY_MS: u64 = 45;
@@ -44,28 +44,28 @@ fn run(seed: Seed, load: Load, tally: &mut Tally) {
         longest,
         period,
     } = load;
-    let mut scene = Scene::new(seed);
-    let server = scene.server;
-    scene
+    let mut testbed = Testbed::new(seed);
+    let server = testbed.server;
+    testbed
         .world
         .apply(server, |host, _| host.app.is_echo = false);
-    let (client, session) = scene.join(1);
-    scene.run(500);
+    let (client, session) = testbed.join(1);
+    testbed.run(500);
     let link = LinkConfig::default()
         .with_loss(Loss::Bernoulli(Chance::percent(30)))
         .with_duplicate(Chance::percent(5))
         .with_order(Order::ByDelay)
         .with_delay(Duration::from_millis(25))
         .with_jitter(Jitter::Uniform(Duration::from_millis(WAY_MS - 25)));
-    scene.world.set_default_link(link);
-    let mut generator = scene.world.generator(9);
+    testbed.world.set_default_link(link);
+    let mut generator = testbed.world.generator(9);
     let mut sent = BTreeMap::<MessageId, u32>::new();
     let mut fates = BTreeMap::<MessageId, (MessageOutcome, Instant)>::new();
     let mut came = BTreeMap::<u32, Instant>::new();
     let (mut seen_events, mut seen_messages) = (0, 0);
     for milli in 0..12_000_u32 {
         if milli == 8_000 {
-            scene.world.set_default_link(LinkConfig::default());
+            testbed.world.set_default_link(LinkConfig::default());
         }
         if milli % period == 0 && milli < 6_000 {
             let mut bytes = vec![1; usize::try_from(generator.between(20, longest)).unwrap()];
@@ -74,14 +74,14 @@ fn run(seed: Seed, load: Load, tally: &mut Tally) {
             if is_repeated {
                 message = message.until_deadline();
             }
-            let id = scene.world.apply(client, |host, now| {
+            let id = testbed.world.apply(client, |host, now| {
                 host.machine.send_tracked(now, session, &message).unwrap()
             });
             sent.insert(id, milli);
         }
-        scene.run(1);
-        let now = scene.world.now();
-        for event in &scene.log(client).events[seen_events..] {
+        testbed.run(1);
+        let now = testbed.world.now();
+        for event in &testbed.log(client).events[seen_events..] {
             if let Event::Settled {
                 message, outcome, ..
             } = event
@@ -89,14 +89,14 @@ fn run(seed: Seed, load: Load, tally: &mut Tally) {
                 assert_eq!(fates.insert(*message, (*outcome, now)), None, "told twice");
             }
         }
-        seen_events = scene.log(client).events.len();
-        for (_, _, bytes) in &scene.log(server).messages[seen_messages..] {
+        seen_events = testbed.log(client).events.len();
+        for (_, _, bytes) in &testbed.log(server).messages[seen_messages..] {
             let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
             assert_eq!(came.insert(number, now), None, "came twice");
         }
-        seen_messages = scene.log(server).messages.len();
+        seen_messages = testbed.log(server).messages.len();
     }
-    assert!(scene.log(client).closes().is_empty());
+    assert!(testbed.log(client).closes().is_empty());
     judge(&sent, &fates, &came, load, tally);
 }
 

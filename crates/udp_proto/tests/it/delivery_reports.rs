@@ -9,7 +9,7 @@ use udp_proto::{Event, Message, MessageId, MessageOutcome, SessionId};
 use wire::{Generator, Seed};
 
 use crate::direct::{Line, Sent};
-use crate::harness::{Peer, Scene, UNRELIABLE, runs_its_own_seeds};
+use crate::harness::{Peer, Testbed, UNRELIABLE, runs_its_own_seeds};
 
 /// How often a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct Tally {
 
 /// Bursts of split messages to a server that pauses now and then.
 struct Run {
-    scene: Scene,
+    testbed: Testbed,
     client: Handle<Peer>,
     session: SessionId,
     generator: Generator,
@@ -43,14 +43,14 @@ struct Run {
 
 impl Run {
     fn new(seed: Seed) -> Self {
-        let mut scene = Scene::new(seed);
-        let server = scene.server;
-        scene
+        let mut testbed = Testbed::new(seed);
+        let server = testbed.server;
+        testbed
             .world
             .apply(server, |host, _| host.app.is_echo = false);
-        let (client, session) = scene.join(1);
-        scene.run(500);
-        let mut generator = scene.world.generator(11);
+        let (client, session) = testbed.join(1);
+        testbed.run(500);
+        let mut generator = testbed.world.generator(11);
         let percent = u32::try_from(generator.below(31)).unwrap();
         let jitter = Duration::from_millis(generator.below(120));
         let link = LinkConfig::default()
@@ -59,9 +59,9 @@ impl Run {
             .with_order(Order::ByDelay)
             .with_delay(Duration::from_millis(10))
             .with_jitter(Jitter::Uniform(jitter));
-        scene.world.set_default_link(link);
+        testbed.world.set_default_link(link);
         Self {
-            scene,
+            testbed,
             client,
             session,
             generator,
@@ -79,16 +79,16 @@ impl Run {
             message = message.until_deadline();
         }
         let session = self.session;
-        let id = self.scene.world.apply(self.client, |host, now| {
+        let id = self.testbed.world.apply(self.client, |host, now| {
             host.machine.send_tracked(now, session, &message)
         });
         self.sent.insert(id.unwrap(), number);
     }
 
     fn finish(mut self, tally: &mut Tally) {
-        self.scene.world.set_default_link(LinkConfig::default());
-        self.scene.run(8_000);
-        let server = self.scene.log(self.scene.server);
+        self.testbed.world.set_default_link(LinkConfig::default());
+        self.testbed.run(8_000);
+        let server = self.testbed.log(self.testbed.server);
         let numbers = server.messages.iter().map(|(_, _, bytes)| {
             let number = bytes[..4].try_into().unwrap();
             u32::from_be_bytes(number)
@@ -97,7 +97,7 @@ impl Run {
         assert_eq!(came.len(), server.messages.len(), "none came twice");
         tally.came += came.len();
         tally.sent += self.sent.len();
-        let log = self.scene.log(self.client);
+        let log = self.testbed.log(self.client);
         assert_eq!(log.closes(), []);
         let mut open = self.sent;
         for event in &log.events {
@@ -135,13 +135,13 @@ fn sim_u9_delivered_is_true_under_reordering_loss_and_stalls() {
             }
             if run.generator.chance(250_000) {
                 let pause = run.generator.below(150);
-                run.scene.run(pause);
-                let server = run.scene.server;
-                run.scene.world.stall(server, Duration::from_secs(3));
-                run.scene.run(3_000);
+                run.testbed.run(pause);
+                let server = run.testbed.server;
+                run.testbed.world.stall(server, Duration::from_secs(3));
+                run.testbed.run(3_000);
             }
             let pause = run.generator.between(50, 400);
-            run.scene.run(pause);
+            run.testbed.run(pause);
         }
         run.finish(&mut tally);
     });

@@ -184,7 +184,7 @@ pub(crate) fn endpoint(seed: Seed, config: Config, now: Instant) -> Endpoint<Sim
 }
 
 /// A world with an echo server.
-pub(crate) struct Scene {
+pub(crate) struct Testbed {
     pub(crate) world: World,
     pub(crate) keys: Keys,
     pub(crate) server: Handle<Peer>,
@@ -194,7 +194,7 @@ pub(crate) struct Scene {
 
 pub(crate) const SERVER: &str = "198.51.100.1:7777";
 
-impl Scene {
+impl Testbed {
     pub(crate) fn new(seed: Seed) -> Self {
         Self::with(seed, Config::default(), |listen| listen)
     }

@@ -9,7 +9,7 @@ use udp_proto::{
 };
 use wire::Seed;
 
-use crate::harness::{Peer, Scene};
+use crate::harness::{Peer, Testbed};
 
 const BULK: ChannelId = ChannelId(0);
 /// 7,490 fragments.
@@ -32,8 +32,8 @@ fn link() -> LinkConfig {
         .with_jitter(Jitter::Uniform(Duration::from_millis(2)))
 }
 
-fn outcomes(scene: &Scene, client: Handle<Peer>) -> Vec<MessageOutcome> {
-    let events = scene.log(client).events.iter();
+fn outcomes(testbed: &Testbed, client: Handle<Peer>) -> Vec<MessageOutcome> {
+    let events = testbed.log(client).events.iter();
     let settled = events.filter_map(|event| match event {
         Event::Settled { outcome, .. } => Some(*outcome),
         _ => None,
@@ -42,60 +42,60 @@ fn outcomes(scene: &Scene, client: Handle<Peer>) -> Vec<MessageOutcome> {
 }
 
 /// A client of a server that only listens, on a path without loss yet.
-fn begin(seed: Seed) -> (Scene, Handle<Peer>, SessionId) {
-    let mut scene = Scene::with(seed, config(), |listen| listen);
-    let server = scene.server;
-    scene
+fn begin(seed: Seed) -> (Testbed, Handle<Peer>, SessionId) {
+    let mut testbed = Testbed::with(seed, config(), |listen| listen);
+    let server = testbed.server;
+    testbed
         .world
         .apply(server, |host, _| host.app.is_echo = false);
-    let (client, session) = scene.join_with(1, config());
-    scene.run(5_000);
-    scene.world.set_default_link(link());
-    (scene, client, session)
+    let (client, session) = testbed.join_with(1, config());
+    testbed.run(5_000);
+    testbed.world.set_default_link(link());
+    (testbed, client, session)
 }
 
-fn memory(scene: &Scene, of: Handle<Peer>) -> usize {
-    scene.peer(of).machine.memory()
+fn memory(testbed: &Testbed, of: Handle<Peer>) -> usize {
+    testbed.peer(of).machine.memory()
 }
 
 #[test]
 fn sim_u10_8_mib_arrive_at_10_percent_loss_and_are_reported_once() {
     for_each_seed(&test_site!(), 3, |seed| {
-        let (mut scene, client, session) = begin(seed);
-        let server = scene.server;
-        let rest = [client, server].map(|peer| memory(&scene, peer));
-        let mut generator = scene.world.generator(3);
+        let (mut testbed, client, session) = begin(seed);
+        let server = testbed.server;
+        let rest = [client, server].map(|peer| memory(&testbed, peer));
+        let mut generator = testbed.world.generator(3);
         let mut most = [0; 2];
         for number in 1..=2 {
             let mut bytes = vec![0; LEN];
             generator.fill(&mut bytes);
-            scene.world.apply(client, |host, now| {
+            testbed.world.apply(client, |host, now| {
                 let message = Message::new(BULK, &bytes);
                 host.machine.send_tracked(now, session, &message).unwrap();
             });
             let mut waited = 0;
-            while outcomes(&scene, client).len() < number {
-                scene.run(50);
+            while outcomes(&testbed, client).len() < number {
+                testbed.run(50);
                 waited += 50;
                 assert!(waited < 300_000, "not there after 5 minutes");
                 for (most, peer) in most.iter_mut().zip([client, server]) {
-                    *most = memory(&scene, peer).max(*most);
+                    *most = memory(&testbed, peer).max(*most);
                 }
             }
-            let messages = &scene.log(server).messages;
+            let messages = &testbed.log(server).messages;
             assert_eq!(messages.len(), number);
             assert!(messages[number - 1].2 == bytes, "whole");
         }
-        assert_eq!(outcomes(&scene, client), [MessageOutcome::Delivered; 2]);
+        assert_eq!(outcomes(&testbed, client), [MessageOutcome::Delivered; 2]);
         // One copy in our queue. At the peer the fragments, in memory that grows by half, and a
         // copy for the application.
         assert!(most[0] < rest[0] + LEN * 5 / 4, "{most:?}");
         assert!(most[1] < rest[1] + LEN * 11 / 4, "{most:?}");
-        scene.world.set_default_link(LinkConfig::default());
-        scene.run(10_000);
-        assert_eq!(outcomes(&scene, client).len(), 2, "told once");
+        testbed.world.set_default_link(LinkConfig::default());
+        testbed.run(10_000);
+        assert_eq!(outcomes(&testbed, client).len(), 2, "told once");
         for (peer, rest) in [client, server].into_iter().zip(rest) {
-            let held = memory(&scene, peer);
+            let held = memory(&testbed, peer);
             // Between keepalives, its keys and up to eight packets are held.
             assert!(held <= rest + 8 * 48 + 256, "given back, {held} <= {rest}");
         }
@@ -104,30 +104,34 @@ fn sim_u10_8_mib_arrive_at_10_percent_loss_and_are_reported_once() {
 
 #[test]
 fn u10_a_partial_8_mib_message_is_released_at_the_timeout() {
-    let (mut scene, client, session) = begin(Seed::from_number(5));
-    let server = scene.server;
+    let (mut testbed, client, session) = begin(Seed::from_number(5));
+    let server = testbed.server;
     let bytes = vec![1; LEN];
-    scene.world.apply(client, |host, now| {
+    testbed.world.apply(client, |host, now| {
         let message = Message::new(BULK, &bytes);
         host.machine.send_tracked(now, session, &message).unwrap();
     });
     let mut waited = 0;
-    while memory(&scene, server) < LEN / 2 {
-        scene.run(50);
+    while memory(&testbed, server) < LEN / 2 {
+        testbed.run(50);
         waited += 50;
         assert!(waited < 300_000, "half of it never came");
     }
     let gone = LinkConfig::default().with_loss(Loss::Bernoulli(Chance::percent(100)));
-    scene.world.set_default_link(gone);
-    scene.run(30_000);
+    testbed.world.set_default_link(gone);
+    testbed.run(30_000);
     for peer in [client, server] {
-        let closes = scene.log(peer).closes();
+        let closes = testbed.log(peer).closes();
         assert!(
             matches!(closes[..], [(_, CloseReason::Timeout)]),
             "{closes:?}"
         );
-        assert!(memory(&scene, peer) < 1 << 20, "{}", memory(&scene, peer));
+        assert!(
+            memory(&testbed, peer) < 1 << 20,
+            "{}",
+            memory(&testbed, peer)
+        );
     }
-    assert_eq!(outcomes(&scene, client), [MessageOutcome::Dropped]);
-    assert!(scene.log(server).messages.is_empty());
+    assert_eq!(outcomes(&testbed, client), [MessageOutcome::Dropped]);
+    assert!(testbed.log(server).messages.is_empty());
 }

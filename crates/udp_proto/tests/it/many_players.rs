@@ -3,7 +3,7 @@
 use udp_proto::{EndpointStats, SessionId};
 use wire::Seed;
 
-use crate::harness::{Scene, UNRELIABLE};
+use crate::harness::{Testbed, UNRELIABLE};
 
 /// The goal in `MpGameServer`'s documentation.
 const CLIENTS: u64 = 128;
@@ -16,41 +16,41 @@ const SECONDS: u64 = 3;
 /// message.
 #[test]
 fn u26_echoes_to_128_clients_cost_three_datagrams_a_message() {
-    let mut scene = Scene::new(Seed::from_number(26));
+    let mut testbed = Testbed::new(Seed::from_number(26));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|player| {
-            let client = scene.join(player);
+            let client = testbed.join(player);
             // Spread out, because handshakes are rate limited.
-            scene.run(10);
+            testbed.run(10);
             client
         })
         .collect();
-    scene.run(1_000);
-    let open: Vec<SessionId> = scene.log(scene.server).sessions();
+    testbed.run(1_000);
+    let open: Vec<SessionId> = testbed.log(testbed.server).sessions();
     assert_eq!(open.len() as u64, CLIENTS);
-    let count = |scene: &Scene| {
-        let stats: &EndpointStats = scene.peer(scene.server).machine.stats();
+    let count = |testbed: &Testbed| {
+        let stats: &EndpointStats = testbed.peer(testbed.server).machine.stats();
         (stats.datagrams_received(), stats.datagrams_sent)
     };
-    let before = count(&scene);
+    let before = count(&testbed);
 
     for milli in 0..SECONDS * 1_000 {
         for (number, (client, session)) in (0..).zip(&clients) {
             // Spread over the interval.
             let turn = (milli + number) * RATE % 1_000;
             if turn < RATE {
-                scene.send(*client, *session, UNRELIABLE, &[7; 100]);
+                testbed.send(*client, *session, UNRELIABLE, &[7; 100]);
             }
         }
-        scene.run(1);
+        testbed.run(1);
     }
-    scene.run(300);
+    testbed.run(300);
 
     let messages = CLIENTS * RATE * SECONDS;
-    let after = count(&scene);
-    assert_eq!(scene.log(scene.server).messages.len() as u64, messages);
+    let after = count(&testbed);
+    assert_eq!(testbed.log(testbed.server).messages.len() as u64, messages);
     for (client, _) in &clients {
-        let echoed = scene.log(*client).messages.len() as u64;
+        let echoed = testbed.log(*client).messages.len() as u64;
         assert_eq!(echoed, RATE * SECONDS);
     }
     let (received, sent) = (after.0 - before.0, after.1 - before.1);

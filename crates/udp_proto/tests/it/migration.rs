@@ -48,7 +48,7 @@ struct Game {
 impl Game {
     fn new(seed: Seed, link: LinkConfig) -> Self {
         let mut nat = Nat::new(seed, link);
-        nat.scene.run(2_000);
+        nat.testbed.run(2_000);
         Self {
             nat,
             answered: 0,
@@ -60,7 +60,7 @@ impl Game {
     }
 
     fn answers(&self) -> usize {
-        let log = self.nat.scene.log(self.nat.client);
+        let log = self.nat.testbed.log(self.nat.client);
         let by_unreliable = |message: &&(_, _, _)| message.1 == UNRELIABLE;
         log.messages.iter().filter(by_unreliable).count()
     }
@@ -71,12 +71,12 @@ impl Game {
                 let mut message = [7; 100];
                 message[..4].copy_from_slice(&self.sent.to_be_bytes());
                 let (client, session) = (self.nat.client, self.nat.session);
-                self.nat.scene.send(client, session, UNRELIABLE, &message);
-                self.nat.scene.send(client, session, RELIABLE, &message);
+                self.nat.testbed.send(client, session, UNRELIABLE, &message);
+                self.nat.testbed.send(client, session, RELIABLE, &message);
                 self.sent += 1;
             }
             let before = self.answers();
-            self.nat.scene.run(1);
+            self.nat.testbed.run(1);
             self.answer();
             self.millis += 1;
             if self.answers() > before {
@@ -87,13 +87,13 @@ impl Game {
     }
 
     fn answer(&mut self) {
-        let server = self.nat.scene.server;
-        let messages = &self.nat.scene.log(server).messages;
+        let server = self.nat.testbed.server;
+        let messages = &self.nat.testbed.log(server).messages;
         let new: Vec<_> = messages[self.answered..].to_vec();
         self.answered = messages.len();
         for (session, channel, message) in new {
             self.nat
-                .scene
+                .testbed
                 .send(server, session, channel, &message[..90]);
         }
     }
@@ -107,7 +107,7 @@ impl Game {
     /// Waits until lost messages were retransmitted.
     fn settle(&mut self) {
         for _ in 0..100 {
-            self.nat.scene.run(50);
+            self.nat.testbed.run(50);
             self.answer();
         }
     }
@@ -116,8 +116,8 @@ impl Game {
     /// at the client.
     fn check_reliable(&self) {
         for log in [
-            self.nat.scene.log(self.nat.scene.server),
-            self.nat.scene.log(self.nat.client),
+            self.nat.testbed.log(self.nat.testbed.server),
+            self.nat.testbed.log(self.nat.client),
         ] {
             let numbers: Vec<u32> = log
                 .messages
@@ -150,7 +150,7 @@ fn twp_t4_a_nat_rebinding_costs_a_round_trip_and_a_tick() {
                 game.longest_gap,
                 2 * one_way
             );
-            let server = game.nat.scene.log(game.nat.scene.server);
+            let server = game.nat.testbed.log(game.nat.testbed.server);
             assert_eq!(moves(server), [(theirs, port)]);
             assert_eq!(game.nat.peer_address(), Some(port));
             let stats = game.nat.server_stats();
@@ -195,11 +195,11 @@ fn twp_t4_another_network_costs_two_round_trips_and_new_measurements() {
 fn twp_t4_an_idle_session_migrates_with_its_next_packets() {
     let link = LinkConfig::default().with_delay(Duration::from_millis(40));
     let mut nat = Nat::new(Seed::from_number(9), link);
-    nat.scene.run(5_000);
+    nat.testbed.run(5_000);
     let port = nat.rebind(address("203.0.113.1:50009"));
-    nat.scene.run(2_500);
+    nat.testbed.run(2_500);
     assert_eq!(nat.peer_address(), Some(port));
-    nat.scene.run(20_000);
+    nat.testbed.run(20_000);
     assert!(server_and_client_are_open(&nat));
 }
 
@@ -234,7 +234,7 @@ fn sim_twp_t4_m1_sessions_survive_rebindings_under_loss() {
         game.check_reliable();
         assert!(server_and_client_are_open(&game.nat));
         assert_eq!(game.nat.peer_address(), Some(game.nat.public()));
-        let server = game.nat.scene.log(game.nat.scene.server);
+        let server = game.nat.testbed.log(game.nat.testbed.server);
         assert!(moves(server).iter().all(|(session, _)| *session == theirs));
         changes += moves(server).len();
     });
@@ -244,6 +244,6 @@ fn sim_twp_t4_m1_sessions_survive_rebindings_under_loss() {
 }
 
 fn server_and_client_are_open(nat: &Nat) -> bool {
-    nat.scene.log(nat.scene.server).closes().is_empty()
-        && nat.scene.log(nat.client).closes().is_empty()
+    nat.testbed.log(nat.testbed.server).closes().is_empty()
+        && nat.testbed.log(nat.client).closes().is_empty()
 }

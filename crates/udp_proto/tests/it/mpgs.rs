@@ -8,7 +8,7 @@ use udp_proto::{Config, Credentials, Event, Listen, Message, MessageId, MessageO
 use wire::Seed;
 
 use crate::direct::{CLIENT, Line, Party, START, Sent, UNIX, without_rate_limits};
-use crate::harness::{Keys, RELIABLE, Scene, UNRELIABLE, address};
+use crate::harness::{Keys, RELIABLE, Testbed, UNRELIABLE, address};
 use crate::outcomes::reported;
 use crate::rogue::Rogue;
 
@@ -297,32 +297,32 @@ fn mpgs_f2_a_split_message_is_reported_and_leaves_no_state() {
 /// F3: the outcome of a reliable message is reported once, however often it was retransmitted.
 #[test]
 fn mpgs_f3_a_reliable_message_is_reported_once_at_200_ms_and_half_lost() {
-    let mut scene = Scene::new(Seed::from_number(11));
+    let mut testbed = Testbed::new(Seed::from_number(11));
     let link = LinkConfig::default().with_delay(Duration::from_millis(100));
-    scene.world.set_default_link(link);
-    let (client, session) = scene.join(1);
-    scene.run(2_000);
-    scene
+    testbed.world.set_default_link(link);
+    let (client, session) = testbed.join(1);
+    testbed.run(2_000);
+    testbed
         .world
         .set_default_link(link.with_loss(Loss::Bernoulli(Chance::percent(50))));
     let mut sent = Vec::new();
     for number in 0..100_u32 {
-        sent.push(scene.world.apply(client, |host, now| {
+        sent.push(testbed.world.apply(client, |host, now| {
             let bytes = number.to_be_bytes();
             let message = Message::new(RELIABLE, &bytes);
             host.machine.send_tracked(now, session, &message).unwrap()
         }));
-        scene.run(50);
+        testbed.run(50);
     }
-    scene.world.set_default_link(link);
-    scene.run(10_000);
+    testbed.world.set_default_link(link);
+    testbed.run(10_000);
     let expected: Vec<_> = sent
         .into_iter()
         .map(|id| (RELIABLE, id, MessageOutcome::Delivered))
         .collect();
-    let mut heard = reported(&scene.log(client).events);
-    heard.sort_by_key(|(_, id, _)| *id);
-    assert_eq!(heard, expected);
+    let mut incoming = reported(&testbed.log(client).events);
+    incoming.sort_by_key(|(_, id, _)| *id);
+    assert_eq!(incoming, expected);
 }
 
 /// F5: each lost datagram of the handshake is retransmitted, the client's last one too. If one end

@@ -11,7 +11,7 @@ use udp_proto::{
 use wire::{Generator, Seed};
 
 use crate::direct::{Line, Party, config};
-use crate::harness::{Peer, RELIABLE, Scene, UNRELIABLE, runs_its_own_seeds};
+use crate::harness::{Peer, RELIABLE, Testbed, UNRELIABLE, runs_its_own_seeds};
 
 /// One channel of each kind, in the order of their codes.
 fn rows() -> [ChannelConfig; 4] {
@@ -50,7 +50,7 @@ fn outcomes(endpoint: &Party) -> Vec<MessageOutcome> {
 
 /// A client that tracks every message.
 struct Sender {
-    scene: Scene,
+    testbed: Testbed,
     client: Handle<Peer>,
     session: SessionId,
     generator: Generator,
@@ -60,17 +60,17 @@ struct Sender {
 
 impl Sender {
     fn new(seed: Seed) -> Self {
-        let mut scene = Scene::with(seed, all_kinds(), udp_proto::Listen::with_open_mode);
-        let server = scene.server;
-        scene
+        let mut testbed = Testbed::with(seed, all_kinds(), udp_proto::Listen::with_open_mode);
+        let server = testbed.server;
+        testbed
             .world
             .apply(server, |host, _| host.app.is_echo = false);
-        let client = scene.client_with(all_kinds());
-        let session = scene.dial(client, udp_proto::Credentials::Open);
-        scene.run(500);
+        let client = testbed.client_with(all_kinds());
+        let session = testbed.dial(client, udp_proto::Credentials::Open);
+        testbed.run(500);
         Self {
-            generator: scene.world.generator(7),
-            scene,
+            generator: testbed.world.generator(7),
+            testbed,
             client,
             session,
             sent: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Sender {
             message = message.with_ttl(Duration::ZERO);
         }
         let session = self.session;
-        let sent = self.scene.world.apply(self.client, |host, now| {
+        let sent = self.testbed.world.apply(self.client, |host, now| {
             host.machine.send_tracked(now, session, &message)
         });
         match sent {
@@ -105,7 +105,7 @@ impl Sender {
     /// Checks that each message was reported once and correctly. Returns how many arrived and were
     /// reported lost.
     fn check(&self) -> usize {
-        let server = self.scene.log(self.scene.server);
+        let server = self.testbed.log(self.testbed.server);
         let came: BTreeSet<(ChannelId, u32)> = server
             .messages
             .iter()
@@ -114,7 +114,7 @@ impl Sender {
                 (*channel, number)
             })
             .collect();
-        let events = &self.scene.log(self.client).events;
+        let events = &self.testbed.log(self.client).events;
         let mut open = self.sent.clone();
         let mut false_losses = 0;
         for (channel, message, outcome) in reported(events) {
@@ -159,18 +159,18 @@ fn sim_u9_each_outcome_is_reported_once_and_is_true() {
     for_each_seed(&test_site!(), 40, |seed| {
         let mut sender = Sender::new(seed);
         let link = bad_link(&mut sender.generator);
-        sender.scene.world.set_default_link(link);
+        sender.testbed.world.set_default_link(link);
         for number in 0..400 {
             sender.send_plaintext(number);
             let pause = sender.generator.below(20);
-            sender.scene.run(pause);
+            sender.testbed.run(pause);
         }
-        sender.scene.world.set_default_link(LinkConfig::default());
-        sender.scene.run(10_000);
-        if sender.scene.log(sender.client).closes().is_empty() {
+        sender.testbed.world.set_default_link(LinkConfig::default());
+        sender.testbed.run(10_000);
+        if sender.testbed.log(sender.client).closes().is_empty() {
             false_losses += sender.check();
         }
-        for (.., outcome) in reported(&sender.scene.log(sender.client).events) {
+        for (.., outcome) in reported(&sender.testbed.log(sender.client).events) {
             let kind = match outcome {
                 MessageOutcome::Delivered => 0,
                 MessageOutcome::Lost => 1,
@@ -295,20 +295,20 @@ fn u9_twp_t6_open_messages_are_reported_dropped_before_closed() {
 
 #[test]
 fn u9_closing_waits_for_the_outcomes_of_tracked_messages() {
-    let mut scene = Scene::new(Seed::from_number(3));
+    let mut testbed = Testbed::new(Seed::from_number(3));
     let link = LinkConfig::default().with_delay(Duration::from_millis(100));
-    scene.world.set_default_link(link);
-    let (client, session) = scene.join(1);
-    scene.run(1_000);
-    scene.world.apply(client, |host, now| {
+    testbed.world.set_default_link(link);
+    let (client, session) = testbed.join(1);
+    testbed.run(1_000);
+    testbed.world.apply(client, |host, now| {
         let message = Message::new(UNRELIABLE, b"last words");
         host.machine.send_tracked(now, session, &message).unwrap();
         host.machine
             .close(now, session, CloseCode::App, b"")
             .unwrap();
     });
-    scene.run(1_000);
-    let events = &scene.log(client).events;
+    testbed.run(1_000);
+    let events = &testbed.log(client).events;
     let outcomes: Vec<_> = reported(events).into_iter().map(|(.., it)| it).collect();
     assert_eq!(outcomes, [MessageOutcome::Delivered]);
     assert!(matches!(events.last(), Some(Event::Closed { .. })));

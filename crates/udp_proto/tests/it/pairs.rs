@@ -164,9 +164,14 @@ impl<A: Provider, B: Provider> Pair<A, B> {
             self.server.wake(self.now);
         }
         self.settle();
-        for heard in [&self.client.messages, &self.server.messages] {
+        for incoming in [&self.client.messages, &self.server.messages] {
             let numbers = (0..200_u8).map(|number| vec![number; usize::from(number) * 5]);
-            assert!(heard.iter().map(|(_, message)| message.clone()).eq(numbers));
+            assert!(
+                incoming
+                    .iter()
+                    .map(|(_, message)| message.clone())
+                    .eq(numbers)
+            );
         }
         for flags in &self.flags {
             assert!(flags.len() >= 200, "{what}");

@@ -18,7 +18,7 @@ struct Scenario {
     accepter: NodeId,
     own: Identity,
     /// Plaintexts of the server's answers.
-    heard: Vec<Vec<u8>>,
+    incoming: Vec<Vec<u8>>,
 }
 
 impl Scenario {
@@ -52,7 +52,7 @@ impl Scenario {
                 session,
                 accepter: keys.public().node_id(),
                 own: Identity::generate(&mut rogue.provider).unwrap(),
-                heard: Vec::new(),
+                incoming: Vec::new(),
             };
         }
         panic!("no ACCEPT");
@@ -79,7 +79,7 @@ impl Scenario {
         let packet = self.session.packet(&[confirm, identity].concat());
         self.server.take(START, address(CLIENT), &packet);
         for sent in self.server.drain(START) {
-            self.heard.push(self.session.open(&sent.bytes).unwrap());
+            self.incoming.push(self.session.open(&sent.bytes).unwrap());
         }
     }
 }
@@ -116,9 +116,9 @@ fn twp_k4_a_false_identity_is_verified_once_and_rejected() {
     assert!(scenario.server.events.is_empty());
     // The client gets the reason at once and holds no slot.
     assert!(
-        matches!(scenario.heard[0][..], [0x04, 0, 21, ..]),
+        matches!(scenario.incoming[0][..], [0x04, 0, 21, ..]),
         "{:?}",
-        scenario.heard
+        scenario.incoming
     );
     scenario.server.wake(START + Duration::from_secs(2));
     assert_eq!(scenario.server.machine.session_count(), 0);

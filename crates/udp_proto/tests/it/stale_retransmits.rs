@@ -7,7 +7,7 @@ use netsim::{Chance, LinkConfig, Loss};
 use udp_proto::{Config, Event, Message, MessageOutcome, SessionStats};
 use wire::Seed;
 
-use crate::harness::{Scene, UNRELIABLE};
+use crate::harness::{Testbed, UNRELIABLE};
 
 /// Bytes of a message of the game.
 const GAME_LEN: usize = 200;
@@ -28,22 +28,22 @@ struct Found {
 /// directions, for longer than the peer's reassembly timeout. Then the path works again, and a game
 /// runs over it at `game_hz`.
 fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
-    let mut scene = Scene::new(Seed::from_number(seed));
-    let server = scene.server;
-    scene
+    let mut testbed = Testbed::new(Seed::from_number(seed));
+    let server = testbed.server;
+    testbed
         .world
         .apply(server, |host, _| host.app.is_echo = false);
-    let (client, session) = scene.join(1);
-    scene.run(500);
+    let (client, session) = testbed.join(1);
+    testbed.run(500);
     let good = LinkConfig::default().with_delay(Duration::from_millis(20));
-    scene.world.set_default_link(good);
-    scene.run(500);
+    testbed.world.set_default_link(good);
+    testbed.run(500);
     for number in 0..count {
         let bytes = [number; 2_000];
         let message = Message::new(UNRELIABLE, &bytes)
             .with_ttl(Duration::from_secs(SECONDS))
             .until_deadline();
-        scene
+        testbed
             .world
             .apply(client, |host, now| {
                 host.machine.send_tracked(now, session, &message)
@@ -52,27 +52,27 @@ fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
     }
     for (loss, millis) in [(40, 30), (100, 2_500)] {
         let bad = good.with_loss(Loss::Bernoulli(Chance::percent(loss)));
-        scene.world.set_default_link(bad);
-        scene.run(millis);
+        testbed.world.set_default_link(bad);
+        testbed.run(millis);
     }
-    scene.world.set_default_link(good);
-    let stats = |scene: &Scene| scene.peer(client).machine.session_stats(session).unwrap();
-    let play = |scene: &mut Scene, seconds: u64| {
+    testbed.world.set_default_link(good);
+    let stats = |testbed: &Testbed| testbed.peer(client).machine.session_stats(session).unwrap();
+    let play = |testbed: &mut Testbed, seconds: u64| {
         let mut lowest_rate = u32::MAX;
         for milli in 0..seconds * 1_000 {
             if milli * game_hz % 1_000 < game_hz {
-                scene.send(client, session, UNRELIABLE, &[9; GAME_LEN]);
+                testbed.send(client, session, UNRELIABLE, &[9; GAME_LEN]);
             }
-            scene.run(1);
-            lowest_rate = lowest_rate.min(stats(scene).realtime_rate);
+            testbed.run(1);
+            lowest_rate = lowest_rate.min(stats(testbed).realtime_rate);
         }
         lowest_rate
     };
     // Until the effects of the outage itself are over.
-    play(&mut scene, 4);
-    let before = stats(&scene);
-    let lowest_rate = play(&mut scene, SECONDS);
-    let outcomes = scene
+    play(&mut testbed, 4);
+    let before = stats(&testbed);
+    let lowest_rate = play(&mut testbed, SECONDS);
+    let outcomes = testbed
         .log(client)
         .events
         .iter()
@@ -80,11 +80,11 @@ fn after_an_outage(seed: u64, count: u8, game_hz: u64) -> Found {
             Event::Settled { outcome, .. } => Some(*outcome),
             _ => None,
         });
-    let came = &scene.log(server).messages;
+    let came = &testbed.log(server).messages;
     Found {
         outcomes: outcomes.collect(),
         before,
-        after: stats(&scene),
+        after: stats(&testbed),
         lowest_rate,
         came: came
             .iter()
@@ -127,25 +127,25 @@ fn sim_u9_too_slow_split_messages_cost_a_working_path_nothing() {
         let mut config = Config::default();
         config.realtime_rate = NonZeroU32::new(6_000).unwrap();
         config.realtime_burst = 1_500;
-        let mut scene = Scene::new(Seed::from_number(seed));
-        let (client, session) = scene.join_with(1, config);
-        scene.run(500);
+        let mut testbed = Testbed::new(Seed::from_number(seed));
+        let (client, session) = testbed.join_with(1, config);
+        testbed.run(500);
         for number in 0..15 {
             let bytes = vec![number; 17_500];
             let mut message = Message::new(UNRELIABLE, &bytes).with_ttl(Duration::from_secs(10));
             message.is_repeated = is_repeated;
-            scene
+            testbed
                 .world
                 .apply(client, |host, now| {
                     host.machine.send_tracked(now, session, &message)
                 })
                 .unwrap();
-            scene.run(4_000);
+            testbed.run(4_000);
         }
-        let stats = scene.peer(client).machine.session_stats(session).unwrap();
+        let stats = testbed.peer(client).machine.session_stats(session).unwrap();
         assert_eq!(stats.packets_lost, 0, "{stats:?}");
         assert_eq!(stats.realtime_rate, 6_000);
-        let outcomes = scene.log(client).events.iter();
+        let outcomes = testbed.log(client).events.iter();
         let expired = outcomes.filter(|event| {
             matches!(
                 event,

@@ -7,7 +7,7 @@ use udp_proto::{CloseReason, Config, IdleTimeout};
 use wire::{Instant, Seed};
 
 use crate::direct::{Line, config};
-use crate::harness::{Scene, UNRELIABLE};
+use crate::harness::{Testbed, UNRELIABLE};
 
 fn idle(millis: u64) -> Config {
     config(|config| config.idle_timeout = IdleTimeout::new(Duration::from_millis(millis)).unwrap())
@@ -18,49 +18,49 @@ fn idle(millis: u64) -> Config {
 /// most only behind its first batches.
 #[test]
 fn twp_t2_64_clients_survive_a_pause_of_10_s() {
-    let mut scene = Scene::with(Seed::from_number(61), idle(11_000), |listen| listen);
+    let mut testbed = Testbed::with(Seed::from_number(61), idle(11_000), |listen| listen);
     let joined: Vec<_> = (1..=64)
         .map(|player| {
-            let client = scene.client_with(idle(11_000));
-            let unix = scene.world.unix_now();
+            let client = testbed.client_with(idle(11_000));
+            let unix = testbed.world.unix_now();
             let at = crate::harness::address(crate::harness::SERVER);
-            let credentials = scene.keys.token(unix, player, at);
-            let session = scene.dial(client, credentials);
+            let credentials = testbed.keys.token(unix, player, at);
+            let session = testbed.dial(client, credentials);
             (client, session)
         })
         .collect();
-    scene.run(1_000);
-    let play = |scene: &mut Scene, millis: u64| {
+    testbed.run(1_000);
+    let play = |testbed: &mut Testbed, millis: u64| {
         for _ in 0..millis / 50 {
             for (client, session) in &joined {
-                scene.world.apply(*client, |host, now| {
+                testbed.world.apply(*client, |host, now| {
                     // The queue of a stalled peer may be full, which this test does not check.
                     host.machine.send(now, *session, UNRELIABLE, b"tick").ok();
                 });
             }
-            scene.run(50);
+            testbed.run(50);
         }
     };
-    play(&mut scene, 1_000);
-    let server = scene.server;
+    play(&mut testbed, 1_000);
+    let server = testbed.server;
     for (client, _) in &joined {
         let down = LinkConfig::default().with_down();
-        scene.world.set_link(*client, server, down);
+        testbed.world.set_link(*client, server, down);
     }
-    play(&mut scene, 1_500);
-    scene.world.stall(server, Duration::from_secs(10));
-    play(&mut scene, 9_900);
+    play(&mut testbed, 1_500);
+    testbed.world.stall(server, Duration::from_secs(10));
+    play(&mut testbed, 9_900);
     for (client, _) in &joined {
         // Packets sent from now on arrive after the pause.
         let up = LinkConfig::default().with_delay(Duration::from_millis(150));
-        scene.world.set_link(*client, server, up);
+        testbed.world.set_link(*client, server, up);
     }
-    play(&mut scene, 5_000);
-    assert!(scene.log(server).closes().is_empty());
+    play(&mut testbed, 5_000);
+    assert!(testbed.log(server).closes().is_empty());
     for (client, _) in &joined {
-        assert!(scene.log(*client).closes().is_empty());
+        assert!(testbed.log(*client).closes().is_empty());
     }
-    let stats = scene.peer(server).machine.stats();
+    let stats = testbed.peer(server).machine.stats();
     assert_eq!(stats.stalls, 1);
 }
 
@@ -108,9 +108,9 @@ const LATE: Duration = Duration::from_millis(250);
 #[test]
 fn twp_t2_t3_an_idle_deadline_moves_by_what_a_stall_is_over_250_ms() {
     for (millis, over) in [(0, 0), (250, 0), (251, 1), (5_000, 4_750)] {
-        let (mut line, heard) = deserted(62);
+        let (mut line, incoming) = deserted(62);
         stall(&mut line, Duration::from_millis(millis));
-        let expected = heard + IDLE + Duration::from_millis(over);
+        let expected = incoming + IDLE + Duration::from_millis(over);
         assert_eq!(given_up(&mut line), expected, "{millis}");
         assert_eq!(line.server.closes(), [CloseReason::Timeout]);
         let stats = line.server.machine.stats();
@@ -120,13 +120,13 @@ fn twp_t2_t3_an_idle_deadline_moves_by_what_a_stall_is_over_250_ms() {
 
 #[test]
 fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
-    let (mut line, heard) = deserted(63);
+    let (mut line, incoming) = deserted(63);
     for _ in 0..3 {
         stall(&mut line, Duration::from_secs(4));
         assert!(line.server.closes().is_empty());
     }
     // 3 times 3.75 s are more than 10 s.
-    assert_eq!(given_up(&mut line), heard + 2 * IDLE);
+    assert_eq!(given_up(&mut line), incoming + 2 * IDLE);
     // A received packet resets the grace: the next silence gets it again.
     let (mut line, _) = deserted(64);
     stall(&mut line, Duration::from_secs(4));
@@ -140,12 +140,12 @@ fn twp_t2_stalls_extend_a_silence_by_at_most_10_s() {
 /// A driver that is always a second late still detects a dead peer.
 #[test]
 fn a_driver_that_is_always_late_times_out_dead_peers() {
-    let (mut line, heard) = deserted(65);
+    let (mut line, incoming) = deserted(65);
     while line.server.closes().is_empty() {
         stall(&mut line, Duration::from_secs(1));
-        assert!(line.now <= heard + 2 * IDLE + Duration::from_secs(2));
+        assert!(line.now <= incoming + 2 * IDLE + Duration::from_secs(2));
     }
-    assert!(line.now >= heard + IDLE + LATE);
+    assert!(line.now >= incoming + IDLE + LATE);
 }
 
 /// A driver that sleeps until its deadline is not late, however long it sleeps.

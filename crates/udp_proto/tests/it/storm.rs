@@ -10,7 +10,7 @@ use udp_proto::{SessionId, SessionStats};
 use wire::Seed;
 
 use crate::direct::{CLIENT, Line, without_rate_limits};
-use crate::harness::{RELIABLE, SERVER, Scene, UNRELIABLE, address};
+use crate::harness::{RELIABLE, SERVER, Testbed, UNRELIABLE, address};
 
 /// A client and a server with drivers that receive and send once every few milliseconds.
 struct Busy {
@@ -109,8 +109,8 @@ fn late_reports_of_a_busy_peer_cause_no_retransmission() {
         for _ in 0..3_000 {
             busy.pass_a_millisecond();
         }
-        let heard = &busy.line.server.messages;
-        let arrived = heard.iter().filter(|(channel, _)| *channel == RELIABLE);
+        let incoming = &busy.line.server.messages;
+        let arrived = incoming.iter().filter(|(channel, _)| *channel == RELIABLE);
         assert_eq!(arrived.count(), reliable, "{periods:?}");
         let sent = busy.sent;
         for (stats, sent) in busy.stats().into_iter().zip(sent) {
@@ -135,22 +135,22 @@ fn late_reports_of_a_busy_peer_cause_no_retransmission() {
 #[test]
 fn sim_a_deep_queue_causes_no_retransmission() {
     for seed in 1..=4 {
-        let mut scene = Scene::with(Seed::from_number(seed), without_rate_limits(), |listen| {
+        let mut testbed = Testbed::with(Seed::from_number(seed), without_rate_limits(), |listen| {
             listen
         });
-        let (client, session) = scene.join_with(1, without_rate_limits());
-        scene.run(500);
+        let (client, session) = testbed.join_with(1, without_rate_limits());
+        testbed.run(500);
         let rate = Rate {
             bytes_per_second: NonZeroU64::new(1_000_000).unwrap(),
             queue_bytes: 4 << 20,
         };
         let delay = Duration::from_millis(1);
         let link = LinkConfig::default().with_delay(delay).with_rate(rate);
-        let server = scene.server;
-        scene.world.set_links(client, server, link);
+        let server = testbed.server;
+        testbed.world.set_links(client, server, link);
         let mut reliable = 0;
         for _ in 0..3_000 {
-            scene.world.apply(client, |host, now| {
+            testbed.world.apply(client, |host, now| {
                 let machine = &mut host.machine;
                 while machine.send(now, session, RELIABLE, &[5; 400]).is_ok() {
                     reliable += 1;
@@ -158,27 +158,29 @@ fn sim_a_deep_queue_causes_no_retransmission() {
                 // As much as fits, and a little more at the start.
                 machine.send(now, session, UNRELIABLE, &[7; 500]).unwrap();
             });
-            scene.run(1);
+            testbed.run(1);
         }
-        scene.run(4_000);
-        let dropped = scene.world.link_stats(client, server).queue_dropped;
+        testbed.run(4_000);
+        let dropped = testbed.world.link_stats(client, server).queue_dropped;
         assert_eq!(dropped, 0, "nothing was lost");
-        let heard = &scene.log(server).messages;
-        let heard = heard.iter().filter(|(_, channel, _)| *channel == RELIABLE);
-        assert_eq!(heard.count(), reliable);
+        let incoming = &testbed.log(server).messages;
+        let incoming = incoming
+            .iter()
+            .filter(|(_, channel, _)| *channel == RELIABLE);
+        assert_eq!(incoming.count(), reliable);
         let stats = |machine: &udp_proto::Endpoint<_>| {
             let session = machine.sessions().next().unwrap();
             machine.session_stats(session).unwrap()
         };
-        let ours = stats(&scene.peer(client).machine);
-        let theirs = stats(&scene.peer(server).machine);
+        let ours = stats(&testbed.peer(client).machine);
+        let theirs = stats(&testbed.peer(server).machine);
         assert!(reliable > 3_000, "{reliable}");
         assert_eq!(ours.packets_lost, 0, "seed {seed}: {ours:?}");
         let probed = theirs.message_frames_repeated;
         assert!(probed <= 16, "seed {seed}: {probed}");
         // Then it stops.
-        scene.run(2_000);
-        let later = stats(&scene.peer(client).machine).packets_sent;
+        testbed.run(2_000);
+        let later = stats(&testbed.peer(client).machine).packets_sent;
         assert!(later - ours.packets_sent <= 8);
     }
 }

@@ -12,22 +12,22 @@ use udp_proto::{
 use wire::{Instant, Seed, UnixTime};
 
 use crate::direct::{Line, UNIX, config, failures};
-use crate::harness::{Keys, Log, Peer, SERVER, Scene, address};
+use crate::harness::{Keys, Log, Peer, SERVER, Testbed, address};
 use crate::rogue::Rogue;
 
 /// A server in open mode, `one_way` milliseconds from every client.
-fn open_server(number: u64, (config, one_way): (Config, u64)) -> Scene {
-    let mut scene = Scene::with(Seed::from_number(number), config, Listen::with_open_mode);
+fn open_server(number: u64, (config, one_way): (Config, u64)) -> Testbed {
+    let mut testbed = Testbed::with(Seed::from_number(number), config, Listen::with_open_mode);
     let link = LinkConfig::default().with_delay(Duration::from_millis(one_way));
-    scene.world.set_default_link(link);
-    scene
+    testbed.world.set_default_link(link);
+    testbed
 }
 
 /// Runs until `client` has failed; returns the failure and the time in milliseconds.
-fn failure(scene: &mut Scene, client: Handle<Peer>) -> (ConnectFailure, u64) {
+fn failure(testbed: &mut Testbed, client: Handle<Peer>) -> (ConnectFailure, u64) {
     for millis in 1..=11_000 {
-        scene.run(1);
-        if let [failure] = scene.log(client).failures()[..] {
+        testbed.run(1);
+        if let [failure] = testbed.log(client).failures()[..] {
             return (failure, millis);
         }
     }
@@ -45,14 +45,14 @@ fn a_full_server_refuses_within_1_s_or_3_round_trips() {
     for one_way in [10, 50, 150, 300] {
         let mut small = Config::default();
         small.sessions_max = 1;
-        let mut scene = open_server(one_way, (small, one_way));
-        let first = scene.client();
-        scene.dial(first, Credentials::Open);
-        scene.run(4_000);
-        assert_eq!(scene.log(first).sessions().len(), 1);
-        let second = scene.client();
-        scene.dial(second, Credentials::Open);
-        let (failure, millis) = failure(&mut scene, second);
+        let mut testbed = open_server(one_way, (small, one_way));
+        let first = testbed.client();
+        testbed.dial(first, Credentials::Open);
+        testbed.run(4_000);
+        assert_eq!(testbed.log(first).sessions().len(), 1);
+        let second = testbed.client();
+        testbed.dial(second, Credentials::Open);
+        let (failure, millis) = failure(&mut testbed, second);
         assert_eq!(failure, ConnectFailure::RefusedUnproved(CloseCode::Full));
         assert_eq!(failure.certainty(), Certainty::Unproved);
         assert!(limit(one_way).contains(&millis), "{one_way}: {millis}");
@@ -62,15 +62,15 @@ fn a_full_server_refuses_within_1_s_or_3_round_trips() {
 #[test]
 fn a_server_with_another_key_is_detected_in_a_second() {
     for one_way in [10, 300] {
-        let mut scene = open_server(20 + one_way, (Config::default(), one_way));
-        let client = scene.client();
+        let mut testbed = open_server(20 + one_way, (Config::default(), one_way));
+        let client = testbed.client();
         let unknown_address = Keys::new(Seed::from_number(99)).public();
-        let mut target = scene.target(Credentials::Open);
+        let mut target = testbed.target(Credentials::Open);
         target.server = ServerIdentity::Keys(vec![unknown_address]);
-        scene.world.apply(client, |host, now| {
+        testbed.world.apply(client, |host, now| {
             host.machine.connect(now, target).expect("a target");
         });
-        let (failure, millis) = failure(&mut scene, client);
+        let (failure, millis) = failure(&mut testbed, client);
         assert!(
             matches!(failure, ConnectFailure::NotTheServer { rejected: 2.. }),
             "{failure}"
@@ -82,19 +82,19 @@ fn a_server_with_another_key_is_detected_in_a_second() {
 #[test]
 fn a_client_of_another_application_fails_within_1_s_or_3_round_trips() {
     for one_way in [10, 300] {
-        let mut scene = open_server(40 + one_way, (Config::default(), one_way));
+        let mut testbed = open_server(40 + one_way, (Config::default(), one_way));
         let at: SocketAddr = address("203.0.113.5:4000");
-        let client = scene.world.add(at, |now| {
+        let client = testbed.world.add(at, |now| {
             let provider = SimProvider::new(Seed::from_number(5));
             let machine = Endpoint::new(Config::default(), AppId(1), provider, now);
             Host::new(machine.expect("seeded"), Log::default())
         });
-        scene.dial(client, Credentials::Open);
-        let (failure, millis) = failure(&mut scene, client);
+        testbed.dial(client, Credentials::Open);
+        let (failure, millis) = failure(&mut testbed, client);
         let expected = ConnectFailure::RefusedUnproved(CloseCode::Application);
         assert_eq!(failure, expected);
         assert!(limit(one_way).contains(&millis), "{one_way}: {millis}");
-        assert!(scene.peer(scene.server).machine.stats().dropped_app >= 2);
+        assert!(testbed.peer(testbed.server).machine.stats().dropped_app >= 2);
     }
 }
 
@@ -231,28 +231,28 @@ fn forged_refusals_do_not_end_an_attempt_that_is_accepted_within_a_second() {
 fn after_a_refusal_the_next_address_is_tried_within_a_second() {
     let mut small = Config::default();
     small.sessions_max = 1;
-    let mut scene = open_server(74, (small, 20));
-    let full = scene.client();
-    scene.dial(full, Credentials::Open);
+    let mut testbed = open_server(74, (small, 20));
+    let full = testbed.client();
+    testbed.dial(full, Credentials::Open);
     let away: SocketAddr = address("198.51.100.2:7777");
-    let keys = Keys::new(scene.seed);
-    let seed = scene.seed;
-    scene.world.add(away, |now: Instant| {
+    let keys = Keys::new(testbed.seed);
+    let seed = testbed.seed;
+    testbed.world.add(away, |now: Instant| {
         let parts = (Config::default(), wire::InstanceId(3));
         crate::harness::server_host(seed, parts, &keys, Listen::with_open_mode, now)
     });
-    scene.run(1_000);
-    let client = scene.client();
+    testbed.run(1_000);
+    let client = testbed.client();
     let target = Target {
         addresses: vec![address(SERVER), away],
-        ..scene.target(Credentials::Open)
+        ..testbed.target(Credentials::Open)
     };
-    scene.world.apply(client, |host, now| {
+    testbed.world.apply(client, |host, now| {
         host.machine.connect(now, target).expect("a target");
     });
-    scene.run(1_200);
-    assert_eq!(scene.log(client).sessions().len(), 1);
-    assert_eq!(scene.log(client).failures(), []);
+    testbed.run(1_200);
+    assert_eq!(testbed.log(client).sessions().len(), 1);
+    assert_eq!(testbed.log(client).failures(), []);
 }
 
 /// K6 and U4 apply: 31 bytes for 1,200, one per HELLO, within the budget of the network.

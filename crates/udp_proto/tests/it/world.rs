@@ -14,7 +14,7 @@ use udp_proto::{CloseCode, CloseReason, Config, Credentials, KeyLimits, Listen};
 use wire::Seed;
 
 use crate::harness::{
-    Log, RELIABLE, SERVER, Scene, UNRELIABLE, address, endpoint, runs_its_own_seeds,
+    Log, RELIABLE, SERVER, Testbed, UNRELIABLE, address, endpoint, runs_its_own_seeds,
 };
 use storm::{Storm, Way};
 
@@ -23,7 +23,7 @@ fn sim_twp_m1_m2_r2_t6_message_storms_deliver_each_once() {
     let (mut alive, mut delivered) = (0, 0);
     for_each_seed(&test_site!(), 60, |seed| {
         let storm = Storm::run(seed);
-        let server = storm.scene.log(storm.scene.server);
+        let server = storm.testbed.log(storm.testbed.server);
         alive += server.sessions().len();
         delivered += server.messages.len();
     });
@@ -53,8 +53,8 @@ fn sim_twp_m1_m2_r2_storms_with_key_updates_every_16_packets() {
             }
         });
         let handles = storm.players.iter().map(|player| player.client);
-        for handle in handles.chain([storm.scene.server]) {
-            for (_, reason) in storm.scene.log(handle).closes() {
+        for handle in handles.chain([storm.testbed.server]) {
+            for (_, reason) in storm.testbed.log(handle).closes() {
                 let (CloseReason::Local(code) | CloseReason::Peer(code)) = reason else {
                     continue;
                 };
@@ -75,7 +75,7 @@ fn sim_twp_d1_one_seed_gives_one_trace() {
     let mut traces = BTreeSet::new();
     let mut all = 0_u64;
     for_each_seed(&test_site!(), 5, |seed| {
-        let [first, second] = [(), ()].map(|()| Storm::run(seed).scene.world.trace().hash());
+        let [first, second] = [(), ()].map(|()| Storm::run(seed).testbed.world.trace().hash());
         assert_eq!(first, second);
         traces.insert(first);
         all = all.wrapping_mul(0x100_0000_01B3) ^ first;
@@ -96,7 +96,7 @@ fn sim_twp_a1_only_arrived_packets_are_acknowledged() {
                     storm.send_plaintext(player, Way::Up);
                     storm.send_plaintext(player, Way::Down);
                 }
-                storm.scene.run(15);
+                storm.testbed.run(15);
             }
             for (client, server) in storm.open_sessions() {
                 assert!(client.packets_acknowledged <= server.packets_received);
@@ -123,23 +123,23 @@ fn sim_twp_a1_only_arrived_packets_are_acknowledged() {
 #[test]
 fn sim_twp_a2_every_arrival_is_acknowledged_eventually() {
     for_each_seed(&test_site!(), 3, |seed| {
-        let mut scene = Scene::new(seed);
+        let mut testbed = Testbed::new(seed);
         let link = LinkConfig::default().with_delay(Duration::from_millis(50));
-        scene.world.set_default_link(link);
-        let (client, session) = scene.join(1);
-        scene.run(1_000);
-        scene
+        testbed.world.set_default_link(link);
+        let (client, session) = testbed.join(1);
+        testbed.run(1_000);
+        testbed
             .world
             .set_default_link(link.with_loss(Loss::Bernoulli(Chance::percent(30))));
         for _ in 0..2_000 {
-            scene.send(client, session, UNRELIABLE, b"one in a packet");
-            scene.run(1);
+            testbed.send(client, session, UNRELIABLE, b"one in a packet");
+            testbed.run(1);
         }
-        scene.world.set_default_link(link);
-        scene.run(3_000);
-        let theirs = scene.log(scene.server).sessions()[0];
-        let server = &scene.peer(scene.server).machine;
-        let sent = scene.peer(client).machine.session_stats(session).unwrap();
+        testbed.world.set_default_link(link);
+        testbed.run(3_000);
+        let theirs = testbed.log(testbed.server).sessions()[0];
+        let server = &testbed.peer(testbed.server).machine;
+        let sent = testbed.peer(client).machine.session_stats(session).unwrap();
         let received = server.session_stats(theirs).unwrap();
         // Each message has its own packet; packets with only an ACK are not counted.
         let share = sent.packets_acknowledged * 1_000 / received.messages_received;
@@ -151,8 +151,8 @@ fn sim_twp_a2_every_arrival_is_acknowledged_eventually() {
 #[test]
 fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut scene = Scene::with(seed, Config::default(), Listen::with_open_mode);
-        scene.world.set_default_link(
+        let mut testbed = Testbed::with(seed, Config::default(), Listen::with_open_mode);
+        testbed.world.set_default_link(
             LinkConfig::default()
                 .with_delay(Duration::from_millis(50))
                 .with_loss(Loss::Bernoulli(Chance::percent(20))),
@@ -160,20 +160,20 @@ fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
         let mut clients = Vec::new();
         for number in 0..1_000 {
             let client = if number % 2 == 0 {
-                scene.join(number).0
+                testbed.join(number).0
             } else {
-                let client = scene.client();
-                scene.dial(client, Credentials::Open);
+                let client = testbed.client();
+                testbed.dial(client, Credentials::Open);
                 client
             };
-            clients.push((client, scene.world.now()));
-            scene.run(5);
+            clients.push((client, testbed.world.now()));
+            testbed.run(5);
         }
         // The default timeout is 10 s, so a client not connected by then has failed.
-        scene.run(10_100);
+        testbed.run(10_100);
         let failed = clients
             .iter()
-            .filter(|(client, _)| scene.log(*client).sessions().is_empty())
+            .filter(|(client, _)| testbed.log(*client).sessions().is_empty())
             .count();
         assert!(failed <= 1, "{failed} of 1,000");
     });
@@ -183,20 +183,20 @@ fn sim_twp_u3_of_1000_clients_all_but_one_connect_within_10_s() {
 #[test]
 fn twp_t1_wall_clock_jumps_affect_no_session() {
     let seed = Seed::from_number(1);
-    let mut scene = Scene::new(seed);
+    let mut testbed = Testbed::new(seed);
     let client = {
         let at = NodeConfig::at(address("203.0.113.5:1")).with_clock(Duration::from_hours(9), 200);
-        scene.world.add(at, |now| {
+        testbed.world.add(at, |now| {
             Host::new(endpoint(seed, Config::default(), now), Log::default())
         })
     };
-    let unix = scene.world.unix_now();
-    let credentials = scene.keys.token(unix, 1, address(SERVER));
-    let session = scene.dial(client, credentials);
-    scene.run(1_000);
+    let unix = testbed.world.unix_now();
+    let credentials = testbed.keys.token(unix, 1, address(SERVER));
+    let session = testbed.dial(client, credentials);
+    testbed.run(1_000);
     for hours in [24_i64, -24, 0] {
-        let server = scene.server;
-        scene.world.apply(server, |host, now| {
+        let server = testbed.server;
+        testbed.world.apply(server, |host, now| {
             let unix = unix + Duration::from_hours(48);
             let unix = wire::UnixTime::from_secs(
                 unix.as_secs()
@@ -205,9 +205,9 @@ fn twp_t1_wall_clock_jumps_affect_no_session() {
             );
             host.machine.set_unix_time(now, unix);
         });
-        scene.send(client, session, RELIABLE, b"all the same");
-        scene.run(5_000);
+        testbed.send(client, session, RELIABLE, b"all the same");
+        testbed.run(5_000);
     }
-    assert!(scene.log(client).closes().is_empty());
-    assert_eq!(scene.log(scene.server).messages.len(), 3);
+    assert!(testbed.log(client).closes().is_empty());
+    assert_eq!(testbed.log(testbed.server).messages.len(), 3);
 }

@@ -99,7 +99,7 @@ pub(super) fn serve_woken(plan: Plan) {
 fn open() -> (Driver<Endpoint<Ring>, Game>, Requests<()>) {
     let now = Clock::new().now();
     let identity = Identity::generate(&mut Ring::new()).expect("entropy");
-    let door = identity.public_key().0;
+    let connect_data = identity.public_key().0;
     let config = configured(udp_proto::Config::for_server());
     let mut endpoint = Endpoint::new(config, APP, Ring::new(), now).expect("entropy");
     let open = Listen::new(identity, INSTANCE).with_open_mode();
@@ -116,6 +116,6 @@ fn open() -> (Driver<Endpoint<Ring>, Game>, Requests<()>) {
     // All datagrams since the last tick.
     config.datagrams_per_turn = NonZeroUsize::new(65_536).expect("not 0");
     let made = Driver::new(vec![socket], endpoint, game, config).expect("descriptors");
-    listen(address, &door);
+    listen(address, &connect_data);
     made
 }

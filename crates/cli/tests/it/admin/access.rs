@@ -6,23 +6,23 @@ use std::os::unix::fs::PermissionsExt;
 use daemon::relay::ProcessEvent;
 use daemon::relay::sandbox::NodeProcess;
 
-use super::{EXIT, RELAY, Scene, assert_refused, text, tickwire_admin};
+use super::{EXIT, RELAY, Testbed, assert_refused, text, tickwire_admin};
 use crate::http;
 use crate::mesh_node::PATIENCE;
 
 fn ready(node: &NodeProcess) {
-    let told = node.wait_for(PATIENCE, |news| {
+    let reported = node.wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
-    assert!(told.is_some());
+    assert!(reported.is_some());
 }
 
 #[test]
 fn pgx12_pgd_p13_all_but_health_requires_the_token() {
-    let scene = Scene::new();
-    let node = scene.start(RELAY);
+    let testbed = Testbed::new();
+    let node = testbed.start(RELAY);
     ready(&node);
-    let address = scene.http(RELAY);
+    let address = testbed.http(RELAY);
     let wrong = format!("Bearer {}", "ab".repeat(32));
     for line in [
         "GET /v1/config",
@@ -47,7 +47,7 @@ fn pgx12_pgd_p13_all_but_health_requires_the_token() {
     http::ask(address, "DELETE /health", &[], "").assert_refused(405, "no_method");
 
     // The token was created at the start, with mode 0600.
-    let path = scene.path("paris.token");
+    let path = testbed.path("paris.token");
     let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     let token = fs::read_to_string(&path).unwrap();
@@ -72,23 +72,23 @@ fn pgx12_pgd_p13_all_but_health_requires_the_token() {
 
     // Without the token, with a wrong one, and with an unreadable one.
     fs::write(&path, "cd".repeat(32)).unwrap();
-    assert_refused(&scene.admin(RELAY, "graph", &[]), 4, "Authorization");
+    assert_refused(&testbed.admin(RELAY, "graph", &[]), 4, "Authorization");
     fs::write(&path, "").unwrap();
-    assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "no token");
+    assert_refused(&testbed.admin(RELAY, "graph", &[]), 2, "no token");
     fs::remove_file(&path).unwrap();
-    assert_refused(&scene.admin(RELAY, "graph", &[]), 2, "paris.token");
+    assert_refused(&testbed.admin(RELAY, "graph", &[]), 2, "paris.token");
     fs::write(&path, token).unwrap();
-    text(&scene.admin(RELAY, "health", &[]));
-    fs::copy(&path, scene.path("oslo.token")).unwrap();
-    assert_refused(&scene.admin(EXIT, "graph", &[]), 3, "no response from");
+    text(&testbed.admin(RELAY, "health", &[]));
+    fs::copy(&path, testbed.path("oslo.token")).unwrap();
+    assert_refused(&testbed.admin(EXIT, "graph", &[]), 3, "no response from");
 }
 
 #[test]
 fn health_needs_no_token_and_requests_follow_the_rfcs() {
-    let scene = Scene::new();
-    let node = scene.start(RELAY);
+    let testbed = Testbed::new();
+    let node = testbed.start(RELAY);
     ready(&node);
-    let address = scene.http(RELAY);
+    let address = testbed.http(RELAY);
     // Health needs no token, and the host may be a name.
     let health = tickwire_admin("health")
         .args(["--http", &address.to_string()])
@@ -105,7 +105,7 @@ fn health_needs_no_token_and_requests_follow_the_rfcs() {
         .output()
         .unwrap();
     text(&health);
-    let token = fs::read_to_string(scene.path("paris.token")).unwrap();
+    let token = fs::read_to_string(testbed.path("paris.token")).unwrap();
     let right = format!("bEARER  {token}");
     let bearer = [("authorization", right.as_str())];
     // Media types ignore case and parameters; the body is not a document.
@@ -118,38 +118,38 @@ fn health_needs_no_token_and_requests_follow_the_rfcs() {
 
 #[test]
 fn pgx12_pgd_p13_the_admin_interface_is_loopback_only() {
-    let mut scene = Scene::new();
-    let good = scene.sandbox.config(RELAY).unwrap().clone();
-    let refused = |scene: &mut Scene, change: &dyn Fn(&mut daemon::relay::FileConfig)| {
-        let config = scene.sandbox.config_mut(RELAY).unwrap();
+    let mut testbed = Testbed::new();
+    let good = testbed.sandbox.config(RELAY).unwrap().clone();
+    let refused = |testbed: &mut Testbed, change: &dyn Fn(&mut daemon::relay::FileConfig)| {
+        let config = testbed.sandbox.config_mut(RELAY).unwrap();
         *config = good.clone();
         change(config);
-        let mut node = scene.start(RELAY);
+        let mut node = testbed.start(RELAY);
         node.stop(PATIENCE).unwrap().unwrap().code()
     };
-    let code = refused(&mut scene, &|config| {
+    let code = refused(&mut testbed, &|config| {
         config.admin.as_mut().unwrap().listen = "192.0.2.1:80".parse().unwrap();
     });
     assert_eq!(code, Some(2));
-    let code = refused(&mut scene, &|config| config.members = Some(Vec::new()));
+    let code = refused(&mut testbed, &|config| config.members = Some(Vec::new()));
     assert_eq!(code, Some(2));
-    let code = refused(&mut scene, &|config| {
+    let code = refused(&mut testbed, &|config| {
         config.roles = [daemon::relay::FileRole::Entry].into();
         config.signed.as_mut().unwrap().listen.clear();
     });
     assert_eq!(code, Some(2));
-    let busy = std::net::TcpListener::bind(scene.http(RELAY)).unwrap();
-    assert_eq!(refused(&mut scene, &|_| {}), Some(4));
+    let busy = std::net::TcpListener::bind(testbed.http(RELAY)).unwrap();
+    assert_eq!(refused(&mut testbed, &|_| {}), Some(4));
     drop(busy);
-    let token = scene.path("paris.token");
+    let token = testbed.path("paris.token");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(refused(&mut scene, &|_| {}), Some(2));
+    assert_eq!(refused(&mut testbed, &|_| {}), Some(2));
 }
 
 #[test]
 fn pg1_pgd_p14_an_identity_is_created_once() {
-    let scene = Scene::new();
-    let path = scene.path("paris.pem");
+    let testbed = Testbed::new();
+    let path = testbed.path("paris.pem");
     fs::remove_file(&path).unwrap();
     let id = |node: &NodeProcess| {
         node.wait_for(PATIENCE, |news| {
@@ -161,10 +161,10 @@ fn pg1_pgd_p14_an_identity_is_created_once() {
         })
         .unwrap()
     };
-    let mut node = scene.start(RELAY);
+    let mut node = testbed.start(RELAY);
     let first = id(&node);
     let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     node.kill().unwrap();
-    assert_eq!(id(&scene.start(RELAY)), first);
+    assert_eq!(id(&testbed.start(RELAY)), first);
 }

@@ -6,20 +6,24 @@ use std::time::Duration;
 
 use daemon::relay::ProcessEvent;
 
-use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, tickwire_admin, wait};
+use super::{ENTRY, EXIT, RELAY, Testbed, assert_refused, in_force, text, tickwire_admin, wait};
 use crate::mesh_node::PATIENCE;
 
 #[test]
 fn pg12_pgx7_a_document_spreads_to_all_nodes_and_survives_a_kill() {
-    let scene = Scene::new();
-    let mut nodes = scene.start_all();
-    let one = scene.document(1, &[scene.echo()]);
+    let testbed = Testbed::new();
+    let mut nodes = testbed.start_all();
+    let one = testbed.document(1, &[testbed.echo()]);
 
     // A foreign signature changes nothing.
-    assert_refused(&scene.put(RELAY, &one, "stranger"), 4, "no admin in force");
-    assert_refused(&scene.admin(RELAY, "get", &[]), 1, "no signed document");
+    assert_refused(
+        &testbed.put(RELAY, &one, "stranger"),
+        4,
+        "no admin in force",
+    );
+    assert_refused(&testbed.admin(RELAY, "get", &[]), 1, "no signed document");
 
-    let put = text(&scene.put(RELAY, &one, "admin"));
+    let put = text(&testbed.put(RELAY, &one, "admin"));
     assert!(put.contains("\"version\":1"), "{put}");
     for node in &nodes {
         let news = in_force(node, 1);
@@ -29,81 +33,85 @@ fn pg12_pgx7_a_document_spreads_to_all_nodes_and_survives_a_kill() {
         assert_eq!(added, ["echo"]);
     }
     for node in [ENTRY, RELAY, EXIT] {
-        let told = text(&scene.admin(node, "get", &[]));
+        let reported = text(&testbed.admin(node, "get", &[]));
         let written = fs::read_to_string(&one).unwrap();
-        assert_eq!(told.trim_end(), written, "byte for byte");
+        assert_eq!(reported.trim_end(), written, "byte for byte");
     }
-    assert!(scene.play(&scene.player(), b"hello"));
+    assert!(testbed.play(&testbed.player(), b"hello"));
 
     // The same document is accepted again; older ones and others of the same version are rejected.
-    let again = text(&scene.put(ENTRY, &one, "admin"));
+    let again = text(&testbed.put(ENTRY, &one, "admin"));
     assert!(again.contains("\"is_new\":false"), "{again}");
-    let two = scene.document(2, &[scene.echo()]);
-    text(&scene.put(EXIT, &two, "other"));
+    let two = testbed.document(2, &[testbed.echo()]);
+    text(&testbed.put(EXIT, &two, "other"));
     for node in &nodes {
         in_force(node, 2);
     }
     for node in &mut nodes {
         node.kill().unwrap();
     }
-    let nodes = scene.start_all();
-    assert_refused(&scene.put(RELAY, &one, "admin"), 4, "is not above 2");
-    let other = scene.document(2, &[]);
-    assert_refused(&scene.put(RELAY, &other, "admin"), 4, "two documents of");
+    let nodes = testbed.start_all();
+    assert_refused(&testbed.put(RELAY, &one, "admin"), 4, "is not above 2");
+    let other = testbed.document(2, &[]);
+    assert_refused(&testbed.put(RELAY, &other, "admin"), 4, "two documents of");
     for node in [ENTRY, RELAY, EXIT] {
-        let told = text(&scene.admin(node, "get", &[]));
-        assert!(told.contains("\"version\":2"), "{told}");
+        let reported = text(&testbed.admin(node, "get", &[]));
+        assert!(reported.contains("\"version\":2"), "{reported}");
     }
-    assert!(scene.play(&scene.player(), b"again"));
+    assert!(testbed.play(&testbed.player(), b"again"));
     drop(nodes);
 
     // A damaged store stops the node.
-    let store = scene.path("paris.config");
+    let store = testbed.path("paris.config");
     let mut bytes = fs::read(&store).unwrap();
     let last = bytes.len() - 20;
     bytes[last] ^= 1;
     fs::write(&store, bytes).unwrap();
-    let mut node = scene.start(RELAY);
+    let mut node = testbed.start(RELAY);
     let status = node.stop(PATIENCE).unwrap().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
 #[test]
 fn pg14_a_late_node_fetches_the_document() {
-    let scene = Scene::new();
-    let early = [ENTRY, EXIT].map(|node| scene.start(node));
+    let testbed = Testbed::new();
+    let early = [ENTRY, EXIT].map(|node| testbed.start(node));
     // Its port answers once it is ready.
     early[0].wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
-    text(&scene.put(ENTRY, &scene.document(7, &[scene.echo()]), "admin"));
+    text(&testbed.put(ENTRY, &testbed.document(7, &[testbed.echo()]), "admin"));
     for node in &early {
         in_force(node, 7);
     }
-    let late = scene.start(RELAY);
+    let late = testbed.start(RELAY);
     in_force(&late, 7);
     // It is in force before it is on disk.
-    assert!(appears(&scene.path("paris.config")));
+    assert!(appears(&testbed.path("paris.config")));
 }
 
 #[test]
 fn pgx7_a_failed_store_is_reported_to_the_admin() {
-    let mut scene = Scene::new();
-    let config = scene.sandbox.config_mut(RELAY).unwrap();
+    let mut testbed = Testbed::new();
+    let config = testbed.sandbox.config_mut(RELAY).unwrap();
     config.signed.as_mut().unwrap().store = "missing/config".into();
-    let node = scene.start(RELAY);
+    let node = testbed.start(RELAY);
     node.wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
-    let document = scene.document(1, &[]);
-    assert_refused(&scene.put(RELAY, &document, "admin"), 4, "not on disk yet");
-    let told = node.wait_for(PATIENCE, |news| {
+    let document = testbed.document(1, &[]);
+    assert_refused(
+        &testbed.put(RELAY, &document, "admin"),
+        4,
+        "not on disk yet",
+    );
+    let reported = node.wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::ConfigNotStored { version: 1, .. }).then_some(())
     });
-    assert!(told.is_some());
+    assert!(reported.is_some());
     // The write is retried until the folder exists.
-    fs::create_dir(scene.path("missing")).unwrap();
-    assert!(appears(&scene.path("missing/config")));
+    fs::create_dir(testbed.path("missing")).unwrap();
+    assert!(appears(&testbed.path("missing/config")));
 }
 
 /// Waits for a file.
@@ -113,14 +121,14 @@ fn appears(path: &Path) -> bool {
 
 #[test]
 fn pgx7_documents_are_signed_by_several_admins_offline() {
-    let scene = Scene::new();
-    let document = scene.document(3, &[scene.echo()]);
-    let (first, both) = (scene.path("first"), scene.path("both"));
+    let testbed = Testbed::new();
+    let document = testbed.document(3, &[testbed.echo()]);
+    let (first, both) = (testbed.path("first"), testbed.path("both"));
     let sign = |from: &Path, key: &str, to: &Path| {
         tickwire_admin("sign")
             .arg(from)
             .arg("--key")
-            .arg(scene.path(key))
+            .arg(testbed.path(key))
             .arg("--out")
             .arg(to)
             .output()
@@ -144,7 +152,7 @@ fn pgx7_documents_are_signed_by_several_admins_offline() {
     assert_eq!(said["signers"].as_array().unwrap().len(), 2);
     assert_eq!(said["games"], serde_json::json!(["echo"]));
 
-    let bad = scene.path("bad.json");
+    let bad = testbed.path("bad.json");
     fs::write(&bad, "{\"network\": 7}").unwrap();
     assert_refused(&sign(&bad, "admin", &first), 2, "bad.json");
     let mut bytes = fs::read(&both).unwrap();
@@ -155,7 +163,7 @@ fn pgx7_documents_are_signed_by_several_admins_offline() {
     assert_refused(&sign(&document, "missing", &first), 2, "missing");
 
     // Games of a seed file are imported.
-    let games = scene.path("seed.json");
+    let games = testbed.path("seed.json");
     fs::write(
         &games,
         r#"{"games": [{"id": "mc", "protocol": "HAProxy", "host": "mc.example", "port": 25565,

@@ -8,21 +8,21 @@ use daemon::relay::sandbox::NodeProcess;
 use daemon::relay::{FileProbe, ProcessEvent};
 use serde_json::Value;
 
-use super::{ENTRY, EXIT, RELAY, Scene, assert_refused, in_force, text, wait};
+use super::{ENTRY, EXIT, RELAY, Testbed, assert_refused, in_force, text, wait};
 use crate::mesh_node::PATIENCE;
 use crate::net::until;
 
 /// Waits until all links are measured; returns the graph.
-fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
-    let nodes = scene.start_all();
-    text(&scene.put(RELAY, &scene.document(1, &[scene.echo()]), "admin"));
+fn measured(testbed: &Testbed) -> (Vec<NodeProcess>, Value) {
+    let nodes = testbed.start_all();
+    text(&testbed.put(RELAY, &testbed.document(1, &[testbed.echo()]), "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
     let graph = (0..100)
         .map(|_| {
             wait(Duration::from_millis(100));
-            let said = text(&scene.admin(ENTRY, "graph", &["--format", "json"]));
+            let said = text(&testbed.admin(ENTRY, "graph", &["--format", "json"]));
             serde_json::from_str::<Value>(&said).unwrap()
         })
         .find(|graph| graph["links"].as_array().unwrap().len() == 3)
@@ -32,8 +32,8 @@ fn measured(scene: &Scene) -> (Vec<NodeProcess>, Value) {
 
 #[test]
 fn pg15_mesh_and_routes_are_shown_as_json_text_and_mermaid() {
-    let scene = Scene::new();
-    let (_nodes, graph) = measured(&scene);
+    let testbed = Testbed::new();
+    let (_nodes, graph) = measured(&testbed);
     assert_eq!(graph["schema"], 1);
     let nodes_shown = graph["nodes"].as_array().unwrap();
     let mut names: Vec<&str> = nodes_shown
@@ -47,9 +47,9 @@ fn pg15_mesh_and_routes_are_shown_as_json_text_and_mermaid() {
         node.unwrap()
     };
     assert_eq!(of("paris")["roles"], serde_json::json!(["relay"]));
-    let said = text(&scene.admin(EXIT, "graph", &[]));
+    let said = text(&testbed.admin(EXIT, "graph", &[]));
     assert!(said.contains("paris") && said.contains(" ms, "), "{said}");
-    let said = text(&scene.admin(EXIT, "graph", &["--format", "mermaid"]));
+    let said = text(&testbed.admin(EXIT, "graph", &["--format", "mermaid"]));
     assert!(said.starts_with("graph LR\n"), "{said}");
     assert_eq!(said.matches(" ---|").count(), 3, "{said}");
     assert_eq!(said.matches(" ms| n").count(), 3, "{said}");
@@ -57,47 +57,47 @@ fn pg15_mesh_and_routes_are_shown_as_json_text_and_mermaid() {
     // Between nodes, by name and by id, and to a game.
     let id = of("oslo")["node"].as_str().unwrap();
     for to in ["oslo", id, "echo"] {
-        let said = text(&scene.admin(RELAY, "route", &["lisbon", to, "--format", "json"]));
+        let said = text(&testbed.admin(RELAY, "route", &["lisbon", to, "--format", "json"]));
         let route: Value = serde_json::from_str(&said).unwrap();
         let hops = route["hops"].as_array().unwrap();
         assert_eq!(hops[0]["name"], "lisbon", "{said}");
         assert_eq!(hops[hops.len() - 1]["name"], "oslo", "{said}");
         assert!(route["cost_ms"].as_f64().unwrap() < 100.0, "{said}");
     }
-    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
+    let said = text(&testbed.admin(RELAY, "route", &["lisbon", "oslo"]));
     assert!(said.starts_with("cheapest  lisbon > "), "{said}");
-    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
+    let said = text(&testbed.admin(RELAY, "route", &["lisbon", "oslo", "--format", "mermaid"]));
     assert!(said.contains(" ===|"), "{said}");
     assert_refused(
-        &scene.admin(RELAY, "route", &["lisbon", "chess"]),
+        &testbed.admin(RELAY, "route", &["lisbon", "chess"]),
         1,
         "no node or game is named \"chess\"",
     );
     assert_refused(
-        &scene.admin(RELAY, "route", &["rome", "oslo"]),
+        &testbed.admin(RELAY, "route", &["rome", "oslo"]),
         1,
         "no node is named \"rome\"",
     );
-    let odd = scene.admin(RELAY, "route", &["lisbon", "a b"]);
+    let odd = testbed.admin(RELAY, "route", &["lisbon", "a b"]);
     assert_refused(&odd, 1, "no node or game is named \"a b\"");
 }
 
 #[test]
 fn pg15_routes_in_use_are_shown_with_the_cheapest_path() {
-    let scene = Scene::new();
-    let (_nodes, graph) = measured(&scene);
+    let testbed = Testbed::new();
+    let (_nodes, graph) = measured(&testbed);
     let mut shown = graph["nodes"].as_array().unwrap().iter();
     let id = &shown.find(|node| node["name"] == "oslo").unwrap()["node"];
-    let said = text(&scene.admin(RELAY, "route", &["lisbon", "oslo"]));
+    let said = text(&testbed.admin(RELAY, "route", &["lisbon", "oslo"]));
     let in_use = said.lines().nth(1).unwrap();
     assert_eq!(in_use, "in use    ask lisbon, which alone knows");
     // The entry shows the routes in use next to the cheapest one.
-    let said = text(&scene.admin(ENTRY, "route", &["lisbon", "echo"]));
+    let said = text(&testbed.admin(ENTRY, "route", &["lisbon", "echo"]));
     assert!(said.contains("in use    no flow\n"), "{said}");
-    let player = scene.player();
-    assert!(scene.play(&player, b"hello"));
+    let player = testbed.player();
+    assert!(testbed.play(&player, b"hello"));
     for to in ["echo", "oslo"] {
-        let said = text(&scene.admin(ENTRY, "route", &["lisbon", to]));
+        let said = text(&testbed.admin(ENTRY, "route", &["lisbon", to]));
         assert!(said.starts_with("cheapest  lisbon > "), "{said}");
         let in_use = said.lines().nth(1).unwrap();
         assert!(in_use.starts_with("in use    lisbon > "), "{said}");
@@ -105,7 +105,7 @@ fn pg15_routes_in_use_are_shown_with_the_cheapest_path() {
             in_use.contains("oslo: ") && in_use.contains("flows 1"),
             "{said}"
         );
-        let said = text(&scene.admin(ENTRY, "route", &["lisbon", to, "--format", "json"]));
+        let said = text(&testbed.admin(ENTRY, "route", &["lisbon", to, "--format", "json"]));
         let route: Value = serde_json::from_str(&said).unwrap();
         let used = &route["in_use"][0];
         assert_eq!((&used["far_end"], &used["flows"]), (id, &1.into()));
@@ -116,9 +116,9 @@ fn pg15_routes_in_use_are_shown_with_the_cheapest_path() {
 
 #[test]
 fn pgx12_counters_are_exported_in_prometheus_format() {
-    let scene = Scene::new();
-    let (_nodes, _) = measured(&scene);
-    let page = text(&scene.admin(RELAY, "metrics", &[]));
+    let testbed = Testbed::new();
+    let (_nodes, _) = measured(&testbed);
+    let page = text(&testbed.admin(RELAY, "metrics", &[]));
     for line in [
         "tickwire_mesh_links 2",
         "tickwire_mesh_config_version 1",
@@ -154,16 +154,16 @@ fn pgx12_counters_are_exported_in_prometheus_format() {
 
 #[test]
 fn pg5_pg7_server_costs_and_unreachable_servers_are_shown() {
-    let mut scene = Scene::new();
-    let listener = TcpListener::bind((scene.sandbox.host(9), 0)).unwrap();
+    let mut testbed = Testbed::new();
+    let listener = TcpListener::bind((testbed.sandbox.host(9), 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let probe = ("echo".to_owned(), FileProbe::Connect { port });
-    let exit = scene.sandbox.config_mut(EXIT).unwrap();
+    let exit = testbed.sandbox.config_mut(EXIT).unwrap();
     exit.probes.extend([probe]);
-    let (mut nodes, _) = measured(&scene);
+    let (mut nodes, _) = measured(&testbed);
     for shown_by in [ENTRY, EXIT] {
         let game = until("the edge is known", || {
-            let said = text(&scene.admin(shown_by, "graph", &["--format", "json"]));
+            let said = text(&testbed.admin(shown_by, "graph", &["--format", "json"]));
             let graph: Value = serde_json::from_str(&said).unwrap();
             graph["games"].as_array().unwrap().first().cloned()
         });
@@ -172,9 +172,9 @@ fn pg5_pg7_server_costs_and_unreachable_servers_are_shown() {
             (&"echo".into(), &"udp".into())
         );
         assert!(game["cost_ms"].as_f64().unwrap() < 1_000.0, "{game}");
-        let said = text(&scene.admin(shown_by, "graph", &[]));
+        let said = text(&testbed.admin(shown_by, "graph", &[]));
         assert!(said.contains("oslo > echo (udp): "), "{said}");
-        let page = text(&scene.admin(shown_by, "metrics", &[]));
+        let page = text(&testbed.admin(shown_by, "metrics", &[]));
         let of = format!("{{game=\"echo\",protocol=\"udp\",exit={}}}", game["exit"]);
         assert!(
             page.contains(&format!("tickwire_mesh_game_edge_reached{of} 1\n")),
@@ -187,7 +187,7 @@ fn pg5_pg7_server_costs_and_unreachable_servers_are_shown() {
     }
     nodes[EXIT].kill().unwrap();
     let refused = until("the exit is known to be gone", || {
-        let said = scene.admin(ENTRY, "route", &["lisbon", "echo"]);
+        let said = testbed.admin(ENTRY, "route", &["lisbon", "echo"]);
         (!said.status.success()).then_some(said)
     });
     assert_refused(&refused, 1, "there is no path to \"echo\"");
@@ -197,17 +197,17 @@ fn pg5_pg7_server_costs_and_unreachable_servers_are_shown() {
 /// their sessions are lost; the reset secret is stored next to its key.
 #[test]
 fn mesh_a9_neighbours_of_a_killed_node_get_a_stateless_reset() {
-    let mut scene = Scene::new();
-    scene.sandbox.config_mut(RELAY).unwrap().bootstrap.clear();
-    let mut nodes = scene.start_all();
+    let mut testbed = Testbed::new();
+    testbed.sandbox.config_mut(RELAY).unwrap().bootstrap.clear();
+    let mut nodes = testbed.start_all();
     nodes[RELAY].kill().unwrap();
-    let names = fs::read_dir(scene.sandbox.directory()).unwrap();
+    let names = fs::read_dir(testbed.sandbox.directory()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let kept = names.filter(|name| name.starts_with("paris.pem.reset-"));
     assert_eq!(kept.count(), 1);
-    nodes[RELAY] = scene.start(RELAY);
+    nodes[RELAY] = testbed.start(RELAY);
     for other in [ENTRY, EXIT] {
-        let paris = scene.sandbox.id(RELAY);
+        let paris = testbed.sandbox.id(RELAY);
         nodes[other]
             .wait_for(PATIENCE, |news| {
                 let is_up =
@@ -215,7 +215,7 @@ fn mesh_a9_neighbours_of_a_killed_node_get_a_stateless_reset() {
                 is_up.then_some(())
             })
             .expect("they meet again");
-        let page = text(&scene.admin(other, "metrics", &[]));
+        let page = text(&testbed.admin(other, "metrics", &[]));
         assert!(
             page.contains("tickwire_endpoint_resets_taken_total 1"),
             "{page}"

@@ -7,7 +7,7 @@ use daemon::relay::ProcessEvent;
 use daemon::relay::sandbox::NodeProcess;
 use serde_json::Value;
 
-use super::{EXIT, RELAY, Scene, in_force, text};
+use super::{EXIT, RELAY, Testbed, in_force, text};
 use crate::mesh_node::PATIENCE;
 
 /// `tickwire relay` as a service manager runs it.
@@ -43,9 +43,9 @@ fn left(node: &NodeProcess) -> (u32, u32) {
 
 #[test]
 fn pgx12_a_signal_drains_a_node_and_then_ends_it() {
-    let scene = Scene::new();
+    let testbed = Testbed::new();
     for signal in ["-TERM", "-INT", "-HUP"] {
-        let mut node = scene.sandbox.start(RELAY, service()).unwrap();
+        let mut node = testbed.sandbox.start(RELAY, service()).unwrap();
         node.wait_for(PATIENCE, |news| {
             matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
         });
@@ -59,23 +59,23 @@ fn pgx12_a_signal_drains_a_node_and_then_ends_it() {
 
 #[test]
 fn pgx12_an_ending_exit_waits_for_players_up_to_its_limit() {
-    let mut scene = Scene::new();
-    scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(4);
-    let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
+    let mut testbed = Testbed::new();
+    testbed.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(4);
+    let nodes = [0, 1, 2].map(|node| testbed.sandbox.start(node, service()).unwrap());
     nodes[0].wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
-    text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
+    text(&testbed.put(0, &testbed.document(1, &[testbed.echo()]), "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
-    let player = scene.player();
-    assert!(scene.play(&player, b"before"));
+    let player = testbed.player();
+    assert!(testbed.play(&player, b"before"));
     let [_entry, _relay, mut exit] = nodes;
     terminate(&exit);
     assert_eq!(left(&exit).0, 1, "the player is there");
-    assert!(scene.play(&player, b"meanwhile"), "and goes on");
-    let said = text(&scene.admin(EXIT, "drain", &[]));
+    assert!(testbed.play(&player, b"meanwhile"), "and goes on");
+    let said = text(&testbed.admin(EXIT, "drain", &[]));
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(
         (&said["draining"], &said["done"]),
@@ -87,39 +87,39 @@ fn pgx12_an_ending_exit_waits_for_players_up_to_its_limit() {
 
 #[test]
 fn pgx12_a_drain_can_be_cancelled() {
-    let scene = Scene::new();
-    let nodes = scene.start_all();
-    text(&scene.put(EXIT, &scene.document(1, &[scene.echo()]), "admin"));
+    let testbed = Testbed::new();
+    let nodes = testbed.start_all();
+    text(&testbed.put(EXIT, &testbed.document(1, &[testbed.echo()]), "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
     let said = |verb: &str| {
-        let said = text(&scene.admin(EXIT, verb, &[]));
+        let said = text(&testbed.admin(EXIT, verb, &[]));
         serde_json::from_str::<Value>(&said).unwrap()
     };
     assert_eq!(said("undrain")["draining"], false, "it did not drain");
     assert_eq!(said("drain")["draining"], true);
     assert_eq!(said("health")["status"], "draining");
-    assert!(!scene.play(&scene.player(), b"while it drains"));
+    assert!(!testbed.play(&testbed.player(), b"while it drains"));
     assert_eq!(said("undrain")["draining"], false);
     assert_eq!(said("health")["status"], "up");
-    assert!(scene.play(&scene.player(), b"after it"));
+    assert!(testbed.play(&testbed.player(), b"after it"));
 }
 
 #[test]
 fn pgx12_a_second_signal_ends_a_node_at_once() {
-    let mut scene = Scene::new();
-    scene.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(3_600);
-    let nodes = [0, 1, 2].map(|node| scene.sandbox.start(node, service()).unwrap());
+    let mut testbed = Testbed::new();
+    testbed.sandbox.config_mut(EXIT).unwrap().limits.drain_secs = Some(3_600);
+    let nodes = [0, 1, 2].map(|node| testbed.sandbox.start(node, service()).unwrap());
     nodes[0].wait_for(PATIENCE, |news| {
         matches!(news, ProcessEvent::AdminReady { .. }).then_some(())
     });
-    text(&scene.put(0, &scene.document(1, &[scene.echo()]), "admin"));
+    text(&testbed.put(0, &testbed.document(1, &[testbed.echo()]), "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
-    let player = scene.player();
-    assert!(scene.play(&player, b"before"));
+    let player = testbed.player();
+    assert!(testbed.play(&player, b"before"));
     let [_entry, _relay, mut exit] = nodes;
     terminate(&exit);
     assert_eq!(left(&exit).0, 1);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-use super::{ENTRY, Scene, in_force, text};
+use super::{ENTRY, Testbed, in_force, text};
 use crate::mesh_node::PATIENCE;
 use crate::net::until;
 
@@ -20,7 +20,7 @@ fn game(name: &str, port: u16, server: &TcpListener) -> Value {
     })
 }
 
-impl Scene {
+impl Testbed {
     fn tcp_server(&self) -> TcpListener {
         TcpListener::bind((self.sandbox.host(9), 0)).unwrap()
     }
@@ -56,18 +56,18 @@ impl Scene {
 
 #[test]
 fn pg13_adding_and_removing_tcp_games_keeps_other_connections() {
-    let scene = Scene::new();
-    let nodes = scene.start_all();
-    let servers = [(); 3].map(|()| scene.tcp_server());
+    let testbed = Testbed::new();
+    let nodes = testbed.start_all();
+    let servers = [(); 3].map(|()| testbed.tcp_server());
     let [stay, go, new] = &servers;
     let old = [game("stay", 4_701, stay), game("go", 4_702, go)];
-    text(&scene.put(ENTRY, &scene.document(1, &old), "admin"));
+    text(&testbed.put(ENTRY, &testbed.document(1, &old), "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
-    let (mut staying, mut stayed) = scene.connect(4_701, stay);
-    let (mut going, mut gone) = scene.connect(4_702, go);
-    let metrics = text(&scene.admin(ENTRY, "metrics", &[]));
+    let (mut staying, mut stayed) = testbed.connect(4_701, stay);
+    let (mut going, mut gone) = testbed.connect(4_702, go);
+    let metrics = text(&testbed.admin(ENTRY, "metrics", &[]));
     assert!(
         metrics.contains("tickwire_relay_tcp_connections 2"),
         "{metrics}"
@@ -80,7 +80,7 @@ fn pg13_adding_and_removing_tcp_games_keeps_other_connections() {
     assert!(opened.unwrap().parse::<u64>().unwrap() >= 2, "{metrics}");
 
     let other = [game("stay", 4_701, stay), game("new", 4_703, new)];
-    text(&scene.put(ENTRY, &scene.document(2, &other), "admin"));
+    text(&testbed.put(ENTRY, &testbed.document(2, &other), "admin"));
     for node in &nodes {
         in_force(node, 2);
     }
@@ -88,10 +88,10 @@ fn pg13_adding_and_removing_tcp_games_keeps_other_connections() {
         let ended = end.read(&mut [0]).map_err(|error| error.kind());
         assert_eq!(ended, Err(ErrorKind::ConnectionReset));
     }
-    let address = SocketAddr::new(scene.sandbox.host(1), 4_702);
+    let address = SocketAddr::new(testbed.sandbox.host(1), 4_702);
     let refused = TcpStream::connect(address).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    scene.connect(4_703, new);
+    testbed.connect(4_703, new);
     staying.write_all(b"as if nothing happened").unwrap();
     let mut got = [0; 22];
     stayed.read_exact(&mut got).unwrap();
@@ -100,20 +100,20 @@ fn pg13_adding_and_removing_tcp_games_keeps_other_connections() {
 
 #[test]
 fn pgx12_ports_closed_by_a_drain_are_reopened() {
-    let scene = Scene::new();
-    let nodes = scene.start_all();
-    let server = scene.tcp_server();
-    let document = scene.document(1, &[game("stay", 4_701, &server)]);
-    text(&scene.put(ENTRY, &document, "admin"));
+    let testbed = Testbed::new();
+    let nodes = testbed.start_all();
+    let server = testbed.tcp_server();
+    let document = testbed.document(1, &[game("stay", 4_701, &server)]);
+    text(&testbed.put(ENTRY, &document, "admin"));
     for node in &nodes {
         in_force(node, 1);
     }
-    let (mut staying, mut stayed) = scene.connect(4_701, &server);
-    text(&scene.admin(ENTRY, "drain", &[]));
-    let address = SocketAddr::new(scene.sandbox.host(1), 4_701);
+    let (mut staying, mut stayed) = testbed.connect(4_701, &server);
+    text(&testbed.admin(ENTRY, "drain", &[]));
+    let address = SocketAddr::new(testbed.sandbox.host(1), 4_701);
     until("the port is shut", || TcpStream::connect(address).err());
-    text(&scene.admin(ENTRY, "undrain", &[]));
-    scene.connect(4_701, &server);
+    text(&testbed.admin(ENTRY, "undrain", &[]));
+    testbed.connect(4_701, &server);
     staying.write_all(b"all the while").unwrap();
     let mut got = [0; 13];
     stayed.read_exact(&mut got).unwrap();

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::{counts, is_waiting};
-use crate::http::{Answer, Held, ask, raw, submit};
+use crate::http::{Answer, HeldTicket, ask, raw, submit};
 use crate::net::{Net, PATIENCE, edge, quick, until};
 
 #[test]
@@ -48,7 +48,7 @@ fn clients_that_read_no_responses_time_out() {
     let matchmaker = net.matchmaker_with(None, quick(), config);
     let edge = matchmaker.address();
     let requests = "GET /v1/nothing HTTP/1.1\r\nHost: e\r\n\r\n".repeat(500);
-    let crowd: Vec<_> = (0..8)
+    let clients: Vec<_> = (0..8)
         .map(|_| {
             let mut stream = TcpStream::connect(edge).unwrap();
             let patience = Some(Duration::from_millis(20));
@@ -63,7 +63,7 @@ fn clients_that_read_no_responses_time_out() {
         (now["open"] == 1).then_some(now)
     });
     assert_eq!(after["too_slow"], 8, "{after}");
-    drop(crowd);
+    drop(clients);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn connections_have_a_limited_lifetime() {
 
     // A long poll in progress completes.
     let held = submit(edge, 1);
-    let Held { ticket, resume_key } = &held;
+    let HeldTicket { ticket, resume_key } = &held;
     let bytes = raw(
         edge,
         format!(

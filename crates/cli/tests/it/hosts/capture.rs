@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use daemon::relay::{FileLink, Mode, ProcessCommand};
 
-use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Stage};
+use super::{ENTRY, EXIT, FAR, NEAR, PATTERN, PLAYER, Testbed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,9 +21,9 @@ struct Capture {
 }
 
 impl Capture {
-    fn start(stage: &Stage, host: usize) -> Self {
-        let file = stage.sandbox.directory().join(format!("capture{host}"));
-        let mut command: Command = stage.network.command(host);
+    fn start(testbed: &Testbed, host: usize) -> Self {
+        let file = testbed.sandbox.directory().join(format!("capture{host}"));
+        let mut command: Command = testbed.network.command(host);
         let line = "tcpdump -i eth0 -Z root -U --immediate-mode -n -B 16384 -w";
         command.args(line.split(' ')).arg(&file).arg("udp");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -79,32 +79,32 @@ fn packets(capture: &[u8]) -> Vec<(IpAddr, IpAddr, &[u8])> {
 #[ignore = "needs ip, tcpdump"]
 fn pg3_pgx1_mesh_a5_captures_hold_no_payload_player_or_nonce_twice() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(Mode::Dup) else {
+    let Some(mut testbed) = Testbed::new(Mode::Dup) else {
         return;
     };
-    stage.start_all();
-    let at_relay = [NEAR, FAR].map(|relay| Capture::start(&stage, relay));
-    let at_ends = [ENTRY, EXIT].map(|end| Capture::start(&stage, end));
-    let near = stage.id(NEAR);
-    stage.play_until(|relays| relays == [near]);
-    stage.play(3 * SECOND);
+    testbed.start_all();
+    let at_relay = [NEAR, FAR].map(|relay| Capture::start(&testbed, relay));
+    let at_ends = [ENTRY, EXIT].map(|end| Capture::start(&testbed, end));
+    let near = testbed.id(NEAR);
+    testbed.play_until(|relays| relays == [near]);
+    testbed.play(3 * SECOND);
     // Each relay in use is slowed in turn, so that traffic changes its route.
     for slow in [NEAR, FAR] {
         for (node, peer) in [(ENTRY, slow), (slow, ENTRY)] {
             let order = ProcessCommand::Link(FileLink {
-                remote: stage.network.ip(peer),
+                remote: testbed.network.ip(peer),
                 delay_ms: 150,
                 loss_per_million: 0,
             });
-            stage.nodes[node].as_mut().unwrap().send(&order).unwrap();
+            testbed.nodes[node].as_mut().unwrap().send(&order).unwrap();
         }
-        let slow = stage.id(slow);
-        let took = stage.play_until(|relays| !relays.contains(&slow));
+        let slow = testbed.id(slow);
+        let took = testbed.play_until(|relays| !relays.contains(&slow));
         eprintln!("a relay got slow: left after {took:?}");
-        stage.play(SECOND);
+        testbed.play(SECOND);
     }
 
-    let player = stage.network.ip(PLAYER);
+    let player = testbed.network.ip(PLAYER);
     let IpAddr::V4(address) = player else {
         panic!("hosts have IPv4")
     };

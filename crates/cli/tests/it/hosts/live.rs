@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use daemon::relay::{Mode, ProcessEvent};
 
-use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Stage};
+use super::{BOOTSTRAP, ENTRY, EXIT, FAR, NEAR, Testbed};
 use crate::mesh_node::PATIENCE;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,52 +15,52 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 #[ignore = "needs ip, nft"]
 fn pg2_pgx3_play_survives_kills_cuts_losses_and_a_restart() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(Mode::Shadow) else {
+    let Some(mut testbed) = Testbed::new(Mode::Shadow) else {
         return;
     };
-    stage.start_all();
-    let (near, far) = (stage.id(NEAR), stage.id(FAR));
-    stage.play_until(|relays| relays == [near]);
-    let calm = stage.play(3 * SECOND);
+    testbed.start_all();
+    let (near, remote) = (testbed.id(NEAR), testbed.id(FAR));
+    testbed.play_until(|relays| relays == [near]);
+    let calm = testbed.play(3 * SECOND);
     eprintln!("over the near relay: {calm:?}");
     assert!(calm.answered * 2 > calm.asked, "{calm:?}");
 
     // The bootstrap node is no longer needed.
-    stage.kill(BOOTSTRAP);
-    let without = stage.play(3 * SECOND);
+    testbed.kill(BOOTSTRAP);
+    let without = testbed.play(3 * SECOND);
     eprintln!("without the bootstrap node: {without:?}");
     assert!(without.answered * 2 > without.asked, "{without:?}");
-    stage.start(BOOTSTRAP);
-    stage.wait_for_links(BOOTSTRAP, 4);
+    testbed.start(BOOTSTRAP);
+    testbed.wait_for_links(BOOTSTRAP, 4);
 
     // One link loses a quarter.
-    stage.network.lose(EXIT, NEAR, 25);
-    let took = stage.play_until(|relays| relays == [far]);
+    testbed.network.lose(EXIT, NEAR, 25);
+    let took = testbed.play_until(|relays| relays == [remote]);
     eprintln!("25 % lost between near relay and exit: left after {took:?}");
-    stage.network.lose_no_more(EXIT);
+    testbed.network.lose_no_more(EXIT);
 
     // One link is cut between entry and far relay.
-    stage.network.cut(ENTRY, FAR);
+    testbed.network.cut(ENTRY, FAR);
     let (took, cut) = (
-        stage.play_until(|relays| relays != [far]),
-        stage.play(SECOND),
+        testbed.play_until(|relays| relays != [remote]),
+        testbed.play(SECOND),
     );
     eprintln!("cut between entry and far relay: left after {took:?}; then {cut:?}");
     assert!(cut.answered > 0, "{cut:?}");
-    stage.network.mend(ENTRY, FAR);
+    testbed.network.mend(ENTRY, FAR);
 
     // The near relay recovers and is used again; then it is killed.
-    stage.play_until(|relays| relays == [near]);
-    stage.play(SECOND);
-    stage.kill(NEAR);
-    let killed = stage.play(3 * SECOND);
+    testbed.play_until(|relays| relays == [near]);
+    testbed.play(SECOND);
+    testbed.kill(NEAR);
+    let killed = testbed.play(3 * SECOND);
     eprintln!("near relay killed: {killed:?}");
     assert!(killed.silence < SILENCE_MAX, "{killed:?}");
-    let route = stage.look().unwrap();
+    let route = testbed.look().unwrap();
     assert!(!route.contains(&near), "{route:?}");
-    let closed = stage.node(EXIT).events();
+    let closed = testbed.node(EXIT).events();
     let closed = closed.filter(|news| matches!(news, ProcessEvent::FlowClosed { .. }));
     assert_eq!(closed.count(), 0, "the player's flow lived through it all");
-    let status = stage.nodes[ENTRY].as_mut().unwrap().stop(PATIENCE);
+    let status = testbed.nodes[ENTRY].as_mut().unwrap().stop(PATIENCE);
     assert!(status.unwrap().unwrap().success());
 }

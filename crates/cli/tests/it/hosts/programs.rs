@@ -8,7 +8,7 @@ use relay_mesh::proxy_header::Version;
 use relay_mesh::signed_config::{ProxyRule, ProxyVersion};
 use serde_json::Value;
 
-use super::{ENTRY, EXIT, NEAR, PLAYER, SERVER, Stage};
+use super::{ENTRY, EXIT, NEAR, PLAYER, SERVER, Testbed};
 use crate::doom::program;
 use crate::net::until;
 
@@ -16,8 +16,8 @@ use crate::net::until;
 struct Program(Child);
 
 impl Program {
-    fn start(stage: &Stage, host: usize, line: &str) -> Self {
-        let mut command = stage.network.command(host);
+    fn start(testbed: &Testbed, host: usize, line: &str) -> Self {
+        let mut command = testbed.network.command(host);
         command.args(line.split(' '));
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
@@ -30,7 +30,7 @@ impl Drop for Program {
     }
 }
 
-impl Stage {
+impl Testbed {
     /// Adds a game from the entry's `port` to the server's `server_port`.
     fn add_game(
         &mut self,
@@ -82,8 +82,8 @@ const NGINX_PORT: u16 = 8_081;
 const HAPROXY_PORT: u16 = 8_083;
 
 /// Both servers return the address they were given.
-fn write_configurations(stage: &Stage) {
-    let (folder, ip) = (stage.sandbox.directory(), stage.network.ip(SERVER));
+fn write_configurations(testbed: &Testbed) {
+    let (folder, ip) = (testbed.sandbox.directory(), testbed.network.ip(SERVER));
     let nginx = format!(
         "daemon off; master_process off; pid {}; error_log stderr;\n\
          events {{}}\n\
@@ -104,7 +104,7 @@ fn write_configurations(stage: &Stage) {
 #[ignore = "needs ip, nginx, haproxy, curl"]
 fn pg10_nginx_and_haproxy_receive_the_players_address() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(Mode::Shadow) else {
+    let Some(mut testbed) = Testbed::new(Mode::Shadow) else {
         return;
     };
     let servers = [("nginx", NGINX_PORT), ("haproxy", HAPROXY_PORT)];
@@ -117,31 +117,31 @@ fn pg10_nginx_and_haproxy_receive_the_players_address() {
                 ..ProxyRule::default()
             };
             let name = format!("{server}-{version:?}");
-            stage.add_game((&name, Protocol::Tcp), (port, to), Some(rule));
+            testbed.add_game((&name, Protocol::Tcp), (port, to), Some(rule));
             ports.push((name, port));
         }
     }
-    write_configurations(&stage);
-    let folder = stage.sandbox.directory().display().to_string();
+    write_configurations(&testbed);
+    let folder = testbed.sandbox.directory().display().to_string();
     let _servers = [
-        Program::start(&stage, SERVER, &format!("nginx -c {folder}/nginx.conf")),
+        Program::start(&testbed, SERVER, &format!("nginx -c {folder}/nginx.conf")),
         Program::start(
-            &stage,
+            &testbed,
             SERVER,
             &format!("haproxy -db -q -f {folder}/haproxy.cfg"),
         ),
     ];
-    stage.start_all();
-    let near = stage.id(NEAR);
-    stage.play_until(|relays| relays == [near]);
+    testbed.start_all();
+    let near = testbed.id(NEAR);
+    testbed.play_until(|relays| relays == [near]);
     for (name, port) in ports {
-        let url = format!("http://{}:{port}/", stage.network.ip(ENTRY));
+        let url = format!("http://{}:{port}/", testbed.network.ip(ENTRY));
         let format = "|%{local_ip}~%{local_port}";
-        let said = stage.said_at_last(&format!("curl -s -f -m 5 -w {format} {url}"));
-        let (told, own) = said.split_once('|').unwrap();
-        eprintln!("{name}: {told}");
-        assert_eq!(told, own.replace('~', " "), "{name}");
-        assert!(told.starts_with(&stage.network.ip(PLAYER).to_string()));
+        let said = testbed.said_at_last(&format!("curl -s -f -m 5 -w {format} {url}"));
+        let (reported, own) = said.split_once('|').unwrap();
+        eprintln!("{name}: {reported}");
+        assert_eq!(reported, own.replace('~', " "), "{name}");
+        assert!(reported.starts_with(&testbed.network.ip(PLAYER).to_string()));
     }
 }
 
@@ -150,21 +150,21 @@ fn pg10_nginx_and_haproxy_receive_the_players_address() {
 #[ignore = "needs ip, iperf3"]
 fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(Mode::Shadow) else {
+    let Some(mut testbed) = Testbed::new(Mode::Shadow) else {
         return;
     };
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        stage.add_game(("iperf", protocol), (5_201, 5_201), None);
+        testbed.add_game(("iperf", protocol), (5_201, 5_201), None);
     }
-    let ip = stage.network.ip(SERVER);
-    let _server = Program::start(&stage, SERVER, &format!("iperf3 -s -B {ip}"));
-    stage.start_all();
-    let near = stage.id(NEAR);
-    stage.play_until(|relays| relays == [near]);
-    let entry = stage.network.ip(ENTRY);
+    let ip = testbed.network.ip(SERVER);
+    let _server = Program::start(&testbed, SERVER, &format!("iperf3 -s -B {ip}"));
+    testbed.start_all();
+    let near = testbed.id(NEAR);
+    testbed.play_until(|relays| relays == [near]);
+    let entry = testbed.network.ip(ENTRY);
     for (what, arguments) in [("TCP", ""), ("UDP", " -u -l 1200 -b 4M")] {
         let line = format!("iperf3 -J -t 3 -c {entry}{arguments}");
-        let report: Value = serde_json::from_str(&stage.said_at_last(&line)).unwrap();
+        let report: Value = serde_json::from_str(&testbed.said_at_last(&line)).unwrap();
         let sum = if what == "UDP" { "sum" } else { "sum_received" };
         let sum = &report["end"][sum];
         let bytes = sum["bytes"].as_f64().unwrap();
@@ -179,22 +179,22 @@ fn pg8_pg9_iperf3_measures_tcp_and_udp_through_the_mesh() {
 #[ignore = "needs ip, chocolate-doom"]
 fn pg9_a_doom_client_finds_the_server_on_another_host_through_the_mesh() {
     let _alone = crate::alone();
-    let Some(mut stage) = Stage::new(Mode::Shadow) else {
+    let Some(mut testbed) = Testbed::new(Mode::Shadow) else {
         return;
     };
     // Different from the game's own port, so that the client prints it.
-    stage.add_game(("doom", Protocol::Udp), (2_343, 2_342), None);
+    testbed.add_game(("doom", Protocol::Udp), (2_343, 2_342), None);
     let server = program("chocolate-server").display().to_string();
     let title = "tickwire-hosts";
     let line = format!("{server} -privateserver -servername {title} -port 2342");
-    let _server = Program::start(&stage, SERVER, &line);
-    stage.start_all();
-    let near = stage.id(NEAR);
-    stage.play_until(|relays| relays == [near]);
-    let (client, entry) = (program("chocolate-doom"), stage.network.ip(ENTRY));
+    let _server = Program::start(&testbed, SERVER, &line);
+    testbed.start_all();
+    let near = testbed.id(NEAR);
+    testbed.play_until(|relays| relays == [near]);
+    let (client, entry) = (program("chocolate-doom"), testbed.network.ip(ENTRY));
     let line = format!("{} -query {entry}:2343", client.display());
     until("the server's answer", || {
-        let said = stage.said_at_last(&line);
+        let said = testbed.said_at_last(&line);
         // It gives up after three queries and exits with 0.
         (!said.contains("No response")).then(|| {
             eprintln!("{said}");
@@ -205,6 +205,6 @@ fn pg9_a_doom_client_finds_the_server_on_another_host_through_the_mesh() {
         })
     });
     // Both sides reach each other only through the mesh.
-    let relay = stage.id(NEAR);
-    assert_eq!(stage.look(), Some(&[relay][..]));
+    let relay = testbed.id(NEAR);
+    assert_eq!(testbed.look(), Some(&[relay][..]));
 }

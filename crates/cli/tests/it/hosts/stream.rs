@@ -40,7 +40,7 @@ const WORD: [u8; 100] = [7; 100];
 const TICK: Duration = Duration::from_micros(16_667);
 const WORDS: usize = 3_600;
 
-struct Stage {
+struct Testbed {
     nodes: Vec<NodeProcess>,
     line: Child,
     /// Holds the nodes' files.
@@ -48,7 +48,7 @@ struct Stage {
     network: Network,
 }
 
-impl Stage {
+impl Testbed {
     /// `None` if this process may not create network namespaces.
     fn new() -> Option<Self> {
         let network = Network::new(NODES.len() + 2)?;
@@ -127,7 +127,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Testbed {
     fn drop(&mut self) {
         self.nodes.clear();
         self.line.kill().ok();
@@ -176,7 +176,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
     let mut hears = stream.try_clone().unwrap();
     let (clock, begin) = (Clock::new(), Clock::new().now());
     let due = move |word: usize| begin + TICK * u32::try_from(word).unwrap();
-    let heard = thread::spawn(move || {
+    let incoming = thread::spawn(move || {
         let mut room = WORD;
         let mut waits: Vec<Duration> = (0..count)
             .map(|word| {
@@ -195,7 +195,7 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
             .ok();
         stream.write_all(&WORD).unwrap();
     }
-    heard.join().unwrap()
+    incoming.join().unwrap()
 }
 
 /// Goal C2. Times are printed, not asserted; every message must return.
@@ -203,20 +203,20 @@ fn talk(mut stream: TcpStream, count: usize) -> Vec<Duration> {
 #[ignore = "needs ip, nft, python3"]
 fn mesh_c2_tcp_latency_over_two_relays_and_over_a_lossy_direct_link() {
     let _alone = crate::alone();
-    let Some(stage) = Stage::new() else {
+    let Some(testbed) = Testbed::new() else {
         return;
     };
     let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), SERVER_PORT);
-    let listener = stage
+    let listener = testbed
         .network
         .inside(SERVER, move || TcpListener::bind(any).unwrap());
     echo(&listener);
-    let entry = stage.network.ip(ENTRY);
+    let entry = testbed.network.ip(ENTRY);
     let ports = MODES.map(|(mode, port)| (format!("{mode:?}"), SocketAddr::new(entry, port)));
     let direct = ("direct".to_owned(), SocketAddr::new(DIRECT[1], SERVER_PORT));
     let connect = |to: SocketAddr| {
         let connect = move || TcpStream::connect_timeout(&to, PATIENCE);
-        stage.network.inside(PLAYER, connect)
+        testbed.network.inside(PLAYER, connect)
     };
     // The first messages set up the paths.
     crate::net::until("the entry has an exit", || {
@@ -225,9 +225,9 @@ fn mesh_c2_tcp_latency_over_two_relays_and_over_a_lossy_direct_link() {
         stream.write_all(&WORD).ok()?;
         stream.read_exact(&mut room).ok()
     });
-    stage.wait_for_two_relays();
+    testbed.wait_for_two_relays();
     talk(connect(ports[0].1).unwrap(), 600);
-    stage.lose();
+    testbed.lose();
     let talks: Vec<_> = [direct]
         .into_iter()
         .chain(ports)

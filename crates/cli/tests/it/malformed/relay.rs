@@ -97,7 +97,7 @@ impl Wiretap {
         );
         let (kept, comer) = (Arc::clone(&tap.forth), Arc::clone(&tap.comer));
         let is_open = Arc::clone(&tap.is_open);
-        let (near, far) = (
+        let (near, remote) = (
             tap.front.try_clone().unwrap(),
             tap.back.try_clone().unwrap(),
         );
@@ -119,7 +119,7 @@ impl Wiretap {
         thread::spawn(move || {
             let mut buffer = [0; 2_048];
             while let Some(is_open) = is_open.upgrade() {
-                let received = far.recv(&mut buffer);
+                let received = remote.recv(&mut buffer);
                 let comer = *comer.lock().unwrap();
                 if let (Ok(len), Some(comer), true) =
                     (received, comer, is_open.load(Ordering::Relaxed))
@@ -158,7 +158,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason() {
     let (one, two) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
     let to_two = Wiretap::captures(&tap.forth);
     let to_one = Wiretap::captures(&tap.answers);
-    let stranger = bind(sandbox.host(10));
+    let outsider = bind(sandbox.host(10));
 
     // No other datagrams arrive meanwhile.
     tap.is_open.store(false, Ordering::Relaxed);
@@ -168,7 +168,7 @@ fn junk_at_a_relays_peer_port_is_counted_by_reason() {
         let before = stats(relay);
         let mut source = Source::new(seed, captures, 1_400);
         let taken = || stats(relay).driver.datagrams_in;
-        pelt(taken, relay.address(), &[from, &stranger], &mut source);
+        pelt(taken, relay.address(), &[from, &outsider], &mut source);
         let after = stats(relay);
         assert_eq!(
             after.driver.datagrams_in - before.driver.datagrams_in,
@@ -250,7 +250,7 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
     }];
     sandbox.config_mut(0).unwrap().games = vec![game];
     let (entry, exit) = (start(&mut sandbox, 0), start(&mut sandbox, 1));
-    let (player, stranger) = (bind(sandbox.host(21)), bind(sandbox.host(22)));
+    let (player, outsider) = (bind(sandbox.host(21)), bind(sandbox.host(22)));
     // The exit's socket to the game server gets junk too.
     let upstream = until("a packet has crossed the mesh", || {
         player.send_to(b"hello", players).unwrap();
@@ -260,7 +260,7 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
 
     let before = stats(&exit).node.strangers;
     let mut source = Source::new(3, captures.clone(), 1_400);
-    let strangers = [&stranger, &player];
+    let strangers = [&outsider, &player];
     let counted = if IS_CONNECTED {
         // The kernel drops them all without counting.
         hurl(upstream, &strangers, &mut source, |_| ());
@@ -271,31 +271,31 @@ fn junk_at_player_and_server_ports_is_counted_or_dropped() {
         3 * COUNT
     };
     // The server's answer arrives after them.
-    let mut heard = Vec::new();
+    let mut incoming = Vec::new();
     until("what the server says has crossed the mesh", || {
         server.send_to(b"answer", upstream).unwrap();
         let mut buffer = [0; 2_048];
         let (len, from) = player.recv_from(&mut buffer).ok()?;
-        heard.push((buffer[..len].to_vec(), from));
-        (heard.len() >= 3).then_some(())
+        incoming.push((buffer[..len].to_vec(), from));
+        (incoming.len() >= 3).then_some(())
     });
     let answer = (b"answer".to_vec(), players);
-    assert_eq!(heard, [answer.clone(), answer.clone(), answer]);
+    assert_eq!(incoming, [answer.clone(), answer.clone(), answer]);
     assert_eq!(stats(&exit).node.strangers - before, counted);
 
     // The entry takes any bytes for a player's datagram: it is delivered, or dropped for a reason.
     // Each batch waits for the previous one, because the exit's socket buffer is bounded.
     let fates = || {
-        let (near, far) = (stats(&entry), stats(&exit));
-        let dropped = [&near, &far].map(|stats| {
+        let (near, remote) = (stats(&entry), stats(&exit));
+        let dropped = [&near, &remote].map(|stats| {
             let node = &stats.node;
             stats.frames_dropped() + node.too_big + node.early_dropped + node.refused_players
         });
-        far.node.delivered + dropped.iter().sum::<u64>()
+        remote.node.delivered + dropped.iter().sum::<u64>()
     };
     let before = fates();
     let mut source = Source::new(4, captures, 1_400);
-    pelt(fates, players, &[&player, &stranger], &mut source);
+    pelt(fates, players, &[&player, &outsider], &mut source);
     assert_eq!(fates() - before, 3 * COUNT);
     assert!(entry.is_running() && exit.is_running());
 }

@@ -47,11 +47,11 @@ fn record(listener: TcpListener, to: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
     thread::spawn(move || {
         for near in listener.incoming() {
             let near = near.unwrap();
-            let far = TcpStream::connect(to).unwrap();
-            let (back, forth) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            let remote = TcpStream::connect(to).unwrap();
+            let (back, forth) = (remote.try_clone().unwrap(), near.try_clone().unwrap());
             let kept = Arc::clone(&kept);
             thread::spawn(move || pass(back, forth, None));
-            thread::spawn(move || pass(near, far, Some(kept)));
+            thread::spawn(move || pass(near, remote, Some(kept)));
         }
     });
     said

@@ -100,9 +100,9 @@ fn pg8_pgd_p1_p3_a_thousand_players_and_no_descriptor_leaks() {
         server.write_all(&number).unwrap();
     }
     for (number, mut player) in (0..PLAYERS).zip(&players) {
-        let mut told = [0; 4];
-        player.read_exact(&mut told).unwrap();
-        assert_eq!(u32::from_be_bytes(told), number);
+        let mut reported = [0; 4];
+        player.read_exact(&mut reported).unwrap();
+        assert_eq!(u32::from_be_bytes(reported), number);
     }
     drop(players);
     drop(servers);

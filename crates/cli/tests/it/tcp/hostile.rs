@@ -33,7 +33,7 @@ fn proxied() -> Row {
 
 /// The address and bytes that the server receives from a client at `from` that sends `words` and
 /// closes its half.
-fn heard(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8>)> {
+fn incoming(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8>)> {
     let mut player = dial(from, row.entry()).ok()?;
     for word in words {
         player.write_all(word).ok()?;
@@ -51,26 +51,26 @@ fn heard(row: &Row, from: IpAddr, words: &[&[u8]]) -> Option<(SocketAddr, Vec<u8
 #[test]
 fn pgx10_only_trusted_proxies_may_send_headers() {
     let row = proxied();
-    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
-    let told = until("a proxy's player has passed", || {
-        heard(&row, proxy, &[LINE, b"GET /"])
+    let (proxy, outsider) = (row.sandbox.host(150), row.player_ip());
+    let reported = until("a proxy's player has passed", || {
+        incoming(&row, proxy, &[LINE, b"GET /"])
     });
     let player: SocketAddr = "203.0.113.9:4000".parse().unwrap();
-    assert_eq!(told, (player, b"GET /".to_vec()));
+    assert_eq!(reported, (player, b"GET /".to_vec()));
     // The header in pieces, with payload after it.
     let pieces: Vec<&[u8]> = LINE.chunks(7).chain([&b"x"[..]]).collect();
-    assert_eq!(heard(&row, proxy, &pieces).unwrap().0, player);
+    assert_eq!(incoming(&row, proxy, &pieces).unwrap().0, player);
     // A proxy without a header, with a malformed one, or with an endless one is reset.
-    assert_eq!(heard(&row, proxy, &[b"GET /"]), None);
-    assert_eq!(heard(&row, proxy, &[b"PROXY UDP9 1 2 3 4\r\n"]), None);
-    assert_eq!(heard(&row, proxy, &[&LINE[..20]]), None);
+    assert_eq!(incoming(&row, proxy, &[b"GET /"]), None);
+    assert_eq!(incoming(&row, proxy, &[b"PROXY UDP9 1 2 3 4\r\n"]), None);
+    assert_eq!(incoming(&row, proxy, &[&LINE[..20]]), None);
     let signature = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";
     let long = [&signature[..], &vec![0; 70_000]].concat();
-    assert_eq!(heard(&row, proxy, &[&long]), None);
+    assert_eq!(incoming(&row, proxy, &[&long]), None);
     // An untrusted client keeps its own address, and may not send a header.
-    let (address, words) = heard(&row, stranger, &[b"PING"]).unwrap();
-    assert_eq!((address.ip(), &*words), (stranger, &b"PING"[..]));
-    assert_eq!(heard(&row, stranger, &[LINE, b"GET /"]), None);
+    let (address, words) = incoming(&row, outsider, &[b"PING"]).unwrap();
+    assert_eq!((address.ip(), &*words), (outsider, &b"PING"[..]));
+    assert_eq!(incoming(&row, outsider, &[LINE, b"GET /"]), None);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn pgx10_headers_of_no_host_or_of_datagrams_are_rejected() {
     let row = proxied();
     let proxy = row.sandbox.host(150);
     until("a proxy's player has passed", || {
-        heard(&row, proxy, &[LINE, b"GET /"])
+        incoming(&row, proxy, &[LINE, b"GET /"])
     });
     for player in [
         "255.255.255.255 198.51.100.1 1",
@@ -86,20 +86,24 @@ fn pgx10_headers_of_no_host_or_of_datagrams_are_rejected() {
         "203.0.113.9 198.51.100.1 0",
     ] {
         let line = format!("PROXY TCP4 {player} 443\r\n");
-        assert_eq!(heard(&row, proxy, &[line.as_bytes(), b"x"]), None, "{line}");
+        assert_eq!(
+            incoming(&row, proxy, &[line.as_bytes(), b"x"]),
+            None,
+            "{line}"
+        );
     }
     let datagrams = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c\xcb\0\x71\x09\xc6\x33\x64\x01\0\x01\0\x02";
-    assert_eq!(heard(&row, proxy, &[datagrams, b"x"]), None);
+    assert_eq!(incoming(&row, proxy, &[datagrams, b"x"]), None);
 }
 
 #[test]
 fn pgx10_a_slow_header_times_out() {
     let row = proxied();
     let proxy = row.sandbox.host(150);
-    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
+    until("the way is found", || incoming(&row, proxy, &[LINE, b"x"]));
     let mut dribble = dial(proxy, row.entry()).unwrap();
     dribble.write_all(&LINE[..10]).unwrap();
-    assert!(heard(&row, proxy, &[LINE, b"x"]).is_some());
+    assert!(incoming(&row, proxy, &[LINE, b"x"]).is_some());
     dribble.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_reset(&mut dribble);
 }
@@ -110,9 +114,9 @@ const OWN_HEADER: usize = 28;
 #[test]
 fn pgx10_no_byte_of_an_untrusted_header_reaches_the_server() {
     let row = proxied();
-    let (proxy, stranger) = (row.sandbox.host(150), row.player_ip());
-    until("the way is found", || heard(&row, proxy, &[LINE, b"x"]));
-    let join = || row.passed(dial(stranger, row.entry()).unwrap()).unwrap();
+    let (proxy, outsider) = (row.sandbox.host(150), row.player_ip());
+    until("the way is found", || incoming(&row, proxy, &[LINE, b"x"]));
+    let join = || row.passed(dial(outsider, row.entry()).unwrap()).unwrap();
     let at_once = Some(Duration::from_secs(2));
     let hears = |(player, server): &mut (TcpStream, TcpStream)| {
         player.set_read_timeout(at_once).unwrap();

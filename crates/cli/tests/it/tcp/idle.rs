@@ -99,7 +99,7 @@ fn mesh_a7_a_proxys_silent_connections_are_evicted() {
     let reset = silent.first_mut().unwrap();
     reset.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_reset(reset);
-    let told = row.node(ENTRY).wait_for(PATIENCE, |news| {
+    let reported = row.node(ENTRY).wait_for(PATIENCE, |news| {
         matches!(
             news,
             ProcessEvent::TurnedAway {
@@ -109,5 +109,5 @@ fn mesh_a7_a_proxys_silent_connections_are_evicted() {
         )
         .then_some(())
     });
-    told.expect("it is told");
+    reported.expect("it is told");
 }

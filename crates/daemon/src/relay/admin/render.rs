@@ -27,7 +27,7 @@ pub(super) enum Format {
 pub(super) struct RouteAnswer<'a> {
     pub(super) from: NodeId,
     pub(super) route: &'a Route,
-    /// Routes in use by flows of `from`, for each of their far ends; `None` if `from` is another
+    /// Routes in use by flows of `from`, for each of their remote ends; `None` if `from` is another
     /// node, which alone knows them.
     pub(super) in_use: Option<Vec<RouteView>>,
 }
@@ -63,7 +63,7 @@ fn used_json(mesh: &MeshView, from: &NodeId, of: &RouteView) -> Value {
             .collect()
     };
     json!({
-        "far_end": of.far_end.to_string(),
+        "far_end": of.remote_end.to_string(),
         "hops": of.path.as_ref().map(hops),
         "round_trip_ms": of.round_trip.map(|trip| trip.as_secs_f64() * 1_000.0),
         "lost_percent": f64::from(of.lost_thousandths) / 10.0,
@@ -296,9 +296,9 @@ impl Counts {
     }
 }
 
-/// Prints them in Prometheus text format: `tickwire_mesh_*` for frames, node, link state and document, `tickwire_relay_tcp_*`
-/// for TCP games, `tickwire_endpoint_*` for other datagrams at the mesh socket, `tickwire_driver_*`
-/// for the sockets.
+/// Prints them in Prometheus text format: `tickwire_mesh_*` for frames, node, link state and
+/// document, `tickwire_relay_tcp_*` for TCP games, `tickwire_endpoint_*` for other datagrams at the
+/// mesh socket, `tickwire_driver_*` for the sockets.
 pub(super) fn metrics(counts: &Counts) -> String {
     let mut page = Page::default();
     let stats = &counts.stats;

@@ -48,7 +48,7 @@ impl FileConfig {
             .or_else(|| self.repeated_listen())
             .or_else(|| self.proxies_fault())
             .or_else(|| self.probes_fault())
-            .or_else(|| self.rations_fault())
+            .or_else(|| self.unproved_limits_fault())
             .or_else(|| self.signed_fault())
             .or_else(|| self.number_fault())
             .or_else(|| self.links_fault())
@@ -231,7 +231,8 @@ impl FileConfig {
                 .position(|address| is_repeated(*address))?;
             let address = game.listen.get(position)?;
             let field = format!("games[{index}].listen[{position}]");
-            Some(Fault::new(field, format!("{address} is listed twice")))
+            let text = format!("game {:?} lists {address} twice in \"listen\"", game.name);
+            Some(Fault::new(field, text))
         })
     }
 

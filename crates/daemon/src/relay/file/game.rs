@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use relay_mesh::proxy_header::{HeaderPolicy, TrustError, TrustedProxies};
 use relay_mesh::signed_config::{Protocol, ProxyRule};
-use relay_mesh::{EntryGame, ExitGame, Game, Mode, RationLimits, ServerProbe};
+use relay_mesh::{EntryGame, ExitGame, Game, Mode, ServerProbe, UnprovedLimits};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -262,10 +262,10 @@ const fn is_required() -> bool {
 }
 
 /// Limits of a UDP game's players in one /24 or /48 who have not proved that they receive. Defaults
-/// are those of [`RationLimits`].
+/// are those of [`UnprovedLimits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FileRation {
+pub struct FileUnprovedLimits {
     /// New players per second; 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newcomers_per_second: Option<u32>,
@@ -277,9 +277,9 @@ pub struct FileRation {
     pub bytes_per_second: Option<u32>,
 }
 
-impl FileRation {
-    fn limits(&self) -> RationLimits {
-        let mut limits = RationLimits::default();
+impl FileUnprovedLimits {
+    fn limits(&self) -> UnprovedLimits {
+        let mut limits = UnprovedLimits::default();
         limits.newcomers = self.newcomers_per_second.unwrap_or(limits.newcomers);
         limits.unproved = self.unproved.unwrap_or(limits.unproved);
         limits.bytes = self.bytes_per_second.unwrap_or(limits.bytes);
@@ -288,15 +288,15 @@ impl FileRation {
 }
 
 impl FileConfig {
-    pub(super) fn ration_limits(&self) -> BTreeMap<String, RationLimits> {
-        let rations = self.rations.iter();
-        rations
-            .map(|(game, ration)| (game.clone(), ration.limits()))
+    pub(super) fn unproved_limits_of(&self) -> BTreeMap<String, UnprovedLimits> {
+        let games = self.unproved_limits.iter();
+        games
+            .map(|(game, limits)| (game.clone(), limits.limits()))
             .collect()
     }
 
     /// Returns limits of a game without a port here. With signed documents every name is accepted.
-    pub(super) fn rations_fault(&self) -> Option<Fault> {
+    pub(super) fn unproved_limits_fault(&self) -> Option<Fault> {
         let is_known = |name: &&String| {
             let mut games = self.games.iter();
             self.signed.is_some()
@@ -305,10 +305,10 @@ impl FileConfig {
                     game.name == **name && is_udp && !game.listen.is_empty()
                 })
         };
-        let unknown = self.rations.keys().find(|name| !is_known(name))?;
+        let unknown = self.unproved_limits.keys().find(|name| !is_known(name))?;
         let text =
             format!("found the game {unknown:?}; expected one over UDP with \"listen\" here");
-        Some(Fault::new(format!("rations.{unknown}"), text))
+        Some(Fault::new(format!("unproved_limits.{unknown}"), text))
     }
 }
 
@@ -423,10 +423,11 @@ mod tests {
     }
 
     #[test]
-    fn missing_rations_have_the_defaults() {
-        let read = |json: &str| serde_json::from_str::<FileRation>(json).map(|file| file.limits());
-        assert_eq!(read("{}").unwrap(), RationLimits::default());
-        let mut some = RationLimits::default();
+    fn missing_unproved_limits_have_the_defaults() {
+        let read =
+            |json: &str| serde_json::from_str::<FileUnprovedLimits>(json).map(|file| file.limits());
+        assert_eq!(read("{}").unwrap(), UnprovedLimits::default());
+        let mut some = UnprovedLimits::default();
         (some.newcomers, some.unproved, some.bytes) = (16, 64, 65_536);
         let json = r#"{"newcomers_per_second": 16, "unproved": 64, "bytes_per_second": 65536}"#;
         assert_eq!(read(json).unwrap(), some);

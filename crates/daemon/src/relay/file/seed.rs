@@ -90,15 +90,15 @@ fn make_data(folder: &Path, secret: &str) -> io::Result<()> {
     write_atomic(&path, secret.as_bytes())
 }
 
-/// The local address of a route to `far`, or to a documentation address; nothing is sent.
-fn own_ip(far: Option<SocketAddr>) -> IpAddr {
-    let far = far.unwrap_or(SOMEBODY);
-    let any: IpAddr = match far {
+/// The local address of a route to `remote`, or to a documentation address; nothing is sent.
+fn own_ip(remote: Option<SocketAddr>) -> IpAddr {
+    let remote = remote.unwrap_or(SOMEBODY);
+    let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     let chosen = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect(far)?;
+        socket.connect(remote)?;
         socket.local_addr()
     });
     // A host without a route uses loopback.

@@ -234,7 +234,7 @@ fn an_invalid_game_is_rejected_in_one_sentence() {
         ),
         (
             with(|game| game.listen = vec!["127.0.0.1:9".parse().unwrap(); 2]),
-            "127.0.0.1:9 is listed twice",
+            "game \"doom\" lists 127.0.0.1:9 twice in \"listen\"",
         ),
         (
             with(|game| game.exits.clear()),
@@ -310,12 +310,12 @@ fn an_invalid_node_is_rejected_in_one_sentence() {
 }
 
 #[test]
-fn the_rations_of_a_file_are_those_of_its_games() {
+fn the_unproved_limits_of_a_file_are_those_of_its_games() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let config = sandbox.config_mut(0).unwrap();
-    let ration = serde_json::from_str(r#"{"unproved": 7}"#).unwrap();
-    config.rations = [("doom".to_owned(), ration)].into();
-    let limits = config.ration_limits();
+    let quota = serde_json::from_str(r#"{"unproved": 7}"#).unwrap();
+    config.unproved_limits = [("doom".to_owned(), quota)].into();
+    let limits = config.unproved_limits_of();
     assert_eq!(limits["doom"].unproved, 7);
     assert_eq!(limits.get("lobby"), None);
 }

@@ -15,7 +15,7 @@ use super::TcpStats;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
-    pub(super) stage: Stage,
+    pub(super) stage: SocketState,
     /// When the current stage times out.
     pub(super) deadline: Option<Instant>,
     /// The port, if only proxies may send a PROXY header on it and the player's first bytes are not
@@ -29,7 +29,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum SocketState {
     /// Not known to the node yet.
     Accepted,
     /// Waiting for a proxy's header.
@@ -70,7 +70,11 @@ pub(super) enum TransferResult {
 }
 
 impl Connection {
-    pub(super) const fn new(stream: TcpStream, stage: Stage, deadline: Option<Instant>) -> Self {
+    pub(super) const fn new(
+        stream: TcpStream,
+        stage: SocketState,
+        deadline: Option<Instant>,
+    ) -> Self {
         Self {
             stream,
             stage,
@@ -87,7 +91,7 @@ impl Connection {
 
     /// Starts to transfer; `remainder` are bytes that followed the PROXY header.
     pub(super) fn open(&mut self, conn: ConnId, remainder: Vec<u8>) {
-        self.stage = Stage::Open(conn);
+        self.stage = SocketState::Open(conn);
         self.deadline = None;
         self.pending = remainder;
     }
@@ -101,15 +105,17 @@ impl Connection {
 
     pub(super) const fn open_conn(&self) -> Option<ConnId> {
         match &self.stage {
-            Stage::Open(conn) => Some(*conn),
-            Stage::Accepted | Stage::ProxyHeader { .. } | Stage::Dialling(_) => None,
+            SocketState::Open(conn) => Some(*conn),
+            SocketState::Accepted | SocketState::ProxyHeader { .. } | SocketState::Dialling(_) => {
+                None
+            }
         }
     }
 
     pub(super) const fn conn(&self) -> Option<ConnId> {
         match &self.stage {
-            Stage::Open(conn) | Stage::Dialling(conn) => Some(*conn),
-            Stage::Accepted | Stage::ProxyHeader { .. } => None,
+            SocketState::Open(conn) | SocketState::Dialling(conn) => Some(*conn),
+            SocketState::Accepted | SocketState::ProxyHeader { .. } => None,
         }
     }
 

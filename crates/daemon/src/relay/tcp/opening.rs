@@ -14,7 +14,7 @@ use servicer::tcp::socket;
 use wire::Instant;
 use wire::address::canonical;
 
-use super::connection::{Connection, ReadResult, Stage};
+use super::connection::{Connection, ReadResult, SocketState};
 use super::{AcceptedStream, TcpSockets, Transfer, count, listener};
 
 impl TcpSockets {
@@ -32,7 +32,11 @@ impl TcpSockets {
         let from = from.map(|ip| SocketAddr::new(ip, 0));
         let added = listener::dial(server, from).and_then(|stream| {
             let deadline = Some(now + DIAL_TIMEOUT);
-            self.add(Connection::new(stream, Stage::Dialling(conn), deadline))
+            self.add(Connection::new(
+                stream,
+                SocketState::Dialling(conn),
+                deadline,
+            ))
         });
         match added {
             Ok(token) => {
@@ -129,7 +133,7 @@ impl TcpSockets {
         let proxies = self.setup.proxies.get(game);
         let is_proxy = proxies.is_some_and(|trusted| trusted.is_trusted(peer.ip()));
         if !is_proxy {
-            let mut connection = Connection::new(stream, Stage::Accepted, None);
+            let mut connection = Connection::new(stream, SocketState::Accepted, None);
             connection.guarded_port = proxies.is_some().then_some(port);
             if let Ok(token) = self.add(connection) {
                 self.admit(now, node, (token, port), ((peer, local), Vec::new()));
@@ -142,7 +146,7 @@ impl TcpSockets {
         let proxy = peer.ip();
         let deadline = inbound_header.deadline();
         let game = game.to_owned();
-        let stage = Stage::ProxyHeader {
+        let stage = SocketState::ProxyHeader {
             port,
             game,
             inbound_header: Box::new(inbound_header),
@@ -174,7 +178,7 @@ impl TcpSockets {
     /// Resets a connection that waits for its header, to free its slot.
     fn evict_pending(&mut self, now: Instant, node: &mut Node<Ring>, token: usize) {
         if let Some(connection) = self.remove(token)
-            && let Stage::ProxyHeader { port, .. } = connection.stage
+            && let SocketState::ProxyHeader { port, .. } = connection.stage
         {
             count(&mut self.stats.headers_evicted);
             node.tcp_header_refused(now, port);
@@ -201,7 +205,7 @@ impl TcpSockets {
                 return;
             };
             let taken = connection.read(&mut self.read_buffer);
-            let Stage::ProxyHeader {
+            let SocketState::ProxyHeader {
                 game,
                 inbound_header,
                 ..
@@ -236,7 +240,7 @@ impl TcpSockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::ProxyHeader {
+        let SocketState::ProxyHeader {
             game,
             inbound_header,
             ..
@@ -260,7 +264,7 @@ impl TcpSockets {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let Stage::ProxyHeader { port, proxy, .. } = connection.stage else {
+        let SocketState::ProxyHeader { port, proxy, .. } = connection.stage else {
             return;
         };
         let deadline = connection.deadline.take();

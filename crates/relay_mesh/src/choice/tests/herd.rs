@@ -25,7 +25,7 @@ impl ManyFlows {
         let config = ChoiceConfig::default();
         let choices = (0..SESSIONS).map(|_| Choice::new(Instant::ZERO, config, hashes.next_u64()));
         let paths = 0..u8::try_from(costs.len()).unwrap();
-        let mut crowd = Self {
+        let mut flows = Self {
             now: Instant::ZERO,
             choices: choices.collect(),
             penalties: Penalties::new(PenaltyConfig::default()),
@@ -34,9 +34,9 @@ impl ManyFlows {
             most: 0,
             changes: 0,
         };
-        crowd.step(costs);
-        (crowd.moved, crowd.most, crowd.changes) = ([0; 5], 0, 0);
-        crowd
+        flows.step(costs);
+        (flows.moved, flows.most, flows.changes) = ([0; 5], 0, 0);
+        flows
     }
 
     /// Advances by 200 ms.
@@ -79,15 +79,15 @@ impl ManyFlows {
 #[test]
 fn flows_that_came_together_leave_one_after_the_other() {
     for worse_after in [0, 100] {
-        let mut crowd = ManyFlows::new(1, &[500, 900]);
+        let mut flows = ManyFlows::new(1, &[500, 900]);
         for _ in 0..5 * worse_after {
-            crowd.step(&[500, 900]);
+            flows.step(&[500, 900]);
         }
         // Not within 3 s, nor within 5 s of the start; then all within 15 s.
         let first = if worse_after == 0 { 5 } else { 3 };
         for second in 1..=first + 16 {
-            (0..5).for_each(|_| crowd.step(&[700, 500]));
-            let left: usize = crowd.moved.iter().sum();
+            (0..5).for_each(|_| flows.step(&[700, 500]));
+            let left: usize = flows.moved.iter().sum();
             let bounds = match second {
                 _ if second <= first => 0..1,
                 _ if second <= first + 15 => 30..SESSIONS / 10,
@@ -95,7 +95,7 @@ fn flows_that_came_together_leave_one_after_the_other() {
             };
             assert!(bounds.contains(&left), "{left} left in second {second}");
         }
-        assert_eq!(crowd.shares(), [0, SESSIONS]);
+        assert_eq!(flows.shares(), [0, SESSIONS]);
     }
 }
 
@@ -108,19 +108,19 @@ fn mesh_s3_a_best_relay_that_swings_moves_a_tenth_in_a_second_at_most() {
         for seed in 0..3 {
             // 10 ms better than all others, then 10 ms worse.
             let costs = |best: u16| [best, 600, 610, 640, 700];
-            let mut crowd = ManyFlows::new(seed, &costs(500));
-            assert_eq!(crowd.shares(), [SESSIONS, 0, 0, 0, 0]);
+            let mut flows = ManyFlows::new(seed, &costs(500));
+            assert_eq!(flows.shares(), [SESSIONS, 0, 0, 0, 0]);
             for step in 0..5 * 240 {
                 let is_worse = (step / 5 / half_period) % 2 == 1;
-                crowd.step(&costs(if is_worse { 700 } else { 500 }));
+                flows.step(&costs(if is_worse { 700 } else { 500 }));
             }
             let swings = 240 / half_period;
             assert!(
-                half_period < 20 || crowd.changes > SESSIONS,
+                half_period < 20 || flows.changes > SESSIONS,
                 "they follow it"
             );
-            assert!(crowd.changes <= SESSIONS * usize::try_from(swings).unwrap());
-            most = most.max(crowd.most);
+            assert!(flows.changes <= SESSIONS * usize::try_from(swings).unwrap());
+            most = most.max(flows.most);
         }
         println!("mesh_s3: {most} of {SESSIONS} in a second, swings of {half_period} s");
         worst = worst.max(most);
@@ -145,22 +145,22 @@ fn mesh_s3_relays_that_get_slower_under_load_share_it() {
         shares.iter().map(cost).collect()
     };
     // All sessions start on the first relay; the others become available later.
-    let mut crowd = ManyFlows::new(1, &[500, 900, 900, 900]);
-    assert_eq!(crowd.shares()[0], SESSIONS);
+    let mut flows = ManyFlows::new(1, &[500, 900, 900, 900]);
+    assert_eq!(flows.shares()[0], SESSIONS);
     for _ in 0..5 * 600 {
-        let shares = crowd.shares();
-        crowd.step(&costs(&shares));
+        let shares = flows.shares();
+        flows.step(&costs(&shares));
     }
-    let shares = crowd.shares();
+    let shares = flows.shares();
     println!(
         "mesh_s3: {shares:?}, {} changes, at most {} in a second",
-        crowd.changes, crowd.most
+        flows.changes, flows.most
     );
-    println!("figure: load_shared {}", moved(crowd.most));
+    println!("figure: load_shared {}", moved(flows.most));
     assert!(
         shares.iter().all(|share| *share > SESSIONS / 8),
         "{shares:?}"
     );
-    assert!(crowd.changes < 2 * SESSIONS, "and it settles");
-    assert!(crowd.most <= SESSIONS / 10, "{}", crowd.most);
+    assert!(flows.changes < 2 * SESSIONS, "and it settles");
+    assert!(flows.most <= SESSIONS / 10, "{}", flows.most);
 }

@@ -6,15 +6,15 @@ use crate::hop::HOPS_LEFT_MAX;
 #[test]
 fn a_label_is_held_to_its_rate() {
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
+        let mut harness = Harness::new(kind);
         let passed = (0..1_000)
             .filter(|&number| {
-                let frame = rig.send(0, number, body(kind));
-                rig.relay(0, ENTRY, frame).is_some()
+                let frame = harness.send(0, number, body(kind));
+                harness.relay(0, ENTRY, frame).is_some()
             })
             .count();
         assert_eq!(passed, 100);
-        assert_eq!(rig.relay.stats.over_rate, 900);
+        assert_eq!(harness.relay.stats.over_rate, 900);
     }
 }
 
@@ -96,19 +96,19 @@ fn mesh_a1_pgx6_pgd_p6_a_looped_route_is_bounded_by_the_route_length() {
 #[test]
 fn mesh_a1_all_labels_of_one_owner_share_a_rate() {
     for kind in KINDS {
-        let mut rig = Harness::new(kind);
+        let mut harness = Harness::new(kind);
         // Each label has a burst of 100,000 bytes, and its owner 250,000 in total.
-        let bindings: Vec<Binding> = (0..10).map(|_| rig.another_label()).collect();
+        let bindings: Vec<Binding> = (0..10).map(|_| harness.another_label()).collect();
         let mut passed = 0;
         for binding in bindings {
-            rig.binding = binding;
+            harness.binding = binding;
             for number in 0..100 {
-                let frame = rig.send(0, number, body(kind));
-                passed += u32::from(rig.relay(0, ENTRY, frame).is_some());
+                let frame = harness.send(0, number, body(kind));
+                passed += u32::from(harness.relay(0, ENTRY, frame).is_some());
             }
         }
         assert_eq!(passed, 250);
-        assert_eq!(rig.relay.stats.over_owner_rate, 750);
+        assert_eq!(harness.relay.stats.over_owner_rate, 750);
     }
 }
 

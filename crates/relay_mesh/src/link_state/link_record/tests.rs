@@ -68,14 +68,14 @@ fn pg6_pgd_p5_a_cost_of_any_bits_is_none_below_nothing_or_is_refused() {
     let at = bytes.len() - 64 - 3;
     for units in 0..=u16::MAX {
         bytes[at..at + 2].copy_from_slice(&units.to_be_bytes());
-        let told = LinkRecord::decode(&bytes).map(|record| record.reports[0].delay);
+        let reported = LinkRecord::decode(&bytes).map(|record| record.reports[0].delay);
         let expected = if units <= Cost::UNROUTABLE.units() {
             Ok(Cost::from_units(units))
         } else {
             Err(DecodeError::BadValue)
         };
-        assert_eq!(told, expected, "{units}");
-        assert!(told.is_ok_and(|cost| cost.lane() >= 0) || units > 0x7fff);
+        assert_eq!(reported, expected, "{units}");
+        assert!(reported.is_ok_and(|cost| cost.lane() >= 0) || units > 0x7fff);
     }
     let over = 1 + u8::try_from(NEIGHBOURS_MAX).unwrap();
     bytes[32 + 8 + 2 + 1] = over;

@@ -27,10 +27,10 @@ pub(in crate::link_state) struct Entry {
     /// Whether its link record, or without one its node record, is live.
     pub(in crate::link_state) is_live: bool,
     pub(in crate::link_state) links: Option<Links>,
-    /// Neighbours that no deltas of this origin are accepted from.
+    /// Neighbours that sent false deltas of this origin: this node ignores further ones from them.
     pub(super) penalties: Penalties,
     /// Rate limits of its records.
-    pub(super) pace: Pace,
+    pub(super) pace: RecordLimiter,
 }
 
 /// Measurements of an origin.
@@ -158,7 +158,7 @@ impl Links {
 
 /// Rate limits of an origin's records; only genuine records consume them.
 #[derive(Clone, Debug)]
-pub(super) struct Pace {
+pub(super) struct RecordLimiter {
     node: Level,
     links: Level,
 }
@@ -169,7 +169,7 @@ pub(super) enum Kind {
     Links,
 }
 
-impl Pace {
+impl RecordLimiter {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             node: Level::full(NODE, now),
@@ -255,7 +255,7 @@ impl LinkStateTable {
     /// It is not signed, and counts until the origin's next record, which verifies it. If it was
     /// false, deltas of that origin from this neighbour are ignored for 30 s, and each further time
     /// for twice as long, up to 10 min. The neighbour may be honest, and deceived itself: a longer
-    /// or a general penalty would let one liar stop deltas between all honest nodes.
+    /// or a general penalty would let one byzantine node stop deltas between all honest nodes.
     pub fn accept_delta(&mut self, now: Instant, from: NodeId, delta: LinkDelta) -> DeltaOutcome {
         let outcome = self.judge_delta(now, from, delta);
         self.stats.count_delta(outcome);

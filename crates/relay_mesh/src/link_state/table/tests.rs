@@ -302,16 +302,16 @@ fn a_restarted_node_resumes_above_its_old_sequence_with_any_clock() {
 fn mesh_a1_a_refused_record_is_not_reported_missing() {
     let (mut member, mut second) = (Origin::new(1), Origin::new(2));
     let (id, other) = (ShortId::from(member.id()), ShortId::from(second.id()));
-    let stranger = ShortId([7; 8]);
+    let outsider = ShortId([7; 8]);
     let misses = |table: &LinkStateTable, id| (table.lacks(id, 9), table.lacks_record(id, 9));
     let mut closed = table(TableConfig {
         admission: Admission::Listed([(member.id(), Roles::ALL)].into()),
         ..TableConfig::default()
     });
     assert_eq!(misses(&closed, id), (true, true));
-    assert_eq!(misses(&closed, stranger), (false, false), "no member");
+    assert_eq!(misses(&closed, outsider), (false, false), "no member");
     closed.set_admission(Admission::Anyone);
-    assert_eq!(misses(&closed, stranger), (true, true));
+    assert_eq!(misses(&closed, outsider), (true, true));
 
     let mut full = table(TableConfig {
         nodes_max: 1,

@@ -63,7 +63,7 @@ impl World {
         self.run_until(Duration::from_secs(secs), |_| false);
     }
 
-    fn settle(&mut self, pace: Pace) {
+    fn settle(&mut self, pace: ProbeRate) {
         self.prober.set_pace(self.now, pace);
         self.run(20);
         assert_eq!(self.prober.health(), Health::Up);
@@ -88,15 +88,15 @@ fn pgx5_the_reported_delay_is_median_and_jitter_in_tenths_of_a_ms() {
     for jitter_ms in [0, 1, 10, 60] {
         let mut world = World::new(1, 40);
         world.jitter_ms = jitter_ms;
-        world.settle(Pace::InUse);
+        world.settle(ProbeRate::InUse);
         let now = world.now;
         let summary = world.prober.window().summary(now).unwrap();
         // Evenly spread: the median is half of it, and the 95th percentile another 45 % above.
         let spread = u32::try_from(jitter_ms * 1_000).unwrap();
         assert!(summary.median.abs_diff(40_000 + spread / 2) <= spread / 5);
         assert!(summary.jitter().abs_diff(spread * 9 / 20) <= spread / 5);
-        let told = summary.median + summary.jitter();
-        let units = u16::try_from(told.div_ceil(100)).unwrap();
+        let reported = summary.median + summary.jitter();
+        let units = u16::try_from(reported.div_ceil(100)).unwrap();
         let delay = world.prober.report(now).delay;
         assert_eq!(delay, Cost::from_units(units), "{jitter_ms}");
     }
@@ -104,7 +104,7 @@ fn pgx5_the_reported_delay_is_median_and_jitter_in_tenths_of_a_ms() {
 
 #[test]
 fn paces_are_five_and_one_a_second() {
-    for (pace, expected) in [(Pace::InUse, 480..=520), (Pace::Idle, 96..=104)] {
+    for (pace, expected) in [(ProbeRate::InUse, 480..=520), (ProbeRate::Idle, 96..=104)] {
         let mut world = World::new(2, 40);
         world.settle(pace);
         let before = world.sent;
@@ -119,7 +119,7 @@ fn death_in_use_is_seen_well_within_a_second() {
     for (rtt, bound_ms) in [(10, 450), (50, 500), (100, 560), (150, 650), (200, 750)] {
         for seed in 0..20 {
             let mut world = World::new(seed, rtt);
-            world.settle(Pace::InUse);
+            world.settle(ProbeRate::InUse);
             world.run_until(Duration::from_millis(seed * 10), |_| false);
             world.cut = true;
             let took = world.run_until(Duration::from_secs(9), |prober| {
@@ -138,7 +138,7 @@ fn death_in_use_is_seen_well_within_a_second() {
 #[test]
 fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
     let mut world = World::new(3, 50);
-    world.settle(Pace::Idle);
+    world.settle(ProbeRate::Idle);
     world.cut = true;
     let took = world.run_until(Duration::from_secs(9), |prober| {
         prober.health() == Health::Dead
@@ -167,7 +167,7 @@ fn an_idle_link_is_dead_within_two_seconds_and_then_asked_once_a_second() {
 fn mesh_a8_a_link_that_died_recently_is_up_500_ms_after_its_return() {
     for outage in 1..=14 {
         let mut world = World::new(20 + outage, 20);
-        world.settle(Pace::InUse);
+        world.settle(ProbeRate::InUse);
         world.cut = true;
         world.run(outage);
         assert_eq!(world.prober.health(), Health::Dead);
@@ -186,7 +186,7 @@ fn mesh_a8_a_link_that_died_recently_is_up_500_ms_after_its_return() {
 #[test]
 fn mesh_a8_a_link_is_up_again_after_three_answers_of_its_next_session() {
     let mut world = World::new(40, 20);
-    world.settle(Pace::InUse);
+    world.settle(ProbeRate::InUse);
     world.cut = true;
     world.run(12);
     assert!(world.prober.was_up());
@@ -215,7 +215,7 @@ fn mesh_a8_a_link_is_up_again_after_three_answers_of_its_next_session() {
 #[test]
 fn a_step_of_100_ms_degrades_and_does_not_kill() {
     let mut world = World::new(4, 50);
-    world.settle(Pace::InUse);
+    world.settle(ProbeRate::InUse);
     world.delay_ms = 150;
     let took = world.run_until(Duration::from_secs(9), |prober| {
         assert_ne!(prober.health(), Health::Dead);
@@ -232,7 +232,7 @@ fn a_step_of_100_ms_degrades_and_does_not_kill() {
 fn ten_percent_of_loss_each_way_degrades_within_ten_seconds() {
     for seed in 0..20 {
         let mut world = World::new(seed, 50);
-        world.settle(Pace::InUse);
+        world.settle(ProbeRate::InUse);
         world.loss_ppm = 190_000;
         let took = world.run_until(Duration::from_secs(60), |prober| {
             prober.health() == Health::Degraded
@@ -247,7 +247,7 @@ fn ten_percent_of_loss_each_way_degrades_within_ten_seconds() {
 #[test]
 fn one_percent_of_loss_is_no_alarm_for_most_of_an_hour() {
     let mut world = World::new(6, 50);
-    world.settle(Pace::InUse);
+    world.settle(ProbeRate::InUse);
     world.loss_ppm = 10_000;
     let mut alarms = 0;
     for _ in 0..3_600 {

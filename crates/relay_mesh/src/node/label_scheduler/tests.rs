@@ -38,7 +38,7 @@ fn after_a_failure_spare_paths_wait_briefly_for_the_active_one() {
     let provider = SimProvider::new(Seed::from_number(1));
     let mut path_set = path_set(&provider);
     let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
-    let id = added.expect("there is room");
+    let id = added.expect("there is room").id;
     path_set.paths.activate(Instant::ZERO, id);
     let flows = || [FlowId::PROBE, FlowId(1)].into_iter();
     let priority_path =
@@ -74,9 +74,8 @@ fn a_flow_without_a_label_searches_after_2_s_or_three_failures() {
     let provider = SimProvider::new(Seed::from_number(1));
     let mut path_set = path_set(&provider);
     let added = path_set.add_path(Instant::ZERO, path(1), LinkId(1));
-    path_set
-        .paths
-        .activate(Instant::ZERO, added.expect("there is room"));
+    let id = added.expect("there is room").id;
+    path_set.paths.activate(Instant::ZERO, id);
     let requests = [request(FlowId(1)), request(FlowId(2))];
     let both = BTreeSet::from([FlowId(1), FlowId(2)]);
     let at = |millis| Instant::from_millis(millis);
@@ -134,11 +133,11 @@ fn spare_paths_are_probed_by_the_node_they_serve() {
     }
     let first = entry(&mut path_set).id;
     path_set.paths.activate(Instant::ZERO, first);
-    let stranger = LabelRequest {
+    let outsider = LabelRequest {
         is_proved: false,
         ..request(FlowId(3))
     };
-    let requests = [LabelRequest::PROBE, request(FlowId(1)), stranger];
+    let requests = [LabelRequest::PROBE, request(FlowId(1)), outsider];
     let none = BTreeSet::new();
     let asked =
         |path_set: &PathSet<_>, place: usize, priority_path, stranded: &BTreeSet<FlowId>| {

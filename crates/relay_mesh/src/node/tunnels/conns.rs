@@ -13,7 +13,7 @@ use crate::tunnel::{ConnId, TunnelConfig};
 
 /// Where the player of a connection is. Tenants share the slots, each a socket of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::node) enum Tenant {
+pub(in crate::node) enum ConnOwner {
     /// Local players in this /24 or /48. If this node is also their exit, a connection uses two
     /// slots.
     Prefix(NetworkKey),
@@ -23,9 +23,9 @@ pub(in crate::node) enum Tenant {
 
 /// A TCP connection at this node.
 #[derive(Debug)]
-pub(in crate::node) struct ConnRecord {
+pub(in crate::node) struct ConnEntry {
     /// It uses one of this tenant's slots.
-    pub(in crate::node) tenant: Tenant,
+    pub(in crate::node) owner: ConnOwner,
     /// The player's address, or its /64.
     pub(in crate::node) source: SourceKey,
     /// Name of the game.
@@ -38,7 +38,7 @@ pub(in crate::node) struct ConnRecord {
     pub(in crate::node) has_sent: bool,
 }
 
-impl ConnRecord {
+impl ConnEntry {
     fn is_idle(&self, now: Instant) -> bool {
         let after = if self.has_sent { IDLE } else { SILENT };
         now.saturating_since(self.used) >= after
@@ -51,16 +51,16 @@ pub(in crate::node) enum IdleScope {
     /// Those of local players.
     Players,
     /// Those of one tenant.
-    Tenant(Tenant),
+    ConnOwner(ConnOwner),
     /// Those of one source in the tunnel with this number.
     Source(u32, SourceKey),
 }
 
 #[derive(Debug)]
 pub(in crate::node) struct Conns {
-    records: BTreeMap<ConnId, ConnRecord>,
+    records: BTreeMap<ConnId, ConnEntry>,
     /// Slots in use by each tenant; none is zero, and they sum to `records.len()`.
-    slots: BTreeMap<Tenant, u32>,
+    slots: BTreeMap<ConnOwner, u32>,
     /// Number of slots.
     max: u32,
     /// Slots that local players of one prefix may use.
@@ -80,13 +80,13 @@ impl Conns {
         }
     }
 
-    /// Whether `tenant` may have another connection.
-    pub(in crate::node) fn has_slot(&self, tenant: Tenant) -> bool {
-        let max = match tenant {
-            Tenant::Prefix(_) => self.per_prefix_max,
-            Tenant::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
+    /// Whether `owner` may have another connection.
+    pub(in crate::node) fn has_slot(&self, owner: ConnOwner) -> bool {
+        let max = match owner {
+            ConnOwner::Prefix(_) => self.per_prefix_max,
+            ConnOwner::Entry(_) => self.max.saturating_sub(self.max / OTHERS_SHARE),
         };
-        self.slots.get(&tenant).is_none_or(|used| *used < max)
+        self.slots.get(&owner).is_none_or(|used| *used < max)
     }
 
     /// Whether at least three quarters of the slots are in use, so that idle connections are
@@ -99,22 +99,22 @@ impl Conns {
     /// The idle connection to evict, if any is idle in `scope`: the oldest one of the tenant, or of
     /// another entry's source, with the most slots. Takes time linear in all connections.
     pub(in crate::node) fn idle(&self, now: Instant, scope: IdleScope) -> Option<ConnId> {
-        let is_in_scope = |conn: &ConnId, record: &ConnRecord| match scope {
-            IdleScope::Players => matches!(record.tenant, Tenant::Prefix(_)),
-            IdleScope::Tenant(tenant) => record.tenant == tenant,
+        let is_in_scope = |conn: &ConnId, record: &ConnEntry| match scope {
+            IdleScope::Players => matches!(record.owner, ConnOwner::Prefix(_)),
+            IdleScope::ConnOwner(owner) => record.owner == owner,
             IdleScope::Source(tunnel, source) => conn.tunnel == tunnel && record.source == source,
         };
         let mut by_source: BTreeMap<SourceKey, u32> = BTreeMap::new();
-        if let IdleScope::Tenant(tenant @ Tenant::Entry(_)) = scope {
+        if let IdleScope::ConnOwner(owner @ ConnOwner::Entry(_)) = scope {
             let records = self.records.values();
-            for record in records.filter(|record| record.tenant == tenant) {
+            for record in records.filter(|record| record.owner == owner) {
                 let count = by_source.entry(record.source).or_default();
                 *count = count.saturating_add(1);
             }
         }
-        let slots = |record: &ConnRecord| {
+        let slots = |record: &ConnEntry| {
             let of_source = by_source.get(&record.source).copied();
-            of_source.unwrap_or_else(|| self.slots.get(&record.tenant).copied().unwrap_or(0))
+            of_source.unwrap_or_else(|| self.slots.get(&record.owner).copied().unwrap_or(0))
         };
         let records = self.records.iter();
         let idle =
@@ -137,8 +137,8 @@ impl Conns {
         }
     }
 
-    pub(in crate::node) fn insert(&mut self, conn: ConnId, record: ConnRecord) {
-        let slots = self.slots.entry(record.tenant).or_default();
+    pub(in crate::node) fn insert(&mut self, conn: ConnId, record: ConnEntry) {
+        let slots = self.slots.entry(record.owner).or_default();
         *slots = slots.saturating_add(1);
         let before = self.records.insert(conn, record);
         debug_assert!(before.is_none(), "connection ids are unique");
@@ -149,20 +149,20 @@ impl Conns {
         let Some(removed) = self.records.remove(&conn) else {
             return false;
         };
-        if let Some(slots) = self.slots.get_mut(&removed.tenant) {
+        if let Some(slots) = self.slots.get_mut(&removed.owner) {
             *slots = slots.saturating_sub(1);
             if *slots == 0 {
-                self.slots.remove(&removed.tenant);
+                self.slots.remove(&removed.owner);
             }
         }
         true
     }
 
-    pub(in crate::node) fn get(&self, conn: ConnId) -> Option<&ConnRecord> {
+    pub(in crate::node) fn get(&self, conn: ConnId) -> Option<&ConnEntry> {
         self.records.get(&conn)
     }
 
-    pub(in crate::node) fn get_mut(&mut self, conn: ConnId) -> Option<&mut ConnRecord> {
+    pub(in crate::node) fn get_mut(&mut self, conn: ConnId) -> Option<&mut ConnEntry> {
         self.records.get_mut(&conn)
     }
 
@@ -172,7 +172,7 @@ impl Conns {
         records.map(|(conn, _)| *conn).collect()
     }
 
-    pub(in crate::node) fn iter(&self) -> impl Iterator<Item = (&ConnId, &ConnRecord)> {
+    pub(in crate::node) fn iter(&self) -> impl Iterator<Item = (&ConnId, &ConnEntry)> {
         self.records.iter()
     }
 

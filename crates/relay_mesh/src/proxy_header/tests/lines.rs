@@ -141,7 +141,7 @@ fn mesh_c1_a_line_has_at_most_107_bytes() {
                    ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535";
     assert_eq!(longest.len(), LINE_MAX - 2);
     assert_eq!(subject(longest), Subject::Unnamed);
-    assert_eq!(line(&format!("{longest}5")), Err(BadHeader::TooLong));
+    assert_eq!(line(&format!("{longest}5")), Err(BadHeader::LineTooLong));
     // Without an end, it is refused from the byte on after which the end does not fit.
     let mut endless = longest.as_bytes().to_vec();
     let partial = |needed| Ok(Found::Partial { needed });
@@ -149,11 +149,11 @@ fn mesh_c1_a_line_has_at_most_107_bytes() {
     endless.push(b'\r');
     assert_eq!(read(&endless, LEN_USUAL), partial(107));
     endless[105] = b'5';
-    assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::TooLong));
+    assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::LineTooLong));
     endless.push(b'\r');
-    assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::TooLong));
+    assert_eq!(read(&endless, LEN_USUAL), Err(BadHeader::LineTooLong));
     // A lower limit applies to lines too.
-    assert_eq!(read(b"PROXY UNKNOWN\r\n", 14), Err(BadHeader::TooLong));
+    assert_eq!(read(b"PROXY UNKNOWN\r\n", 14), Err(BadHeader::LineTooLong));
     assert_eq!(whole(b"PROXY UNKNOWN\r\n", 15).len, 15);
 }
 

@@ -17,7 +17,7 @@ fn trusted(need: HeaderPolicy) -> TrustedProxies {
 #[test]
 fn mesh_c1_only_trusted_proxies_are_believed() {
     let header = whole(LINE, LEN_USUAL);
-    let told = Some(ends(Transport::Stream, "203.0.113.9:4000", "127.0.0.1:9"));
+    let reported = Some(ends(Transport::Stream, "203.0.113.9:4000", "127.0.0.1:9"));
     for need in [HeaderPolicy::Required, HeaderPolicy::Optional] {
         let set = trusted(need);
         for peer in [
@@ -27,7 +27,7 @@ fn mesh_c1_only_trusted_proxies_are_believed() {
             "2001:db8:9::1",
         ] {
             assert!(set.is_trusted(ip(peer)));
-            assert_eq!(set.judge(ip(peer), Some(&header)), Ok(told), "{peer}");
+            assert_eq!(set.judge(ip(peer), Some(&header)), Ok(reported), "{peer}");
         }
         for peer in ["11.0.0.1", "192.0.2.2", "::10.0.0.1", "2001:db9::1", "::1"] {
             assert!(!set.is_trusted(ip(peer)));

@@ -346,7 +346,7 @@ fn deep_nesting_ends_in_an_error() {
 #[test]
 fn pg11_what_a_document_allows_is_asked_of_it() {
     let admins = Admins::new(1);
-    let (entry, relay, exit, barred, stranger) = (node(1), node(2), node(3), node(4), node(5));
+    let (entry, relay, exit, barred, outsider) = (node(1), node(2), node(3), node(4), node(5));
     let game = game_with(
         "doom",
         1,
@@ -365,9 +365,9 @@ fn pg11_what_a_document_allows_is_asked_of_it() {
     let members = format!("\"members\":[{}],\"games\"", members.join(","));
     let listed = Document::read(text.replace("\"games\"", &members).as_bytes()).unwrap();
 
-    assert!(listed.is_member(&relay) && !listed.is_member(&stranger) && open.is_member(&stranger));
+    assert!(listed.is_member(&relay) && !listed.is_member(&outsider) && open.is_member(&outsider));
     assert!(listed.may_relay(&relay) && !listed.may_relay(&entry) && open.may_relay(&entry));
-    assert!(!listed.may_relay(&stranger));
+    assert!(!listed.may_relay(&outsider));
     assert!(listed.may_enter("doom", &entry) && open.may_enter("doom", &entry));
     assert!(
         !listed.may_enter("doom", &relay),
@@ -377,10 +377,10 @@ fn pg11_what_a_document_allows_is_asked_of_it() {
         !listed.may_enter("doom", &barred),
         "an entry, but not of this game"
     );
-    assert!(!open.may_enter("doom", &stranger));
-    assert!(listed.may_exit("doom", &exit) && open.may_exit("doom", &stranger));
+    assert!(!open.may_enter("doom", &outsider));
+    assert!(listed.may_exit("doom", &exit) && open.may_exit("doom", &outsider));
     assert!(!listed.may_exit("doom", &barred) && !open.may_exit("doom", &barred));
-    assert!(!listed.may_exit("doom", &stranger));
+    assert!(!listed.may_exit("doom", &outsider));
     assert!(!open.may_enter("quake", &entry) && !open.may_exit("quake", &exit));
     assert!(listed.may_send(&entry) && listed.may_send(&exit));
     assert!(!listed.may_send(&relay) && !listed.may_send(&barred));

@@ -11,7 +11,7 @@ const fn of(version: u64) -> HeldVersion {
 
 /// Accepts versions above this one.
 fn above(version: u64) -> impl Fn(HeldVersion) -> bool {
-    move |told| told.version > version
+    move |reported| reported.version > version
 }
 
 const fn request(version: u64, offset: u32) -> ConfigMessage<'static> {
@@ -24,15 +24,15 @@ fn serve(spread: &mut Spread, from: NodeId, version: u64, bundle: &[u8]) -> (Vec
     for pieces in 1.. {
         let piece = Piece::cut(version, bundle, offset).unwrap();
         match spread.on_piece(at(0), from, piece) {
-            Taken::More(ConfigMessage::Request {
+            PieceOutcome::More(ConfigMessage::Request {
                 version: of,
                 offset: next,
             }) => {
                 assert_eq!(of, version);
                 offset = next;
             }
-            Taken::Whole(bytes) => return (bytes, pieces),
-            other @ (Taken::More(_) | Taken::Dropped) => panic!("{other:?}"),
+            PieceOutcome::Whole(bytes) => return (bytes, pieces),
+            other @ (PieceOutcome::More(_) | PieceOutcome::Dropped) => panic!("{other:?}"),
         }
     }
     unreachable!("it ends")
@@ -66,12 +66,12 @@ fn pg14_what_is_newer_is_fetched_in_pieces_from_any_neighbour() {
 #[test]
 fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     let mut spread = Spread::default();
-    let (liar, honest) = (node(1), node(2));
-    spread.on_version(at(0), liar, of(u64::MAX));
+    let (byzantine, honest) = (node(1), node(2));
+    spread.on_version(at(0), byzantine, of(u64::MAX));
     spread.on_version(at(0), honest, of(5));
     assert_eq!(
         spread.poll_request(at(0), above(4)),
-        Some((liar, request(u64::MAX, 0)))
+        Some((byzantine, request(u64::MAX, 0)))
     );
     assert_eq!(spread.poll_timeout(above(4)), Some(at(5)));
     assert_eq!(spread.poll_request(at(4), above(4)), None);
@@ -86,12 +86,12 @@ fn pgx7_a_liar_with_the_highest_version_costs_a_bounded_retry() {
     // backoff.
     let mut asked = 0;
     for second in 5..(24 * 3_600) {
-        spread.on_gone(liar);
-        spread.on_version(at(second), liar, of(u64::MAX));
+        spread.on_gone(byzantine);
+        spread.on_version(at(second), byzantine, of(u64::MAX));
         if let Some((from, _)) = spread.poll_request(at(second), above(5)) {
-            assert_eq!(from, liar);
+            assert_eq!(from, byzantine);
             asked += 1;
-            spread.on_judged(at(second), liar, Judged::Refused);
+            spread.on_judged(at(second), byzantine, Judged::Refused);
         }
     }
     // 30 s + 1 + 2 + 4 + 8 + 16 min, then 32 min each.
@@ -149,7 +149,7 @@ fn a_slow_neighbour_has_a_minute_for_all() {
         let piece = Piece::cut(5, &bundle, offset).unwrap();
         let taken = spread.on_piece(at(second), node(1), piece);
         offset += 8_192;
-        assert_eq!(taken, Taken::More(request(5, offset)));
+        assert_eq!(taken, PieceOutcome::More(request(5, offset)));
         assert_eq!(spread.poll_request(at(second), above(4)), None);
     }
     assert_eq!(spread.poll_timeout(above(4)), Some(at(60)));
@@ -164,10 +164,16 @@ fn unrequested_pieces_are_dropped() {
     let mut spread = Spread::default();
     let bundle = vec![7; 20_000];
     let first = Piece::cut(5, &bundle, 0).unwrap();
-    assert_eq!(spread.on_piece(at(0), node(1), first), Taken::Dropped);
+    assert_eq!(
+        spread.on_piece(at(0), node(1), first),
+        PieceOutcome::Dropped
+    );
     spread.on_version(at(0), node(1), of(5));
     spread.poll_request(at(0), above(4)).unwrap();
-    assert_eq!(spread.on_piece(at(0), node(2), first), Taken::Dropped);
+    assert_eq!(
+        spread.on_piece(at(0), node(2), first),
+        PieceOutcome::Dropped
+    );
     for wrong in [
         Piece {
             version: 6,
@@ -178,21 +184,27 @@ fn unrequested_pieces_are_dropped() {
             ..first
         },
     ] {
-        assert_eq!(spread.on_piece(at(0), node(1), wrong), Taken::Dropped);
+        assert_eq!(
+            spread.on_piece(at(0), node(1), wrong),
+            PieceOutcome::Dropped
+        );
     }
     assert_eq!(
         spread.on_piece(at(0), node(1), first),
-        Taken::More(request(5, 8_192))
+        PieceOutcome::More(request(5, 8_192))
     );
     let longer = Piece {
         len: 30_000,
         offset: 8_192,
         ..first
     };
-    assert_eq!(spread.on_piece(at(0), node(1), longer), Taken::Dropped);
+    assert_eq!(
+        spread.on_piece(at(0), node(1), longer),
+        PieceOutcome::Dropped
+    );
     assert_eq!(
         spread.on_piece(at(0), node(1), first),
-        Taken::Dropped,
+        PieceOutcome::Dropped,
         "again"
     );
 }
@@ -203,10 +215,10 @@ fn neighbours_remembered_are_bounded() {
     for number in 0..3_000_u64 {
         let mut id = [0; 32];
         id[..8].copy_from_slice(&number.to_be_bytes());
-        let liar = NodeId(id);
-        spread.on_version(at(0), liar, of(9));
-        spread.on_judged(at(0), liar, Judged::Refused);
-        spread.on_gone(liar);
+        let byzantine = NodeId(id);
+        spread.on_version(at(0), byzantine, of(9));
+        spread.on_judged(at(0), byzantine, Judged::Refused);
+        spread.on_gone(byzantine);
     }
     assert_eq!(spread.neighbours.len(), NEIGHBOURS_MAX);
     spread.on_version(at(31), node(255), of(9));

@@ -28,22 +28,22 @@ fn pgx10_a_header_of_a_trusted_proxy_names_the_player_however_it_is_cut() {
     for cut in 0..bytes.len() {
         let (trusted, mut inbound_header) = inbound_header("10.0.0.1:9", HeaderPolicy::Required);
         let (first, second) = bytes.split_at(cut);
-        let told = match inbound_header.take(&trusted, first).unwrap() {
-            Some(mut told) => {
-                told.rest.extend_from_slice(second);
-                told
+        let reported = match inbound_header.take(&trusted, first).unwrap() {
+            Some(mut reported) => {
+                reported.rest.extend_from_slice(second);
+                reported
             }
             None => inbound_header.take(&trusted, second).unwrap().unwrap(),
         };
         let expected = inbound("203.0.113.9:4000", "198.51.100.1:443", b"GET /");
-        assert_eq!(told, expected, "cut at {cut}");
+        assert_eq!(reported, expected, "cut at {cut}");
     }
 }
 
 #[test]
 fn pgx10_a_header_of_an_untrusted_sender_is_refused_and_the_rest_passes() {
-    let (trusted, mut stranger) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
-    let refused = stranger.take(&trusted, LINE);
+    let (trusted, mut outsider) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
+    let refused = outsider.take(&trusted, LINE);
     assert_eq!(
         refused,
         Err(InboundHeaderError::PolicyViolation(
@@ -51,10 +51,10 @@ fn pgx10_a_header_of_an_untrusted_sender_is_refused_and_the_rest_passes() {
         ))
     );
 
-    let (trusted, mut stranger) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
-    assert_eq!(stranger.take(&trusted, b"P"), Ok(None));
+    let (trusted, mut outsider) = inbound_header("192.0.2.9:9", HeaderPolicy::Required);
+    assert_eq!(outsider.take(&trusted, b"P"), Ok(None));
     let expected = inbound("192.0.2.9:9", "192.0.2.1:443", b"PING");
-    assert_eq!(stranger.take(&trusted, b"ING"), Ok(Some(expected)));
+    assert_eq!(outsider.take(&trusted, b"ING"), Ok(Some(expected)));
 }
 
 #[test]
@@ -83,7 +83,8 @@ fn mesh_c1_a_header_that_names_no_host_or_datagrams_is_refused() {
     let expected = inbound("203.0.113.9:9", "198.51.100.1:443", b"");
     assert_eq!(taken(&block(0x11)), Ok(Some(expected)));
     let refused = taken(&block(0x12));
-    assert_eq!(refused, Err(InboundHeaderError::Header(BadHeader::Family)));
+    let family = InboundHeaderError::Header(BadBlock::Family.into());
+    assert_eq!(refused, Err(family));
 }
 
 #[test]
@@ -168,10 +169,13 @@ fn pg10_a_server_gets_the_players_address_of_either_family() {
                 panic!("{out:?}");
             };
             assert_eq!(header.len, out.len() - 1);
-            let told = header.ends().unwrap();
-            assert_eq!((told.source, told.destination), (open.player, open.listen));
+            let reported = header.ends().unwrap();
             assert_eq!(
-                (told.transport, header.version),
+                (reported.source, reported.destination),
+                (open.player, open.listen)
+            );
+            assert_eq!(
+                (reported.transport, header.version),
                 (Transport::Stream, version)
             );
         }

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use netsim::{for_each_seed, test_site};
 
-use super::crowd::{ENTRY, ManyPlayers};
+use super::many_nodes::{ENTRY, ManyNodes};
 
 /// Links that the entry considers up, although one end is dead or has no session for them.
-fn false_links(crowd: &ManyPlayers) -> (Vec<(usize, usize)>, usize) {
-    let (sessions, view) = (crowd.links(), crowd.node(ENTRY).mesh());
+fn false_links(many_nodes: &ManyNodes) -> (Vec<(usize, usize)>, usize) {
+    let (sessions, view) = (many_nodes.links(), many_nodes.node(ENTRY).mesh());
     let all = view.links.len();
     let ends = view.links.into_iter().map(|link| {
-        let index = |node| crowd.ids.iter().position(|id| *id == node).expect("born");
+        let index = |node| {
+            many_nodes
+                .ids
+                .iter()
+                .position(|id| *id == node)
+                .expect("born")
+        };
         (index(link.low), index(link.high))
     });
     let has = |from: &usize, to: &usize| sessions.get(from).is_some_and(|of| of.contains(to));
@@ -23,12 +29,12 @@ fn false_links(crowd: &ManyPlayers) -> (Vec<(usize, usize)>, usize) {
 #[expect(clippy::print_stdout, reason = "figures are shown")]
 fn sim_pgx13_a_death_is_known_in_5_s_and_a_closed_link_in_35_s() {
     for_each_seed(&test_site!(), 1, |seed| {
-        let mut crowd = ManyPlayers::new(seed, 60, |_| 24);
+        let mut many_nodes = ManyNodes::new(seed, 60, |_| 24);
         let mut since: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         let (mut gone, mut all, mut longest) = (0, 0, 0);
         for second in 0..120 {
-            crowd.run_checked(1);
-            let (now, links) = false_links(&crowd);
+            many_nodes.run_checked(1);
+            let (now, links) = false_links(&many_nodes);
             since.retain(|link, _| now.contains(link));
             for link in now {
                 longest = longest.max(second - *since.entry(link).or_insert(second));
@@ -36,7 +42,9 @@ fn sim_pgx13_a_death_is_known_in_5_s_and_a_closed_link_in_35_s() {
             }
             all += links;
         }
-        let parted: u64 = (0..60).map(|of| crowd.node(of).stats().links_parted).sum();
+        let parted: u64 = (0..60)
+            .map(|of| many_nodes.node(of).stats().links_parted)
+            .sum();
         assert!(parted > 60, "{parted}");
         println!(
             "of 1,000 links known {} are gone, none for more than {longest} s",
@@ -44,11 +52,11 @@ fn sim_pgx13_a_death_is_known_in_5_s_and_a_closed_link_in_35_s() {
         );
         assert!(longest < 35, "{longest}");
 
-        let dead = crowd.draw().expect("a relay");
-        assert!(!crowd.node(ENTRY).mesh().links.is_empty());
-        crowd.kill(dead);
-        crowd.run_checked(5);
-        let (left, _) = false_links(&crowd);
+        let dead = many_nodes.draw().expect("a relay");
+        assert!(!many_nodes.node(ENTRY).mesh().links.is_empty());
+        many_nodes.kill(dead);
+        many_nodes.run_checked(5);
+        let (left, _) = false_links(&many_nodes);
         let of_dead = left
             .iter()
             .filter(|(low, high)| [low, high].contains(&&dead));

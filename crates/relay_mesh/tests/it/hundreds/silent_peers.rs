@@ -12,7 +12,7 @@ use udp_proto::{
 };
 use wire::{InstanceId, Instant, NodeId, Seed};
 
-use super::crowd::{ManyPlayers, mesh_address};
+use super::many_nodes::{ManyNodes, mesh_address};
 use crate::harness::ms;
 use crate::member::RELIABLE;
 use crate::test_provider::TestProvider;
@@ -125,7 +125,7 @@ impl App<Endpoint<TestProvider>> for Mute {
 
 /// Adds a mute node that dials the nodes `to`. It publishes a record with these roles, or none.
 pub(super) fn join(
-    crowd: &mut ManyPlayers,
+    many_nodes: &mut ManyNodes,
     (seed, number): (Seed, usize),
     to: impl IntoIterator<Item = usize>,
     roles: Option<Roles>,
@@ -134,9 +134,9 @@ pub(super) fn join(
     let purpose = 920_000 + u64::try_from(number).unwrap();
     let provider = TestProvider::new(seed.generator(purpose).seed());
     let to: Vec<_> = to.into_iter().collect();
-    let targets = to.iter().map(|to| (crowd.ids[*to], mesh_address(*to)));
+    let targets = to.iter().map(|to| (many_nodes.ids[*to], mesh_address(*to)));
     let targets: Vec<_> = targets.collect();
-    let host = crowd.world.add(mesh_address(number), |now| {
+    let host = many_nodes.world.add(mesh_address(number), |now| {
         let app = AppId(0x7469_636b_6d65_7368);
         let mut endpoint = Endpoint::new(Config::default(), app, provider, now).unwrap();
         let network = Network {
@@ -155,9 +155,9 @@ pub(super) fn join(
         }
         Host::new(endpoint, mute)
     });
-    for node in crowd.nodes.clone() {
+    for node in many_nodes.nodes.clone() {
         let line = LinkConfig::default().with_delay(ms(10));
-        crowd.world.set_links(host, node, line);
+        many_nodes.world.set_links(host, node, line);
     }
     host
 }

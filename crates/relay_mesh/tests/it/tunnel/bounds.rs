@@ -42,7 +42,7 @@ fn mesh_a5_memory_for_stalled_readers_is_bounded() {
     let flood = words(64 << 10, 3);
     let servers: Vec<_> = pair.exit.talks.keys().copied().collect();
     for server in servers {
-        pair.exit.say(server, &flood, Closes::Behind);
+        pair.exit.transmit(server, &flood, Closes::Behind);
     }
     pair.run(SECOND * 3);
     assert_eq!(pair.entry.tunnel.stats().stalled, 0, "a pause is no stall");
@@ -189,7 +189,7 @@ fn what_is_unacknowledged_is_bounded_over_all_connections() {
     let conns: Vec<_> = pair.entry.talks.keys().copied().collect();
     let flood = words(1 << 20, 1);
     for conn in conns {
-        pair.entry.say(conn, &flood, Closes::Never);
+        pair.entry.transmit(conn, &flood, Closes::Never);
     }
     let written: usize = pair.entry.talks.values().map(|talk| talk.written).sum();
     assert!((3 << 20..=(4 << 20) + 100).contains(&written), "{written}");
@@ -228,7 +228,7 @@ fn mesh_a1_junk_in_a_tunnel_is_counted_and_ends_nothing() {
     assert_eq!(sent, 0, "answers to junk");
     assert!(pair.exit.tunnel.stats().junk > 1_000);
     let conn = pair.entry.conn();
-    pair.entry.say(conn, b" again", Closes::Never);
+    pair.entry.transmit(conn, b" again", Closes::Never);
     pair.run(SECOND);
     assert_eq!(pair.exit.talk().got, b"hello again");
 }

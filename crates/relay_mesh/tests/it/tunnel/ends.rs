@@ -21,7 +21,7 @@ fn pg8_a_reset_at_either_end_resets_the_other() {
                 [&mut pair.entry, &mut pair.exit],
             );
             let [entry, exit] = ends;
-            let (near, far) = if is_entry {
+            let (near, remote) = if is_entry {
                 (entry, exit)
             } else {
                 (exit, entry)
@@ -30,14 +30,14 @@ fn pg8_a_reset_at_either_end_resets_the_other() {
             near.tunnel.reset(conn);
             assert_eq!(near.tunnel.write(conn, b"x"), Err(Gone));
             assert!(near.tunnel.readable(conn).is_empty());
-            assert!(far.talk().end.is_none());
+            assert!(remote.talk().end.is_none());
             pair.run(SECOND);
-            let far = if is_entry {
+            let remote = if is_entry {
                 &mut pair.exit
             } else {
                 &mut pair.entry
             };
-            assert_eq!(far.talk().end, Some(ConnEnd::Reset));
+            assert_eq!(remote.talk().end, Some(ConnEnd::Reset));
             assert!(pair.entry.tunnel.is_empty() && pair.exit.tunnel.is_empty());
             assert_eq!(pair.exit.tunnel.stats().reset, 1);
             assert_eq!(pair.entry.tunnel.stats().reset, 1);
@@ -191,7 +191,7 @@ fn pg11_another_nodes_key_is_refused_at_either_end() {
 }
 
 #[test]
-fn an_end_refuses_messages_of_its_own_side() {
+fn an_end_refuses_calls_for_the_other_end_or_another_connection() {
     let mut pair = quiet();
     pair.run(SECOND);
     let refused = pair.exit.tunnel.open(pair.now, &record("203.0.113.9:4000"));

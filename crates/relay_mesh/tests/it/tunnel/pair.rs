@@ -50,7 +50,7 @@ pub(super) struct Talk {
     pub(super) closes: Closes,
     pub(super) got: Vec<u8>,
     pub(super) reading: Reading,
-    /// Whether the far end has sent everything.
+    /// Whether the remote end has sent everything.
     pub(super) has_all: bool,
     pub(super) end: Option<ConnEnd>,
 }
@@ -91,11 +91,11 @@ impl Pair {
     ) -> Self {
         let mut provider = SimProvider::new(seed);
         let identities = [(); 3].map(|()| Identity::generate(&mut provider).unwrap());
-        let [one, other, stranger] = identities.map(|id| TlsIdentity::new(&id).unwrap());
+        let [one, other, outsider] = identities.map(|id| TlsIdentity::new(&id).unwrap());
         let (at_entry, at_exit) = match faces {
             Faces::Honest => (&one, &other),
-            Faces::OtherEntry => (&stranger, &other),
-            Faces::OtherExit => (&one, &stranger),
+            Faces::OtherEntry => (&outsider, &other),
+            Faces::OtherExit => (&one, &outsider),
         };
         let now = Instant::from_millis(5);
         let times = (epoch(), now);
@@ -243,7 +243,7 @@ impl End {
         *self.talks.keys().next().unwrap()
     }
 
-    pub(super) fn say(&mut self, conn: ConnId, words: &[u8], closes: Closes) {
+    pub(super) fn transmit(&mut self, conn: ConnId, words: &[u8], closes: Closes) {
         let talk = self.talks.get_mut(&conn).unwrap();
         talk.to_write.extend(words);
         talk.closes = closes;

@@ -17,7 +17,7 @@ fn sim_pg8_eight_mib_pass_intact_both_ways_under_loss() {
             .unwrap();
         pair.run_until_or(Duration::from_secs(5), |pair| !pair.exit.talks.is_empty());
         let conn = pair.exit.conn();
-        pair.exit.say(conn, &back, Closes::Behind);
+        pair.exit.transmit(conn, &back, Closes::Behind);
         let is_over = pair.run_until_or(Duration::from_secs(600), |pair| {
             pair.entry.tunnel.is_empty() && pair.exit.tunnel.is_empty()
         });
@@ -50,12 +50,12 @@ fn pg8_a_half_that_is_closed_leaves_the_other_open() {
     pair.run(Duration::from_secs(60));
     let server = pair.exit.conn();
     let answer = words(300_000, 7);
-    pair.exit.say(server, &answer, Closes::Never);
+    pair.exit.transmit(server, &answer, Closes::Never);
     pair.run(Duration::from_secs(2));
     assert!(pair.entry.talk().got == answer);
     assert!(!pair.entry.talk().has_all, "the other half is open");
 
-    pair.exit.say(server, b"", Closes::Behind);
+    pair.exit.transmit(server, b"", Closes::Behind);
     pair.run(Duration::from_secs(1));
     assert!(pair.entry.talk().has_all);
     assert_eq!(pair.entry.talk().end, Some(ConnEnd::Done));
@@ -70,7 +70,7 @@ fn pg8_a_half_close_before_the_servers_answer_is_passed_on() {
     pair.run(Duration::from_secs(1));
     assert!(pair.exit.talk().has_all && pair.exit.talk().got.is_empty());
     let server = pair.exit.conn();
-    pair.exit.say(server, b"bye", Closes::Behind);
+    pair.exit.transmit(server, b"bye", Closes::Behind);
     pair.run(Duration::from_secs(1));
     assert_eq!(pair.entry.talk().got, b"bye");
     assert_eq!(pair.entry.talk().end, Some(ConnEnd::Done));
@@ -87,8 +87,8 @@ fn pg8_a_slow_reader_stops_the_sender_within_the_window() {
     pair.exit.talk().reading = Reading::Nothing;
 
     let there = words(4 << 20, 1);
-    pair.entry.say(conn, &there, Closes::Behind);
-    pair.exit.say(server, &there, Closes::Behind);
+    pair.entry.transmit(conn, &there, Closes::Behind);
+    pair.exit.transmit(server, &there, Closes::Behind);
     pair.run(Duration::from_secs(60));
     for end in [&mut pair.entry, &mut pair.exit] {
         let written = end.talk().written;
@@ -112,7 +112,7 @@ fn mesh_a5_a_connection_alone_gets_200_megabits_a_second_at_12_7_ms() {
         .unwrap();
     pair.run(Duration::from_secs(1));
     let (server, begins) = (pair.exit.conn(), pair.now);
-    pair.exit.say(server, &there, Closes::Behind);
+    pair.exit.transmit(server, &there, Closes::Behind);
     let is_over = pair.run_until_or(Duration::from_secs(10), |pair| {
         pair.entry
             .talks
@@ -170,7 +170,7 @@ fn pg8_a_thousand_players_on_one_entry_leave_no_state() {
         for server in servers {
             let echo = pair.exit.talks[&server].got.clone();
             assert_eq!(echo.len(), 500);
-            pair.exit.say(server, &echo, Closes::Behind);
+            pair.exit.transmit(server, &echo, Closes::Behind);
         }
         pair.run(Duration::from_secs(10));
         for talk in pair.entry.talks.values() {

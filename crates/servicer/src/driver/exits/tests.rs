@@ -30,7 +30,7 @@ impl Machine for Sessions {
     type Command = Infallible;
 
     fn handle_datagram(&mut self, _: Instant, _: Arrival<SocketAddr>, _: &mut [u8]) {}
-    fn tell_peers(&self, tell: &mut dyn FnMut(SocketAddr)) {
+    fn for_each_peer(&self, tell: &mut dyn FnMut(SocketAddr)) {
         self.0.iter().copied().for_each(tell);
     }
     fn handle_timeout(&mut self, _: Instant) {}

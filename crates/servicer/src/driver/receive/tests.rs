@@ -53,16 +53,16 @@ fn a_multicast_address_is_not_used_as_source() {
 #[test]
 fn datagrams_that_cannot_be_answered_are_dropped_and_counted() {
     let ledger = Ledger::default();
-    let mut heard = Vec::new();
+    let mut incoming = Vec::new();
     for port in [0, 9] {
         let mut meta = RecvMeta::default();
         meta.addr = SocketAddr::from(([192, 0, 2, 1], port));
         let envelope = envelope(SocketIndex(0), &meta);
         take(envelope, &mut [], &ledger, &mut |envelope, _| {
-            heard.push(envelope.remote.port());
+            incoming.push(envelope.remote.port());
         });
     }
-    assert_eq!(heard, [9]);
+    assert_eq!(incoming, [9]);
     assert_eq!(ledger.snapshot().dropped_in_unanswerable, 1);
 }
 

@@ -10,7 +10,9 @@ use wire::{CloseCause, CommandId, ConnectionId, Instant, SourceKey, StreamMachin
 
 use crate::tcp::StreamConfig;
 use crate::tcp::application::{Dial, DialError, DialPeer, StreamApplication};
-use crate::tcp::connection::{Connection, Deadline, Expected, Fault, OpenConnection, Side, Stage};
+use crate::tcp::connection::{
+    ConnState, Connection, Deadline, Expected, Fault, OpenConnection, Side,
+};
 use crate::tcp::counters::StreamLedger;
 use crate::tcp::table::{Key, NoSlot, Table};
 use crate::tcp::tls;
@@ -167,9 +169,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         let Some(connection) = self.table.get_mut(key) else {
             return;
         };
-        if connection.stage == Stage::Connecting {
+        if connection.stage == ConnState::Connecting {
             match connection.is_connected() {
-                Ok(true) => connection.stage = Stage::Handshaking,
+                Ok(true) => connection.stage = ConnState::Handshaking,
                 Ok(false) => return,
                 Err(fault) => return self.fail(now, key, fault),
             }
@@ -224,8 +226,8 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             return;
         };
         match connection.stage {
-            Stage::Closing | Stage::Lingering => {}
-            Stage::Connecting | Stage::Handshaking => {
+            ConnState::Closing | ConnState::Lingering => {}
+            ConnState::Connecting | ConnState::Handshaking => {
                 tracing::debug!(?fault, side = ?connection.side, "handshake failed");
                 self.count_failed(fault);
                 match (connection.side, fault) {
@@ -240,7 +242,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
                     (Side::Accepted(_), _) => {}
                 }
             }
-            Stage::Open(id) => {
+            ConnState::Open(id) => {
                 tracing::debug!(?fault, connection = id.0, "closed");
                 self.count_closed(fault);
                 let cause = if fault == Fault::Finished {
@@ -261,7 +263,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         };
         self.table.forget_id(id);
         if let Some(connection) = self.table.get_mut(key) {
-            connection.set_stage(now, Stage::Closing);
+            connection.set_stage(now, ConnState::Closing);
         }
         self.mark_dirty(key);
         self.table.schedule(key, &self.config);
@@ -278,9 +280,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
                 continue;
             };
             match connection.stage {
-                Stage::Open(id) => self.close(now, id),
-                Stage::Closing | Stage::Lingering => {}
-                Stage::Connecting | Stage::Handshaking => {
+                ConnState::Open(id) => self.close(now, id),
+                ConnState::Closing | ConnState::Lingering => {}
+                ConnState::Connecting | ConnState::Handshaking => {
                     let side = connection.side;
                     self.table.remove(key);
                     self.ledger.failed_shutdown.add(1);
@@ -371,7 +373,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             connection.permit = Some(self.table.permit(source, key));
         }
         let peer = connection.peer().ok().flatten()?;
-        connection.stage = Stage::Handshaking;
+        connection.stage = ConnState::Handshaking;
         Some(OpenConnection { connection, peer })
     }
 

@@ -12,7 +12,7 @@ struct Endless {
     /// Whether there is always one more event.
     is_talkative: bool,
     timeout: Instant,
-    told: usize,
+    reported: usize,
 }
 
 impl StreamMachine for Endless {
@@ -42,7 +42,7 @@ impl StreamMachine for Endless {
     }
 
     fn poll_event(&mut self) -> Option<()> {
-        self.told += usize::from(self.is_talkative);
+        self.reported += usize::from(self.is_talkative);
         self.is_talkative.then_some(())
     }
 
@@ -88,7 +88,7 @@ fn ls_18_no_wait_or_second_turn_passes_the_shutdown_deadline() {
         let machine = Endless {
             is_talkative,
             timeout: if is_stuck { now } else { now + hour * 2 },
-            told: 0,
+            reported: 0,
         };
         let config = StreamConfig::default();
         let (mut driver, requests) =
@@ -104,9 +104,9 @@ fn ls_18_no_wait_or_second_turn_passes_the_shutdown_deadline() {
         // After it, the next turn is the last and takes no more than its bounds.
         requests.stop(now);
         assert!(driver.next_deadline().unwrap() <= Clock::new().now());
-        let told = driver.machine().told;
+        let reported = driver.machine().reported;
         let end = ControlFlow::Break(End::DeadlinePassed);
         assert_eq!(driver.turn(), end);
-        assert!(driver.machine().told - told <= DRAIN_MAX + 1);
+        assert!(driver.machine().reported - reported <= DRAIN_MAX + 1);
     }
 }

@@ -5,7 +5,7 @@ use wire::{Instant, Outbound, StreamMachine};
 use super::links::Links;
 use crate::Clock;
 use crate::tcp::application::StreamApplication;
-use crate::tcp::connection::{Fault, ReadProgress, Side, Stage};
+use crate::tcp::connection::{ConnState, Fault, ReadProgress, Side};
 use crate::tcp::record::TooLong;
 use crate::tcp::table::Key;
 
@@ -51,7 +51,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         let Some(connection) = self.table.get_mut(key) else {
             return false;
         };
-        if let Stage::Open(id) = connection.stage
+        if let ConnState::Open(id) = connection.stage
             && !self.application.may_receive(&self.machine, id)
         {
             connection.deadlines.pause();
@@ -65,7 +65,8 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
     /// its handshake budget.
     fn is_deferred(&mut self, key: Key) -> bool {
         let in_handshake = self.table.get_mut(key).is_some_and(|connection| {
-            connection.stage == Stage::Handshaking && matches!(connection.side, Side::Accepted(_))
+            connection.stage == ConnState::Handshaking
+                && matches!(connection.side, Side::Accepted(_))
         });
         if !in_handshake {
             return false;
@@ -116,11 +117,11 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             let Some(connection) = self.table.get_mut(key) else {
                 return Ok(());
             };
-            if matches!(connection.stage, Stage::Closing | Stage::Lingering) {
+            if matches!(connection.stage, ConnState::Closing | ConnState::Lingering) {
                 return Ok(());
             }
             connection.decrypt(&mut bytes)?;
-            if connection.stage == Stage::Handshaking
+            if connection.stage == ConnState::Handshaking
                 && matches!(connection.side, Side::Accepted(_))
                 && connection.peer()?.is_some()
             {
@@ -181,7 +182,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             progress.record = true;
             let is_empty = record.is_empty();
             match stage {
-                Stage::Open(id) => {
+                ConnState::Open(id) => {
                     self.ledger.records_in.add(1);
                     self.ledger
                         .bytes_in
@@ -189,9 +190,9 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
                     self.machine.handle_frame(now, id, record);
                 }
                 // The accepter's empty first record: the dial has succeeded.
-                Stage::Handshaking if is_empty => self.open(now, key)?,
-                Stage::Handshaking => return Err(Fault::Tls),
-                Stage::Connecting | Stage::Closing | Stage::Lingering => return Ok(()),
+                ConnState::Handshaking if is_empty => self.open(now, key)?,
+                ConnState::Handshaking => return Err(Fault::Tls),
+                ConnState::Connecting | ConnState::Closing | ConnState::Lingering => return Ok(()),
             }
         }
     }
@@ -199,14 +200,17 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
     /// Returns whether to read from a connection. If it is open, the application decides.
     fn may_read(&self, key: Key) -> bool {
         self.table.get(key).is_some_and(|it| match it.stage {
-            Stage::Open(id) => self.application.may_receive(&self.machine, id),
-            Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
+            ConnState::Open(id) => self.application.may_receive(&self.machine, id),
+            ConnState::Connecting
+            | ConnState::Handshaking
+            | ConnState::Closing
+            | ConnState::Lingering => true,
         })
     }
 
     fn is_open(&self, key: Key) -> bool {
         let connection = self.table.get(key);
-        connection.is_some_and(|it| matches!(it.stage, Stage::Open(_)))
+        connection.is_some_and(|it| matches!(it.stage, ConnState::Open(_)))
     }
 
     pub(super) fn push(&mut self, now: Instant, outbound: Outbound, record: &[u8]) {
@@ -263,12 +267,12 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
             self.ledger.writes_blocked.add(1);
         }
         let stage = connection.stage;
-        if is_flushed && stage == Stage::Closing {
+        if is_flushed && stage == ConnState::Closing {
             connection.finish();
-            connection.set_stage(now, Stage::Lingering);
+            connection.set_stage(now, ConnState::Lingering);
         }
         self.table.schedule(key, &self.config);
-        if let Stage::Open(id) = stage
+        if let ConnState::Open(id) = stage
             && written > 0
         {
             self.machine.handle_credit(now, id, written);
@@ -281,8 +285,11 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         self.table
             .values()
             .all(|connection| match connection.stage {
-                Stage::Open(_) => connection.is_flushed(),
-                Stage::Connecting | Stage::Handshaking | Stage::Closing | Stage::Lingering => true,
+                ConnState::Open(_) => connection.is_flushed(),
+                ConnState::Connecting
+                | ConnState::Handshaking
+                | ConnState::Closing
+                | ConnState::Lingering => true,
             })
     }
 
@@ -291,7 +298,7 @@ impl<M: StreamMachine, A: StreamApplication<M>> Links<M, A> {
         let keys: Vec<Key> = self.table.keys().collect();
         for key in keys {
             if let Some(connection) = self.table.get_mut(key)
-                && matches!(connection.stage, Stage::Open(_))
+                && matches!(connection.stage, ConnState::Open(_))
             {
                 connection.finish();
             }

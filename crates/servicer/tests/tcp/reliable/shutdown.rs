@@ -36,9 +36,9 @@ fn ls_18_l7_a_shutdown_sends_reason_and_messages_and_joins_threads() {
             assert_eq!(closed(client), ClientClose::ShutDown(text("maintenance")));
         }
         // The end of each member is reported, and requests to an ended server are harmless.
-        let mut told: Vec<_> = clients.iter().map(|_| sent_away(&mut harness)).collect();
-        told.sort_unstable();
-        assert!(told.iter().eq(clients.iter().map(|(_, id)| id)));
+        let mut reported: Vec<_> = clients.iter().map(|_| sent_away(&mut harness)).collect();
+        reported.sort_unstable();
+        assert!(reported.iter().eq(clients.iter().map(|(_, id)| id)));
         assert_eq!(harness.server.poll_event().map(drop), None);
         assert_eq!(harness.server.send(Dest::All, text("late")), Ok(0));
         assert_eq!(harness.server.shutdown(TIMEOUT, text("again")), report);

@@ -4,13 +4,13 @@ use super::*;
 
 /// The counters of a test's endpoint.
 #[derive(Default)]
-struct Scene {
+struct EndpointCounters {
     endpoint: EndpointStats,
     driver: Counters,
     sessions: BTreeMap<u32, SessionStats>,
 }
 
-impl Scene {
+impl EndpointCounters {
     fn session(&mut self, id: u32) -> &mut SessionStats {
         self.sessions.entry(id).or_default()
     }
@@ -35,17 +35,17 @@ impl Scene {
 #[test]
 fn u18_an_entry_contains_the_changes_of_its_second() {
     let mut recorder = Recorder::new(Instant::ZERO);
-    let mut scene = Scene::default();
+    let mut counters = EndpointCounters::default();
     for second in 1..=3 {
-        scene.endpoint.packets += 10 * second;
-        scene.endpoint.bytes_sent += 1_000;
-        scene.driver.receive_nanos += 2_000_000;
-        scene.driver.send_nanos += 3_000_999;
+        counters.endpoint.packets += 10 * second;
+        counters.endpoint.bytes_sent += 1_000;
+        counters.driver.receive_nanos += 2_000_000;
+        counters.driver.send_nanos += 3_000_999;
         recorder.on_game(Duration::from_millis(second));
         recorder.on_tick(second - 1);
-        scene.look(&mut recorder, second * 1_000);
+        counters.look(&mut recorder, second * 1_000);
     }
-    let series = scene.report(&recorder, 3_500).series;
+    let series = counters.report(&recorder, 3_500).series;
     let received: Vec<_> = series
         .iter()
         .map(|second| second.traffic.packets_received)
@@ -65,13 +65,13 @@ fn u18_an_entry_contains_the_changes_of_its_second() {
 #[test]
 fn u18_a_series_holds_the_last_60_seconds_however_long_it_runs() {
     let mut recorder = Recorder::new(Instant::ZERO);
-    let mut scene = Scene::default();
+    let mut counters = EndpointCounters::default();
     recorder.on_open(Instant::ZERO, 7);
     for second in 1..=200 {
-        scene.session(7).packets_sent += second;
-        scene.look(&mut recorder, second * 1_000);
+        counters.session(7).packets_sent += second;
+        counters.look(&mut recorder, second * 1_000);
     }
-    let report = scene.report(&recorder, 200_000);
+    let report = counters.report(&recorder, 200_000);
     assert_eq!(report.series.len(), 60);
     assert_eq!(report.series[0].end_ms, 141_000);
     assert_eq!(report.session[0].series.len(), 60);
@@ -81,13 +81,13 @@ fn u18_a_series_holds_the_last_60_seconds_however_long_it_runs() {
 #[test]
 fn u18_the_round_trip_excludes_queueing() {
     let mut recorder = Recorder::new(Instant::ZERO);
-    let mut scene = Scene::default();
+    let mut counters = EndpointCounters::default();
     for (id, rtt, min) in [(1, 50, 40), (2, 130, 100), (3, 0, 0)] {
         recorder.on_open(Instant::ZERO, id);
-        scene.session(id).rtt = Duration::from_millis(rtt);
-        scene.session(id).rtt_min = Duration::from_millis(min);
+        counters.session(id).rtt = Duration::from_millis(rtt);
+        counters.session(id).rtt_min = Duration::from_millis(min);
     }
-    let report = scene.report(&recorder, 10);
+    let report = counters.report(&recorder, 10);
     assert_eq!(report.session[0].queueing_us, 10_000);
     assert_eq!(report.session[1].queueing_us, 30_000);
     // Means over the two sessions that have a sample.
@@ -98,19 +98,19 @@ fn u18_the_round_trip_excludes_queueing() {
 #[test]
 fn u18_losses_of_ended_sessions_stay_counted() {
     let mut recorder = Recorder::new(Instant::ZERO);
-    let mut scene = Scene::default();
+    let mut counters = EndpointCounters::default();
     for id in [1, 2] {
         recorder.on_open(Instant::ZERO, id);
-        scene.session(id).packets_lost = 5;
-        scene.session(id).packets_acknowledged = 100;
+        counters.session(id).packets_lost = 5;
+        counters.session(id).packets_acknowledged = 100;
     }
-    scene.look(&mut recorder, 1_000);
-    scene.session(1).packets_lost = 8;
-    let last = scene.sessions.remove(&1).unwrap();
+    counters.look(&mut recorder, 1_000);
+    counters.session(1).packets_lost = 8;
+    let last = counters.sessions.remove(&1).unwrap();
     recorder.on_close(1, Some(&last));
-    assert_eq!(scene.report(&recorder, 1_100).traffic.packets_lost, 13);
-    scene.look(&mut recorder, 2_000);
-    let report = scene.report(&recorder, 2_000);
+    assert_eq!(counters.report(&recorder, 1_100).traffic.packets_lost, 13);
+    counters.look(&mut recorder, 2_000);
+    let report = counters.report(&recorder, 2_000);
     assert_eq!(report.sessions, 1);
     assert_eq!(report.traffic.packets_lost, 13);
     assert_eq!(report.traffic.packets_acknowledged, 200);
@@ -125,13 +125,13 @@ fn u18_losses_of_ended_sessions_stay_counted() {
 #[test]
 fn u18_256_sessions_have_a_series_and_a_slot_is_reused() {
     let mut recorder = Recorder::new(Instant::ZERO);
-    let mut scene = Scene::default();
+    let mut counters = EndpointCounters::default();
     for id in 0..1_000 {
         recorder.on_open(Instant::ZERO, id);
-        scene.session(id).packets_lost = 1;
+        counters.session(id).packets_lost = 1;
     }
-    scene.look(&mut recorder, 1_000);
-    let report = scene.report(&recorder, 1_000);
+    counters.look(&mut recorder, 1_000);
+    let report = counters.report(&recorder, 1_000);
     assert_eq!(report.session.len(), 256);
     assert_eq!(report.sessions, 1_000);
     assert_eq!(report.traffic.packets_lost, 1_000);
@@ -142,10 +142,10 @@ fn u18_256_sessions_have_a_series_and_a_slot_is_reused() {
     }
     for id in [1_001, 1_002] {
         recorder.on_open(Instant::from_millis(1_500), id);
-        scene.session(id);
+        counters.session(id);
     }
-    scene.look(&mut recorder, 2_000);
-    let report = scene.report(&recorder, 2_000);
+    counters.look(&mut recorder, 2_000);
+    let report = counters.report(&recorder, 2_000);
     assert_eq!(report.session.len(), 256);
     let newest = report.session.last().unwrap();
     assert_eq!(newest.session, "1001");

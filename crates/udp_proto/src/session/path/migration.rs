@@ -27,7 +27,7 @@ const SILENCE_PTOS: u32 = 3;
 pub(super) struct Migration {
     candidate: Option<Candidate>,
     /// Shared by all candidates; otherwise each change of address would get a full bucket.
-    candidate_pace: Pace,
+    candidate_pace: PacketLimiter,
     /// Challenges the session's current address.
     check: Option<Challenge>,
     previous: Option<Previous>,
@@ -46,7 +46,7 @@ pub(super) struct Migration {
 struct Previous {
     route: Route,
     until: Instant,
-    pace: Pace,
+    pace: PacketLimiter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl Migration {
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             candidate: None,
-            candidate_pace: Pace::IDLE,
+            candidate_pace: PacketLimiter::IDLE,
             check: None,
             previous: None,
             left: None,
@@ -72,7 +72,7 @@ impl Migration {
         }
     }
 
-    pub(super) fn pace_of(&mut self, peer: SocketAddr) -> Option<&mut Pace> {
+    pub(super) fn pace_of(&mut self, peer: SocketAddr) -> Option<&mut PacketLimiter> {
         // The previous address first: it may be the genuine one.
         if let Some(previous) = &mut self.previous
             && previous.route.peer == peer
@@ -177,7 +177,7 @@ impl Migration {
             self.previous = Some(Previous {
                 route: from,
                 until: now + RETURN_SPAN,
-                pace: Pace::IDLE,
+                pace: PacketLimiter::IDLE,
             });
         }
         self.previous = self
@@ -493,7 +493,7 @@ impl ChangeLimiter {
 
 /// A token bucket of packets in 8 bytes: the generic cell rate algorithm of ITU-T I.371.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct PacketLimiter {
     full_at: Instant,
 }
 
@@ -522,7 +522,7 @@ impl Rate {
     }
 }
 
-impl Pace {
+impl PacketLimiter {
     pub(super) const IDLE: Self = Self {
         full_at: Instant::ZERO,
     };
@@ -561,7 +561,7 @@ mod tests {
 
     #[test]
     fn twp_f2_unknown_addresses_get_a_burst_of_32_and_32_a_second() {
-        let mut pace = Pace::IDLE;
+        let mut pace = PacketLimiter::IDLE;
         let mut now = Instant::from_millis(5_000);
         let mut granted = 0;
         for _ in 0..1_000 {

@@ -6,7 +6,7 @@ use netsim::{Handle, LinkConfig};
 use udp_proto::{ChannelConfig, ChannelId, ChannelTable, Config, Listen, SessionId, SessionStats};
 use wire::{Instant, Seed};
 
-use crate::harness::{Peer, SERVER, Scene, address};
+use crate::harness::{Peer, SERVER, Testbed, address};
 
 /// The game's channel.
 pub(super) const GAME: ChannelId = ChannelId(0);
@@ -30,7 +30,7 @@ pub(super) fn config() -> Config {
 
 /// Clients that send, a listening server, and the times of arrivals.
 pub(super) struct Lane {
-    pub(super) scene: Scene,
+    pub(super) testbed: Testbed,
     pub(super) clients: Vec<(Handle<Peer>, SessionId)>,
     /// Received messages: session, channel, send time, arrival time.
     pub(super) came: Vec<(SessionId, ChannelId, Instant, Instant)>,
@@ -42,27 +42,28 @@ pub(super) struct Lane {
 impl Lane {
     /// Clients with a path of their own each: `up` to the server and `down` to the client.
     pub(super) fn new(seed: u64, count: u64, config: &Config, [up, down]: [LinkConfig; 2]) -> Self {
-        let mut scene = Scene::with(Seed::from_number(seed), config.clone(), |listen: Listen| {
-            listen
-        });
-        let server = scene.server;
-        scene
+        let mut testbed =
+            Testbed::with(Seed::from_number(seed), config.clone(), |listen: Listen| {
+                listen
+            });
+        let server = testbed.server;
+        testbed
             .world
             .apply(server, |host, _| host.app.is_echo = false);
         // One path, or one for each client, set before the first HELLO.
-        scene.world.set_default_link(down);
+        testbed.world.set_default_link(down);
         let clients = (1..=count)
             .map(|player| {
-                let client = scene.client_with(config.clone());
-                scene.world.set_link(client, server, up);
-                let unix = scene.world.unix_now();
-                let credentials = scene.keys.token(unix, player, address(SERVER));
-                (client, scene.dial(client, credentials))
+                let client = testbed.client_with(config.clone());
+                testbed.world.set_link(client, server, up);
+                let unix = testbed.world.unix_now();
+                let credentials = testbed.keys.token(unix, player, address(SERVER));
+                (client, testbed.dial(client, credentials))
             })
             .collect();
-        scene.run(1_500);
+        testbed.run(1_500);
         Self {
-            scene,
+            testbed,
             clients,
             came: Vec::new(),
             bulk_len: BULK_LEN,
@@ -72,16 +73,16 @@ impl Lane {
 
     /// Replaces the path of all clients.
     pub(super) fn set_path(&mut self, up: LinkConfig, down: LinkConfig) {
-        let server = self.scene.server;
+        let server = self.testbed.server;
         for (client, _) in &self.clients {
-            self.scene.world.set_link(*client, server, up);
-            self.scene.world.set_link(server, *client, down);
+            self.testbed.world.set_link(*client, server, up);
+            self.testbed.world.set_link(server, *client, down);
         }
     }
 
     /// Adds a client with a configuration of its own.
     pub(super) fn add_client(&mut self, player: u64, config: Config) {
-        let (client, session) = self.scene.join_with(player, config);
+        let (client, session) = self.testbed.join_with(player, config);
         self.clients.push((client, session));
         self.run(1_000, &[]);
     }
@@ -89,9 +90,9 @@ impl Lane {
     /// Adds a session of the first client, on the same path.
     pub(super) fn add_session(&mut self, player: u64) {
         let client = self.clients[0].0;
-        let unix = self.scene.world.unix_now();
-        let credentials = self.scene.keys.token(unix, player, address(SERVER));
-        let session = self.scene.dial(client, credentials);
+        let unix = self.testbed.world.unix_now();
+        let credentials = self.testbed.keys.token(unix, player, address(SERVER));
+        let session = self.testbed.dial(client, credentials);
         self.clients.push((client, session));
         self.run(1_000, &[]);
     }
@@ -100,17 +101,17 @@ impl Lane {
     pub(super) fn room(&mut self) -> u32 {
         let (client, session) = self.clients[0];
         let room = |host: &mut Peer, now| host.machine.realtime_room(now, session);
-        self.scene.world.apply(client, room).unwrap()
+        self.testbed.world.apply(client, room).unwrap()
     }
 
     pub(super) fn now(&self) -> Instant {
-        self.scene.world.local_now(self.scene.server)
+        self.testbed.world.local_now(self.testbed.server)
     }
 
     /// Sends a message of `len` bytes that contains its send time; returns whether it was accepted.
     pub(super) fn send(&mut self, client: usize, channel: ChannelId, len: usize) -> bool {
         let (client, session) = self.clients[client];
-        self.scene.world.apply(client, |host, now| {
+        self.testbed.world.apply(client, |host, now| {
             let mut message = vec![0; len.max(8)];
             message[..8].copy_from_slice(&now.as_nanos().to_be_bytes());
             host.machine.send(now, session, channel, &message).is_ok()
@@ -119,9 +120,9 @@ impl Lane {
 
     /// Advances by one millisecond.
     pub(super) fn step(&mut self) {
-        self.scene.run(1);
+        self.testbed.run(1);
         let now = self.now();
-        let messages = &self.scene.log(self.scene.server).messages;
+        let messages = &self.testbed.log(self.testbed.server).messages;
         for (session, channel, message) in &messages[self.seen..] {
             let sent = u64::from_be_bytes(message[..8].try_into().unwrap());
             self.came
@@ -166,7 +167,7 @@ impl Lane {
 
     /// The same for one client; sessions opened in client order.
     pub(super) fn count_of(&self, client: usize, channel: ChannelId, since: Instant) -> usize {
-        let theirs = self.scene.log(self.scene.server).sessions()[client];
+        let theirs = self.testbed.log(self.testbed.server).sessions()[client];
         self.came
             .iter()
             .filter(|(session, by, _, at)| *session == theirs && *by == channel && *at >= since)
@@ -187,7 +188,7 @@ impl Lane {
 
     pub(super) fn stats(&self, client: usize) -> SessionStats {
         let (client, session) = self.clients[client];
-        let machine = &self.scene.peer(client).machine;
+        let machine = &self.testbed.peer(client).machine;
         machine.session_stats(session).unwrap()
     }
 }

@@ -55,14 +55,14 @@ fn rate_limited_messages_are_sent_when_due_and_expiry_is_reported() {
     let mut lane = Lane::new(2, 1, &config, near());
     let (client, session) = lane.clients[0];
     lane.run(1_000, &[]);
-    lane.scene.world.apply(client, |host, now| {
+    lane.testbed.world.apply(client, |host, now| {
         for _ in 0..4 {
             let message = udp_proto::Message::new(GAME, &[0; 1_100]);
             host.machine.send_tracked(now, session, &message).unwrap();
         }
     });
     lane.run(2_000, &[]);
-    let events = &lane.scene.log(client).events;
+    let events = &lane.testbed.log(client).events;
     let outcomes: Vec<MessageOutcome> = events
         .iter()
         .filter_map(|event| match event {
@@ -90,9 +90,9 @@ fn send_rate_max_and_endpoint_send_rate_max_cap_all_sending() {
         lane.add_session(2);
         lane.run(1_000, &[]);
         let client = lane.clients[0].0;
-        let before = lane.scene.peer(client).machine.stats().bytes_sent;
+        let before = lane.testbed.peer(client).machine.stats().bytes_sent;
         lane.run(10_000, &[0, 1]);
-        let bytes = lane.scene.peer(client).machine.stats().bytes_sent - before;
+        let bytes = lane.testbed.peer(client).machine.stats().bytes_sent - before;
         let expected = if is_endpoint { 1_000_000 } else { 2_000_000 };
         assert!(
             (expected * 97 / 100..=expected * 102 / 100).contains(&bytes),
@@ -119,7 +119,7 @@ fn sim_b3_a_third_of_loss_halves_the_rate_until_it_ends() {
     assert_eq!(lane.stats(0).realtime_rate, 262_144);
     let (client, session) = lane.clients[0];
     let rates: Vec<u32> = lane
-        .scene
+        .testbed
         .log(client)
         .events
         .iter()
@@ -170,14 +170,14 @@ fn b9_inbound_limits_bound_the_decryptions_for_an_authenticated_peer() {
         config.inbound.bytes = 1 << 20;
         config.inbound.policy = policy;
         let mut lane = Lane::new(6, 1, &config, near());
-        let server = lane.scene.server;
-        let before = *lane.scene.peer(server).machine.stats();
+        let server = lane.testbed.server;
+        let before = *lane.testbed.peer(server).machine.stats();
         for _ in 0..15_000 {
             lane.send(0, GAME, 40);
             lane.step();
         }
-        let after = *lane.scene.peer(server).machine.stats();
-        let closes = lane.scene.log(server).closes();
+        let after = *lane.testbed.peer(server).machine.stats();
+        let closes = lane.testbed.log(server).closes();
         let opened = after.packets - before.packets;
         let seconds = if policy == FloodPolicy::Drop { 15 } else { 10 };
         assert!(opened <= 50 + 100 * (seconds + 2), "{opened}");
@@ -201,10 +201,10 @@ fn b9_inbound_bytes_bound_what_long_packets_cost() {
     config.realtime_burst = u32::MAX;
     config.inbound.bytes = 100_000;
     let mut lane = Lane::new(7, 1, &config, near());
-    let server = lane.scene.server;
-    let theirs = lane.scene.log(server).sessions()[0];
+    let server = lane.testbed.server;
+    let theirs = lane.testbed.log(server).sessions()[0];
     let received = |lane: &Lane| {
-        let machine = &lane.scene.peer(server).machine;
+        let machine = &lane.testbed.peer(server).machine;
         machine.session_stats(theirs).unwrap()
     };
     let before = received(&lane).bytes_received;

@@ -39,14 +39,14 @@ fn u14_mtu_search_finds_the_mtu_of_each_direction() {
             let links = [over_ipv6(up), over_ipv6(down)];
             let mut lane = Lane::new(up as u64, 1, &searching(), links);
             lane.play(4_000, &[0]);
-            let server = lane.scene.server;
-            let session = lane.scene.log(server).sessions()[0];
-            let machine = &lane.scene.peer(server).machine;
+            let server = lane.testbed.server;
+            let session = lane.testbed.log(server).sessions()[0];
+            let machine = &lane.testbed.peer(server).machine;
             let there = machine.session_stats(session).unwrap().mtu;
             assert_eq!((mtu(&lane), there), (ours, theirs), "{up} and {down}");
             // Only MTU probes were too long.
             let too_long = lane
-                .scene
+                .testbed
                 .world
                 .link_stats(lane.clients[0].0, server)
                 .too_long;
@@ -62,9 +62,9 @@ fn u14_without_mtu_search_no_longer_datagram_than_configured_is_sent() {
     let mut lane = Lane::new(1, 1, &config(), links);
     lane.play(2_000, &[0]);
     let stats = lane
-        .scene
+        .testbed
         .world
-        .link_stats(lane.clients[0].0, lane.scene.server);
+        .link_stats(lane.clients[0].0, lane.testbed.server);
     assert_eq!((mtu(&lane), stats.too_long), (1_200, 0));
 }
 
@@ -74,9 +74,9 @@ fn u14_each_end_sends_by_its_own_configuration() {
     let mut lane = Lane::new(2, 0, &config(), [over_ipv6(1_500), over_ipv6(1_500)]);
     lane.add_client(1, searching());
     lane.play(3_000, &[0]);
-    let server = lane.scene.server;
-    let session = lane.scene.log(server).sessions()[0];
-    let machine = &lane.scene.peer(server).machine;
+    let server = lane.testbed.server;
+    let session = lane.testbed.log(server).sessions()[0];
+    let machine = &lane.testbed.peer(server).machine;
     assert_eq!(machine.session_stats(session).unwrap().mtu, 1_200);
     assert_eq!(mtu(&lane), 1_452);
 }
@@ -113,8 +113,8 @@ fn u14_a_search_below_the_maximum_repeats_after_ten_minutes() {
     assert_eq!(mtu(&lane), 1_280);
     let wide = over_ipv6(1_500);
     lane.set_path(wide, wide);
-    lane.scene.run(590_000);
+    lane.testbed.run(590_000);
     assert_eq!(mtu(&lane), 1_280);
-    lane.scene.run(15_000);
+    lane.testbed.run(15_000);
     assert_eq!(mtu(&lane), 1_452);
 }

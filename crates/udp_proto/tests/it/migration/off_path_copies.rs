@@ -118,11 +118,11 @@ impl Race {
 
     /// Checks, with the attacker silent, that the session lives and all reliable messages arrive.
     fn check_that_it_goes_on(&mut self) {
-        let heard = self.line.client.messages.len();
+        let incoming = self.line.client.messages.len();
         self.run(15_000, Copier::Silent, own(0));
         assert_eq!(self.at(), Some(self.line.client.at));
         assert!(self.line.client.closes().is_empty() && self.line.server.closes().is_empty());
-        assert!(self.line.client.messages.len() > heard + 1_500);
+        assert!(self.line.client.messages.len() > incoming + 1_500);
     }
 }
 

@@ -50,17 +50,17 @@ fn twp_t4_a_session_migrates_to_a_much_longer_path() {
 fn twp_t4_an_idle_session_migrates_to_a_longer_path() {
     for (number, new) in (0..).zip(NEW) {
         let mut nat = Nat::new(Seed::from_number(number), link(10));
-        nat.scene.run(10_000);
+        nat.testbed.run(10_000);
         let new = nat.rebind(address(new));
         nat.set_links(link(300));
         let before = nat.server_stats().packets_received;
         while nat.server_stats().packets_received == before {
-            nat.scene.run(1);
+            nat.testbed.run(1);
         }
         // 100 ms until a packet is sent, and a round trip.
-        nat.scene.run(100 + 600 + 10);
+        nat.testbed.run(100 + 600 + 10);
         assert_eq!(nat.peer_address(), Some(new));
-        nat.scene.run(20_000);
+        nat.testbed.run(20_000);
         assert!(server_and_client_are_open(&nat));
     }
 }
@@ -75,7 +75,7 @@ fn sim_twp_t4_a_bad_old_path_does_not_delay_challenges() {
         game.nat.set_links(lossy(400, 20));
         game.run(2_000);
         game.nat.set_links(lossy(400, 100));
-        game.nat.scene.run(4_000);
+        game.nat.testbed.run(4_000);
         let new = game.nat.rebind(address(NEW[0]));
         game.nat.set_links(lossy(30, 33));
         game.run(2_000);

@@ -7,7 +7,7 @@ use udp_proto::{CloseReason, SessionId};
 use wire::{Instant, Seed};
 
 use super::{long_ids, with_secret};
-use crate::harness::{INSTANCE, Peer, SERVER, Scene, UNRELIABLE, address, server_host};
+use crate::harness::{INSTANCE, Peer, SERVER, Testbed, UNRELIABLE, address, server_host};
 
 /// Message lengths, bytes.
 const LENS: [usize; 4] = [1, 20, 100, 1_166];
@@ -17,19 +17,19 @@ const STEPS: [u64; 6] = [8, 16, 100, 500, 1_000, 10_000];
 const AWAY: [u64; 5] = [100, 300, 1_000, 3_000, 8_000];
 
 /// A server with resets that sends nothing of its own, 20 ms away.
-fn scene(seed: u64) -> Scene {
-    let mut scene = Scene::with(Seed::from_number(seed), long_ids(), with_secret(1));
-    scene
+fn testbed(seed: u64) -> Testbed {
+    let mut testbed = Testbed::with(Seed::from_number(seed), long_ids(), with_secret(1));
+    testbed
         .world
-        .apply(scene.server, |host, _| host.app.is_echo = false);
+        .apply(testbed.server, |host, _| host.app.is_echo = false);
     let link = LinkConfig::default().with_delay(Duration::from_millis(20));
-    scene.world.set_default_link(link);
-    scene
+    testbed.world.set_default_link(link);
+    testbed
 }
 
 /// A player of a server with resets, with an RTT of 40 ms.
 struct Play {
-    scene: Scene,
+    testbed: Testbed,
     client: Handle<Peer>,
     session: SessionId,
     /// Message length in bytes, and ms between messages.
@@ -39,34 +39,34 @@ struct Play {
 
 impl Play {
     fn new(seed: u64, pattern: (usize, u64)) -> Self {
-        let mut scene = scene(seed);
-        let unix = scene.world.unix_now();
-        let client = scene.client();
-        let credentials = scene.keys.token(unix, 1, address(SERVER));
-        let session = scene.dial(client, credentials);
-        scene.run(1_000);
+        let mut testbed = testbed(seed);
+        let unix = testbed.world.unix_now();
+        let client = testbed.client();
+        let credentials = testbed.keys.token(unix, 1, address(SERVER));
+        let session = testbed.dial(client, credentials);
+        testbed.run(1_000);
         let mut play = Self {
-            scene,
+            testbed,
             client,
             session,
             pattern,
             milli: 1,
         };
         play.run(3_200);
-        assert_eq!(play.scene.log(client).sessions().len(), 1);
+        assert_eq!(play.testbed.log(client).sessions().len(), 1);
         play
     }
 
     fn step(&mut self) {
         let (len, step) = self.pattern;
-        let is_open = self.scene.log(self.client).closes().is_empty();
+        let is_open = self.testbed.log(self.client).closes().is_empty();
         if self.milli.is_multiple_of(step) && is_open {
             let session = self.session;
-            self.scene
+            self.testbed
                 .send(self.client, session, UNRELIABLE, &vec![7; len]);
         }
         self.milli += 1;
-        self.scene.run(1);
+        self.testbed.run(1);
     }
 
     fn run(&mut self, millis: u64) {
@@ -76,17 +76,21 @@ impl Play {
     }
 
     fn restart(&mut self) {
-        let (keys, seed) = (&self.scene.keys, Seed::from_number(99));
+        let (keys, seed) = (&self.testbed.keys, Seed::from_number(99));
         let start = |now| server_host(seed, (long_ids(), INSTANCE), keys, with_secret(1), now);
-        self.scene.world.restart(self.scene.server, start);
+        self.testbed.world.restart(self.testbed.server, start);
     }
 
     fn now(&self) -> Instant {
-        self.scene.world.local_now(self.client)
+        self.testbed.world.local_now(self.client)
     }
 
     fn sent_count(&self) -> u64 {
-        self.scene.peer(self.client).machine.stats().datagrams_sent
+        self.testbed
+            .peer(self.client)
+            .machine
+            .stats()
+            .datagrams_sent
     }
 
     /// Time from the first packet sent from now on until the client detects the reset.
@@ -98,7 +102,7 @@ impl Play {
             if self.sent_count() > packets {
                 first = first.or_else(|| Some(self.now()));
             }
-            match self.scene.log(self.client).closes()[..] {
+            match self.testbed.log(self.client).closes()[..] {
                 [] => {}
                 [(_, reason)] => {
                     assert_eq!(reason, CloseReason::Reset, "{:?}", self.pattern);
@@ -119,7 +123,7 @@ fn sim_twp_t8_a_client_detects_a_restart_within_a_second() {
         for away in AWAY {
             let reported = LENS.map(|len| {
                 let mut play = Play::new(step + away, (len, step));
-                play.scene.world.kill(play.scene.server);
+                play.testbed.world.kill(play.testbed.server);
                 play.run(away);
                 play.restart();
                 play.until_reported().as_millis()
@@ -136,8 +140,10 @@ fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
     for step in STEPS {
         let reported = LENS.map(|len| {
             let mut play = Play::new(step, (len, step));
-            play.scene.world.stall(play.client, Duration::from_secs(30));
-            play.scene.run(30_000);
+            play.testbed
+                .world
+                .stall(play.client, Duration::from_secs(30));
+            play.testbed.run(30_000);
             play.until_reported().as_millis()
         });
         println!("each {step} ms, paused: {reported:?} ms for {LENS:?} bytes");
@@ -149,38 +155,38 @@ fn sim_twp_t8_a_client_paused_for_30_s_detects_a_restart() {
 /// sessions per second.
 #[test]
 fn sim_twp_t8_a_thousand_clients_detect_a_restart_within_2_s() {
-    let mut scene = scene(77);
+    let mut testbed = testbed(77);
     let players: Vec<_> = (0..1_000)
         .map(|player| {
-            scene.run(2);
-            scene.join(player)
+            testbed.run(2);
+            testbed.join(player)
         })
         .collect();
-    scene.run(1_000);
-    let is_in = |of: &&(Handle<Peer>, SessionId)| !scene.log(of.0).sessions().is_empty();
+    testbed.run(1_000);
+    let is_in = |of: &&(Handle<Peer>, SessionId)| !testbed.log(of.0).sessions().is_empty();
     assert_eq!(players.iter().filter(is_in).count(), 1_000);
 
-    let play = |scene: &mut Scene, millis: u64| {
+    let play = |testbed: &mut Testbed, millis: u64| {
         for _ in 0..millis / 50 {
             for (client, session) in &players {
-                if scene.log(*client).closes().is_empty() {
-                    scene.send(*client, *session, UNRELIABLE, &[7; 20]);
+                if testbed.log(*client).closes().is_empty() {
+                    testbed.send(*client, *session, UNRELIABLE, &[7; 20]);
                 }
             }
-            scene.run(50);
+            testbed.run(50);
         }
     };
-    play(&mut scene, 500);
-    scene.world.kill(scene.server);
-    play(&mut scene, 300);
-    let (keys, seed) = (&scene.keys, Seed::from_number(99));
+    play(&mut testbed, 500);
+    testbed.world.kill(testbed.server);
+    play(&mut testbed, 300);
+    let (keys, seed) = (&testbed.keys, Seed::from_number(99));
     let start = |now| server_host(seed, (long_ids(), INSTANCE), keys, with_secret(1), now);
-    scene.world.restart(scene.server, start);
+    testbed.world.restart(testbed.server, start);
     let mut reported = Vec::new();
     for _ in 0..8 {
-        play(&mut scene, 250);
+        play(&mut testbed, 250);
         let is_tracked = |of: &&(Handle<Peer>, SessionId)| {
-            let closes = scene.log(of.0).closes();
+            let closes = testbed.log(of.0).closes();
             closes
                 .iter()
                 .any(|(_, reason)| *reason == CloseReason::Reset)

@@ -9,7 +9,7 @@ use netsim::{Handle, Verdict};
 
 use super::faults::{Axis, Row};
 use super::storm::Storm;
-use crate::harness::{Peer, SERVER, Scene, address};
+use crate::harness::{Peer, SERVER, Testbed, address};
 
 /// A NAT in front of one client: sets the source of its datagrams and drops those to other
 /// addresses.
@@ -20,17 +20,17 @@ pub(super) struct Nat {
 
 impl Nat {
     /// Binds a client before it dials.
-    pub(super) fn before(scene: &mut Scene, client: Handle<Peer>, player: u64) -> Self {
+    pub(super) fn before(testbed: &mut Testbed, client: Handle<Peer>, player: u64) -> Self {
         let player = u8::try_from(player).unwrap();
         let first = SocketAddr::from(([192, 88, player, 1], 50_000));
         let public = Rc::new(Cell::new(first));
         let inside = Rc::clone(&public);
-        let server = scene.server;
-        scene.world.intercept(client, server, move |_, datagram| {
+        let server = testbed.server;
+        testbed.world.intercept(client, server, move |_, datagram| {
             datagram.source = inside.get();
             Verdict::Pass
         });
-        scene.world.bind_address(client, first);
+        testbed.world.bind_address(client, first);
         Self { public, player }
     }
 }
@@ -45,7 +45,7 @@ impl Storm {
         }
         if row.level(Axis::Clock) == 2 && step == 40 {
             let span = Duration::from_millis(self.generator.below(4_000));
-            self.scene.world.stall(self.scene.server, span);
+            self.testbed.world.stall(self.testbed.server, span);
         }
         match row.level(Axis::Adversary) {
             0 => {}
@@ -57,14 +57,14 @@ impl Storm {
     /// Takes the first player's path down for 30 steps, or for 6 s.
     fn part(&mut self, row: Row, step: u16) {
         let client = [self.players[0].client.index()];
-        let server = [self.scene.server.index()];
+        let server = [self.testbed.server.index()];
         match (row.level(Axis::Partition), step) {
-            (1, 30) => self.scene.world.partition(&client, &server),
-            (1, 60) => self.scene.world.heal(&client, &server),
+            (1, 30) => self.testbed.world.partition(&client, &server),
+            (1, 60) => self.testbed.world.heal(&client, &server),
             (2, 50) => {
-                self.scene.world.partition(&client, &server);
-                self.scene.run(6_000);
-                self.scene.world.heal(&client, &server);
+                self.testbed.world.partition(&client, &server);
+                self.testbed.run(6_000);
+                self.testbed.world.heal(&client, &server);
             }
             _ => {}
         }
@@ -87,16 +87,16 @@ impl Storm {
                 SocketAddr::from(([198, 18, nat.player, network], 50_000))
             };
             nat.public.set(new);
-            self.scene.world.unbind_address(old);
-            self.scene.world.bind_address(player.client, new);
+            self.testbed.world.unbind_address(old);
+            self.testbed.world.bind_address(player.client, new);
         }
     }
 
     /// A router on each path now limits datagrams to 1,200 bytes.
     fn narrow(&mut self) {
         let clients: Vec<_> = self.players.iter().map(|it| it.client.index()).collect();
-        let server = [self.scene.server.index()];
-        self.scene
+        let server = [self.testbed.server.index()];
+        self.testbed
             .world
             .change_links(&clients, &server, |link| link.with_mtu(1_200));
     }
@@ -104,7 +104,7 @@ impl Storm {
     /// Sends captures again, modified and from other addresses, and random bytes to both ends.
     fn attack(&mut self) {
         let tap = self.tap();
-        let world = &mut self.scene.world;
+        let world = &mut self.testbed.world;
         for _ in 0..3 {
             self.adversary.strike(world);
         }

@@ -34,16 +34,16 @@ fn sim_twp_m1_m2_r2_r5_t6_a1_the_fault_matrix_holds_under_1000_seeds() {
                 }
             }
         });
-        let server = storm.scene.log(storm.scene.server);
+        let server = storm.testbed.log(storm.testbed.server);
         opened += server.sessions().len();
         delivered += server.messages.len();
         let is_move = |event: &&Event| matches!(event, Event::AddressChanged { .. });
         moved += server.events.iter().filter(is_move).count();
-        let stats = storm.scene.peer(storm.scene.server).machine.stats();
+        let stats = storm.testbed.peer(storm.testbed.server).machine.stats();
         hostile += stats.dropped_replayed + stats.dropped_forged;
         let handles = storm.players.iter().map(|player| player.client);
-        for handle in handles.chain([storm.scene.server]) {
-            for (_, reason) in storm.scene.log(handle).closes() {
+        for handle in handles.chain([storm.testbed.server]) {
+            for (_, reason) in storm.testbed.log(handle).closes() {
                 let is_meant = matches!(
                     reason,
                     CloseReason::Local(CloseCode::App)

@@ -18,11 +18,11 @@ fn twp_d1_every_platform_gives_one_trace() {
     for (number, row) in (0..).zip(rows()) {
         let mut storm = Storm::run_row(Seed::from_number(number), row, |_| {});
         let clients = storm.players.iter().map(|player| player.client);
-        let ends: Vec<_> = clients.chain([storm.scene.server]).collect();
+        let ends: Vec<_> = clients.chain([storm.testbed.server]).collect();
         for end in ends {
             reported += mix(&mut storm, end);
         }
-        let trace: &Trace = storm.scene.world.trace();
+        let trace: &Trace = storm.testbed.world.trace();
         steps += trace.count();
         all = all.wrapping_mul(0x100_0000_01B3) ^ trace.hash();
     }
@@ -41,7 +41,7 @@ fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
         messages,
         reported,
         ..
-    } = storm.scene.log(end);
+    } = storm.testbed.log(end);
     let (mut events, mut messages) = (events.iter(), messages.iter());
     let mut lines = Vec::new();
     for (at, what) in reported {
@@ -52,7 +52,7 @@ fn mix(storm: &mut Storm, end: Handle<Peer>) -> usize {
         lines.push(format!("{} {text}", at.as_nanos()));
     }
     assert!(events.next().is_none() && messages.next().is_none());
-    let trace = storm.scene.world.trace_mut();
+    let trace = storm.testbed.world.trace_mut();
     for line in &lines {
         trace.mix(line.as_bytes());
     }

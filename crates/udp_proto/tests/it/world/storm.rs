@@ -12,7 +12,7 @@ use wire::{Generator, Seed};
 
 use super::events::Nat;
 use super::faults::{Axis, Row, bad_link};
-use crate::harness::{INSTANCE, Log, Peer, SERVER, Scene, address, server_host};
+use crate::harness::{INSTANCE, Log, Peer, SERVER, Testbed, address, server_host};
 
 /// Number of messages that one end has sent over one session, by channel.
 type Ledger = [u32; 4];
@@ -54,7 +54,7 @@ pub(super) enum Way {
 }
 
 pub(super) struct Storm {
-    pub(super) scene: Scene,
+    pub(super) testbed: Testbed,
     pub(super) players: Vec<Player>,
     pub(super) generator: Generator,
     /// Faults of the run; `None` if each link is drawn independently.
@@ -87,39 +87,39 @@ impl Storm {
 
     pub(super) fn with(seed: Seed, limits: KeyLimits, row: Option<Row>) -> Self {
         let config = config(limits, row);
-        let mut scene = Scene::with(seed, config.clone(), |listen: Listen| listen);
-        let mut generator = scene.world.generator(1);
-        let keys = &scene.keys;
+        let mut testbed = Testbed::with(seed, config.clone(), |listen: Listen| listen);
+        let mut generator = testbed.world.generator(1);
+        let keys = &testbed.keys;
         let quiet = |now| {
             let config = (config.clone(), INSTANCE);
             let host = server_host(seed, config, keys, |listen| listen, now);
             Host::new(host.machine, Log::default())
         };
-        scene.world.restart(scene.server, quiet);
+        testbed.world.restart(testbed.server, quiet);
         let drift = i32::try_from(generator.below(400)).unwrap() - 200;
         if row.is_none_or(|row| row.level(Axis::Clock) > 0) {
-            scene.world.set_clock_drift(scene.server, drift);
+            testbed.world.set_clock_drift(testbed.server, drift);
         }
-        let tap = scene.world.tap_all(2_000);
+        let tap = testbed.world.tap_all(2_000);
         let players = (1..=2)
             .map(|player| {
-                let client = scene.client_with(config.clone());
+                let client = testbed.client_with(config.clone());
                 for pair in [
-                    (client.index(), scene.server.index()),
-                    (scene.server.index(), client.index()),
+                    (client.index(), testbed.server.index()),
+                    (testbed.server.index(), client.index()),
                 ] {
                     let link = match row {
                         Some(row) => row.link(&mut generator),
                         None => bad_link(&mut generator),
                     };
-                    scene.world.set_link(pair.0, pair.1, link);
+                    testbed.world.set_link(pair.0, pair.1, link);
                 }
-                let unix = scene.world.unix_now();
-                let credentials = scene.keys.token(unix, player, address(SERVER));
+                let unix = testbed.world.unix_now();
+                let credentials = testbed.keys.token(unix, player, address(SERVER));
                 let nat = row
                     .filter(|row| row.level(Axis::Nat) > 0)
-                    .map(|_| Nat::before(&mut scene, client, player));
-                let session = scene.dial(client, credentials);
+                    .map(|_| Nat::before(&mut testbed, client, player));
+                let session = testbed.dial(client, credentials);
                 Player {
                     client,
                     session,
@@ -130,8 +130,8 @@ impl Storm {
             })
             .collect();
         Self {
-            adversary: Adversary::new(tap, scene.world.generator(2)),
-            scene,
+            adversary: Adversary::new(tap, testbed.world.generator(2)),
+            testbed,
             players,
             generator,
             row,
@@ -141,7 +141,7 @@ impl Storm {
 
     /// The server's session with a player.
     pub(super) fn theirs(&self, player: usize) -> Option<SessionId> {
-        let events = &self.scene.log(self.scene.server).events;
+        let events = &self.testbed.log(self.testbed.server).events;
         events.iter().find_map(|event| match event {
             Event::Connected { session, peer } => match &peer.proof {
                 udp_proto::Proof::Token(grant)
@@ -158,8 +158,8 @@ impl Storm {
     /// Statistics of each open session: the client's, then the server's.
     pub(super) fn open_sessions(&self) -> Vec<(SessionStats, SessionStats)> {
         let both = |(index, player): (usize, &Player)| {
-            let client = &self.scene.peer(player.client).machine;
-            let server = &self.scene.peer(self.scene.server).machine;
+            let client = &self.testbed.peer(player.client).machine;
+            let server = &self.testbed.peer(self.testbed.server).machine;
             let theirs = server.session_stats(self.theirs(index)?)?;
             Some((client.session_stats(player.session)?, theirs))
         };
@@ -178,7 +178,7 @@ impl Storm {
         } = &mut self.players[player];
         let (from, session, ledger) = match (way, theirs) {
             (Way::Up, _) => (*client, *session, up),
-            (Way::Down, Some(theirs)) => (self.scene.server, theirs, down),
+            (Way::Down, Some(theirs)) => (self.testbed.server, theirs, down),
             (Way::Down, None) => return,
         };
         let channel = u8::try_from(self.generator.below(4)).unwrap();
@@ -186,7 +186,7 @@ impl Storm {
         let len = usize::try_from(self.generator.below(longest)).unwrap();
         let count = &mut ledger[usize::from(channel)];
         let message = numbered(*count, len);
-        let sent = self.scene.world.apply(from, |host, now| {
+        let sent = self.testbed.world.apply(from, |host, now| {
             host.machine
                 .send(now, session, ChannelId(channel), &message)
         });
@@ -204,7 +204,7 @@ impl Storm {
 
     /// Replays a recorded packet.
     pub(super) fn replay(&mut self) {
-        let captured = self.scene.world.captured(self.tap);
+        let captured = self.testbed.world.captured(self.tap);
         let count = u64::try_from(captured.len()).unwrap();
         if count == 0 {
             return;
@@ -218,7 +218,7 @@ impl Storm {
         } = captured[index].datagram.clone();
         let delay = Duration::from_millis(self.generator.below(3_000));
         let datagram = Datagram::new(source, destination, bytes);
-        self.scene.world.inject(delay, datagram);
+        self.testbed.world.inject(delay, datagram);
     }
 
     fn weather(&mut self) {
@@ -235,11 +235,11 @@ impl Storm {
                 }
                 if self.generator.chance(10_000) {
                     let span = Duration::from_millis(self.generator.below(2_000));
-                    self.scene.world.stall(self.scene.server, span);
+                    self.testbed.world.stall(self.testbed.server, span);
                 }
             }
             let pause = self.generator.below(60);
-            self.scene.run(pause);
+            self.testbed.run(pause);
         }
     }
 
@@ -248,9 +248,11 @@ impl Storm {
         for index in 0..self.players.len() {
             let client = self.players[index].client;
             let link = LinkConfig::default().with_delay(Duration::from_millis(10));
-            self.scene.world.set_links(client, self.scene.server, link);
+            self.testbed
+                .world
+                .set_links(client, self.testbed.server, link);
         }
-        self.scene.run(20_000);
+        self.testbed.run(20_000);
     }
 
     fn close(&mut self) {
@@ -258,12 +260,12 @@ impl Storm {
             let Player {
                 client, session, ..
             } = self.players[index];
-            self.scene.world.apply(client, |host, now| {
+            self.testbed.world.apply(client, |host, now| {
                 // The session may have ended already.
                 let _result = host.machine.close(now, session, CloseCode::App, b"");
             });
         }
-        self.scene.run(15_000);
+        self.testbed.run(15_000);
     }
 
     /// Checks M1, M2 and R2 for one direction of one session; returns how many reliable messages
@@ -296,8 +298,8 @@ impl Storm {
 
     fn check_deliveries(&self) {
         for (index, player) in self.players.iter().enumerate() {
-            let client = self.scene.log(player.client);
-            let server = self.scene.log(self.scene.server);
+            let client = self.testbed.log(player.client);
+            let server = self.testbed.log(self.testbed.server);
             let is_alive = client.closes().is_empty() && client.failures().is_empty();
             let Some(theirs) = self.theirs(index) else {
                 assert!(server.messages.is_empty() || self.players.len() > 1);
@@ -321,10 +323,10 @@ impl Storm {
     /// T6: each session has one Connected, one Closed after it, and no later event.
     fn check_events(&self) {
         let clients = self.players.iter().map(|player| player.client);
-        for handle in clients.chain([self.scene.server]) {
+        for handle in clients.chain([self.testbed.server]) {
             let mut open = BTreeSet::new();
             let mut over = BTreeSet::new();
-            for event in &self.scene.log(handle).events {
+            for event in &self.testbed.log(handle).events {
                 match event {
                     Event::Connected { session, .. } => {
                         assert!(
@@ -351,7 +353,7 @@ impl Storm {
                 }
             }
             assert!(open.is_empty(), "sessions without an end: {open:?}");
-            assert_eq!(self.scene.peer(handle).machine.session_count(), 0);
+            assert_eq!(self.testbed.peer(handle).machine.session_count(), 0);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Wrong files, and the whole text that an operator reads.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use super::*;
 
 /// A good file; line 4 has `listen`, line 5 the roles, line 6 the first game, line 7 the second.
@@ -236,8 +239,8 @@ fn useless_numbers_and_names_are_rejected() {
         ),
         (
             "\"roles\"",
-            "\"rations\": {\"b\": {}}, \"roles\"",
-            "line 5: rations.b: found the game \"b\"; expected one over UDP with \"listen\" here",
+            "\"unproved_limits\": {\"b\": {}}, \"roles\"",
+            "line 5: unproved_limits.b: found the game \"b\"; expected one over UDP with \"listen\" here",
         ),
         (
             "\"roles\"",
@@ -254,7 +257,11 @@ fn useless_numbers_and_names_are_rejected() {
             "\"protocol\": \"tcp\", \"name\": \"a\"",
             "",
         ),
-        ("\"roles\"", "\"rations\": {\"a\": {}}, \"roles\"", ""),
+        (
+            "\"roles\"",
+            "\"unproved_limits\": {\"a\": {}}, \"roles\"",
+            "",
+        ),
     ] {
         let text = GOOD.replacen(from, to, 1);
         let error = error_of("numbers", text.as_bytes()).unwrap_or_default();
@@ -263,16 +270,20 @@ fn useless_numbers_and_names_are_rejected() {
 }
 
 #[test]
-fn rations_apply_to_games_over_udp() {
+fn unproved_limits_apply_to_games_over_udp() {
     let text = GOOD.replacen(
         "\"name\": \"a\"",
         "\"protocol\": \"tcp\", \"name\": \"a\"",
         1,
     );
-    let text = text.replacen("\"roles\"", "\"rations\": {\"a\": {}}, \"roles\"", 1);
-    let error = error_of("rations", text.as_bytes()).unwrap();
+    let text = text.replacen(
+        "\"roles\"",
+        "\"unproved_limits\": {\"a\": {}}, \"roles\"",
+        1,
+    );
+    let error = error_of("unproved_limits", text.as_bytes()).unwrap();
     assert!(
-        error.contains("rations.a: found the game \"a\"; expected one over UDP"),
+        error.contains("unproved_limits.a: found the game \"a\"; expected one over UDP"),
         "{error}"
     );
 }
@@ -292,6 +303,45 @@ fn system_errors_name_the_path_and_the_reason() {
     let error = FileConfig::read(&folder).unwrap_err().to_string();
     assert!(
         error.ends_with(": this is a folder; expected a file"),
+        "{error}"
+    );
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_old_name_of_unproved_limits_is_read_with_a_warning() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _log = tracing::subscriber::set_default(log.finish());
+    let named = |name: &str, game: &str| {
+        let field = format!("\"{name}\": {{\"{game}\": {{}}}}, \"roles\"");
+        error_of("renamed", GOOD.replacen("\"roles\"", &field, 1).as_bytes())
+    };
+    assert_eq!(named("unproved_limits", "a"), None);
+    assert!(lines.0.lock().unwrap().is_empty());
+    assert_eq!(named("rations", "a"), None);
+    let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let warning = "the field \"rations\" was renamed to \"unproved_limits\"";
+    assert!(
+        logged.contains("WARN") && logged.contains(warning),
+        "{logged}"
+    );
+    let error = named("rations", "b").unwrap();
+    assert!(
+        error.starts_with("line 5: rations.b: found the game"),
         "{error}"
     );
 }

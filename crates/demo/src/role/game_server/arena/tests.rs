@@ -136,11 +136,11 @@ impl Setup {
         let now = Clock::new().now();
         let endpoint = Endpoint::new(config, APP, Ring::new(), now).unwrap();
         let own = socket(SocketAddr::new(self.plan.player(Seat(1)), 0));
-        let stranger = UdpServicer::named("stranger")
+        let outsider = UdpServicer::named("stranger")
             .spawn(vec![own], endpoint, RejectedClient(assigned))
             .unwrap();
-        stranger.request(target).unwrap();
-        (stranger, received)
+        outsider.request(target).unwrap();
+        (outsider, received)
     }
 
     /// Asks what the link asks.

@@ -80,8 +80,11 @@ fn pgx6_a_record_shows_the_author_of_a_false_delta() {
         let now = Instant::ZERO;
         assert_eq!(accept(&mut table, now, &records), TAKEN);
         let base = origin.publisher.version();
-        let told = delta(&origin, base, after, &[(0, millis)]);
-        assert_eq!(table.accept_delta(now, PEER, told), DeltaOutcome::Accepted);
+        let reported = delta(&origin, base, after, &[(0, millis)]);
+        assert_eq!(
+            table.accept_delta(now, PEER, reported),
+            DeltaOutcome::Accepted
+        );
         let follows = u32::try_from(base).unwrap() + follows;
         let next = record(&mut origin, &records.node, (base + 20, follows), says);
         let provider = provider();

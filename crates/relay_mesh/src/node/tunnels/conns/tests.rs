@@ -13,12 +13,12 @@ fn conns(connections_max: u32, per_address_max: u32) -> Conns {
     Conns::new(&config)
 }
 
-/// Adds connections of `tenant` in `tunnel` up to its limit, at most 100. Returns how many.
-fn fill(conns: &mut Conns, tunnel: u32, tenant: Tenant) -> u64 {
+/// Adds connections of `owner` in `tunnel` up to its limit, at most 100. Returns how many.
+fn fill(conns: &mut Conns, tunnel: u32, owner: ConnOwner) -> u64 {
     let mut added = 0;
-    while added < 100 && conns.has_slot(tenant) {
-        let record = ConnRecord {
-            tenant,
+    while added < 100 && conns.has_slot(owner) {
+        let record = ConnEntry {
+            owner,
             source: source(1),
             game: "web".into(),
             outbound_header: Vec::new(),
@@ -42,10 +42,10 @@ fn source(last: u8) -> SourceKey {
 #[test]
 fn mesh_a7_the_oldest_idle_connection_of_the_fullest_source_is_evicted() {
     let mut conns = conns(64, 4);
-    let entry = Tenant::Entry(LinkId(1));
+    let entry = ConnOwner::Entry(LinkId(1));
     let mut add = |tunnel, number, last, used| {
-        let record = ConnRecord {
-            tenant: entry,
+        let record = ConnEntry {
+            owner: entry,
             source: source(last),
             game: "web".into(),
             outbound_header: Vec::new(),
@@ -60,22 +60,22 @@ fn mesh_a7_the_oldest_idle_connection_of_the_fullest_source_is_evicted() {
     add(2, 1, 3, 0);
     let conn = |tunnel, number| Some(ConnId { tunnel, number });
     let of = |seconds: u64, of| conns.idle(Instant::from_millis(seconds * 1_000), of);
-    assert_eq!(of(4, IdleScope::Tenant(entry)), None, "none is idle");
+    assert_eq!(of(4, IdleScope::ConnOwner(entry)), None, "none is idle");
     // Two sources have two each: the oldest of both.
-    assert_eq!(of(6, IdleScope::Tenant(entry)), conn(2, 1));
+    assert_eq!(of(6, IdleScope::ConnOwner(entry)), conn(2, 1));
     assert_eq!(of(6, IdleScope::Source(1, source(3))), conn(1, 4));
     assert_eq!(of(6, IdleScope::Source(1, source(9))), None);
     assert_eq!(of(6, IdleScope::Players), None, "another entry's");
 }
 
-fn network(text: &str) -> Tenant {
-    Tenant::Prefix(NetworkKey::of(text.parse::<IpAddr>().unwrap()))
+fn network(text: &str) -> ConnOwner {
+    ConnOwner::Prefix(NetworkKey::of(text.parse::<IpAddr>().unwrap()))
 }
 
 #[test]
 fn another_entry_has_seven_eighths_of_the_places_in_all_its_tunnels() {
     let mut conns = conns(64, 1);
-    let (one, other) = (Tenant::Entry(LinkId(1)), Tenant::Entry(LinkId(2)));
+    let (one, other) = (ConnOwner::Entry(LinkId(1)), ConnOwner::Entry(LinkId(2)));
     assert_eq!(fill(&mut conns, 1, one), 56);
     assert_eq!(fill(&mut conns, 2, one), 0, "another tunnel of it");
     assert!(conns.has_slot(other));
@@ -121,11 +121,11 @@ fn the_oldest_idle_one_of_the_fullest_source_gives_way() {
     }
     assert_eq!(conns.idle(at(6_000), IdleScope::Players), Some(conn(1, 15)));
     assert_eq!(
-        conns.idle(at(6_000), IdleScope::Tenant(network("192.0.3.9"))),
+        conns.idle(at(6_000), IdleScope::ConnOwner(network("192.0.3.9"))),
         Some(conn(2, 1))
     );
     assert_eq!(
-        conns.idle(at(6_000), IdleScope::Tenant(network("10.0.0.1"))),
+        conns.idle(at(6_000), IdleScope::ConnOwner(network("10.0.0.1"))),
         None
     );
     conns.on_delivered(at(6_000), conn(1, 15));
@@ -136,7 +136,7 @@ fn the_oldest_idle_one_of_the_fullest_source_gives_way() {
 fn a_player_without_a_connection_is_forgotten() {
     let mut conns = conns(64, 4);
     fill(&mut conns, 1, network("192.0.2.1"));
-    fill(&mut conns, 2, Tenant::Entry(LinkId(1)));
+    fill(&mut conns, 2, ConnOwner::Entry(LinkId(1)));
     for conn in [conns.of_tunnel(1), conns.of_tunnel(2)].concat() {
         assert!(conns.remove(conn));
     }

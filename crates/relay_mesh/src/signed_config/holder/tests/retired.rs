@@ -52,8 +52,8 @@ fn a_new_node_prefers_the_chain_that_retires_a_documents_key() {
         let forged = admins.signed(&text, &[0]);
         // It cannot know yet that the key is retired.
         assert!(is_accepted(&newcomer.offer(&admins.provider, NOW, &forged)));
-        let told = honest(&mut admins).held_version();
-        assert!(newcomer.wants(told), "{told:?} is below {version}");
+        let reported = honest(&mut admins).held_version();
+        assert!(newcomer.wants(reported), "{reported:?} is below {version}");
         assert!(is_accepted(&newcomer.offer(&admins.provider, NOW, &bundle)));
         assert_eq!(newcomer.version(), 11);
         assert_eq!(newcomer.bundle().unwrap(), bundle);
@@ -147,7 +147,7 @@ fn a_version_may_jump_so_far_and_no_further() {
     };
     let first = sign(5, A, &[0]);
     let max = 5 + VERSION_JUMP_MAX;
-    let (far, near) = (sign(max + 1, A, &[0]), sign(max, A, &[0]));
+    let (remote, near) = (sign(max + 1, A, &[0]), sign(max, A, &[0]));
     let changed = sign(max + 1, B, &[0, 1]);
     let beyond = [changed.clone(), sign(max + 2, B, &[1])].concat();
     let last = sign(Document::NUMBER_MAX, A, &[0]);
@@ -158,7 +158,7 @@ fn a_version_may_jump_so_far_and_no_further() {
     assert_eq!(refused(offered), jump(most, VERSION_JUMP_MAX));
     assert!(is_accepted(&holder.offer(&admins.provider, NOW, &first)));
     for (bytes, offered) in [
-        (&far, max + 1),
+        (&remote, max + 1),
         (&changed, max + 1),
         (&beyond, max + 1),
         (&last, most),
@@ -266,24 +266,24 @@ fn a_minimum_outlives_the_documents_that_follow_and_a_restart() {
 fn what_neighbours_hold_is_wanted_by_keys_and_then_by_version() {
     let mut admins = Admins::new(3);
     let honest = honest(&mut admins);
-    let told = |version, keys: &[usize], threshold| HeldVersion {
+    let reported = |version, keys: &[usize], threshold| HeldVersion {
         version,
         keys: admins.keys(keys, threshold).tag(),
     };
-    assert_eq!(honest.held_version(), told(11, &[1], 1));
-    for (told, is_wanted) in [
-        (told(11, &[1], 1), false),
-        (told(12, &[1], 1), true),
+    assert_eq!(honest.held_version(), reported(11, &[1], 1));
+    for (reported, is_wanted) in [
+        (reported(11, &[1], 1), false),
+        (reported(12, &[1], 1), true),
         // It is older, whatever its version.
-        (told(u64::MAX, &[0], 1), false),
-        (told(3, &[2], 1), true),
-        (told(3, &[0, 1], 1), true),
-        (told(3, &[0, 1], 2), true),
-        (told(0, &[2], 1), false),
+        (reported(u64::MAX, &[0], 1), false),
+        (reported(3, &[2], 1), true),
+        (reported(3, &[0, 1], 1), true),
+        (reported(3, &[0, 1], 2), true),
+        (reported(0, &[2], 1), false),
     ] {
-        assert_eq!(honest.wants(told), is_wanted, "{told:?}");
+        assert_eq!(honest.wants(reported), is_wanted, "{reported:?}");
     }
     let new = admins.holder(&[0], 1);
-    assert!(new.wants(told(1, &[0], 1)) && new.wants(told(1, &[1], 1)));
+    assert!(new.wants(reported(1, &[0], 1)) && new.wants(reported(1, &[1], 1)));
     assert!(!new.wants(new.held_version()));
 }

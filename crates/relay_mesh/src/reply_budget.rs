@@ -9,7 +9,7 @@ use wire::{Instant, NetworkKey, TokenBucket};
 /// Limits of the unproved sources of one /24 or /48 in one game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RationLimits {
+pub struct UnprovedLimits {
     /// New sources per second, with a burst of [`unproved`](Self::unproved). 256 is a quarter of
     /// the default [`open_rate`](crate::Config::open_rate): a carrier's NAT has thousands of
     /// players behind one address, and one network cannot use up the rate of all others.
@@ -22,7 +22,7 @@ pub struct RationLimits {
     pub bytes: u32,
 }
 
-impl Default for RationLimits {
+impl Default for UnprovedLimits {
     fn default() -> Self {
         Self {
             newcomers: 256,
@@ -43,9 +43,9 @@ const fn prefix_of((game, source): (usize, SocketAddr)) -> SourcePrefix {
 ///
 /// A game may answer with more than it receives, and its players prove nothing to the entry. Until
 /// two exchanges in each direction a source gets at most 4 replies and 4 KiB per second, and all
-/// such sources of one /24 or /48 together the limits of [`RationLimits`].
+/// such sources of one /24 or /48 together the limits of [`UnprovedLimits`].
 #[derive(Debug, Default)]
-pub(crate) struct ReplyRation {
+pub(crate) struct ReplyBudget {
     shares: BTreeMap<SourcePrefix, Share>,
     /// Earliest next removal of unused shares.
     forget_at: Instant,
@@ -54,7 +54,7 @@ pub(crate) struct ReplyRation {
 /// State of the unproved sources of one prefix.
 #[derive(Debug)]
 struct Share {
-    limits: RationLimits,
+    limits: UnprovedLimits,
     bytes: TokenBucket,
     /// Number of unproved sources.
     sources: u32,
@@ -85,7 +85,7 @@ impl ProofState {
     }
 }
 
-impl ReplyRation {
+impl ReplyBudget {
     /// Whether the prefix of a source has the maximum number of unproved sources in a game.
     pub(crate) fn is_full(&self, source: (usize, SocketAddr)) -> bool {
         let share = self.shares.get(&prefix_of(source));
@@ -103,7 +103,7 @@ impl ReplyRation {
         &mut self,
         now: Instant,
         source: (usize, SocketAddr),
-        limits: RationLimits,
+        limits: UnprovedLimits,
     ) -> Option<ProofState> {
         self.forget(now);
         let prefix = prefix_of(source);
@@ -178,8 +178,8 @@ impl ReplyRation {
 
 /// Exchange of datagrams, as evidence that the requesting side receives.
 ///
-/// A source that sends after each of [`EXCHANGES`] replies is treated as genuine, since a sender with
-/// a forged address does not know when replies arrive. It is no proof: a forger may guess.
+/// A source that sends after each of [`EXCHANGES`] replies is treated as genuine, since a sender
+/// with a forged address does not know when replies arrive. It is no proof: a forger may guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
     /// This many replies followed a request, and a request was last.
@@ -235,21 +235,21 @@ mod tests {
     }
 
     /// 64 sources, 16 new ones per second and 64 KiB per second.
-    fn admit(ration: &mut ReplyRation, millis: u64, from: SocketAddr) -> Option<ProofState> {
-        let limits = RationLimits {
+    fn admit(budget: &mut ReplyBudget, millis: u64, from: SocketAddr) -> Option<ProofState> {
+        let limits = UnprovedLimits {
             newcomers: 16,
             unproved: 64,
             bytes: 64 << 10,
         };
-        ration.admit(Instant::from_millis(millis), (0, from), limits)
+        budget.admit(Instant::from_millis(millis), (0, from), limits)
     }
 
     #[test]
     fn pgx11_a_silent_source_gets_four_replies_and_four_kilobytes_a_second() {
-        let mut ration = ReplyRation::default();
+        let mut budget = ReplyBudget::default();
         let from = source(1, 1);
-        let mut proof = admit(&mut ration, 0, from).unwrap();
-        let mut reply = |at, len| ration.allows(Instant::from_millis(at), &mut proof, len);
+        let mut proof = admit(&mut budget, 0, from).unwrap();
+        let mut reply = |at, len| budget.allows(Instant::from_millis(at), &mut proof, len);
         let allowed = (0..100).filter(|_| reply(0, 10)).count();
         assert_eq!(allowed, 4);
         assert!(!reply(249, 10));
@@ -260,65 +260,65 @@ mod tests {
 
     #[test]
     fn pgx11_two_exchanges_in_each_direction_lift_the_ration() {
-        let mut ration = ReplyRation::default();
+        let mut budget = ReplyBudget::default();
         let from = source(1, 1);
-        let mut proof = admit(&mut ration, 0, from).unwrap();
+        let mut proof = admit(&mut budget, 0, from).unwrap();
         for _ in 0..50 {
-            ration.on_request(&mut proof);
+            budget.on_request(&mut proof);
         }
         assert_eq!(proof.exchange, Exchange::Asked(0), "asking proves nothing");
         for _ in 0..2 {
-            assert!(ration.allows(Instant::ZERO, &mut proof, 10));
-            ration.on_request(&mut proof);
+            assert!(budget.allows(Instant::ZERO, &mut proof, 10));
+            budget.on_request(&mut proof);
         }
         assert_eq!(proof.exchange, Exchange::Proved);
-        assert!((0..100).all(|_| ration.allows(Instant::ZERO, &mut proof, 1_400)));
+        assert!((0..100).all(|_| budget.allows(Instant::ZERO, &mut proof, 1_400)));
     }
 
     #[test]
     fn pgx11_a_prefix_has_64_sources_and_64_kilobytes_a_second() {
-        let mut ration = ReplyRation::default();
+        let mut budget = ReplyBudget::default();
         let mut proofs: Vec<_> = (0..64)
             .map(|port| {
                 let from = source(1, port);
-                admit(&mut ration, 0, from).unwrap()
+                admit(&mut budget, 0, from).unwrap()
             })
             .collect();
-        assert!(admit(&mut ration, 0, source(200, 1)).is_none());
+        assert!(admit(&mut budget, 0, source(200, 1)).is_none());
         let mut sent = 0;
         for proof in &mut proofs {
             for _ in 0..4 {
-                if ration.allows(Instant::ZERO, proof, 1_024) {
+                if budget.allows(Instant::ZERO, proof, 1_024) {
                     sent += 1_024;
                 }
             }
         }
         assert_eq!(sent, 65_536);
         let proof = proofs.pop().unwrap();
-        ration.on_end(&proof);
+        budget.on_end(&proof);
         assert!(
-            admit(&mut ration, 0, source(200, 1)).is_none(),
+            admit(&mut budget, 0, source(200, 1)).is_none(),
             "64 at once"
         );
         assert!(
-            admit(&mut ration, 63, source(200, 1)).is_some(),
+            admit(&mut budget, 63, source(200, 1)).is_some(),
             "16 a second"
         );
     }
 
     #[test]
     fn pgx11_prefixes_are_bounded() {
-        let mut ration = ReplyRation::default();
+        let mut budget = ReplyBudget::default();
         for number in 0..9_000_u32 {
             let [_, a, b, c] = number.to_be_bytes();
             let from = SocketAddr::from(([10 + a, b, c, 1], 9));
-            if let Some(mut proof) = admit(&mut ration, 0, from) {
+            if let Some(mut proof) = admit(&mut budget, 0, from) {
                 // The bucket is not full, so the share is kept.
-                assert!(ration.allows(Instant::ZERO, &mut proof, 1_000));
-                ration.on_end(&proof);
+                assert!(budget.allows(Instant::ZERO, &mut proof, 1_000));
+                budget.on_end(&proof);
             }
         }
-        assert_eq!(ration.shares.len(), PREFIXES_MAX);
-        assert!(admit(&mut ration, 4_000, source(1, 1)).is_some());
+        assert_eq!(budget.shares.len(), PREFIXES_MAX);
+        assert!(admit(&mut budget, 4_000, source(1, 1)).is_some());
     }
 }

@@ -12,7 +12,7 @@ use wire::{Arrival, Generator, Instant, Seed};
 
 use super::Plan;
 use super::child::Tally;
-use super::pace::{Pace, sleep};
+use super::ticker::{Ticker, sleep};
 use crate::pair::{APP, UNRELIABLE};
 
 /// New connections per second, below the server's handshake budget.
@@ -26,7 +26,7 @@ const NEWCOMERS: u32 = 400;
 /// If the system lacks a socket for a player.
 pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) {
     let mut players: Vec<Player> = Vec::new();
-    let mut pace = Pace::new(plan.period());
+    let mut pace = Ticker::new(plan.period());
     let count = usize::try_from(plan.players()).unwrap_or(usize::MAX);
     let mut newcomers = 0.0;
     loop {
@@ -51,7 +51,7 @@ pub fn play(plan: Plan, (address, key): (SocketAddr, PublicKey), tally: &Tally) 
 
 /// Runs each turn at its offset in the tick. A late turn runs next.
 pub(super) fn spread<T>(
-    pace: &Pace,
+    pace: &Ticker,
     (begun, period): (Instant, Duration),
     all: &mut [T],
     mut turn: impl FnMut(&mut T, Instant),
@@ -137,9 +137,9 @@ impl Player {
                 Event::MtuChecked { .. } | Event::Settled { .. } | _ => {}
             }
         }
-        let heard = self.step(now);
+        let incoming = self.step(now);
         self.send(now);
-        heard
+        incoming
     }
 
     fn receive(&mut self, now: Instant) {
@@ -170,7 +170,7 @@ impl Player {
         if self.machine.poll_timeout().is_some_and(|at| at <= now) {
             self.machine.handle_timeout(now);
         }
-        let mut heard = 0;
+        let mut incoming = 0;
         while let Some(turn) = self.machine.poll_turn(now) {
             for (_, pad, _) in turn.inputs() {
                 self.state = (self.state ^ u64::from(pad)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -179,10 +179,10 @@ impl Player {
             self.machine
                 .report(tick, self.state)
                 .expect("the tick of this turn");
-            heard += 1;
+            incoming += 1;
         }
         while self.machine.poll_event().is_some() {}
-        heard
+        incoming
     }
 
     fn send(&mut self, now: Instant) {

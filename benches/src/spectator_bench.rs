@@ -17,7 +17,7 @@ const SPECTATORS: u32 = 1_000;
 const PLAYERS: u16 = 8;
 
 /// A server, its players, and spectators with precomputed acknowledgements.
-pub struct Hall {
+pub struct SpectatorBench {
     server: MatchServer<u16>,
     players: Vec<ClientPeer<u16>>,
     pads: Vec<u16>,
@@ -47,13 +47,13 @@ pub enum Part {
     Both,
 }
 
-impl core::fmt::Debug for Hall {
+impl core::fmt::Debug for SpectatorBench {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Hall").finish_non_exhaustive()
     }
 }
 
-impl Hall {
+impl SpectatorBench {
     /// Creates a running match with this many spectators, which acknowledge the state `age` ticks
     /// ago.
     #[must_use]
@@ -79,7 +79,7 @@ impl Hall {
             let arrival = Arrival::from(PeerId(peer));
             server.handle_datagram(now, arrival, &mut [0x01, 2, 0, 0, 0, 0]);
         }
-        let mut hall = Self {
+        let mut spectator_bench = Self {
             server,
             players,
             pads: vec![0; PLAYERS.into()],
@@ -93,24 +93,24 @@ impl Hall {
             bytes: 0,
             datagrams: 0,
         };
-        while hall.server.ticks_closed() < 200 {
-            hall.turn();
+        while spectator_bench.server.ticks_closed() < 200 {
+            spectator_bench.turn();
         }
-        hall
+        spectator_bench
     }
 
     /// Creates a match with an encrypted session per spectator; these are measured too.
     #[must_use]
     pub fn sealed(spectators: u32, age: u32, part: Part) -> Self {
-        let mut hall = Self::new(spectators, age, part);
-        hall.seal = Some(Seal::new(hall.now, spectators));
-        hall.now += admission(spectators);
-        (hall.bytes, hall.datagrams) = (0, 0);
-        let warm = hall.server.ticks_closed() + 200;
-        while hall.server.ticks_closed() < warm {
-            hall.turn();
+        let mut spectator_bench = Self::new(spectators, age, part);
+        spectator_bench.seal = Some(Seal::new(spectator_bench.now, spectators));
+        spectator_bench.now += admission(spectators);
+        (spectator_bench.bytes, spectator_bench.datagrams) = (0, 0);
+        let warm = spectator_bench.server.ticks_closed() + 200;
+        while spectator_bench.server.ticks_closed() < warm {
+            spectator_bench.turn();
         }
-        hall
+        spectator_bench
     }
 
     /// Returns the mean length in bytes of a datagram to a spectator.
@@ -236,7 +236,7 @@ impl Hall {
     }
 }
 
-impl Case for Hall {
+impl Case for SpectatorBench {
     /// Closes `count` ticks.
     fn run(&mut self, count: u32) -> Duration {
         (0..count).map(|_| self.turn()).sum()

@@ -30,7 +30,7 @@ pub(crate) fn nodes(usual: usize) -> usize {
 }
 
 /// All nodes and their positions.
-pub(crate) struct ManyPlayers {
+pub(crate) struct ManyNodes {
     pub(crate) world: World,
     seed: Seed,
     generator: Generator,
@@ -55,7 +55,7 @@ pub(crate) struct ManyPlayers {
 const START: u64 = 20;
 const RATE: u32 = 20;
 
-impl ManyPlayers {
+impl ManyNodes {
     pub(crate) fn new(seed: Seed, count: usize, links_max: fn(usize) -> usize) -> Self {
         Self::with(seed, count, links_max, None)
     }
@@ -71,7 +71,7 @@ impl ManyPlayers {
         let player = world.add(player_address(), |now| {
             Player::new(game(), RATE, 100, now + Duration::from_secs(START))
         });
-        let mut crowd = Self {
+        let mut many_nodes = Self {
             world,
             seed,
             generator: seed.generator(7),
@@ -88,13 +88,13 @@ impl ManyPlayers {
             lives: 0,
             named,
         };
-        crowd.ids = (0..count)
-            .map(|index| crowd.identity(index).node_id())
+        many_nodes.ids = (0..count)
+            .map(|index| many_nodes.identity(index).node_id())
             .collect();
         for _ in 0..count {
-            crowd.bear();
+            many_nodes.bear();
         }
-        crowd
+        many_nodes
     }
 
     fn identity(&self, index: usize) -> Identity {

@@ -15,14 +15,14 @@ impl SocketId {
 
 /// A local socket and a remote address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Leg {
+pub struct PeerAddr {
     /// The local socket.
     pub socket: SocketId,
     /// The remote address.
     pub address: SocketAddr,
 }
 
-impl Leg {
+impl PeerAddr {
     /// Creates the leg of a mesh node at `address`.
     #[must_use]
     pub const fn mesh(address: SocketAddr) -> Self {

@@ -9,7 +9,7 @@ use wire::NodeId;
 
 use crate::world::{NETWORK, World};
 
-/// A full mesh, with the liar last.
+/// A full mesh, with the byzantine node last.
 fn dense(count: usize) -> World {
     let mut world = World::new(9, count);
     for a in 0..count {
@@ -20,17 +20,17 @@ fn dense(count: usize) -> World {
     world
 }
 
-/// The liar claims links of 1 ms to all nodes, and forges records in which other nodes report all
-/// their links as down.
+/// The byzantine node claims links of 1 ms to all nodes, and forges records in which other nodes
+/// report all their links as down.
 #[test]
 fn mesh_g3_one_lying_node_loses_no_route_and_removes_no_node() {
     let count: usize = 7;
-    let liar = count - 1;
+    let byzantine = count - 1;
     let mut world = dense(count);
     world.run(2_000);
-    let before: Vec<Option<_>> = pairs(&world, liar);
+    let before: Vec<Option<_>> = pairs(&world, byzantine);
 
-    let claims: BTreeMap<NodeId, LinkReport> = world.nodes[liar]
+    let claims: BTreeMap<NodeId, LinkReport> = world.nodes[byzantine]
         .links
         .keys()
         .map(|&id| {
@@ -41,15 +41,19 @@ fn mesh_g3_one_lying_node_loses_no_route_and_removes_no_node() {
             (id, report)
         })
         .collect();
-    world.nodes[liar].links = claims;
+    world.nodes[byzantine].links = claims;
     world.run(2_000);
-    for victim in 0..liar {
-        forge(&mut world, liar, victim);
+    for victim in 0..byzantine {
+        forge(&mut world, byzantine, victim);
     }
     world.run(5_000);
 
-    assert_eq!(pairs(&world, liar), before, "no route bends, none is lost");
-    for node in &world.nodes[..liar] {
+    assert_eq!(
+        pairs(&world, byzantine),
+        before,
+        "no route bends, none is lost"
+    );
+    for node in &world.nodes[..byzantine] {
         assert_eq!(node.table().digest().entries().len(), count);
         let stats = node.table().stats();
         // A budget of 256 checks at 32 per forgery gives 8, plus 3 per second.
@@ -59,9 +63,9 @@ fn mesh_g3_one_lying_node_loses_no_route_and_removes_no_node() {
 }
 
 /// Sends forged records that report all links of `victim` as down, signed with another key.
-fn forge(world: &mut World, liar: usize, victim: usize) {
+fn forge(world: &mut World, byzantine: usize, victim: usize) {
     let origin = world.nodes[victim].id;
-    let node = &mut world.nodes[liar];
+    let node = &mut world.nodes[byzantine];
     let request = Request::new([(origin.into(), 0)]);
     let answer = node.gossip.table().answer(&request).next();
     let Some(Message::NodeRecord(record)) = answer else {
@@ -88,15 +92,15 @@ fn forge(world: &mut World, liar: usize, victim: usize) {
         })
         .collect();
     for bytes in forged {
-        for to in world.neighbours(liar) {
-            world.say(liar, to, &Message::LinkRecord(&bytes));
+        for to in world.neighbours(byzantine) {
+            world.transmit(byzantine, to, &Message::LinkRecord(&bytes));
         }
     }
 }
 
 /// Routes between all pairs of honest nodes.
-fn pairs(world: &World, liar: usize) -> Vec<Option<Route>> {
-    let honest = &world.nodes[..liar];
+fn pairs(world: &World, byzantine: usize) -> Vec<Option<Route>> {
+    let honest = &world.nodes[..byzantine];
     honest
         .iter()
         .flat_map(|from| honest.iter().map(|to| from.route(to.id)))

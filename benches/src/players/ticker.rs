@@ -7,13 +7,13 @@ use wire::Instant;
 
 /// Turns at a fixed interval since the first.
 #[derive(Debug)]
-pub struct Pace {
+pub struct Ticker {
     clock: Clock,
     next: Instant,
     period: Duration,
 }
 
-impl Pace {
+impl Ticker {
     /// Starts now.
     #[must_use]
     pub fn new(period: Duration) -> Self {

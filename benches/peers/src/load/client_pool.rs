@@ -11,10 +11,10 @@ use crate::lane::Lane;
 use crate::stack::{Delivery, End, Stack};
 
 /// Clients, with their turns spread over the tick.
-pub(super) struct Crowd<S: Stack> {
+pub(super) struct ClientPool<S: Stack> {
     plan: Plan,
     clients: Vec<Client<S::Client>>,
-    door: Vec<u8>,
+    connect_data: Vec<u8>,
     server: SocketAddr,
     lane: Lane,
     buffer: Vec<u8>,
@@ -34,13 +34,13 @@ struct Client<E> {
 /// New connections per second, below any stack's handshake budget.
 const NEWCOMERS_HZ: u32 = 400;
 
-impl<S: Stack> Crowd<S> {
+impl<S: Stack> ClientPool<S> {
     /// Creates a load without clients.
-    pub(super) fn new(plan: Plan, door: &[u8], server: SocketAddr) -> Self {
+    pub(super) fn new(plan: Plan, connect_data: &[u8], server: SocketAddr) -> Self {
         Self {
             plan,
             clients: Vec::new(),
-            door: door.to_vec(),
+            connect_data: connect_data.to_vec(),
             server,
             lane: Lane::default(),
             buffer: vec![0; 65_536],
@@ -94,7 +94,7 @@ impl<S: Stack> Crowd<S> {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.set_nonblocking(true).expect("a socket");
         self.clients.push(Client {
-            end: S::dial(&self.door, self.server, number, now() - self.began),
+            end: S::dial(&self.connect_data, self.server, number, now() - self.began),
             socket,
             turn_at: now(),
         });

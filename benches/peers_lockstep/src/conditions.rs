@@ -7,7 +7,7 @@ use netsim::{Chance, Jitter, LinkConfig, Loss, Order};
 
 /// Conditions of each direction between two nodes, and outages of whole players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Minimum and maximum one-way delay. Each datagram draws its own, so they may be reordered.
     pub delay: [Duration; 2],
     /// Loss probability.
@@ -20,7 +20,7 @@ pub struct Weather {
     pub gap_every: Duration,
 }
 
-impl Weather {
+impl NetworkConditions {
     /// Creates conditions with a constant delay and independent losses.
     #[must_use]
     pub const fn steady(delay: Duration, loss: Chance) -> Self {
@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn every_scenario_file_is_parsed() {
         for (name, text) in FILES {
-            assert!(Weather::read(text).is_some(), "{name}");
+            assert!(NetworkConditions::read(text).is_some(), "{name}");
         }
         let (_, mobile) = FILES[3];
-        let mobile = Weather::read(mobile).unwrap();
+        let mobile = NetworkConditions::read(mobile).unwrap();
         assert_eq!(mobile.delay.map(|it| it.as_millis()), [40, 120]);
         assert_eq!(mobile.gap.as_millis(), 300);
         assert_eq!(mobile.loss, Chance::percent(5));
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn invalid_scenarios_are_refused() {
-        assert_eq!(Weather::read(""), None);
+        assert_eq!(NetworkConditions::read(""), None);
         let (_, lan) = FILES[0];
-        assert_eq!(Weather::read(&lan.replace("[0, 1]", "[2, 1]")), None);
-        assert_eq!(Weather::read(&lan.replace("gap_ms", "gap")), None);
+        assert_eq!(NetworkConditions::read(&lan.replace("[0, 1]", "[2, 1]")), None);
+        assert_eq!(NetworkConditions::read(&lan.replace("gap_ms", "gap")), None);
     }
 }

@@ -35,7 +35,7 @@ impl Game {
 }
 
 /// A mesh under test.
-pub(super) struct Stage {
+pub(super) struct TestMesh {
     /// Processes by index in [`NODES`]. Dropped before the folder with their files.
     nodes: BTreeMap<usize, NodeProcess>,
     sandbox: Sandbox,
@@ -45,7 +45,7 @@ pub(super) struct Stage {
     version: u64,
 }
 
-impl Stage {
+impl TestMesh {
     /// Starts the game servers and all nodes, and publishes the games.
     pub(super) fn start() -> io::Result<Self> {
         let mut sandbox = Sandbox::new(&NODES)?;
@@ -68,7 +68,7 @@ impl Stage {
             single,
             game("stream", Game::Stream, tcp),
         ];
-        let mut stage = Self {
+        let mut test_mesh = Self {
             nodes: BTreeMap::new(),
             sandbox,
             admins,
@@ -76,10 +76,10 @@ impl Stage {
             version: 0,
         };
         for node in 0..NODES.len() {
-            stage.restart(node)?;
+            test_mesh.restart(node)?;
         }
-        stage.publish()?;
-        Ok(stage)
+        test_mesh.publish()?;
+        Ok(test_mesh)
     }
 
     /// Returns the address for players of `game` at the given entry.

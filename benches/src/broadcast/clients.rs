@@ -22,7 +22,7 @@ pub struct Clients {
     /// Dials in progress, at most what a server accepts from one source.
     running: u64,
     joining: VecDeque<ConnectionId>,
-    heard: Arc<AtomicU64>,
+    incoming: Arc<AtomicU64>,
 }
 
 /// Maximum concurrent dials: half of what a server accepts from one source.
@@ -37,14 +37,14 @@ impl Effect for Call {
 }
 
 impl Clients {
-    /// Creates a load of `count` clients. Each received record increments `heard`.
-    pub const fn new(dial: Dial, count: u64, heard: Arc<AtomicU64>) -> Self {
+    /// Creates a load of `count` clients. Each received record increments `incoming`.
+    pub const fn new(dial: Dial, count: u64, incoming: Arc<AtomicU64>) -> Self {
         Self {
             dial,
             left_to_dial: count,
             running: 0,
             joining: VecDeque::new(),
-            heard,
+            incoming,
         }
     }
 }
@@ -57,7 +57,7 @@ impl StreamMachine for Clients {
         self.joining.push_back(id);
     }
     fn handle_frame(&mut self, _: Instant, _: ConnectionId, _: &[u8]) {
-        self.heard.fetch_add(1, Ordering::Relaxed);
+        self.incoming.fetch_add(1, Ordering::Relaxed);
     }
     fn handle_credit(&mut self, _: Instant, _: ConnectionId, _: usize) {}
     fn handle_closed(&mut self, _: Instant, _: ConnectionId, _: CloseCause) {}
@@ -114,11 +114,11 @@ impl StreamApplication<Clients> for Guests {
     fn on_dialled(
         &mut self,
         _: Instant,
-        crowd: &mut Clients,
+        clients: &mut Clients,
         _: CommandId,
         result: Result<ConnectionId, DialError>,
     ) {
         result.expect("the server is there");
-        crowd.running -= 1;
+        clients.running -= 1;
     }
 }
