@@ -106,9 +106,19 @@ pub fn run<S: Stack>(name: &'static str, plan: Plan) -> Found {
     client_pool.run_until_connected(CONNECTING);
     client_pool.run_for(SETTLING);
     let clients = (own_cpu_time(), client_pool.turns());
-    let before = (server.reported(), server.cpu_time(), client_pool.received(), now());
+    let before = (
+        server.reported(),
+        server.cpu_time(),
+        client_pool.received(),
+        now(),
+    );
     client_pool.run_for(MEASURED);
-    let after = (server.reported(), server.cpu_time(), client_pool.received(), now());
+    let after = (
+        server.reported(),
+        server.cpu_time(),
+        client_pool.received(),
+        now(),
+    );
     let clients = (
         own_cpu_time().saturating_sub(clients.0),
         client_pool.turns() - clients.1,

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use netsim::Chance;
 
+use crate::conditions::{FILES, NetworkConditions};
 use crate::race::POLL;
 use crate::stack::{DELAY, Setup, WINDOW};
-use crate::conditions::{FILES, NetworkConditions};
 
 /// A match, and the stacks that run it.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,7 +183,11 @@ pub fn watched() -> Vec<Case> {
 /// Returns the match in which one player is cut off for 500 ms, without other losses.
 #[must_use]
 pub fn outage() -> Case {
-    Case::new(4, "outage", NetworkConditions::steady(LATENCY, Chance::NEVER))
+    Case::new(
+        4,
+        "outage",
+        NetworkConditions::steady(LATENCY, Chance::NEVER),
+    )
 }
 
 /// Returns the matches in which one player diverges.

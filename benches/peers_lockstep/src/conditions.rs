@@ -119,7 +119,10 @@ mod tests {
     fn invalid_scenarios_are_refused() {
         assert_eq!(NetworkConditions::read(""), None);
         let (_, lan) = FILES[0];
-        assert_eq!(NetworkConditions::read(&lan.replace("[0, 1]", "[2, 1]")), None);
+        assert_eq!(
+            NetworkConditions::read(&lan.replace("[0, 1]", "[2, 1]")),
+            None
+        );
         assert_eq!(NetworkConditions::read(&lan.replace("gap_ms", "gap")), None);
     }
 }

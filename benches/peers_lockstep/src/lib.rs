@@ -11,6 +11,7 @@
 )]
 
 pub mod case;
+pub mod conditions;
 pub mod cost;
 pub mod game;
 pub mod gauge;
@@ -19,4 +20,3 @@ pub mod play;
 pub mod race;
 pub mod stack;
 pub mod sync;
-pub mod conditions;

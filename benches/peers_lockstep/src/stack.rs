@@ -7,10 +7,10 @@ pub mod tickwire_server;
 
 use core::time::Duration;
 
+use crate::conditions::NetworkConditions;
 use crate::game::Game;
 use crate::network::Mailbox;
 use crate::play::Play;
-use crate::conditions::NetworkConditions;
 
 /// Ticks per second of every stack.
 pub const FPS: u32 = 60;

@@ -173,17 +173,9 @@ pub enum CertificateError {
     NoClock,
 }
 
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Issuer => {
-                f.write_str("no root key has signed the certificate for this application")
-            }
-            Self::OtherServer(id) => write!(f, "the certificate is good for server instance {id}"),
-            Self::Expired => f.write_str("the certificate has expired"),
-            Self::NoClock => f.write_str("without a wall clock no certificate is believed"),
-        }
-    }
-}
-
-impl core::error::Error for CertificateError {}
+wire::error_text! { CertificateError {
+    Self::Issuer => "no root key has signed the certificate for this application",
+    Self::OtherServer(id) => "the certificate is good for server instance {id}",
+    Self::Expired => "the certificate has expired",
+    Self::NoClock => "without a wall clock no certificate is believed",
+}}

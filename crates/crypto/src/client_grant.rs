@@ -2,7 +2,6 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use sha2::{Digest, Sha256};
@@ -179,23 +178,15 @@ impl From<Truncated> for GrantError {
     }
 }
 
-impl fmt::Display for GrantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(len) => {
-                write!(f, "grant of {len} bytes is over the limit of {TEXT_MAX}")
-            }
-            Self::Prefix => write!(f, "grant does not begin with {PREFIX}"),
-            Self::Encoding => f.write_str("grant is not unpadded base64 of the URL alphabet"),
-            Self::Checksum => f.write_str("grant was cut short or mistyped"),
-            Self::Malformed => f.write_str("a field of the grant breaks the format"),
-            Self::ServerKey => f.write_str("a server key in the grant is no point of P-256"),
-            Self::Token(error) => fmt::Display::fmt(error, f),
-        }
-    }
-}
-
-impl core::error::Error for GrantError {}
+wire::error_text! { GrantError {
+    Self::TooLong(len) => "grant of {len} bytes is over the limit of {TEXT_MAX}",
+    Self::Prefix => "grant does not begin with {PREFIX}",
+    Self::Encoding => "grant is not unpadded base64 of the URL alphabet",
+    Self::Checksum => "grant was cut short or mistyped",
+    Self::Malformed => "a field of the grant breaks the format",
+    Self::ServerKey => "a server key in the grant is no point of P-256",
+    Self::Token(error) => "{error}",
+}}
 
 /// Seconds that [`UnixTime`] holds exactly, so that what is decoded encodes to the same bytes.
 const fn expiry(secs: u64) -> Result<UnixTime, GrantError> {

@@ -1,7 +1,5 @@
 //! Identities: P-256 private keys and their PEM encoding.
 
-use core::fmt;
-
 use p256::SecretKey;
 use p256::pkcs8::{EncodePrivateKey, LineEnding};
 use wire::NodeId;
@@ -91,13 +89,12 @@ impl Identity {
 /// p256 wipes the scalar.
 impl ZeroizeOnDrop for Identity {}
 
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity")
-            .field("public", &self.public)
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Identity,
+    this {
+        public: this.public
     }
-}
+);
 
 /// Why a text contains no usable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,17 +108,11 @@ pub enum PemError {
     Malformed,
 }
 
-impl fmt::Display for PemError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoKey => "no PEM block with such a key",
-            Self::Encrypted => "the private key is encrypted, and only plain ones are read",
-            Self::Malformed => "the PEM block holds no valid P-256 key",
-        })
-    }
-}
-
-impl core::error::Error for PemError {}
+wire::error_text! { PemError {
+    Self::NoKey => "no PEM block with such a key",
+    Self::Encrypted => "the private key is encrypted, and only plain ones are read",
+    Self::Malformed => "the PEM block holds no valid P-256 key",
+}}
 
 pub(crate) fn pem_block<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     let begin = alloc::format!("-----BEGIN {label}-----");

@@ -2,7 +2,6 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -130,34 +129,20 @@ impl From<io::Error> for IdentityFileError {
     }
 }
 
-impl fmt::Display for IdentityFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(io::ErrorKind::NotFound) => f.write_str("there is no such identity file"),
-            Self::Io(io::ErrorKind::PermissionDenied) => {
-                f.write_str("this user may not open the identity file")
-            }
-            Self::Io(io::ErrorKind::InvalidData) => {
-                f.write_str("identity file: the text is not UTF-8")
-            }
-            Self::Io(kind) => write!(f, "identity file: {kind}"),
-            Self::NotAFile => {
-                f.write_str("this is a folder or a device; expected an identity file")
-            }
-            Self::TooOpen { mode } => write!(
-                f,
-                "identity file has mode {mode:04o}, so others may know the key; chmod 600 it, \
-                 or better make a new one"
-            ),
-            Self::TooLong => write!(f, "identity file is over {FILE_LEN_MAX} bytes"),
-            Self::Pem(error) => write!(f, "identity file: {error}"),
-            Self::Exists => f.write_str("identity file exists and is not written over"),
-            Self::NoEntropy => NoEntropy.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for IdentityFileError {}
+wire::error_text! { IdentityFileError {
+    Self::Io(io::ErrorKind::NotFound) => "there is no such identity file",
+    Self::Io(io::ErrorKind::PermissionDenied) => "this user may not open the identity file",
+    Self::Io(io::ErrorKind::InvalidData) => "identity file: the text is not UTF-8",
+    Self::Io(kind) => "identity file: {kind}",
+    Self::NotAFile => "this is a folder or a device; expected an identity file",
+    Self::TooOpen { mode } =>
+        "identity file has mode {mode:04o}, so others may know the key; chmod 600 it, or better \
+         make a new one",
+    Self::TooLong => "identity file is over {FILE_LEN_MAX} bytes",
+    Self::Pem(error) => "identity file: {error}",
+    Self::Exists => "identity file exists and is not written over",
+    Self::NoEntropy => "{NoEntropy}",
+}}
 
 fn create_draft(path: &Path) -> Result<(PathBuf, File), IdentityFileError> {
     let name = path.file_name().ok_or(IdentityFileError::NotAFile)?;

@@ -12,7 +12,6 @@
 use wire::codec::concat;
 use zeroize::ZeroizeOnDrop;
 
-use crate::secret::opaque_debug;
 use crate::{
     AcceptKey, Iv, OpeningKey, Provider, Role, SealingKey, Secret32, Suite, hkdf, packet_key,
 };
@@ -254,7 +253,7 @@ impl Exporter {
     }
 }
 
-opaque_debug!(Initial, Agreed, TrafficSecret, Exporter);
+wire::opaque_debug!(Initial, Agreed, TrafficSecret, Exporter);
 
 /// Each holds a [`Secret32`], which wipes itself.
 impl ZeroizeOnDrop for Initial {}

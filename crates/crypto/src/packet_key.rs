@@ -1,11 +1,9 @@
 //! Keys that seal and open packets, and never reuse a nonce.
 
 use alloc::boxed::Box;
-use core::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::secret::opaque_debug;
 use crate::{Aead, OpenError, Provider, Suite, TrafficSecret};
 
 /// Seals the packets of one direction, over all its key phases.
@@ -243,17 +241,13 @@ impl Drop for Iv {
 
 impl ZeroizeOnDrop for Iv {}
 
-opaque_debug!(Iv, OpeningKey<A>, AcceptKey<A>);
+wire::opaque_debug!(Iv, OpeningKey<A>, AcceptKey<A>);
 
-impl<A> fmt::Debug for SealingKey<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SealingKey")
-            .field("suite", &self.suite)
-            .field("next", &self.next)
-            .field("sealed", &self.sealed)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([A] SealingKey<A>, this {
+    suite: this.suite,
+    next: this.next,
+    sealed: this.sealed,
+});
 
 /// Why nothing was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,17 +261,11 @@ pub enum SealError {
     KeyNotExpanded,
 }
 
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NumbersUsedUp => "all 2^62 packet numbers are used up",
-            Self::KeyExhausted => "the key has sealed its 2^23 packets",
-            Self::KeyNotExpanded => "the key is not expanded",
-        })
-    }
-}
-
-impl core::error::Error for SealError {}
+wire::error_text! { SealError {
+    Self::NumbersUsedUp => "all 2^62 packet numbers are used up",
+    Self::KeyExhausted => "the key has sealed its 2^23 packets",
+    Self::KeyNotExpanded => "the key is not expanded",
+}}
 
 /// First number of a direction.
 pub(crate) struct Start(pub(crate) u64);

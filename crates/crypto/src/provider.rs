@@ -4,8 +4,6 @@
 //! features enable providers; a type parameter selects one. The traits are open: a wrapper may
 //! count, record or delay the calls of any other provider.
 
-use core::fmt;
-
 use wire::{InstanceId, Seed};
 
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
@@ -149,25 +147,17 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoEntropy;
 
-impl fmt::Display for NoEntropy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the source of randomness failed")
-    }
-}
-
-impl core::error::Error for NoEntropy {}
+wire::error_text! { NoEntropy {
+    Self => "the source of randomness failed",
+}}
 
 /// Sealed bytes were changed, or sealed under another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenError;
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sealed bytes were changed or belong to another key")
-    }
-}
-
-impl core::error::Error for OpenError {}
+wire::error_text! { OpenError {
+    Self => "sealed bytes were changed or belong to another key",
+}}
 
 #[cfg(any(feature = "aws-lc-rs", feature = "ring"))]
 /// SHA-256 and its HMAC give 32 bytes.

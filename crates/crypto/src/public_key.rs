@@ -126,10 +126,6 @@ impl FromStr for PublicKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPoint;
 
-impl fmt::Display for BadPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no uncompressed point of P-256")
-    }
-}
-
-impl core::error::Error for BadPoint {}
+wire::error_text! { BadPoint {
+    Self => "no uncompressed point of P-256",
+}}

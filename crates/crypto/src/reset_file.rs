@@ -8,7 +8,6 @@
 //! 0600 and are never overwritten.
 
 use alloc::string::String;
-use core::fmt;
 use core::net::SocketAddr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -110,24 +109,15 @@ impl From<IdentityFileError> for ResetFileError {
     }
 }
 
-impl fmt::Display for ResetFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(IdentityFileError::Io(kind)) => write!(f, "reset secret file: {kind}"),
-            Self::File(IdentityFileError::TooOpen { mode }) => write!(
-                f,
-                "reset secret file has mode {mode:04o}, so others may know the secret; remove it, and a \
-                 new one is made"
-            ),
-            Self::File(error) => write!(f, "reset secret: {error}"),
-            Self::Text => f.write_str(
-                "reset secret file does not hold 64 hexadecimal digits; remove it, and a new one is made",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ResetFileError {}
+wire::error_text! { ResetFileError {
+    Self::File(IdentityFileError::Io(kind)) => "reset secret file: {kind}",
+    Self::File(IdentityFileError::TooOpen { mode }) =>
+        "reset secret file has mode {mode:04o}, so others may know the secret; remove it, and a \
+         new one is made",
+    Self::File(error) => "reset secret: {error}",
+    Self::Text =>
+        "reset secret file does not hold 64 hexadecimal digits; remove it, and a new one is made",
+}}
 
 const RESET_PLACE: Label = Label::new("tw1 reset place");
 

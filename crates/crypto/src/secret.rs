@@ -58,19 +58,7 @@ impl Drop for Secret32 {
 
 impl ZeroizeOnDrop for Secret32 {}
 
-/// Debug that prints the type's name and nothing of its content.
-macro_rules! opaque_debug {
-    ($($name:ident $(<$parameter:ident>)?),+) => {$(
-        impl $(<$parameter>)? core::fmt::Debug for $name $(<$parameter>)? {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(concat!(stringify!($name), "(..)"))
-            }
-        }
-    )+};
-}
-
-pub(crate) use opaque_debug;
-opaque_debug!(Secret32);
+wire::opaque_debug!(Secret32);
 
 impl PartialEq for Secret32 {
     /// Compares in constant time.

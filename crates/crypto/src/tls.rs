@@ -9,7 +9,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -71,25 +70,15 @@ impl TlsIdentity {
     }
 }
 
-impl fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsIdentity")
-            .field("node", &self.node)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(TlsIdentity, this { node: this.node });
 
 /// The TLS library rejected a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRefused;
 
-impl fmt::Display for KeyRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the identity key was refused by the TLS library")
-    }
-}
-
-impl core::error::Error for KeyRefused {}
+wire::error_text! { KeyRefused {
+    Self => "the identity key was refused by the TLS library",
+}}
 
 /// Returns the configuration of a client that accepts only what `verifier` admits.
 ///
@@ -203,11 +192,7 @@ impl NodeVerifier {
     }
 }
 
-impl fmt::Debug for NodeVerifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeVerifier").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(NodeVerifier);
 
 /// The methods that both verifier traits have.
 macro_rules! tls13_with_raw_keys {

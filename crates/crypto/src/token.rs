@@ -434,17 +434,9 @@ impl fmt::Debug for UserData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserDataTooLong(pub usize);
 
-impl fmt::Display for UserDataTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(len) = self;
-        write!(
-            f,
-            "user data of {len} bytes is over the limit of {USER_DATA_MAX}"
-        )
-    }
-}
-
-impl core::error::Error for UserDataTooLong {}
+wire::error_text! { UserDataTooLong {
+    Self(len) => "user data of {len} bytes is over the limit of {USER_DATA_MAX}",
+}}
 
 /// Why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,26 +462,18 @@ pub enum TokenError {
     OtherServer(InstanceId),
 }
 
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(len) => write!(
-                f,
-                "token of {len} bytes, where {TOKEN_LEN_MIN} to {TOKEN_LEN_MAX} are allowed"
-            ),
-            Self::Version(version) => write!(f, "token version {version}, where 1 is known"),
-            Self::UnknownKey(id) => write!(f, "token is sealed under key {id}, which is not held"),
-            Self::Expired => f.write_str("token has expired"),
-            Self::Lifetime => f.write_str("token lifetime is not within 300 seconds"),
-            Self::Forged => f.write_str("token was changed or belongs to another key or game"),
-            Self::Malformed => f.write_str("token opened, but its contents break the format"),
-            Self::NotYetIssued => f.write_str("token was issued in the future"),
-            Self::OtherServer(id) => write!(f, "token is good for server instance {id}"),
-        }
-    }
-}
-
-impl core::error::Error for TokenError {}
+wire::error_text! { TokenError {
+    Self::Length(len) =>
+        "token of {len} bytes, where {TOKEN_LEN_MIN} to {TOKEN_LEN_MAX} are allowed",
+    Self::Version(version) => "token version {version}, where 1 is known",
+    Self::UnknownKey(id) => "token is sealed under key {id}, which is not held",
+    Self::Expired => "token has expired",
+    Self::Lifetime => "token lifetime is not within 300 seconds",
+    Self::Forged => "token was changed or belongs to another key or game",
+    Self::Malformed => "token opened, but its contents break the format",
+    Self::NotYetIssued => "token was issued in the future",
+    Self::OtherServer(id) => "token is good for server instance {id}",
+}}
 
 /// Why no token was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -507,16 +491,10 @@ impl From<NoEntropy> for SealTokenError {
     }
 }
 
-impl fmt::Display for SealTokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lifetime => f.write_str("token lifetime is not within 300 seconds"),
-            Self::NoEntropy => NoEntropy.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for SealTokenError {}
+wire::error_text! { SealTokenError {
+    Self::Lifetime => "token lifetime is not within 300 seconds",
+    Self::NoEntropy => "{NoEntropy}",
+}}
 
 impl From<Truncated> for TokenError {
     fn from(_: Truncated) -> Self {

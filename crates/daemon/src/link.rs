@@ -209,10 +209,6 @@ impl GameLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkBusy;
 
-impl std::fmt::Display for LinkBusy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the link's queue is full, or the link has ended")
-    }
-}
-
-impl std::error::Error for LinkBusy {}
+wire::error_text! { LinkBusy {
+    Self => "the link's queue is full, or the link has ended",
+}}

@@ -183,18 +183,6 @@ impl Plan {
         (0..RELAYS).filter(move |number| self.node_role(*number) == node_role)
     }
 
-    /// Returns the number of the relay on `host`.
-    #[must_use]
-    pub fn relay_on(&self, host: IpAddr) -> Option<u8> {
-        (0..RELAYS).find(|number| self.relay(*number).ip() == host)
-    }
-
-    /// Returns the seat of the player on `host`.
-    #[must_use]
-    pub fn seat_on(&self, host: IpAddr) -> Option<Seat> {
-        self.seats().find(|seat| self.player(*seat) == host)
-    }
-
     /// Returns the host of the player of `seat`.
     #[must_use]
     pub const fn player(&self, seat: Seat) -> IpAddr {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::fmt;
 use std::io::{self, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -22,16 +21,12 @@ pub(crate) enum ChildId {
     Players,
 }
 
-impl fmt::Display for ChildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hub => f.write_str("hub"),
-            Self::Matchmaker => f.write_str("matchmaker"),
-            Self::Relay(number) => write!(f, "relay {number}"),
-            Self::Players => f.write_str("players"),
-        }
-    }
-}
+wire::display_text! { ChildId {
+    Self::Hub => "hub",
+    Self::Matchmaker => "matchmaker",
+    Self::Relay(number) => "relay {number}",
+    Self::Players => "players",
+}}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChildOutput {

@@ -18,13 +18,9 @@ pub struct BitReader<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-impl core::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the bits end early or hold no valid value")
-    }
-}
-
-impl core::error::Error for Malformed {}
+wire::error_text! { Malformed {
+    Self => "the bits end early or hold no valid value",
+}}
 
 impl<'a> BitReader<'a> {
     /// Starts at the first bit of `bytes`.

@@ -52,8 +52,6 @@ mod hosted;
 mod mesh;
 mod up;
 
-use core::fmt;
-
 use crate::bits::Malformed;
 
 pub use bisect::{
@@ -147,20 +145,12 @@ pub enum DecodeError {
     Malformed,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("datagram ends before its fields do"),
-            Self::UnknownKind(kind) => write!(f, "unknown message kind {kind:#04x}"),
-            Self::Version(version) => {
-                write!(f, "format version {version} where {VERSION} is spoken")
-            }
-            Self::Malformed => f.write_str("a field has a value that no sender writes"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
+wire::error_text! { DecodeError {
+    Self::Truncated => "datagram ends before its fields do",
+    Self::UnknownKind(kind) => "unknown message kind {kind:#04x}",
+    Self::Version(version) => "format version {version} where {VERSION} is spoken",
+    Self::Malformed => "a field has a value that no sender writes",
+}}
 
 #[expect(clippy::fn_params_excessive_bools, reason = "it checks a bool")]
 pub(crate) const fn require(is_valid: bool) -> Result<(), DecodeError> {

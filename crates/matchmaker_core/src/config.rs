@@ -1,6 +1,5 @@
 //! Configuration: what to match, how, and within which limits.
 
-use core::fmt;
 use core::num::NonZeroU8;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -230,17 +229,10 @@ pub struct TeamSizeError {
     pub players: u8,
 }
 
-impl fmt::Display for TeamSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { teams, players } = self;
-        write!(
-            f,
-            "{teams} teams of {players} players, where 1 to {SEATS_MAX} players are allowed"
-        )
-    }
-}
-
-impl core::error::Error for TeamSizeError {}
+wire::error_text! { TeamSizeError {
+    Self { teams, players } =>
+        "{teams} teams of {players} players, where 1 to {SEATS_MAX} players are allowed",
+}}
 
 #[cfg(test)]
 mod tests {

@@ -24,7 +24,6 @@
 mod to_matchmaker;
 mod to_server;
 
-use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::ops::RangeInclusive;
 
@@ -88,29 +87,18 @@ impl From<Truncated> for DecodeError {
     }
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(len) => write!(
-                f,
-                "record of {len} bytes is over the limit of {RECORD_BYTES_MAX}"
-            ),
-            Self::Truncated => f.write_str("fewer bytes than the fields need"),
-            Self::Trailing(len) => write!(f, "{len} bytes behind the last field"),
-            Self::Version(version) => {
-                write!(f, "record version {version}, where {VERSION} is known")
-            }
-            Self::Kind(kind) => write!(f, "no record has kind {kind} here"),
-            Self::Count(count) => write!(f, "a count of {count} is out of range"),
-            Self::Order => f.write_str("matches are not in ascending order"),
-            Self::Flags(flags) => write!(f, "flags {flags:#04x} are reserved"),
-            Self::Key => f.write_str("an identity key is no point of P-256"),
-            Self::Address => f.write_str("an address is neither IPv4 nor IPv6"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
+wire::error_text! { DecodeError {
+    Self::TooLong(len) => "record of {len} bytes is over the limit of {RECORD_BYTES_MAX}",
+    Self::Truncated => "fewer bytes than the fields need",
+    Self::Trailing(len) => "{len} bytes behind the last field",
+    Self::Version(version) => "record version {version}, where {VERSION} is known",
+    Self::Kind(kind) => "no record has kind {kind} here",
+    Self::Count(count) => "a count of {count} is out of range",
+    Self::Order => "matches are not in ascending order",
+    Self::Flags(flags) => "flags {flags:#04x} are reserved",
+    Self::Key => "an identity key is no point of P-256",
+    Self::Address => "an address is neither IPv4 nor IPv6",
+}}
 
 /// A player with its seat, as in the records of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

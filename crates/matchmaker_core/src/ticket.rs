@@ -43,13 +43,9 @@ impl FromStr for TicketId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketIdError;
 
-impl fmt::Display for TicketIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a ticket id has 16 hexadecimal digits")
-    }
-}
-
-impl core::error::Error for TicketIdError {}
+wire::error_text! { TicketIdError {
+    Self => "a ticket id has 16 hexadecimal digits",
+}}
 
 /// Proves that a request comes from the ticket's holder: 16 secret bytes, wiped on drop.
 #[derive(Clone)]
@@ -99,11 +95,7 @@ impl Drop for ResumeKey {
 
 impl ZeroizeOnDrop for ResumeKey {}
 
-impl fmt::Debug for ResumeKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ResumeKey(..)")
-    }
-}
+wire::opaque_debug!(ResumeKey);
 
 /// Chosen by the client for one request; a repeat with the same key is the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,11 +250,7 @@ impl GrantText {
     }
 }
 
-impl fmt::Debug for GrantText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GrantText(..)")
-    }
-}
+wire::opaque_debug!(GrantText);
 
 /// Parses exactly `2 * LEN` hexadecimal digits.
 fn hex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
@@ -301,19 +289,13 @@ impl From<NoEntropy> for SubmitError {
     }
 }
 
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("the queue is full"),
-            Self::Duplicate(ticket) => write!(f, "the player already has ticket {ticket}"),
-            Self::TooSoon(wait) => write!(f, "the next token may be asked for in {wait:?}"),
-            Self::NoClock => f.write_str("the matchmaker has no wall clock yet"),
-            Self::NoEntropy => f.write_str("the source of randomness failed"),
-        }
-    }
-}
-
-impl core::error::Error for SubmitError {}
+wire::error_text! { SubmitError {
+    Self::Full => "the queue is full",
+    Self::Duplicate(ticket) => "the player already has ticket {ticket}",
+    Self::TooSoon(wait) => "the next token may be asked for in {wait:?}",
+    Self::NoClock => "the matchmaker has no wall clock yet",
+    Self::NoEntropy => "the source of randomness failed",
+}}
 
 /// Why a ticket was not cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,17 +309,11 @@ pub enum CancelError {
     Ended,
 }
 
-impl fmt::Display for CancelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "there is no such ticket",
-            Self::Assigned => "the ticket has a seat on a server",
-            Self::Ended => "the ticket has ended",
-        })
-    }
-}
-
-impl core::error::Error for CancelError {}
+wire::error_text! { CancelError {
+    Self::Unknown => "there is no such ticket",
+    Self::Assigned => "the ticket has a seat on a server",
+    Self::Ended => "the ticket has ended",
+}}
 
 /// Why no new token was issued for a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,19 +331,13 @@ pub enum ReissueError {
     NoEntropy,
 }
 
-impl fmt::Display for ReissueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such ticket"),
-            Self::NotAssigned => f.write_str("the ticket has no seat on a server"),
-            Self::TooSoon(wait) => write!(f, "the next token may be asked for in {wait:?}"),
-            Self::NoClock => f.write_str("the matchmaker has no wall clock yet"),
-            Self::NoEntropy => f.write_str("the source of randomness failed"),
-        }
-    }
-}
-
-impl core::error::Error for ReissueError {}
+wire::error_text! { ReissueError {
+    Self::Unknown => "there is no such ticket",
+    Self::NotAssigned => "the ticket has no seat on a server",
+    Self::TooSoon(wait) => "the next token may be asked for in {wait:?}",
+    Self::NoClock => "the matchmaker has no wall clock yet",
+    Self::NoEntropy => "the source of randomness failed",
+}}
 
 #[cfg(test)]
 mod tests {

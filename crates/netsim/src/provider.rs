@@ -49,11 +49,7 @@ pub type SimEphemeral = RustCryptoEphemeral;
 /// A signing key of [`SimProvider`].
 pub type SimSigningKey = RustCryptoSigningKey;
 
-impl fmt::Debug for SimProvider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SimProvider(..)")
-    }
-}
+wire::opaque_debug!(SimProvider);
 
 impl Provider for SimProvider {
     type Aead = SimAead;

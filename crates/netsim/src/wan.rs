@@ -231,12 +231,6 @@ impl City {
     pub const fn name(&self) -> &'static str {
         self.name
     }
-
-    /// Returns its latitude and longitude in hundredths of a degree, north and east positive.
-    #[must_use]
-    pub const fn position_centi(&self) -> (i32, i32) {
-        (self.north_centi, self.east_centi)
-    }
 }
 
 /// Returns the great-circle distance of two cities by their indices in [`CITIES`], in kilometres;

@@ -1,6 +1,5 @@
 //! Configuration of a node.
 
-use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -200,20 +199,13 @@ impl From<NoEntropy> for NewError {
     }
 }
 
-impl fmt::Display for NewError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoEntropy => "the provider has no randomness",
-            Self::Profile => "name or addresses of the profile exceed the bounds of a record",
-            Self::Shards => "a node has from 1 to 8 shards",
-            Self::GameName => "the name of a game is longer than 64 bytes",
-            Self::Probe => "a probe names port 0, or its query is longer than 512 bytes",
-            Self::TunnelIdentity => "the TLS library refused the identity's key",
-            Self::HeaderVersion => {
-                "version 1 of the PROXY protocol knows of no datagrams, which a game is made of"
-            }
-        })
-    }
-}
-
-impl core::error::Error for NewError {}
+wire::error_text! { NewError {
+    Self::NoEntropy => "the provider has no randomness",
+    Self::Profile => "name or addresses of the profile exceed the bounds of a record",
+    Self::Shards => "a node has from 1 to 8 shards",
+    Self::GameName => "the name of a game is longer than 64 bytes",
+    Self::Probe => "a probe names port 0, or its query is longer than 512 bytes",
+    Self::TunnelIdentity => "the TLS library refused the identity's key",
+    Self::HeaderVersion =>
+        "version 1 of the PROXY protocol knows of no datagrams, which a game is made of",
+}}

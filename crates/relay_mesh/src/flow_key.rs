@@ -1,6 +1,5 @@
 //! End-to-end sealing between entry and exit: a packet is sealed once for all paths.
 
-use core::fmt;
 use core::time::Duration;
 
 use crypto::{Aead, Exporter, Label, Provider, SEALS_MAX, SealingKey, Suite, TrafficSecret};
@@ -219,30 +218,13 @@ pub enum FlowDrop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AeadLimitReached;
 
-impl fmt::Display for AeadLimitReached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the packet numbers of the flow are used up")
-    }
-}
+wire::error_text! { AeadLimitReached {
+    Self => "the packet numbers of the flow are used up",
+}}
 
-impl core::error::Error for AeadLimitReached {}
+wire::debug_fields!([A] FlowSealer<A>, this { flow: this.flow, phase: this.phase });
 
-impl<A> fmt::Debug for FlowSealer<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowSealer")
-            .field("flow", &self.flow)
-            .field("phase", &self.phase)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<A> fmt::Debug for FlowOpener<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowOpener")
-            .field("flow", &self.flow)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([A] FlowOpener<A>, this { flow: this.flow });
 
 /// `flow 8 | phase 1 | number 8`, independent of the path.
 fn aad(FlowId(flow): FlowId, phase: Phase, number: u64) -> [u8; 17] {

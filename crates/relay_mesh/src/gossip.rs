@@ -40,7 +40,6 @@ mod repair;
 mod tests;
 mod tree;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -405,14 +404,10 @@ impl<P: Provider> Gossip<P> {
     }
 }
 
-impl<P: Provider> fmt::Debug for Gossip<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gossip")
-            .field("neighbours", &self.neighbours.len())
-            .field("stats", &self.stats)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([P: Provider] Gossip<P>, this {
+    neighbours: this.neighbours.len(),
+    stats: this.stats,
+});
 
 /// Draws an index below `len`, or 0; consumes one number in either case.
 fn draw_index(generator: &mut Generator, len: usize) -> usize {

@@ -1,7 +1,5 @@
 //! Hop frames: the header by which a node forwards a game packet, and the tags of tag-only links.
 
-use core::fmt;
-
 use crypto::{Exporter, Label, Provider, Secret32, equal};
 use siphasher::sip::SipHasher24;
 use zeroize::Zeroize;
@@ -252,18 +250,12 @@ pub enum HopError {
     Malformed,
 }
 
-impl fmt::Display for HopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("truncated hop frame"),
-            Self::Oversize(len) => write!(f, "hop frame of {len} bytes, over {FRAME_MAX}"),
-            Self::UnknownKind(kind) => write!(f, "hop frame of unknown kind {kind:#04x}"),
-            Self::Malformed => f.write_str("hop frame with a field out of range"),
-        }
-    }
-}
-
-impl core::error::Error for HopError {}
+wire::error_text! { HopError {
+    Self::Truncated => "truncated hop frame",
+    Self::Oversize(len) => "hop frame of {len} bytes, over {FRAME_MAX}",
+    Self::UnknownKind(kind) => "hop frame of unknown kind {kind:#04x}",
+    Self::Malformed => "hop frame with a field out of range",
+}}
 
 /// UDP payload in bytes that every link must carry; checked at link-up.
 pub const FRAME_MAX: usize = 1_280;
@@ -380,11 +372,7 @@ impl Drop for HopKey {
     }
 }
 
-impl fmt::Debug for HopKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HopKey(..)")
-    }
-}
+wire::opaque_debug!(HopKey);
 
 /// Creates the keys of labels that one link's frames arrive at.
 ///

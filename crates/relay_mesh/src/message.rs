@@ -43,7 +43,6 @@
 //!
 //! All other type bytes are unassigned, and refused.
 
-use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use wire::{Reader, Truncated, Writer};
@@ -126,23 +125,15 @@ impl From<Truncated> for DecodeError {
     }
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("the bytes end within a field"),
-            Self::Trailing => f.write_str("bytes follow the last field"),
-            Self::UnknownType(kind) => write!(f, "no message has the type {kind:#04x}"),
-            Self::UnknownVersion(version) => {
-                write!(f, "hello has version {version}, expected 1")
-            }
-            Self::OverLimit { found, max } => write!(f, "{found} is over the limit of {max}"),
-            Self::Unordered => f.write_str("entries are not in ascending order"),
-            Self::BadValue => f.write_str("a field has an unknown value"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
+wire::error_text! { DecodeError {
+    Self::Truncated => "the bytes end within a field",
+    Self::Trailing => "bytes follow the last field",
+    Self::UnknownType(kind) => "no message has the type {kind:#04x}",
+    Self::UnknownVersion(version) => "hello has version {version}, expected 1",
+    Self::OverLimit { found, max } => "{found} is over the limit of {max}",
+    Self::Unordered => "entries are not in ascending order",
+    Self::BadValue => "a field has an unknown value",
+}}
 
 /// Starts to read a message of type `kind`.
 pub(crate) fn of_type(kind: u8, bytes: &[u8]) -> Result<Reader<'_>, DecodeError> {

@@ -572,15 +572,11 @@ impl<P: Provider> Machine for Node<P> {
     }
 }
 
-impl<P: Provider> core::fmt::Debug for Node<P> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Node")
-            .field("own", &self.own)
-            .field("flows", &self.flows.len())
-            .field("path_sets", &self.path_sets.len())
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([P: Provider] Node<P>, this {
+    own: this.own,
+    flows: this.flows.len(),
+    path_sets: this.path_sets.len(),
+});
 
 fn check(config: &Config) -> Result<(), NewError> {
     if !(1..=ShardId::COUNT_MAX).contains(&config.shards) {

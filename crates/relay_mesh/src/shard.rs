@@ -2,7 +2,6 @@
 //! thread.
 
 use core::convert::Infallible;
-use core::fmt;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -294,14 +293,10 @@ impl<P: Provider> Machine for Forwarder<P> {
     }
 }
 
-impl<P: Provider> fmt::Debug for Forwarder<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Forwarder")
-            .field("shard", &self.shard)
-            .field("strays", &self.strays.len())
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([P: Provider] Forwarder<P>, this {
+    shard: this.shard,
+    strays: this.strays.len(),
+});
 
 /// Queued datagrams for the node.
 pub const STRAYS_MAX: usize = 1_024;

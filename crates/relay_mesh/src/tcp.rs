@@ -1,6 +1,5 @@
 //! TCP games of a node: requests to the driver of its TCP sockets.
 
-use core::fmt;
 use core::net::SocketAddr;
 
 use crate::game::Game;
@@ -111,14 +110,8 @@ pub enum TcpRefused {
     LimitReached,
 }
 
-impl fmt::Display for TcpRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoGame => "the port belongs to no game",
-            Self::NoExit => "no exit of the game can be reached",
-            Self::LimitReached => "the limit of connections is reached",
-        })
-    }
-}
-
-impl core::error::Error for TcpRefused {}
+wire::error_text! { TcpRefused {
+    Self::NoGame => "the port belongs to no game",
+    Self::NoExit => "no exit of the game can be reached",
+    Self::LimitReached => "the limit of connections is reached",
+}}

@@ -1,7 +1,5 @@
 //! Trunks: several hop frames to one neighbour in one datagram.
 
-use core::fmt;
-
 use crate::hop::FRAME_MAX;
 
 /// Frames of a trunk: [`KIND`], then for each frame its length, 2 bytes, big-endian, and the frame,
@@ -86,18 +84,12 @@ pub enum TrunkError {
     BadFrame,
 }
 
-impl fmt::Display for TrunkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("trunk cut short"),
-            Self::Oversize(len) => write!(f, "trunk of {len} bytes, over {FRAME_MAX}"),
-            Self::NoTrunk(first) => write!(f, "no trunk: it begins with {first:#04x}"),
-            Self::BadFrame => f.write_str("trunk with an empty frame, or another trunk, in it"),
-        }
-    }
-}
-
-impl core::error::Error for TrunkError {}
+wire::error_text! { TrunkError {
+    Self::Truncated => "trunk cut short",
+    Self::Oversize(len) => "trunk of {len} bytes, over {FRAME_MAX}",
+    Self::NoTrunk(first) => "no trunk: it begins with {first:#04x}",
+    Self::BadFrame => "trunk with an empty frame, or another trunk, in it",
+}}
 
 /// First byte of a trunk.
 pub const KIND: u8 = 0x82;

@@ -21,7 +21,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -368,16 +367,15 @@ impl Tunnel {
     }
 }
 
-impl fmt::Debug for Tunnel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tunnel")
-            .field("number", &self.number)
-            .field("side", &self.side)
-            .field("state", &self.state)
-            .field("conns", &self.conns.len())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Tunnel,
+    this {
+        number: this.number,
+        side: this.side,
+        state: this.state,
+        conns: this.conns.len(),
     }
-}
+);
 
 /// Bytes of one connection per direction: sent, and not read by the driver at the remote end.
 pub const WINDOW: u32 = 512 << 10;

@@ -167,18 +167,14 @@ pub enum End {
     Stuck,
 }
 
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("stopped by the application"),
-            Self::Drained => f.write_str("shut down in order"),
-            Self::DeadlinePassed => f.write_str("shut down at the deadline"),
-            Self::Failed(kind) => write!(f, "failed to wait: {kind}"),
-            Self::Panicked(message) => write!(f, "panicked: {message}"),
-            Self::Stuck => f.write_str("still running after the deadline"),
-        }
-    }
-}
+wire::display_text! { End {
+    Self::Stopped => "stopped by the application",
+    Self::Drained => "shut down in order",
+    Self::DeadlinePassed => "shut down at the deadline",
+    Self::Failed(kind) => "failed to wait: {kind}",
+    Self::Panicked(message) => "panicked: {message}",
+    Self::Stuck => "still running after the deadline",
+}}
 
 /// How a servicer ended, with its final counters.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 mod dial;
 
-use core::fmt;
 use std::ops::ControlFlow;
 
 use crypto::{Identity, NoEntropy, Provider as _, Ring};
@@ -107,18 +106,12 @@ pub enum HubNodeError {
     Spawn(SpawnError),
 }
 
-impl fmt::Display for HubNodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHub => f.write_str("the join file names no hub with an address"),
-            Self::Key(error) => error.fmt(f),
-            Self::Random(_) => f.write_str("the system's source of randomness failed"),
-            Self::Spawn(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for HubNodeError {}
+wire::error_text! { HubNodeError {
+    Self::NoHub => "the join file names no hub with an address",
+    Self::Key(error) => "{error}",
+    Self::Random(_) => "the system's source of randomness failed",
+    Self::Spawn(error) => "{error}",
+}}
 
 struct Driven<A> {
     application: A,

@@ -140,10 +140,9 @@ impl Client {
     }
 }
 
-impl core::fmt::Debug for Client {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Client")
-            .field("session", &self.session)
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Client,
+    this {
+        session: this.session
     }
-}
+);

@@ -46,13 +46,9 @@ impl fmt::Debug for KeyError {
     }
 }
 
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a server key has 130 hexadecimal digits and is a point of P-256")
-    }
-}
-
-impl core::error::Error for KeyError {}
+wire::error_text! { KeyError {
+    Self => "a server key has 130 hexadecimal digits and is a point of P-256",
+}}
 
 #[cfg(test)]
 mod tests {

@@ -319,13 +319,12 @@ impl Server {
     }
 }
 
-impl core::fmt::Debug for Server {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Server")
-            .field("address", &self.socket.address())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Server,
+    this {
+        address: this.socket.address()
     }
-}
+);
 
 /// Callbacks of a game server.
 ///

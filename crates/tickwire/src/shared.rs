@@ -4,7 +4,6 @@ mod allowance;
 mod send_queue;
 mod tracked;
 
-use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -350,11 +349,7 @@ impl ReportCallback {
     }
 }
 
-impl fmt::Debug for ReportCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReportCallback(..)")
-    }
-}
+wire::opaque_debug!(ReportCallback);
 
 /// The pending requests for a report; `None` once the thread has ended.
 ///

@@ -307,31 +307,23 @@ pub enum OpenError {
     System(io::Error),
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => error.fmt(f),
-            Self::NoEntropy => NoEntropy.fmt(f),
-            Self::Identity(error) => error.fmt(f),
-            Self::Resolve(error) => write!(
-                f,
-                "the server's address cannot be resolved: {error}; expected a host and a port, such as \
-                 play.example.net:7777, 192.0.2.1:7777 or [2001:db8::1]:7777"
-            ),
-            Self::Connect(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::System(error) => error.fmt(f),
-        }
-    }
-}
+wire::error_text! { OpenError {
+    Self::Bind(error) => "{error}",
+    Self::NoEntropy => "{NoEntropy}",
+    Self::Identity(error) => "{error}",
+    Self::Resolve(error) =>
+        "the server's address cannot be resolved: {error}; expected a host and a port, such as \
+         play.example.net:7777, 192.0.2.1:7777 or [2001:db8::1]:7777",
+    Self::Connect(error) => "{error}",
+    Self::Listen(error) => "{error}",
+    Self::System(error) => "{error}",
+}}
 
 impl fmt::Debug for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl core::error::Error for OpenError {}
 
 impl From<BindError> for OpenError {
     fn from(error: BindError) -> Self {

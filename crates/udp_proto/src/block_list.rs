@@ -226,17 +226,11 @@ pub enum BlockError {
     Full,
 }
 
-impl fmt::Display for BlockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text => f.write_str("a prefix is an address, and maybe a slash and its bits"),
-            Self::Bits(bits) => write!(f, "prefix of {bits} bits is out of range"),
-            Self::Full => write!(f, "the block list holds {PREFIXES_MAX} prefixes already"),
-        }
-    }
-}
-
-impl core::error::Error for BlockError {}
+wire::error_text! { BlockError {
+    Self::Text => "a prefix is an address, and maybe a slash and its bits",
+    Self::Bits(bits) => "prefix of {bits} bits is out of range",
+    Self::Full => "the block list holds {PREFIXES_MAX} prefixes already",
+}}
 
 #[cfg(test)]
 mod tests;

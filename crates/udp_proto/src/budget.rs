@@ -1,6 +1,5 @@
 //! Limits on what all sources may spend in a time, and on the share of one network.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -65,11 +64,7 @@ impl AnswerBudget {
     }
 }
 
-impl fmt::Debug for AnswerBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerBudget").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(AnswerBudget);
 
 /// Binary logarithm of the number of buckets.
 const BUCKETS_LOG2: u32 = 16;
@@ -306,14 +301,13 @@ impl Rationed {
     }
 }
 
-impl fmt::Debug for Rationed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rationed")
-            .field("common", &self.common)
-            .field("prefixes", &self.full_at.len())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Rationed,
+    this {
+        common: this.common,
+        prefixes: this.full_at.len()
     }
-}
+);
 
 #[cfg(test)]
 mod tests;

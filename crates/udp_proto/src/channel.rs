@@ -2,7 +2,6 @@
 
 mod msg;
 
-use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -373,23 +372,11 @@ pub enum TableError {
     },
 }
 
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(found) => write!(f, "{found} channels, where 1 to 32 are allowed"),
-            Self::MessageBytes {
-                channel: ChannelId(channel),
-                found,
-                max,
-            } => write!(
-                f,
-                "channel {channel} allows messages of {found} bytes, over the limit of {max}"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TableError {}
+wire::error_text! { TableError {
+    Self::Length(found) => "{found} channels, where 1 to 32 are allowed",
+    Self::MessageBytes { channel: ChannelId(channel), found, max } =>
+        "channel {channel} allows messages of {found} bytes, over the limit of {max}",
+}}
 
 const _: () = assert!(
     ChannelTable::UNRELIABLE_BYTES_MAX + fragment_cost(58) <= UNRELIABLE_BUDGET,
@@ -457,21 +444,13 @@ pub enum SendError {
     TooManyTracked,
 }
 
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("the session is not open"),
-            Self::UnknownChannel(ChannelId(id)) => write!(f, "there is no channel {id}"),
-            Self::TooLarge { len, max } => {
-                write!(f, "message of {len} bytes is over the limit of {max}")
-            }
-            Self::Full => f.write_str("the channel's send queue is full"),
-            Self::TooManyTracked => f.write_str("too many messages are tracked"),
-        }
-    }
-}
-
-impl core::error::Error for SendError {}
+wire::error_text! { SendError {
+    Self::Closed => "the session is not open",
+    Self::UnknownChannel(ChannelId(id)) => "there is no channel {id}",
+    Self::TooLarge { len, max } => "message of {len} bytes is over the limit of {max}",
+    Self::Full => "the channel's send queue is full",
+    Self::TooManyTracked => "too many messages are tracked",
+}}
 
 /// A peer's violation that ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -498,17 +477,11 @@ impl ChannelError {
     }
 }
 
-impl fmt::Display for ChannelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frame => f.write_str("message frame without a meaning"),
-            Self::Fragment(error) => write!(f, "fragment refused: {error}"),
-            Self::Flow => f.write_str("more reliable data than granted"),
-        }
-    }
-}
-
-impl core::error::Error for ChannelError {}
+wire::error_text! { ChannelError {
+    Self::Frame => "message frame without a meaning",
+    Self::Fragment(error) => "fragment refused: {error}",
+    Self::Flow => "more reliable data than granted",
+}}
 
 impl From<FragmentError> for ChannelError {
     fn from(error: FragmentError) -> Self {

@@ -500,15 +500,11 @@ impl<P: Provider> Endpoint<P> {
 /// How late a driver may be; TWP/1, section 11.
 const LATE: Duration = Duration::from_millis(250);
 
-impl<P: Provider> core::fmt::Debug for Endpoint<P> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("app_id", &self.app_id)
-            .field("sessions", &self.slots.len())
-            .field("is_listening", &self.listener.is_some())
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([P: Provider] Endpoint<P>, this {
+    app_id: this.app_id,
+    sessions: this.slots.len(),
+    is_listening: this.listener.is_some(),
+});
 
 /// The endpoint has no commands.
 impl<P: Provider> Machine for Endpoint<P> {

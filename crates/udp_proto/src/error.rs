@@ -199,16 +199,12 @@ pub enum CloseReason {
     Reset,
 }
 
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local(code) => write!(f, "closed here: {code}"),
-            Self::Peer(code) => write!(f, "closed by the peer: {code}"),
-            Self::Timeout => f.write_str("the idle timeout passed"),
-            Self::Reset => f.write_str("the server does not know the session any more"),
-        }
-    }
-}
+wire::display_text! { CloseReason {
+    Self::Local(code) => "closed here: {code}",
+    Self::Peer(code) => "closed by the peer: {code}",
+    Self::Timeout => "the idle timeout passed",
+    Self::Reset => "the server does not know the session any more",
+}}
 
 /// Why `listen` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,18 +221,12 @@ pub enum ListenError {
     NoEntropy,
 }
 
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AlreadyListening => "the endpoint listens already",
-            Self::Certificate => "the certificate is for another key or instance",
-            Self::NoConnectionIds => "an endpoint without connection ids cannot listen",
-            Self::NoEntropy => "the system gave no randomness",
-        })
-    }
-}
-
-impl core::error::Error for ListenError {}
+wire::error_text! { ListenError {
+    Self::AlreadyListening => "the endpoint listens already",
+    Self::Certificate => "the certificate is for another key or instance",
+    Self::NoConnectionIds => "an endpoint without connection ids cannot listen",
+    Self::NoEntropy => "the system gave no randomness",
+}}
 
 impl From<crypto::NoEntropy> for ListenError {
     fn from(crypto::NoEntropy: crypto::NoEntropy) -> Self {
@@ -270,26 +260,18 @@ pub enum ConnectError {
     NoEntropy,
 }
 
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Addresses(count) => write!(f, "{count} addresses where 1 to 8 are allowed"),
-            Self::Destination(error) => error.fmt(f),
-            Self::ServerKeys(count) => {
-                write!(f, "{count} server keys where 1 to 4 are allowed")
-            }
-            Self::RootKeys(count) => write!(f, "{count} root keys where 1 or 2 are allowed"),
-            Self::ServerKeyRepeated => f.write_str("a server key was given twice"),
-            Self::TokenLength(len) => write!(f, "token of {len} bytes is over the limit of 1000"),
-            Self::Full => f.write_str("all sessions of this endpoint are taken"),
-            Self::AddressTaken => f.write_str("a session with this address exists"),
-            Self::NoIdentity => f.write_str("peer mode needs an endpoint that listens"),
-            Self::NoEntropy => f.write_str("the system gave no randomness"),
-        }
-    }
-}
-
-impl core::error::Error for ConnectError {}
+wire::error_text! { ConnectError {
+    Self::Addresses(count) => "{count} addresses where 1 to 8 are allowed",
+    Self::Destination(error) => "{error}",
+    Self::ServerKeys(count) => "{count} server keys where 1 to 4 are allowed",
+    Self::RootKeys(count) => "{count} root keys where 1 or 2 are allowed",
+    Self::ServerKeyRepeated => "a server key was given twice",
+    Self::TokenLength(len) => "token of {len} bytes is over the limit of 1000",
+    Self::Full => "all sessions of this endpoint are taken",
+    Self::AddressTaken => "a session with this address exists",
+    Self::NoIdentity => "peer mode needs an endpoint that listens",
+    Self::NoEntropy => "the system gave no randomness",
+}}
 
 impl From<BadDestination> for ConnectError {
     fn from(error: BadDestination) -> Self {
@@ -355,37 +337,25 @@ impl ConnectFailure {
     }
 }
 
-impl fmt::Display for ConnectFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Timeout => f.write_str("no server answered in time"),
-            Self::NotTheServer { rejected } => {
-                write!(
-                    f,
-                    "{rejected} answers did not come from the expected server key"
-                )
-            }
-            Self::Certificate(error) => error.fmt(f),
-            Self::Refused(code) => write!(f, "the server refused: {code}"),
-            Self::RefusedUnproved(code) => write!(f, "the server refused (unproved): {code}"),
-            Self::Version => f.write_str("no version in common"),
-            Self::Cancelled => f.write_str("given up by the application"),
-            Self::NoEntropy => f.write_str("the system gave no randomness"),
-        }
-    }
-}
+wire::display_text! { ConnectFailure {
+    Self::Timeout => "no server answered in time",
+    Self::NotTheServer { rejected } =>
+        "{rejected} answers did not come from the expected server key",
+    Self::Certificate(error) => "{error}",
+    Self::Refused(code) => "the server refused: {code}",
+    Self::RefusedUnproved(code) => "the server refused (unproved): {code}",
+    Self::Version => "no version in common",
+    Self::Cancelled => "given up by the application",
+    Self::NoEntropy => "the system gave no randomness",
+}}
 
 /// The session has ended or never existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSession;
 
-impl fmt::Display for NoSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such session")
-    }
-}
-
-impl core::error::Error for NoSession {}
+wire::error_text! { NoSession {
+    Self => "no such session",
+}}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Fragmentation of long messages, and their reassembly.
 
-use core::fmt;
 use core::time::Duration;
 
 /// Bytes in each fragment but the last; TWP/1, section 7.1.
@@ -438,26 +437,12 @@ pub enum FragmentError {
     Contradiction,
 }
 
-impl fmt::Display for FragmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => write!(f, "fragment count {count} is out of range"),
-            Self::Index { index, count } => {
-                write!(
-                    f,
-                    "fragment index {index} of a message of {count} fragments"
-                )
-            }
-            Self::Length(len) => write!(
-                f,
-                "fragment of {len} bytes is not as long as its place asks"
-            ),
-            Self::Contradiction => f.write_str("fragment contradicts an earlier one"),
-        }
-    }
-}
-
-impl core::error::Error for FragmentError {}
+wire::error_text! { FragmentError {
+    Self::Count(count) => "fragment count {count} is out of range",
+    Self::Index { index, count } => "fragment index {index} of a message of {count} fragments",
+    Self::Length(len) => "fragment of {len} bytes is not as long as its place asks",
+    Self::Contradiction => "fragment contradicts an earlier one",
+}}
 
 /// Byte strings in chained blocks of `LEN` bytes, which are reused: a string wastes less than one
 /// block, and a steady load allocates nothing.

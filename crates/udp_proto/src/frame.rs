@@ -16,7 +16,6 @@
 //! | 0x0A | IDENTITY | public key 65, signature 64 |
 //! | 0x80..=0xFF | MSG | [`MsgFrame`] |
 
-use core::fmt;
 use core::time::Duration;
 
 use wire::{Reader, Truncated, Writer};
@@ -322,20 +321,14 @@ impl From<ChannelError> for FrameError {
     }
 }
 
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("frame is cut off"),
-            Self::UnknownType(kind) => write!(f, "frame type {kind:#04x} is not known"),
-            Self::NotMinimal => f.write_str("field has a shorter encoding"),
-            Self::TooLong => f.write_str("length is over the limit of its field"),
-            Self::TooMany => f.write_str("more frames than one packet may hold"),
-            Self::Message(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}
+wire::error_text! { FrameError {
+    Self::Truncated => "frame is cut off",
+    Self::UnknownType(kind) => "frame type {kind:#04x} is not known",
+    Self::NotMinimal => "field has a shorter encoding",
+    Self::TooLong => "length is over the limit of its field",
+    Self::TooMany => "more frames than one packet may hold",
+    Self::Message(error) => "{error}",
+}}
 
 /// Most frames other than messages and padding in one packet: a sender needs fewer.
 pub const CONTROL_FRAMES_MAX: usize = 16;

@@ -236,25 +236,16 @@ impl From<Truncated> for HeaderError {
     }
 }
 
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("shorter than the shortest packet"),
-            Self::Reserved(first) => write!(f, "first byte {first:#04x} has reserved bits set"),
-        }
-    }
-}
-
-impl core::error::Error for HeaderError {}
+wire::error_text! { HeaderError {
+    Self::Truncated => "shorter than the shortest packet",
+    Self::Reserved(first) => "first byte {first:#04x} has reserved bits set",
+}}
 
 /// Bytes of an AEAD tag.
 pub const TAG_LEN: usize = 16;
 
 /// Least plaintext, in bytes; shorter ones are padded, RFC 9001, section 5.4.2.
 pub const PLAINTEXT_LEN_MIN: usize = 4;
-
-/// Shortest packet: no connection id, 2-byte number.
-pub const PACKET_LEN_MIN: usize = 1 + 2 + PLAINTEXT_LEN_MIN + TAG_LEN;
 
 /// The constant bits of the first byte.
 const FIXED: u8 = 0x40;

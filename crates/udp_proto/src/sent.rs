@@ -507,13 +507,9 @@ pub struct AckUnsent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentsFull<C>(pub C);
 
-impl fmt::Display for AckUnsent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("acknowledgement of a packet that was never sent")
-    }
-}
-
-impl core::error::Error for AckUnsent {}
+wire::error_text! { AckUnsent {
+    Self => "acknowledgement of a packet that was never sent",
+}}
 
 impl<C> fmt::Display for ContentsFull<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

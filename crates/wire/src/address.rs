@@ -257,23 +257,13 @@ pub enum AddressError {
     Form,
 }
 
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty | Self::Form => {
-                "expected IP:port, like 192.0.2.7:5029 or [2001:db8::1]:5029"
-            }
-            Self::NoPort => "the port is missing; expected IP:port, like 192.0.2.7:5029",
-            Self::Port => "the port is not within 1 to 65535",
-            Self::NoBrackets => "an IPv6 address with a port needs brackets, like [::1]:5029",
-            Self::HostName => {
-                "host names are not resolved here; expected IP:port, like 192.0.2.7:5029"
-            }
-        })
-    }
-}
-
-impl core::error::Error for AddressError {}
+crate::error_text! { AddressError {
+    Self::Empty | Self::Form => "expected IP:port, like 192.0.2.7:5029 or [2001:db8::1]:5029",
+    Self::NoPort => "the port is missing; expected IP:port, like 192.0.2.7:5029",
+    Self::Port => "the port is not within 1 to 65535",
+    Self::NoBrackets => "an IPv6 address with a port needs brackets, like [::1]:5029",
+    Self::HostName => "host names are not resolved here; expected IP:port, like 192.0.2.7:5029",
+}}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! Fields of datagrams and records: big-endian, and every read checks the length.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 /// Reads fields from the front of a slice.
 ///
@@ -116,13 +115,9 @@ impl<'a> Reader<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated;
 
-impl fmt::Display for Truncated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("fewer bytes than the field needs")
-    }
-}
-
-impl core::error::Error for Truncated {}
+crate::error_text! { Truncated {
+    Self => "fewer bytes than the field needs",
+}}
 
 /// A field with a fixed encoding.
 pub trait Encode {

@@ -52,16 +52,10 @@ pub enum NodeIdError {
     Digit,
 }
 
-impl fmt::Display for NodeIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(len) => write!(f, "node id has {len} bytes where 64 digits are needed"),
-            Self::Digit => f.write_str("node id holds something else than hexadecimal digits"),
-        }
-    }
-}
-
-impl core::error::Error for NodeIdError {}
+crate::error_text! { NodeIdError {
+    Self::Length(len) => "node id has {len} bytes where 64 digits are needed",
+    Self::Digit => "node id holds something else than hexadecimal digits",
+}}
 
 /// One run of one server. The server draws it at random when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod proxy_header;
 pub mod seed;
 pub mod source_limiter;
+mod text;
 pub mod time;
 pub mod token_bucket;
 

@@ -1,6 +1,5 @@
 //! A keyed hash table without iteration, for the data planes.
 
-use core::fmt;
 use core::hash::{BuildHasher, Hash};
 
 use siphasher::sip::SipHasher13;
@@ -73,13 +72,7 @@ impl<K: Eq + Hash, V> Lookup<K, V> {
     }
 }
 
-impl<K, V> fmt::Debug for Lookup<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookup")
-            .field("len", &self.entries.len())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug_fields!([K, V] Lookup<K, V>, this { len: this.entries.len() });
 
 /// SipHash-1-3 under a key that peers do not know.
 #[derive(Clone)]

@@ -14,7 +14,6 @@
 //! Version 1, extensions and their checksum are in `relay_mesh::proxy_header`.
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::address::mapped;
@@ -313,19 +312,13 @@ pub enum BadHeader {
     Short,
 }
 
-impl fmt::Display for BadHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "the header is over the length limit",
-            Self::Version => "the header is of an unknown version",
-            Self::Command => "the header has an unknown command",
-            Self::Family => "the header has an unknown family or transport",
-            Self::Short => "the header ends within its addresses",
-        })
-    }
-}
-
-impl core::error::Error for BadHeader {}
+crate::error_text! { BadHeader {
+    Self::TooLong => "the header is over the length limit",
+    Self::Version => "the header is of an unknown version",
+    Self::Command => "the header has an unknown command",
+    Self::Family => "the header has an unknown family or transport",
+    Self::Short => "the header ends within its addresses",
+}}
 
 #[cfg(test)]
 mod tests {

@@ -73,7 +73,12 @@ impl Stack for QuinnProto {
         let mut end = QuinnEnd::new(None, now);
         let (handle, connection) = end
             .endpoint
-            .connect(end.base + now, client_config(connect_data), server, config::NAME)
+            .connect(
+                end.base + now,
+                client_config(connect_data),
+                server,
+                config::NAME,
+            )
             .expect("a target that is allowed");
         end.connections.insert(handle, Peer::new(connection));
         end

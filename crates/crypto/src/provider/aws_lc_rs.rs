@@ -11,7 +11,6 @@ use aws_lc_rs::{digest, hmac};
 use zeroize::Zeroize;
 
 use super::{Aead, AgreementKey, NoEntropy, OpenError, Provider, Role, first_32};
-use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on aws-lc-rs, with the randomness of AWS-LC, which the operating system seeds.
@@ -126,7 +125,7 @@ impl Provider for AwsLcRs {
     }
 }
 
-opaque_debug!(AwsLcRsAead, AwsLcRsEphemeral, AwsLcRsSigningKey);
+wire::opaque_debug!(AwsLcRsAead, AwsLcRsEphemeral, AwsLcRsSigningKey);
 
 /// An AEAD of [`AwsLcRs`] with its key.
 pub struct AwsLcRsAead(LessSafeKey);

@@ -10,7 +10,6 @@ use ring::{digest, hmac};
 use zeroize::Zeroize;
 
 use super::{Aead, NoEntropy, OpenError, Provider, Role, first_32, x_of_shared_point};
-use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider on ring, with the randomness of the operating system. ring consumes an ephemeral key at
@@ -137,7 +136,7 @@ impl Provider for Ring {
     }
 }
 
-opaque_debug!(RingAead, RingEphemeral, RingSigningKey);
+wire::opaque_debug!(RingAead, RingEphemeral, RingSigningKey);
 
 /// An AEAD of ring with its key.
 pub struct RingAead(LessSafeKey);

@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{Aead, AgreementKey, NoEntropy, OpenError, Provider, Role, x_of_shared_point};
-use crate::secret::opaque_debug;
 use crate::{BadPoint, Identity, PublicKey, Secret32, Suite};
 
 /// Provider in Rust alone, without C or assembly, for WebAssembly; several times slower than
@@ -46,7 +45,7 @@ impl<E: Entropy> RustCrypto<E> {
     }
 }
 
-opaque_debug!(
+wire::opaque_debug!(
     RustCrypto<E>,
     RustCryptoAead,
     RustCryptoEphemeral,

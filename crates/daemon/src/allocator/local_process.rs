@@ -135,13 +135,9 @@ impl FromStr for PortRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRangeError;
 
-impl fmt::Display for PortRangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ports are given as FIRST-LAST, each from 1 to 65535")
-    }
-}
-
-impl std::error::Error for PortRangeError {}
+wire::error_text! { PortRangeError {
+    Self => "ports are given as FIRST-LAST, each from 1 to 65535",
+}}
 
 /// Runs game servers as child processes. Dropping it stops them all, which takes slightly longer
 /// than [`LocalProcessConfig::grace`] at most.

@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -513,17 +512,13 @@ pub enum LeaseEnd {
     Left,
 }
 
-impl fmt::Display for LeaseEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Expired => f.write_str("the lease was not renewed"),
-            Self::Retired => f.write_str("the matchmaker gave this instance up"),
-            Self::Refused(reason) => write!(f, "the matchmaker refused this server: {reason:?}"),
-            Self::Superseded => f.write_str("a later run of this node has joined the hub"),
-            Self::Left => f.write_str("the instance has left"),
-        }
-    }
-}
+wire::display_text! { LeaseEnd {
+    Self::Expired => "the lease was not renewed",
+    Self::Retired => "the matchmaker gave this instance up",
+    Self::Refused(reason) => "the matchmaker refused this server: {reason:?}",
+    Self::Superseded => "a later run of this node has joined the hub",
+    Self::Left => "the instance has left",
+}}
 
 /// Token keys of one instance. It holds key bytes, so it has no `Debug`.
 struct Keys {

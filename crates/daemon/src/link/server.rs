@@ -1,7 +1,6 @@
 //! The application of a game server's hub node: connects lease, game and hub.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -25,12 +24,8 @@ pub(super) enum LinkRequest {
     TokenKey(Box<TokenKey>),
 }
 
-impl fmt::Debug for LinkRequest {
-    /// Without the contents, which may be a key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LinkRequest(..)")
-    }
-}
+// Without the contents, which may be a key.
+wire::opaque_debug!(LinkRequest);
 
 pub(super) struct ServerApplication {
     lease: Lease,

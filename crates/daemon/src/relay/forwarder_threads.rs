@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -151,11 +150,7 @@ struct ForwarderApp {
     dropped: u64,
 }
 
-impl fmt::Debug for ForwarderApp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForwarderApp").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(ForwarderApp);
 
 impl Application<Forwarder<Ring>> for ForwarderApp {
     type Request = Infallible;

@@ -2,10 +2,10 @@
 //! file is read, and later periodically by [`HostNames`].
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
-use std::{fmt, io};
 
 use relay_mesh::{AddressUse, config_text};
 use serde::{Deserialize, Deserializer, de};
@@ -191,15 +191,11 @@ enum ResolveError {
     NoAnswer,
 }
 
-impl fmt::Display for ResolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form(error) => error.fmt(f),
-            Self::NoAddress => f.write_str("no address is known for this host name"),
-            Self::NoAnswer => f.write_str("resolving this host name took over 5 s"),
-        }
-    }
-}
+wire::display_text! { ResolveError {
+    Self::Form(error) => "{error}",
+    Self::NoAddress => "no address is known for this host name",
+    Self::NoAnswer => "resolving this host name took over 5 s",
+}}
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 

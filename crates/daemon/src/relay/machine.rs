@@ -1,6 +1,5 @@
 //! A node and its TCP sockets as one machine.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -133,11 +132,7 @@ impl NodeRequest {
     }
 }
 
-impl fmt::Debug for NodeRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NodeRequest(..)")
-    }
-}
+wire::opaque_debug!(NodeRequest);
 
 #[derive(Clone, Debug)]
 pub(super) struct NodeClient {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use crypto::{Identity, Ring};
 use relay_mesh::hop::ShardId;
@@ -302,13 +302,12 @@ struct NodeApp {
     on_event: Box<dyn FnMut(Event) + Send>,
 }
 
-impl fmt::Debug for NodeApp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeApp")
-            .field("upstream", &self.upstream)
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    NodeApp,
+    this {
+        upstream: this.upstream
     }
-}
+);
 
 impl Application<NodeMachine> for NodeApp {
     type Request = NodeRequest;

@@ -16,7 +16,6 @@ mod opening;
 mod readiness;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -466,14 +465,13 @@ pub(super) fn check_port(port: SocketAddr) -> io::Result<()> {
     listener::listen((port, false)).map(drop)
 }
 
-impl fmt::Debug for TcpSockets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpSockets")
-            .field("listeners", &self.listeners.len())
-            .field("connections", &self.connections.len())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    TcpSockets,
+    this {
+        listeners: this.listeners.len(),
+        connections: this.connections.len(),
     }
-}
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {

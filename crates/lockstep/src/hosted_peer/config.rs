@@ -1,6 +1,5 @@
 //! Configuration, events, errors and counters of a hosted peer.
 
-use core::fmt;
 use core::time::Duration;
 
 use wire::Seat;
@@ -83,17 +82,13 @@ pub enum HostedConfigError {
     Server(ConfigError),
 }
 
-impl fmt::Display for HostedConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Seats => f.write_str("a hosted match has 2 to 16 seats"),
-            Self::Peers => f.write_str("the peers are not one for each other seat"),
-            Self::Host => f.write_str("nobody sits on the seat that is to host first"),
-            Self::Start => f.write_str("a hosted match begins by itself"),
-            Self::Server(error) => write!(f, "hosts could not run the match: {error}"),
-        }
-    }
-}
+wire::display_text! { HostedConfigError {
+    Self::Seats => "a hosted match has 2 to 16 seats",
+    Self::Peers => "the peers are not one for each other seat",
+    Self::Host => "nobody sits on the seat that is to host first",
+    Self::Start => "a hosted match begins by itself",
+    Self::Server(error) => "hosts could not run the match: {error}",
+}}
 
 impl core::error::Error for HostedConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {

@@ -6,7 +6,6 @@
 //! the next. To reveal other inputs than committed takes two inputs with one head, 2^64 tries; to
 //! guess inputs from a head takes guessing a salt, 2^63 tries on average.
 
-use core::fmt;
 use core::ops::Range;
 
 use sha2::{Digest, Sha256};
@@ -260,11 +259,7 @@ impl CommitSecret {
     }
 }
 
-impl fmt::Debug for CommitSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CommitSecret(..)")
-    }
-}
+wire::opaque_debug!(CommitSecret);
 
 /// A commitment to all inputs before some tick.
 pub(crate) type Head = [u8; 16];
@@ -279,11 +274,7 @@ pub(crate) struct Salts {
     key: [u8; 32],
 }
 
-impl fmt::Debug for Salts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Salts(..)")
-    }
-}
+wire::opaque_debug!(Salts);
 
 impl Salts {
     pub(crate) fn new(secret: &CommitSecret, match_id: MatchId, seat: Seat) -> Self {

@@ -1,8 +1,5 @@
 //! Record and header format.
 
-use core::error::Error;
-use core::fmt::{self, Display};
-
 use wire::MatchId;
 use wire::codec::{Reader, Truncated, Writer};
 
@@ -270,18 +267,12 @@ pub enum RecordError {
     TooLong,
 }
 
-impl Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfOrder { expected } => write!(f, "the recording is at tick {expected}"),
-            Self::Seats => f.write_str("the turn has another number of seats"),
-            Self::KeyframeMissing => f.write_str("a keyframe is due before this turn"),
-            Self::TooLong => f.write_str("a snapshot is over 16 MiB, or a seal over 1,024 bytes"),
-        }
-    }
-}
-
-impl Error for RecordError {}
+wire::error_text! { RecordError {
+    Self::OutOfOrder { expected } => "the recording is at tick {expected}",
+    Self::Seats => "the turn has another number of seats",
+    Self::KeyframeMissing => "a keyframe is due before this turn",
+    Self::TooLong => "a snapshot is over 16 MiB, or a seal over 1,024 bytes",
+}}
 
 /// Why a file is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,26 +297,14 @@ pub enum ReplayError {
     },
 }
 
-impl Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAReplay => f.write_str("it is no replay"),
-            Self::Version(version) => write!(f, "it has version {version}, and not 1"),
-            Self::Header => f.write_str("its header is damaged"),
-            Self::TooLarge(what) => write!(f, "{what} is over what is read here"),
-            Self::Damaged {
-                damage,
-                offset,
-                ticks,
-            } => write!(
-                f,
-                "it is damaged at byte {offset}, behind {ticks} ticks: {damage}"
-            ),
-        }
-    }
-}
-
-impl Error for ReplayError {}
+wire::error_text! { ReplayError {
+    Self::NotAReplay => "it is no replay",
+    Self::Version(version) => "it has version {version}, and not 1",
+    Self::Header => "its header is damaged",
+    Self::TooLarge(what) => "{what} is over what is read here",
+    Self::Damaged { damage, offset, ticks } =>
+        "it is damaged at byte {offset}, behind {ticks} ticks: {damage}",
+}}
 
 /// How a record is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,20 +328,16 @@ pub enum Damage {
     Chain,
 }
 
-impl Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Head => "a record's head does not fit its check",
-            Self::Checksum => "a record does not fit its checksum",
-            Self::Ticks => "a record holds what no tick is",
-            Self::Order => "a keyframe is missing or out of place",
-            Self::Keyframe => "a keyframe names other inputs than the tick before it",
-            Self::Seal => "a seal is too long",
-            Self::End => "the end does not fit what is before or behind it",
-            Self::Chain => "the inputs do not lead to the head of the chain",
-        })
-    }
-}
+wire::display_text! { Damage {
+    Self::Head => "a record's head does not fit its check",
+    Self::Checksum => "a record does not fit its checksum",
+    Self::Ticks => "a record holds what no tick is",
+    Self::Order => "a keyframe is missing or out of place",
+    Self::Keyframe => "a keyframe names other inputs than the tick before it",
+    Self::Seal => "a seal is too long",
+    Self::End => "the end does not fit what is before or behind it",
+    Self::Chain => "the inputs do not lead to the head of the chain",
+}}
 
 /// Why a player does not seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -380,38 +355,13 @@ pub enum SeekError {
     },
 }
 
-impl Display for SeekError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PastEnd { ticks } => write!(f, "the replay ends behind {ticks} ticks"),
-            Self::Keyframe { tick } => {
-                write!(f, "the game does not read the keyframe of tick {tick}")
-            }
-        }
-    }
-}
+wire::error_text! { SeekError {
+    Self::PastEnd { ticks } => "the replay ends behind {ticks} ticks",
+    Self::Keyframe { tick } => "the game does not read the keyframe of tick {tick}",
+}}
 
-impl Error for SeekError {}
-
-impl Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State {
-                tick,
-                recorded,
-                replayed,
-            } => write!(
-                f,
-                "tick {tick} leads to the state {replayed:016x}, and was recorded with {recorded:016x}"
-            ),
-            Self::Keyframe { tick } => {
-                write!(
-                    f,
-                    "the keyframe of tick {tick} is not the state that play leads to"
-                )
-            }
-        }
-    }
-}
-
-impl Error for Mismatch {}
+wire::error_text! { Mismatch {
+    Self::State { tick, recorded, replayed } =>
+        "tick {tick} leads to the state {replayed:016x}, and was recorded with {recorded:016x}",
+    Self::Keyframe { tick } => "the keyframe of tick {tick} is not the state that play leads to",
+}}

@@ -14,8 +14,6 @@ pub struct ReplayPlayer<'a, S: Sim> {
     cursor: Cursor<'a>,
     sim: S,
     start: S::Snapshot,
-    /// Recorded state hash of the last tick stepped.
-    recorded: Option<u64>,
 }
 
 impl<'a, S: Sim> ReplayPlayer<'a, S> {
@@ -37,16 +35,14 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
             cursor: replay.cursor(),
             sim,
             start,
-            recorded: None,
         })
     }
 
     /// Steps the game by one tick and returns its turn; `None` at the end.
     pub fn step(&mut self) -> Option<Turn<'_, S::Input>> {
-        let (tick, recorded) = self.cursor.next_tick()?;
+        let (tick, _) = self.cursor.next_tick()?;
         let turn = Turn::new(tick, &self.cursor.row);
         self.sim.step(&turn);
-        self.recorded = recorded;
         Some(turn)
     }
 
@@ -67,15 +63,9 @@ impl<'a, S: Sim> ReplayPlayer<'a, S> {
         hasher.finish()
     }
 
-    /// Returns the recorded state hash of the last tick stepped, if any.
-    pub const fn recorded_hash(&self) -> Option<u64> {
-        self.recorded
-    }
-
     fn rewind(&mut self) {
         self.cursor.rewind();
         self.sim.load(&self.start);
-        self.recorded = None;
     }
 }
 
@@ -113,7 +103,6 @@ where
                     });
                 };
                 self.sim.load(&snapshot);
-                self.recorded = None;
             }
         }
         let from = self.next();
@@ -139,7 +128,6 @@ where
                     tick, state_hash, ..
                 }) => {
                     self.sim.step(&Turn::new(tick, &self.cursor.row));
-                    self.recorded = state_hash;
                     verified.ticks = verified.ticks.saturating_add(1);
                     if let Some(recorded) = state_hash {
                         let replayed = self.state_hash();

@@ -1,6 +1,5 @@
 //! Addresses, links, taps and interceptors.
 
-use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -131,14 +130,13 @@ impl Network {
     }
 }
 
-impl fmt::Debug for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network")
-            .field("addresses", &self.addresses)
-            .field("links", &self.links)
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Network,
+    this {
+        addresses: this.addresses,
+        links: this.links
     }
-}
+);
 
 /// Returns a link's configuration. A node reaches itself through a perfect link.
 fn config_of(own: &BTreeMap<Pair, LinkConfig>, default: &LinkConfig, pair: Pair) -> LinkConfig {

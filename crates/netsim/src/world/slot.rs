@@ -1,7 +1,6 @@
 //! One host of a world: its process, clocks and sockets.
 
 use core::any::Any;
-use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -100,15 +99,14 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot")
-            .field("alive", &self.node.is_some())
-            .field("addresses", &self.addresses)
-            .field("socket", &self.socket.len())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Slot,
+    this {
+        alive: this.node.is_some(),
+        addresses: this.addresses,
+        socket: this.socket.len(),
     }
-}
+);
 
 /// Most turns at one point in time; more are an endless loop.
 const TURNS_MAX: u32 = 20_000;

@@ -1,6 +1,5 @@
 //! When a node publishes its own records, and their contents.
 
-use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -357,26 +356,18 @@ impl<P: Provider> Publisher<P> {
     }
 }
 
-impl<P: Provider> fmt::Debug for Publisher<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher")
-            .field("public", &self.public)
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([P: Provider] Publisher<P>, this {
+    public: this.public,
+    version: this.version,
+});
 
 /// A profile exceeds the bounds of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidProfile;
 
-impl fmt::Display for InvalidProfile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name has at most 32 of A-Z a-z 0-9 . _ - and a node at most 4 addresses")
-    }
-}
-
-impl core::error::Error for InvalidProfile {}
+wire::error_text! { InvalidProfile {
+    Self => "a name has at most 32 of A-Z a-z 0-9 . _ - and a node at most 4 addresses",
+}}
 
 /// Whether a link that was up both times changed by more than max(2 ms, 5 %) or 5 loss codes.
 pub(super) fn has_changed(published: LinkReport, now: LinkReport) -> bool {

@@ -1,7 +1,5 @@
 //! Version 2: binary.
 
-use core::fmt;
-
 use wire::proxy_header::{self as block, BlockRead, Family, Subject};
 
 use super::header::{
@@ -125,21 +123,8 @@ pub enum WriteError {
     Tlv(TlvKind),
 }
 
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Datagrams => f.write_str("version 1 of the PROXY protocol is for streams"),
-            Self::TooLong(len) => {
-                write!(f, "a header of {len} bytes, over the limit of {BLOCK_MAX}")
-            }
-            Self::Tlv(TlvKind(kind)) => {
-                write!(
-                    f,
-                    "an extension of type {kind:#04x} is reserved or too long"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for WriteError {}
+wire::error_text! { WriteError {
+    Self::Datagrams => "version 1 of the PROXY protocol is for streams",
+    Self::TooLong(len) => "a header of {len} bytes, over the limit of {BLOCK_MAX}",
+    Self::Tlv(TlvKind(kind)) => "an extension of type {kind:#04x} is reserved or too long",
+}}

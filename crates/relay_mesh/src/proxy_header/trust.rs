@@ -1,6 +1,5 @@
 //! Proxies whose headers are trusted.
 
-use core::fmt;
 use core::net::IpAddr;
 
 use udp_proto::Prefix;
@@ -114,16 +113,10 @@ pub enum PolicyViolation {
     Missing,
 }
 
-impl fmt::Display for PolicyViolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Untrusted => "a PROXY protocol header from an untrusted address",
-            Self::Missing => "a trusted proxy sent no PROXY protocol header",
-        })
-    }
-}
-
-impl core::error::Error for PolicyViolation {}
+wire::error_text! { PolicyViolation {
+    Self::Untrusted => "a PROXY protocol header from an untrusted address",
+    Self::Missing => "a trusted proxy sent no PROXY protocol header",
+}}
 
 /// Why a set of proxies is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,16 +133,10 @@ pub enum TrustError {
     TooMany(usize),
 }
 
-impl fmt::Display for TrustError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Prefix { text, fault } => write!(f, "{text:?}: {fault}"),
-            Self::TooMany(count) => write!(f, "{count} prefixes, over the limit of {PREFIXES_MAX}"),
-        }
-    }
-}
-
-impl core::error::Error for TrustError {}
+wire::error_text! { TrustError {
+    Self::Prefix { text, fault } => "{text:?}: {fault}",
+    Self::TooMany(count) => "{count} prefixes, over the limit of {PREFIXES_MAX}",
+}}
 
 /// Most prefixes of a set.
 pub const PREFIXES_MAX: usize = 1_024;

@@ -223,13 +223,9 @@ pub enum LeftOut {
     Tcp,
 }
 
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "it uses TCP, which this node does not carry",
-        })
-    }
-}
+wire::display_text! { LeftOut {
+    Self::Tcp => "it uses TCP, which this node does not carry",
+}}
 
 impl GameRule {
     fn at_entry(&self, listen: &[IpAddr]) -> EntryGame {
@@ -454,36 +450,24 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("is empty"),
-            Self::OverLimit { found, max } => write!(f, "has {found}, over the limit of {max}"),
-            Self::OutOfRange { min, max } => write!(f, "is not within {min} to {max}"),
-            Self::BadName => f.write_str("holds something else than A-Z a-z 0-9 . _ -"),
-            Self::Twice => f.write_str("stands there twice"),
-            Self::BadNodeId => f.write_str("is no node id of 64 hexadecimal digits"),
-            Self::BadKey => f.write_str("is no public key of P-256, in hexadecimal or PEM"),
-            Self::BadAddress => f.write_str("is no address that can be reached"),
-            Self::NodesInAll => f.write_str("names nodes, and its type is \"all\""),
-            Self::WrongProtocol => f.write_str("does not go with the protocol of the game"),
-        }
-    }
-}
+wire::display_text! { Fault {
+    Self::Empty => "is empty",
+    Self::OverLimit { found, max } => "has {found}, over the limit of {max}",
+    Self::OutOfRange { min, max } => "is not within {min} to {max}",
+    Self::BadName => "holds something else than A-Z a-z 0-9 . _ -",
+    Self::Twice => "stands there twice",
+    Self::BadNodeId => "is no node id of 64 hexadecimal digits",
+    Self::BadKey => "is no public key of P-256, in hexadecimal or PEM",
+    Self::BadAddress => "is no address that can be reached",
+    Self::NodesInAll => "names nodes, and its type is \"all\"",
+    Self::WrongProtocol => "does not go with the protocol of the game",
+}}
 
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { found, max } => {
-                write!(f, "document has {found} bytes, over the limit of {max}")
-            }
-            Self::Json(error) => error.fmt(f),
-            Self::At { place, fault } => write!(f, "{place} {fault}"),
-        }
-    }
-}
-
-impl core::error::Error for DocumentError {}
+wire::error_text! { DocumentError {
+    Self::TooLong { found, max } => "document has {found} bytes, over the limit of {max}",
+    Self::Json(error) => "{error}",
+    Self::At { place, fault } => "{place} {fault}",
+}}
 
 #[cfg(test)]
 mod tests;

@@ -214,26 +214,15 @@ impl From<Truncated> for EnvelopeError {
     }
 }
 
-impl fmt::Display for EnvelopeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("truncated envelope"),
-            Self::Foreign => f.write_str("not a signed configuration"),
-            Self::SignatureCount(n) => {
-                write!(f, "envelope has {n} signatures, not 1 to {SIGNATURES_MAX}")
-            }
-            Self::KeyOrder => f.write_str("keys of the envelope are not in ascending order"),
-            Self::DocumentLen(found) => write!(
-                f,
-                "document of {found} bytes is over the limit of {DOCUMENT_LEN_MAX}"
-            ),
-            Self::TooMany => f.write_str("more envelopes than a bundle allows"),
-            Self::Trailing => f.write_str("bytes follow the envelope"),
-        }
-    }
-}
-
-impl core::error::Error for EnvelopeError {}
+wire::error_text! { EnvelopeError {
+    Self::Truncated => "truncated envelope",
+    Self::Foreign => "not a signed configuration",
+    Self::SignatureCount(n) => "envelope has {n} signatures, not 1 to {SIGNATURES_MAX}",
+    Self::KeyOrder => "keys of the envelope are not in ascending order",
+    Self::DocumentLen(found) => "document of {found} bytes is over the limit of {DOCUMENT_LEN_MAX}",
+    Self::TooMany => "more envelopes than a bundle allows",
+    Self::Trailing => "bytes follow the envelope",
+}}
 
 /// Why signing failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,17 +242,11 @@ impl From<NoEntropy> for SignError {
     }
 }
 
-impl fmt::Display for SignError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoEntropy => "the provider has no randomness",
-            Self::OtherKey => "the public key does not match the private key",
-            Self::Full => "the envelope has 16 signatures",
-        })
-    }
-}
-
-impl core::error::Error for SignError {}
+wire::error_text! { SignError {
+    Self::NoEntropy => "the provider has no randomness",
+    Self::OtherKey => "the public key does not match the private key",
+    Self::Full => "the envelope has 16 signatures",
+}}
 
 /// Most signatures: all admins before a change of keys, and all after it.
 pub const SIGNATURES_MAX: usize = 2 * AdminKeys::KEYS_MAX;
@@ -416,18 +399,12 @@ pub enum AdminKeysError {
     Threshold,
 }
 
-impl fmt::Display for AdminKeysError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Count => "there are no admin keys, or more than 8",
-            Self::Twice => "duplicate admin key",
-            Self::BadKey => "an admin key is not a P-256 point",
-            Self::Threshold => "the threshold is 0 or above the number of admin keys",
-        })
-    }
-}
-
-impl core::error::Error for AdminKeysError {}
+wire::error_text! { AdminKeysError {
+    Self::Count => "there are no admin keys, or more than 8",
+    Self::Twice => "duplicate admin key",
+    Self::BadKey => "an admin key is not a P-256 point",
+    Self::Threshold => "the threshold is 0 or above the number of admin keys",
+}}
 
 #[cfg(test)]
 mod tests;

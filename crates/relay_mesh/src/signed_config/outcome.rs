@@ -1,6 +1,5 @@
 //! Outcomes of documents that are offered to a holder, and their counters.
 
-use core::fmt;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
@@ -88,48 +87,28 @@ pub enum Refused {
     Expired,
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge => f.write_str("it is larger than a bundle allows"),
-            Self::Malformed(error) => error.fmt(f),
-            Self::UnknownKey => f.write_str("no admin in force signed it"),
-            Self::TooFewSignatures { found, needed } => {
-                write!(f, "{found} admins signed it, and {needed} must")
-            }
-            Self::BadSignature => f.write_str("a signature is not genuine"),
-            Self::Document(error) => error.fmt(f),
-            Self::OtherNetwork => f.write_str("it is for another network"),
-            Self::OldVersion { offered, held } => {
-                write!(f, "its version {offered} is not above {held}")
-            }
-            Self::SameVersionOtherBytes(version) => {
-                write!(f, "there are two documents of version {version}")
-            }
-            Self::RetiredKey { since } => write!(
-                f,
-                "it is signed by admin keys that the document of version {since} retired"
-            ),
-            Self::VersionJump { offered, max } => write!(
-                f,
-                "its version {offered} is too far above the one before it; at most {max} may follow"
-            ),
-            Self::BelowMinimum { offered, minimum } => write!(
-                f,
-                "its version {offered} is below the minimum {minimum} of this node's file"
-            ),
-            Self::WithoutMinimum(minimum) => write!(
-                f,
-                "it does not follow from the document of version {minimum} that this node's file names as \
-                 its minimum"
-            ),
-            Self::NotYetValid => f.write_str("its time has not come"),
-            Self::Expired => f.write_str("its time is over"),
-        }
-    }
-}
-
-impl core::error::Error for Refused {}
+wire::error_text! { Refused {
+    Self::TooLarge => "it is larger than a bundle allows",
+    Self::Malformed(error) => "{error}",
+    Self::UnknownKey => "no admin in force signed it",
+    Self::TooFewSignatures { found, needed } => "{found} admins signed it, and {needed} must",
+    Self::BadSignature => "a signature is not genuine",
+    Self::Document(error) => "{error}",
+    Self::OtherNetwork => "it is for another network",
+    Self::OldVersion { offered, held } => "its version {offered} is not above {held}",
+    Self::SameVersionOtherBytes(version) => "there are two documents of version {version}",
+    Self::RetiredKey { since } =>
+        "it is signed by admin keys that the document of version {since} retired",
+    Self::VersionJump { offered, max } =>
+        "its version {offered} is too far above the one before it; at most {max} may follow",
+    Self::BelowMinimum { offered, minimum } =>
+        "its version {offered} is below the minimum {minimum} of this node's file",
+    Self::WithoutMinimum(minimum) =>
+        "it does not follow from the document of version {minimum} that this node's file names \
+         as its minimum",
+    Self::NotYetValid => "its time has not come",
+    Self::Expired => "its time is over",
+}}
 
 /// Validity of the document in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

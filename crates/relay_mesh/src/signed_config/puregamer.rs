@@ -1,6 +1,5 @@
 //! `PureGamer`'s two files, for operators who migrate from it.
 
-use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
@@ -151,22 +150,16 @@ pub enum ImportError {
     Node(String),
 }
 
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "file is over {DOCUMENT_LEN_MAX} bytes"),
-            Self::Json(error) => error.fmt(f),
-            Self::Key(error) => write!(f, "super_admin_pub_key: {error}"),
-            Self::PeerAddress(text) => write!(f, "bootstrap node {text:?} is no address"),
-            Self::Protocol(text) => write!(f, "protocol {text:?} is not TCP, HAProxy or UDP"),
-            Self::ListType(text) => write!(f, "list type {text:?} is not all, white or black"),
-            Self::Host(text) => write!(f, "host {text:?} is no address, and none is given for it"),
-            Self::Node(text) => write!(f, "no node id is given for peer {text:?}"),
-        }
-    }
-}
-
-impl core::error::Error for ImportError {}
+wire::error_text! { ImportError {
+    Self::TooLong => "file is over {DOCUMENT_LEN_MAX} bytes",
+    Self::Json(error) => "{error}",
+    Self::Key(error) => "super_admin_pub_key: {error}",
+    Self::PeerAddress(text) => "bootstrap node {text:?} is no address",
+    Self::Protocol(text) => "protocol {text:?} is not TCP, HAProxy or UDP",
+    Self::ListType(text) => "list type {text:?} is not all, white or black",
+    Self::Host(text) => "host {text:?} is no address, and none is given for it",
+    Self::Node(text) => "no node id is given for peer {text:?}",
+}}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

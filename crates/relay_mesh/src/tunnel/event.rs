@@ -1,7 +1,5 @@
 //! Events of a tunnel and its connections.
 
-use core::fmt;
-
 use super::open_record::{OpenRecord, Refusal};
 
 /// Names one player's connection at one end of a tunnel; never reused.
@@ -93,17 +91,13 @@ pub enum TunnelEnd {
     Protocol,
 }
 
-impl fmt::Display for TunnelEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "this end closed the tunnel",
-            Self::Closed => "the far end closed the tunnel",
-            Self::Silent => "the tunnel received nothing for 20 s",
-            Self::Identity => "the far end of the tunnel is another node",
-            Self::Protocol => "one end of the tunnel violated the protocol",
-        })
-    }
-}
+wire::display_text! { TunnelEnd {
+    Self::Local => "this end closed the tunnel",
+    Self::Closed => "the far end closed the tunnel",
+    Self::Silent => "the tunnel received nothing for 20 s",
+    Self::Identity => "the far end of the tunnel is another node",
+    Self::Protocol => "one end of the tunnel violated the protocol",
+}}
 
 /// Why a tunnel accepts no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,27 +113,17 @@ pub enum OpenError {
     Closed,
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Players => "the limit of connections of the tunnel is reached",
-            Self::Address => "the limit of connections of the player's address is reached",
-            Self::Rate => "the limit of connections per second is reached",
-            Self::Closed => "the tunnel accepts no connections",
-        })
-    }
-}
-
-impl core::error::Error for OpenError {}
+wire::error_text! { OpenError {
+    Self::Players => "the limit of connections of the tunnel is reached",
+    Self::Address => "the limit of connections of the player's address is reached",
+    Self::Rate => "the limit of connections per second is reached",
+    Self::Closed => "the tunnel accepts no connections",
+}}
 
 /// The connection has ended, or never existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such connection")
-    }
-}
-
-impl core::error::Error for Gone {}
+wire::error_text! { Gone {
+    Self => "no such connection",
+}}

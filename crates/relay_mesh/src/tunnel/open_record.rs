@@ -11,7 +11,6 @@
 //! The exit sends the byte 1 when its server has answered, and nothing before. If it refuses, it
 //! resets the stream with the reason as error code.
 
-use core::fmt;
 use core::net::SocketAddr;
 
 use wire::{Reader, Writer};
@@ -145,17 +144,13 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Policy => "the exit does not serve this game for this entry",
-            Self::LimitReached => "the limit of connections of the exit is reached",
-            Self::Server => "the game's server cannot be reached",
-            Self::Slow => "the game's server did not answer in time",
-            Self::Malformed => "the exit could not read the open record",
-        })
-    }
-}
+wire::display_text! { Refusal {
+    Self::Policy => "the exit does not serve this game for this entry",
+    Self::LimitReached => "the limit of connections of the exit is reached",
+    Self::Server => "the game's server cannot be reached",
+    Self::Slow => "the game's server did not answer in time",
+    Self::Malformed => "the exit could not read the open record",
+}}
 
 /// Byte that the exit sends before the server's bytes.
 pub(super) const ACCEPTED: u8 = 1;

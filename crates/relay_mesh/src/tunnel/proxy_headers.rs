@@ -1,7 +1,6 @@
 //! PROXY headers of streams: inbound from trusted proxies at an entry, outbound to game servers at
 //! an exit.
 
-use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -131,20 +130,12 @@ pub enum InboundHeaderError {
     Address,
 }
 
-impl fmt::Display for InboundHeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Header(bad) => bad.fmt(f),
-            Self::PolicyViolation(distrust) => distrust.fmt(f),
-            Self::Address => {
-                f.write_str("a PROXY protocol header names an address that no host can have")
-            }
-            Self::Slow => f.write_str("a PROXY protocol header was incomplete after 5 s"),
-        }
-    }
-}
-
-impl core::error::Error for InboundHeaderError {}
+wire::error_text! { InboundHeaderError {
+    Self::Header(bad) => "{bad}",
+    Self::PolicyViolation(distrust) => "{distrust}",
+    Self::Address => "a PROXY protocol header names an address that no host can have",
+    Self::Slow => "a PROXY protocol header was incomplete after 5 s",
+}}
 
 /// The specification, section 2, requires proxies to send the header at once, in the first segment.
 const TIMEOUT: Duration = Duration::from_secs(5);

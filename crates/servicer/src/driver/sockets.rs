@@ -3,7 +3,6 @@
 //! Sockets given at the start are read in every turn. Those opened later may be many and mostly
 //! idle, so they are read only after an event, until they are empty.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
@@ -59,18 +58,12 @@ pub enum SocketError {
     Unknown(SocketIndex),
 }
 
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany => f.write_str("as many sockets are open as the driver's limit allows"),
-            Self::Bind(error) => error.fmt(f),
-            Self::Watch(kind) => write!(f, "the system cannot wait for another socket: {kind}"),
-            Self::Unknown(SocketIndex(index)) => write!(f, "no socket {index} has been opened"),
-        }
-    }
-}
-
-impl std::error::Error for SocketError {}
+wire::error_text! { SocketError {
+    Self::TooMany => "as many sockets are open as the driver's limit allows",
+    Self::Bind(error) => "{error}",
+    Self::Watch(kind) => "the system cannot wait for another socket: {kind}",
+    Self::Unknown(SocketIndex(index)) => "no socket {index} has been opened",
+}}
 
 #[derive(Debug)]
 pub(super) struct Sockets {

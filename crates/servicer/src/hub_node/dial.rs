@@ -1,6 +1,5 @@
 //! Dialing the hub: host names resolved off the driver's thread, and the log of failed attempts.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -103,17 +102,12 @@ pub(super) enum DialFailure {
     Dial(DialError),
 }
 
-impl fmt::Display for DialFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAddress => f.write_str("its name has no address"),
-            Self::Dial(DialError::Refused) => f.write_str(
-                "it refused the handshake; check that the hub's join file lists this node",
-            ),
-            Self::Dial(error) => error.fmt(f),
-        }
-    }
-}
+wire::display_text! { DialFailure {
+    Self::NoAddress => "its name has no address",
+    Self::Dial(DialError::Refused) =>
+        "it refused the handshake; check that the hub's join file lists this node",
+    Self::Dial(error) => "{error}",
+}}
 
 /// Logs a node's failed dials: a new reason at once, an unchanged one every minute.
 #[derive(Debug)]

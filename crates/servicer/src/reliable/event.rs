@@ -128,19 +128,15 @@ pub enum LeaveCause {
     ThreadEnded,
 }
 
-impl fmt::Display for LeaveCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Finished => "left",
-            Self::Lost => "was lost",
-            Self::Malformed => "broke the rules of the stream",
-            Self::Slow => "did not take what it was sent",
-            Self::Dismissed => "was dismissed",
-            Self::ShutDown => "was sent away as the server shut down",
-            Self::ThreadEnded => "lost its thread",
-        })
-    }
-}
+wire::display_text! { LeaveCause {
+    Self::Finished => "left",
+    Self::Lost => "was lost",
+    Self::Malformed => "broke the rules of the stream",
+    Self::Slow => "did not take what it was sent",
+    Self::Dismissed => "was dismissed",
+    Self::ShutDown => "was sent away as the server shut down",
+    Self::ThreadEnded => "lost its thread",
+}}
 
 /// Events of a [`ReliableClient`](super::ReliableClient).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,20 +177,14 @@ pub enum ClientClose {
     ThreadEnded,
 }
 
-impl fmt::Display for ClientClose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(error) => write!(f, "the server was not reached: {error}"),
-            Self::Refused(_) => f.write_str("the server refused the client"),
-            Self::Lost => f.write_str("the connection was lost"),
-            Self::Malformed => f.write_str("the server broke the rules of the stream"),
-            Self::ShutDown(_) => f.write_str("the server has shut down"),
-            Self::Slow => f.write_str("the client did not take what it was sent"),
-            Self::Dismissed(_) => f.write_str("the server has dismissed the client"),
-            Self::ServerSlow => f.write_str("the server did not take what it was sent"),
-            Self::ThreadEnded => f.write_str("the client's thread has ended"),
-        }
-    }
-}
-
-impl std::error::Error for ClientClose {}
+wire::error_text! { ClientClose {
+    Self::Unreachable(error) => "the server was not reached: {error}",
+    Self::Refused(_) => "the server refused the client",
+    Self::Lost => "the connection was lost",
+    Self::Malformed => "the server broke the rules of the stream",
+    Self::ShutDown(_) => "the server has shut down",
+    Self::Slow => "the client did not take what it was sent",
+    Self::Dismissed(_) => "the server has dismissed the client",
+    Self::ServerSlow => "the server did not take what it was sent",
+    Self::ThreadEnded => "the client's thread has ended",
+}}

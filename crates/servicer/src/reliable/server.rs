@@ -385,17 +385,11 @@ pub enum MessageError {
     Closed,
 }
 
-impl fmt::Display for MessageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "the message is longer than allowed",
-            Self::Busy => "the request queue of the thread is full",
-            Self::Closed => "the connection is closed",
-        })
-    }
-}
-
-impl std::error::Error for MessageError {}
+wire::error_text! { MessageError {
+    Self::TooLong => "the message is longer than allowed",
+    Self::Busy => "the request queue of the thread is full",
+    Self::Closed => "the connection is closed",
+}}
 
 /// The name of a thread, and how it ended.
 type Ended = (String, End);

@@ -1,6 +1,5 @@
 //! The application of a stream machine.
 
-use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -183,22 +182,14 @@ pub enum DialError {
     Ended,
 }
 
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("no room for one more connection"),
-            Self::Unreachable(kind) => write!(f, "nobody was reached: {kind}"),
-            Self::TimedOut => f.write_str("the handshake took too long"),
-            Self::WrongNode { expected, found } => {
-                write!(f, "found node {found} where {expected} was expected")
-            }
-            Self::Certificate(fault) => write!(f, "the host is not believed: {fault}"),
-            Self::Refused => f.write_str("the other end refused the handshake"),
-            Self::Gone => f.write_str("the other end left during the handshake"),
-            Self::Malformed => f.write_str("the other end does not speak this protocol"),
-            Self::Ended => f.write_str("the servicer has ended"),
-        }
-    }
-}
-
-impl std::error::Error for DialError {}
+wire::error_text! { DialError {
+    Self::Full => "no room for one more connection",
+    Self::Unreachable(kind) => "nobody was reached: {kind}",
+    Self::TimedOut => "the handshake took too long",
+    Self::WrongNode { expected, found } => "found node {found} where {expected} was expected",
+    Self::Certificate(fault) => "the host is not believed: {fault}",
+    Self::Refused => "the other end refused the handshake",
+    Self::Gone => "the other end left during the handshake",
+    Self::Malformed => "the other end does not speak this protocol",
+    Self::Ended => "the servicer has ended",
+}}

@@ -1,6 +1,5 @@
 //! One TCP connection: its socket, TLS session, records and deadlines.
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
 
@@ -317,13 +316,7 @@ impl OpenConnection {
     }
 }
 
-impl fmt::Debug for OpenConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenConnection")
-            .field("peer", &self.peer)
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(OpenConnection, this { peer: this.peer });
 
 /// Times of the last activity of a connection, which determine its deadline.
 #[derive(Debug)]

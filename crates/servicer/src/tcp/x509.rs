@@ -1,6 +1,5 @@
 //! X.509 certificates of hosts, and the authorities that dials trust for them.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -66,11 +65,7 @@ impl HostCertificate {
     }
 }
 
-impl fmt::Debug for HostCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostCertificate").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(HostCertificate);
 
 fn load(
     chain: &str,
@@ -122,28 +117,18 @@ pub enum HostCertificateError {
     OtherKey,
 }
 
-impl fmt::Display for HostCertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoCertificate => "there is no certificate in what should be a chain in PEM",
-            Self::BadCertificate => "one of the chain's certificates cannot be read",
-            Self::TooLong => "the chain of certificates is longer than 32 KiB",
-            Self::NoKey => "there is no private key in what should be one in PEM",
-            Self::BadKey => "the private key cannot be read, or is of a kind that is not taken",
-            Self::OtherKey => "the private key is not that of the chain's first certificate",
-        })
-    }
-}
-
-impl std::error::Error for HostCertificateError {}
+wire::error_text! { HostCertificateError {
+    Self::NoCertificate => "there is no certificate in what should be a chain in PEM",
+    Self::BadCertificate => "one of the chain's certificates cannot be read",
+    Self::TooLong => "the chain of certificates is longer than 32 KiB",
+    Self::NoKey => "there is no private key in what should be one in PEM",
+    Self::BadKey => "the private key cannot be read, or is of a kind that is not taken",
+    Self::OtherKey => "the private key is not that of the chain's first certificate",
+}}
 
 struct Shown(Mutex<Arc<CertifiedKey>>);
 
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(Shown);
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
@@ -209,11 +194,7 @@ impl Authorities {
     }
 }
 
-impl fmt::Debug for Authorities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorities").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(Authorities);
 
 /// A host to dial: its name and the authorities trusted for it. From [`Authorities::host`].
 #[derive(Clone)]
@@ -222,13 +203,12 @@ pub struct Host {
     pub(super) config: Arc<ClientConfig>,
 }
 
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
-            .field("name", &self.name.to_str())
-            .finish_non_exhaustive()
+wire::debug_fields!(
+    Host,
+    this {
+        name: this.name.to_str()
     }
-}
+);
 
 /// Why authorities cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,28 +220,18 @@ pub enum AuthoritiesError {
     BadCertificate,
 }
 
-impl fmt::Display for AuthoritiesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoCertificate => "there is no certificate in what should be authorities in PEM",
-            Self::BadCertificate => "the certificate of an authority cannot be read",
-        })
-    }
-}
-
-impl std::error::Error for AuthoritiesError {}
+wire::error_text! { AuthoritiesError {
+    Self::NoCertificate => "there is no certificate in what should be authorities in PEM",
+    Self::BadCertificate => "the certificate of an authority cannot be read",
+}}
 
 /// A host name is neither a DNS name nor an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHostName;
 
-impl fmt::Display for BadHostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a host's name is a DNS name or an IP address, without a port")
-    }
-}
-
-impl std::error::Error for BadHostName {}
+wire::error_text! { BadHostName {
+    Self => "a host's name is a DNS name or an IP address, without a port",
+}}
 
 /// Why a host's certificate was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,17 +268,13 @@ impl CertificateFault {
     }
 }
 
-impl fmt::Display for CertificateFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its certificate has expired",
-            Self::NotYetValid => "its certificate is not valid yet",
-            Self::OtherName => "its certificate is for another name",
-            Self::UnknownAuthority => "its certificate is by an authority that is not trusted",
-            Self::Unusable => "its certificate is not one of a server, or broken",
-        })
-    }
-}
+wire::display_text! { CertificateFault {
+    Self::Expired => "its certificate has expired",
+    Self::NotYetValid => "its certificate is not valid yet",
+    Self::OtherName => "its certificate is for another name",
+    Self::UnknownAuthority => "its certificate is by an authority that is not trusted",
+    Self::Unusable => "its certificate is not one of a server, or broken",
+}}
 
 /// The wall clock of this process, for rustls.
 #[derive(Debug)]

@@ -68,13 +68,9 @@ impl fmt::Debug for AccountName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountNameError;
 
-impl fmt::Display for AccountNameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an account name has 1 to 64 of a-z 0-9 . _ - @ +")
-    }
-}
-
-impl core::error::Error for AccountNameError {}
+wire::error_text! { AccountNameError {
+    Self => "an account name has 1 to 64 of a-z 0-9 . _ - @ +",
+}}
 
 /// A password as typed: 8 to 256 bytes of UTF-8. It is wiped on drop and never printed.
 ///
@@ -103,11 +99,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Password").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(Password);
 
 /// The password is too short or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,11 +241,7 @@ impl fmt::Display for PasswordHash {
     }
 }
 
-impl fmt::Debug for PasswordHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PasswordHash").finish_non_exhaustive()
-    }
-}
+wire::debug_fields!(PasswordHash);
 
 /// Why a text is not a supported password hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,29 +255,19 @@ pub enum PasswordHashError {
     Cost,
 }
 
-impl fmt::Display for PasswordHashError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "it is no string of the PHC format",
-            Self::Algorithm => "the hash is not Argon2id of version 19",
-            Self::Cost => "the cost of the hash is out of range",
-        })
-    }
-}
-
-impl core::error::Error for PasswordHashError {}
+wire::error_text! { PasswordHashError {
+    Self::Malformed => "it is no string of the PHC format",
+    Self::Algorithm => "the hash is not Argon2id of version 19",
+    Self::Cost => "the cost of the hash is out of range",
+}}
 
 /// The system lacks randomness or the memory for a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashError;
 
-impl fmt::Display for HashError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the system gives no randomness, or not enough memory for a password hash")
-    }
-}
-
-impl core::error::Error for HashError {}
+wire::error_text! { HashError {
+    Self => "the system gives no randomness, or not enough memory for a password hash",
+}}
 
 /// Bytes of salt; RFC 9106, section 3.1.
 const SALT_LEN: usize = 16;

@@ -1,6 +1,5 @@
 //! Storage of accounts, in memory or in a folder.
 
-use core::fmt;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -63,17 +62,11 @@ impl From<io::Error> for StoreError {
     }
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("there is no room for another account"),
-            Self::Corrupt => f.write_str("the account's record cannot be read"),
-            Self::Io(kind) => write!(f, "the accounts cannot be reached: {kind}"),
-        }
-    }
-}
-
-impl core::error::Error for StoreError {}
+wire::error_text! { StoreError {
+    Self::Full => "there is no room for another account",
+    Self::Corrupt => "the account's record cannot be read",
+    Self::Io(kind) => "the accounts cannot be reached: {kind}",
+}}
 
 /// Accounts in memory, which are lost when the process ends.
 #[derive(Debug)]
@@ -238,16 +231,10 @@ impl From<io::Error> for OpenStoreError {
     }
 }
 
-impl fmt::Display for OpenStoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("the folder of accounts is in use"),
-            Self::Io(kind) => write!(f, "the folder of accounts cannot be opened: {kind}"),
-        }
-    }
-}
-
-impl core::error::Error for OpenStoreError {}
+wire::error_text! { OpenStoreError {
+    Self::Busy => "the folder of accounts is in use",
+    Self::Io(kind) => "the folder of accounts cannot be opened: {kind}",
+}}
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();

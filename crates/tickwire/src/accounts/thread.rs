@@ -1,6 +1,5 @@
 //! The hashing thread and its two bounded queues.
 
-use core::fmt;
 use core::num::NonZeroU16;
 use core::time::Duration;
 use std::io;
@@ -223,16 +222,10 @@ pub enum SubmitError {
     Gone(Box<Request>),
 }
 
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy(_) => "too many requests about accounts wait",
-            Self::Gone(_) => "the thread of the accounts has ended",
-        })
-    }
-}
-
-impl core::error::Error for SubmitError {}
+wire::error_text! { SubmitError {
+    Self::Busy(_) => "too many requests about accounts wait",
+    Self::Gone(_) => "the thread of the accounts has ended",
+}}
 
 fn run<S: AccountStore>(
     mut accounts: Accounts<S>,

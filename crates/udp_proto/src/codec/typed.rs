@@ -72,16 +72,10 @@ pub enum EncodeError {
     Unregistered(u16),
 }
 
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsupported => f.write_str("the codec has no form for the value"),
-            Self::Unregistered(id) => write!(f, "message type {id} is not registered"),
-        }
-    }
-}
-
-impl core::error::Error for EncodeError {}
+wire::error_text! { EncodeError {
+    Self::Unsupported => "the codec has no form for the value",
+    Self::Unregistered(id) => "message type {id} is not registered",
+}}
 
 /// Why bytes were not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,18 +91,12 @@ pub enum DecodeError {
     TooDeep,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the bytes are no value of the type",
-            Self::Trailing => "bytes are left over behind the value",
-            Self::TooLarge => "the value takes more memory than the limit",
-            Self::TooDeep => "the value goes deeper than the limit",
-        })
-    }
-}
-
-impl core::error::Error for DecodeError {}
+wire::error_text! { DecodeError {
+    Self::Malformed => "the bytes are no value of the type",
+    Self::Trailing => "bytes are left over behind the value",
+    Self::TooLarge => "the value takes more memory than the limit",
+    Self::TooDeep => "the value goes deeper than the limit",
+}}
 
 /// Dispatches an application's messages of all types to a state `S`.
 pub struct Registry<C, S> {
@@ -228,13 +216,7 @@ impl<C: Codec, S> Default for Registry<C, S> {
     }
 }
 
-impl<C, S> fmt::Debug for Registry<C, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry")
-            .field("ids", &self.rows.keys())
-            .finish_non_exhaustive()
-    }
-}
+wire::debug_fields!([C, S] Registry<C, S>, this { ids: this.rows.keys() });
 
 /// Two types have this id, or one was added twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,15 +249,9 @@ pub enum DispatchError {
     },
 }
 
-impl fmt::Display for DispatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoId => f.write_str("the message is shorter than an id"),
-            Self::UnknownId(id) => write!(f, "no message type has id {id}"),
-            Self::NotTaken(id) => write!(f, "message type {id} is only sent"),
-            Self::Undecodable { id, error } => write!(f, "message type {id}: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for DispatchError {}
+wire::error_text! { DispatchError {
+    Self::NoId => "the message is shorter than an id",
+    Self::UnknownId(id) => "no message type has id {id}",
+    Self::NotTaken(id) => "message type {id} is only sent",
+    Self::Undecodable { id, error } => "message type {id}: {error}",
+}}

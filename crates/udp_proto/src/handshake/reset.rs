@@ -9,8 +9,6 @@
 //! It looks like a packet. Only servers with connection ids of 8 bytes send resets: shorter ids are
 //! reused, so a client could collect the tokens of other sessions.
 
-use core::fmt;
-
 use crypto::key_schedule::expand;
 use crypto::{Label, Provider, Secret32};
 use wire::codec::concat;
@@ -65,11 +63,7 @@ impl PartialEq for ResetToken {
 
 impl Eq for ResetToken {}
 
-impl fmt::Debug for ResetToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ResetToken(..)")
-    }
-}
+wire::opaque_debug!(ResetToken);
 
 impl Drop for ResetToken {
     fn drop(&mut self) {

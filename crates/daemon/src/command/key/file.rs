@@ -172,14 +172,10 @@ enum Kind {
     PublicKey,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Identity => "an identity: its private key and public key",
-            Self::PublicKey => "a public key",
-        })
-    }
-}
+wire::display_text! { Kind {
+    Self::Identity => "an identity: its private key and public key",
+    Self::PublicKey => "a public key",
+}}
 
 fn read(path: &Path) -> Result<(Kind, PublicKey), Failure> {
     let error = match identity_file::read(path) {

@@ -313,10 +313,15 @@ fn an_invalid_node_is_rejected_in_one_sentence() {
 fn the_unproved_limits_of_a_file_are_those_of_its_games() {
     let mut sandbox = Sandbox::new(&[("one", FileRole::Entry)]).unwrap();
     let config = sandbox.config_mut(0).unwrap();
-    let quota = serde_json::from_str(r#"{"unproved": 7}"#).unwrap();
+    let quota = FileUnprovedLimits {
+        newcomers_per_second: Some(16),
+        unproved: Some(7),
+        bytes_per_second: Some(65_536),
+    };
     config.unproved_limits = [("doom".to_owned(), quota)].into();
     let limits = config.unproved_limits_of();
-    assert_eq!(limits["doom"].unproved, 7);
+    let doom = &limits["doom"];
+    assert_eq!((doom.newcomers, doom.unproved, doom.bytes), (16, 7, 65_536));
     assert_eq!(limits.get("lobby"), None);
 }
 

@@ -5,7 +5,6 @@ mod seats;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::convert::Infallible;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::mpsc::Sender;
 
@@ -39,12 +38,8 @@ pub(super) enum GameRequest {
     Closed(bool),
 }
 
-impl fmt::Debug for GameRequest {
-    /// Prints no contents: they may hold a key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GameRequest(..)")
-    }
-}
+// Prints no contents: they may hold a key.
+wire::opaque_debug!(GameRequest);
 
 #[derive(Debug)]
 pub(super) enum MatchNotice {
