@@ -209,7 +209,7 @@ pub enum NodeRefusal {
 #[non_exhaustive]
 pub enum TurnedAway {
     /// The newcomer's /24 or /48 has as many unproved or new sources as
-    /// [`UnprovedLimits`](crate::RationLimits) allows; one of them may have been evicted.
+    /// [`UnprovedLimits`](crate::UnprovedLimits) allows; one of them may have been evicted.
     Ration,
     /// More newcomers than [`Config::open_rate`](crate::Config::open_rate).
     Rate,

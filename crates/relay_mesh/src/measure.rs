@@ -35,7 +35,7 @@ pub use self::window::{Summary, Window};
 pub struct LinkReport {
     /// Median round trip plus jitter; unroutable if the link is new or dead.
     pub delay: Cost,
-    /// Share of lost probes, [beyond chance](Loss::of_link).
+    /// Share of lost probes, [beyond chance](Loss::from_probes).
     pub loss: LossCode,
 }
 
