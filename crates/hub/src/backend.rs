@@ -12,7 +12,7 @@ use crate::store::{Command, Outcome, Store, StoreStats};
 /// [`StoreError::Failed`](crate::StoreError::Failed) every later command fails alike: start again
 /// from what is stored.
 ///
-/// [`Store`] is one on any [`SegmentFile`]: files, memory, a simulated disk, a `JetStream` stream.
+/// [`Store`] is one on any [`SegmentFile`]: files, memory, a simulated disk, a JetStream stream.
 /// The module `conformance` (feature `conformance`) checks an implementation.
 pub trait Backend {
     /// Takes a batch of commands, which may share one sync. May block as long as that sync takes.

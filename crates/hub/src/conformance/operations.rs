@@ -8,14 +8,15 @@ use wire::{ClientId, Generator, InstanceId, Seed, UnixTime};
 use super::{MAILBOX_MAILS_MAX, NODE, Subject, limits, run, run_batch};
 use crate::backend::Backend;
 use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Name, Redacted, SenderSeq};
+use crate::kv::{KvError, KvKey, Revision};
 use crate::record::{MailRefusal, MailVerdict};
-use crate::store::{Completed, Mail, NewMail, Outcome, StoreError, StoreOp};
+use crate::store::{Completed, KvOp, KvOutcome, Mail, NewMail, Outcome, StoreError, StoreOp};
 
 const NOW: UnixTime = UnixTime::from_millis(1_000_000);
 const LATER: UnixTime = UnixTime::from_millis(2_000_000);
 
-/// Checks durable acknowledgements, order, duplicates, refusals, reads in pages, expiry, epochs and
-/// counts. `fresh` returns a subject with nothing stored; it is called once for each check.
+/// Checks durable acknowledgements, order, duplicates, refusals, reads in pages, expiry, epochs,
+/// counts and keys. `fresh` returns a subject with nothing stored; it is called once for each check.
 ///
 /// # Panics
 ///
@@ -31,6 +32,7 @@ pub fn check_backend<S: Subject>(mut fresh: impl FnMut() -> S) {
     an_acknowledgement_deletes_for_good(&mut fresh());
     a_batch_of_counts_is_added_once(&mut fresh());
     a_batch_sees_its_own_writes(&mut fresh());
+    keys_change_by_revision_and_outlive_a_crash(&mut fresh());
     nothing_is_lost_or_doubled_over_crashes(&mut fresh());
 }
 
@@ -339,6 +341,67 @@ fn a_batch_sees_its_own_writes(subject: &mut impl Subject) {
     assert_eq!(bodies(&first).first(), Some(&&b"a"[..]));
     let last = reads.next().map(|read| page(read).0).unwrap_or_default();
     assert_eq!(bodies(&last), [b"a", b"b"]);
+}
+
+fn keys_change_by_revision_and_outlive_a_crash(subject: &mut impl Subject) {
+    let Ok(key) = KvKey::new("match/1") else {
+        panic!("a key");
+    };
+    let put = |expected, value: &'static [u8]| {
+        StoreOp::Kv(KvOp::Put {
+            by: None,
+            lease: false,
+            key: key.clone(),
+            expected,
+            value: Redacted(Bytes::from_static(value)),
+        })
+    };
+    let load = || {
+        StoreOp::Kv(KvOp::Load {
+            after: None,
+            bytes_max: 4_096,
+        })
+    };
+    let mut backend = subject.open(limits());
+    let first = done(run(&mut backend, put(Some(Revision::NONE), b"a")));
+    let conflict = |current| {
+        let error = KvError::Conflict { current };
+        Ok(Completed::Kv(KvOutcome::Refused(error)))
+    };
+    let again = run(&mut backend, put(Some(Revision::NONE), b"b"));
+    assert_eq!(again, conflict(first), "the key exists");
+    let second = done(run(&mut backend, put(Some(first), b"b")));
+    assert!(second > first, "revisions increase");
+    assert_eq!(run(&mut backend, put(Some(first), b"c")), conflict(second));
+    subject.crash(backend);
+    let mut backend = subject.open(limits());
+    let Ok(Completed::Kv(KvOutcome::Loaded {
+        entries, revision, ..
+    })) = run(&mut backend, load())
+    else {
+        panic!("the keys");
+    };
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| (&entry.key, entry.revision, &entry.value.0[..]))
+        .collect();
+    assert_eq!(found, [(&key, second, &b"b"[..])]);
+    assert!(revision > second, "a start assigns a new revision");
+    let delete = StoreOp::Kv(KvOp::Delete {
+        by: None,
+        key: key.clone(),
+        expected: Some(second),
+    });
+    assert!(done(run(&mut backend, delete.clone())) > revision);
+    let missing = Ok(Completed::Kv(KvOutcome::Refused(KvError::NotFound)));
+    assert_eq!(run(&mut backend, delete), missing);
+}
+
+fn done(outcome: Outcome) -> Revision {
+    match outcome {
+        Ok(Completed::Kv(KvOutcome::Done(revision))) => revision,
+        other => panic!("a change of a key was answered by {other:?}"),
+    }
 }
 
 /// A seeded run: mail, acknowledgements and crashes, against a model of what must be stored.

@@ -1,0 +1,15 @@
+#![cfg(test)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests wait for processes of their own"
+)]
+//! A hub's log on real servers of NATS, and on a pretended one.
+
+mod cluster;
+mod conformance;
+mod connect;
+mod fencing;
+mod harness;
+mod kill;
+mod limit;
+mod raw_client;
