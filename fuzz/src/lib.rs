@@ -10,6 +10,7 @@
 pub mod crypto_text;
 pub mod crypto_token;
 pub mod hub_join_file;
+pub mod hub_kv;
 pub mod hub_log;
 pub mod hub_record;
 pub mod hub_stats;
@@ -57,6 +58,7 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_to_hub", hub_record::to_hub),
     ("hub_to_node", hub_record::to_node),
     ("hub_join_file", hub_join_file::parse),
+    ("hub_kv", hub_kv::ranges),
     ("hub_log_record", hub_log::record),
     ("hub_recovery", hub_log::recovery),
     ("hub_stats_batch", hub_stats::batch),

@@ -253,6 +253,7 @@ impl Hub {
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
             ToHub::Cancel { call } => self.on_cancel(id, call),
             ToHub::Live(record) => self.on_live(id, record),
+            ToHub::Watch(filter) => self.on_watch(id, filter),
             ToHub::Kv(record) => exchange::on_record(self, id, record),
         }
     }

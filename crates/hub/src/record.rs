@@ -6,6 +6,7 @@
 
 mod kv;
 mod live;
+mod presence;
 mod to_hub;
 mod to_node;
 
@@ -16,6 +17,7 @@ use wire::{Encode, Reader, Writer};
 use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
 pub use kv::{KvItem, KvToHub, KvToNode};
 pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerList};
+pub use presence::{NodeFilter, PlayerFilter, PresenceFilter};
 pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
@@ -269,6 +271,8 @@ pub mod code {
     pub const KV_WATCH: u8 = 0x1c;
     /// Node: ends a watch.
     pub const KV_UNWATCH: u8 = 0x1d;
+    /// Node: which presence to watch.
+    pub const WATCH: u8 = 0x1e;
 
     /// Hub: accepts the join.
     pub const JOINED: u8 = 0x41;

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use wire::{ClientId, ConnectionId, Instant, NodeId};
 
 use crate::field::{Epoch, LiveSeq, Name, RequestId, SenderSeq};
-use crate::record::{DownReason, Join, LiveOutcome, LiveToNode, MailVerdict, ToNode, code};
+use crate::record::{
+    DownReason, Join, LiveOutcome, LiveToNode, MailVerdict, NodeFilter, PlayerFilter,
+    PresenceFilter, ToNode, code,
+};
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -376,8 +379,9 @@ fn encode(record: &ToNode<'_>) -> Bytes {
 /// queued, the stream restarts with a reset.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// What to include; bits of [`Join`].
-    mask: u8,
+    filter: PresenceFilter,
+    /// Nodes that were shown, if the filter has some nodes only: their end is reported, too.
+    shown: BTreeSet<NodeId>,
     stage: Stage,
     changed: BTreeSet<Key>,
     changes_max: usize,
@@ -390,15 +394,14 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Adds `link` as a watcher of `mask`; bits of [`Join`].
-    pub(super) fn insert(&mut self, link: ConnectionId, mask: u8) {
-        for (bit, links) in [
-            (Join::WATCH_NODES, &mut self.nodes),
-            (Join::WATCH_PLAYERS, &mut self.players),
-        ] {
-            if mask & bit != 0 {
-                links.insert(link);
-            }
+    /// Makes `link` a watcher of what `filter` includes.
+    pub(super) fn set(&mut self, link: ConnectionId, filter: &PresenceFilter) {
+        self.remove(link);
+        if filter.nodes != NodeFilter::None {
+            self.nodes.insert(link);
+        }
+        if filter.players != PlayerFilter::None {
+            self.players.insert(link);
         }
     }
 
@@ -435,43 +438,66 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PresenceUpdate {
     Reset,
-    /// The first key after this one that the watcher [includes](Watch::includes), or the end
-    /// marker.
+    /// The first key after this one that the [filter](Watch::filter) includes, or the end marker.
     After(Option<Key>),
     Changed(Key),
 }
 
 impl Watch {
+    /// A watch of what bits of [`Join`] say.
     pub(super) const fn new(mask: u8, changes_max: usize) -> Self {
+        let mut watch = Self::of(PresenceFilter::from_bits(mask), changes_max);
+        if mask == 0 {
+            watch.stage = Stage::Changes;
+        }
+        watch
+    }
+
+    pub(super) const fn of(filter: PresenceFilter, changes_max: usize) -> Self {
         Self {
-            mask,
-            stage: if mask == 0 {
-                Stage::Changes
-            } else {
-                Stage::Reset
-            },
+            filter,
+            shown: BTreeSet::new(),
+            stage: Stage::Reset,
             changed: BTreeSet::new(),
             changes_max,
         }
     }
 
-    pub(super) const fn includes(&self, key: Key) -> bool {
-        let bit = match key {
-            Key::Node(_) => Join::WATCH_NODES,
-            Key::Player(_) => Join::WATCH_PLAYERS,
-        };
-        self.mask & bit != 0
+    pub(super) const fn filter(&self) -> &PresenceFilter {
+        &self.filter
     }
 
-    /// Queues a change of `key`; returns whether there is something new to send.
-    pub(super) fn note(&mut self, key: Key) -> bool {
+    /// Returns whether to send the state of `key`; `join` is that of a connected node.
+    fn includes(&self, key: Key, join: Option<&Join>) -> bool {
+        match key {
+            Key::Node(node) => {
+                self.filter.nodes == NodeFilter::All
+                    || self.shown.contains(&node)
+                    || join.is_some_and(|join| self.filter.nodes.includes(join))
+            }
+            Key::Player(player) => self.filter.players.includes(player),
+        }
+    }
+
+    /// Notes that a node was sent as connected or not.
+    pub(super) fn on_node_sent(&mut self, node: NodeId, join: Option<&Join>) {
+        if join.is_none() {
+            self.shown.remove(&node);
+        } else if self.filter.nodes != NodeFilter::All {
+            self.shown.insert(node);
+        }
+    }
+
+    /// Queues a change of `key`; returns whether there is something new to send. `join` is that of a
+    /// connected node.
+    pub(super) fn note(&mut self, key: Key, join: Option<&Join>) -> bool {
         // The snapshot will reach this key and send its state then.
         let ahead = match self.stage {
             Stage::Reset => true,
             Stage::Snapshot(last) => last.is_none_or(|last| key > last),
             Stage::Changes => false,
         };
-        if ahead || !self.includes(key) {
+        if ahead || !self.includes(key, join) {
             return false;
         }
         self.changed.insert(key);
@@ -483,7 +509,7 @@ impl Watch {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.changed.len()
+        self.changed.len().saturating_add(self.shown.len())
     }
 
     /// Returns the next update; [`advance`](Self::advance) marks it as sent.
@@ -498,7 +524,10 @@ impl Watch {
     /// Marks `update` as sent; `reached` is the key sent, `None` at the end of the snapshot.
     pub(super) fn advance(&mut self, update: PresenceUpdate, reached: Option<Key>) {
         match update {
-            PresenceUpdate::Reset => self.stage = Stage::Snapshot(None),
+            PresenceUpdate::Reset => {
+                self.shown.clear();
+                self.stage = Stage::Snapshot(None);
+            }
             PresenceUpdate::After(_) => {
                 self.stage = reached.map_or(Stage::Changes, |key| Stage::Snapshot(Some(key)));
             }
@@ -522,13 +551,13 @@ mod tests {
         let mut watch = Watch::new(Join::WATCH_PLAYERS, 3);
         watch.advance(PresenceUpdate::Reset, None);
         watch.advance(PresenceUpdate::After(None), Some(player(10)));
-        assert!(!watch.note(player(11)), "the walk comes there");
-        assert!(!watch.note(Key::Node(NodeId([0; 32]))), "not wanted");
+        assert!(!watch.note(player(11), None), "the walk comes there");
+        assert!(!watch.note(Key::Node(NodeId([0; 32])), None), "not wanted");
         for id in 0..3 {
-            assert!(watch.note(player(id)));
+            assert!(watch.note(player(id), None));
         }
         assert_eq!(watch.next(), Some(PresenceUpdate::After(Some(player(10)))));
-        watch.note(player(4));
+        watch.note(player(4), None);
         assert_eq!(watch.next(), Some(PresenceUpdate::Reset));
         assert!(watch.changed.is_empty());
     }
@@ -539,8 +568,8 @@ mod tests {
         watch.advance(PresenceUpdate::Reset, None);
         watch.advance(PresenceUpdate::After(None), None);
         assert_eq!(watch.next(), None);
-        watch.note(player(2));
-        watch.note(player(2));
+        watch.note(player(2), None);
+        watch.note(player(2), None);
         assert_eq!(watch.next(), Some(PresenceUpdate::Changed(player(2))));
         watch.advance(PresenceUpdate::Changed(player(2)), Some(player(2)));
         assert_eq!(watch.next(), None);

@@ -12,7 +12,10 @@ use super::table::{Claim, Generation, Pending, Reading};
 use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
 use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted, SenderSeq};
 use crate::join_file::JoinFile;
-use crate::record::{ClaimRequest, DownReason, Join, NodeInfo, RevokeReason, ToNode, VERSION};
+use crate::record::{
+    ClaimRequest, DownReason, Join, NodeInfo, PlayerFilter, PresenceFilter, RevokeReason, ToNode,
+    VERSION,
+};
 use crate::store::{Completed, Outcome, StoreOp};
 
 impl Hub {
@@ -184,9 +187,13 @@ impl Hub {
     }
 
     pub(super) fn presence_changed(&mut self, key: Key) {
+        let join = match key {
+            Key::Node(node) => self.join_of(node).cloned(),
+            Key::Player(_) => None,
+        };
         for id in self.watchers.of(key) {
             if let Some(member) = self.links.get_mut(&id).and_then(|link| link.member_mut())
-                && member.watch.note(key)
+                && member.watch.note(key, join.as_ref())
             {
                 self.ready.insert(id);
             }
@@ -206,31 +213,55 @@ impl Hub {
         };
         let reached = match update {
             PresenceUpdate::Reset => None,
-            PresenceUpdate::After(last) => self.key_after(last, |key| member.watch.includes(key)),
+            PresenceUpdate::After(last) => self.key_after(last, member.watch.filter()),
             PresenceUpdate::Changed(key) => Some(key),
         };
         let mut encoded = Vec::new();
+        let mut shown = None;
         match (update, reached) {
             (PresenceUpdate::Reset, _) => ToNode::PresenceReset.encode(&mut encoded),
             (_, None) => ToNode::PresenceComplete.encode(&mut encoded),
-            (_, Some(Key::Node(node))) => self.encode_node_presence(node, &mut encoded),
+            (_, Some(Key::Node(node))) => {
+                let join = self.join_of(node);
+                shown = join.filter(|join| member.watch.filter().nodes.includes(join));
+                self.encode_node_presence(node, shown, &mut encoded);
+            }
             (_, Some(Key::Player(player))) => self.encode_player_presence(player, &mut encoded),
         }
+        let shown = shown.cloned();
         if let Some(link) = self.links.get_mut(&id) {
             if let Some(member) = link.member_mut() {
                 member.watch.advance(update, reached);
+                if let Some(Key::Node(node)) = reached {
+                    member.watch.on_node_sent(node, shown.as_ref());
+                }
             }
             link.push_presence(encoded.into());
         }
     }
 
-    fn encode_node_presence(&self, node: NodeId, out: &mut Vec<u8>) {
+    /// Replaces what a node watches; it gets a snapshot.
+    pub(super) fn on_watch(&mut self, id: ConnectionId, filter: PresenceFilter) {
+        let changes_max = self.config.watch_changes_max;
+        if let Some(member) = self.links.get_mut(&id).and_then(Link::member_mut) {
+            self.watchers.set(id, &filter);
+            member.watch = Watch::of(filter, changes_max);
+            self.ready.insert(id);
+        }
+    }
+
+    fn join_of(&self, node: NodeId) -> Option<&Join> {
+        let member = self.member(*self.joined.get(&node)?)?;
+        Some(&member.join)
+    }
+
+    fn encode_node_presence(&self, node: NodeId, join: Option<&Join>, out: &mut Vec<u8>) {
         let member = self.joined.get(&node).and_then(|id| self.member(*id));
-        let info = member.map(|member| NodeInfo {
-            instance: member.join.instance,
+        let info = member.zip(join).map(|(member, join)| NodeInfo {
+            instance: join.instance,
             epoch: member.epoch,
-            role: member.join.role,
-            services: member.join.services.clone(),
+            role: join.role,
+            services: join.services.clone(),
         });
         ToNode::PresenceNode { node, info }.encode(out);
     }
@@ -242,21 +273,38 @@ impl Hub {
         ToNode::PresencePlayer { player, holder }.encode(out);
     }
 
-    /// Returns the first key after `last` that the watcher includes: nodes first, then players.
-    fn key_after(&self, last: Option<Key>, includes: impl Fn(Key) -> bool) -> Option<Key> {
-        let (node, last_player) = match last {
-            None => (self.joined.keys().next(), None),
-            Some(Key::Node(last)) => {
-                let after = (Bound::Excluded(last), Bound::Unbounded);
-                (self.joined.range(after).next().map(|(node, _)| node), None)
-            }
+    /// Returns the first key after `last` that `filter` includes: nodes first, then players.
+    fn key_after(&self, last: Option<Key>, filter: &PresenceFilter) -> Option<Key> {
+        let (first, last_player) = match last {
+            None => (Some(Bound::Unbounded), None),
+            Some(Key::Node(last)) => (Some(Bound::Excluded(last)), None),
             Some(Key::Player(last)) => (None, Some(last)),
         };
-        let node = node.copied().map(Key::Node).filter(|key| includes(*key));
-        node.or_else(|| {
-            let player = self.claims.after(last_player).map(Key::Player);
-            player.filter(|key| includes(*key))
-        })
+        let nodes = first.map(|first| self.joined.range((first, Bound::Unbounded)));
+        let mut nodes = nodes.into_iter().flatten();
+        let node = nodes.find(|(_, id)| {
+            let member = self.member(**id);
+            member.is_some_and(|member| filter.nodes.includes(&member.join))
+        });
+        if let Some((node, _)) = node {
+            return Some(Key::Node(*node));
+        }
+        let player = match &filter.players {
+            PlayerFilter::None => None,
+            PlayerFilter::All => self.claims.after(last_player),
+            PlayerFilter::Range(first, end) => {
+                let before = first.0.checked_sub(1).map(ClientId);
+                let player = self.claims.after(last_player.max(before));
+                player.filter(|player| player <= end)
+            }
+            PlayerFilter::List(players) => {
+                let from = players.partition_point(|player| Some(*player) <= last_player);
+                let mut rest = players.iter().skip(from);
+                rest.find(|player| self.claims.get(**player).is_some())
+                    .copied()
+            }
+        };
+        player.map(Key::Player)
     }
 }
 
@@ -452,7 +500,8 @@ impl Hub {
         for service in &join.services {
             self.services.insert((*service, node));
         }
-        self.watchers.insert(id, join.watch);
+        self.watchers
+            .set(id, &PresenceFilter::from_bits(join.watch));
         let event = HubEvent::NodeUp {
             node,
             instance: join.instance,

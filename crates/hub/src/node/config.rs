@@ -13,7 +13,9 @@ use crate::field::{
     RequestId, Role, SenderSeq, WatchId,
 };
 use crate::kv::{KvChange, KvError, Revision};
-use crate::record::{CallError, DownReason, LiveOutcome, MailRefusal, NodeInfo, RevokeReason};
+use crate::record::{
+    CallError, DownReason, LiveOutcome, MailRefusal, NodeInfo, PresenceFilter, RevokeReason,
+};
 
 /// Role, limits and timeouts of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct NodeConfig {
     pub watch_nodes: bool,
     /// Whether to watch players of other nodes; no.
     pub watch_players: bool,
+    /// Which presence to watch, instead of the two above. Default none.
+    pub presence: Option<PresenceFilter>,
     /// Interval of heartbeats. Default 1 s.
     pub heartbeat: Duration,
     /// Idle timeout: time without a whole record. Default 3 s. A link must carry at least 22 KiB/s,
@@ -80,6 +84,7 @@ impl Default for NodeConfig {
             services: Vec::new(),
             watch_nodes: true,
             watch_players: false,
+            presence: None,
             heartbeat: Duration::from_secs(1),
             silence_max: Duration::from_secs(3),
             dial_timeout: Duration::from_secs(5),

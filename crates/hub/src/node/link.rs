@@ -6,7 +6,9 @@ use wire::{ClientId, CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
 use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
 use crate::field::{Addr, Redacted};
-use crate::record::{CallError, ClaimRequest, DownReason, Join, MailSubmission, ToHub, VERSION};
+use crate::record::{
+    CallError, ClaimRequest, DownReason, Join, MailSubmission, PresenceFilter, ToHub, VERSION,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -109,6 +111,7 @@ impl Node {
         };
         self.outgoing.rewind();
         self.players.reclaim();
+        self.push_presence_filter();
         self.subscribe_again();
         self.counter.on_interval();
     }
@@ -343,8 +346,35 @@ impl Node {
         }
     }
 
+    /// Watches the presence that `filter` includes, from now on; a snapshot follows
+    /// [`NodeEvent::PresenceReset`]. Returns false, and changes nothing, if the lists of the filter exceed
+    /// their limits or are not in order.
+    pub fn watch_presence(&mut self, now: Instant, filter: PresenceFilter) -> bool {
+        self.advance(now);
+        let is_valid = filter.is_valid();
+        if is_valid {
+            self.config.presence = Some(filter);
+            if self.up().is_some() {
+                self.push_presence_filter();
+            }
+        }
+        is_valid
+    }
+
+    fn push_presence_filter(&mut self) {
+        if let Some(filter) = self
+            .config
+            .presence
+            .clone()
+            .filter(PresenceFilter::is_valid)
+        {
+            self.push(&ToHub::Watch(filter));
+        }
+    }
+
     fn join(&self) -> ToHub<'static> {
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let has_filter = self.config.presence.is_some();
+        let flag = |is_set: bool, flag: u8| if is_set && !has_filter { flag } else { 0 };
         let nodes = flag(self.config.watch_nodes, Join::WATCH_NODES);
         let players = flag(self.config.watch_players, Join::WATCH_PLAYERS);
         ToHub::Join(Join {

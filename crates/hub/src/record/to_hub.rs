@@ -2,7 +2,7 @@
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
-use super::{BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, code};
+use super::{BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, PresenceFilter, code};
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
@@ -66,6 +66,8 @@ pub enum ToHub<'a> {
     },
     /// A live message, or a subscription.
     Live(LiveToHub<'a>),
+    /// `code 1, filter`: replaces the presence that the node watches.
+    Watch(PresenceFilter),
     /// A request to the key-value store, or a watch.
     Kv(KvToHub<'a>),
 }
@@ -82,7 +84,8 @@ pub struct Join {
     /// The epoch that the hub assigned to this run before; 0 if none. With it the hub detects a run
     /// that was superseded while it was disconnected.
     pub epoch: Epoch,
-    /// Whether to watch nodes (bit 0) and players (bit 1).
+    /// Whether to watch all nodes (bit 0) and all players (bit 1), until a
+    /// [`Watch`](ToHub::Watch) record replaces it.
     pub watch: u8,
     /// Services that it provides.
     pub services: Vec<Name>,
@@ -189,6 +192,7 @@ impl<'a> ToHub<'a> {
             code::CANCEL => Self::Cancel {
                 call: CallId(reader.u64()?),
             },
+            code::WATCH => Self::Watch(PresenceFilter::decode(&mut reader)?),
             code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
             code => Self::Live(LiveToHub::decode(code, &mut reader)?),
         };
@@ -227,6 +231,7 @@ impl<'a> ToHub<'a> {
             }
             Self::Cancel { call } => out.fields(&[&code::CANCEL, call]),
             Self::Live(it) => it.encode(&mut out),
+            Self::Watch(filter) => out.fields(&[&code::WATCH, filter]),
             Self::Kv(it) => it.encode(&mut out),
         }
     }

@@ -1,4 +1,4 @@
-//! The formats of the key-value store on the wire and on disk are frozen.
+//! The formats of the key-value store, on the wire and on disk, and of presence filters are frozen.
 
 use std::fmt::Write;
 
@@ -6,9 +6,11 @@ use hub::kv::{Durability, KvError, KvKey, KvLease, KvPrefix, KvRange, Revision};
 use hub::log::format::{self, LogRecord, StoredKv};
 use hub::log::snapshot_format::{self, KeyEntry, SnapshotRecord};
 use hub::log::{SegmentId, SnapshotId};
-use hub::record::{KvItem, KvToHub, KvToNode, ToHub, ToNode};
-use hub::{Epoch, KvRequest, Redacted, WatchId};
-use wire::NodeId;
+use hub::record::{
+    KvItem, KvToHub, KvToNode, NodeFilter, PlayerFilter, PresenceFilter, ToHub, ToNode,
+};
+use hub::{Epoch, KvRequest, Name, Redacted, Role, WatchId};
+use wire::{ClientId, NodeId};
 
 const REQUEST: KvRequest = KvRequest(0x0102);
 const WATCH: WatchId = WatchId(0x0304);
@@ -222,4 +224,31 @@ fn h12_key_records_of_the_log_are_frozen() {
     encoded.push(("snapshot_keys", bytes));
     let text = include_str!("../../testdata/kv_log.hex");
     compare("kv_log.hex", text, encoded);
+}
+
+#[test]
+fn h12_presence_filters_are_frozen() {
+    let matching = NodeFilter::Matching {
+        roles: vec![Role::Matchmaker],
+        services: vec![Name::new("shop").unwrap()],
+    };
+    let list = PlayerFilter::players(&[ClientId(0x0103), ClientId(0x0102)]).unwrap();
+    let records = [
+        (
+            "nodes_and_range",
+            matching,
+            PlayerFilter::Range(ClientId(1), ClientId(2)),
+        ),
+        ("list", NodeFilter::None, list),
+        ("all", NodeFilter::All, PlayerFilter::All),
+    ];
+    let encoded = records.map(|(name, nodes, players)| {
+        let record = ToHub::Watch(PresenceFilter { nodes, players });
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert_eq!(ToHub::decode(&bytes), Ok(record));
+        (name, bytes)
+    });
+    let text = include_str!("../../testdata/presence.hex");
+    compare("presence.hex", text, encoded.into());
 }
