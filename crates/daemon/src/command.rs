@@ -2,6 +2,7 @@
 
 mod admin;
 mod host;
+mod hub;
 mod key;
 mod log;
 mod matchmaker;
@@ -20,14 +21,17 @@ use clap::{Args, Parser, Subcommand};
 use crate::control::spawn;
 use crate::exit::{Failure, print_error};
 use crate::relay::StopOn;
-use crate::role::hub::{HubOptions, HubProcess};
 use crate::signals::Signal;
-use crate::{relay, signals, trust};
+use crate::{relay, signals};
 pub use admin::{
     AdminCommand, CheckedDocument, GetConfig, GraphArgs, HealthArgs, ImportedGames, NodeArgs,
     PutConfig, RouteArgs, SignedDocument,
 };
-use host::HostPort;
+pub use hub::{
+    AckMail, ApiArgs, BackupFolder, CheckFolder, ClearMail, HubCommand, KickPlayer, ListMail,
+    ListNodes, ListPlayers, MailCommand, NewApiKey, PlainRequest, RestoreFolder, RunHub, SendMail,
+    WatchPresence,
+};
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;
 pub use matchmaker::{MatchmakerCommand, RunMatchmaker, StatusArgs};
@@ -81,7 +85,8 @@ impl Command {
             Self::Matchmaker(command) => command.is_json(),
             Self::Key(command) => command.is_json(),
             Self::Admin(command) => command.is_json(),
-            Self::Hub(_) | Self::Relay(_) => false,
+            Self::Hub(command) => command.is_json(),
+            Self::Relay(_) => false,
         }
     }
 }
@@ -159,85 +164,6 @@ fn print_line(text: &str) -> Result<(), Failure> {
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Longest time that a hub waits for open calls and slow nodes.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Commands of a hub.
-#[derive(Clone, Debug, Subcommand)]
-pub enum HubCommand {
-    /// Runs a hub until SIGTERM or SIGINT; SIGHUP makes it read the join file again. Even if it is
-    /// killed, no acknowledged mail is lost.
-    Run(RunHub),
-}
-
-/// Options of `hub run`.
-#[derive(Args, Clone, Debug)]
-pub struct RunHub {
-    /// Identity file; the join file lists its key as a hub.
-    #[arg(long)]
-    identity: PathBuf,
-    /// Join file.
-    #[arg(long)]
-    join_file: PathBuf,
-    /// Folder for mail; created if it does not exist.
-    #[arg(long)]
-    data: PathBuf,
-    /// Address to listen on, as HOST:PORT; default: its address in the join file.
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<HostPort>,
-    /// Ends in order when stdin closes.
-    #[arg(long)]
-    end_with_stdin: bool,
-}
-
-impl HubCommand {
-    fn run(&self) -> Result<(), Failure> {
-        let Self::Run(options) = self;
-        options.run()
-    }
-}
-
-impl RunHub {
-    fn run(&self) -> Result<(), Failure> {
-        log()?;
-        let identity = trust::read_identity(&self.identity)?;
-        let join_file = trust::read_join_file(&self.join_file)?;
-        let mut options = HubOptions::new(&identity, join_file, &self.data);
-        options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
-        let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
-        // Before the start, which may take seconds: a signal must not kill the process.
-        let requests = Requests::watch(stdin)?;
-        let hub = HubProcess::start(options)?;
-        // The reader of stdout may be gone.
-        print_line(&format!(
-            "hub {} listens on {}",
-            identity.node_id(),
-            hub.address()
-        ))
-        .ok();
-        loop {
-            match requests.next() {
-                Some(Signal::Stop) => break,
-                Some(Signal::HangUp) => self.reload(&hub),
-                None => hub.wait(POLL_INTERVAL)?,
-            }
-        }
-        tracing::info!("shutting down");
-        hub.shutdown(DRAIN_TIMEOUT)
-    }
-
-    /// Reads the join file again. If it is invalid, the one in use stays.
-    fn reload(&self, hub: &HubProcess) {
-        let read = trust::read_join_file(&self.join_file);
-        match read.and_then(|join_file| hub.set_join_file(join_file)) {
-            Ok(()) => tracing::info!("the join file was read again"),
-            Err(Failure { sentence, .. }) => {
-                tracing::error!("the join file is not reloaded: {sentence}");
-            }
-        }
-    }
-}
 
 /// Options of `relay`.
 #[derive(Args, Clone, Debug)]

@@ -4,7 +4,6 @@
 //! tickets: each request is queued to the matchmaker's thread and waits for the answer.
 
 mod body;
-mod count;
 mod proxy;
 mod ticket;
 
@@ -20,9 +19,9 @@ use wire::{SourceKey, SourceLimiter, SourceRates};
 
 use crate::exit::Failure;
 use crate::http::connections::ConnectionSlot;
+use crate::http::count::ConnectionEnd;
 use crate::http::{BoundPort, Limits, Server, serve_connection};
 use crate::matchmaking::MatchmakerRequests;
-use count::ConnectionEnd;
 use ticket::{Peer, Shared};
 
 /// Address and limits of an edge.

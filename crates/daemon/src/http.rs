@@ -2,8 +2,11 @@
 
 pub mod client;
 pub(crate) mod connections;
+pub(crate) mod count;
 pub(crate) mod error_response;
 pub(crate) mod request;
+pub(crate) mod tls;
+pub(crate) mod websocket;
 
 use std::io;
 use std::io::ErrorKind;
@@ -68,7 +71,11 @@ impl BoundPort {
         let accept = async move {
             loop {
                 match listener.accept().await {
-                    Ok((stream, peer)) => on_accept(stream, peer),
+                    Ok((stream, peer)) => {
+                        // A response is one small segment.
+                        drop(stream.set_nodelay(true));
+                        on_accept(stream, peer);
+                    }
                     Err(error) => {
                         tracing::debug!(server, error = %error.kind(), "an accept failed");
                         sleep(ACCEPT_PAUSE).await;
@@ -137,12 +144,17 @@ pub(crate) enum ConnectionOutcome {
     Evicted,
 }
 
-pub(crate) async fn serve_connection(
-    stream: TcpStream,
+/// Serves the requests of `stream`, which may end as a connection of another protocol (RFC 9110,
+/// section 7.8). That one keeps the timeout of its writes, and no slot.
+pub(crate) async fn serve_connection<S>(
+    stream: S,
     routes: Router,
     limits: Limits,
     slot: &mut ConnectionSlot,
-) -> ConnectionOutcome {
+) -> ConnectionOutcome
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let routes = routes
         .layer(middleware::from_fn(track))
         .layer(Extension(slot.activity()));
@@ -153,16 +165,18 @@ pub(crate) async fn serve_connection(
     }
 }
 
-async fn serve(stream: TcpStream, routes: Router, limits: Limits) -> Result<(), hyper::Error> {
-    // A response is one small segment.
-    drop(stream.set_nodelay(true));
+async fn serve<S>(stream: S, routes: Router, limits: Limits) -> Result<(), hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.read_timeout)
         .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
         .max_headers(HEADERS_MAX);
     let stream = TokioIo::new(TimeoutStream::new(stream, limits.write_timeout));
-    let mut connection = pin!(http.serve_connection(stream, TowerToHyperService::new(routes)));
+    let service = TowerToHyperService::new(routes);
+    let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
     let served = if let Ok(served) = timeout(limits.life, connection.as_mut()).await {
         served
     } else {

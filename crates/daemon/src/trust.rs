@@ -82,6 +82,59 @@ pub fn write_new_join_file(path: &Path, join_file: &JoinFile) -> Result<(), Fail
     })
 }
 
+/// Reads a file with secrets, `what`, that only its owner may read.
+pub(crate) fn read_private(
+    path: &Path,
+    what: &str,
+    bytes_max: u64,
+) -> Result<Zeroizing<String>, Failure> {
+    let io = |error: std::io::Error| Failure::file(path, SystemFault(&error));
+    let metadata = fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        let sentence = "this is a folder or a device; expected a file";
+        return Err(Failure::file(path, sentence));
+    }
+    check_mode(&metadata).map_err(|mode| {
+        Failure::file(
+            path,
+            format_args!("others may read {what} (mode {mode:o}); chmod 600 it"),
+        )
+    })?;
+    if metadata.len() > bytes_max {
+        return Err(Failure::file(
+            path,
+            format_args!("it is longer than {bytes_max} bytes"),
+        ));
+    }
+    // Filled without growing, since growing leaves copies in memory.
+    let len = usize::try_from(metadata.len()).unwrap_or_default();
+    let mut text = Zeroizing::new(String::with_capacity(len.saturating_add(1)));
+    let file = fs::File::open(path).map_err(io)?;
+    file.take(bytes_max).read_to_string(&mut text).map_err(io)?;
+    Ok(text)
+}
+
+/// Writes a new file that only its owner may read.
+pub(crate) fn write_new_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        if error.kind() == ErrorKind::AlreadyExists {
+            let name = path.display();
+            let sentence = "there is a file already, and none is written over";
+            Failure::refused(format_args!("{name}: {sentence}"))
+        } else {
+            Failure::file(path, SystemFault(&error))
+        }
+    })
+}
+
 /// Reads or creates the secret of stateless resets for the socket at `address` and the identity
 /// file `identity`. Returns `None` and logs the reason on failure; peers then notice a restart only
 /// by a timeout.

@@ -21,6 +21,7 @@ mod fs;
 mod index;
 mod kv;
 mod mails;
+mod overlay;
 mod recovery;
 mod segment;
 mod snapshot;
@@ -31,7 +32,8 @@ use std::collections::BTreeMap;
 use wire::ClientId;
 
 #[cfg(feature = "fs")]
-pub use fs::FileSegments;
+pub use fs::{FileSegments, SegmentCopy, copy_segments};
+pub use overlay::Overlay;
 pub use recovery::{OpenError, OpenFailure, Recovery};
 pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};
 

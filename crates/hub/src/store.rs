@@ -56,6 +56,7 @@ pub struct Store<F> {
 
 /// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StoreStats {
     /// Mails stored.
@@ -130,6 +131,7 @@ impl<F: SegmentFile> Store<F> {
                     mails.iter().map(|mail| self.append(mail)).collect(),
                 )),
                 StoreOp::Ack { player, upto } => self.acknowledge(player, upto),
+                StoreOp::Clear { player } => self.clear(player),
                 StoreOp::Count {
                     node,
                     epoch,
@@ -278,6 +280,20 @@ impl<F: SegmentFile> Store<F> {
                 .append(&LogRecord::Ack { player, upto }, Purpose::Ack)?;
         }
         Ok(Completed::Acked)
+    }
+
+    fn clear(&mut self, player: ClientId) -> Outcome {
+        let mut count = 0_u64;
+        let mut newest = None;
+        for (seq, _) in self.log.index.mails_after(player, MailSeq(0)) {
+            count = count.saturating_add(1);
+            newest = Some(seq);
+        }
+        if let Some(upto) = newest {
+            self.log
+                .append(&LogRecord::Ack { player, upto }, Purpose::Ack)?;
+        }
+        Ok(Completed::Cleared { count })
     }
 
     fn count(

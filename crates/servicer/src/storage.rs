@@ -121,6 +121,12 @@ impl<J> Jobs<J> {
         (Self { sender, ledger }, queue)
     }
 
+    /// Returns a snapshot of the storage thread's counters.
+    #[must_use]
+    pub fn counters(&self) -> StorageCounters {
+        self.ledger.snapshot()
+    }
+
     /// Puts `job` into the queue. Never blocks.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod hostile;
 mod hosts;
 mod http;
 mod hub;
+mod hub_api;
 mod ipv6;
 mod key;
 mod lease;

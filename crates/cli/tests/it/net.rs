@@ -11,6 +11,7 @@ use crypto::{Identity, Ring, identity_file};
 use daemon::allocator::LocalProcessConfig;
 use daemon::edge::{EdgeConfig, Transport};
 use daemon::exit::{Exit, Failure};
+use daemon::hub_api::ApiConfig;
 use daemon::role::hub::{HubOptions, HubProcess};
 use daemon::role::matchmaker::{MatchmakerOptions, MatchmakerProcess};
 use daemon::trust;
@@ -111,12 +112,18 @@ impl Net {
     }
 
     pub(crate) fn hub(&mut self) -> HubProcess {
+        self.hub_with(None)
+    }
+
+    pub(crate) fn hub_with(&mut self, api: Option<ApiConfig>) -> HubProcess {
         self.port = None;
         let identity = self.identity("hub");
         let data = self.path("data");
         // A process that another test starts keeps the port open between fork and exec.
         until("the port is given up", || {
-            let hub = HubProcess::start(HubOptions::new(&identity, self.join_file(), &data));
+            let mut options = HubOptions::new(&identity, self.join_file(), &data);
+            options.api.clone_from(&api);
+            let hub = HubProcess::start(options);
             match hub {
                 Err(failure) if failure.exit == Exit::Refused => None,
                 hub => Some(hub.unwrap()),
@@ -127,6 +134,11 @@ impl Net {
     /// Starts the hub as a process that logs to a file.
     pub(crate) fn hub_process(&mut self) -> Program {
         self.port = None;
+        let mut command = self.hub_command();
+        Program::start(&mut command, &self.path("hub.log"))
+    }
+
+    pub(crate) fn hub_command(&self) -> Command {
         let mut command = tickwire();
         command
             .args(["hub", "run", "--identity"])
@@ -135,7 +147,12 @@ impl Net {
             .arg(self.join_path())
             .arg("--data")
             .arg(self.path("data"));
-        Program::start(&mut command, &self.path("hub.log"))
+        command
+    }
+
+    /// Gives up the hub's port, for a hub that the caller starts.
+    pub(crate) fn free_hub_port(&mut self) {
+        self.port = None;
     }
 
     /// Starts a matchmaker for pairs of players in this process, with short timeouts.
@@ -236,6 +253,10 @@ impl Program {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends SIGKILL.

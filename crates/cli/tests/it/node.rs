@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crypto::Ring;
-use hub::{Addr, ClaimId, MailSeq, Node, NodeCommand, NodeConfig, NodeEvent};
+use hub::{Addr, ClaimId, MailSeq, Name, Node, NodeCommand, NodeConfig, NodeEvent};
 use servicer::{Clock, Dial, StreamApplication, StreamHandle, StreamServicer, TlsIdentity};
 use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId, Seed, StreamMachine};
 
@@ -18,6 +18,8 @@ pub(crate) enum NodeRequest {
     Claim(ClientId),
     Acknowledge(ClaimId, MailSeq),
     Call(NodeId, Bytes),
+    Subscribe(ClaimId, Name),
+    Release(ClaimId),
 }
 
 pub(crate) struct Talker {
@@ -78,6 +80,12 @@ impl StreamApplication<Node> for Mouth {
             }
             NodeRequest::Acknowledge(claim, upto) => {
                 node.acknowledge(now, claim, upto);
+            }
+            NodeRequest::Subscribe(claim, topic) => {
+                assert!(node.subscribe(now, claim, topic));
+            }
+            NodeRequest::Release(claim) => {
+                node.release(now, claim);
             }
             NodeRequest::Call(to, body) => {
                 // Fails without a link; the caller retries.

@@ -27,6 +27,18 @@ impl Ring {
         }
     }
 
+    /// Hashes with SHA-1, for protocols that require it and do not rely on it: the handshake of a
+    /// WebSocket (RFC 6455, section 1.3).
+    #[must_use]
+    pub fn legacy_sha1(parts: &[&[u8]]) -> [u8; 20] {
+        let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+        for part in parts {
+            context.update(part);
+        }
+        // The digest has 20 bytes.
+        context.finish().as_ref().try_into().unwrap_or_default()
+    }
+
     fn dialler(&mut self) -> Result<(RingEphemeral, PublicKey), NoEntropy> {
         let key = crate::identity::random_scalar(self)?;
         let public = PublicKey::from(key.public_key());

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
+use servicer::Authorities;
+
 use crate::exit::{Exit, Failure};
-use crate::http::client::{self, Answer, Request};
+use crate::http::client::{self, Answer, Request, Stream};
 
 /// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,17 +113,49 @@ impl HostPort {
         first.ok_or_else(|| Failure::usage(format_args!("{self}: the host has no address")))
     }
 
-    /// Sends a request to `server_name` at the first of its addresses that accepts a connection.
+    /// Sends a request to `server_name`, without TLS.
     pub(super) fn send(&self, server_name: &str, request: Request<'_>) -> Result<Answer, Failure> {
+        self.send_to(server_name, request, None)
+    }
+
+    /// Sends a request to `server_name`, with TLS if there are authorities.
+    pub(super) fn send_to(
+        &self,
+        server_name: &str,
+        request: Request<'_>,
+        authorities: Option<&Authorities>,
+    ) -> Result<Answer, Failure> {
+        let (stream, address) = self.open(server_name, request.timeout, authorities)?;
+        let why = |error| client::failure(server_name, (address, request.timeout), &error);
+        client::request_on(stream, &self.text, request).map_err(why)
+    }
+
+    /// Opens a connection to `server_name`, with TLS if there are authorities.
+    pub(super) fn connect(
+        &self,
+        server_name: &str,
+        timeout: Duration,
+        authorities: Option<&Authorities>,
+    ) -> Result<Stream, Failure> {
+        let opened = self.open(server_name, timeout, authorities);
+        opened.map(|(stream, _)| stream)
+    }
+
+    /// Connects to the first of the addresses that accepts a connection.
+    fn open(
+        &self,
+        server_name: &str,
+        timeout: Duration,
+        authorities: Option<&Authorities>,
+    ) -> Result<(Stream, SocketAddr), Failure> {
         let mut failed = None;
         for address in self.addresses(Exit::Unreachable)? {
-            let why = |error| client::failure(server_name, (address, request.timeout), &error);
-            match TcpStream::connect_timeout(
-                &address,
-                request.timeout.max(Duration::from_millis(1)),
-            ) {
+            let why = |error| client::failure(server_name, (address, timeout), &error);
+            let connect_timeout = timeout.max(Duration::from_millis(1));
+            match TcpStream::connect_timeout(&address, connect_timeout) {
                 Ok(stream) => {
-                    return client::request_on(stream, &self.text, request).map_err(why);
+                    let stream = Stream::new(stream, self.host(), (timeout, authorities));
+                    return stream.map(|stream| (stream, address)).map_err(why);
                 }
                 Err(error) => failed = Some(why(error)),
             }
@@ -133,6 +167,12 @@ impl HostPort {
             )
         };
         Err(failed.unwrap_or_else(none))
+    }
+
+    /// Returns the host without brackets.
+    fn host(&self) -> &str {
+        let host = self.text.rsplit_once(':').map_or("", |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
     }
 }
 

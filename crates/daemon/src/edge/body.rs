@@ -7,8 +7,8 @@ use matchmaker_core::{Assignment, Ending, FailReason, IdempotencyKey, TicketId, 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::count::Counts;
 use crate::hex;
+use crate::http::count::Counts;
 use crate::http::error_response::{ErrorResponse, FieldError};
 use crate::matchmaking::Load;
 

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -20,13 +19,12 @@ use tokio::time::timeout;
 use wire::{ClientId, SourceKey};
 
 use super::body::{self, CreatedTicket, Status, Ticket, TicketBody};
-use super::count::Counter;
 use super::proxy::Proxies;
 use super::{EdgeConfig, Limiter};
 use crate::http::connections::{Activity, Connections};
+use crate::http::count::Counter;
 use crate::http::error_response::{ErrorCode, ErrorResponse, FieldError};
-use crate::http::request::normalized;
-use crate::http::request::{bearer_token, has_media_type};
+use crate::http::request::{BodyLimits, bearer_token, has_media_type, normalized, read_body};
 use crate::matchmaking::{
     Answer, MatchmakerRequest, MatchmakerRequests, TicketAccess, UnknownTicket,
 };
@@ -158,32 +156,11 @@ async fn read_ticket_body(
             "the body of this request is application/json",
         ));
     }
-    let body = timeout(
-        shared.config.read_timeout,
-        Bytes::from_request(request, &()),
-    )
-    .await;
-    let body = body
-        .map_err(|_| {
-            ErrorResponse::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "too_slow",
-                "the body was not received in time",
-            )
-        })?
-        .map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                let max = shared.config.body_bytes_max;
-                ErrorResponse::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "body_too_large",
-                    format!("the body is over {max} bytes"),
-                )
-            } else {
-                ErrorResponse::bad("bad_body", "the body is incomplete")
-            }
-        })?;
-    activity.busy();
+    let limits = BodyLimits {
+        bytes_max: shared.config.body_bytes_max,
+        timeout: shared.config.read_timeout,
+    };
+    let body = read_body(request, limits, activity).await?;
     TicketBody::read(&body)
 }
 

@@ -1,10 +1,15 @@
-//! A blocking HTTP/1.1 client without TLS: one request per connection.
+//! A blocking HTTP/1.1 client: one request per connection.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use servicer::Authorities;
+
+use super::tls::PROTOCOL;
 use crate::exit::{Exit, Failure};
 
 /// A request.
@@ -29,16 +34,106 @@ pub struct Request<'a> {
 /// The system's; `InvalidData` if the response is malformed or too long.
 pub fn request(server: SocketAddr, request: Request<'_>) -> io::Result<Answer> {
     let stream = TcpStream::connect_timeout(&server, request.timeout)?;
+    stream.set_read_timeout(Some(request.timeout))?;
+    stream.set_write_timeout(Some(request.timeout))?;
     request_on(stream, &server.to_string(), request)
 }
 
+/// A connection, with or without TLS.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    /// Wraps a connection to `host`, and sets its timeouts.
+    pub(crate) fn new(
+        stream: TcpStream,
+        host: &str,
+        (timeout, authorities): (Duration, Option<&Authorities>),
+    ) -> io::Result<Self> {
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        let Some(authorities) = authorities else {
+            return Ok(Self::Plain(stream));
+        };
+        let invalid = || io::Error::from(ErrorKind::InvalidInput);
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| invalid())?;
+        let tls = ClientConnection::new(authorities.client_config(PROTOCOL), name);
+        let tls = tls.map_err(|_| invalid())?;
+        Ok(Self::Tls(Box::new(StreamOwned::new(tls, stream))))
+    }
+
+    pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref(),
+        };
+        stream.set_read_timeout(Some(timeout))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Reads the response to the handshake of a `WebSocket`. Returns `None` if the server accepts it, and the
+/// response otherwise.
+pub(crate) fn read_upgrade(stream: &mut impl Read, accept: &str) -> io::Result<Option<Answer>> {
+    let mut head = Vec::new();
+    // Byte by byte: what follows is not part of the response.
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(malformed());
+        }
+    }
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut answer = httparse::Response::new(&mut fields);
+    answer.parse(&head).map_err(|_| malformed())?;
+    if answer.code != Some(101) {
+        let rest = stream.take(ERROR_BYTES_MAX);
+        return read(io::Cursor::new(head).chain(rest), ERROR_BYTES_MAX).map(Some);
+    }
+    let mut fields = answer.headers.iter();
+    let is_accepted = fields.any(|field| {
+        field.name.eq_ignore_ascii_case("sec-websocket-accept") && field.value == accept.as_bytes()
+    });
+    is_accepted.then_some(None).ok_or_else(malformed)
+}
+
+/// Longest response that rejects a handshake, bytes.
+const ERROR_BYTES_MAX: u64 = 64 << 10;
+
 pub(crate) fn request_on(
-    mut stream: TcpStream,
+    mut stream: impl Read + Write,
     host: &str,
     request: Request<'_>,
 ) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(request.timeout))?;
-    stream.set_write_timeout(Some(request.timeout))?;
     let line = request.line;
     let mut head = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for header in request.headers {
@@ -58,6 +153,7 @@ pub(crate) fn request_on(
             Ok(()) | Err(_) => {}
         }
     }
+    stream.flush()?;
     read(stream, request.answer_bytes_max)
 }
 

@@ -1,12 +1,17 @@
 //! Header fields that several servers read.
 
-use axum::extract::Request;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
 use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
+use tokio::time::timeout;
 
+use super::connections::Activity;
 use super::error_response::ErrorResponse;
 
 /// Returns the token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
@@ -42,6 +47,46 @@ pub(crate) fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
     media
         .trim_matches([' ', '\t'])
         .eq_ignore_ascii_case(expected)
+}
+
+/// Limits of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyLimits {
+    /// Longest body, bytes; the same as that of the routes' `DefaultBodyLimit`.
+    pub(crate) bytes_max: usize,
+    /// Time until the whole body is received.
+    pub(crate) timeout: Duration,
+}
+
+/// Receives the body of `request`, and marks its connection as busy.
+pub(crate) async fn read_body(
+    request: Request,
+    limits: BodyLimits,
+    activity: &Activity,
+) -> Result<Bytes, ErrorResponse> {
+    let body = timeout(limits.timeout, Bytes::from_request(request, &())).await;
+    let body = body
+        .map_err(|_| {
+            ErrorResponse::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "too_slow",
+                "the body was not received in time",
+            )
+        })?
+        .map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let max = limits.bytes_max;
+                ErrorResponse::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "body_too_large",
+                    format!("the body is over {max} bytes"),
+                )
+            } else {
+                ErrorResponse::bad("bad_body", "the body is incomplete")
+            }
+        })?;
+    activity.busy();
+    Ok(body)
 }
 
 /// Wraps `routes`: checks host and transfer codings, and normalizes the path.

@@ -1,4 +1,6 @@
-//! The hub as a process: TLS connections, and a store on a thread and a folder.
+//! The hub as a process: TLS connections, a store on a thread and a folder, and an HTTP API.
+
+mod client;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -8,21 +10,27 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::{Identity, Ring};
+use hub::join_file::Grant;
 use hub::log::{FileSegments, Recovery};
 use hub::record::DownReason;
 use hub::{
     Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
-    StoreConfig, StoreError,
+    StoreConfig, StoreError, StoreOp,
 };
 use servicer::{
     Admission, Clock, Dial, End, Jobs, NodeList, RequestError, StorageConfig, StorageThread,
     StreamApplication, StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer,
     TlsIdentity, raise_descriptor_limit,
 };
+use tokio::sync::oneshot;
 use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
+use crate::hub_api::{ApiConfig, HubApi};
+use crate::log_limit::LogLimiter;
 use crate::trust;
+use client::{ClientOps, ObservedStore};
+pub(crate) use client::{HubClient, HubFault, HubStatus};
 
 /// Options of a hub process.
 #[derive(Debug)]
@@ -39,6 +47,8 @@ pub struct HubOptions<'a> {
     pub config: HubConfig,
     /// Limits of the store.
     pub store: StoreConfig,
+    /// The HTTP API; `None` for none.
+    pub api: Option<ApiConfig>,
 }
 
 impl<'a> HubOptions<'a> {
@@ -52,6 +62,7 @@ impl<'a> HubOptions<'a> {
             data,
             config: HubConfig::default(),
             store: StoreConfig::default(),
+            api: None,
         }
     }
 }
@@ -59,18 +70,24 @@ impl<'a> HubOptions<'a> {
 /// A running hub.
 #[derive(Debug)]
 pub struct HubProcess {
+    // Ends first: it is a node of the hub.
+    api: Option<HubApi>,
     handle: StreamHandle<HubRequest>,
     storage: StorageThread,
     failed: Receiver<()>,
     address: SocketAddr,
     node: NodeId,
     admitted: NodeList,
+    drains: Receiver<()>,
 }
 
+/// A request of another thread.
 #[derive(Debug)]
-enum HubRequest {
+pub(crate) enum HubRequest {
     Completed(Vec<(CommandId, Outcome)>),
     JoinFile(JoinFile),
+    Status(oneshot::Sender<HubStatus>),
+    Store(StoreOp, oneshot::Sender<Outcome>),
 }
 
 impl HubProcess {
@@ -92,15 +109,21 @@ impl HubProcess {
         let admission = Admission::Only(admitted.clone());
         let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
         let address = listener.local_address();
-        let store = open_store(options.data, options.store)?;
+        let api = options.api.map(ApiConfig::bind).transpose()?;
+        let (store, stats) = ObservedStore::new(open_store(options.data, options.store)?);
         check_descriptors(StreamConfig::default().connections_max);
 
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
-        let machine = Hub::new(options.config, options.join_file, Clock::new().now());
+        let join_file = match api {
+            Some(_) => with_admin(options.join_file, node),
+            None => options.join_file,
+        };
+        let machine = Hub::new(options.config, join_file, Clock::new().now());
         let application = HubApplication {
             jobs,
             failure,
+            ops: ClientOps::default(),
             logged: Logged::default(),
         };
         let handle = StreamServicer::named("hub")
@@ -110,14 +133,41 @@ impl HubProcess {
         let storage =
             StorageThread::spawn("hub store", queue, store, requests, HubRequest::Completed)
                 .map_err(Failure::refused)?;
+        let (drain, drains) = crossbeam_channel::bounded(1);
+        let client = HubClient::new(handle.requests(), stats, drain);
+        let api = match api {
+            Some(bound) => Some(bound.start(client, options.identity, address)?),
+            None => None,
+        };
         Ok(Self {
+            api,
             handle,
             storage,
             failed,
             address,
             node,
             admitted,
+            drains,
         })
+    }
+
+    /// Returns the address of its HTTP API, if it has one.
+    pub fn api_address(&self) -> Option<SocketAddr> {
+        self.api.as_ref().map(HubApi::address)
+    }
+
+    /// Returns whether a request to the API asks the process to drain and end.
+    pub fn is_drain_requested(&self) -> bool {
+        self.drains.try_recv().is_ok()
+    }
+
+    /// Reads the keys and the certificate of the API again. Files that are invalid change nothing.
+    ///
+    /// # Errors
+    ///
+    /// One sentence with the path.
+    pub fn reload_api(&self) -> Result<(), Failure> {
+        self.api.as_ref().map_or(Ok(()), HubApi::reload)
     }
 
     /// Returns its address.
@@ -143,6 +193,8 @@ impl HubProcess {
             "the disk of the hub has failed; start the hub again"
         } else if received == Err(RecvTimeoutError::Disconnected) || !self.handle.is_running() {
             "the hub's thread has ended"
+        } else if self.api.as_ref().is_some_and(|api| !api.is_running()) {
+            "a thread of the hub's HTTP API has ended"
         } else {
             return Ok(());
         };
@@ -157,6 +209,10 @@ impl HubProcess {
     pub fn set_join_file(&self, join_file: JoinFile) -> Result<(), Failure> {
         check_listed(&join_file, self.node)?;
         let nodes: Vec<_> = listed_nodes(&join_file).collect();
+        let join_file = match self.api {
+            Some(_) => with_admin(join_file, self.node),
+            None => join_file,
+        };
         let request = HubRequest::JoinFile(join_file);
         let sent = self.handle.requests().send(request);
         sent.map_err(|_| Failure::refused("the hub has no room for the request; send it again"))?;
@@ -170,7 +226,8 @@ impl HubProcess {
     /// # Errors
     ///
     /// The hub's thread or the storage thread did not end in time, or had ended before.
-    pub fn shutdown(self, within: Duration) -> Result<(), Failure> {
+    pub fn shutdown(mut self, within: Duration) -> Result<(), Failure> {
+        drop(self.api.take());
         let hub = self.handle.shutdown(within);
         let storage = self.storage.shutdown(within);
         for (end, thread) in [(hub.end, "hub"), (storage.end, "storage")] {
@@ -201,6 +258,14 @@ fn check_listed(join_file: &JoinFile, node: NodeId) -> Result<(), Failure> {
     })
 }
 
+/// Adds the grant of the API's node, which joins with the hub's own key.
+fn with_admin(mut join_file: JoinFile, hub: NodeId) -> JoinFile {
+    if join_file.grant(hub, Role::Admin).is_none() {
+        join_file.grants.push(Grant::new(Role::Admin, hub));
+    }
+    join_file
+}
+
 fn listed_nodes(join_file: &JoinFile) -> impl Iterator<Item = NodeId> {
     join_file.grants.iter().map(|grant| grant.node)
 }
@@ -208,6 +273,7 @@ fn listed_nodes(join_file: &JoinFile) -> impl Iterator<Item = NodeId> {
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
     failure: Sender<()>,
+    ops: ClientOps,
     logged: Logged,
 }
 
@@ -231,10 +297,20 @@ impl StreamApplication<Hub> for HubApplication {
         match request {
             HubRequest::Completed(outcomes) => {
                 for (id, outcome) in outcomes {
-                    hub.handle_completed(now, id, outcome);
+                    if let Some(outcome) = self.ops.complete(id, outcome) {
+                        hub.handle_completed(now, id, outcome);
+                    }
                 }
             }
             HubRequest::JoinFile(join_file) => hub.set_join_file(join_file),
+            // The receiver may be gone.
+            HubRequest::Status(answer) => drop(answer.send(HubStatus {
+                stats: hub.stats(),
+                storage: self.jobs.counters(),
+                nodes: hub.nodes().count(),
+                players: hub.player_count(),
+            })),
+            HubRequest::Store(op, answer) => self.begin_op(op, answer),
         }
         ControlFlow::Continue(())
     }
@@ -311,6 +387,21 @@ impl StreamApplication<Hub> for HubApplication {
                 "rejected a node that the join file does not list"
             );
         }
+    }
+}
+
+impl HubApplication {
+    fn begin_op(&mut self, op: StoreOp, answer: oneshot::Sender<Outcome>) {
+        let Some(job) = self.ops.begin(op, answer) else {
+            return;
+        };
+        let id = job.0;
+        let error = match self.jobs.submit(job) {
+            Ok(()) => return,
+            Err(RequestError::Full(_)) => StoreError::Busy,
+            Err(RequestError::Ended(_)) => StoreError::Failed,
+        };
+        self.ops.complete(id, Err(error));
     }
 }
 
@@ -396,49 +487,10 @@ fn check_descriptors(connections_max: usize) {
 /// Descriptors for segments, folder, lock, ports and poll.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Admits a log line each 10 s, and one with the same subject each 60 s.
-#[derive(Debug)]
-struct LogLimiter<K> {
-    last: Option<(K, Instant)>,
-    suppressed: u64,
-}
-
-impl<K> Default for LogLimiter<K> {
-    fn default() -> Self {
-        Self {
-            last: None,
-            suppressed: 0,
-        }
-    }
-}
-
-impl<K: PartialEq> LogLimiter<K> {
-    /// Returns how many lines were suppressed since the last one, if this one is to be logged.
-    fn admit(&mut self, now: Instant, subject: K) -> Option<u64> {
-        if let Some((last, at)) = &self.last {
-            let pause = if *last == subject {
-                REPEAT_INTERVAL
-            } else {
-                INTERVAL
-            };
-            if now.saturating_since(*at) < pause {
-                self.suppressed = self.suppressed.saturating_add(1);
-                return None;
-            }
-        }
-        self.last = Some((subject, now));
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
-
-const INTERVAL: Duration = Duration::from_secs(10);
-
-const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-
 #[cfg(test)]
 mod tests {
     use hub::Epoch;
-    use hub::join_file::{Grant, NetworkSecret};
+    use hub::join_file::NetworkSecret;
     use hub::record::{Join, ToHub, VERSION};
     use wire::{ConnectionId, InstanceId, PeerIdentity};
 
@@ -455,6 +507,7 @@ mod tests {
         let mut application = HubApplication {
             jobs,
             failure,
+            ops: ClientOps::default(),
             logged: Logged::default(),
         };
         hub.handle_opened(now, link, &PeerIdentity::Node(node));
@@ -476,36 +529,5 @@ mod tests {
             application.on_event(now, &mut hub, event);
         }
         assert!(failed.try_recv().is_ok(), "the process is notified");
-    }
-
-    #[test]
-    fn a_node_that_is_refused_all_the_time_logs_a_line_a_minute() {
-        let mut refused = LogLimiter::default();
-        let subject = (Some(NodeId([1; 32])), DownReason::Protocol);
-        let lines = (0..15_000_u64).filter(|step| {
-            let now = Instant::from_millis(step * 50);
-            refused.admit(now, subject).is_some()
-        });
-        assert_eq!(lines.count(), 13, "750 s");
-    }
-
-    #[test]
-    fn unlisted_nodes_are_logged_at_a_bounded_rate() {
-        let mut unlisted = LogLimiter::default();
-        let [one, other] = [1, 2].map(|byte| NodeId([byte; 32]));
-        let mut at =
-            |seconds, node| unlisted.admit(Instant::ZERO + Duration::from_secs(seconds), node);
-        assert_eq!(at(0, one), Some(0));
-        assert_eq!(at(59, one), None);
-        assert_eq!(at(60, one), Some(1));
-        assert_eq!(at(69, other), None);
-        assert_eq!(at(69, one), None);
-        assert_eq!(at(70, other), Some(2));
-        let lines = (71..3_671).filter_map(|second| {
-            let mut id = [0; 32];
-            id[..8].copy_from_slice(&u64::to_be_bytes(second));
-            at(second, NodeId(id))
-        });
-        assert_eq!(lines.count(), 360, "ten seconds between any two");
     }
 }

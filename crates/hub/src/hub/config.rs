@@ -173,6 +173,7 @@ pub enum HubEvent {
 
 /// Counters of a hub since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HubStats {
     /// Records that do not decode.

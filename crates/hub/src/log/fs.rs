@@ -1,4 +1,6 @@
-//! Segments as files in a folder. Only this file of the crate uses a file system.
+//! Segments as files in a folder. Only this module of the crate uses a file system.
+
+mod backup;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -6,6 +8,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::segment::{FileError, SegmentFile, SegmentId, SnapshotId};
+pub use backup::{SegmentCopy, copy_segments};
 
 /// Segments as files in a folder, named `0000000000000001.seg` and so on; snapshots of the mail
 /// index end in `.idx`.
@@ -24,7 +27,8 @@ pub struct FileSegments {
     open: BTreeMap<SegmentId, File>,
     /// The snapshot that was used last.
     snapshot: Option<(SnapshotId, File)>,
-    _lock: File,
+    /// Held while the folder is in use; `None` for a view.
+    lock: Option<File>,
 }
 
 /// Bytes written at once when a segment is filled.
@@ -55,7 +59,24 @@ impl FileSegments {
             handle: open_folder(folder)?,
             open: BTreeMap::new(),
             snapshot: None,
-            _lock: lock,
+            lock: Some(lock),
+        })
+    }
+
+    /// Opens `folder` to read it: it must exist, and is neither locked nor changed. Use it in an
+    /// [`Overlay`](super::Overlay).
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn view(folder: &Path) -> io::Result<Self> {
+        std::fs::read_dir(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            handle: None,
+            open: BTreeMap::new(),
+            snapshot: None,
+            lock: None,
         })
     }
 
@@ -65,9 +86,10 @@ impl FileSegments {
 
     fn file(&mut self, segment: SegmentId) -> io::Result<&mut File> {
         if !self.open.contains_key(&segment) {
+            let is_view = self.lock.is_none();
             let file = OpenOptions::new()
                 .read(true)
-                .write(true)
+                .write(!is_view)
                 .open(self.path(segment))?;
             self.keep(segment, file);
         }

@@ -59,6 +59,11 @@ pub enum StoreOp {
         /// The last mail deleted.
         upto: MailSeq,
     },
+    /// Deletes all mails of a mailbox.
+    Clear {
+        /// The player.
+        player: ClientId,
+    },
     /// Adds a batch of counts, once.
     Count {
         /// The node.
@@ -190,6 +195,11 @@ pub enum Completed {
     },
     /// The mails are deleted, on disk.
     Acked,
+    /// The mailbox is empty, on disk.
+    Cleared {
+        /// The mails that were deleted.
+        count: u64,
+    },
     /// The counts are on disk.
     Counted,
     /// Mails were deleted.

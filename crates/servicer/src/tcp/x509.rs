@@ -60,8 +60,18 @@ impl HostCertificate {
     }
 
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>, Error> {
+        self.server_config(PROTOCOL)
+    }
+
+    /// Returns the configuration of a server of another protocol that presents this chain. It
+    /// admits all clients, without a certificate. `protocol` is the only ALPN name (RFC 7301).
+    ///
+    /// # Errors
+    ///
+    /// The TLS library's error; none is known.
+    pub fn server_config(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, Error> {
         let shown = Arc::clone(&self.shown);
-        server_config(shown, WebPkiClientVerifier::no_client_auth(), PROTOCOL).map(Arc::new)
+        server_config(shown, WebPkiClientVerifier::no_client_auth(), protocol).map(Arc::new)
     }
 }
 
@@ -191,6 +201,17 @@ impl Authorities {
             name,
             config: Arc::clone(&self.config),
         })
+    }
+}
+
+impl Authorities {
+    /// Returns the configuration of a client of another protocol that trusts these authorities.
+    /// `protocol` is the only ALPN name (RFC 7301).
+    #[must_use]
+    pub fn client_config(&self, protocol: &[u8]) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counters of the edge: every connection and request once, by outcome.
+//! Counters of an HTTP server: every connection and request once, by outcome.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use tickwire::stats::Page;
 
 use crate::http::ConnectionOutcome;
 
@@ -14,15 +15,15 @@ use crate::http::ConnectionOutcome;
 /// `connections` is the sum of `open`, `closed`, `bad_http`, `too_slow`, `cut` and `evicted`;
 /// `requests` is the sum of `asked`, `answered`, `dropped` and all of `refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     connections: u64,
     /// Connections closed at once because of a limit.
     connections_refused: u64,
     open: u64,
     closed: u64,
-    /// Closed because of malformed HTTP or too large a head.
+    /// Closed because of malformed TLS or HTTP, or too large a head.
     bad_http: u64,
-    /// Closed because the client was too slow to send a head or to read a response.
+    /// Closed because the client was too slow in its handshake, to send a head or to read a response.
     too_slow: u64,
     /// Broken within a request or response.
     cut: u64,
@@ -37,7 +38,7 @@ pub(super) struct Counts {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionEnd {
+pub(crate) enum ConnectionEnd {
     Closed,
     BadHttp,
     TooSlow,
@@ -46,7 +47,7 @@ pub(super) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    pub(super) fn of(served: &ConnectionOutcome) -> Self {
+    pub(crate) fn of(served: &ConnectionOutcome) -> Self {
         match served {
             ConnectionOutcome::Evicted => Self::Evicted,
             ConnectionOutcome::Ended(Ok(())) => Self::Closed,
@@ -61,6 +62,19 @@ impl ConnectionEnd {
     }
 }
 
+impl ConnectionEnd {
+    /// The end of a connection whose TLS handshake failed.
+    pub(crate) fn of_handshake(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut {
+            Self::TooSlow
+        } else if error.kind() == io::ErrorKind::InvalidData {
+            Self::BadHttp
+        } else {
+            Self::Cut
+        }
+    }
+}
+
 fn is_write_timeout(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
@@ -68,25 +82,52 @@ fn is_write_timeout(error: &hyper::Error) -> bool {
 
 /// The shared counters; never locked across an await.
 #[derive(Debug, Default)]
-pub(super) struct Counter(Mutex<Counts>);
+pub(crate) struct Counter(Mutex<Counts>);
 
 impl Counter {
-    pub(super) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.change(|counts| counts.clone())
     }
 
-    pub(super) fn connection_refused(&self) {
+    /// Adds them to a page of metrics.
+    pub(crate) fn write(&self, page: &mut Page, prefix: &str) {
+        let counts = self.counts();
+        page.gauge(&format!("{prefix}connections_open"), &counts.open);
+        page.gauge(&format!("{prefix}requests_open"), &counts.asked);
+        for (name, value) in [
+            ("connections", counts.connections),
+            ("connections_refused", counts.connections_refused),
+            ("connections_closed", counts.closed),
+            ("connections_bad_http", counts.bad_http),
+            ("connections_too_slow", counts.too_slow),
+            ("connections_cut", counts.cut),
+            ("connections_evicted", counts.evicted),
+            ("requests", counts.requests),
+            ("requests_answered", counts.answered),
+            ("requests_dropped", counts.dropped),
+        ] {
+            page.counter(&format!("{prefix}{name}_total"), &value);
+        }
+        let refused = counts.refused.iter();
+        let rows = refused.map(|(code, count)| (format!("code=\"{code}\""), count.to_string()));
+        page.labelled(
+            (&format!("{prefix}requests_refused_total"), "counter"),
+            rows,
+        );
+    }
+
+    pub(crate) fn connection_refused(&self) {
         self.change(|counts| add(&mut counts.connections_refused));
     }
 
-    pub(super) fn connection_opened(&self) {
+    pub(crate) fn connection_opened(&self) {
         self.change(|counts| {
             add(&mut counts.connections);
             add(&mut counts.open);
         });
     }
 
-    pub(super) fn connection_ended(&self, end: ConnectionEnd) {
+    pub(crate) fn connection_ended(&self, end: ConnectionEnd) {
         self.change(|counts| {
             counts.open = counts.open.saturating_sub(1);
             add(match end {
@@ -100,7 +141,7 @@ impl Counter {
     }
 
     /// Counts a request until the guard is dropped or ended.
-    pub(super) fn request(&self) -> RequestGuard<'_> {
+    pub(crate) fn request(&self) -> RequestGuard<'_> {
         self.change(|counts| {
             add(&mut counts.requests);
             add(&mut counts.asked);
@@ -118,7 +159,7 @@ impl Counter {
 }
 
 #[derive(Debug)]
-pub(super) struct RequestGuard<'a> {
+pub(crate) struct RequestGuard<'a> {
     counter: &'a Counter,
     outcome: RequestOutcome,
 }
@@ -131,7 +172,7 @@ enum RequestOutcome {
 }
 
 impl RequestGuard<'_> {
-    pub(super) fn end(mut self, refused: Option<&'static str>) {
+    pub(crate) fn end(mut self, refused: Option<&'static str>) {
         self.outcome = refused.map_or(RequestOutcome::Answered, RequestOutcome::Refused);
     }
 }
@@ -143,7 +184,7 @@ impl Drop for RequestGuard<'_> {
             add(match self.outcome {
                 RequestOutcome::Dropped => &mut counts.dropped,
                 RequestOutcome::Answered => &mut counts.answered,
-                // Codes are constants of the edge, so there are few.
+                // Codes are constants of the program, so there are few.
                 RequestOutcome::Refused(code) => counts.refused.entry(code).or_default(),
             });
         });

@@ -1,0 +1,186 @@
+//! `tickwire hub backup`, `restore` and `check`: work on the store's folder, without a key.
+
+use std::io;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use crypto::Ring;
+use hub::log::{FileSegments, Overlay, SegmentCopy, copy_segments};
+use hub::{LogId, Store, StoreConfig};
+use serde_json::json;
+
+use super::super::print_line;
+use crate::exit::{Exit, Failure, SystemFault};
+use crate::trust;
+
+/// Options of `hub backup`.
+#[derive(Args, Clone, Debug)]
+pub struct BackupFolder {
+    /// The hub's folder; a hub may use it meanwhile.
+    #[arg(long)]
+    data: PathBuf,
+    /// Folder to create with the copy.
+    #[arg(long)]
+    to: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Options of `hub restore`.
+#[derive(Args, Clone, Debug)]
+pub struct RestoreFolder {
+    /// A folder of `hub backup`.
+    #[arg(long)]
+    from: PathBuf,
+    /// Folder to create for the hub.
+    #[arg(long)]
+    data: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Options of `hub check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckFolder {
+    /// A folder of a hub or a backup. While a hub uses it, records that it writes may look torn.
+    #[arg(long)]
+    data: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What a folder holds.
+struct Found {
+    segments: u64,
+    records: u64,
+    mails: usize,
+    torn_bytes: u64,
+    /// Corrupt ranges.
+    holes: u64,
+}
+
+impl BackupFolder {
+    /// Copies the folder and checks the copy.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        copy_and_check(&self.data, &self.to, self.json)
+    }
+}
+
+impl RestoreFolder {
+    /// Copies the backup and checks the copy.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        copy_and_check(&self.from, &self.data, self.json)
+    }
+}
+
+fn copy_and_check(from: &Path, to: &Path, is_json: bool) -> Result<(), Failure> {
+    let SegmentCopy { segments, bytes } =
+        copy_segments(from, to).map_err(|error| copy_failure((from, to), &error))?;
+    let found = check(to)?;
+    found.judge(to)?;
+    if is_json {
+        let mails = found.mails;
+        let copied = json!({"schema": 1, "segments": segments, "bytes": bytes, "mails": mails});
+        return print_line(&copied.to_string());
+    }
+    let (mails, to) = (found.mails, to.display());
+    print_line(&format!(
+        "{segments} segments with {mails} mails are in {to}"
+    ))
+}
+
+fn copy_failure((from, to): (&Path, &Path), error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            let to = to.display();
+            Failure::refused(format_args!("{to}: there is a folder already"))
+        }
+        ErrorKind::NotFound => Failure::file(from, "there is no segment of a hub in it"),
+        ErrorKind::TimedOut => {
+            let from = from.display();
+            let sentence = format_args!("{from}: the hub replaces segments too fast; try again");
+            Failure::new(Exit::TimedOut, sentence)
+        }
+        _ => {
+            let (from, to) = (from.display(), to.display());
+            Failure::refused(format_args!(
+                "{from} cannot be copied to {to}: {}",
+                SystemFault(error)
+            ))
+        }
+    }
+}
+
+/// Reads all segments of a folder; changes nothing.
+fn check(folder: &Path) -> Result<Found, Failure> {
+    let files =
+        FileSegments::view(folder).map_err(|error| Failure::file(folder, SystemFault(&error)))?;
+    let log = LogId(trust::random_instance(&mut Ring::new())?.0);
+    let store = Store::open(Overlay::new(files), StoreConfig::default(), log);
+    let store = store.map_err(|failure| {
+        let error = failure.error;
+        Failure::new(
+            Exit::CheckFailed,
+            format_args!("{}: {error}", folder.display()),
+        )
+    })?;
+    let recovery = store.recovery();
+    if recovery.segments == 0 {
+        return Err(Failure::file(folder, "there is no segment of a hub in it"));
+    }
+    Ok(Found {
+        segments: recovery.segments,
+        records: recovery.records,
+        mails: store.mail_count(),
+        torn_bytes: recovery.torn_bytes,
+        holes: recovery.corrupt,
+    })
+}
+
+impl Found {
+    fn judge(&self, folder: &Path) -> Result<(), Failure> {
+        if self.holes == 0 {
+            return Ok(());
+        }
+        let (folder, holes) = (folder.display(), self.holes);
+        let sentence = format_args!(
+            "{folder}: {holes} ranges are corrupt: mail that was acknowledged to its sender may be \
+             lost"
+        );
+        Err(Failure::new(Exit::CheckFailed, sentence))
+    }
+}
+
+impl CheckFolder {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let found = check(&self.data)?;
+        let Found {
+            segments,
+            records,
+            mails,
+            torn_bytes,
+            holes,
+        } = found;
+        if self.json {
+            let value = json!({
+                "schema": 1,
+                "segments": segments,
+                "records": records,
+                "mails": mails,
+                "torn_bytes": torn_bytes,
+                "corrupt_ranges": holes,
+            });
+            print_line(&value.to_string())?;
+        } else {
+            print_line(&format!(
+                "{segments} segments, {records} records, {mails} mails; {torn_bytes} torn bytes at \
+                 the end, {holes} corrupt ranges"
+            ))?;
+        }
+        found.judge(&self.data)
+    }
+}

@@ -1,0 +1,130 @@
+//! Requests of commands to the hub's HTTP API.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use servicer::Authorities;
+
+use super::super::host::HostPort;
+use crate::exit::{Exit, Failure, SystemFault};
+use crate::http::client::{self, Answer, Request, Stream};
+use crate::hub_api;
+
+/// Address of a hub's API, and the key.
+#[derive(Args, Clone, Debug)]
+pub struct ApiArgs {
+    /// Address of the hub's API, as HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7480")]
+    http: HostPort,
+    /// File with the API key; `hub key` writes it.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Uses TLS and trusts the certificates in this file, PEM.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Timeout, seconds.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=300))]
+    timeout: u64,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Longest response, bytes: a page of the longest mails in base64, or the metrics.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+const HUB: &str = "hub with an API";
+
+impl ApiArgs {
+    /// Sends a request, and returns the JSON of a success.
+    pub(super) fn json(&self, line: &str, body: Option<&[u8]>) -> Result<Value, Failure> {
+        let bytes = self.bytes(line, body)?;
+        serde_json::from_slice(&bytes).map_err(|_| client::wrong_server(HUB, &self.http))
+    }
+
+    /// Sends a request, and returns the body of a success.
+    pub(super) fn bytes(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+        let headers: Vec<String> = self.authorization()?.into_iter().collect();
+        let request = Request {
+            line,
+            headers: &headers,
+            body: body.map(|body| ("application/octet-stream", body)),
+            timeout: self.timeout(),
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
+        let authorities = self.authorities()?;
+        let answer = self.http.send_to(HUB, request, authorities.as_ref())?;
+        if (200..300).contains(&answer.status) {
+            return Ok(answer.body);
+        }
+        Err(self.failure(&answer))
+    }
+
+    /// Returns the failure that an error response means.
+    pub(super) fn failure(&self, answer: &Answer) -> Failure {
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let status = answer.status;
+        let Some(detail) = body.get("detail").and_then(Value::as_str) else {
+            let mut failure = client::wrong_server(HUB, &self.http);
+            failure.sentence = format!("{failure}: {status}");
+            return failure;
+        };
+        let exit = match status {
+            // The request is not understood, for example by an older hub.
+            400 | 405 => Exit::Usage,
+            404 => Exit::CheckFailed,
+            408 | 503 | 504 => Exit::TimedOut,
+            _ => Exit::Refused,
+        };
+        Failure::new(exit, format_args!("{}: {detail}", self.http))
+    }
+
+    /// Opens a connection.
+    pub(super) fn connect(&self) -> Result<Stream, Failure> {
+        let authorities = self.authorities()?;
+        self.http.connect(HUB, self.timeout(), authorities.as_ref())
+    }
+
+    /// Returns the header line with the key.
+    pub(super) fn authorization(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let token = hub_api::read_token(path)?;
+        Ok(Some(format!("Authorization: Bearer {}", *token)))
+    }
+
+    pub(super) const fn http(&self) -> &HostPort {
+        &self.http
+    }
+
+    const fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    fn authorities(&self) -> Result<Option<Authorities>, Failure> {
+        let Some(path) = &self.ca else {
+            return Ok(None);
+        };
+        let pem = std::fs::read_to_string(path)
+            .map_err(|error| Failure::file(path, SystemFault(&error)))?;
+        let authorities = Authorities::from_pem(&pem);
+        authorities
+            .map(Some)
+            .map_err(|error| Failure::file(path, error))
+    }
+}
+
+/// Prints bytes, and ends the last line.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let fail = |error| Failure::refused(format_args!("the answer cannot be written: {error}"));
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).map_err(fail)?;
+    if !bytes.ends_with(b"\n") {
+        out.write_all(b"\n").map_err(fail)?;
+    }
+    out.flush().map_err(fail)
+}

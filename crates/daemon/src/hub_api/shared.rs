@@ -1,0 +1,242 @@
+//! What all requests of the API share: limits, keys, and the ways to the hub.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use hub::Name;
+use hub::record::LiveOutcome;
+use hub::{Completed, StoreOp};
+use servicer::{Clock, StreamRequests};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+use wire::token_bucket::Fill;
+use wire::{SourceKey, SourceRates};
+
+use super::ApiConfig;
+use super::key::{Access, KeyRing};
+use super::link::{LinkRequest, SendFault};
+use super::presence::Presence;
+use super::watch::WatchCounter;
+use crate::http::connections::Connections;
+use crate::http::count::Counter;
+use crate::http::error_response::ErrorResponse;
+use crate::http::request::bearer_token;
+use crate::log_limit::LogLimiter;
+use crate::role::hub::{HubClient, HubFault, HubStatus};
+
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SourceKey);
+
+/// The key of a request, in its extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Bearer {
+    pub(super) name: Name,
+    pub(super) token: zeroize::Zeroizing<String>,
+}
+
+/// The state of the API; no lock is held across a wait.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: ApiConfig,
+    pub(super) keys: KeyRing,
+    pub(super) connections: Connections,
+    pub(super) counter: Counter,
+    pub(super) presence: Presence,
+    /// Room for `WebSocket`s.
+    pub(super) watches: Arc<Semaphore>,
+    pub(super) watch_counter: WatchCounter,
+    pub(super) hub: HubClient,
+    link: StreamRequests<LinkRequest>,
+    clock: Clock,
+    failures: Mutex<Failures>,
+}
+
+/// Requests without a valid key.
+#[derive(Debug)]
+struct Failures {
+    rates: SourceRates<SourceKey>,
+    logged: LogLimiter<SourceKey>,
+}
+
+/// Sources with wrong keys that are remembered: 0.5 MiB. If all of them are busy, others wait too.
+const SOURCES_MAX: usize = 8_192;
+
+impl Shared {
+    pub(super) fn new(
+        config: ApiConfig,
+        keys: KeyRing,
+        (hub, link, presence): (HubClient, StreamRequests<LinkRequest>, Presence),
+    ) -> Self {
+        let fill = Fill {
+            rate: config.failures_per_second.max(1),
+            burst: config.failures_burst.max(1),
+        };
+        Self {
+            keys,
+            connections: Connections::new(
+                config.connections_max,
+                config.connections_per_source_max,
+            ),
+            counter: Counter::default(),
+            presence,
+            watches: Arc::new(Semaphore::new(config.watches_max)),
+            watch_counter: WatchCounter::default(),
+            hub,
+            link,
+            clock: Clock::new(),
+            failures: Mutex::new(Failures {
+                rates: SourceRates::new(fill, SOURCES_MAX),
+                logged: LogLimiter::default(),
+            }),
+            config,
+        }
+    }
+
+    /// Checks that the key of `request` permits `needed`.
+    pub(super) fn authorize(
+        &self,
+        Peer(source): Peer,
+        request: &Request,
+        needed: Access,
+    ) -> Result<Bearer, ErrorResponse> {
+        let token = bearer_token(request.headers());
+        let Some((token, (name, access))) = token.and_then(|token| {
+            let found = self.keys.find(token)?;
+            Some((token, found))
+        }) else {
+            return Err(self.on_wrong_key(source));
+        };
+        if access < needed {
+            return Err(ErrorResponse::new(
+                StatusCode::FORBIDDEN,
+                "role",
+                format!(
+                    "this request needs a key with the role {}, and {name} has {}",
+                    needed.name(),
+                    access.name()
+                ),
+            ));
+        }
+        Ok(Bearer {
+            name,
+            token: zeroize::Zeroizing::new(token.to_owned()),
+        })
+    }
+
+    fn on_wrong_key(&self, source: SourceKey) -> ErrorResponse {
+        let now = self.clock.now();
+        // The limits stay valid after a panic.
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = failures.logged.admit(now, source) {
+            tracing::warn!(%source, suppressed, "a request without a valid key was refused");
+        }
+        match failures.rates.take(now, source) {
+            Ok(()) => {
+                let detail = "expected \"Authorization: Bearer KEY\" with a key that the hub's key file \
+                              lists; found none, or another key";
+                ErrorResponse::new(StatusCode::UNAUTHORIZED, "no_key", detail)
+            }
+            Err(wait) => {
+                let detail = "too many requests without a valid key from this source";
+                ErrorResponse::later("too_many_failures", detail, wait)
+            }
+        }
+    }
+
+    /// Sends a request to the API's node, and waits for its answer.
+    pub(super) async fn send<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, SendFault>>) -> LinkRequest,
+    ) -> Result<T, ErrorResponse> {
+        let (answer, answered) = oneshot::channel();
+        self.link
+            .send(request(answer))
+            .map_err(|error| match error {
+                servicer::RequestError::Full(_) => ErrorResponse::from(SendFault::Full),
+                servicer::RequestError::Ended(_) => ErrorResponse::from(SendFault::HubDown),
+            })?;
+        match timeout(self.config.answer_timeout, answered).await {
+            Ok(Ok(result)) => Ok(result?),
+            Ok(Err(_)) => Err(SendFault::HubDown.into()),
+            Err(_) => Err(HubFault::TimedOut.into()),
+        }
+    }
+
+    pub(super) async fn store(&self, op: StoreOp) -> Result<Completed, ErrorResponse> {
+        Ok(self.hub.store(self.config.answer_timeout, op).await?)
+    }
+
+    pub(super) async fn status(&self) -> Result<HubStatus, ErrorResponse> {
+        Ok(self.hub.status(self.config.answer_timeout).await?)
+    }
+
+    pub(super) fn unix_time(&self) -> wire::UnixTime {
+        self.clock.unix_time()
+    }
+}
+
+/// The outcome of a message to one player: reached, or why not.
+pub(super) fn reached_one(outcome: LiveOutcome) -> Result<(), ErrorResponse> {
+    if outcome.refused > 0 {
+        let detail = "the hub does not permit this to its API: see HubConfig::kick_roles";
+        return Err(ErrorResponse::new(
+            StatusCode::FORBIDDEN,
+            "not_permitted",
+            detail,
+        ));
+    }
+    if outcome.busy > 0 {
+        let detail = "the player's node reads too slowly";
+        return Err(busy("node_busy", detail));
+    }
+    if outcome.reached == 0 {
+        let detail = "no connected node holds the player";
+        return Err(ErrorResponse::new(StatusCode::NOT_FOUND, "offline", detail));
+    }
+    Ok(())
+}
+
+fn busy(code: &'static str, detail: &'static str) -> ErrorResponse {
+    ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+        .retry_after(Duration::from_secs(1))
+}
+
+pub(super) fn loading() -> ErrorResponse {
+    busy("loading", "the API has no complete presence yet")
+}
+
+pub(super) fn too_many_watches() -> ErrorResponse {
+    busy("too_many_watches", "as many WebSockets as allowed are open")
+}
+
+impl From<HubFault> for ErrorResponse {
+    fn from(fault: HubFault) -> Self {
+        match fault {
+            HubFault::Busy => busy("busy", "the hub has no room for the request now"),
+            HubFault::Down => busy("hub_down", "the hub is ending"),
+            HubFault::TimedOut => {
+                let detail = "the hub has not answered in time; the request may still be executed";
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "no_answer", detail)
+            }
+        }
+    }
+}
+
+impl From<SendFault> for ErrorResponse {
+    fn from(fault: SendFault) -> Self {
+        match fault {
+            SendFault::HubDown => busy("hub_down", "the API has no link to the hub now"),
+            SendFault::Full => busy("busy", "too many messages wait for the hub"),
+            SendFault::TooLong => {
+                let detail = "the body is longer than a message can be";
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+            }
+            SendFault::Refused(refusal) => {
+                Self::new(StatusCode::CONFLICT, "mail_refused", refusal.to_string())
+            }
+        }
+    }
+}

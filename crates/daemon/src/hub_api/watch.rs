@@ -1,0 +1,289 @@
+//! `GET /v1/watch`: presence as a `WebSocket`, with resume by revision.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::message::{Kinds, state_json};
+use super::parameter::Parameters;
+use super::presence::{Cursor, Key, Page, Revision, State as PresenceState};
+use super::shared::{Bearer, Shared, loading, too_many_watches};
+use crate::http::error_response::ErrorResponse;
+use crate::http::websocket::{self, CloseCode, FrameError, Incoming, WebSocket};
+
+/// `WebSocket`s by the way they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct WatchCounts {
+    opened: u64,
+    /// Closed by the client.
+    closed: u64,
+    /// Broken.
+    cut: u64,
+    /// Closed since the client read too slowly, or sent nothing for three intervals of pings.
+    too_slow: u64,
+    /// Closed since the client broke the protocol or a limit.
+    malformed: u64,
+    /// Closed since the key was removed.
+    revoked: u64,
+    /// Messages sent.
+    messages: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct WatchCounter(Mutex<WatchCounts>);
+
+impl WatchCounter {
+    pub(super) fn get(&self) -> WatchCounts {
+        // The counters stay valid after a panic.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut WatchCounts)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Why a `WebSocket` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchEnd {
+    Closed,
+    Cut,
+    /// It fell behind the changes that are kept.
+    Behind,
+    /// It did not read or answer for too long.
+    Silent,
+    Malformed(FrameError),
+    Revoked,
+}
+
+/// States of one page, at most.
+const PAGE: usize = 256;
+
+pub(super) async fn watch(
+    State(shared): State<Arc<Shared>>,
+    Extension(bearer): Extension<Bearer>,
+    mut request: Request,
+) -> Result<Response, ErrorResponse> {
+    let parameters = Parameters::read(request.uri(), &["from", "kind"])?;
+    let from: Option<Revision> = parameters.parsed("from", "a revision of this API")?;
+    let kinds = Kinds::read(&parameters)?;
+    let response = websocket::accept(request.headers())?;
+    if !shared.presence.is_loaded() {
+        return Err(loading());
+    }
+    let permit = Arc::clone(&shared.watches)
+        .try_acquire_owned()
+        .map_err(|_| too_many_watches())?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    let watcher = Watcher {
+        cursor: shared.presence.cursor(from),
+        shared,
+        bearer,
+        kinds,
+        _permit: permit,
+    };
+    drop(tokio::spawn(watcher.run(upgrade)));
+    Ok(response)
+}
+
+struct Watcher {
+    shared: Arc<Shared>,
+    bearer: Bearer,
+    kinds: Kinds,
+    cursor: Cursor,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watcher {
+    async fn run(mut self, upgrade: OnUpgrade) {
+        self.shared
+            .watch_counter
+            .change(|counts| add(&mut counts.opened));
+        let end = match upgrade.await {
+            Ok(stream) => {
+                let mut socket = WebSocket::new(TokioIo::new(stream));
+                let end = self.serve(&mut socket).await;
+                if let Some((code, reason)) = end.close() {
+                    // A peer that reads nothing is cut off by the timeout of the write.
+                    drop(socket.close(code, reason).await);
+                }
+                end
+            }
+            Err(_) => WatchEnd::Cut,
+        };
+        self.shared.watch_counter.change(|counts| {
+            add(match end {
+                WatchEnd::Closed => &mut counts.closed,
+                WatchEnd::Cut => &mut counts.cut,
+                WatchEnd::Behind | WatchEnd::Silent => &mut counts.too_slow,
+                WatchEnd::Malformed(_) => &mut counts.malformed,
+                WatchEnd::Revoked => &mut counts.revoked,
+            });
+        });
+        let name = self.bearer.name;
+        tracing::debug!(%name, ?end, "a WebSocket has ended");
+    }
+
+    async fn serve(&mut self, socket: &mut WebSocket<TokioIo<Upgraded>>) -> WatchEnd {
+        let mut changes = self.shared.presence.changes();
+        let mut pings = pings(&self.shared);
+        let mut silent_pings = 0_u32;
+        if let Cursor::Snapshot(..) = self.cursor {
+            let reset = json!({"event": "reset"}).to_string();
+            if let Err(error) = socket.send(&[reset]).await {
+                return WatchEnd::of(&error);
+            }
+        }
+        loop {
+            changes.borrow_and_update();
+            match self.send_page(socket).await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(end) => return end,
+            }
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return WatchEnd::Cut;
+                    }
+                }
+                received = socket.receive() => {
+                    silent_pings = 0;
+                    let answered = match received {
+                        Ok(Ok(Incoming::Ping(payload))) => socket.pong(&payload).await,
+                        Ok(Ok(Incoming::Other)) => Ok(()),
+                        Ok(Ok(Incoming::Close)) => return WatchEnd::Closed,
+                        Ok(Err(error)) => return WatchEnd::Malformed(error),
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = answered {
+                        return WatchEnd::of(&error);
+                    }
+                }
+                _ = pings.tick() => {
+                    if self.shared.keys.find(&self.bearer.token).is_none() {
+                        return WatchEnd::Revoked;
+                    }
+                    silent_pings = silent_pings.saturating_add(1);
+                    if silent_pings > SILENT_PINGS_MAX {
+                        return WatchEnd::Silent;
+                    }
+                    if let Err(error) = socket.ping().await {
+                        return WatchEnd::of(&error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the next states. Returns whether there may be more.
+    async fn send_page(
+        &mut self,
+        socket: &mut WebSocket<TokioIo<Upgraded>>,
+    ) -> Result<bool, WatchEnd> {
+        let (states, end) = match self.shared.presence.page(&mut self.cursor, PAGE) {
+            Page::TooSlow => return Err(WatchEnd::Behind),
+            Page::States(states) => (states, None),
+            Page::SnapshotEnd(states, revision) => (states, Some(revision)),
+        };
+        if states.is_empty() && end.is_none() {
+            return Ok(false);
+        }
+        let is_snapshot = matches!(self.cursor, Cursor::Snapshot(..)) || end.is_some();
+        let wanted = states
+            .iter()
+            .filter(|(_, state)| self.kinds.admits(key(state)));
+        // A snapshot has one revision, which its end names: a part of it cannot be resumed from.
+        let texts = wanted.map(|(revision, state)| {
+            let revision = (!is_snapshot).then(|| revision.to_string());
+            text(state, revision)
+        });
+        let mut texts: Vec<String> = texts.collect();
+        if let Some(revision) = end {
+            let revision = revision.to_string();
+            texts.push(json!({"event": "complete", "revision": revision}).to_string());
+        }
+        let sent = u64::try_from(texts.len()).unwrap_or(u64::MAX);
+        socket
+            .send(&texts)
+            .await
+            .map_err(|error| WatchEnd::of(&error))?;
+        let counter = &self.shared.watch_counter;
+        counter.change(|counts| counts.messages = counts.messages.saturating_add(sent));
+        Ok(true)
+    }
+}
+
+const fn key(state: &PresenceState) -> Key {
+    match state {
+        PresenceState::Node(node, _) => Key::Node(*node),
+        PresenceState::Player(player, _) => Key::Player(*player),
+    }
+}
+
+fn text(state: &PresenceState, revision: Option<String>) -> String {
+    let mut value = state_json(state);
+    if let Value::Object(fields) = &mut value {
+        let event = match state {
+            PresenceState::Node(..) => "node",
+            PresenceState::Player(..) => "player",
+        };
+        fields.insert("event".to_owned(), event.into());
+        if let Some(revision) = revision {
+            fields.insert("revision".to_owned(), revision.into());
+        }
+    }
+    value.to_string()
+}
+
+/// Pings without any frame of the client, at most.
+const SILENT_PINGS_MAX: u32 = 3;
+
+fn pings(shared: &Shared) -> Interval {
+    let mut pings = interval(shared.config.ping_interval);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings
+}
+
+impl WatchEnd {
+    fn of(error: &std::io::Error) -> Self {
+        if error.kind() == ErrorKind::TimedOut {
+            Self::Silent
+        } else {
+            Self::Cut
+        }
+    }
+
+    /// What the client is told, if it can be.
+    const fn close(self) -> Option<(CloseCode, &'static str)> {
+        match self {
+            Self::Cut => None,
+            Self::Closed => Some((CloseCode::GoingAway, "")),
+            Self::Behind => Some((
+                CloseCode::TryAgain,
+                "too slow: the changes after your revision are forgotten; connect again",
+            )),
+            Self::Silent => Some((CloseCode::Policy, "no frame was received for too long")),
+            Self::Malformed(FrameError::Malformed) => {
+                Some((CloseCode::Protocol, "a frame breaks the protocol"))
+            }
+            Self::Malformed(FrameError::TooLong) => {
+                Some((CloseCode::TooLong, "a frame is over 4096 bytes"))
+            }
+            Self::Revoked => Some((CloseCode::Policy, "the key is no longer valid")),
+        }
+    }
+}
+
+const fn add(count: &mut u64) {
+    *count = count.saturating_add(1);
+}

@@ -1,0 +1,83 @@
+//! A limit for log lines that peers can cause.
+
+use std::time::Duration;
+
+use wire::Instant;
+
+/// Admits a log line each 10 s, and one with the same subject each 60 s.
+#[derive(Debug)]
+pub(crate) struct LogLimiter<K> {
+    last: Option<(K, Instant)>,
+    suppressed: u64,
+}
+
+impl<K> Default for LogLimiter<K> {
+    fn default() -> Self {
+        Self {
+            last: None,
+            suppressed: 0,
+        }
+    }
+}
+
+impl<K: PartialEq> LogLimiter<K> {
+    /// Returns how many lines were suppressed since the last one, if this one is to be logged.
+    pub(crate) fn admit(&mut self, now: Instant, subject: K) -> Option<u64> {
+        if let Some((last, at)) = &self.last {
+            let pause = if *last == subject {
+                REPEAT_INTERVAL
+            } else {
+                INTERVAL
+            };
+            if now.saturating_since(*at) < pause {
+                self.suppressed = self.suppressed.saturating_add(1);
+                return None;
+            }
+        }
+        self.last = Some((subject, now));
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use hub::record::DownReason;
+    use wire::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_refused_all_the_time_logs_a_line_a_minute() {
+        let mut refused = LogLimiter::default();
+        let subject = (Some(NodeId([1; 32])), DownReason::Protocol);
+        let lines = (0..15_000_u64).filter(|step| {
+            let now = Instant::from_millis(step * 50);
+            refused.admit(now, subject).is_some()
+        });
+        assert_eq!(lines.count(), 13, "750 s");
+    }
+
+    #[test]
+    fn unlisted_nodes_are_logged_at_a_bounded_rate() {
+        let mut unlisted = LogLimiter::default();
+        let [one, other] = [1, 2].map(|byte| NodeId([byte; 32]));
+        let mut at =
+            |seconds, node| unlisted.admit(Instant::ZERO + Duration::from_secs(seconds), node);
+        assert_eq!(at(0, one), Some(0));
+        assert_eq!(at(59, one), None);
+        assert_eq!(at(60, one), Some(1));
+        assert_eq!(at(69, other), None);
+        assert_eq!(at(69, one), None);
+        assert_eq!(at(70, other), Some(2));
+        let lines = (71..3_671).filter_map(|second| {
+            let mut id = [0; 32];
+            id[..8].copy_from_slice(&u64::to_be_bytes(second));
+            at(second, NodeId(id))
+        });
+        assert_eq!(lines.count(), 360, "ten seconds between any two");
+    }
+}

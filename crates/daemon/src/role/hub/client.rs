@@ -1,0 +1,238 @@
+//! Requests of other threads to a hub: its counters, and operations on its store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use hub::log::SegmentFile;
+use hub::store::StoreStats;
+use hub::{Command, Completed, HubStats, Outcome, Store, StoreError, StoreOp};
+use servicer::{Storage, StorageCounters, StreamCounters, StreamRequests};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use wire::CommandId;
+
+use super::HubRequest;
+
+/// Sends requests to a running hub. Nothing here blocks the hub's turn: a full queue is an error.
+#[derive(Clone, Debug)]
+pub(crate) struct HubClient {
+    requests: StreamRequests<HubRequest>,
+    store: ObservedStats,
+    drain: Sender<()>,
+}
+
+/// State and counters of a hub.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HubStatus {
+    pub(crate) stats: HubStats,
+    pub(crate) storage: StorageCounters,
+    pub(crate) nodes: usize,
+    pub(crate) players: usize,
+}
+
+/// Why the hub does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HubFault {
+    /// A queue is full.
+    Busy,
+    /// The hub has ended, or its disk has failed.
+    Down,
+    TimedOut,
+}
+
+impl HubClient {
+    pub(super) const fn new(
+        requests: StreamRequests<HubRequest>,
+        store: ObservedStats,
+        drain: Sender<()>,
+    ) -> Self {
+        Self {
+            requests,
+            store,
+            drain,
+        }
+    }
+
+    pub(crate) async fn status(&self, wait: Duration) -> Result<HubStatus, HubFault> {
+        self.call(wait, HubRequest::Status).await
+    }
+
+    /// Executes `op` in the store, after the operations that the hub has queued.
+    pub(crate) async fn store(&self, wait: Duration, op: StoreOp) -> Result<Completed, HubFault> {
+        let outcome = self.call(wait, |answer| HubRequest::Store(op, answer));
+        outcome.await?.map_err(|error| match error {
+            StoreError::Busy => HubFault::Busy,
+            StoreError::Failed | _ => HubFault::Down,
+        })
+    }
+
+    /// Returns the counters of the store.
+    pub(crate) fn store_stats(&self) -> StoreStats {
+        self.store.get()
+    }
+
+    /// Returns the counters of the hub's port.
+    pub(crate) fn port_counters(&self) -> StreamCounters {
+        self.requests.counters()
+    }
+
+    /// Asks the process to drain and end.
+    pub(crate) fn drain(&self) {
+        // One request is enough.
+        self.drain.try_send(()).unwrap_or_default();
+    }
+
+    async fn call<T>(
+        &self,
+        wait: Duration,
+        request: impl FnOnce(oneshot::Sender<T>) -> HubRequest,
+    ) -> Result<T, HubFault> {
+        let (answer, answered) = oneshot::channel();
+        self.requests
+            .send(request(answer))
+            .map_err(|error| match error {
+                servicer::RequestError::Full(_) => HubFault::Busy,
+                servicer::RequestError::Ended(_) => HubFault::Down,
+            })?;
+        match timeout(wait, answered).await {
+            Ok(answer) => answer.map_err(|_| HubFault::Down),
+            Err(_) => Err(HubFault::TimedOut),
+        }
+    }
+}
+
+/// Store operations of [`HubClient`] that have not completed. Their ids are above all of the hub.
+#[derive(Debug, Default)]
+pub(super) struct ClientOps {
+    last: u64,
+    waiting: BTreeMap<CommandId, oneshot::Sender<Outcome>>,
+}
+
+/// Operations in flight, at most.
+const OPS_MAX: usize = 256;
+
+const FIRST: u64 = 1 << 63;
+
+impl ClientOps {
+    /// Returns the command to submit; answers `Busy` if too many are in flight.
+    pub(super) fn begin(
+        &mut self,
+        op: StoreOp,
+        answer: oneshot::Sender<Outcome>,
+    ) -> Option<(CommandId, Command)> {
+        if self.waiting.len() >= OPS_MAX {
+            // The receiver may be gone, here and below.
+            drop(answer.send(Err(StoreError::Busy)));
+            return None;
+        }
+        self.last = self.last.saturating_add(1);
+        let id = CommandId(FIRST | self.last);
+        self.waiting.insert(id, answer);
+        Some((id, Command::Store(op)))
+    }
+
+    /// Answers the operation `id`; returns the outcome if that is one of the hub.
+    pub(super) fn complete(&mut self, id: CommandId, outcome: Outcome) -> Option<Outcome> {
+        if id.0 < FIRST {
+            return Some(outcome);
+        }
+        if let Some(answer) = self.waiting.remove(&id) {
+            drop(answer.send(outcome));
+        }
+        None
+    }
+}
+
+/// The counters of a store on another thread, as of its last batch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedStats(Arc<Mutex<StoreStats>>);
+
+impl ObservedStats {
+    fn get(&self) -> StoreStats {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, stats: StoreStats) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// A store that publishes its counters after each step.
+pub(super) struct ObservedStore<F> {
+    store: Store<F>,
+    stats: ObservedStats,
+}
+
+impl<F: SegmentFile> ObservedStore<F> {
+    pub(super) fn new(store: Store<F>) -> (Self, ObservedStats) {
+        let stats = ObservedStats::default();
+        stats.set(store.stats());
+        let observed = Self {
+            store,
+            stats: stats.clone(),
+        };
+        (observed, stats)
+    }
+}
+
+impl<F: SegmentFile> Storage for ObservedStore<F> {
+    type Job = (CommandId, Command);
+    type Outcome = (CommandId, Outcome);
+
+    fn execute(
+        &mut self,
+        jobs: impl Iterator<Item = Self::Job>,
+        outcomes: &mut Vec<Self::Outcome>,
+    ) {
+        Storage::execute(&mut self.store, jobs, outcomes);
+        self.stats.set(self.store.stats());
+    }
+
+    fn may_overtake(job: &Self::Job) -> bool {
+        <Store<F> as Storage>::may_overtake(job)
+    }
+
+    fn tidy(&mut self) -> bool {
+        let has_more = Storage::tidy(&mut self.store);
+        self.stats.set(self.store.stats());
+        has_more
+    }
+
+    fn keep_up(&mut self) -> bool {
+        Storage::keep_up(&mut self.store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ClientId;
+
+    use super::*;
+
+    #[test]
+    fn ops_max_is_a_limit_and_ids_are_not_those_of_the_hub() {
+        let mut ops = ClientOps::default();
+        let op = || StoreOp::Clear {
+            player: ClientId(1),
+        };
+        let mut answers = Vec::new();
+        let mut ids = Vec::new();
+        for _ in 0..OPS_MAX {
+            let (answer, answered) = oneshot::channel();
+            ids.push(ops.begin(op(), answer).unwrap().0);
+            answers.push(answered);
+        }
+        let (answer, mut answered) = oneshot::channel();
+        assert!(ops.begin(op(), answer).is_none());
+        assert_eq!(answered.try_recv(), Ok(Err(StoreError::Busy)));
+
+        let done = Ok(Completed::Acked);
+        let of_hub = ops.complete(CommandId(7), done.clone());
+        assert_eq!(of_hub, Some(done.clone()), "passed to the hub");
+        assert_eq!(ops.complete(ids[3], done.clone()), None);
+        assert_eq!(answers[3].try_recv(), Ok(done.clone()));
+        assert_eq!(ops.complete(ids[3], done), None, "once");
+    }
+}
