@@ -66,52 +66,68 @@ struct Found {
 impl BackupFolder {
     /// Copies the folder and checks the copy.
     pub(super) fn run(&self) -> Result<(), Failure> {
-        copy_and_check(&self.data, &self.to, self.json)
+        let copied = copy_and_check(&self.data, &self.to)?;
+        print_line(&if self.json {
+            copied.json()
+        } else {
+            copied.text(&self.to)
+        })
     }
 }
 
 impl RestoreFolder {
     /// Copies the backup and checks the copy.
     pub(super) fn run(&self) -> Result<(), Failure> {
-        copy_and_check(&self.from, &self.data, self.json)
+        let copied = copy_and_check(&self.from, &self.data)?;
+        print_line(&if self.json {
+            copied.json()
+        } else {
+            copied.text(&self.data)
+        })
     }
 }
 
-fn copy_and_check(from: &Path, to: &Path, is_json: bool) -> Result<(), Failure> {
-    let SegmentCopy { segments, bytes } =
-        copy_segments(from, to).map_err(|error| copy_failure((from, to), &error))?;
+/// A folder that was copied, and what the copy holds.
+struct Copied {
+    copy: SegmentCopy,
+    mails: usize,
+}
+
+impl Copied {
+    fn json(&self) -> String {
+        let SegmentCopy { segments, bytes } = self.copy;
+        let mails = self.mails;
+        json!({"schema": 1, "segments": segments, "bytes": bytes, "mails": mails}).to_string()
+    }
+
+    fn text(&self, to: &Path) -> String {
+        let (segments, mails, to) = (self.copy.segments, self.mails, to.display());
+        format!("{segments} segments with {mails} mails are in {to}")
+    }
+}
+
+fn copy_and_check(from: &Path, to: &Path) -> Result<Copied, Failure> {
+    let copy = copy_segments(from, to).map_err(|error| copy_failure((from, to), &error))?;
     let found = check(to)?;
     found.judge(to)?;
-    if is_json {
-        let mails = found.mails;
-        let copied = json!({"schema": 1, "segments": segments, "bytes": bytes, "mails": mails});
-        return print_line(&copied.to_string());
-    }
-    let (mails, to) = (found.mails, to.display());
-    print_line(&format!(
-        "{segments} segments with {mails} mails are in {to}"
-    ))
+    let mails = found.mails;
+    Ok(Copied { copy, mails })
 }
 
 fn copy_failure((from, to): (&Path, &Path), error: &io::Error) -> Failure {
-    match error.kind() {
-        ErrorKind::AlreadyExists => {
-            let to = to.display();
-            Failure::refused(format_args!("{to}: there is a folder already"))
-        }
-        ErrorKind::NotFound => Failure::file(from, "there is no segment of a hub in it"),
-        ErrorKind::TimedOut => {
-            let from = from.display();
-            let sentence = format_args!("{from}: the hub replaces segments too fast; try again");
-            Failure::new(Exit::TimedOut, sentence)
-        }
-        _ => {
-            let (from, to) = (from.display(), to.display());
-            Failure::refused(format_args!(
-                "{from} cannot be copied to {to}: {}",
-                SystemFault(error)
-            ))
-        }
+    let kind = error.kind();
+    if kind == ErrorKind::NotFound {
+        return Failure::file(from, "there is no segment of a hub in it");
+    }
+    let (from, to) = (from.display(), to.display());
+    if kind == ErrorKind::AlreadyExists {
+        Failure::refused(format_args!("{to}: there is a folder already"))
+    } else if kind == ErrorKind::TimedOut {
+        let sentence = format_args!("{from}: the hub replaces segments too fast; try again");
+        Failure::new(Exit::TimedOut, sentence)
+    } else {
+        let error = SystemFault(error);
+        Failure::refused(format_args!("{from} cannot be copied to {to}: {error}"))
     }
 }
 
