@@ -33,7 +33,7 @@ use crate::http::connections::ConnectionSlot;
 use crate::http::count::ConnectionEnd;
 use crate::http::tls::Tls;
 use crate::http::{BoundPort, Limits, Server, serve_connection};
-use crate::role::hub::HubClient;
+use crate::hub_client::HubClient;
 use crate::trust;
 pub use key::{Access, KeyFault};
 pub(crate) use key::{create, read_token};

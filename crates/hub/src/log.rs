@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use wire::ClientId;
 
 #[cfg(feature = "fs")]
-pub use fs::{FileSegments, SegmentCopy, copy_segments};
+pub use fs::FileSegments;
 pub use overlay::Overlay;
 pub use recovery::{OpenError, OpenFailure, Recovery};
 pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};

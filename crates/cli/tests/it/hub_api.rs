@@ -6,6 +6,7 @@ mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bytes::Bytes;
 use daemon::hub_api::{ApiConfig, CertificateFiles};
@@ -268,6 +269,7 @@ fn ha1_presence_lists_nodes_and_players_by_page_prefix_and_holder() {
     );
     assert_eq!(players("&prefix=42").0, ["42", "421"]);
     assert_eq!(players("&max=3").1, "player-43");
+    assert_eq!(players("&max=9").0.len(), 4);
     assert_eq!(players("&max=3&after=player-43").0, ["421"]);
     assert_eq!(players(&format!("&node={id}")).0.len(), 4);
     assert_eq!(players(&format!("&node={}", "0".repeat(64))).0.len(), 0);
@@ -281,6 +283,35 @@ fn ha1_presence_lists_nodes_and_players_by_page_prefix_and_holder() {
     );
     let none = api.ask("read", "GET /v1/presence?kind=nodes&service=shop", "");
     assert_eq!(none.json["nodes"], json!([]));
+}
+
+#[test]
+fn ha1_page_max_is_a_limit_of_mail_and_presence() {
+    let api = Api::with(|config| config.page_max = 2);
+    let (node, _) = api.holder(ClientId(1));
+    (2..5).for_each(|player| node.tell(NodeRequest::Claim(ClientId(player))));
+    let line = "GET /v1/presence?kind=players&max=100";
+    until("more players than a page holds", || {
+        let page = api.ask("read", line, "");
+        assert!(page.json["players"].as_array().unwrap().len() <= 2);
+        page.json["next"].is_string().then_some(())
+    });
+    for _ in 0..3 {
+        assert_eq!(api.ask("write", "POST /v1/mail/9", "mail").status, 201);
+    }
+    let page = api.ask("read", "GET /v1/mail/9?max=100", "");
+    assert_eq!(page.json["mails"].as_array().unwrap().len(), 2);
+    assert_eq!(page.json["more"], true);
+}
+
+#[test]
+fn ha1_answer_timeout_is_a_limit() {
+    let api = Api::start(|config| config.answer_timeout = Duration::ZERO);
+    let late = until("a request is not answered at once", || {
+        let health = api.open("GET /v1/health");
+        (health.status != 200).then_some(health)
+    });
+    late.assert_refused(504, "no_answer");
 }
 
 #[test]

@@ -19,7 +19,6 @@ pub(crate) enum NodeRequest {
     Acknowledge(ClaimId, MailSeq),
     Call(NodeId, Bytes),
     Subscribe(ClaimId, Name),
-    Release(ClaimId),
 }
 
 pub(crate) struct Talker {
@@ -83,9 +82,6 @@ impl StreamApplication<Node> for Mouth {
             }
             NodeRequest::Subscribe(claim, topic) => {
                 assert!(node.subscribe(now, claim, topic));
-            }
-            NodeRequest::Release(claim) => {
-                node.release(now, claim);
             }
             NodeRequest::Call(to, body) => {
                 // Fails without a link; the caller retries.

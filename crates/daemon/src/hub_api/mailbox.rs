@@ -21,7 +21,7 @@ use super::shared::Shared;
 use crate::http::connections::Activity;
 use crate::http::error_response::ErrorResponse;
 use crate::http::request::{BodyLimits, read_body};
-use crate::role::hub::HubFault;
+use crate::hub_client::HubFault;
 
 type PlayerPath = Result<Path<String>, PathRejection>;
 

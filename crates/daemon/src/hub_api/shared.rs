@@ -23,8 +23,8 @@ use crate::http::connections::Connections;
 use crate::http::count::Counter;
 use crate::http::error_response::ErrorResponse;
 use crate::http::request::bearer_token;
+use crate::hub_client::{HubClient, HubFault, HubStatus};
 use crate::log_limit::LogLimiter;
-use crate::role::hub::{HubClient, HubFault, HubStatus};
 
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,5 @@
 //! The hub as a process: TLS connections, a store on a thread and a folder, and an HTTP API.
 
-mod client;
-
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -27,10 +25,9 @@ use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
 use crate::hub_api::{ApiConfig, HubApi};
+use crate::hub_client::{ClientOps, HubClient, HubRequest, HubStatus, ObservedStore};
 use crate::log_limit::LogLimiter;
 use crate::trust;
-use client::{ClientOps, ObservedStore};
-pub(crate) use client::{HubClient, HubFault, HubStatus};
 
 /// Options of a hub process.
 #[derive(Debug)]
@@ -79,15 +76,6 @@ pub struct HubProcess {
     node: NodeId,
     admitted: NodeList,
     drains: Receiver<()>,
-}
-
-/// A request of another thread.
-#[derive(Debug)]
-pub(crate) enum HubRequest {
-    Completed(Vec<(CommandId, Outcome)>),
-    JoinFile(JoinFile),
-    Status(oneshot::Sender<HubStatus>),
-    Store(StoreOp, oneshot::Sender<Outcome>),
 }
 
 impl HubProcess {

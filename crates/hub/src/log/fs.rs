@@ -1,6 +1,4 @@
-//! Segments as files in a folder. Only this module of the crate uses a file system.
-
-mod backup;
+//! Segments as files in a folder. Only this file of the crate uses a file system.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -8,7 +6,6 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::segment::{FileError, SegmentFile, SegmentId, SnapshotId};
-pub use backup::{SegmentCopy, copy_segments};
 
 /// Segments as files in a folder, named `0000000000000001.seg` and so on; snapshots of the mail
 /// index end in `.idx`.

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use crypto::Ring;
-use hub::log::{FileSegments, Overlay, SegmentCopy, copy_segments};
+use hub::log::{FileSegments, Overlay};
 use hub::{LogId, Store, StoreConfig};
 use serde_json::json;
 
 use super::super::print_line;
 use crate::exit::{Exit, Failure, SystemFault};
+use crate::store_copy::{SegmentCopy, copy_segments};
 use crate::trust;
 
 /// Options of `hub backup`.

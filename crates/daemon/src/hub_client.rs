@@ -7,13 +7,20 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use hub::log::SegmentFile;
 use hub::store::StoreStats;
-use hub::{Command, Completed, HubStats, Outcome, Store, StoreError, StoreOp};
+use hub::{Command, Completed, HubStats, JoinFile, Outcome, Store, StoreError, StoreOp};
 use servicer::{Storage, StorageCounters, StreamCounters, StreamRequests};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use wire::CommandId;
 
-use super::HubRequest;
+/// A request of another thread to the hub's.
+#[derive(Debug)]
+pub(crate) enum HubRequest {
+    Completed(Vec<(CommandId, Outcome)>),
+    JoinFile(JoinFile),
+    Status(oneshot::Sender<HubStatus>),
+    Store(StoreOp, oneshot::Sender<Outcome>),
+}
 
 /// Sends requests to a running hub. Nothing here blocks the hub's turn: a full queue is an error.
 #[derive(Clone, Debug)]
@@ -43,7 +50,7 @@ pub(crate) enum HubFault {
 }
 
 impl HubClient {
-    pub(super) const fn new(
+    pub(crate) const fn new(
         requests: StreamRequests<HubRequest>,
         store: ObservedStats,
         drain: Sender<()>,
@@ -105,7 +112,7 @@ impl HubClient {
 
 /// Store operations of [`HubClient`] that have not completed. Their ids are above all of the hub.
 #[derive(Debug, Default)]
-pub(super) struct ClientOps {
+pub(crate) struct ClientOps {
     last: u64,
     waiting: BTreeMap<CommandId, oneshot::Sender<Outcome>>,
 }
@@ -117,7 +124,7 @@ const FIRST: u64 = 1 << 63;
 
 impl ClientOps {
     /// Returns the command to submit; answers `Busy` if too many are in flight.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         op: StoreOp,
         answer: oneshot::Sender<Outcome>,
@@ -134,7 +141,7 @@ impl ClientOps {
     }
 
     /// Answers the operation `id`; returns the outcome if that is one of the hub.
-    pub(super) fn complete(&mut self, id: CommandId, outcome: Outcome) -> Option<Outcome> {
+    pub(crate) fn complete(&mut self, id: CommandId, outcome: Outcome) -> Option<Outcome> {
         if id.0 < FIRST {
             return Some(outcome);
         }
@@ -160,13 +167,13 @@ impl ObservedStats {
 }
 
 /// A store that publishes its counters after each step.
-pub(super) struct ObservedStore<F> {
+pub(crate) struct ObservedStore<F> {
     store: Store<F>,
     stats: ObservedStats,
 }
 
 impl<F: SegmentFile> ObservedStore<F> {
-    pub(super) fn new(store: Store<F>) -> (Self, ObservedStats) {
+    pub(crate) fn new(store: Store<F>) -> (Self, ObservedStats) {
         let stats = ObservedStats::default();
         stats.set(store.stats());
         let observed = Self {

@@ -5,15 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{open_folder, sync_folder};
-
 /// What [`copy_segments`] has copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SegmentCopy {
+pub(crate) struct SegmentCopy {
     /// Segments of the copy.
-    pub segments: u64,
+    pub(crate) segments: u64,
     /// Their bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Copies the segments of a store from the folder `from` to the new folder `to`, and syncs the
@@ -25,7 +23,7 @@ pub struct SegmentCopy {
 ///
 /// The system's error; `AlreadyExists` if `to` exists, `NotFound` if `from` has no segment, and
 /// `TimedOut` if the hub replaces segments faster than they are copied.
-pub fn copy_segments(from: &Path, to: &Path) -> io::Result<SegmentCopy> {
+pub(crate) fn copy_segments(from: &Path, to: &Path) -> io::Result<SegmentCopy> {
     let first = list(from)?;
     if first.is_empty() {
         return Err(ErrorKind::NotFound.into());
@@ -81,11 +79,19 @@ fn finish(to: &Path, listed: &BTreeSet<u64>) -> io::Result<SegmentCopy> {
             fs::remove_file(&path)?;
         }
     }
-    sync_folder(open_folder(to)?.as_ref())?;
+    sync_folder(to)?;
     if let Some(above) = to.canonicalize()?.parent() {
-        sync_folder(open_folder(above)?.as_ref())?;
+        sync_folder(above)?;
     }
     Ok(copy)
+}
+
+/// Makes the entries of a folder durable; other systems than Unix write them through.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn path(folder: &Path, segment: u64) -> PathBuf {
