@@ -5,6 +5,7 @@
 //! any node; what it reads and deletes in mailboxes goes to the store.
 
 mod key;
+mod kv;
 mod link;
 mod mailbox;
 mod message;
@@ -193,7 +194,11 @@ impl BoundApi {
         let mut node_config = NodeConfig::default();
         node_config.role = Role::Admin;
         node_config.watch_players = true;
-        let link = node.spawn("hub api link", node_config, ApiLink::new(presence.clone()))?;
+        let link = node.spawn(
+            "hub api link",
+            node_config,
+            ApiLink::new(identity.node_id(), presence.clone()),
+        )?;
         let tls = match &self.certificate {
             Some(certificate) => Some(Tls::new(certificate, self.config.read_timeout)?),
             None => None,

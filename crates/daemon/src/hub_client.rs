@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use hub::log::SegmentFile;
 use hub::store::StoreStats;
-use hub::{Command, Completed, HubStats, JoinFile, Outcome, Store, StoreError, StoreOp};
+use hub::{Command, Completed, HubStats, JoinFile, KvStats, Outcome, Store, StoreError, StoreOp};
 use servicer::{Storage, StorageCounters, StreamCounters, StreamRequests};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -34,6 +34,7 @@ pub(crate) struct HubClient {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HubStatus {
     pub(crate) stats: HubStats,
+    pub(crate) kv: KvStats,
     pub(crate) storage: StorageCounters,
     pub(crate) nodes: usize,
     pub(crate) players: usize,

@@ -286,6 +286,42 @@ fn ha1_presence_lists_nodes_and_players_by_page_prefix_and_holder() {
 }
 
 #[test]
+fn ha1_keys_are_set_by_revision_read_listed_and_deleted() {
+    let api = Api::new();
+    let write = bearer(&api.net, "write");
+    let put = |key: &str, condition: (&str, &str), value: &str| {
+        let headers = [("Authorization", write.as_str()), condition];
+        ask(api.address, &format!("PUT /v1/kv/{key}"), &headers, value)
+    };
+    let created = put("zone/7", ("If-None-Match", "*"), "one");
+    assert_eq!(created.status, 200, "{created:?}");
+    put("zone/7", ("If-None-Match", "*"), "two").assert_refused(412, "conflict");
+    let revision = created.text("revision");
+    let changed = put("zone/7", ("If-Match", revision), "two");
+    assert_eq!(changed.status, 200, "{changed:?}");
+    put("zone/7", ("If-Match", revision), "three").assert_refused(412, "conflict");
+    put("zone/7", ("If-Match", "x"), "three").assert_refused(400, "bad_revision");
+    let found = api.ask("read", "GET /v1/kv/zone%2F7", "");
+    assert_eq!(found.json["value"], base64(b"two"));
+    assert_eq!(found.text("revision"), changed.text("revision"));
+    put("zone/8", ("X-None", ""), "other");
+    put("other", ("X-None", ""), "other");
+    let page = api.ask("read", "GET /v1/kv?prefix=zone/&max=1", "");
+    assert_eq!(
+        (&page.json["entries"][0]["key"], &page.json["more"]),
+        (&json!("zone/7"), &json!(true))
+    );
+    let rest = api.ask("read", "GET /v1/kv?prefix=zone/&after=zone/7", "");
+    let keys = rest.json["entries"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[0]["key"]), (1, &json!("zone/8")));
+    assert_eq!(api.ask("write", "DELETE /v1/kv/zone/7", "").status, 200);
+    api.ask("read", "GET /v1/kv/zone/7", "")
+        .assert_refused(404, "no_key_there");
+    api.ask("read", "GET /v1/kv/.dot", "")
+        .assert_refused(400, "bad_key");
+}
+
+#[test]
 fn ha1_page_max_is_a_limit_of_mail_and_presence() {
     let api = Api::with(|config| config.page_max = 2);
     let (node, _) = api.holder(ClientId(1));
@@ -386,7 +422,7 @@ fn ha1_every_counter_of_hub_and_store_is_a_metric() {
 }
 
 /// Every operation, with what it needs to succeed.
-const OPERATIONS: [(&str, &str, &str); 12] = [
+const OPERATIONS: [(&str, &str, &str); 16] = [
     ("GET", "/v1/health", ""),
     ("GET", "/v1/openapi.json", ""),
     ("GET", "/metrics", ""),
@@ -398,6 +434,10 @@ const OPERATIONS: [(&str, &str, &str); 12] = [
     ("POST", "/v1/players/{player}/kick", "reason"),
     ("POST", "/v1/forward/{player}", "text"),
     ("POST", "/v1/cast/{topic}", "text"),
+    ("PUT", "/v1/kv/{key}", "value"),
+    ("GET", "/v1/kv/{key}", ""),
+    ("GET", "/v1/kv", ""),
+    ("DELETE", "/v1/kv/{key}", ""),
     ("POST", "/v1/drain", ""),
 ];
 
@@ -424,7 +464,10 @@ fn ha1_every_described_operation_answers_as_described() {
                 .iter()
                 .find(|(of, at, _)| *of == method && at == path);
             let (_, _, body) = found.unwrap_or_else(|| panic!("{method} {path} has no request"));
-            let at = path.replace("{player}", "42").replace("{topic}", "news");
+            let at = path
+                .replace("{player}", "42")
+                .replace("{topic}", "news")
+                .replace("{key}", "zone/7");
             let line = format!("{method} {at}");
             let Some(role) = operation["x-role"].as_str() else {
                 assert_described(operation, &description, &api.open(&line));
@@ -439,6 +482,10 @@ fn ha1_every_described_operation_answers_as_described() {
                 let refused = api.ask(ROLES[lesser], &line, body);
                 refused.assert_refused(403, "role");
                 assert_described(operation, &description, &refused);
+            }
+            if path == "/v1/kv/{key}" {
+                // Each method of it needs a key that exists.
+                api.ask("write", "PUT /v1/kv/zone/7", "value");
             }
             let answer = api.ask(role, &line, body);
             assert!((200..300).contains(&answer.status), "{line}: {answer:?}");

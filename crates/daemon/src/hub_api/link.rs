@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hub::kv::{KvError, KvKey, KvPut, KvRange, Revision};
 use hub::record::{DownReason, LiveOutcome, MailRefusal};
-use hub::{LiveSeq, Name, Node, NodeEvent, SendError, SenderSeq};
+use hub::{KvAnswer, KvRequest, LiveSeq, Name, Node, NodeEvent, SendError, SenderSeq};
 use servicer::HubApplication;
 use tokio::sync::oneshot;
-use wire::{ClientId, Instant};
+use wire::{ClientId, Instant, NodeId};
 
 use super::presence::Presence;
 
@@ -24,7 +25,20 @@ pub(super) enum LinkRequest {
         answer: oneshot::Sender<Result<(), SendFault>>,
     },
     Live(LiveMessage, oneshot::Sender<Result<LiveOutcome, SendFault>>),
+    Kv(KvCall, oneshot::Sender<KvSent>),
 }
+
+/// A request to the key-value store.
+#[derive(Debug)]
+pub(super) enum KvCall {
+    Put(KvPut),
+    Delete(KvKey, Option<Revision>),
+    Get(KvKey),
+    Range(KvRange, u16),
+}
+
+/// What the store answered to a request that was sent.
+type KvSent = Result<Result<KvAnswer, KvError>, SendFault>;
 
 /// A message that is not stored.
 #[derive(Debug)]
@@ -56,22 +70,28 @@ impl From<SendError> for SendFault {
 
 /// The application of the API's node.
 pub(super) struct ApiLink {
+    /// Its own id, which is that of the hub; it is not shown.
+    own: NodeId,
     presence: Presence,
     /// Mails without a verdict; as many as the node keeps.
     mails: BTreeMap<SenderSeq, oneshot::Sender<Result<(), SendFault>>>,
     /// Live messages without an outcome.
     live: BTreeMap<LiveSeq, oneshot::Sender<Result<LiveOutcome, SendFault>>>,
+    /// Requests to the key-value store; as many as the node has open.
+    kv: BTreeMap<KvRequest, oneshot::Sender<KvSent>>,
 }
 
 /// Live messages without an outcome, at most.
 const LIVE_MAX: usize = 4_096;
 
 impl ApiLink {
-    pub(super) const fn new(presence: Presence) -> Self {
+    pub(super) const fn new(own: NodeId, presence: Presence) -> Self {
         Self {
+            own,
             presence,
             mails: BTreeMap::new(),
             live: BTreeMap::new(),
+            kv: BTreeMap::new(),
         }
     }
 
@@ -133,6 +153,19 @@ impl HubApplication for ApiLink {
                 Ok(live) => drop(self.live.insert(live, answer)),
                 Err(fault) => drop(answer.send(Err(fault))),
             },
+            LinkRequest::Kv(call, answer) => {
+                let kv = node.kv();
+                let sent = match call {
+                    KvCall::Put(put) => kv.put(put),
+                    KvCall::Delete(key, expected) => kv.delete(key, expected),
+                    KvCall::Get(key) => kv.get(key),
+                    KvCall::Range(range, limit) => kv.range(range, limit),
+                };
+                match sent {
+                    Ok(request) => drop(self.kv.insert(request, answer)),
+                    Err(error) => drop(answer.send(Ok(Err(error)))),
+                }
+            }
         }
         ControlFlow::Continue(())
     }
@@ -148,8 +181,15 @@ impl HubApplication for ApiLink {
                 last,
                 outcome,
             } => self.on_live(first, last, outcome),
+            NodeEvent::KvAnswer { request, result } => {
+                if let Some(answer) = self.kv.remove(&request) {
+                    drop(answer.send(Ok(result)));
+                }
+            }
             NodeEvent::PresenceReset => self.presence.begin(),
-            NodeEvent::NodePresence(node, info) => self.presence.set_node(node, info),
+            NodeEvent::NodePresence(node, info) if node != self.own => {
+                self.presence.set_node(node, info);
+            }
             NodeEvent::PlayerPresence(player, holder) => {
                 let holder = holder.map(|(node, note)| (node, note.0));
                 self.presence.set_player(player, holder);
@@ -165,6 +205,7 @@ impl HubApplication for ApiLink {
             }
             NodeEvent::Joined { .. }
             | NodeEvent::HubDown
+            | NodeEvent::NodePresence(..)
             | NodeEvent::Refused(_)
             | NodeEvent::Reply { .. }
             | NodeEvent::Mail { .. }
@@ -177,6 +218,9 @@ impl HubApplication for ApiLink {
             | NodeEvent::Missed(_)
             | NodeEvent::Kicked { .. }
             | NodeEvent::Cancelled(_)
+            | NodeEvent::KvReset(_)
+            | NodeEvent::KvChanged { .. }
+            | NodeEvent::KvComplete { .. }
             | _ => {}
         }
     }

@@ -16,6 +16,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Respons
     page.gauge("tickwire_hub_nodes", &status.nodes);
     page.gauge("tickwire_hub_players", &status.players);
     page.counters("tickwire_hub_", &status.stats);
+    page.counters("tickwire_hub_kv_", &status.kv);
     page.counters("tickwire_hub_store_", &shared.hub.store_stats());
     page.counters("tickwire_hub_storage_", &status.storage);
     page.counters("tickwire_hub_port_", &shared.hub.port_counters());

@@ -6,14 +6,14 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Json, Router};
 use hub::record::BODY_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::key::Access;
 use super::shared::{Peer, Shared};
-use super::{mailbox, message, metrics, watch};
+use super::{kv, mailbox, message, metrics, watch};
 use crate::http::error_response::{ErrorCode, ErrorResponse};
 use crate::http::request::normalized;
 
@@ -33,10 +33,14 @@ pub(super) enum Operation {
     Forward,
     Cast,
     Drain,
+    ListKeys,
+    GetKey,
+    PutKey,
+    DeleteKey,
 }
 
 impl Operation {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Health,
         Self::Description,
         Self::Metrics,
@@ -50,6 +54,10 @@ impl Operation {
         Self::Forward,
         Self::Cast,
         Self::Drain,
+        Self::ListKeys,
+        Self::GetKey,
+        Self::PutKey,
+        Self::DeleteKey,
     ];
 
     pub(super) const fn path(self) -> &'static str {
@@ -65,7 +73,14 @@ impl Operation {
             Self::Forward => "/v1/forward/{player}",
             Self::Cast => "/v1/cast/{topic}",
             Self::Drain => "/v1/drain",
+            Self::ListKeys => "/v1/kv",
+            Self::GetKey | Self::PutKey | Self::DeleteKey => "/v1/kv/{key}",
         }
+    }
+
+    /// The path as the router reads it: a key may have slashes.
+    fn route(self) -> String {
+        self.path().replace("{key}", "{*key}")
     }
 
     /// The role that it needs; `None` for no key.
@@ -73,10 +88,16 @@ impl Operation {
         match self {
             Self::Health | Self::Description => None,
             Self::Metrics => Some(Access::Metrics),
-            Self::ReadMail | Self::Presence | Self::Watch => Some(Access::Read),
-            Self::SendMail | Self::ClearMail | Self::AckMail | Self::Forward | Self::Cast => {
-                Some(Access::Write)
+            Self::ReadMail | Self::Presence | Self::Watch | Self::ListKeys | Self::GetKey => {
+                Some(Access::Read)
             }
+            Self::SendMail
+            | Self::ClearMail
+            | Self::AckMail
+            | Self::Forward
+            | Self::Cast
+            | Self::PutKey
+            | Self::DeleteKey => Some(Access::Write),
             Self::Kick | Self::Drain => Some(Access::Admin),
         }
     }
@@ -96,6 +117,10 @@ impl Operation {
             Self::Forward => post(message::forward),
             Self::Cast => post(message::cast),
             Self::Drain => post(drain),
+            Self::ListKeys => get(kv::list),
+            Self::GetKey => get(kv::get),
+            Self::PutKey => put(kv::put),
+            Self::DeleteKey => delete(kv::delete),
         }
     }
 }
@@ -108,7 +133,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
             let state = (Arc::clone(shared), access);
             handler = handler.route_layer(middleware::from_fn_with_state(state, authorize));
         }
-        routes = routes.route(operation.path(), handler);
+        routes = routes.route(&operation.route(), handler);
     }
     let routes = routes
         .fallback(unknown_path)
@@ -201,8 +226,11 @@ mod tests {
                 | Self::Metrics
                 | Self::ReadMail
                 | Self::Presence
-                | Self::Watch => "get",
-                Self::ClearMail => "delete",
+                | Self::Watch
+                | Self::ListKeys
+                | Self::GetKey => "get",
+                Self::ClearMail | Self::DeleteKey => "delete",
+                Self::PutKey => "put",
                 Self::SendMail
                 | Self::AckMail
                 | Self::Kick

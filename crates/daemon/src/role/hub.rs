@@ -294,6 +294,7 @@ impl StreamApplication<Hub> for HubApplication {
             // The receiver may be gone.
             HubRequest::Status(answer) => drop(answer.send(HubStatus {
                 stats: hub.stats(),
+                kv: hub.kv_stats(),
                 storage: self.jobs.counters(),
                 nodes: hub.nodes().count(),
                 players: hub.player_count(),

@@ -39,6 +39,7 @@ impl Default for KvConfig {
 
 /// Counters of the key-value store since the hub was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KvStats {
     /// Changes of keys that became visible.
