@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use fuzz::mesh_config::{document, envelope};
 use fuzz::mesh_message::{NETWORK, signer};
 use relay_mesh::cost::{Cost, LossCode};
-use relay_mesh::detour::{DetourLeg, Detoured};
+use relay_mesh::detour::{Detoured, ForwardHop};
 use relay_mesh::flow_message::{FlowDatagram, FlowMessage, FlowRefused};
 use relay_mesh::game_edge::GameEdge;
 use relay_mesh::hop::{
@@ -168,13 +168,13 @@ fn key_epoch() -> Input {
 
 fn detours() -> Vec<Input> {
     let legs = [
-        ("pass_on", DetourLeg::First),
-        ("passed_on", DetourLeg::Second),
+        ("pass_on", ForwardHop::First),
+        ("passed_on", ForwardHop::Second),
     ];
     legs.into_iter()
-        .map(|(name, leg)| {
+        .map(|(name, hop)| {
             let detoured = Detoured {
-                leg,
+                hop,
                 node: NodeId([8; 32]),
                 datagram: &[0x40; 40],
             };
