@@ -52,11 +52,13 @@ impl Api {
 
     fn start(change: impl FnOnce(&mut ApiConfig)) -> Self {
         let mut net = Net::new();
-        ROLES.iter().for_each(|role| new_key(&net, role));
+        for role in ROLES {
+            new_key(&net, role);
+        }
         let listen = "127.0.0.1:0".parse().unwrap();
         let mut config = ApiConfig::new(listen, net.path("hub.keys"), None);
         change(&mut config);
-        let hub = net.hub_with(Some(config));
+        let hub = net.hub_with(Some(&config));
         let address = hub.api_address().unwrap();
         Self {
             net,
@@ -216,7 +218,9 @@ fn ha1_mail_of_http_reaches_the_node_of_the_player_and_back() {
 #[test]
 fn ha1_hub_1_mail_that_http_confirmed_survives_a_kill() {
     let mut net = Net::new();
-    ROLES.iter().for_each(|role| new_key(&net, role));
+    for role in ROLES {
+        new_key(&net, role);
+    }
     let (hub, address) = hub_process(&mut net);
     let write = bearer(&net, "write");
     for number in 0..8 {
@@ -400,10 +404,12 @@ fn ha1_every_counter_of_hub_and_store_is_a_metric() {
     let store = serde_json::to_value(StoreStats::default()).unwrap();
     for (prefix, stats) in [("tickwire_hub_", hub), ("tickwire_hub_store_", store)] {
         for (field, value) in stats.as_object().unwrap() {
-            let name = match value {
-                Value::Object(_) => format!("{prefix}{field}_"),
-                _ if field.starts_with("dropped_") => format!("{prefix}dropped_total{{"),
-                _ => format!("\n{prefix}{field}_total "),
+            let name = if value.is_object() {
+                format!("{prefix}{field}_")
+            } else if field.starts_with("dropped_") {
+                format!("{prefix}dropped_total{{")
+            } else {
+                format!("\n{prefix}{field}_total ")
             };
             assert!(page.contains(&name), "{name}");
         }

@@ -115,14 +115,14 @@ impl Net {
         self.hub_with(None)
     }
 
-    pub(crate) fn hub_with(&mut self, api: Option<ApiConfig>) -> HubProcess {
+    pub(crate) fn hub_with(&mut self, api: Option<&ApiConfig>) -> HubProcess {
         self.port = None;
         let identity = self.identity("hub");
         let data = self.path("data");
         // A process that another test starts keeps the port open between fork and exec.
         until("the port is given up", || {
             let mut options = HubOptions::new(&identity, self.join_file(), &data);
-            options.api.clone_from(&api);
+            options.api = api.cloned();
             let hub = HubProcess::start(options);
             match hub {
                 Err(failure) if failure.exit == Exit::Refused => None,

@@ -1,5 +1,6 @@
 //! `tickwire hub` against a running hub: output, exit status, TLS.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use daemon::hub_api::CertificateFiles;
@@ -101,7 +102,9 @@ fn ha4_watch_prints_messages_and_ends_at_its_count() {
 #[test]
 fn ha4_drain_by_http_ends_the_hub_with_0() {
     let mut net = Net::new();
-    ROLES.iter().for_each(|role| new_key(&net, role));
+    for role in ROLES {
+        new_key(&net, role);
+    }
     let (hub, address) = hub_process(&mut net);
     let node = Talker::start(&net, "server-0");
     node.wait_joined();
@@ -151,7 +154,6 @@ fn ha2_tls_serves_a_certificate_that_clients_verify() {
         std::fs::write(&paths[0], &chain).unwrap();
         std::fs::write(&paths[1], &key).unwrap();
         std::fs::write(&paths[2], &other).unwrap();
-        use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(&paths[1], std::fs::Permissions::from_mode(0o600)).unwrap();
         files.replace((folder, paths.clone()));
         Api::tls(CertificateFiles {
@@ -208,7 +210,9 @@ fn folder_command(words: &[&str]) -> Output {
 #[test]
 fn ha5_a_backup_of_a_running_hub_restores_acknowledged_mail() {
     let mut net = Net::new();
-    ROLES.iter().for_each(|role| new_key(&net, role));
+    for role in ROLES {
+        new_key(&net, role);
+    }
     let (hub, address) = hub_process(&mut net);
     let write = bearer(&net, "write");
     for number in 0..20 {
