@@ -144,7 +144,7 @@ fn run(store: &mut Store<MemorySegments>, op: StoreOp) -> Outcome {
 }
 
 /// Writes `payload` as a record with a valid checksum at `offset` of `segment`.
-fn seal(segment: SegmentId, offset: u64, payload: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn seal(segment: SegmentId, offset: u64, payload: &[u8], out: &mut Vec<u8>) {
     let len = u32::try_from(payload.len()).expect("a short payload");
     let mut crc = crc32c::crc32c(&segment.0.to_be_bytes());
     for part in [&offset.to_be_bytes()[..], &len.to_be_bytes(), payload] {

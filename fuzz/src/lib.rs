@@ -64,6 +64,8 @@ pub const FUNCTIONS: &[(&str, Function)] = &[
     ("hub_stats_batch", hub_stats::batch),
     ("hub_stats_query", hub_stats::query),
     ("hub_stats_rows", hub_stats::rows),
+    ("hub_stats_answer", hub_stats::answer),
+    ("hub_stats_store", hub_stats::store),
     ("hub_switch", hub_switch::records),
     ("lockstep_up", lockstep_datagram::up),
     ("lockstep_down", lockstep_datagram::down),

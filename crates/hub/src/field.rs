@@ -50,6 +50,8 @@ numbers! {
     RequestId(u64);
     /// The counting node's number of a batch: 1 for the first of its run.
     BatchSeq(u64);
+    /// The querying node's number of a query of statistics.
+    QueryId(u64);
     /// The sender's number of a live message: 1 for the first of its run.
     LiveSeq(u64);
     /// The node's number of a request to the key-value store: 1 for the first of its run.

@@ -6,6 +6,7 @@ mod kv;
 mod link;
 mod membership;
 mod message;
+mod stats;
 mod table;
 mod topics;
 
@@ -23,7 +24,7 @@ use wire::{
 use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
 use crate::kv::{KvEntry, KvKey, KvRange, KvWrite};
-use crate::record::{CallError, DownReason, ToHub, ToNode};
+use crate::record::{CallError, DownReason, StatsToHub, ToHub, ToNode};
 use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
 use clock::{ClockVerdict, WallClock};
 pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
@@ -31,6 +32,8 @@ use kv::{Caller, Kv, Request, Room, exchange};
 pub use kv::{KvConfig, KvStats};
 use link::{Link, LinkState, Member, Watchers};
 use membership::Sweep;
+pub use stats::{StatsLinkConfig, StatsLinkStats};
+use stats::{StatsReply, StatsRouter, StatsSender};
 use table::{Calls, Claims, OpenCall, Ops, Pending};
 use topics::Topics;
 
@@ -99,6 +102,7 @@ pub struct Hub {
     health: Health,
     drain: Drain,
     stats: HubStats,
+    stats_router: StatsRouter,
 }
 
 /// Progress of a shutdown.
@@ -167,6 +171,7 @@ impl Hub {
             health: Health::Healthy,
             drain: Drain::Off,
             stats: HubStats::default(),
+            stats_router: StatsRouter::default(),
         }
     }
 
@@ -184,6 +189,7 @@ impl Hub {
     /// command.
     pub fn is_drained(&self) -> bool {
         let is_stored = self.has_failed() || self.ops.is_empty();
+        let is_stored = is_stored && self.stats_router.is_empty();
         self.drain == Drain::Closing && self.links.is_empty() && is_stored
     }
 
@@ -197,6 +203,7 @@ impl Hub {
             return;
         };
         let is_stored = self.ops.is_empty()
+            && self.stats_router.is_empty()
             && self.acknowledging.is_empty()
             && self.retry_acks.is_empty()
             && self.final_acks.is_empty();
@@ -213,6 +220,11 @@ impl Hub {
     /// Returns the counters.
     pub const fn stats(&self) -> HubStats {
         self.stats
+    }
+
+    /// Returns the counters of statistics.
+    pub const fn link_statistics(&self) -> StatsLinkStats {
+        self.stats_router.stats()
     }
 
     /// Returns the node that holds `player`, if its link is up.
@@ -255,6 +267,7 @@ impl Hub {
             ToHub::Live(record) => self.on_live(id, record),
             ToHub::Watch(filter) => self.on_watch(id, filter),
             ToHub::Kv(record) => exchange::on_record(self, id, record),
+            ToHub::Stats(record) => self.on_stats(id, record),
         }
     }
 
@@ -282,6 +295,49 @@ impl Hub {
             }
             (Pending::Part, _) => {}
             (Pending::Kv(pending), outcome) => exchange::on_outcome(self, pending, outcome),
+        }
+    }
+
+    fn on_stats(&mut self, id: ConnectionId, record: StatsToHub<'_>) {
+        let Some(link) = self.links.get(&id) else {
+            return;
+        };
+        let Some(member) = link.member() else {
+            return;
+        };
+        let from = StatsSender {
+            link: id,
+            node: link.node,
+            epoch: member.epoch,
+            role: member.join.role,
+        };
+        let now = self.unix_now().filter(|_| !self.is_draining());
+        let config = &self.config.stats;
+        if let Some(reply) = self.stats_router.on_record(config, from, now, record) {
+            self.send_stats((id, reply));
+        }
+    }
+
+    /// Sends an answer of statistics, if the link is still up.
+    fn send_stats(&mut self, (id, record): StatsReply) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        link.push(record.into(), None);
+        self.ready.insert(id);
+        if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
+            self.close(id, DownReason::Overrun);
+        }
+    }
+
+    fn on_stats_completed(&mut self, id: CommandId, outcome: Outcome) {
+        let Some((reply, failed_now)) = self.stats_router.complete(id, outcome) else {
+            self.stats.completions_unknown = self.stats.completions_unknown.saturating_add(1);
+            return;
+        };
+        self.send_stats(reply);
+        if failed_now {
+            self.event(HubEvent::StatsFailed);
         }
     }
 
@@ -549,6 +605,11 @@ impl StreamMachine for Hub {
 
     fn handle_completed(&mut self, now: Instant, id: CommandId, outcome: Outcome) {
         self.advance(now);
+        if StatsRouter::owns(id) {
+            self.on_stats_completed(id, outcome);
+            self.advance_drain();
+            return;
+        }
         match self.ops.complete(id) {
             Some(_) if self.has_failed() => {}
             Some(pending) => self.on_outcome(pending, outcome),
@@ -572,10 +633,10 @@ impl StreamMachine for Hub {
 
     fn poll_command(&mut self) -> Option<(CommandId, Command)> {
         if self.has_failed() {
-            return None;
+            return self.stats_router.poll();
         }
         self.issue_store_ops();
-        self.ops.poll()
+        self.ops.poll().or_else(|| self.stats_router.poll())
     }
 
     fn poll_event(&mut self) -> Option<HubEvent> {
@@ -620,6 +681,7 @@ impl Hub {
             // Each call is in four tables.
             self.calls.len().saturating_mul(CALL),
             self.ops.memory_bytes(),
+            self.stats_router.memory_bytes(),
             self.events.len().saturating_mul(size_of::<HubEvent>()),
             self.services.len().saturating_mul(64 + ENTRY_BYTES),
             self.topics.memory_bytes(),

@@ -18,19 +18,24 @@ pub mod log;
 mod node;
 pub mod record;
 pub mod stats;
+pub mod stats_store;
 pub mod store;
 
 pub use backend::Backend;
 pub use field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, KvRequest,
-    Lease, LiveSeq, LogId, MailSeq, Name, NameError, Redacted, RequestId, Role, RoleError,
+    Lease, LiveSeq, LogId, MailSeq, Name, NameError, QueryId, Redacted, RequestId, Role, RoleError,
     SenderSeq, WatchId,
 };
-pub use hub::{DuplicateClaim, Hub, HubConfig, HubEvent, HubStats, KvConfig, KvStats};
+pub use hub::{
+    DuplicateClaim, Hub, HubConfig, HubEvent, HubStats, KvConfig, KvStats, StatsLinkConfig,
+    StatsLinkStats,
+};
 pub use join_file::JoinFile;
 pub use node::{
     ClaimId, DialError, KvAnswer, KvClient, KvClientConfig, LiveOverflow, Node, NodeCommand,
-    NodeConfig, NodeEvent, NodeStats, PlayerMessage, SendError, Ticket,
+    NodeConfig, NodeEvent, NodeStats, NodeStatsConfig, NodeStatsCounters, PlayerMessage,
+    QuerySendError, SendError, Statistics, Ticket,
 };
 pub use store::{
     Command, Completed, KvOp, KvOutcome, KvStoreConfig, OpenFailure, Outcome, Store, StoreConfig,

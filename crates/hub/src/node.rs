@@ -5,6 +5,7 @@ mod kv;
 mod link;
 mod live;
 mod queue;
+mod stats;
 
 use core::fmt;
 use core::time::Duration;
@@ -17,13 +18,13 @@ use wire::{
 };
 
 use crate::field::{
-    Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, Redacted,
-    Role, SenderSeq,
+    Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, QueryId,
+    Redacted, SenderSeq,
 };
 use crate::join_file::JoinFile;
 use crate::record::{
     BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailVerdict,
-    Request, RevokeReason, ToHub, ToNode,
+    Request, RevokeReason, StatsToNode, ToHub, ToNode,
 };
 pub use config::{
     ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
@@ -33,6 +34,7 @@ use link::LinkState;
 use live::LiveQueues;
 pub use live::{LiveOverflow, PlayerMessage};
 use queue::{ClaimedPlayers, Counter, Delivered, Outgoing};
+pub use stats::{NodeStatsConfig, NodeStatsCounters, QuerySendError, Statistics};
 
 /// A client of the hub. It joins, and rejoins whenever the link closes.
 ///
@@ -77,6 +79,7 @@ pub struct Node {
     next_counts: Instant,
     events: VecDeque<NodeEvent>,
     stats: NodeStats,
+    statistics: Statistics,
 }
 
 impl Node {
@@ -93,9 +96,10 @@ impl Node {
         now: Instant,
     ) -> Option<Self> {
         let hub = join_file
-            .with_role(Role::Hub)
+            .with_role(config.hub_role)
             .find(|grant| !grant.addresses.is_empty())?;
         let next_counts = now + config.counts_interval;
+        let statistics = Statistics::new(config.statistics.clone(), now);
         Some(Self {
             kv: KvClient::new(config.kv),
             config,
@@ -127,6 +131,7 @@ impl Node {
             next_counts,
             events: VecDeque::new(),
             stats: NodeStats::default(),
+            statistics,
         })
     }
 
@@ -300,6 +305,28 @@ impl Node {
         }
     }
 
+    /// Returns the statistics of this node, to record samples.
+    pub const fn statistics(&mut self) -> &mut Statistics {
+        &mut self.statistics
+    }
+
+    /// Sends a query of statistics. [`NodeEvent::StatsAnswer`] follows.
+    ///
+    /// # Errors
+    ///
+    /// [`QuerySendError`] if no link is up, too many queries are open, or the text is too long.
+    pub fn query_statistics(
+        &mut self,
+        now: Instant,
+        text: &str,
+    ) -> Result<QueryId, QuerySendError> {
+        self.advance(now);
+        if self.up().is_none() {
+            return Err(QuerySendError::HubDown);
+        }
+        self.statistics.query(text)
+    }
+
     /// Leaves the hub: this node's players are released at once, and it does not rejoin. Mail and
     /// counts that wait are lost; see [`mails_waiting`](Self::mails_waiting) and
     /// [`is_counted`](Self::is_counted).
@@ -423,6 +450,7 @@ impl StreamMachine for Node {
             self.counter.on_interval();
         }
         self.outgoing.handle_timeout(self.now);
+        self.statistics.handle_timeout(self.now);
         self.on_link_timeout();
     }
 
@@ -446,11 +474,15 @@ impl StreamMachine for Node {
             call,
             counts,
             self.outgoing.paused_until(),
+            self.statistics.poll_timeout(),
             self.link.deadline(&self.config),
         ];
         candidates.into_iter().flatten().min()
     }
 }
+
+/// Longest delay before a batch of statistics is sent again, milliseconds.
+const RETRY_MS_MAX: u32 = 10_000;
 
 /// Overhead of an entry of an ordered table, bytes.
 const ENTRY: usize = 32;
@@ -470,6 +502,7 @@ impl Node {
             self.players.memory_bytes(),
             self.live.memory_bytes(),
             self.kv.memory_bytes(),
+            self.statistics.memory_bytes(),
             self.calls.len().saturating_mul(CALL),
             self.counter.len().saturating_mul(COUNT),
             events,
@@ -492,6 +525,7 @@ fn event_bytes(event: &NodeEvent) -> usize {
     | NodeEvent::Mail { body, .. }
     | NodeEvent::Broadcast { body, .. }
     | NodeEvent::Kicked { reason: body, .. }
+    | NodeEvent::StatsAnswer { answer: body, .. }
     | NodeEvent::PlayerPresence(_, Some((_, body))) = event
     {
         body.0.len()
@@ -599,7 +633,31 @@ impl Node {
                     self.stats.kv_stray = self.stats.kv_stray.saturating_add(1);
                 }
             }
+            ToNode::Stats(record) => self.on_stats_record(record),
             ToNode::Heartbeat | ToNode::Joined { .. } | ToNode::Down(_) => {}
+        }
+    }
+
+    fn on_stats_record(&mut self, record: StatsToNode<'_>) {
+        match record {
+            StatsToNode::Settled {
+                batch,
+                verdict,
+                retry_ms,
+            } => {
+                let max = u64::from(retry_ms.min(RETRY_MS_MAX));
+                // Random between half and the whole delay, so that nodes do not send in step.
+                let wait = Duration::from_millis(self.generator.between(max / 2, max));
+                let retry_at = self.now + wait;
+                self.statistics.on_settled(batch, verdict, retry_at);
+            }
+            StatsToNode::Answer { query, bytes } => {
+                if self.statistics.on_answer(query) {
+                    let answer = bytes.to_bytes();
+                    self.events
+                        .push_back(NodeEvent::StatsAnswer { query, answer });
+                }
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 mod kv;
 mod live;
 mod presence;
+mod stats;
 mod to_hub;
 mod to_node;
 
@@ -18,6 +19,7 @@ use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_li
 pub use kv::{KvItem, KvToHub, KvToNode};
 pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerList};
 pub use presence::{NodeFilter, PlayerFilter, PresenceFilter};
+pub use stats::{StatsToHub, StatsToNode};
 pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
 pub use to_node::{Delivery, NodeInfo, Request, ToNode};
 
@@ -33,6 +35,9 @@ pub const RECORD_BYTES_MAX: usize = BODY_BYTES_MAX + 1_024;
 
 /// Longest note of a claim, bytes.
 pub const META_BYTES_MAX: usize = 256;
+
+/// Longest query of statistics, bytes.
+pub const QUERY_BYTES_MAX: usize = 2_048;
 
 /// Most services of one node.
 pub const SERVICES_MAX: usize = 16;
@@ -103,6 +108,18 @@ choices! {
         Overrun = 11, "the node reads too slowly";
         /// The hub is shutting down; the node may rejoin once it is back.
         Draining = 12, "the hub is shutting down";
+    }
+}
+
+choices! {
+    /// What the hub has done with a batch of statistics.
+    StatsVerdict {
+        /// It is on disk, and counted once.
+        Stored = 0, "stored";
+        /// It does not decode, or the hub counts for no more nodes; the node drops it.
+        Refused = 1, "the batch is refused";
+        /// Not stored now; the node resends it after a delay.
+        Busy = 255, "not now";
     }
 }
 
@@ -273,6 +290,10 @@ pub mod code {
     pub const KV_UNWATCH: u8 = 0x1d;
     /// Node: which presence to watch.
     pub const WATCH: u8 = 0x1e;
+    /// Node: a batch of statistics.
+    pub const STATS_BATCH: u8 = 0x28;
+    /// Node: a query of statistics.
+    pub const STATS_QUERY: u8 = 0x29;
 
     /// Hub: accepts the join.
     pub const JOINED: u8 = 0x41;
@@ -330,6 +351,10 @@ pub mod code {
     pub const KV_CHANGE: u8 = 0x5c;
     /// Hub: a watch has reported all changes up to a revision.
     pub const KV_COMPLETE: u8 = 0x5d;
+    /// Hub: the verdict on a batch of statistics.
+    pub const STATS_SETTLED: u8 = 0x68;
+    /// Hub: the answer to a query of statistics.
+    pub const STATS_ANSWER: u8 = 0x69;
 
     /// Codes reserved for later records; a decoder rejects them.
     ///
@@ -338,20 +363,20 @@ pub mod code {
     /// | 0x12 | mail to a list of players, body stored once |
     /// | 0x1f, 0x5e-0x5f | KV |
     /// | 0x20-0x23 | groups: join, leave, list, send |
-    /// | 0x28 | query of counts |
+    /// | 0x2a-0x2b | statistics |
     /// | 0x30-0x37 | hub to hub |
     /// | 0x60-0x63 | group answers |
-    /// | 0x68 | answer to a query of counts |
+    /// | 0x6a-0x6b | statistics |
     /// | 0x70-0x77 | hub to hub |
     pub const RESERVED: [(u8, u8); 10] = [
         (0x12, 0x12),
         (0x1f, 0x1f),
         (0x20, 0x23),
-        (0x28, 0x28),
+        (0x2a, 0x2b),
         (0x30, 0x37),
         (0x5e, 0x5f),
         (0x60, 0x63),
-        (0x68, 0x68),
+        (0x6a, 0x6b),
         (0x70, 0x77),
         (0xf0, 0xff),
     ];

@@ -120,7 +120,12 @@ impl<F: SegmentFile> Store<F> {
         let first = outcomes.len();
         let mut reads = Vec::new();
         let mut loads = Vec::new();
-        for (id, Command::Store(op)) in commands {
+        for (id, command) in commands {
+            let Command::Store(op) = command else {
+                // Statistics have a store of their own.
+                outcomes.push((id, Err(StoreError::Busy)));
+                continue;
+            };
             let outcome = match op {
                 StoreOp::Join {
                     node,

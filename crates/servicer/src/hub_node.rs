@@ -2,14 +2,16 @@
 
 mod dial;
 
+use core::convert::Infallible;
 use std::ops::ControlFlow;
 
 use crypto::{Identity, NoEntropy, Provider as _, Ring};
-use hub::{JoinFile, Node, NodeCommand, NodeConfig, NodeEvent};
+use hub::{JoinFile, Node, NodeCommand, NodeConfig, NodeEvent, Role};
 use wire::{CommandId, ConnectionId, InstanceId, Instant, StreamMachine as _};
 
 use crate::clock::Clock;
 use crate::handle::SpawnError;
+use crate::stats::StatsInlet;
 use crate::tcp::{
     Dial, DialError, KeyRefused, StreamApplication, StreamHandle, StreamServicer, TlsIdentity,
 };
@@ -75,6 +77,56 @@ impl HubNode<'_> {
     where
         A: HubApplication<Request: Send> + Send + 'static,
     {
+        self.spawn_driven(name, config, application, None)
+    }
+
+    /// As [`spawn`](Self::spawn), and sends what the recorders of `inlet` have measured to the hub.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_with_statistics<A>(
+        self,
+        name: &str,
+        config: NodeConfig,
+        application: A,
+        inlet: StatsInlet,
+    ) -> Result<StreamHandle<A::Request>, HubNodeError>
+    where
+        A: HubApplication<Request: Send> + Send + 'static,
+    {
+        self.spawn_driven(name, config, application, Some(inlet))
+    }
+
+    /// Starts a node for statistics alone on a thread `name`: its link is to the hub with the role
+    /// `stats` in the join file, apart from the link for mail and calls. While that hub is away,
+    /// samples wait within the limits of [`NodeConfig::statistics`].
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_statistics(
+        self,
+        name: &str,
+        mut config: NodeConfig,
+        inlet: StatsInlet,
+    ) -> Result<StreamHandle<Infallible>, HubNodeError> {
+        config.hub_role = Role::Stats;
+        config.services.clear();
+        (config.watch_nodes, config.watch_players) = (false, false);
+        self.spawn_driven(name, config, StatisticsOnly, Some(inlet))
+    }
+
+    fn spawn_driven<A>(
+        self,
+        name: &str,
+        config: NodeConfig,
+        application: A,
+        inlet: Option<StatsInlet>,
+    ) -> Result<StreamHandle<A::Request>, HubNodeError>
+    where
+        A: HubApplication<Request: Send> + Send + 'static,
+    {
         let seed = Ring::new().random_seed().map_err(HubNodeError::Random)?;
         let now = Clock::new().now();
         let node = Node::new(config, self.join_file, self.instance, seed, now)
@@ -84,6 +136,8 @@ impl HubNode<'_> {
             application,
             lookup: Lookup::default(),
             dial_log: DialLog::new(self.identity.node_id()),
+            inlet,
+            next_drain: now,
         };
         StreamServicer::named(name)
             .with_identity(&tls)
@@ -117,6 +171,25 @@ struct Driven<A> {
     application: A,
     lookup: Lookup,
     dial_log: DialLog,
+    inlet: Option<StatsInlet>,
+    next_drain: Instant,
+}
+
+/// The application of a node for statistics alone.
+struct StatisticsOnly;
+
+impl HubApplication for StatisticsOnly {
+    type Request = Infallible;
+
+    fn apply_request(&mut self, _: Instant, _: &mut Node, request: Infallible) -> ControlFlow<()> {
+        match request {}
+    }
+
+    fn on_event(&mut self, _: Instant, _: &mut Node, event: NodeEvent) {
+        if let NodeEvent::Refused(reason) = event {
+            tracing::warn!(%reason, "the hub of statistics refuses this node");
+        }
+    }
 }
 
 impl<A: HubApplication> StreamApplication<Node> for Driven<A> {
@@ -176,11 +249,21 @@ impl<A: HubApplication> StreamApplication<Node> for Driven<A> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.application.poll_timeout()
+        let drain = self.inlet.is_some().then_some(self.next_drain);
+        let timeouts = [self.application.poll_timeout(), drain];
+        timeouts.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant, node: &mut Node) {
-        self.application.handle_timeout(now, node);
+        if let Some(inlet) = &self.inlet
+            && self.next_drain <= now
+        {
+            self.next_drain = now + StatsInlet::INTERVAL;
+            inlet.drain(node);
+        }
+        if self.application.poll_timeout().is_some_and(|at| at <= now) {
+            self.application.handle_timeout(now, node);
+        }
     }
 
     fn begin_shutdown(&mut self, now: Instant, node: &mut Node, _deadline: Instant) {

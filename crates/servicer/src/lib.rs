@@ -25,6 +25,8 @@ pub mod request;
 #[cfg(feature = "udp")]
 pub mod socket;
 #[cfg(feature = "hub")]
+pub mod stats;
+#[cfg(feature = "hub")]
 pub mod storage;
 #[cfg(feature = "tcp")]
 pub mod tcp;
@@ -59,6 +61,10 @@ pub use request::RequestError;
 #[cfg(feature = "udp")]
 pub use socket::{
     Batching, BindCause, BindError, SocketConfig, SocketIndex, SocketReport, Stack, UdpSocket,
+};
+#[cfg(feature = "hub")]
+pub use stats::{
+    StatsInlet, StatsJob, StatsQueryJob, StatsReader, StatsRecorder, StatsRecorders, submit_stats,
 };
 #[cfg(feature = "hub")]
 pub use storage::{

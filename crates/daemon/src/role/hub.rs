@@ -11,14 +11,15 @@ use crypto::{Identity, Ring};
 use hub::join_file::Grant;
 use hub::log::{FileSegments, Recovery};
 use hub::record::DownReason;
+use hub::stats_store::{StatsStore, StatsStoreConfig};
 use hub::{
     Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
     StoreConfig, StoreError, StoreOp,
 };
 use servicer::{
-    Admission, Clock, Dial, End, Jobs, NodeList, RequestError, StorageConfig, StorageThread,
-    StreamApplication, StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamServicer,
-    TlsIdentity, raise_descriptor_limit,
+    Admission, Clock, Dial, End, Jobs, NodeList, RequestError, StatsJob, StatsReader,
+    StorageConfig, StorageThread, StreamApplication, StreamConfig, StreamCounters, StreamHandle,
+    StreamListener, StreamServicer, TlsIdentity, raise_descriptor_limit, submit_stats,
 };
 use tokio::sync::oneshot;
 use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
@@ -46,6 +47,8 @@ pub struct HubOptions<'a> {
     pub store: StoreConfig,
     /// The HTTP API; `None` for none.
     pub api: Option<ApiConfig>,
+    /// Limits of the store of statistics, in the folder `stats` of `data`.
+    pub stats: StatsStoreConfig,
 }
 
 impl<'a> HubOptions<'a> {
@@ -60,6 +63,7 @@ impl<'a> HubOptions<'a> {
             config: HubConfig::default(),
             store: StoreConfig::default(),
             api: None,
+            stats: StatsStoreConfig::default(),
         }
     }
 }
@@ -71,6 +75,8 @@ pub struct HubProcess {
     api: Option<HubApi>,
     handle: StreamHandle<HubRequest>,
     storage: StorageThread,
+    statistics: StorageThread,
+    reader: StatsReader,
     failed: Receiver<()>,
     address: SocketAddr,
     node: NodeId,
@@ -99,9 +105,13 @@ impl HubProcess {
         let address = listener.local_address();
         let api = options.api.map(ApiConfig::bind).transpose()?;
         let (store, stats) = ObservedStore::new(open_store(options.data, options.store)?);
+        let stats_store = open_stats(&options.data.join("stats"), options.stats)?;
         check_descriptors(StreamConfig::default().connections_max);
 
+        let is_for_stats = options.join_file.grant(node, Role::Hub).is_none();
         let (jobs, queue) = Jobs::new(StorageConfig::default());
+        let (stats_jobs, stats_queue) = Jobs::new(StorageConfig::default());
+        let reader = StatsReader::new(stats_jobs.clone());
         let (failure, failed) = crossbeam_channel::bounded(1);
         let join_file = match api {
             Some(_) => with_admin(options.join_file, node),
@@ -110,6 +120,8 @@ impl HubProcess {
         let machine = Hub::new(options.config, join_file, Clock::new().now());
         let application = HubApplication {
             jobs,
+            stats_jobs,
+            is_for_stats,
             failure,
             ops: ClientOps::default(),
             logged: Logged::default(),
@@ -118,8 +130,12 @@ impl HubProcess {
             .spawn(vec![listener], machine, application)
             .map_err(Failure::refused)?;
         let requests = handle.requests();
-        let storage =
-            StorageThread::spawn("hub store", queue, store, requests, HubRequest::Completed)
+        let completed = HubRequest::Completed;
+        let storage = StorageThread::spawn("hub store", queue, store, requests, completed)
+            .map_err(Failure::refused)?;
+        let requests = handle.requests();
+        let statistics =
+            StorageThread::spawn("hub stats", stats_queue, stats_store, requests, completed)
                 .map_err(Failure::refused)?;
         let (drain, drains) = crossbeam_channel::bounded(1);
         let client = HubClient::new(handle.requests(), stats, drain);
@@ -131,6 +147,8 @@ impl HubProcess {
             api,
             handle,
             storage,
+            statistics,
+            reader,
             failed,
             address,
             node,
@@ -161,6 +179,11 @@ impl HubProcess {
     /// Returns its address.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns a reader of its statistics.
+    pub fn statistics(&self) -> StatsReader {
+        self.reader.clone()
     }
 
     /// Returns the counters of its port.
@@ -218,7 +241,12 @@ impl HubProcess {
         drop(self.api.take());
         let hub = self.handle.shutdown(within);
         let storage = self.storage.shutdown(within);
-        for (end, thread) in [(hub.end, "hub"), (storage.end, "storage")] {
+        let stats = self.statistics.shutdown(within);
+        for (end, thread) in [
+            (hub.end, "hub"),
+            (storage.end, "storage"),
+            (stats.end, "statistics"),
+        ] {
             match end {
                 End::Stopped | End::Drained => {}
                 End::DeadlinePassed => {
@@ -237,13 +265,20 @@ impl HubProcess {
     }
 }
 
-fn check_listed(join_file: &JoinFile, node: NodeId) -> Result<(), Failure> {
+/// Returns the grant of a hub, or of one for statistics only.
+fn hub_grant(join_file: &JoinFile, node: NodeId) -> Result<&Grant, Failure> {
     let grant = join_file.grant(node, Role::Hub);
-    grant.map(drop).ok_or_else(|| {
-        Failure::usage(format_args!(
-            "the join file does not list node {node} as a hub"
-        ))
-    })
+    grant
+        .or_else(|| join_file.grant(node, Role::Stats))
+        .ok_or_else(|| {
+            Failure::usage(format_args!(
+                "the join file does not list node {node} as a hub"
+            ))
+        })
+}
+
+fn check_listed(join_file: &JoinFile, node: NodeId) -> Result<(), Failure> {
+    hub_grant(join_file, node).map(drop)
 }
 
 /// Adds the grant of the API's node, which joins with the hub's own key.
@@ -260,6 +295,9 @@ fn listed_nodes(join_file: &JoinFile) -> impl Iterator<Item = NodeId> {
 
 struct HubApplication {
     jobs: Jobs<(CommandId, Command)>,
+    stats_jobs: Jobs<StatsJob>,
+    /// Whether the process is for statistics only, so that it is useless without them.
+    is_for_stats: bool,
     failure: Sender<()>,
     ops: ClientOps,
     logged: Logged,
@@ -338,6 +376,12 @@ impl StreamApplication<Hub> for HubApplication {
                 tracing::error!("the disk has failed");
                 self.failure.try_send(()).unwrap_or_default();
             }
+            HubEvent::StatsFailed => {
+                tracing::error!("the disk of the statistics has failed; mail and calls continue");
+                if self.is_for_stats {
+                    self.failure.try_send(()).unwrap_or_default();
+                }
+            }
             HubEvent::KvDone { .. } | _ => {}
         }
     }
@@ -349,6 +393,15 @@ impl StreamApplication<Hub> for HubApplication {
         id: CommandId,
         command: Command,
     ) -> Option<Dial> {
+        let command = match command {
+            Command::Stats(op) => {
+                if let Err(error) = submit_stats(&self.stats_jobs, id, op) {
+                    hub.handle_completed(now, id, Err(error));
+                }
+                return None;
+            }
+            command @ (Command::Store(_) | _) => command,
+        };
         match self.jobs.submit((id, command)) {
             Ok(()) => {}
             // The hub has fewer commands outstanding than the queue holds, and retries.
@@ -395,11 +448,7 @@ impl HubApplication {
 }
 
 fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
-    let grant = join_file.grant(node, Role::Hub).ok_or_else(|| {
-        Failure::usage(format_args!(
-            "the join file does not list node {node} as a hub"
-        ))
-    })?;
+    let grant = hub_grant(join_file, node)?;
     let first = grant
         .addresses
         .first()
@@ -411,15 +460,44 @@ fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Fail
     })
 }
 
-fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>, Failure> {
-    let files = FileSegments::open(folder).map_err(|error| {
+fn open_files(folder: &Path) -> Result<FileSegments, Failure> {
+    FileSegments::open(folder).map_err(|error| {
         let name = folder.display();
         if error.kind() == ErrorKind::WouldBlock {
             Failure::refused(format_args!("{name}: another process has this folder"))
         } else {
             Failure::usage(format_args!("{name}: {error}"))
         }
+    })
+}
+
+fn open_stats(
+    folder: &Path,
+    config: StatsStoreConfig,
+) -> Result<StatsStore<FileSegments>, Failure> {
+    let files = open_files(folder)?;
+    let store = StatsStore::open(files, config).map_err(|OpenFailure { error, .. }| {
+        Failure::new(
+            Exit::CheckFailed,
+            format_args!("{}: {error}", folder.display()),
+        )
     })?;
+    let found = store.recovery();
+    let (replayed_bytes, checkpoint) = (found.replayed_bytes, found.has_checkpoint);
+    tracing::info!(replayed_bytes, checkpoint, "the statistics are open");
+    if found.corrupt > 0 || found.checkpoints_ignored > 0 {
+        let (holes, checkpoints) = (found.corrupt, found.checkpoints_ignored);
+        tracing::error!(
+            holes,
+            checkpoints,
+            "files of the statistics are broken; samples that were confirmed may be gone"
+        );
+    }
+    Ok(store)
+}
+
+fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>, Failure> {
+    let files = open_files(folder)?;
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
     let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
         Failure::new(
@@ -478,6 +556,8 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 
 #[cfg(test)]
 mod tests {
+    mod statistics;
+
     use hub::Epoch;
     use hub::join_file::NetworkSecret;
     use hub::record::{Join, ToHub, VERSION};
@@ -493,8 +573,11 @@ mod tests {
         let mut hub = Hub::new(HubConfig::default(), join_file, now);
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (failure, failed) = crossbeam_channel::bounded(1);
+        let (stats_jobs, _stats_queue) = Jobs::new(StorageConfig::default());
         let mut application = HubApplication {
             jobs,
+            stats_jobs,
+            is_for_stats: false,
             failure,
             ops: ClientOps::default(),
             logged: Logged::default(),

@@ -5,6 +5,7 @@ use core::time::Duration;
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
 use super::kv::KvConfig;
+use super::stats::StatsLinkConfig;
 use crate::field::{Epoch, Role};
 use crate::kv::{KvError, Revision};
 use crate::record::DownReason;
@@ -69,6 +70,8 @@ pub struct HubConfig {
     pub events_max: usize,
     /// Limits of the key-value store.
     pub kv: KvConfig,
+    /// Limits of statistics.
+    pub stats: StatsLinkConfig,
 }
 
 /// What happens if a second node claims a player.
@@ -107,6 +110,7 @@ impl Default for HubConfig {
             watch_changes_max: 4_096,
             events_max: 1_024,
             kv: KvConfig::default(),
+            stats: StatsLinkConfig::default(),
         }
     }
 }
@@ -169,6 +173,9 @@ pub enum HubEvent {
     },
     /// The disk has failed. End the process and restart it from the disk's contents.
     StoreFailed,
+    /// The disk of statistics has failed. Mail, calls and presence continue; nodes keep their samples
+    /// until the process is restarted.
+    StatsFailed,
 }
 
 /// Counters of a hub since it was created.

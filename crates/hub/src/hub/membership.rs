@@ -405,6 +405,7 @@ impl Hub {
         };
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
+        self.stats_router.set_log(log);
         if let Some(read) = self.clock.set_floor(newest) {
             self.event(HubEvent::ClockRejected {
                 read,

@@ -199,7 +199,7 @@ pub fn encode(record: &LogRecord<'_>, segment: SegmentId, offset: u64, out: &mut
 }
 
 /// Appends a checksum, a length, and what `encode` appends.
-pub(super) fn frame(
+pub(crate) fn frame(
     segment: SegmentId,
     offset: u64,
     out: &mut Vec<u8>,
@@ -235,7 +235,7 @@ pub fn decode(
 }
 
 /// Returns the payload and the whole length, if the checksum matches.
-pub(super) fn check(
+pub(crate) fn check(
     bytes: &[u8],
     segment: SegmentId,
     offset: u64,

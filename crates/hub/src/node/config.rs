@@ -8,8 +8,9 @@ use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 
 use super::kv::{KvAnswer, KvClientConfig};
 use super::live::LiveOverflow;
+use super::stats::NodeStatsConfig;
 use crate::field::{
-    Addr, CallId, ClaimNumber, Epoch, KvRequest, LiveSeq, LogId, MailSeq, Name, Redacted,
+    Addr, CallId, ClaimNumber, Epoch, KvRequest, LiveSeq, LogId, MailSeq, Name, QueryId, Redacted,
     RequestId, Role, SenderSeq, WatchId,
 };
 use crate::kv::{KvChange, KvError, Revision};
@@ -23,6 +24,9 @@ use crate::record::{
 pub struct NodeConfig {
     /// Role to join with; a game node.
     pub role: Role,
+    /// Role of the hub to dial; the hub. With [`Role::Stats`] the node joins a hub that is for
+    /// statistics only.
+    pub hub_role: Role,
     /// Services provided, at most 16; none.
     pub services: Vec<Name>,
     /// Whether to watch other nodes; yes.
@@ -75,12 +79,15 @@ pub struct NodeConfig {
     pub count_keys_max: usize,
     /// Limits of requests to the key-value store.
     pub kv: KvClientConfig,
+    /// Limits of statistics.
+    pub statistics: NodeStatsConfig,
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             role: Role::GameNode,
+            hub_role: Role::Hub,
             services: Vec::new(),
             watch_nodes: true,
             watch_players: false,
@@ -105,6 +112,7 @@ impl Default for NodeConfig {
             counts_interval: Duration::from_secs(1),
             count_keys_max: 1_024,
             kv: KvClientConfig::default(),
+            statistics: NodeStatsConfig::default(),
         }
     }
 }
@@ -207,6 +215,13 @@ pub enum NodeEvent {
     },
     /// The caller has cancelled a request; a reply is ignored.
     Cancelled(Ticket),
+    /// The answer to a query of statistics.
+    StatsAnswer {
+        /// The query.
+        query: QueryId,
+        /// The answer; [`decode_answer`](crate::stats::decode_answer) reads it.
+        answer: Redacted<Bytes>,
+    },
     /// All presence received so far is void; a snapshot follows.
     PresenceReset,
     /// State of a node; `None` if it is not joined.

@@ -9,6 +9,7 @@ use crate::field::{Addr, Redacted};
 use crate::record::{
     CallError, ClaimRequest, DownReason, Join, MailSubmission, PresenceFilter, ToHub, VERSION,
 };
+use crate::stats::{QueryReason, QueryRefusal, encode_answer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -114,6 +115,7 @@ impl Node {
         self.push_presence_filter();
         self.subscribe_again();
         self.counter.on_interval();
+        self.statistics.on_joined();
     }
 
     pub(super) fn on_down(&mut self) {
@@ -127,6 +129,12 @@ impl Node {
             self.end_call(call);
             let result = Err(CallError::HubDown);
             self.events.push_back(NodeEvent::Reply { call, result });
+        }
+        while let Some(query) = self.statistics.pop_query() {
+            let refusal = QueryRefusal::new(QueryReason::HubDown, CallError::HubDown);
+            let answer = Redacted(encode_answer(&Err(refusal)).into());
+            self.events
+                .push_back(NodeEvent::StatsAnswer { query, answer });
         }
         self.on_live_lost();
         self.kv.on_down(&mut self.events);
@@ -278,11 +286,13 @@ impl Node {
     }
 
     /// Encodes the next record of what may wait: requests to the key-value store, which alternate with
-    /// others, then live records, counts and mail.
+    /// others, then live records, counts, statistics and mail.
     fn encode_data(&self, buf: &mut Vec<u8>) -> Option<Source> {
         let mail = self.outgoing.next();
         let counts = self.counter.next();
-        let is_alone = self.outbox.is_empty() && counts.is_none() && mail.is_none();
+        let statistics = self.statistics.next();
+        let is_alone =
+            self.outbox.is_empty() && counts.is_none() && statistics.is_none() && mail.is_none();
         let keys = if is_alone {
             self.kv.next()
         } else {
@@ -300,6 +310,10 @@ impl Node {
             let entries = entries.to_vec();
             ToHub::Counts { batch, entries }.encode(buf);
             return Some(Source::Counts);
+        }
+        if let Some(record) = statistics {
+            ToHub::Stats(record).encode(buf);
+            return Some(Source::Statistics);
         }
         let mail = mail?;
         let submission = MailSubmission {
@@ -337,6 +351,10 @@ impl Node {
             Source::Counts => {
                 self.kv.on_other_written();
                 self.counter.on_sent();
+            }
+            Source::Statistics => {
+                self.kv.on_other_written();
+                self.statistics.on_sent();
             }
             Source::Mail => {
                 self.kv.on_other_written();
@@ -432,6 +450,7 @@ enum Source {
     Ack(ClientId),
     Outbox,
     Counts,
+    Statistics,
     Mail,
     Kv,
 }

@@ -2,7 +2,9 @@
 
 use wire::{ClientId, InstanceId, Reader, Writer};
 
-use super::{BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, PresenceFilter, code};
+use super::{
+    BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, PresenceFilter, StatsToHub, code,
+};
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
@@ -70,6 +72,8 @@ pub enum ToHub<'a> {
     Watch(PresenceFilter),
     /// A request to the key-value store, or a watch.
     Kv(KvToHub<'a>),
+    /// A batch or a query of statistics.
+    Stats(StatsToHub<'a>),
 }
 
 /// Identifies a node.
@@ -194,6 +198,9 @@ impl<'a> ToHub<'a> {
             },
             code::WATCH => Self::Watch(PresenceFilter::decode(&mut reader)?),
             code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
+            code @ (code::STATS_BATCH | code::STATS_QUERY) => {
+                Self::Stats(StatsToHub::decode(code, &mut reader)?)
+            }
             code => Self::Live(LiveToHub::decode(code, &mut reader)?),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -233,6 +240,7 @@ impl<'a> ToHub<'a> {
             Self::Live(it) => it.encode(&mut out),
             Self::Watch(filter) => out.fields(&[&code::WATCH, filter]),
             Self::Kv(it) => it.encode(&mut out),
+            Self::Stats(it) => it.encode(&mut out),
         }
     }
 }

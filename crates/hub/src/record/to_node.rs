@@ -4,7 +4,7 @@ use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::{
     BODY_BYTES_MAX, CallError, DownReason, KvToNode, LiveToNode, META_BYTES_MAX, MailVerdict,
-    RevokeReason, code,
+    RevokeReason, StatsToNode, code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
@@ -123,6 +123,8 @@ pub enum ToNode<'a> {
     Live(LiveToNode<'a>),
     /// An answer of the key-value store, or a change for a watcher.
     Kv(KvToNode<'a>),
+    /// A verdict on a batch of statistics, or the answer to a query.
+    Stats(StatsToNode<'a>),
 }
 
 /// A run of a node, as shown to watchers.
@@ -246,11 +248,21 @@ impl<'a> ToNode<'a> {
                 settled: SenderSeq(reader.u64()?),
             },
             code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
-            code @ 0x58..=0x5f => Self::Kv(KvToNode::decode(code, &mut reader)?),
-            code => Self::Live(LiveToNode::decode(code, &mut reader)?),
+            code => Self::decode_part(code, &mut reader)?,
         };
         reader.finish(DecodeError::Trailing)?;
         Ok(decoded)
+    }
+
+    /// Decodes a record of live messages, keys or statistics.
+    fn decode_part(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match code {
+            code::STATS_SETTLED | code::STATS_ANSWER => {
+                StatsToNode::decode(code, reader).map(Self::Stats)
+            }
+            code @ 0x58..=0x5f => KvToNode::decode(code, reader).map(Self::Kv),
+            code => LiveToNode::decode(code, reader).map(Self::Live),
+        }
     }
 
     fn decode_presence(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -344,6 +356,7 @@ impl<'a> ToNode<'a> {
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
             Self::Live(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
+            Self::Stats(it) => it.encode(&mut out),
         }
     }
 }

@@ -525,7 +525,7 @@ impl fmt::Display for BatchError {
             Self::Truncated => f.write_str("fewer bytes than the fields need"),
             Self::Trailing(len) => write!(f, "{len} bytes behind the last field"),
             Self::Version(version) => {
-                write!(f, "format version {version} where {VERSION} is known")
+                write!(f, "format version {version} is unknown")
             }
             Self::Head(head) => write!(f, "no record begins with {head:#04x}"),
             Self::Number => f.write_str("a number out of range, or not in its shortest form"),

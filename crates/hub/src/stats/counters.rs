@@ -131,6 +131,12 @@ impl Counters {
         taken
     }
 
+    /// Returns whether nothing was measured, and nothing dropped, since the last
+    /// [`take`](Self::take).
+    pub const fn is_empty(&self) -> bool {
+        self.tallies.is_empty() && self.tallies.dropped == 0
+    }
+
     /// Returns the registered keys, for [`Tallies::encode`].
     pub fn keys(&self) -> &[StatKey] {
         &self.keys

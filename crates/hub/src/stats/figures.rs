@@ -6,8 +6,8 @@ use super::batch::{BatchError, VERSION, decode_float, decode_text, encode_text};
 use super::number::{Finite, Number, float_of_i128};
 use super::query::{Aggregate, Cell, Quantile};
 use super::record::{Sample, StatText};
-use super::sketch::Sketch;
-use super::uniques::Uniques;
+use super::sketch::{Sketch, SketchSum};
+use super::uniques::{Uniques, UniquesSum};
 use super::varint;
 
 /// What is known of a series in one bucket. Memory is fixed but for the sketch and the players.
@@ -153,8 +153,8 @@ impl Figures {
         }
     }
 
-    /// Adds the figures of another series, or of a later bucket, with what `columns` need.
-    pub(super) fn merge(&mut self, other: &Self, columns: &[Aggregate]) {
+    /// Adds the figures of another series, or of a later bucket, without sketch and players.
+    fn merge_plain(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.int_sum = self.int_sum.saturating_add(other.int_sum);
         self.float_sum.add(other.float_sum.get());
@@ -165,17 +165,6 @@ impl Figures {
             && self.last.as_ref().is_none_or(|(newest, _)| newest <= time)
         {
             self.last = Some((*time, last.clone()));
-        }
-        let needs_sketch = |it: &Aggregate| matches!(it, Aggregate::Quantile(_));
-        if let Some(sketch) = &other.sketch
-            && columns.iter().any(needs_sketch)
-        {
-            self.sketch.get_or_insert_default().merge(sketch);
-        }
-        if let Some(players) = &other.players
-            && columns.contains(&Aggregate::Uniques)
-        {
-            self.players.get_or_insert_default().merge(players);
         }
     }
 
@@ -211,16 +200,31 @@ impl Figures {
 
     fn quantile(&self, quantile: Quantile) -> Option<f64> {
         let sketch = self.sketch.as_ref()?;
+        self.quantile_of(quantile, sketch.total(), |rank| sketch.at_rank(rank))
+    }
+
+    /// Returns a quantile of `total` values within the range of these figures.
+    fn quantile_of(
+        &self,
+        quantile: Quantile,
+        total: u64,
+        at_rank: impl FnOnce(u64) -> Option<f64>,
+    ) -> Option<f64> {
         let (min, max) = self.range.map(|(min, max)| (min.get(), max.get()))?;
-        let rank = quantile.rank(sketch.total())?;
+        let rank = quantile.rank(total)?;
         if rank == 0 {
             return Some(min);
         }
-        if rank.saturating_add(1) == sketch.total() {
+        if rank.saturating_add(1) == total {
             return Some(max);
         }
         // A row of a damaged store may have a range that its values exceed.
-        sketch.at_rank(rank).map(|value| value.clamp(min, max))
+        at_rank(rank).map(|value| value.clamp(min, max))
+    }
+
+    /// Returns whether there is a sketch or a set of players.
+    pub(super) const fn has_sketch(&self) -> bool {
+        self.sketch.is_some() || self.players.is_some()
     }
 
     /// Memory on the heap, bytes.
@@ -310,6 +314,51 @@ impl Figures {
             sketch,
             players,
         })
+    }
+}
+
+/// Figures of several buckets, for the rows of one query. Its memory is kept from row to row.
+#[derive(Debug, Default)]
+pub(super) struct FiguresSum {
+    plain: Figures,
+    sketch: SketchSum,
+    players: UniquesSum,
+}
+
+impl FiguresSum {
+    /// Replaces the sum by that of `parts`, in this order, with what `columns` need.
+    pub(super) fn set(&mut self, parts: &[&Figures], columns: &[Aggregate]) {
+        self.plain = Figures::default();
+        for part in parts {
+            self.plain.merge_plain(part);
+        }
+        let needs_sketch = |it: &Aggregate| matches!(it, Aggregate::Quantile(_));
+        if columns.iter().any(needs_sketch) {
+            let sketches = parts.iter().filter_map(|part| part.sketch.as_deref());
+            self.sketch.set(sketches);
+        }
+        if columns.contains(&Aggregate::Uniques) {
+            let players = parts.iter().filter_map(|part| part.players.as_deref());
+            self.players.set(players);
+        }
+    }
+
+    pub(super) fn cell(&self, aggregate: Aggregate) -> Cell {
+        let number = match aggregate {
+            Aggregate::Quantile(quantile) => {
+                let total = self.sketch.total();
+                let at_rank = |rank| self.sketch.at_rank(rank);
+                self.plain.quantile_of(quantile, total, at_rank)
+            }
+            Aggregate::Uniques => Some(self.players.estimate()),
+            Aggregate::Count
+            | Aggregate::Sum
+            | Aggregate::Min
+            | Aggregate::Max
+            | Aggregate::Mean
+            | Aggregate::Last => return self.plain.cell(aggregate),
+        };
+        number.map_or(Cell::Empty, Cell::Number)
     }
 }
 

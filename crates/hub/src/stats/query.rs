@@ -9,6 +9,7 @@ use wire::UnixTime;
 
 use super::record::StatText;
 use crate::field::Name;
+use crate::record::QUERY_BYTES_MAX;
 
 pub use parse::ParseError;
 
@@ -200,7 +201,7 @@ pub struct Query {
 
 impl Query {
     /// Longest text, bytes.
-    pub const TEXT_BYTES_MAX: usize = 2_048;
+    pub const TEXT_BYTES_MAX: usize = QUERY_BYTES_MAX;
     /// Most filters, and most dimensions to group by.
     pub const DIMENSIONS_MAX: usize = 8;
     /// Most columns.
@@ -264,6 +265,16 @@ fn separated<T>(
     Ok(())
 }
 
+/// A part of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueryPage {
+    /// Rows of whole steps, ordered by time and then by group.
+    pub rows: Vec<QueryRow>,
+    /// Where the next part starts: query again with this as [`Query::from`]. `None` if this is the
+    /// last part.
+    pub next: Option<UnixTime>,
+}
+
 /// One row of an answer. Rows without records are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryRow {
@@ -294,6 +305,9 @@ pub enum QueryError {
     Rows(usize),
     /// More filters, dimensions or columns than a query may have.
     TooLong,
+    /// It reads more buckets or merges more sketches than one answer may. Use a coarser step, a
+    /// shorter range, more filters, or pages.
+    Work,
 }
 
 impl fmt::Display for QueryError {
@@ -301,6 +315,7 @@ impl fmt::Display for QueryError {
         match self {
             Self::Rows(limit) => write!(f, "the answer has more than {limit} rows"),
             Self::TooLong => f.write_str("too many filters, dimensions or columns"),
+            Self::Work => f.write_str("the answer takes too much work"),
         }
     }
 }

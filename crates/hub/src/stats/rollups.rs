@@ -3,6 +3,7 @@
 mod marks;
 mod read;
 mod rows;
+mod shares;
 
 use core::mem;
 use core::time::Duration;
@@ -15,11 +16,13 @@ use super::figures::{Figures, Measured};
 use super::number::Number;
 use super::query::Level;
 use super::record::{Sample, StatKey};
-use crate::field::{BatchSeq, Epoch, Name};
+use crate::field::{BatchSeq, Epoch, LogId, Name};
 
 pub use marks::Applied;
 use marks::Mark;
+pub(crate) use rows::RowLoader;
 pub use rows::{KeyValue, LoadError};
+use shares::{SeriesRefusal, Share, Shares};
 
 /// Limits and retention of [`Rollups`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,14 @@ pub use rows::{KeyValue, LoadError};
 pub struct RollupConfig {
     /// Series; 10,000. Records of further ones are counted in the series `other`.
     pub series_max: usize,
+    /// Series that one node may add; 1,000. Records of further ones are counted in the series
+    /// `other`, which no node can add to by its name.
+    pub node_series_max: usize,
+    /// Buckets of the series that one node has added; 500,000. Levels have the same shares of it as
+    /// of `buckets_max`.
+    pub node_buckets_max: usize,
+    /// Memory of the series that one node has added, bytes; 64 MiB, in the same shares.
+    pub node_bytes_max: usize,
     /// Nodes that may send batches; 4,096. Each holds up to 64 numbers of batches.
     pub nodes_max: usize,
     /// Buckets of all series and levels; 2,000,000. Of these, 10 s buckets take at most a half, with
@@ -39,11 +50,15 @@ pub struct RollupConfig {
     pub bytes_max: usize,
     /// Rows of one answer; 10,000.
     pub rows_max: usize,
+    /// Buckets that one answer reads, and for each step one more a series; 200,000.
+    pub query_buckets_max: usize,
+    /// Buckets with sketches or players that one answer merges; 20,000.
+    pub query_sketches_max: usize,
     /// How far ahead of the hub's clock a record's time may be; 1 h. Others are dropped and counted.
     pub early_max: Duration,
     /// How long the raw log is kept; 24 h. See [`Rollups::raw_horizon`].
     pub raw_retention: Duration,
-    /// How long buckets are kept, by [`Level`]: 7 days, 7 days, 90 days, for ever (`None`).
+    /// How long buckets are kept, by [`Level`]: 1 day, 7 days, 90 days, for ever (`None`).
     pub retention: [Option<Duration>; 4],
 }
 
@@ -53,13 +68,18 @@ impl Default for RollupConfig {
         let week = DAY.saturating_mul(7);
         Self {
             series_max: 10_000,
+            node_series_max: 1_000,
+            node_buckets_max: 500_000,
+            node_bytes_max: 64 << 20,
             nodes_max: 4_096,
             buckets_max: 2_000_000,
             bytes_max: 256 << 20,
             rows_max: 10_000,
+            query_buckets_max: 200_000,
+            query_sketches_max: 20_000,
             early_max: Duration::from_secs(3_600),
             raw_retention: DAY,
-            retention: [Some(week), Some(week), Some(DAY.saturating_mul(90)), None],
+            retention: [Some(DAY), Some(week), Some(DAY.saturating_mul(90)), None],
         }
     }
 }
@@ -80,8 +100,10 @@ pub struct RollupStats {
     pub early: u64,
     /// Records older than the retention of a level, by level; dropped there.
     pub late: [u64; 4],
-    /// Records of series beyond the limit; counted in `other`.
+    /// Records of series beyond a limit, or named `other`; counted in `other`.
     pub other: u64,
+    /// Records of these whose node has used up its share; more nodes may still add series.
+    pub over_share: u64,
     /// Records for which there was no bucket, by level; dropped there.
     pub no_room: [u64; 4],
     /// Values and players left out of a sketch or a unique count, by level.
@@ -153,9 +175,9 @@ pub struct Rollups {
     ids: BTreeMap<StatKey, SeriesId>,
     series: BTreeMap<SeriesId, Series>,
     next_series: SeriesId,
-    bucket_count: usize,
-    /// Memory of series and buckets.
-    bytes: usize,
+    shares: Shares,
+    /// The hub's log that the epochs of nodes belong to.
+    log: LogId,
     dirty: Dirty,
 }
 
@@ -168,6 +190,8 @@ type BucketIndex = u32;
 #[derive(Debug)]
 struct Series {
     key: StatKey,
+    /// The node that has added it; `None` for `other`, which is always there.
+    owner: Option<NodeId>,
     levels: [BTreeMap<BucketIndex, Bucket>; 4],
     /// Whether [`Rollups::drain_dirty`] has returned it.
     is_stored: bool,
@@ -217,8 +241,8 @@ impl Rollups {
             ids: BTreeMap::new(),
             series: BTreeMap::new(),
             next_series: 0,
-            bucket_count: 0,
-            bytes: 0,
+            shares: Shares::new(),
+            log: LogId(0),
             dirty: Dirty {
                 nodes: BTreeSet::new(),
                 series: BTreeSet::new(),
@@ -239,7 +263,7 @@ impl Rollups {
                 self.stats.duplicates = self.stats.duplicates.saturating_add(1);
             }
             Applied::Fenced => self.stats.fenced = self.stats.fenced.saturating_add(1),
-            Applied::Counted | Applied::Ahead | Applied::Full => {}
+            Applied::Counted | Applied::Full => {}
         }
         if applied != Applied::Counted {
             return applied;
@@ -258,12 +282,16 @@ impl Rollups {
             let Some(key) = key else {
                 continue;
             };
-            if let Some(series) = self.series_id(key) {
-                self.apply_to_series(series, received, entries, Sampling::Full);
-            } else {
-                count(&mut self.stats.other, entries.len());
-                let other = self.other_id();
-                self.apply_to_series(other, received, entries, Sampling::CountOnly);
+            match self.series_id(key, id.node) {
+                Ok(series) => self.apply_to_series(series, received, entries, Sampling::Full),
+                Err(refusal) => {
+                    count(&mut self.stats.other, entries.len());
+                    if refusal == SeriesRefusal::Share {
+                        count(&mut self.stats.over_share, entries.len());
+                    }
+                    let other = self.other_id();
+                    self.apply_to_series(other, received, entries, Sampling::CountOnly);
+                }
             }
         }
         applied
@@ -283,9 +311,7 @@ impl Rollups {
                     && *entry.key() < first
                 {
                     let (index, bucket) = entry.remove_entry();
-                    let memory = BUCKET_BYTES.saturating_add(bucket.figures.memory_bytes());
-                    self.bytes = self.bytes.saturating_sub(memory);
-                    self.bucket_count = self.bucket_count.saturating_sub(1);
+                    self.shares.remove(series.owner, bucket.share());
                     has_dirty |= bucket.is_dirty;
                     if bucket.is_stored {
                         self.dirty.removed.insert((level, *id, index));
@@ -303,7 +329,7 @@ impl Rollups {
         }
         for id in removed {
             if let Some(series) = self.series.remove(&id) {
-                self.bytes = self.bytes.saturating_sub(series_bytes(&series.key));
+                self.shares.remove(series.owner, series_share(&series.key));
                 self.ids.remove(&series.key);
                 if series.is_stored {
                     self.dirty.series.insert(id);
@@ -340,13 +366,35 @@ impl Rollups {
     /// Returns the number of buckets of all levels.
     #[must_use]
     pub const fn bucket_count(&self) -> usize {
-        self.bucket_count
+        self.shares.all().buckets
     }
 
     /// Returns the memory of series and buckets, bytes; at most [`RollupConfig::bytes_max`].
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
-        self.bytes
+        self.shares.all().bytes
+    }
+
+    /// Returns what [`apply`](Self::apply) would return for a batch of a node with an epoch of `log`;
+    /// changes nothing.
+    pub fn check(&self, log: LogId, id: BatchId) -> Applied {
+        let marks = (log == self.log).then_some(&self.marks);
+        match marks.and_then(|marks| marks.get(&id.node)) {
+            Some(mark) => mark.check(id.epoch, id.batch),
+            None if marks.is_some_and(|marks| marks.len() >= self.config.nodes_max) => {
+                Applied::Full
+            }
+            None => Applied::Counted,
+        }
+    }
+
+    /// Names the hub's log that assigns the epochs of nodes. With another log than before all epochs
+    /// start again, so earlier ones are forgotten.
+    pub fn set_log(&mut self, log: LogId) {
+        if mem::replace(&mut self.log, log) != log {
+            self.dirty.nodes.extend(self.marks.keys());
+            self.marks.clear();
+        }
     }
 
     fn mark(&mut self, id: BatchId) -> Applied {
@@ -364,17 +412,17 @@ impl Rollups {
         applied
     }
 
-    /// Returns the series of a key, new or known; `None` if there is no room.
-    fn series_id(&mut self, key: &StatKey) -> Option<SeriesId> {
+    /// Returns the series of a key, which is known, or which `node` adds.
+    fn series_id(&mut self, key: &StatKey, node: NodeId) -> Result<SeriesId, SeriesRefusal> {
+        if key.name().as_str() == OTHER {
+            return Err(SeriesRefusal::Reserved);
+        }
         if let Some(id) = self.ids.get(key) {
-            return Some(*id);
+            return Ok(*id);
         }
-        let bytes = self.bytes.saturating_add(series_bytes(key));
-        let has_room = self.series.len() < self.config.series_max && bytes <= self.config.bytes_max;
-        if !has_room {
-            return None;
-        }
-        Some(self.add_series(key.clone()))
+        let bytes = series_share(key).bytes;
+        self.shares.check_series(&self.config, node, bytes)?;
+        Ok(self.add_series(key.clone(), Some(node)))
     }
 
     fn other_id(&mut self) -> SeriesId {
@@ -385,18 +433,19 @@ impl Rollups {
         };
         match self.ids.get(&key) {
             Some(id) => *id,
-            None => self.add_series(key),
+            None => self.add_series(key, None),
         }
     }
 
-    fn add_series(&mut self, key: StatKey) -> SeriesId {
+    fn add_series(&mut self, key: StatKey, owner: Option<NodeId>) -> SeriesId {
         let id = self.next_series;
         self.next_series = id.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(series_bytes(&key));
+        self.shares.add(owner, series_share(&key));
         self.ids.insert(key.clone(), id);
         let levels = [const { BTreeMap::new() }; 4];
         let series = Series {
             key,
+            owner,
             levels,
             is_stored: false,
         };
@@ -415,12 +464,12 @@ impl Rollups {
         let Some(series) = self.series.get_mut(&id) else {
             return;
         };
+        let owner = series.owner;
         let each = Level::ALL.into_iter().zip(&mut series.levels);
         let losses = self.stats.late.iter_mut().zip(&mut self.stats.no_room);
         let losses = losses.zip(&mut self.stats.trimmed);
         for ((level, buckets), ((late, no_room), trimmed)) in each.zip(losses) {
             let first = first_kept(&self.config, level, received).unwrap_or(0);
-            let (buckets_max, bytes_max) = share(&self.config, level);
             let place = |entry: &&Entry| bucket_index(level, entry.time);
             for entries in entries.chunk_by(|one, next| place(one) == place(next)) {
                 let Some(index) = entries.first().and_then(place) else {
@@ -431,13 +480,14 @@ impl Rollups {
                     count(late, entries.len());
                     continue;
                 }
-                let mut room = bytes_max.saturating_sub(self.bytes);
-                let before = room;
+                let (bucket_room, mut room) = self.shares.room(&self.config, owner, level);
                 let bucket = match buckets.get_mut(&index) {
-                    Some(bucket) => bucket,
-                    None if self.bucket_count < buckets_max && room >= BUCKET_BYTES => {
+                    Some(bucket) => {
+                        self.shares.remove(owner, bucket.share());
+                        bucket
+                    }
+                    None if bucket_room > 0 && room >= BUCKET_BYTES => {
                         room = room.saturating_sub(BUCKET_BYTES);
-                        self.bucket_count = self.bucket_count.saturating_add(1);
                         buckets.entry(index).or_default()
                     }
                     None => {
@@ -451,8 +501,7 @@ impl Rollups {
                 let samples = entries.iter().map(|entry| sampling.of(entry));
                 let samples: Vec<_> = samples.collect();
                 count(trimmed, bucket.figures.add(&samples, &mut room));
-                // Joined bins may have freed memory.
-                self.bytes = self.bytes.saturating_add(before).saturating_sub(room);
+                self.shares.add(owner, bucket.share());
             }
         }
     }
@@ -483,6 +532,7 @@ const ZERO_STATS: RollupStats = RollupStats {
     early: 0,
     late: [0; 4],
     other: 0,
+    over_share: 0,
     no_room: [0; 4],
     trimmed: [0; 4],
 };
@@ -491,9 +541,24 @@ fn count(counter: &mut u64, more: usize) {
     *counter = counter.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
 }
 
-fn series_bytes(key: &StatKey) -> usize {
+/// What a series without buckets uses.
+fn series_share(key: &StatKey) -> Share {
     let key = key.memory_bytes().saturating_mul(2);
-    SERIES_BYTES.saturating_add(key)
+    Share {
+        series: 1,
+        buckets: 0,
+        bytes: SERIES_BYTES.saturating_add(key),
+    }
+}
+
+impl Bucket {
+    fn share(&self) -> Share {
+        Share {
+            series: 0,
+            buckets: 1,
+            bytes: BUCKET_BYTES.saturating_add(self.figures.memory_bytes()),
+        }
+    }
 }
 
 /// Returns the bucket of a time; `None` past the year 3300.
@@ -512,19 +577,4 @@ fn first_kept(config: &RollupConfig, level: Level, now: UnixTime) -> Option<Buck
 
 fn bucket_of(series: &BTreeMap<SeriesId, Series>, (level, id, index): BucketId) -> Option<&Bucket> {
     series.get(&id)?.level(level)?.get(&index)
-}
-
-/// Returns how many buckets and bytes there may be for another bucket of `level`.
-fn share(config: &RollupConfig, level: Level) -> (usize, usize) {
-    let tenths = match level {
-        Level::TenSeconds => 5,
-        Level::Minute => 7,
-        Level::Hour => 9,
-        Level::Day => 10,
-    };
-    let part = |whole: usize| (whole / 10).saturating_mul(tenths);
-    if level == Level::Day {
-        return (config.buckets_max, config.bytes_max);
-    }
-    (part(config.buckets_max), part(config.bytes_max))
 }

@@ -231,6 +231,118 @@ impl Sketch {
     }
 }
 
+/// The values of several sketches, for one row after the other.
+///
+/// Bins are counted in place, at the coarsest resolution of the sketches, so a sum costs one addition
+/// a bin. It has more bins than a [`Sketch`] may have, and loses nothing by joining them.
+#[derive(Debug, Default)]
+pub(super) struct SketchSum {
+    /// Bins in blocks, one for each power of two and sign at full resolution; allocated by the
+    /// first sum.
+    blocks: Vec<[u64; BLOCK]>,
+    /// A bit for each block that is not zero.
+    used: UsedBlocks,
+    total: u64,
+    joins: u8,
+}
+
+#[derive(Debug)]
+struct UsedBlocks([u64; BLOCKS / 64]);
+
+impl Default for UsedBlocks {
+    fn default() -> Self {
+        Self([0; BLOCKS / 64])
+    }
+}
+
+/// Bins of a block.
+const BLOCK: usize = 64;
+
+/// Blocks: bins of all keys, negative and positive.
+const BLOCKS: usize = 4_096;
+
+/// Added to a key, so that it is an index into the bins.
+const KEY_OFFSET: i32 = 1 << 17;
+
+impl SketchSum {
+    /// Replaces the sum by that of `sketches`.
+    pub(super) fn set<'a>(&mut self, sketches: impl Iterator<Item = &'a Sketch> + Clone) {
+        self.clear();
+        self.joins = sketches.clone().map(|it| it.joins).max().unwrap_or(0);
+        for sketch in sketches {
+            if self.blocks.is_empty() {
+                self.blocks.resize(BLOCKS, [0; BLOCK]);
+            }
+            self.total = self.total.saturating_add(sketch.total);
+            let joins = self.joins.saturating_sub(sketch.joins);
+            for (key, count) in sketch.bins() {
+                self.add(if joins == 0 { key } else { joined(key, joins) }, count);
+            }
+        }
+    }
+
+    fn add(&mut self, key: i32, count: u64) {
+        let place = usize::try_from(key.saturating_add(KEY_OFFSET)).unwrap_or(0);
+        let (block, bin) = (place / BLOCK, place % BLOCK);
+        if let Some(count_there) = self.blocks.get_mut(block).and_then(|it| it.get_mut(bin)) {
+            *count_there = count_there.saturating_add(count);
+        }
+        if let Some(word) = self.used.0.get_mut(block / 64) {
+            *word |= 1 << (block % 64);
+        }
+    }
+
+    fn clear(&mut self) {
+        for block in self.used.iter() {
+            if let Some(block) = self.blocks.get_mut(block) {
+                block.fill(0);
+            }
+        }
+        self.used = UsedBlocks::default();
+        self.total = 0;
+    }
+
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Returns the value at `rank`, where 0 is the smallest; `None` if there are not so many.
+    pub(super) fn at_rank(&self, rank: u64) -> Option<f64> {
+        let mut below = 0_u64;
+        for at in self.used.iter() {
+            let block = self.blocks.get(at)?;
+            let sum = block.iter().fold(0, |sum: u64, it| sum.wrapping_add(*it));
+            if rank >= below.saturating_add(sum) {
+                below = below.saturating_add(sum);
+                continue;
+            }
+            let bin = block.iter().position(|count| {
+                below = below.saturating_add(*count);
+                rank < below
+            })?;
+            let place = at.saturating_mul(BLOCK).saturating_add(bin);
+            let key = i32::try_from(place).ok()?.saturating_sub(KEY_OFFSET);
+            return Some(middle(key, self.joins));
+        }
+        None
+    }
+}
+
+impl UsedBlocks {
+    /// Returns the numbers of the bits that are set, ascending.
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self.0.iter().zip((0_usize..).step_by(64));
+        words.flat_map(|(word, first)| {
+            let mut left = *word;
+            core::iter::from_fn(move || {
+                let bit = usize::try_from(left.trailing_zeros()).unwrap_or(0);
+                left &= left.checked_sub(1)?;
+                Some(first.saturating_add(bit))
+            })
+        })
+    }
+}
+
 /// Returns the key of a finite value at full resolution.
 fn key(value: f64) -> i32 {
     let place = value.abs().to_bits() >> DROPPED_BITS;
@@ -360,6 +472,32 @@ mod tests {
             merged.merge(&sketch(left));
             prop_assert_eq!(&merged, &whole);
             prop_assert_eq!(&Sketch::of(values.iter().copied()), &whole);
+            // The sum in place has the resolution of the coarser part, and the same values.
+            let parts = [sketch(left), sketch(right)];
+            let mut sum = SketchSum::default();
+            sum.set([&whole].into_iter());
+            sum.set(parts.iter());
+            prop_assert_eq!(sum.total(), whole.total());
+            let mut joined_sum = Sketch { joins: sum.joins, ..Sketch::default() };
+            for part in &parts {
+                let mut part = part.clone();
+                while part.joins < sum.joins {
+                    part.join();
+                }
+                for (key, count) in part.bins() {
+                    let at = joined_sum.keys.binary_search(&key);
+                    match at {
+                        Ok(at) => joined_sum.raise(at, count),
+                        Err(at) => {
+                            joined_sum.keys.insert(at, key);
+                            joined_sum.counts.insert(at, count);
+                        }
+                    }
+                }
+            }
+            for rank in 0..=whole.total() {
+                prop_assert_eq!(sum.at_rank(rank), joined_sum.at_rank(rank));
+            }
             let mut bytes = Vec::new();
             whole.encode(&mut Writer::new(&mut bytes));
             prop_assert_eq!(Sketch::decode(&mut Reader::new(&bytes)), Ok(whole));

@@ -195,8 +195,19 @@ impl Uniques {
 /// Returns the sorted hashes of both, each once.
 fn union(ours: &[u32], theirs: &[u32]) -> Vec<u32> {
     let mut merged = Vec::with_capacity(ours.len().saturating_add(theirs.len()));
+    unite(ours, theirs, &mut merged, usize::MAX);
+    merged
+}
+
+/// Replaces `merged` by the sorted hashes of both, each once. Stops when there are more than `max`;
+/// then some are missing.
+fn unite(ours: &[u32], theirs: &[u32], merged: &mut Vec<u32>, max: usize) {
+    merged.clear();
     let (mut at, mut their_at) = (0_usize, 0_usize);
     while let (Some(own), Some(other)) = (ours.get(at), theirs.get(their_at)) {
+        if merged.len() > max {
+            return;
+        }
         // Without a branch that depends on the hashes: it would be guessed wrongly.
         merged.push(*own.min(other));
         at = at.saturating_add(usize::from(own <= other));
@@ -204,7 +215,65 @@ fn union(ours: &[u32], theirs: &[u32]) -> Vec<u32> {
     }
     merged.extend(ours.iter().skip(at));
     merged.extend(theirs.iter().skip(their_at));
-    merged
+}
+
+/// The players of several sets, for one row after the other.
+#[derive(Debug, Default)]
+pub(super) struct UniquesSum {
+    /// Hashes, sorted, while there are few.
+    hashes: Vec<u32>,
+    spare: Vec<u32>,
+    /// The registers; allocated by the first sum with many players.
+    registers: Vec<u8>,
+    is_dense: bool,
+}
+
+impl UniquesSum {
+    /// Replaces the sum by that of `sets`.
+    pub(super) fn set<'a>(&mut self, sets: impl Iterator<Item = &'a Uniques> + Clone) {
+        self.hashes.clear();
+        self.is_dense = false;
+        for set in sets.clone() {
+            let Uniques::Sparse(hashes) = set else {
+                self.is_dense = true;
+                break;
+            };
+            unite(&self.hashes, hashes, &mut self.spare, SPARSE_MAX);
+            core::mem::swap(&mut self.hashes, &mut self.spare);
+            if self.hashes.len() > SPARSE_MAX {
+                self.is_dense = true;
+                break;
+            }
+        }
+        if !self.is_dense {
+            return;
+        }
+        self.registers.clear();
+        self.registers.resize(REGISTERS, 0);
+        for set in sets {
+            match set {
+                Uniques::Sparse(hashes) => {
+                    for hash in hashes {
+                        raise(&mut self.registers, *hash);
+                    }
+                }
+                Uniques::Dense(registers) => {
+                    for (ours, theirs) in self.registers.iter_mut().zip(registers) {
+                        *ours = (*ours).max(*theirs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the estimated number, a whole one.
+    pub(super) fn estimate(&self) -> f64 {
+        if self.is_dense {
+            estimate(&self.registers)
+        } else {
+            float_of_u64(u64::try_from(self.hashes.len()).unwrap_or(0))
+        }
+    }
 }
 
 fn raise(registers: &mut [u8], hash: u32) {
@@ -227,10 +296,19 @@ fn hash(player: ClientId) -> u32 {
 }
 
 fn estimate(registers: &[u8]) -> f64 {
+    // Four histograms: neighbours with the same value would wait for each other in one.
+    let mut lanes = [[0_u32; 256]; 4];
+    for four in registers.chunks(4) {
+        for (lane, register) in lanes.iter_mut().zip(four) {
+            if let Some(count) = lane.get_mut(usize::from(*register)) {
+                *count = count.wrapping_add(1);
+            }
+        }
+    }
     let mut counts = [0_u32; REST_BITS as usize + 2];
-    for register in registers {
-        if let Some(count) = counts.get_mut(usize::from(*register)) {
-            *count = count.saturating_add(1);
+    for lane in &lanes {
+        for (count, more) in counts.iter_mut().zip(lane) {
+            *count = count.saturating_add(*more);
         }
     }
     let size = f64::from(1_u32 << INDEX_BITS);
@@ -361,6 +439,12 @@ mod tests {
             merged.merge(&counted(0..left + both));
             prop_assert_eq!(&merged, &whole);
             prop_assert_eq!(&Uniques::of((0..left + both + right).map(ClientId)), &whole);
+            let parts = [counted(left..left + both + right), counted(0..left + both)];
+            let mut sum = UniquesSum::default();
+            for parts in [&parts[..], &parts[..1], &parts[..]] {
+                sum.set(parts.iter());
+            }
+            prop_assert_eq!(sum.estimate().to_bits(), whole.estimate().to_bits());
             let mut bytes = Vec::new();
             whole.encode(&mut Writer::new(&mut bytes));
             prop_assert_eq!(Uniques::decode(&mut Reader::new(&bytes)), Ok(whole));

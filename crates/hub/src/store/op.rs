@@ -8,7 +8,8 @@ use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 use crate::log::format::StoredMail;
-use crate::record::MailVerdict;
+use crate::record::{MailVerdict, StatsVerdict};
+use crate::stats::StatsOp;
 
 /// A command for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ use crate::record::MailVerdict;
 pub enum Command {
     /// Pass it to the store.
     Store(StoreOp),
+    /// Pass it to the store of statistics; if there is none, complete it with
+    /// [`StoreError::Busy`].
+    Stats(StatsOp),
 }
 
 impl Effect for Command {
@@ -209,6 +213,10 @@ pub enum Completed {
     },
     /// The operation on keys has ended.
     Kv(KvOutcome),
+    /// What became of a batch of statistics.
+    StatsSettled(StatsVerdict),
+    /// The encoded [`StatsAnswer`](crate::stats::StatsAnswer) to a query of statistics.
+    StatsAnswer(Bytes),
 }
 
 /// A mail with its verdict.

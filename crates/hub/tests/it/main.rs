@@ -25,6 +25,7 @@ mod presence;
 mod properties;
 mod redact;
 mod share;
+mod stats;
 mod vectors;
 mod vectors_kv;
 mod world;

@@ -29,6 +29,10 @@ pub(crate) struct World {
     pub(crate) hub: Option<HubProcess>,
     /// The hub's disk while the hub is down.
     disk: Option<MemorySegments>,
+    /// The disk of its statistics while the hub is down.
+    stats_disk: Option<MemorySegments>,
+    /// Whether the hub goes on if the disk of its statistics fails.
+    pub(crate) keep_failed_stats: bool,
     pub(crate) nodes: Vec<Option<Node>>,
     instances: u64,
     streams: BTreeMap<ConnectionId, Stream>,
@@ -86,6 +90,8 @@ impl World {
             store_config,
             hub: None,
             disk: Some(MemorySegments::new(1 << 30)),
+            stats_disk: Some(MemorySegments::new(1 << 30)),
+            keep_failed_stats: false,
             nodes: Vec::new(),
             instances: 0,
             streams: BTreeMap::new(),

@@ -8,7 +8,8 @@ use crate::field::{BatchSeq, Epoch};
 use crate::stats::batch::{BatchError, VERSION};
 use crate::stats::varint;
 
-/// Most batches that are applied ahead of a missing one.
+/// Most batches that are applied ahead of a missing one. A node sends its batches in order, so one
+/// that is still missing then was refused, and does not follow.
 const AHEAD_MAX: usize = 64;
 
 /// Outcome of a batch.
@@ -21,8 +22,6 @@ pub enum Applied {
     Duplicate,
     /// A later run of the node has sent batches.
     Fenced,
-    /// It is not applied: too many batches before it are missing. Apply it again after them.
-    Ahead,
     /// It is not applied: no room for another node.
     Full,
 }
@@ -38,9 +37,21 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    pub(super) fn apply(&mut self, epoch: Epoch, batch: BatchSeq) -> Applied {
+    /// Returns what [`apply`](Self::apply) would return.
+    pub(super) fn check(&self, epoch: Epoch, batch: BatchSeq) -> Applied {
         if epoch < self.epoch {
-            return Applied::Fenced;
+            Applied::Fenced
+        } else if epoch == self.epoch && (batch <= self.upto || self.ahead.contains(&batch)) {
+            Applied::Duplicate
+        } else {
+            Applied::Counted
+        }
+    }
+
+    pub(super) fn apply(&mut self, epoch: Epoch, batch: BatchSeq) -> Applied {
+        let outcome = self.check(epoch, batch);
+        if outcome != Applied::Counted {
+            return outcome;
         }
         if epoch > self.epoch {
             *self = Self {
@@ -48,20 +59,28 @@ impl Mark {
                 ..Self::default()
             };
         }
-        if batch <= self.upto || self.ahead.contains(&batch) {
-            return Applied::Duplicate;
-        }
         if batch == self.next() {
             self.upto = batch;
             while self.ahead.remove(&self.next()) {
                 self.upto = self.next();
             }
-        } else if self.ahead.len() < AHEAD_MAX {
-            self.ahead.insert(batch);
         } else {
-            return Applied::Ahead;
+            self.ahead.insert(batch);
+            if self.ahead.len() > AHEAD_MAX {
+                self.give_up_first();
+            }
         }
         Applied::Counted
+    }
+
+    /// Takes the first missing batches as applied.
+    fn give_up_first(&mut self) {
+        if let Some(first) = self.ahead.pop_first() {
+            self.upto = first;
+            while self.ahead.remove(&self.next()) {
+                self.upto = self.next();
+            }
+        }
     }
 
     const fn next(&self) -> BatchSeq {
@@ -128,14 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn batches_too_far_ahead_are_not_applied() {
+    fn a_batch_that_64_others_have_overtaken_is_given_up() {
         let mut mark = Mark::default();
-        for batch in 2..66 {
+        for batch in 2..=65 {
             assert_eq!(mark.apply(Epoch(1), BatchSeq(batch)), Applied::Counted);
         }
-        assert_eq!(mark.apply(Epoch(1), BatchSeq(66)), Applied::Ahead);
-        assert_eq!(mark.apply(Epoch(1), BatchSeq(1)), Applied::Counted);
-        assert_eq!(mark.apply(Epoch(1), BatchSeq(66)), Applied::Counted);
-        assert!(mark.ahead.is_empty());
+        assert_eq!((mark.upto, mark.ahead.len()), (BatchSeq(0), 64));
+        assert_eq!(mark.apply(Epoch(1), BatchSeq(99)), Applied::Counted);
+        assert_eq!((mark.upto, mark.ahead.len()), (BatchSeq(65), 1));
+        for batch in [1, 2, 65, 99] {
+            assert_eq!(mark.apply(Epoch(1), BatchSeq(batch)), Applied::Duplicate);
+        }
     }
 }

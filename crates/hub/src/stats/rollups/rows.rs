@@ -2,12 +2,14 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | 0 | version 1, position in the raw log 8, next series 4, counters |
+//! | 0 | version 2, position in the raw log 8, log 8, next series 4, counters |
 //! | 1, node 32 | version 1, epoch 4, applied batches |
-//! | 2, series 4 | version 1, name, count of dimensions, then name and text of each |
+//! | 2, series 4 | version 2, owner 32, name, count of dimensions, then name and text of each |
 //! | 3, level 1, series 4, start in seconds since 1970 8 | version 1, figures |
 //!
-//! Keys are big-endian, so that the order of their bytes is the order of their fields.
+//! Keys are big-endian, so that the order of their bytes is the order of their fields. Version 1 of
+//! rows 0 and 2 had neither the log, nor the counter of records over a share, nor the owner. It is
+//! read; series without an owner, which is written as zeros, are limited together only.
 
 use core::fmt;
 use core::mem;
@@ -17,14 +19,21 @@ use wire::{Encode, NodeId, Reader, Writer};
 
 use super::marks::Mark;
 use super::{
-    BUCKET_BYTES, Bucket, BucketId, BucketIndex, RollupConfig, RollupStats, Rollups, Series,
-    SeriesId, bucket_of, series_bytes,
+    Bucket, BucketId, BucketIndex, RollupConfig, RollupStats, Rollups, Series, SeriesId, bucket_of,
+    series_share,
 };
+use crate::field::LogId;
 use crate::stats::batch::{BatchError, VERSION, decode_name, decode_text, encode_text};
 use crate::stats::figures::Figures;
 use crate::stats::query::Level;
 use crate::stats::record::StatKey;
 use crate::stats::varint;
+
+/// Version of the rows with the position and of series.
+const ROW_VERSION: u8 = 2;
+
+/// The owner of series without one.
+const NO_OWNER: NodeId = NodeId([0; 32]);
 
 const META: u8 = 0;
 const NODE: u8 = 1;
@@ -91,9 +100,9 @@ impl Rollups {
         for id in dirty.series {
             let series = self.series.get_mut(&id).map(|series| {
                 series.is_stored = true;
-                &series.key
+                &*series
             });
-            rows.push(row_or_removal(&[&SERIES, &id], series, encode_key));
+            rows.push(row_or_removal(&[&SERIES, &id], series, Series::encode));
         }
         for id in dirty.removed {
             if bucket_of(&self.series, id).is_none() {
@@ -113,6 +122,54 @@ impl Rollups {
         rows
     }
 
+    /// Gives all rows to `visit`, ordered by key: a checkpoint. `position` is where the raw log
+    /// continues after the last batch applied.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `visit`.
+    pub fn visit_rows<E>(
+        &self,
+        position: u64,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut visit = |row: KeyValue| visit(&row.key, &row.value.unwrap_or_default());
+        visit(row(&[&META], |out| self.encode_meta(position, out)))?;
+        for (node, mark) in &self.marks {
+            visit(row(&[&NODE, node], |out| mark.encode(out)))?;
+        }
+        for (id, series) in &self.series {
+            visit(row(&[&SERIES, id], |out| series.encode(out)))?;
+        }
+        for level in Level::ALL {
+            for (id, series) in &self.series {
+                for (index, bucket) in series.level(level).into_iter().flatten() {
+                    visit(bucket_row((level, *id, *index), Some(&bucket.figures)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets which rows have changed, after all of them were stored by
+    /// [`visit_rows`](Self::visit_rows).
+    pub fn mark_stored(&mut self) {
+        let dirty = mem::take(&mut self.dirty);
+        for (level, series, index) in dirty.buckets {
+            let series = self.series.get_mut(&series);
+            let buckets = series.and_then(|series| series.level_mut(level));
+            if let Some(bucket) = buckets.and_then(|buckets| buckets.get_mut(&index)) {
+                bucket.is_dirty = false;
+                bucket.is_stored = true;
+            }
+        }
+        for id in dirty.series {
+            if let Some(series) = self.series.get_mut(&id) {
+                series.is_stored = true;
+            }
+        }
+    }
+
     /// Loads all rows of a store, ordered by key; returns the position in the raw log from which to
     /// apply it again. Without rows, it is 0.
     ///
@@ -125,24 +182,11 @@ impl Rollups {
         config: RollupConfig,
         rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<(Self, u64), LoadError> {
-        let mut rollups = Self::new(config);
-        let mut position = None;
-        let mut before: Option<&[u8]> = None;
+        let mut loader = RowLoader::new(config);
         for (key, value) in rows {
-            if before.is_some_and(|before| before >= key) {
-                return Err(LoadError::Order);
-            }
-            before = Some(key);
-            if key == [META] {
-                let read = rollups.decode_meta(value);
-                position = Some(read.map_err(|error| LoadError::Value(META, error))?);
-            } else if position.is_none() {
-                return Err(LoadError::NoPosition);
-            } else {
-                rollups.load_row(key, value)?;
-            }
+            loader.add(key, value)?;
         }
-        Ok((rollups, position.unwrap_or(0)))
+        Ok(loader.finish())
     }
 
     fn load_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
@@ -157,15 +201,16 @@ impl Rollups {
             }
             SERIES => {
                 let id = key.u32().map_err(|_| LoadError::Key)?;
-                let of = whole(value, decode_key).map_err(on_value)?;
+                let (owner, of) = whole(value, decode_series).map_err(on_value)?;
                 let is_new = self.ids.insert(of.clone(), id).is_none();
                 if !is_new || id >= self.next_series {
                     return Err(LoadError::Repeated(id));
                 }
-                self.bytes = self.bytes.saturating_add(series_bytes(&of));
+                self.shares.add(owner, series_share(&of));
                 let levels = [const { BTreeMap::new() }; 4];
                 let series = Series {
                     key: of,
+                    owner,
                     levels,
                     is_stored: true,
                 };
@@ -174,17 +219,16 @@ impl Rollups {
             BUCKET => {
                 let (level, id, index) = decode_bucket(&mut key).ok_or(LoadError::Key)?;
                 let figures = Figures::decode(value).map_err(on_value)?;
-                let memory = BUCKET_BYTES.saturating_add(figures.memory_bytes());
                 let series = self.series.get_mut(&id).ok_or(LoadError::NoSeries(id))?;
+                let owner = series.owner;
                 let buckets = series.level_mut(level).ok_or(LoadError::Key)?;
                 let bucket = Bucket {
                     figures,
                     is_dirty: false,
                     is_stored: true,
                 };
+                self.shares.add(owner, bucket.share());
                 buckets.insert(index, bucket);
-                self.bucket_count = self.bucket_count.saturating_add(1);
-                self.bytes = self.bytes.saturating_add(memory);
             }
             _ => return Err(LoadError::Key),
         }
@@ -192,8 +236,9 @@ impl Rollups {
     }
 
     fn encode_meta(&self, position: u64, out: &mut Writer<'_>) {
-        out.u8(VERSION);
+        out.u8(ROW_VERSION);
         out.u64(position);
+        out.u64(self.log.0);
         out.u32(self.next_series);
         for counter in counters(self.stats) {
             varint::write(counter, out);
@@ -203,8 +248,11 @@ impl Rollups {
     /// Reads everything of this row; returns the position.
     fn decode_meta(&mut self, value: &[u8]) -> Result<u64, BatchError> {
         let mut reader = Reader::new(value);
-        check_version(&mut reader)?;
+        let version = row_version(&mut reader)?;
         let position = reader.u64()?;
+        if version >= ROW_VERSION {
+            self.log = LogId(reader.u64()?);
+        }
         self.next_series = reader.u32()?;
         let mut read = || varint::read(&mut reader);
         self.stats = RollupStats {
@@ -217,9 +265,54 @@ impl Rollups {
             late: [read()?, read()?, read()?, read()?],
             no_room: [read()?, read()?, read()?, read()?],
             trimmed: [read()?, read()?, read()?, read()?],
+            over_share: 0,
         };
+        if version >= ROW_VERSION {
+            self.stats.over_share = varint::read(&mut reader)?;
+        }
         reader.finish(BatchError::Trailing)?;
         Ok(position)
+    }
+}
+
+/// Loads rows one by one, as [`Rollups::load`].
+pub(crate) struct RowLoader {
+    rollups: Rollups,
+    position: Option<u64>,
+    before: Vec<u8>,
+}
+
+impl RowLoader {
+    pub(crate) const fn new(config: RollupConfig) -> Self {
+        Self {
+            rollups: Rollups::new(config),
+            position: None,
+            before: Vec::new(),
+        }
+    }
+
+    /// Adds the next row.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        if self.position.is_some() && self.before[..] >= *key {
+            return Err(LoadError::Order);
+        }
+        self.before.clear();
+        self.before.extend_from_slice(key);
+        if key == [META] {
+            let read = self.rollups.decode_meta(value);
+            self.position = Some(read.map_err(|error| LoadError::Value(META, error))?);
+            return Ok(());
+        }
+        if self.position.is_none() {
+            return Err(LoadError::NoPosition);
+        }
+        self.rollups.load_row(key, value)
+    }
+
+    /// Returns the rollups, and the position in the raw log from which to apply it again; 0 without
+    /// rows.
+    pub(crate) fn finish(self) -> (Rollups, u64) {
+        (self.rollups, self.position.unwrap_or(0))
     }
 }
 
@@ -248,7 +341,8 @@ fn counters(stats: RollupStats) -> impl Iterator<Item = u64> {
         stats.other,
     ];
     let by_level = [stats.late, stats.no_room, stats.trimmed];
-    single.into_iter().chain(by_level.into_iter().flatten())
+    let by_level = by_level.into_iter().flatten();
+    single.into_iter().chain(by_level).chain([stats.over_share])
 }
 
 fn row(key: &[&dyn Encode], value: impl FnOnce(&mut Writer<'_>)) -> KeyValue {
@@ -294,30 +388,40 @@ fn decode_bucket(key: &mut Reader<'_>) -> Option<(Level, SeriesId, BucketIndex)>
     is_start.then_some((level, id, index))
 }
 
-fn encode_key(key: &StatKey, out: &mut Writer<'_>) {
-    out.u8(VERSION);
-    key.name().encode(out);
-    varint::write_len(key.dimensions().len(), out);
-    for (name, text) in key.dimensions() {
-        name.encode(out);
-        encode_text(text, out);
+impl Series {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(ROW_VERSION);
+        self.owner.unwrap_or(NO_OWNER).encode(out);
+        let key = &self.key;
+        key.name().encode(out);
+        varint::write_len(key.dimensions().len(), out);
+        for (name, text) in key.dimensions() {
+            name.encode(out);
+            encode_text(text, out);
+        }
     }
 }
 
-fn decode_key(reader: &mut Reader<'_>) -> Result<StatKey, BatchError> {
-    check_version(reader)?;
+fn decode_series(reader: &mut Reader<'_>) -> Result<(Option<NodeId>, StatKey), BatchError> {
+    let owner = if row_version(reader)? >= ROW_VERSION {
+        NodeId(reader.array()?)
+    } else {
+        NO_OWNER
+    };
+    let owner = (owner != NO_OWNER).then_some(owner);
     let name = decode_name(reader)?;
     let count = varint::read_len(reader, StatKey::DIMENSIONS_MAX)?;
     let mut dimensions = Vec::new();
     for _ in 0..count {
         dimensions.push((decode_name(reader)?, decode_text(reader)?));
     }
-    StatKey::from_sorted(name, dimensions).ok_or(BatchError::Repeated)
+    let key = StatKey::from_sorted(name, dimensions).ok_or(BatchError::Repeated)?;
+    Ok((owner, key))
 }
 
-fn check_version(reader: &mut Reader<'_>) -> Result<(), BatchError> {
+fn row_version(reader: &mut Reader<'_>) -> Result<u8, BatchError> {
     match reader.u8()? {
-        VERSION => Ok(()),
+        version @ (VERSION | ROW_VERSION) => Ok(version),
         version => Err(BatchError::Version(version)),
     }
 }

@@ -57,7 +57,7 @@ fn hub_h12_version_1_is_read_and_other_versions_are_named() {
         later[0] = version;
         let error = Batch::decode(&later).unwrap_err();
         assert_eq!(error, BatchError::Version(version));
-        let text = format!("format version {version} where 1 is known");
+        let text = format!("format version {version} is unknown");
         assert_eq!(error.to_string(), text);
     }
 }

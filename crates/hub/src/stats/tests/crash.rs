@@ -181,7 +181,11 @@ struct Plain {
 fn hub_10_every_level_equals_a_recount() {
     for seed in seeds(20) {
         let mut generator = Seed::from_number(seed).generator(3);
-        let mut rollups = Rollups::new(RollupConfig::default());
+        let week = Duration::from_secs(7 * 86_400);
+        let mut rollups = Rollups::new(RollupConfig {
+            retention: [Some(week); 4],
+            ..RollupConfig::default()
+        });
         let mut plain: BTreeMap<(Level, u64), Plain> = BTreeMap::new();
         for number in 1..=20 {
             let records: Vec<_> = (0..100)
@@ -256,14 +260,11 @@ fn hub_h12_rows_of_other_versions_are_named() {
     for (key, value) in &table {
         let mut other = table.clone();
         let mut later = value.clone();
-        later[0] = 2;
+        later[0] = 3;
         other.insert(key.clone(), later);
         let rows = other.iter().map(|(key, value)| (&key[..], &value[..]));
         let error = Rollups::load(config, rows).unwrap_err();
-        let expected = format!(
-            "a row of kind {}: format version 2 where 1 is known",
-            key[0]
-        );
+        let expected = format!("a row of kind {}: format version 3 is unknown", key[0]);
         assert_eq!(error.to_string(), expected);
         // Each flipped bit and each cut is refused, or loads.
         for at in 0..value.len() {
@@ -275,6 +276,64 @@ fn hub_h12_rows_of_other_versions_are_named() {
             load_value(&table, key, value[..at].to_vec());
         }
     }
+}
+
+/// A node that was updated goes on with what the release before has stored.
+#[test]
+fn hub_h12_rows_of_version_1_are_read() {
+    let config = RollupConfig {
+        node_series_max: 0,
+        ..RollupConfig::default()
+    };
+    let table = version_1_rows();
+    let (mut rollups, position) = load(config, &table);
+    assert_eq!(position, 0);
+    let query = Query::parse(
+        "sum, p50, uniques of kill by map from 0 to now step 1d",
+        NOON + Duration::from_secs(86_400),
+    );
+    let rows = rollups.query(&query.unwrap()).unwrap();
+    let cells: Vec<_> = rows[0].cells.iter().map(query::number).collect();
+    assert_eq!(cells, [3.0, 3.0, 1.0]);
+    assert_eq!(rows[0].group, [Some(text("Dust"))]);
+    // The series of version 1 has no owner: a node without a share adds to it, and to no other.
+    let time = rows[0].start;
+    let add = |words| record(time.as_secs(), words, Sample::Add(1.into()));
+    let batch = batch(&[add("kill map=Dust"), add("kill map=Rust")]);
+    let two = BatchId {
+        batch: BatchSeq(2),
+        ..id(1, 1, 2)
+    };
+    assert_eq!(rollups.apply(two, time, &batch), Applied::Counted);
+    assert_eq!(rollups.stats().over_share, 1);
+    // Written again, rows have version 2.
+    let mut again = Table::new();
+    let written = rollups.visit_rows(7, |key, value| {
+        again.insert(key.to_vec(), value.to_vec());
+        Ok::<_, ()>(())
+    });
+    assert_eq!(written, Ok(()));
+    assert_eq!((again[&vec![0]][0], table[&vec![0]][0]), (2, 1));
+    let (loaded, position) = load(config, &again);
+    assert_eq!((loaded.stats(), position), (rollups.stats(), 7));
+}
+
+fn version_1_rows() -> Table {
+    let lines = include_str!("../../../testdata/stats_rows_v1.hex").lines();
+    let digits: String = lines.filter(|line| !line.starts_with('#')).collect();
+    let bytes = (0..digits.len()).step_by(2);
+    let bytes: Vec<u8> = bytes
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+        .collect();
+    let (mut table, mut rest) = (Table::new(), &bytes[..]);
+    while let [key, high, low, tail @ ..] = rest {
+        let value = usize::from(u16::from_be_bytes([*high, *low]));
+        let (key, tail) = tail.split_at(usize::from(*key));
+        let (value, tail) = tail.split_at(value);
+        table.insert(key.to_vec(), value.to_vec());
+        rest = tail;
+    }
+    table
 }
 
 fn load_value(table: &Table, key: &[u8], value: Vec<u8>) {

@@ -39,6 +39,165 @@ fn records_of_series_beyond_series_max_are_counted_in_other() {
 }
 
 #[test]
+fn hub_10_one_node_fills_its_share_of_the_series_and_no_more() {
+    let config = RollupConfig {
+        series_max: 10,
+        node_series_max: 3,
+        ..RollupConfig::default()
+    };
+    let mut rollups = Rollups::new(config);
+    rollups.apply(id(1, 1, 1), NOON, &batch(&many_series(100)));
+    assert_eq!(rollups.stats().over_share, 97);
+    let one = record(NOON.as_secs(), "t", Sample::Add(1.into()));
+    rollups.apply(id(2, 1, 1), NOON, &batch(&[one]));
+    assert_eq!(counts(&rollups, "sum of t from 0 to now step 1d"), [1.0]);
+    assert_eq!(rollups.series_count(), 3 + 1 + 1, "and `other`");
+    // What expires frees its share.
+    let later = NOON + Duration::from_secs(86_400);
+    let mut forgetful = Rollups::new(RollupConfig {
+        retention: [Some(Duration::from_secs(3_600)); 4],
+        ..config
+    });
+    forgetful.apply(id(1, 1, 1), NOON, &batch(&many_series(100)));
+    forgetful.expire(later + Duration::from_secs(86_400));
+    assert_eq!(forgetful.series_count(), 0);
+    forgetful.apply(id(1, 1, 2), NOON, &batch(&many_series(3)));
+    assert_eq!(forgetful.stats().over_share, 97);
+}
+
+#[test]
+fn hub_10_buckets_and_bytes_of_one_node_leave_room_for_others() {
+    let config = RollupConfig {
+        buckets_max: 1_000,
+        node_buckets_max: 100,
+        ..RollupConfig::default()
+    };
+    let records: Vec<_> = (0..400)
+        .map(|at| record(NOON.as_secs() - at * 60, "a", Sample::Event(1.into())))
+        .collect();
+    let mut rollups = Rollups::new(config);
+    rollups.apply(id(1, 1, 1), NOON, &batch(&records));
+    assert!(rollups.bucket_count() <= 100);
+    let one = record(NOON.as_secs(), "t", Sample::Add(1.into()));
+    rollups.apply(id(2, 1, 1), NOON, &batch(std::slice::from_ref(&one)));
+    assert_eq!(counts(&rollups, "sum of t from 0 to now step 10s"), [1.0]);
+    let config = RollupConfig {
+        bytes_max: 1 << 20,
+        node_bytes_max: 20_000,
+        ..RollupConfig::default()
+    };
+    let mut rollups = Rollups::new(config);
+    rollups.apply(id(1, 1, 1), NOON, &batch(&records));
+    assert!(rollups.memory_bytes() <= 20_000);
+    rollups.apply(id(2, 1, 1), NOON, &batch(&[one]));
+    assert_eq!(counts(&rollups, "sum of t from 0 to now step 10s"), [1.0]);
+    // The room is that of what is there.
+    assert!(!stored(rollups, config).is_empty());
+}
+
+#[test]
+fn hub_10_no_node_adds_to_the_reserved_series() {
+    let mut rollups = Rollups::new(RollupConfig::default());
+    let records = ["other", "other x=y"]
+        .map(|words| record(NOON.as_secs(), words, Sample::Add(1_000.into())));
+    rollups.apply(id(1, 1, 1), NOON, &batch(&records));
+    assert_eq!(
+        counts(&rollups, "sum of other from 0 to now step 1d"),
+        [2.0]
+    );
+    assert_eq!((rollups.stats().other, rollups.stats().over_share), (2, 0));
+}
+
+#[test]
+fn hub_10_an_answer_reads_at_most_query_buckets_max_buckets() {
+    let config = RollupConfig {
+        query_buckets_max: 20,
+        ..RollupConfig::default()
+    };
+    check_pages(config);
+    let config = RollupConfig {
+        query_sketches_max: 10,
+        ..RollupConfig::default()
+    };
+    check_pages(config);
+    let config = RollupConfig {
+        rows_max: 10,
+        ..RollupConfig::default()
+    };
+    check_pages(config);
+}
+
+/// Four series in 12 minutes with gaps: the pages together are the answer of rollups without a limit.
+fn check_pages(config: RollupConfig) {
+    let records: Vec<_> = (0..48)
+        .map(|at| {
+            let words = format!("s x={}", at % 4);
+            let secs = NOON.as_secs() + at / 4 * 60 * (1 + at / 24);
+            record(
+                secs,
+                &words,
+                Sample::Event(i64::try_from(at).unwrap().into()),
+            )
+        })
+        .collect();
+    let now = NOON + Duration::from_secs(86_400);
+    let (mut limited, mut free) = (Rollups::new(config), Rollups::new(RollupConfig::default()));
+    for rollups in [&mut limited, &mut free] {
+        rollups.apply(
+            id(1, 1, 1),
+            NOON + Duration::from_secs(3_600),
+            &batch(&records),
+        );
+    }
+    for text in [
+        "p50, uniques, count of s from 0 to now step 1m",
+        "p99, sum of s by x from 0 to now step 1m",
+    ] {
+        let mut query = Query::parse(text, now).unwrap();
+        let all = free.query(&query).unwrap();
+        let error = limited.query(&query);
+        assert!(
+            matches!(error, Err(QueryError::Work | QueryError::Rows(10))) || config.rows_max == 10,
+            "{error:?}"
+        );
+        let (mut rows, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = limited.query_page(&query).unwrap();
+            assert!(page.rows.len() <= config.rows_max);
+            rows.extend(page.rows);
+            pages += 1;
+            let Some(next) = page.next else {
+                break;
+            };
+            assert!(next > query.from);
+            query.from = next;
+        }
+        assert_eq!(rows, all);
+        assert!(pages > 1);
+    }
+}
+
+#[test]
+fn hub_10_a_step_that_takes_too_much_work_is_refused() {
+    let mut rollups = Rollups::new(RollupConfig {
+        query_sketches_max: 5,
+        ..RollupConfig::default()
+    });
+    rollups.apply(id(1, 1, 1), NOON, &batch(&many_series(6)));
+    let query = |text| Query::parse(text, NOON + Duration::from_secs(10)).unwrap();
+    let merged = query("p50 of s from 0 to now step 1d");
+    assert_eq!(rollups.query_page(&merged), Err(QueryError::Work));
+    assert_eq!(rollups.query(&merged), Err(QueryError::Work));
+    assert_eq!(
+        QueryError::Work.to_string(),
+        "the answer takes too much work"
+    );
+    // Without quantiles no sketch is merged.
+    let plain = query("count of s from 0 to now step 1d");
+    assert_eq!(rollups.query(&plain).unwrap().len(), 1);
+}
+
+#[test]
 fn nodes_beyond_nodes_max_are_refused() {
     let config = RollupConfig {
         nodes_max: 2,

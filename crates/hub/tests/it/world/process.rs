@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hub::log::MemorySegments;
+use hub::stats_store::{StatsStore, StatsStoreConfig};
 use hub::{Command, Hub, HubEvent, LogId, Store};
 use wire::{CommandId, Generator, StreamMachine};
 
@@ -11,6 +12,7 @@ use super::{Action, End, World, join_file};
 pub(crate) struct HubProcess {
     pub(crate) machine: Hub,
     pub(crate) store: Store<MemorySegments>,
+    pub(crate) stats_store: StatsStore<MemorySegments>,
     commands: Vec<(CommandId, Command)>,
     store_runs: bool,
     /// The number of this start of the hub.
@@ -49,17 +51,38 @@ impl World {
                 return;
             }
         };
+        let Some(stats_store) = self.open_stats() else {
+            self.disk = Some(store.into_files());
+            self.after(Duration::from_millis(50), Action::HubUp);
+            return;
+        };
         let file = join_file(self.nodes.len());
         let mut machine = Hub::new(self.hub_config.clone(), file, self.now);
         machine.set_unix_time(self.now, self.unix());
         self.hub = Some(HubProcess {
             machine,
             store,
+            stats_store,
             commands: Vec::new(),
             store_runs: false,
             start: self.hub_starts,
         });
         self.drain_hub();
+    }
+
+    fn open_stats(&mut self) -> Option<StatsStore<MemorySegments>> {
+        let disk = self.stats_disk.take().expect("the hub is down");
+        let mut config = StatsStoreConfig::default();
+        config.segment_bytes = 0;
+        config.checkpoint_bytes = 2_000;
+        match StatsStore::open(disk, config) {
+            Ok(store) => Some(store),
+            Err(mut failure) => {
+                failure.files.power_cut(&mut self.generator);
+                self.stats_disk = Some(failure.files);
+                None
+            }
+        }
     }
 
     /// Ends the hub's process, with or without a power cut, and restarts it after `down`.
@@ -68,12 +91,16 @@ impl World {
             return;
         };
         let mut disk = process.store.into_files();
-        if power == Power::Cut {
-            disk.power_cut(&mut self.generator);
-        } else {
-            disk.kill();
+        let mut stats_disk = process.stats_store.into_files();
+        for disk in [&mut disk, &mut stats_disk] {
+            if power == Power::Cut {
+                disk.power_cut(&mut self.generator);
+            } else {
+                disk.kill();
+            }
         }
         self.disk = Some(disk);
+        self.stats_disk = Some(stats_disk);
         let open: Vec<_> = self.streams.keys().copied().collect();
         for id in open {
             self.break_stream(id);
@@ -94,9 +121,20 @@ impl World {
         hub.store_runs = false;
         let commands = std::mem::take(&mut hub.commands);
         let mut outcomes = Vec::new();
+        let (stats_ops, commands): (Vec<_>, Vec<_>) = commands
+            .into_iter()
+            .partition(|(_, command)| matches!(command, Command::Stats(_)));
         hub.store.execute(commands, &mut outcomes);
         while hub.store.tidy() {}
-        if hub.store.files_mut().is_stopped() {
+        let stats_ops = stats_ops
+            .into_iter()
+            .filter_map(|(id, command)| match command {
+                Command::Stats(op) => Some((id, op)),
+                _ => None,
+            });
+        hub.stats_store.execute(stats_ops, &mut outcomes);
+        while hub.stats_store.keep_up() {}
+        if hub.store.files_mut().is_stopped() || hub.stats_store.files_mut().is_stopped() {
             // The process crashed during the operation.
             let power = Power::draw(&mut self.generator);
             self.crash_hub(power, Duration::from_millis(200));
@@ -127,7 +165,8 @@ impl World {
         }
         let mut is_failed = false;
         while let Some(event) = hub.machine.poll_event() {
-            is_failed |= event == HubEvent::StoreFailed;
+            is_failed |= event == HubEvent::StoreFailed
+                || event == HubEvent::StatsFailed && !self.keep_failed_stats;
             self.hub_events.push(event);
         }
         self.hub = Some(hub);
