@@ -6,6 +6,8 @@ mod hub;
 mod key;
 mod log;
 mod matchmaker;
+#[cfg(feature = "nats")]
+mod nats;
 
 use std::io;
 use std::io::{Read, Write};
@@ -35,6 +37,8 @@ pub use hub::{
 pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;
 pub use matchmaker::{MatchmakerCommand, RunMatchmaker, StatusArgs};
+#[cfg(feature = "nats")]
+pub use nats::NatsArgs;
 
 /// Commands of an operator.
 #[derive(Clone, Debug, Subcommand)]

@@ -7,7 +7,7 @@ mod mail;
 mod request;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -72,7 +72,12 @@ pub struct RunHub {
     join_file: PathBuf,
     /// Folder for mail; created if it does not exist.
     #[arg(long)]
-    data: PathBuf,
+    #[cfg_attr(feature = "nats", arg(required_unless_present = "nats"))]
+    #[cfg_attr(not(feature = "nats"), arg(required = true))]
+    data: Option<PathBuf>,
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    nats: super::NatsArgs,
     /// Address to listen on, as HOST:PORT; default: its address in the join file.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<HostPort>,
@@ -145,13 +150,29 @@ impl RunHub {
         log()?;
         let identity = trust::read_identity(&self.identity)?;
         let join_file = trust::read_join_file(&self.join_file)?;
-        let mut options = HubOptions::new(&identity, join_file, &self.data);
+        let data = self.data.as_deref().unwrap_or_else(|| Path::new(""));
+        let mut options = HubOptions::new(&identity, join_file, data);
+        #[cfg(feature = "nats")]
+        {
+            options.nats = self.nats.config();
+        }
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         options.api = self.api()?;
         let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         // Before the start, which may take seconds: a signal must not kill the process.
         let requests = Requests::watch(stdin)?;
-        let hub = HubProcess::start(options)?;
+        let mut is_outdated = false;
+        let started = HubProcess::start_when(options, || {
+            let signal = requests.next();
+            is_outdated |= signal == Some(Signal::HangUp);
+            signal != Some(Signal::Stop)
+        })?;
+        let Some(hub) = started else {
+            return Ok(());
+        };
+        if is_outdated {
+            self.reload(&hub);
+        }
         // The reader of stdout may be gone.
         print_line(&format!(
             "hub {} listens on {}",

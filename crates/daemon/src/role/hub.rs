@@ -1,5 +1,8 @@
 //! The hub as a process: TLS connections, a store on a thread and a folder, and an HTTP API.
 
+#[cfg(feature = "nats")]
+mod nats;
+
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -9,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::{Identity, Ring};
 use hub::join_file::Grant;
-use hub::log::{FileSegments, Recovery};
+use hub::log::{FileSegments, Recovery, SegmentFile};
 use hub::record::DownReason;
 use hub::stats_store::{StatsStore, StatsStoreConfig};
 use hub::{
@@ -17,16 +20,19 @@ use hub::{
     StoreConfig, StoreError, StoreOp,
 };
 use servicer::{
-    Admission, Clock, Dial, End, Jobs, NodeList, RequestError, StatsJob, StatsReader,
+    Admission, Clock, Dial, End, JobQueue, Jobs, NodeList, RequestError, StatsJob, StatsReader,
     StorageConfig, StorageThread, StreamApplication, StreamConfig, StreamCounters, StreamHandle,
-    StreamListener, StreamServicer, TlsIdentity, raise_descriptor_limit, submit_stats,
+    StreamListener, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
+    submit_stats,
 };
 use tokio::sync::oneshot;
 use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
 
 use crate::exit::{Exit, Failure};
 use crate::hub_api::{ApiConfig, HubApi};
-use crate::hub_client::{ClientOps, HubClient, HubRequest, HubStatus, ObservedStore};
+use crate::hub_client::{
+    ClientOps, HubClient, HubRequest, HubStatus, ObservedStats, ObservedStore,
+};
 use crate::log_limit::LogLimiter;
 use crate::trust;
 
@@ -49,6 +55,9 @@ pub struct HubOptions<'a> {
     pub api: Option<ApiConfig>,
     /// Limits of the store of statistics, in the folder `stats` of `data`.
     pub stats: StatsStoreConfig,
+    /// Servers that keep mail instead of the folder.
+    #[cfg(feature = "nats")]
+    pub nats: Option<hub_nats::NatsConfig>,
 }
 
 impl<'a> HubOptions<'a> {
@@ -64,6 +73,8 @@ impl<'a> HubOptions<'a> {
             store: StoreConfig::default(),
             api: None,
             stats: StatsStoreConfig::default(),
+            #[cfg(feature = "nats")]
+            nats: None,
         }
     }
 }
@@ -82,6 +93,9 @@ pub struct HubProcess {
     node: NodeId,
     admitted: NodeList,
     drains: Receiver<()>,
+    /// Dropped last: it returns the lease of the log.
+    #[cfg(feature = "nats")]
+    watch: Option<Box<hub_nats::Watch>>,
 }
 
 impl HubProcess {
@@ -92,19 +106,36 @@ impl HubProcess {
     /// One sentence: the join file does not list the hub, the folder is in use or damaged, or the
     /// port is in use.
     pub fn start(options: HubOptions<'_>) -> Result<Self, Failure> {
+        let started = Self::start_when(options, || true)?;
+        started.ok_or_else(|| Failure::refused("another hub holds the log"))
+    }
+
+    /// As [`start`](Self::start), once no other hub holds the log. While one does, `keep_waiting` is
+    /// asked several times a second; `None` follows if it returns false. A folder is never waited for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start), or the servers of NATS cannot be used.
+    pub fn start_when(
+        options: HubOptions<'_>,
+        keep_waiting: impl FnMut() -> bool,
+    ) -> Result<Option<Self>, Failure> {
         let node = options.identity.node_id();
         let listen = match options.listen {
             Some(listen) => listen,
             None => listed_address(&options.join_file, node)?,
         };
         check_listed(&options.join_file, node)?;
+        // A standby does not listen, so nodes try the next address of the hub.
+        let Some(store) = HubStore::open(&options, listen, keep_waiting)? else {
+            return Ok(None);
+        };
         let tls = TlsIdentity::new(options.identity).map_err(Failure::usage)?;
         let admitted: NodeList = listed_nodes(&options.join_file).collect();
         let admission = Admission::Only(admitted.clone());
         let listener = StreamListener::bind(listen, &tls, admission).map_err(Failure::refused)?;
         let address = listener.local_address();
         let api = options.api.map(ApiConfig::bind).transpose()?;
-        let (store, stats) = ObservedStore::new(open_store(options.data, options.store)?);
         let stats_store = open_stats(&options.data.join("stats"), options.stats)?;
         check_descriptors(StreamConfig::default().connections_max);
 
@@ -130,10 +161,11 @@ impl HubProcess {
             .spawn(vec![listener], machine, application)
             .map_err(Failure::refused)?;
         let requests = handle.requests();
-        let completed = HubRequest::Completed;
-        let storage = StorageThread::spawn("hub store", queue, store, requests, completed)
-            .map_err(Failure::refused)?;
+        #[cfg(feature = "nats")]
+        let (store, watch) = store.split();
+        let (storage, stats) = store.spawn(queue, requests)?;
         let requests = handle.requests();
+        let completed = HubRequest::Completed;
         let statistics =
             StorageThread::spawn("hub stats", stats_queue, stats_store, requests, completed)
                 .map_err(Failure::refused)?;
@@ -143,7 +175,7 @@ impl HubProcess {
             Some(bound) => Some(bound.start(client, options.identity, address)?),
             None => None,
         };
-        Ok(Self {
+        Ok(Some(Self {
             api,
             handle,
             storage,
@@ -154,7 +186,9 @@ impl HubProcess {
             node,
             admitted,
             drains,
-        })
+            #[cfg(feature = "nats")]
+            watch,
+        }))
     }
 
     /// Returns the address of its HTTP API, if it has one.
@@ -197,6 +231,10 @@ impl HubProcess {
     ///
     /// The failure. End the process and start it again; it recovers from the disk.
     pub fn wait(&self, timeout: Duration) -> Result<(), Failure> {
+        #[cfg(feature = "nats")]
+        if let Some(reason) = self.watch.as_ref().and_then(|watch| watch.lost()) {
+            return Err(Failure::new(Exit::CheckFailed, reason));
+        }
         let received = self.failed.recv_timeout(timeout);
         let sentence = if !self.storage.is_running() {
             "the hub's storage thread has ended; start the hub again"
@@ -445,6 +483,68 @@ impl HubApplication {
         };
         self.ops.complete(id, Err(error));
     }
+}
+
+/// Where the hub keeps its log.
+enum HubStore {
+    Files(Box<Store<FileSegments>>),
+    #[cfg(feature = "nats")]
+    Nats(
+        Box<Store<hub_nats::StreamSegments>>,
+        Option<Box<hub_nats::Watch>>,
+    ),
+}
+
+impl HubStore {
+    /// Opens the store; `None` if `keep_waiting` returned false while another hub held the log.
+    fn open(
+        options: &HubOptions<'_>,
+        listen: SocketAddr,
+        keep_waiting: impl FnMut() -> bool,
+    ) -> Result<Option<Self>, Failure> {
+        #[cfg(feature = "nats")]
+        if let Some(config) = &options.nats {
+            let taken = nats::take_over(config, options.store, listen, keep_waiting)?;
+            let on_nats = |(store, watch)| Self::Nats(Box::new(store), Some(Box::new(watch)));
+            return Ok(taken.map(on_nats));
+        }
+        // Nobody waits for a folder.
+        drop((listen, keep_waiting));
+        let store = open_store(options.data, options.store)?;
+        Ok(Some(Self::Files(Box::new(store))))
+    }
+
+    /// Returns the watch of a log on NATS, which outlives the store.
+    #[cfg(feature = "nats")]
+    const fn split(mut self) -> (Self, Option<Box<hub_nats::Watch>>) {
+        let watch = match &mut self {
+            Self::Files(_) => None,
+            Self::Nats(_, watch) => watch.take(),
+        };
+        (self, watch)
+    }
+
+    fn spawn(
+        self,
+        queue: JobQueue<(CommandId, Command)>,
+        requests: StreamRequests<HubRequest>,
+    ) -> Result<(StorageThread, ObservedStats), Failure> {
+        match self {
+            Self::Files(store) => spawn_storage(*store, queue, requests),
+            #[cfg(feature = "nats")]
+            Self::Nats(store, _) => spawn_storage(*store, queue, requests),
+        }
+    }
+}
+
+fn spawn_storage<F: SegmentFile + Send + 'static>(
+    store: Store<F>,
+    queue: JobQueue<(CommandId, Command)>,
+    requests: StreamRequests<HubRequest>,
+) -> Result<(StorageThread, ObservedStats), Failure> {
+    let (store, stats) = ObservedStore::new(store);
+    let spawned = StorageThread::spawn("hub store", queue, store, requests, HubRequest::Completed);
+    Ok((spawned.map_err(Failure::refused)?, stats))
 }
 
 fn listed_address(join_file: &JoinFile, node: NodeId) -> Result<SocketAddr, Failure> {
